@@ -1,0 +1,35 @@
+# make help lists the targets. PYTHON=/path/to/python3.12 chooses the interpreter of .venv; ARGS="…" goes to pytest.
+
+PY := .venv/bin/python
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint fmt typecheck bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## make .venv with pulse and the development tools (once; again when pyproject.toml changes)
+	@.ci/venv
+
+demo: setup ## set up, then watch a worker being killed in mid-job and its job recovered
+	@.venv/bin/pulse demo
+
+test: setup ## set up, then run the suite (ARGS="-k claim -x")
+	@$(PY) -m pytest $(ARGS) || { status=$$?; [ $$status != 5 ] || echo "test: no test was collected, so nothing was tested" >&2; exit $$status; }
+
+lint: setup ## ruff, import-linter, mypy and pyright
+	@.ci/lint
+
+fmt: setup ## format the code and repair what ruff can repair by itself
+	@$(PY) -m ruff check --fix-only --quiet .
+	@$(PY) -m ruff format .
+
+typecheck: setup ## mypy and pyright alone
+	@.ci/lint mypy pyright
+
+bench: setup ## measure this machine: submit, drain, steady state, latency
+	@$(PY) -m bench
+
+clean: ## remove .venv, caches and build products
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

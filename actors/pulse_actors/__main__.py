@@ -1,0 +1,58 @@
+"""`python -m pulse_actors NAME --bus-fd N --parent-pid PID [--listen-fd M]`: one actor, started by the supervisor."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+
+from pulse_actors.runtime import ActorMain, run
+
+
+def _dispatcher(options: argparse.Namespace) -> ActorMain:
+    from pulse_actors.dispatcher.service import dispatcher  # noqa: PLC0415 - each process loads its own actor only
+
+    return dispatcher(options.listen_fd)
+
+
+def _watchdog(_options: argparse.Namespace) -> ActorMain:
+    from pulse_actors.watchdog import watchdog  # noqa: PLC0415
+
+    return watchdog
+
+
+def _scheduler(_options: argparse.Namespace) -> ActorMain:
+    from pulse_actors.scheduler import scheduler  # noqa: PLC0415
+
+    return scheduler
+
+
+def _pause(_options: argparse.Namespace) -> ActorMain:
+    from pulse_actors.pause import pause  # noqa: PLC0415
+
+    return pause
+
+
+ACTORS: dict[str, Callable[[argparse.Namespace], ActorMain]] = {
+    "watchdog": _watchdog,
+    "pause": _pause,
+    "scheduler": _scheduler,
+    "dispatcher": _dispatcher,
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Parse the supervisor's arguments and run the actor."""
+    parser = argparse.ArgumentParser(prog="pulse_actors", description="One actor of pulse; the supervisor starts it.")
+    parser.add_argument("name", choices=sorted(ACTORS))
+    parser.add_argument("--bus-fd", type=int, required=True)
+    parser.add_argument("--parent-pid", type=int, required=True)
+    parser.add_argument("--listen-fd", type=int)
+    options = parser.parse_args(argv)
+    if options.name == "dispatcher" and options.listen_fd is None:
+        parser.error("the dispatcher needs --listen-fd")
+    return run(options.name, bus_fd=options.bus_fd, parent_pid=options.parent_pid, main=ACTORS[options.name](options))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

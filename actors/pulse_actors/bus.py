@@ -1,0 +1,117 @@
+"""
+The actor's end of the bus: a socket to the supervisor, on which small frames travel.
+
+Hints between actors are lossy by design: what they hint at is in the database, and a poll is behind every one of them.
+So sending never waits: what does not fit into the socket's buffer is dropped.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import anyio
+import anyio.abc
+
+from pulse import protocol
+from pulse.errors import ProtocolError
+
+BUS_FRAME_BYTES: Final = 64 * 1024
+HINT_BYTES: Final = 4 * 1024
+SUPERVISOR: Final = "supervisor"
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """
+    Something that another actor may want to look at now.
+
+    Attributes:
+        peer: The actor it goes to (``*``: all) or came from.
+        event: What happened, in words.
+        data: Few small values.
+    """
+
+    peer: str
+    event: str
+    data: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BusFrame:
+    """A frame from the supervisor, its body as plain values."""
+
+    kind: str
+    request: int | None
+    body: dict[str, object]
+
+
+class Bus:
+    """
+    Frames to and from the supervisor.
+
+    Args:
+        stream: The connected socket as a byte stream.
+    """
+
+    def __init__(self, stream: anyio.abc.SocketStream) -> None:
+        self._stream = stream
+        self._socket: socket.socket = stream.extra(anyio.abc.SocketAttribute.raw_socket)
+        self._reader = protocol.FrameReader(BUS_FRAME_BYTES)
+        self._lock = anyio.Lock()
+        self._next_request = 0
+        self._waiting: dict[int, tuple[anyio.Event, list[dict[str, object]]]] = {}
+
+    @classmethod
+    async def over(cls, fd: int) -> Bus:
+        """The bus on an inherited socket."""
+        return cls(await anyio.abc.SocketStream.from_socket(socket.socket(fileno=fd)))
+
+    async def frames(self) -> AsyncIterator[BusFrame]:
+        """Frames from the supervisor until it is gone; answers to own requests are handed to who asked."""
+        while True:
+            try:
+                data = await self._stream.receive()
+            except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                return
+            try:
+                frames = self._reader.feed(data)
+            except ProtocolError:
+                return
+            for frame in frames:
+                body = protocol.decode_any(frame)
+                waiting = self._waiting.pop(frame.request or 0, None) if frame.kind == "ok" else None
+                if waiting is not None:
+                    waiting[1].append(body)
+                    waiting[0].set()
+                else:
+                    yield BusFrame(frame.kind, frame.request, body)
+
+    async def send(self, kind: str, request: int | None, body: dict[str, object]) -> None:
+        """Send a frame; nothing happens when the supervisor is gone (its death ends this process)."""
+        try:
+            async with self._lock:
+                await self._stream.send(protocol.encode(kind, request, body))
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return
+
+    async def hint(self, hint: Hint) -> None:
+        """Send a hint; one that is too long for a hint is dropped."""
+        frame = protocol.encode("hint", None, {"to": hint.peer, "event": hint.event, "data": hint.data})
+        if len(frame) <= HINT_BYTES:
+            with anyio.move_on_after(1.0):
+                await self.send("hint", None, {"to": hint.peer, "event": hint.event, "data": hint.data})
+
+    async def ask_status(self, timeout_s: float) -> dict[str, object] | None:
+        """What the supervisor says of itself and its children; None when it does not answer in time."""
+        self._next_request += 1
+        number = self._next_request
+        answered, box = anyio.Event(), list[dict[str, object]]()
+        self._waiting[number] = (answered, box)
+        with anyio.move_on_after(timeout_s):
+            await self.send("status", number, {})
+            await answered.wait()
+        self._waiting.pop(number, None)
+        return box[0] if box else None

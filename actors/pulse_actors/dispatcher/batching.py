@@ -1,0 +1,77 @@
+"""Merges what many peers ask into few statements: while one statement runs, the next batch gathers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+import anyio
+
+T = TypeVar("T")
+
+
+class Batcher(Generic[T]):
+    """
+    Gathers items and hands them on in batches, one batch at a time.
+
+    Args:
+        handle: Called with each batch; what it raises ends ``run``, so it deals with its own errors.
+        weigh: How much of a batch an item takes.
+        limit: Most weight of a batch; a single item may be heavier.
+    """
+
+    def __init__(self, handle: Callable[[Sequence[T]], Awaitable[None]], weigh: Callable[[T], int], limit: int) -> None:
+        self._handle = handle
+        self._weigh = weigh
+        self._limit = limit
+        self._items: list[T] = []
+        self._arrived = anyio.Event()
+        self._idle = anyio.Event()
+        self._idle.set()
+
+    def put(self, item: T) -> None:
+        """Add an item to the next batch."""
+        self._items.append(item)
+        self._arrived.set()
+        self._idle = anyio.Event() if self._idle.is_set() else self._idle
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    async def run(self) -> None:
+        """Hand on batches until cancelled."""
+        while True:
+            await self._arrived.wait()
+            await self._handle(self._take())
+            if not self._items:
+                self._arrived = anyio.Event()
+                self._idle.set()
+
+    async def wait_idle(self) -> None:
+        """Return when everything that was put has been handled."""
+        await self._idle.wait()
+
+    def _take(self) -> Sequence[T]:
+        weight = 0
+        for count, item in enumerate(self._items):
+            weight += self._weigh(item)
+            if weight > self._limit and count:
+                batch, self._items = self._items[:count], self._items[count:]
+                return batch
+        batch, self._items = self._items, []
+        return batch
+
+
+async def halve(items: Sequence[T], write: Callable[[Sequence[T]], Awaitable[bool]]) -> None:
+    """
+    Write *items* together; where that fails for one of them, in halves, until the bad one is alone.
+
+    Args:
+        write: Writes items in one statement; False says that one of several is bad. It must deal with a single bad one
+            itself and return True.
+    """
+    if not items or await write(items):
+        return
+    middle = len(items) // 2
+    await halve(items[:middle], write)
+    await halve(items[middle:], write)

@@ -1,0 +1,171 @@
+"""Claims jobs for workers with room, and hands them over."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import anyio
+import structlog
+
+from pulse.errors import UnavailableError
+from pulse.store.rows import Claim, Ending, EndingKind, Fence
+from pulse.store.store import Store
+from pulse_actors.dispatcher.desk import ClaimPlan, Desk, Pair
+from pulse_actors.runtime import Backoff
+
+ASSIGN_BYTES: Final = 1024 * 1024  # of args in one frame; a worker starts the first job while the next frame comes
+MAX_WAKES: Final = 10_000  # due times kept in memory; behind them is the poll
+
+log = structlog.get_logger()
+
+
+class Claims:
+    """
+    The claim loop.
+
+    Args:
+        store: The database.
+        desk: Who has room.
+        lease_s: Length of a lease.
+        poll_s: Longest pause between two claims while somebody has room.
+        batch: Most jobs of one claim.
+
+    Attributes:
+        lock: Held while jobs are between the database and the book. A worker's hello waits for it, so that it never
+            takes a claim that is under way for one that was lost.
+    """
+
+    def __init__(self, store: Store, desk: Desk, *, lease_s: float, poll_s: float, batch: int) -> None:
+        self._store = store
+        self._desk = desk
+        self._lease_s = lease_s
+        self._poll_s = poll_s
+        self._batch = batch
+        self.lock = anyio.Lock()
+        self._wake = anyio.Event()
+        self._due_s: list[float] = []
+        self._in_doubt: set[str] = set()
+
+    def wake(self, delay_s: float = 0.0) -> None:
+        """There may be something to claim, now or in *delay_s*."""
+        if delay_s <= 0:
+            self._wake.set()
+        elif delay_s < 3600 and len(self._due_s) < MAX_WAKES:
+            heapq.heappush(self._due_s, time.monotonic() + delay_s)
+            self._wake.set()  # the loop reckons its pause anew
+
+    async def run(self) -> None:
+        """Claim until cancelled."""
+        backoff = Backoff()
+        while True:
+            try:
+                more = await self.pass_once()
+            except UnavailableError as error:
+                if backoff.may_log():
+                    log.warning("database_away", step="claim", error=error.message)
+                await anyio.sleep(backoff.next_s())
+                continue
+            backoff.reset()
+            if not more:
+                await self._pause()
+
+    async def _pause(self) -> None:
+        now_s = time.monotonic()
+        while self._due_s and self._due_s[0] <= now_s:
+            heapq.heappop(self._due_s)
+        pause_s = self._poll_s if any(worker.credit for worker in self._desk.workers()) else float("inf")
+        if self._due_s:
+            pause_s = min(pause_s, self._due_s[0] - now_s)
+        with anyio.move_on_after(pause_s):
+            await self._wake.wait()
+        self._wake = anyio.Event()
+
+    async def pass_once(self) -> bool:
+        """One claim for each set of topics; whether one of them was full, so that more may be waiting."""
+        more = False
+        for plan in self._desk.plan(self._batch):
+            async with self.lock:
+                await self._settle_doubts()
+                more |= await self._claim(plan)
+        return more
+
+    async def _claim(self, plan: ClaimPlan) -> bool:
+        self._in_doubt.update(plan.workers)  # until the claim is known to have failed, or is in the book
+        claims = await self._store.claim(plan.topics, plan.workers, plan.seats, self._lease_s)
+        if claims:
+            await self._hand_out(plan, claims)
+        self._in_doubt.difference_update(plan.workers)
+        return len(claims) == len(plan.seats)
+
+    async def _hand_out(self, plan: ClaimPlan, claims: Sequence[Claim]) -> None:
+        placement = self._desk.place(plan, claims)
+        for identity, jobs in placement.assigned.items():
+            self._assign(identity, jobs)
+        if placement.moved:
+            heirs = {heir for _, _, heir in placement.moved}
+            self._in_doubt.update(heirs)
+            moved = await self._store.move([(fence, heir) for _, fence, heir in placement.moved])
+            for claim, _, heir in placement.moved:
+                if claim.id in moved:
+                    await self._assign_or_return(heir, claim)
+            self._in_doubt.difference_update(heirs)
+        if placement.returned:
+            for ended in await self._store.end(placement.returned):
+                self.wake(max(ended.delay_s, 0.001))
+
+    async def _assign_or_return(self, heir: str, claim: Claim) -> None:
+        if self._desk.get(heir) is not None:
+            self._assign(heir, [claim])
+        else:  # it left while its job was passed on to it
+            await self._store.end([Ending(claim.id, claim.attempt, heir, EndingKind.RELEASED)])
+
+    def _assign(self, identity: str, claims: list[Claim]) -> None:
+        worker = self._desk.get(identity)
+        if worker is None:  # cannot be: nothing was awaited since the placement
+            return
+        self._desk.hand_over(identity, claims)
+        claims.sort(key=lambda claim: (-claim.priority, claim.due_at, claim.id))
+        for frame in _frames(claims):
+            worker.link.send("assign", None, {"jobs": [_wire(claim, self._lease_s) for claim in frame]})
+
+    async def _settle_doubts(self) -> None:
+        """Give back what a claim may have taken whose answer was lost."""
+        for identity in tuple(self._in_doubt):
+            worker = self._desk.get(identity)
+            if worker is not None:
+                held = set(worker.held)
+                await give_back_unlisted(self._store, identity, held)
+            self._in_doubt.discard(identity)
+
+
+async def give_back_unlisted(store: Store, identity: str, listed: set[Pair]) -> dict[Pair, tuple[str, str]]:
+    """
+    Give back, uncharged, every RUNNING row of *identity* that its worker does not list.
+
+    Returns:
+        What the worker does hold: attempt -> (name, topic).
+    """
+    running = await store.running_of(identity)
+    unlisted = [Fence(*pair, identity) for pair in running if pair not in listed]
+    if unlisted:
+        await store.end([Ending(*fence, EndingKind.RELEASED) for fence in unlisted])
+        log.info("claims_given_back", worker=identity, count=len(unlisted))
+    return {pair: job for pair, job in running.items() if pair in listed}
+
+
+def _frames(claims: Sequence[Claim]) -> Iterable[Sequence[Claim]]:
+    start, size = 0, 0
+    for index, claim in enumerate(claims):
+        size += len(claim.args)
+        if size > ASSIGN_BYTES and index > start:
+            yield claims[start:index]
+            start, size = index, len(claim.args)
+    yield claims[start:]
+
+
+def _wire(claim: Claim, lease_s: float) -> tuple[object, ...]:
+    extra = None if claim.occurrence_at is None else {"occurrence": claim.occurrence_at}
+    return (claim.id, claim.attempt, claim.name, claim.topic, claim.args, claim.timeout_s, lease_s, extra)

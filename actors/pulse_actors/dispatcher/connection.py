@@ -1,0 +1,100 @@
+"""One peer's byte stream: frames in, frames out, neither ever waiting for the other."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Final
+
+import anyio
+import anyio.abc
+
+from pulse import protocol
+from pulse.errors import ProtocolError
+
+SEND_BUFFER_BYTES: Final = 32 * 1024 * 1024  # a peer that lets this much pile up does not read
+SEND_DEADLINE_S: Final = 30.0  # one write that takes longer: the peer has stopped reading
+
+
+class Connection:
+    """
+    A peer.
+
+    Args:
+        stream: Its bytes.
+        max_frame_bytes: Longest frame accepted from it after hello.
+    """
+
+    def __init__(self, stream: anyio.abc.ByteStream, max_frame_bytes: int) -> None:
+        self._stream = stream
+        self._max_frame_bytes = max_frame_bytes
+        self._reader = protocol.FrameReader(protocol.HELLO_MAX_FRAME_BYTES)
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._sending = anyio.Event()
+        self._closing = False
+
+    def known(self) -> None:
+        """It said hello: from now on its frames may be long."""
+        self._reader.max_frame_bytes = self._max_frame_bytes
+
+    def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
+        """Queue a frame; a peer that does not read is disconnected."""
+        if self._closing:
+            return
+        frame = protocol.encode(kind, request, body)
+        self._out.append(frame)
+        self._out_bytes += len(frame)
+        if self._out_bytes > SEND_BUFFER_BYTES:
+            self._out.clear()
+            self._closing = True
+        self._sending.set()
+
+    def refuse(self, request: int | None, code: str, message: str) -> None:
+        """Queue an error."""
+        self.send("error", request, {"code": code, "message": message})
+
+    def close(self) -> None:
+        """Send what is queued, then close; ``frames`` ends."""
+        self._closing = True
+        self._sending.set()
+
+    async def frames(self) -> AsyncIterator[Sequence[protocol.Frame]]:
+        """
+        Frames as they arrive, in the groups in which they arrived, until the peer is gone.
+
+        Raises:
+            ProtocolError: The stream is broken; frames before the break have been yielded.
+        """
+        while True:
+            try:
+                data = await self._stream.receive(256 * 1024)
+            except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+                return
+            try:
+                frames = self._reader.feed(data)
+            except protocol.BrokenStreamError as error:
+                if error.frames:
+                    yield error.frames
+                raise ProtocolError(error.message, error.code) from None
+            if frames:
+                yield frames
+
+    async def write(self) -> None:
+        """Write what is queued until the connection is closed from either side; then close the stream."""
+        try:
+            while True:
+                await self._sending.wait()
+                self._sending = anyio.Event()
+                chunk, self._out = b"".join(self._out), []
+                self._out_bytes = 0
+                if chunk:
+                    with anyio.fail_after(SEND_DEADLINE_S):
+                        await self._stream.send(chunk)
+                if self._closing and not self._out:
+                    return
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError, TimeoutError):
+            return
+        finally:
+            self._closing = True
+            with anyio.CancelScope(shield=True), anyio.move_on_after(1.0):
+                await self._stream.aclose()

@@ -1,0 +1,241 @@
+"""
+The dispatcher's book of who is connected, what each worker may get and what each holds. Pure: no IO, no clock.
+
+A job is *held* from its assignment until the ``reported`` that answers its result; capacity minus held is a worker's
+credit, and claims are made against credit only, so nothing is ever claimed that nobody has room for. The book is not the
+truth: that is in the database. It is rebuilt from the workers' hellos after a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol, TypeAlias
+
+from pulse.store.rows import Claim, Ending, EndingKind, Fence
+
+Pair: TypeAlias = tuple[bytes, int]
+
+NO_HANDLER_MIN_S: Final = 5.0
+NO_HANDLER_MAX_S: Final = 60.0
+ALL_BUSY_S: Final = 1.0  # the workers that name it are full: others behind it in its topic go first for that long
+
+
+class Link(Protocol):
+    """How frames get to a worker."""
+
+    def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
+        """Queue a frame; never waits."""
+
+    def close(self) -> None:
+        """Close after what is queued."""
+
+
+@dataclass(slots=True)
+class Held:
+    """A job that a worker holds."""
+
+    name: str
+    topic: str
+    started: bool = False
+
+
+@dataclass(slots=True)
+class Worker:
+    """
+    A connected worker process.
+
+    Attributes:
+        identity: Its ``locked_by``.
+        session: Stands for it in its pool parent's heartbeats.
+        capacity: Most jobs that it holds at once; 0 for pool parents.
+    """
+
+    identity: str
+    name: str
+    session: bytes
+    pid: int
+    uid: int
+    topics: tuple[str, ...]
+    names: frozenset[str]
+    capacity: int
+    link: Link
+    held: dict[Pair, Held] = field(default_factory=dict)
+    draining: bool = False
+
+    @property
+    def credit(self) -> int:
+        """How many more jobs it takes now."""
+        return 0 if self.draining else max(0, self.capacity - len(self.held))
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimPlan:
+    """
+    One claim to be made.
+
+    Attributes:
+        topics: In the order in which equal priorities are served.
+        workers: Identities.
+        seats: For the n-th job: index into ``workers``.
+    """
+
+    topics: tuple[str, ...]
+    workers: tuple[str, ...]
+    seats: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Placement:
+    """
+    Where claimed jobs go.
+
+    Attributes:
+        assigned: identity -> its jobs.
+        moved: Jobs whose seat cannot run them, with the worker that can.
+        returned: Jobs that nobody here can take now.
+    """
+
+    assigned: dict[str, list[Claim]] = field(default_factory=dict)
+    moved: list[tuple[Claim, Fence, str]] = field(default_factory=list)
+    returned: list[Ending] = field(default_factory=list)
+
+
+class Desk:
+    """The book."""
+
+    def __init__(self) -> None:
+        self._workers: dict[str, Worker] = {}
+        self._by_session: dict[bytes, Worker] = {}
+        self._turn = 0
+        self.closed = False
+
+    def workers(self) -> list[Worker]:
+        """Everyone who is connected."""
+        return list(self._workers.values())
+
+    def get(self, identity: str) -> Worker | None:
+        """The worker of that identity, None when it is not connected."""
+        return self._workers.get(identity)
+
+    def by_session(self, session: bytes) -> Worker | None:
+        """The worker of that session, None when it is not connected."""
+        return self._by_session.get(session)
+
+    def join(self, worker: Worker) -> None:
+        """A worker said hello; it takes the place of an older connection of the same identity."""
+        self._workers[worker.identity] = worker
+        self._by_session[worker.session] = worker
+
+    def leave(self, worker: Worker) -> None:
+        """Its connection is gone; what it holds stays leased to it."""
+        if self._workers.get(worker.identity) is worker:
+            del self._workers[worker.identity]
+            self._by_session.pop(worker.session, None)
+
+    def holder_of(self, job: bytes) -> tuple[Worker, int] | None:
+        """Who holds *job* on this host, and which attempt."""
+        for worker in self._workers.values():
+            for identity, attempt in worker.held:
+                if identity == job:
+                    return worker, attempt
+        return None
+
+    def plan(self, batch: int) -> list[ClaimPlan]:
+        """The claims worth making now: one for each set of topics that workers with credit serve."""
+        if self.closed:
+            return []
+        groups: dict[tuple[str, ...], list[Worker]] = {}
+        for worker in self._workers.values():
+            if worker.credit > 0 and worker.topics:
+                groups.setdefault(worker.topics, []).append(worker)
+        self._turn += 1
+        return [self._claim_for(topics, workers, batch) for topics, workers in groups.items()]
+
+    def _claim_for(self, topics: tuple[str, ...], workers: list[Worker], batch: int) -> ClaimPlan:
+        shift = self._turn % len(topics)  # no topic is always last among equal priorities
+        workers.sort(key=lambda worker: -worker.credit)
+        seats = deal([worker.credit for worker in workers], batch)
+        identities = tuple(worker.identity for worker in workers)
+        return ClaimPlan(topics[shift:] + topics[:shift], identities, tuple(seats))
+
+    def place(self, plan: ClaimPlan, claims: Sequence[Claim]) -> Placement:
+        """Decide for each claimed job who runs it; nothing is written into the book yet."""
+        placement = Placement()
+        room = {worker.identity: worker.credit for worker in self._workers.values()}
+        for claim in claims:
+            seat = plan.workers[claim.worker]
+            worker = self._workers.get(seat)
+            if worker is not None and claim.name in worker.names and room[seat] > 0:
+                room[seat] -= 1
+                placement.assigned.setdefault(seat, []).append(claim)
+                continue
+            heir = self._heir(claim, room)
+            fence = Fence(claim.id, claim.attempt, seat)
+            if heir is not None:
+                room[heir] -= 1
+                placement.moved.append((claim, fence, heir))
+            else:
+                placement.returned.append(self._returned(claim, fence))
+        return placement
+
+    def _heir(self, claim: Claim, room: Mapping[str, int]) -> str | None:
+        able = [worker.identity for worker in self._naming(claim) if room[worker.identity] > 0]
+        return max(able, key=lambda identity: room[identity], default=None)
+
+    def _naming(self, claim: Claim) -> list[Worker]:
+        return [
+            worker
+            for worker in self._workers.values()
+            if claim.name in worker.names and claim.topic in worker.topics and not worker.draining
+        ]
+
+    def _returned(self, claim: Claim, fence: Fence) -> Ending:
+        if self._naming(claim):
+            return Ending(*fence, EndingKind.RELEASED, delay_s=ALL_BUSY_S)
+        if fence.worker not in self._workers:
+            return Ending(*fence, EndingKind.RELEASED, delay_s=0.0)
+        delay_s = min(NO_HANDLER_MAX_S, NO_HANDLER_MIN_S * 2.0 ** min(claim.uncharged, 10))
+        error = f'no handler named "{claim.name}" on topic "{claim.topic}"'
+        return Ending(*fence, EndingKind.RELEASED, error=error, delay_s=delay_s)
+
+    def hand_over(self, identity: str, claims: Sequence[Claim]) -> None:
+        """Write into the book that the worker holds these from now on."""
+        held = self._workers[identity].held
+        for claim in claims:
+            held[claim.id, claim.attempt] = Held(claim.name, claim.topic)
+
+    def free(self, worker: Worker, pairs: Iterable[Pair]) -> None:
+        """Results were answered: the places are free again."""
+        for pair in pairs:
+            worker.held.pop(pair, None)
+
+    def started(self, worker: Worker, pairs: Iterable[Pair]) -> None:
+        """The handlers of these are being called."""
+        for pair in pairs:
+            held = worker.held.get(pair)
+            if held is not None:
+                held.started = True
+
+
+def deal(credits_: Sequence[int], limit: int) -> list[int]:
+    """
+    Seats for up to *limit* jobs, dealt one to each in turn, so that work spreads.
+
+    Args:
+        credits_: Free places of each worker, most first.
+        limit: Most seats.
+
+    Returns:
+        Indexes into *credits_*, each at most as often as its credit.
+    """
+    if len(credits_) == 1:
+        return [0] * min(limit, credits_[0])
+    seats: list[int] = []
+    left = list(credits_)
+    while len(seats) < limit and any(left):
+        for index, free in enumerate(left):
+            if free and len(seats) < limit:
+                left[index] -= 1
+                seats.append(index)
+    return seats

@@ -1,0 +1,114 @@
+"""Heartbeats, of workers and of their pool parents: one statement per flush for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import asyncpg
+import structlog
+
+from pulse.errors import UnavailableError
+from pulse.protocol import Beat
+from pulse.store.pool import is_bad_row
+from pulse.store.rows import Renewal
+from pulse.store.store import Store
+from pulse_actors import identity as identities
+from pulse_actors.dispatcher.batching import Batcher, halve
+from pulse_actors.dispatcher.desk import Desk, Link, Pair
+
+BATCH: Final = 5000
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Beating:
+    """
+    One heartbeat frame.
+
+    Attributes:
+        uid: Who sent it, by the kernel.
+        worker: Identity whose leases it extends, where the frame itself says so.
+        session: The session whose leases it extends, from a pool parent.
+        jobs: What it lists; None: all that the session holds.
+    """
+
+    link: Link
+    request: int | None
+    uid: int
+    worker: str
+    session: bytes | None
+    jobs: Sequence[Beat] | None
+
+
+class Leases:
+    """
+    Extends leases.
+
+    Args:
+        store: The database.
+        desk: Which session holds what.
+        host: This host, for sessions that are not connected.
+        lease_s: Length of a lease.
+    """
+
+    def __init__(self, store: Store, desk: Desk, host: identities.Host, *, lease_s: float) -> None:
+        self._store = store
+        self._desk = desk
+        self._host = host
+        self._lease_s = lease_s
+        self.batcher: Batcher[Beating] = Batcher(self._write, lambda beat: len(beat.jobs or ()) + 1, BATCH)
+
+    async def _write(self, beats: Sequence[Beating]) -> None:
+        try:
+            wanted = [await self._renewals(beat) for beat in beats]
+            extended = await self._extend([renewal for some in wanted for renewal in some])
+        except UnavailableError as error:
+            for beat in beats:
+                beat.link.send("error", beat.request, {"code": error.code, "message": error.message})
+            return
+        for beat, renewals in zip(beats, wanted, strict=True):
+            lost = [(one.id, one.attempt) for one in renewals if (one.id, one.attempt) not in extended]
+            if lost:
+                log.info("leases_lost", worker=renewals[0].worker, count=len(lost))
+            beat.link.send("beat", beat.request, {"lost": lost})
+
+    async def _renewals(self, beat: Beating) -> list[Renewal]:
+        if beat.jobs is not None:
+            return [Renewal(job.id, job.attempt, beat.worker, job.text) for job in beat.jobs]
+        if beat.session is None:
+            held = self._desk.get(beat.worker)
+            return [] if held is None else [Renewal(*pair, beat.worker, None) for pair in held.held]
+        return await self._renewals_of_session(beat.session, beat.uid)
+
+    async def _renewals_of_session(self, session: bytes, uid: int) -> list[Renewal]:
+        worker = self._desk.by_session(session)
+        if worker is not None:
+            if uid not in {worker.uid, 0}:
+                return []
+            return [Renewal(*pair, worker.identity, None) for pair in worker.held]
+        # Not connected: too busy to say hello to a restarted dispatcher. Its leases tell who it is.
+        for identity in await self._store.running_workers():
+            if identities.session_of(self._host, identity) == session and uid in {identities.user_of(identity), 0}:
+                return [Renewal(*pair, identity, None) for pair in await self._store.running_of(identity)]
+        return []
+
+    async def _extend(self, renewals: Sequence[Renewal]) -> set[Pair]:
+        extended: set[Pair] = set()
+
+        async def write(some: Sequence[Renewal]) -> bool:
+            try:
+                extended.update(await self._store.extend(some, self._lease_s))
+            except asyncpg.PostgresError as error:
+                if not is_bad_row(error):
+                    raise
+                if len(some) > 1:
+                    return False
+                log.warning("progress_not_storable", worker=some[0].worker, error=str(error))
+                extended.update(await self._store.extend([some[0]._replace(progress=None)], self._lease_s))
+            return True
+
+        await halve(renewals, write)
+        return extended

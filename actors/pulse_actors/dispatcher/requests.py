@@ -1,0 +1,259 @@
+"""What clients ask for: one function per kind of request, from its typed body to the answer."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias, TypeVar, cast
+
+import msgspec
+
+from pulse import protocol
+from pulse.errors import BadRequestError, ConflictError, NotFoundError
+from pulse.ids import uuid7
+from pulse.store.rows import NewSchedule
+from pulse.store.store import Store
+from pulse.store.times import from_us
+from pulse_actors.bus import Bus, Hint
+from pulse_actors.dispatcher.claims import Claims
+from pulse_actors.dispatcher.desk import Desk, Worker
+from pulse_actors.recurrence import Recurrence
+from pulse_actors.runtime import database_status
+
+STATUSES: Final = ("PENDING", "RUNNING", "COMPLETED", "RETRYING", "DEAD_LETTERED", "CANCELED")
+SUPERVISOR_ANSWER_S: Final = 1.0
+
+Answer: TypeAlias = Mapping[str, object]
+B = TypeVar("B", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True, slots=True)
+class Desktop:
+    """What requests work on."""
+
+    store: Store
+    desk: Desk
+    claims: Claims
+    bus: Bus
+
+
+async def list_jobs(on: Desktop, body: protocol.JobsList) -> Answer:
+    """A page of jobs, newest first."""
+    statuses = [body.status] if isinstance(body.status, str) else body.status
+    for status in statuses or ():
+        if status not in STATUSES:
+            message = f"status is {status!r:.60}; allowed are {', '.join(STATUSES)}"
+            raise BadRequestError(message)
+    jobs, following = await on.store.reads.jobs(
+        statuses=statuses or None,
+        topic=body.topic,
+        name=body.name,
+        schedule=body.schedule,
+        limit=body.limit,
+        after=body.after,
+    )
+    return {"jobs": jobs, "next": following}
+
+
+async def get_job(on: Desktop, body: protocol.ById) -> Answer:
+    """One job with its history."""
+    job = await on.store.reads.job(body.id)
+    if job is None:
+        raise _no("job", body.id)
+    return {"job": job}
+
+
+async def cancel_jobs(on: Desktop, body: protocol.ByIds) -> Answer:
+    """Cancel at once, and stop the handlers that run here."""
+    canceled = await on.store.cancel(body.ids)
+    for job in canceled:
+        worker = None if job.worker is None else on.desk.get(job.worker)
+        if worker is not None:
+            worker.link.send("stop", None, {"jobs": [(job.id, job.attempt, "canceled")]})
+    return await _done_and_refused(on, body.ids, {job.id for job in canceled})
+
+
+async def retry_jobs(on: Desktop, body: protocol.ByIds) -> Answer:
+    """Give terminal jobs fresh budgets, but not while their last attempt is still held here."""
+    held = {job for job in body.ids if on.desk.holder_of(job) is not None}
+    retried = await on.store.retry([job for job in body.ids if job not in held])
+    if retried:
+        on.claims.wake()
+    return await _done_and_refused(on, body.ids, set(retried), conflicts=held)
+
+
+async def _done_and_refused(
+    on: Desktop, ids: Sequence[bytes], done: set[bytes], conflicts: set[bytes] = frozenset()  # type: ignore[assignment]
+) -> Answer:
+    refused = [job for job in dict.fromkeys(ids) if job not in done]
+    there = await on.store.statuses(refused) if refused else {}
+
+    def code(job: bytes) -> str:
+        if job not in there:
+            return NotFoundError.code
+        return ConflictError.code if job in conflicts else "invalid_transition"
+
+    return {"done": [job for job in dict.fromkeys(ids) if job in done], "refused": [[job, code(job)] for job in refused]}
+
+
+async def create_schedule(on: Desktop, body: protocol.ScheduleCreate) -> Answer:
+    """Check a schedule, reckon its first occurrence by the database's clock, store it."""
+    recurrence = Recurrence.checked(cron=body.cron, timezone=body.timezone, every_s=body.every, at_s=body.at)
+    now_us = await on.store.reads.now_us()
+    first_us = recurrence.first(now_us)
+    identity = body.id or uuid7().bytes
+    created = await on.store.schedules.create(
+        NewSchedule(
+            identity,
+            body.name,
+            recurrence.kind,
+            body.args,
+            None if first_us is None else from_us(first_us),
+            topic=body.topic,
+            cron=recurrence.cron,
+            timezone=recurrence.timezone,
+            every_s=recurrence.every_s,
+            run_at=None if recurrence.at_us is None else from_us(recurrence.at_us),
+            priority=body.priority,
+            max_attempts=body.max_attempts,
+            timeout_s=body.timeout_s,
+        )
+    )
+    schedule = await on.store.schedules.get(identity)
+    if schedule is None or (not created and not _same(schedule, body)):
+        raise ConflictError(f"schedule {identity.hex()} exists already")
+    await on.bus.hint(Hint("scheduler", "schedules changed"))
+    return {"schedule": schedule}
+
+
+def _same(schedule: Mapping[str, object], body: protocol.ScheduleCreate) -> bool:
+    return (schedule["name"], schedule["cron"], schedule["every_s"], schedule["run_at"]) == (
+        body.name,
+        body.cron,
+        body.every,
+        body.at,
+    )
+
+
+async def list_schedules(on: Desktop, body: protocol.SchedulesList) -> Answer:
+    """A page of schedules, newest first."""
+    schedules, following = await on.store.schedules.page(body.limit, body.after)
+    return {"schedules": schedules, "next": following}
+
+
+async def get_schedule(on: Desktop, body: protocol.ById) -> Answer:
+    """One schedule."""
+    schedule = await on.store.schedules.get(body.id)
+    if schedule is None:
+        raise _no("schedule", body.id)
+    return {"schedule": schedule}
+
+
+async def delete_schedule(on: Desktop, body: protocol.ById) -> Answer:
+    """Remove a schedule; its jobs stay."""
+    if not await on.store.schedules.delete(body.id):
+        raise _no("schedule", body.id)
+    await on.bus.hint(Hint("scheduler", "schedules changed"))
+    return {"id": body.id}
+
+
+async def pause_dispatch(on: Desktop, body: protocol.DispatchGate) -> Answer:
+    """Close the gate; exact from the next claim on, on every host, since the claim itself looks at it."""
+    await on.store.gate.pause(body.topic, body.reason)
+    await on.bus.hint(Hint("pause", "gate changed", {"topic": body.topic}))
+    return await on.store.gate.get()
+
+
+async def resume_dispatch(on: Desktop, body: protocol.DispatchGate) -> Answer:
+    """Open the gate; opening an open one is no error."""
+    await on.store.gate.resume(body.topic)
+    on.claims.wake()
+    await on.bus.hint(Hint("pause", "gate changed", {"topic": body.topic}))
+    return await on.store.gate.get()
+
+
+async def dispatch_status(on: Desktop, _body: protocol.Nothing) -> Answer:
+    """The gate."""
+    return await on.store.gate.get()
+
+
+async def list_workers(on: Desktop, _body: protocol.Nothing) -> Answer:
+    """Handler processes that are connected here."""
+    return {"workers": workers(on.desk)}
+
+
+def workers(desk: Desk) -> list[Answer]:
+    """Every connected handler process; pool parents hold no jobs and are left out."""
+    return [_worker(worker) for worker in desk.workers() if worker.topics or worker.names]
+
+
+def _worker(worker: Worker) -> Answer:
+    return {
+        "identity": worker.identity,
+        "name": worker.name,
+        "pid": worker.pid,
+        "host": socket.gethostname(),
+        "topics": list(worker.topics),
+        "names": sorted(worker.names),
+        "capacity": worker.capacity,
+        "running": [identity for identity, _ in worker.held],
+        "started": sum(held.started for held in worker.held.values()),
+        "draining": worker.draining,
+    }
+
+
+async def status(on: Desktop, _body: protocol.Nothing) -> Answer:
+    """Everything at a glance; the supervisor's part comes over the bus."""
+    of_supervisor = await on.bus.ask_status(SUPERVISOR_ANSWER_S) or {}
+    database = await database_status(on.store)
+    counts, exact, gate = None, None, None
+    if database["ok"]:
+        counts, exact = await on.store.reads.counts()
+        gate = await on.store.gate.get()
+    return {
+        "supervisor": of_supervisor.get("supervisor"),
+        "actors": of_supervisor.get("actors"),
+        "pools": of_supervisor.get("pools"),
+        "database": database,
+        "gate": gate,
+        "workers": workers(on.desk),
+        "jobs": counts,
+        "jobs_exact": exact,
+    }
+
+
+async def ping(_on: Desktop, _body: protocol.Nothing) -> Answer:
+    """Nothing; that it comes back is the answer."""
+    return {}
+
+
+def _no(what: str, identity: bytes) -> NotFoundError:
+    text = identity.hex()
+    return NotFoundError(f"there is no {what} {text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}")
+
+
+Handler: TypeAlias = Callable[[Desktop, msgspec.Struct], Awaitable[Answer]]
+
+
+def _handler(function: Callable[[Desktop, B], Awaitable[Answer]]) -> Handler:
+    return cast("Handler", function)  # the body is decoded as the type that protocol.CLIENT_KINDS names for the kind
+
+
+# `submit` is not here: it goes through the group commit.
+REQUESTS: Final[Mapping[str, Handler]] = {
+    "jobs.list": _handler(list_jobs),
+    "jobs.get": _handler(get_job),
+    "jobs.cancel": _handler(cancel_jobs),
+    "jobs.retry": _handler(retry_jobs),
+    "schedules.list": _handler(list_schedules),
+    "schedules.get": _handler(get_schedule),
+    "schedules.create": _handler(create_schedule),
+    "schedules.delete": _handler(delete_schedule),
+    "dispatch.pause": _handler(pause_dispatch),
+    "dispatch.resume": _handler(resume_dispatch),
+    "dispatch.status": _handler(dispatch_status),
+    "workers.list": _handler(list_workers),
+    "status": _handler(status),
+    "ping": _handler(ping),
+}

@@ -1,0 +1,138 @@
+"""The dispatcher put together: the office, the door and the loops, on one actor runtime."""
+
+from __future__ import annotations
+
+import socket
+from typing import Final
+
+import anyio
+import anyio.abc
+import structlog
+
+from pulse import protocol, version
+from pulse_actors import identity as identities
+from pulse_actors.dispatcher.claims import Claims
+from pulse_actors.dispatcher.connection import Connection
+from pulse_actors.dispatcher.desk import Desk
+from pulse_actors.dispatcher.leases import Leases
+from pulse_actors.dispatcher.requests import Desktop
+from pulse_actors.dispatcher.results import Results
+from pulse_actors.dispatcher.submits import Submits
+from pulse_actors.dispatcher.visit import Office, Visit
+from pulse_actors.runtime import ActorMain, Runtime, Turn, TurnResult, database_status
+
+TICK_S: Final = 60.0  # the dispatcher's own turns only hear hints; its work is done by its loops
+FLUSH_DEADLINE_S: Final = 5.0
+
+log = structlog.get_logger()
+
+
+class Dispatcher:
+    """
+    The actor side: hints, priming, status.
+
+    Args:
+        runtime: Bus, settings, store.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        settings, store = runtime.settings, runtime.store
+        desk = Desk()
+        claims = Claims(store, desk, lease_s=settings.lease_s, poll_s=settings.poll_s, batch=settings.batch)
+        host = identities.this_host(settings.host_id)
+        self.office = Office(
+            Desktop(store, desk, claims, runtime.bus),
+            claims,
+            Results(store, desk, claims),
+            Leases(store, desk, host, lease_s=settings.lease_s),
+            Submits(store, claims),
+            host,
+            f"pulse {version.VERSION}",
+            settings.heartbeat_s,
+            settings.lease_s,
+        )
+
+    async def prime(self, *, boot: bool) -> None:
+        """Write the server's defaults where every submit finds them."""
+        del boot
+        settings = self._runtime.settings
+        await self._runtime.store.set_server_defaults(settings.max_attempts, settings.max_crashes)
+
+    async def turn(self, turn: Turn) -> TurnResult:
+        """Hear hints: something may be claimable, or a drain began."""
+        for hint in turn.inbox:
+            if hint.event == "drain":
+                self._drain(reconnect=not hint.data.get("all"))
+            else:
+                self.office.claims.wake()
+        return TurnResult(TICK_S)
+
+    def _drain(self, *, reconnect: bool) -> None:
+        """No more claims; workers come back to a successor, or finish and leave."""
+        desk = self.office.desktop.desk
+        desk.closed = desk.closed or reconnect
+        for worker in desk.workers():
+            worker.draining = True
+            worker.link.send("drain", None, {"reconnect": reconnect})
+
+    async def status(self) -> dict[str, object]:
+        """Database, gate and counts."""
+        store = self._runtime.store
+        database = await database_status(store)
+        if not database["ok"]:
+            return {"database": database}
+        counts, exact = await store.reads.counts()
+        return {"database": database, "gate": await store.gate.get(), "jobs": counts, "jobs_exact": exact}
+
+    async def serve(self, listener: anyio.abc.Listener[anyio.abc.SocketStream]) -> None:
+        """Take peers in until cancelled."""
+        await listener.serve(self._visit)
+
+    async def _visit(self, stream: anyio.abc.SocketStream) -> None:
+        try:
+            peer = identities.peer_of(stream.extra(anyio.abc.SocketAttribute.raw_socket))
+        except OSError:  # gone already
+            await stream.aclose()
+            return
+        connection = Connection(stream, protocol.MAX_FRAME_BYTES)
+        try:
+            await Visit(self.office, connection, peer).run()
+        except Exception:
+            log.exception("visit_failed", pid=peer.pid)  # this peer's own trouble: nobody else notices
+
+    async def flush(self) -> None:
+        """Write the reports and submits that have arrived."""
+        with anyio.move_on_after(FLUSH_DEADLINE_S):
+            await self.office.results.batcher.wait_idle()
+            await self.office.submits.batcher.wait_idle()
+
+
+def dispatcher(listen_fd: int) -> ActorMain:
+    """
+    The dispatcher's main part.
+
+    Args:
+        listen_fd: The listening socket, inherited, so that no client is refused while a dispatcher restarts.
+    """
+
+    async def main(runtime: Runtime) -> None:
+        actor = Dispatcher(runtime)
+        await runtime.prime(actor)
+        listener = await anyio.abc.SocketListener.from_socket(socket.socket(fileno=listen_fd))
+        office = actor.office
+        async with anyio.create_task_group() as tasks:
+            for loop in (
+                office.claims.run,
+                office.results.batcher.run,
+                office.leases.batcher.run,
+                office.submits.batcher.run,
+            ):
+                tasks.start_soon(loop)
+            tasks.start_soon(actor.serve, listener)
+            await runtime.loop(actor)
+            office.desktop.desk.closed = True
+            await actor.flush()
+            tasks.cancel_scope.cancel()
+
+    return main

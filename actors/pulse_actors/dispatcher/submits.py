@@ -1,0 +1,128 @@
+"""Group commit of submits: requests that arrive while one statement runs share the next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import asyncpg
+import msgspec
+
+from pulse.errors import BadRequestError, ConflictError, PulseError
+from pulse.ids import uuid7
+from pulse.protocol import NewJob
+from pulse.store.pool import is_bad_row
+from pulse.store.rows import Wake
+from pulse.store.store import Store
+from pulse_actors.dispatcher.batching import Batcher, halve
+from pulse_actors.dispatcher.claims import Claims
+from pulse_actors.dispatcher.desk import Link
+
+BATCH: Final = 5000
+MAX_ARGS_BYTES: Final = 1024 * 1024  # larger work belongs into a file whose path is the argument
+
+# What the tables' CHECKs mean, in words; the value is in the server's own message.
+_CHECKS: Final = {
+    "jobs_args": "args must be a JSON object",
+    "jobs_topic": "topic must have 1 to 200 characters",
+    "jobs_name": "name must have 1 to 200 characters",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """One submit frame; every job has an id."""
+
+    link: Link
+    request: int | None
+    jobs: Sequence[NewJob]
+
+
+class Submits:
+    """
+    Collects submits and inserts them; each is answered after its commit.
+
+    Args:
+        store: The database.
+        claims: To be woken for the topics that got work.
+    """
+
+    def __init__(self, store: Store, claims: Claims) -> None:
+        self._store = store
+        self._claims = claims
+        self.batcher: Batcher[Submitted] = Batcher(self._write, lambda submit: len(submit.jobs), BATCH)
+
+    async def _write(self, submits: Sequence[Submitted]) -> None:
+        await halve(submits, self._insert)
+
+    async def _insert(self, submits: Sequence[Submitted]) -> bool:
+        try:
+            woken = await self._store.submit([job for submit in submits for job in submit.jobs])
+        except PulseError as error:
+            for submit in submits:
+                submit.link.send("error", submit.request, {"code": error.code, "message": error.message})
+            return True
+        except asyncpg.PostgresError as error:
+            if not is_bad_row(error):
+                raise
+            if len(submits) > 1:
+                return False
+            await self._insert_one(submits[0], error)
+            return True
+        self._done(submits, woken)
+        return True
+
+    async def _insert_one(self, submit: Submitted, error: asyncpg.PostgresError) -> None:
+        """A request that cannot be inserted as it is: a repeated one, or a bad one."""
+        refusal: PulseError
+        try:
+            if not isinstance(error, asyncpg.UniqueViolationError):
+                raise error
+            self._done([submit], await self._store.submit_again(submit.jobs))
+        except PulseError as caught:
+            refusal = caught
+        except asyncpg.UniqueViolationError as caught:  # somebody inserted it in between
+            refusal = ConflictError(str(caught))
+        except asyncpg.PostgresError as caught:
+            refusal = BadRequestError(_explain(submit.jobs, caught))
+        else:
+            return
+        submit.link.send("error", submit.request, {"code": refusal.code, "message": refusal.message})
+
+    def _done(self, submits: Sequence[Submitted], woken: Sequence[Wake]) -> None:
+        for submit in submits:
+            submit.link.send("ok", submit.request, {"ids": [job.id for job in submit.jobs]})
+        if woken:
+            self._claims.wake()
+        delays = [job.delay_s for submit in submits for job in submit.jobs if job.delay_s]
+        if delays:
+            self._claims.wake(min(delays))
+
+
+def checked(jobs: Sequence[NewJob]) -> list[NewJob]:
+    """
+    *jobs* with an id each, held against what can be told without the database.
+
+    Raises:
+        BadRequestError: A job's args are too long, or it has both run_at and delay_s.
+    """
+    ready: list[NewJob] = []
+    for place, job in enumerate(jobs):
+        if len(job.args) > MAX_ARGS_BYTES:
+            message = f"job {place} ({job.name}): args have {len(job.args)} bytes; at most {MAX_ARGS_BYTES} are allowed"
+            raise BadRequestError(message)
+        if job.run_at is not None and job.delay_s is not None:
+            message = f"job {place} ({job.name}): run_at and delay_s are both given; one of them is allowed"
+            raise BadRequestError(message)
+        ready.append(job if job.id is not None else msgspec.structs.replace(job, id=uuid7().bytes))
+    return ready
+
+
+def _explain(jobs: Sequence[NewJob], error: asyncpg.PostgresError) -> str:
+    which = f"job {jobs[0].name}" if len(jobs) == 1 else f"one of {len(jobs)} jobs"
+    constraint = getattr(error, "constraint_name", None)
+    if constraint in _CHECKS:
+        return f"{which}: {_CHECKS[constraint]}"
+    detail = getattr(error, "detail", None)
+    return f"{which} cannot be stored: {error.args[0] if error.args else error}" + (f" ({detail})" if detail else "")

@@ -1,0 +1,232 @@
+"""One connection from its hello to its end: who it is, what it may send, and where each frame goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import anyio
+import anyio.abc
+import asyncpg
+import msgspec
+import structlog
+
+from pulse import protocol
+from pulse.errors import BadRequestError, ProtocolError, PulseError, UnavailableError, UnsupportedVersionError
+from pulse.protocol import Frame, Hello, Role
+from pulse.store.pool import is_bad_row
+from pulse_actors import identity as identities
+from pulse_actors.dispatcher.claims import Claims, give_back_unlisted
+from pulse_actors.dispatcher.connection import Connection
+from pulse_actors.dispatcher.desk import Held, Worker
+from pulse_actors.dispatcher.leases import Beating, Leases
+from pulse_actors.dispatcher.requests import REQUESTS, Desktop
+from pulse_actors.dispatcher.results import Reported, Results
+from pulse_actors.dispatcher.submits import Submits, Submitted, checked
+
+HELLO_DEADLINE_S: Final = 5.0
+MAX_REQUESTS: Final = 32  # of one peer at once; then its next frame waits
+
+log = structlog.get_logger()
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True, slots=True)
+class Office:
+    """
+    Everything behind the door.
+
+    Attributes:
+        server: What welcome calls this server.
+    """
+
+    desktop: Desktop
+    claims: Claims
+    results: Results
+    leases: Leases
+    submits: Submits
+    host: identities.Host
+    server: str
+    heartbeat_s: float
+    lease_s: float
+
+
+class Visit:
+    """
+    A peer's stay.
+
+    Args:
+        office: What its frames are handed to.
+        connection: Its frames.
+        peer: Who the kernel says it is.
+    """
+
+    def __init__(self, office: Office, connection: Connection, peer: identities.Peer) -> None:
+        self._office = office
+        self._connection = connection
+        self._peer = peer
+        self._worker: Worker | None = None
+        self._identity = ""
+        self._role = Role.CLIENT
+        self._requests = anyio.Semaphore(MAX_REQUESTS)
+
+    async def run(self) -> None:
+        """Serve the peer until it is gone."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._connection.write)
+            try:
+                await self._serve(tasks)
+            except ProtocolError as error:
+                self._connection.refuse(error.request, error.code, error.message)
+            finally:
+                if self._worker is not None:
+                    self._office.desktop.desk.leave(self._worker)
+                self._connection.close()
+
+    async def _serve(self, tasks: anyio.abc.TaskGroup) -> None:
+        greeted = False
+        groups = self._connection.frames()
+        while True:
+            with anyio.move_on_after(None if greeted else HELLO_DEADLINE_S) as waiting:
+                group = await anext(groups, None)
+            if waiting.cancelled_caught:
+                message = f"no hello within {HELLO_DEADLINE_S:g} s"
+                raise ProtocolError(message)
+            if group is None:
+                return
+            for frame in group:
+                if greeted:
+                    await self._handle(frame, tasks)
+                else:
+                    await self._greet(frame)
+                    greeted = True
+
+    async def _greet(self, frame: Frame) -> None:
+        if frame.kind != "hello":
+            message = f"the first frame is {frame.kind!r}; it must be hello"
+            raise ProtocolError(message, request=frame.request)
+        hello = protocol.decode_body(Hello, frame)
+        if hello.protocol != protocol.PROTOCOL_VERSION:
+            message = f"protocol {hello.protocol} is not spoken here; {protocol.PROTOCOL_VERSION} is"
+            raise ProtocolError(message, UnsupportedVersionError.code, frame.request)
+        self._role = hello.role
+        self._connection.known()
+        if hello.role is Role.WORKER:
+            await self._greet_worker(hello, frame.request)
+        else:
+            self._connection.send("welcome", frame.request, self._welcome())
+
+    def _welcome(self) -> dict[str, object]:
+        return {
+            "protocol": protocol.PROTOCOL_VERSION,
+            "server": self._office.server,
+            "heartbeat_s": self._office.heartbeat_s,
+            "lease_s": self._office.lease_s,
+            "max_frame_bytes": protocol.MAX_FRAME_BYTES,
+        }
+
+    async def _greet_worker(self, hello: Hello, request: int | None) -> None:
+        """Find out what it holds, give back what it does not know of, and let it have jobs."""
+        if hello.worker is None:
+            message = "a worker's hello needs `worker`, its own name"
+            raise ProtocolError(message, request=request)
+        office = self._office
+        self._identity = identities.compose(office.host, self._peer, hello.worker)
+        worker = Worker(
+            self._identity,
+            hello.worker,
+            identities.session_of(office.host, self._identity),
+            self._peer.pid,
+            self._peer.uid,
+            tuple(dict.fromkeys(hello.topics)),
+            frozenset(hello.names),
+            hello.capacity,
+            self._connection,
+        )
+        listed = {ref.pair for ref in hello.running}
+        desk = office.desktop.desk
+        async with office.claims.lock:
+            lost = await self._reconcile(hello, listed)
+            older = desk.get(self._identity)
+            if older is not None:
+                older.link.send("error", None, {"code": "conflict", "message": "this worker has connected again"})
+                older.link.close()
+            for pair in listed:
+                worker.held[pair] = Held("", "", started=True)
+            desk.join(worker)
+            self._worker = worker
+            answer = {"session": worker.session, "lost": None if lost is None else [list(pair) for pair in lost]}
+            self._connection.send("welcome", request, self._welcome() | answer)
+        log.info("worker_connected", worker=self._identity, capacity=hello.capacity, running=len(listed))
+        office.claims.wake()
+
+    async def _reconcile(self, hello: Hello, listed: set[tuple[bytes, int]]) -> list[tuple[bytes, int]] | None:
+        """What of *listed* it no longer holds; None while the database is away."""
+        store = self._office.desktop.store
+        try:
+            if hello.handlers:
+                await store.note_handlers(hello.handlers)
+            holds = await give_back_unlisted(store, self._identity, listed)
+        except UnavailableError as error:
+            log.warning("database_away", step="hello", error=error.message)
+            return None
+        return sorted(listed - holds.keys())
+
+    async def _handle(self, frame: Frame, tasks: anyio.abc.TaskGroup) -> None:
+        kind = protocol.ALLOWED[self._role].get(frame.kind)
+        if kind is None:
+            self._connection.refuse(
+                frame.request, "bad_request", f"there is no request {frame.kind!r:.80} for a {self._role.value}"
+            )
+            return
+        try:
+            body = protocol.decode_body(kind, frame)
+            if self._worker is None or not self._hear_worker(self._worker, frame, body):
+                await self._ask(frame, body, tasks)
+        except (ProtocolError, BadRequestError) as error:
+            self._connection.refuse(frame.request, error.code, error.message)
+
+    def _hear_worker(self, worker: Worker, frame: Frame, body: msgspec.Struct) -> bool:
+        """Take a worker's own kinds; False: it is a client's."""
+        match body:
+            case protocol.Report():
+                for result in body.results:
+                    protocol.check_result(result)
+                self._office.results.batcher.put(Reported(worker, frame.request, body.results))
+            case protocol.Started():
+                self._office.desktop.desk.started(worker, (ref.pair for ref in body.jobs))
+            case protocol.Heartbeat():
+                beating = Beating(
+                    self._connection, frame.request, self._peer.uid, worker.identity, body.session, body.jobs
+                )
+                self._office.leases.batcher.put(beating)
+            case protocol.Capacity():
+                worker.capacity = body.capacity
+                self._office.claims.wake()
+            case _:
+                return False
+        return True
+
+    async def _ask(self, frame: Frame, body: msgspec.Struct, tasks: anyio.abc.TaskGroup) -> None:
+        if isinstance(body, protocol.Submit):
+            self._office.submits.batcher.put(Submitted(self._connection, frame.request, checked(body.jobs)))
+            return
+        await self._requests.acquire()
+        tasks.start_soon(self._answer, frame, body)
+
+    async def _answer(self, frame: Frame, body: msgspec.Struct) -> None:
+        answer: Mapping[str, object]
+        try:
+            answer = await REQUESTS[frame.kind](self._office.desktop, body)
+        except PulseError as error:
+            self._connection.refuse(frame.request, error.code, error.message)
+        except asyncpg.PostgresError as error:
+            code = "bad_request" if is_bad_row(error) else "internal"
+            if code == "internal":
+                log.error("request_failed", kind=frame.kind, error=str(error))
+            self._connection.refuse(frame.request, code, f"{frame.kind}: {error}")
+        else:
+            self._connection.send("ok", frame.request, answer)
+        finally:
+            self._requests.release()

@@ -1,0 +1,93 @@
+"""
+The pause actor: keeper of the dispatch gate.
+
+The gate itself is tested in every claim, so a pause is exact without this actor. It reads the gate at boot, and pulse does
+not start where it cannot be read: nobody could tell whether dispatch is paused. Afterwards it watches, by NOTIFY and once
+a second, and wakes the dispatcher when a gate opens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import anyio
+import structlog
+
+from pulse.errors import PulseError
+from pulse.store.gate import GATE_CHANNEL
+from pulse.store.pool import connect
+from pulse.store.store import Store
+from pulse_actors.bus import Hint
+from pulse_actors.runtime import Backoff, Runtime, Turn, TurnResult, database_status
+
+REFRESH_S: Final = 1.0  # how soon a gate that another host changed is seen here, should its NOTIFY be lost
+
+log = structlog.get_logger()
+
+
+class Pause:
+    """
+    Watches the gate.
+
+    Args:
+        store: The database.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._gate: dict[str, object] = {}
+
+    async def prime(self, *, boot: bool) -> None:
+        """Read the gate; the runtime refuses to start where that fails at boot."""
+        del boot
+        self._gate = await self._store.gate.get()
+        if self._gate["paused"] or self._gate["topics"]:
+            log.warning("dispatch_paused", **self._gate)
+
+    async def turn(self, turn: Turn) -> TurnResult:
+        """Look at the gate; tell the dispatcher when it changed."""
+        del turn
+        gate = await self._store.gate.get()
+        if gate == self._gate:
+            return TurnResult(REFRESH_S)
+        self._gate = gate
+        log.info("gate_changed", **gate)
+        return TurnResult(REFRESH_S, (Hint("dispatcher", "gate changed"),))
+
+    async def status(self) -> dict[str, object]:
+        """The gate, and whether the database is there."""
+        database = await database_status(self._store)
+        return {"database": database, "gate": await self._store.gate.get() if database["ok"] else None}
+
+
+async def _listen(runtime: Runtime) -> None:
+    """Turn each NOTIFY into a turn, on a connection of its own; the refresh is behind it."""
+    backoff = Backoff()
+    while True:
+        lost = asyncio.Event()
+        try:
+            connection = await connect(runtime.store.query.target, {})
+        except PulseError:
+            await anyio.sleep(backoff.next_s())
+            continue
+        try:
+            connection.add_termination_listener(lambda _connection, lost=lost: lost.set())
+            await connection.add_listener(GATE_CHANNEL, lambda *_: runtime.poke(Hint("pause", "gate changed")))
+            backoff.reset()
+            await lost.wait()
+        except (OSError, PulseError) as error:
+            log.debug("listen_failed", error=str(error))
+        finally:
+            connection.terminate()
+        await anyio.sleep(backoff.next_s())
+
+
+async def pause(runtime: Runtime) -> None:
+    """The pause actor's main part."""
+    actor = Pause(runtime.store)
+    await runtime.prime(actor)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_listen, runtime)
+        await runtime.loop(actor)
+        tasks.cancel_scope.cancel()

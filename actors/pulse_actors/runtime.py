@@ -1,0 +1,334 @@
+"""
+What every actor has in common, once: hello, settings, priming, the loop, pings, stop, logs and exit codes.
+
+An actor supplies ``prime`` (read what it needs from the database; may refuse to start), ``turn`` (one step of its work,
+called when a hint arrives or its time has come) and ``status``. A test calls these by hand and needs no process, no clock
+and no sleep. Actors hold no state that the database does not have, so a restarted one primes itself and goes on.
+
+While the database is away an actor stays alive, answers pings, and tries again with growing pauses: being restarted would
+not bring the database back.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import signal
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeVar
+
+import anyio
+import anyio.abc
+import structlog
+
+from pulse import config, procs
+from pulse.errors import ConfigError, PulseError, SchemaError, UnavailableError
+from pulse.logs import configure_logging
+from pulse.store.pool import Target
+from pulse.store.store import Store
+from pulse_actors.bus import SUPERVISOR, Bus, BusFrame, Hint
+
+EXIT_STOPPED: Final = 0
+EXIT_INTERNAL: Final = 70  # EX_SOFTWARE: restarted
+EXIT_REFUSED: Final = 78  # EX_CONFIG: a restart would not help
+BOOT_DEADLINE_S: Final = 20.0  # how long a first start waits for the database before it refuses
+RETRY_MIN_S: Final = 0.05
+RETRY_MAX_S: Final = 5.0  # while the database is away: back within 5 s of its return
+LOG_EVERY_S: Final = 1.0
+
+log = structlog.get_logger()
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """
+    One step of an actor.
+
+    Attributes:
+        now_s: Monotonic clock, seconds.
+        inbox: Hints since the last turn; empty means that its time has come.
+    """
+
+    now_s: float
+    inbox: tuple[Hint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResult:
+    """
+    What a turn came to.
+
+    Attributes:
+        next_s: Longest pause until the next turn, seconds.
+        hints: To be sent to other actors.
+    """
+
+    next_s: float
+    hints: Sequence[Hint] = ()
+
+
+class Actor(Protocol):
+    """What an actor supplies."""
+
+    async def prime(self, *, boot: bool) -> None:
+        """Read what is needed; ConfigError refuses to start, UnavailableError is tried again."""
+
+    async def turn(self, turn: Turn) -> TurnResult:
+        """One step of work."""
+
+    async def status(self) -> dict[str, object]:
+        """What the supervisor's status shows of it: ``database``, ``gate``, ``jobs``."""
+
+
+@dataclass(slots=True)
+class Pulse:
+    """Age of the unfinished turn, for pongs: a stuck actor is seen as stuck."""
+
+    since_s: float | None = None
+
+    @property
+    def turn_age_s(self) -> float:
+        """Seconds; 0 between two turns."""
+        return 0.0 if self.since_s is None else time.monotonic() - self.since_s
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Pauses while something is away: doubling with jitter, at most RETRY_MAX_S; and one log line a second."""
+
+    pause_s: float = RETRY_MIN_S
+    logged_s: float = field(default=-LOG_EVERY_S)
+
+    def next_s(self) -> float:
+        """The next pause."""
+        pause_s, self.pause_s = self.pause_s, min(RETRY_MAX_S, self.pause_s * 2)
+        return pause_s * random.uniform(0.5, 1.0)  # noqa: S311 - spreads retries, guards nothing
+
+    def may_log(self) -> bool:
+        """Whether a second has passed since the last line."""
+        now_s = time.monotonic()
+        if now_s - self.logged_s < LOG_EVERY_S:
+            return False
+        self.logged_s = now_s
+        return True
+
+    def reset(self) -> None:
+        """It is back."""
+        self.pause_s = RETRY_MIN_S
+
+
+async def until_available(step: Callable[[], Awaitable[T]], what: str, *, deadline_s: float | None = None) -> T:
+    """
+    Repeat *step* while the database is away.
+
+    Raises:
+        UnavailableError: It was away for longer than *deadline_s*.
+    """
+    backoff, started_s = Backoff(), time.monotonic()
+    while True:
+        try:
+            return await step()
+        except UnavailableError as error:
+            if deadline_s is not None and time.monotonic() - started_s > deadline_s:
+                raise
+            if backoff.may_log() and time.monotonic() - started_s > LOG_EVERY_S:
+                log.warning("database_away", step=what, error=error.message)
+            await anyio.sleep(backoff.next_s())
+
+
+class Runtime:
+    """
+    One actor in its process.
+
+    Args:
+        name: Which actor.
+        bus: To the supervisor.
+        settings: From the supervisor's start frame.
+        store: Its database.
+        boot: Whether the supervisor starts it for the first time.
+    """
+
+    def __init__(self, name: str, bus: Bus, settings: config.Settings, store: Store, *, boot: bool) -> None:
+        self.name = name
+        self.bus = bus
+        self.settings = settings
+        self.store = store
+        self.boot = boot
+        self.pulse = Pulse()
+        self._inbox: list[Hint] = []
+        self._arrived = anyio.Event()
+        self._on_status: Callable[[], Awaitable[dict[str, object]]] | None = None
+        self.stopping = anyio.Event()
+        self.stop_grace_s = 0.0
+
+    async def prime(self, actor: Actor) -> None:
+        """Bring the schema up to date and let the actor read what it needs."""
+        deadline_s = BOOT_DEADLINE_S if self.boot else None
+        await until_available(self.store.prepare, "schema", deadline_s=deadline_s)
+        await until_available(lambda: actor.prime(boot=self.boot), "prime", deadline_s=deadline_s)
+        self._on_status = actor.status
+        await self.bus.send("ready", None, {})
+
+    async def loop(self, actor: Actor) -> None:
+        """Turns until the supervisor says stop."""
+        backoff, pause_s = Backoff(), 0.0
+        while not self.stopping.is_set():
+            inbox = await self.hints(pause_s)
+            if self.stopping.is_set():
+                return
+            self.pulse.since_s = time.monotonic()
+            try:
+                result = await actor.turn(Turn(time.monotonic(), inbox))
+            except UnavailableError as error:
+                pause_s = backoff.next_s()
+                if backoff.may_log():
+                    log.warning("database_away", actor=self.name, error=error.message)
+            else:
+                backoff.reset()
+                pause_s = result.next_s
+                for hint in result.hints:
+                    await self.bus.hint(hint)
+            finally:
+                self.pulse.since_s = None
+
+    async def hints(self, pause_s: float) -> tuple[Hint, ...]:
+        """The hints that have come, as soon as there is one; () after *pause_s*."""
+        with anyio.move_on_after(pause_s):
+            await self._arrived.wait()
+        self._arrived = anyio.Event()
+        hints, self._inbox = tuple(self._inbox), []
+        return hints
+
+    def poke(self, hint: Hint) -> None:
+        """Have the next turn hear *hint* now."""
+        self._inbox.append(hint)
+        self._arrived.set()
+
+    async def listen(self, scope: anyio.CancelScope) -> None:
+        """Answer the supervisor until it is gone, which ends this process too."""
+        async with anyio.create_task_group() as tasks:
+            async for frame in self.bus.frames():
+                await self._hear(frame, tasks)
+            tasks.cancel_scope.cancel()
+        if not self.stopping.is_set():
+            log.warning("supervisor_gone", actor=self.name)
+            self.stopping.set()
+        scope.cancel()
+
+    async def _hear(self, frame: BusFrame, tasks: anyio.abc.TaskGroup) -> None:
+        match frame.kind:
+            case "ping":
+                await self.bus.send("pong", frame.request, {"turn_age_s": self.pulse.turn_age_s})
+            case "hint":
+                data = frame.body.get("data")
+                plain = {str(key): value for key, value in data.items()} if isinstance(data, dict) else {}
+                self.poke(Hint(str(frame.body.get("from")), str(frame.body.get("event")), plain))
+            case "status":
+                tasks.start_soon(self._answer_status, frame.request)
+            case "stop":
+                grace_s = frame.body.get("grace_s")
+                self.stop_grace_s = float(grace_s) if isinstance(grace_s, (int, float)) else 0.0
+                self.stopping.set()
+                self._arrived.set()
+            case _:
+                pass  # a newer supervisor: hints are lossy, and nothing else comes unasked
+
+    async def _answer_status(self, request: int | None) -> None:
+        answer: dict[str, object] = {"database": None, "gate": None, "jobs": None}
+        if self._on_status is not None:
+            try:
+                answer |= await self._on_status()
+            except UnavailableError as error:
+                answer["database"] = {"ok": False, "dsn": self.store.query.target.shown, "error": error.message}
+        await self.bus.send("ok", request, answer)
+
+
+async def database_status(store: Store) -> dict[str, object]:
+    """The ``database`` part of a status answer, whether it is there or not."""
+    try:
+        return await store.reads.database()
+    except (UnavailableError, ConfigError) as error:
+        return {"ok": False, "dsn": store.query.target.shown, "error": error.message}
+
+
+ActorMain = Callable[[Runtime], Awaitable[None]]
+
+
+async def _run(name: str, bus_fd: int, main: ActorMain) -> int:
+    bus = await Bus.over(bus_fd)
+    await bus.send("hello", 0, {"name": name, "pid": procs.own_pid()})
+    start = await _start_frame(bus)
+    if start is None:
+        return EXIT_STOPPED
+    settings = config.restore(_mapping(start.body.get("settings")))
+    configure_logging(settings.log_level, settings.log_format)
+    structlog.contextvars.bind_contextvars(actor=name)
+    if settings.dsn is None:
+        message = "the supervisor gave no DSN"
+        raise ConfigError(message)
+    store = Store(Target(settings.dsn, f"pulse {name}"))
+    runtime = Runtime(name, bus, settings, store, boot=bool(start.body.get("boot")))
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(runtime.listen, tasks.cancel_scope)
+            try:
+                await main(runtime)
+            except PulseError as error:
+                await bus.send("failed", None, {"message": error.message})
+                log.error("refused", error=error.message)
+                return EXIT_REFUSED if isinstance(error, (ConfigError, SchemaError, UnavailableError)) else EXIT_INTERNAL
+            finally:
+                tasks.cancel_scope.cancel()
+    finally:
+        store.close()
+    return EXIT_STOPPED
+
+
+async def _start_frame(bus: Bus) -> BusFrame | None:
+    async for frame in bus.frames():
+        if frame.kind == "start":
+            return frame
+    return None
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return {str(key): item for key, item in value.items()} if isinstance(value, dict) else {}
+
+
+def run(name: str, *, bus_fd: int, parent_pid: int, main: ActorMain) -> int:
+    """
+    Run an actor until it is told to stop; its exit code.
+
+    Args:
+        name: Which actor.
+        bus_fd: The inherited end of the bus.
+        parent_pid: The supervisor; its death is this process's death.
+        main: The actor's own part.
+    """
+    procs.die_with_parent(parent_pid, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal group; the supervisor decides
+    try:
+        return anyio.run(_run, name, bus_fd, main, backend="asyncio", backend_options=_loop_options())
+    except BaseException as error:  # the last word of a process that dies of a bug
+        log.exception("actor_failed", actor=name, error=repr(error))
+        return EXIT_INTERNAL
+
+
+def _loop_options() -> dict[str, Any]:
+    return {"use_uvloop": importlib.util.find_spec("uvloop") is not None}
+
+
+__all__ = [
+    "SUPERVISOR",
+    "Actor",
+    "Backoff",
+    "Runtime",
+    "Turn",
+    "TurnResult",
+    "database_status",
+    "run",
+    "until_available",
+]

@@ -1,0 +1,67 @@
+"""The watchdog: ends attempts whose lease has lapsed, through the ordinary retry path."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+
+from pulse.store.rows import Ending, EndingKind
+from pulse.store.store import Store
+from pulse_actors import identity as identities
+from pulse_actors.bus import Hint
+from pulse_actors.runtime import Runtime, Turn, TurnResult, database_status
+
+REASON: Final = "worker lease expired"
+SWEEP_LIMIT: Final = 1000  # rows of one statement; repeated until nothing is left
+
+log = structlog.get_logger()
+
+
+class Watchdog:
+    """
+    Sweeps every *sweep_s*.
+
+    Args:
+        store: The database.
+        host: What this host is called in ``pulse.hosts``.
+        sweep_s: Pause between two sweeps, seconds.
+    """
+
+    def __init__(self, store: Store, host: identities.Host, sweep_s: float) -> None:
+        self._store = store
+        self._host = host
+        self._sweep_s = sweep_s
+
+    async def prime(self, *, boot: bool) -> None:
+        """Say that this host is here."""
+        del boot
+        await self._store.note_host(self._host.id, self._host.boot, self._host.pidns)
+
+    async def turn(self, turn: Turn) -> TurnResult:
+        """One sweep."""
+        del turn
+        await self._store.note_host(self._host.id, self._host.boot, self._host.pidns)
+        reaped = 0
+        while True:
+            lapsed = await self._store.lapsed(SWEEP_LIMIT)
+            ended = await self._store.end([Ending(*fence, EndingKind.LEASE_EXPIRED, REASON) for fence in lapsed])
+            reaped += len(ended)
+            if len(lapsed) < SWEEP_LIMIT or not ended:
+                break
+        if not reaped:
+            return TurnResult(self._sweep_s)
+        log.warning("leases_expired", count=reaped)
+        return TurnResult(self._sweep_s, (Hint("dispatcher", "ready"),))
+
+    async def status(self) -> dict[str, object]:
+        """Whether the database is there."""
+        return {"database": await database_status(self._store)}
+
+
+async def watchdog(runtime: Runtime) -> None:
+    """The watchdog's main part."""
+    host = identities.this_host(runtime.settings.host_id)
+    actor = Watchdog(runtime.store, host, runtime.settings.sweep_s)
+    await runtime.prime(actor)
+    await runtime.loop(actor)

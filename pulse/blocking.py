@@ -1,0 +1,310 @@
+"""
+The client of pulse for code without an event loop: the blocking pump, and ``pulse.Client`` around it.
+
+It asks the same requests and reads the same answers as the async client; only the waiting is its own. Threads may share
+a client: they take turns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket as sockets
+import threading
+import time
+from collections.abc import Generator, Iterable, Mapping
+from os import PathLike
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar, Unpack
+from uuid import UUID
+
+from pulse import answers, requests
+from pulse.answers import Changed, JobPage, SchedulePage
+from pulse.errors import NobodyAnswersError, ProtocolError
+from pulse.job import Job, Schedule
+from pulse.jsontext import JsonValue
+from pulse.protocol import MAX_FRAME_BYTES, Frame, FrameReader, encode
+from pulse.requests import HandlerRef, IdLike, JobFilters, JobOptions, NewJob, Request, ScheduleOptions
+from pulse.targets import ConnectionLostError, Refusal, Target, find_targets, nobody_answers, reason_of, why_not
+
+__all__ = ["Client"]
+
+TIMEOUT_S: Final = 30.0  # one lease: longer than any restart of the control plane
+_RECEIVE_BYTES: Final = 64 * 1024
+AnswerT = TypeVar("AnswerT")
+
+
+class Client:
+    """
+    A connection to the server that is renewed when it breaks; use it as ``with pulse.Client() as client``.
+
+    Methods and errors are those of the async client, see ``pulse.connect``.
+
+    Args:
+        socket: The server's socket; by default it is looked for where servers put it.
+        timeout_s: Longest wait for one answer, reconnects included, seconds.
+        user: Name to log in with, where the server asks for one.
+        password: Its password.
+
+    Example:
+        ::
+
+            with pulse.Client() as client:
+                job_id = client.submit(resize, {"path": "a.png", "width": 64})
+                job = client.wait(job_id, timeout_s=60)
+
+    """
+
+    def __init__(
+        self,
+        socket: str | PathLike[str] | None = None,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        user: str | None = None,
+        password: str | None = None,
+    ) -> None:
+        self._socket = socket
+        self._timeout_s = timeout_s
+        self._hello = requests.hello(user, password)
+        self._wire: _Wire | None = None
+        self._turn = threading.Lock()
+
+    def __enter__(self) -> Self:
+        with self._turn:
+            self._connected(time.monotonic() + self._timeout_s)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; the next request opens a new one."""
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            wire.close()
+
+    def submit(
+        self, handler: HandlerRef, args: Mapping[str, object] | None = None, **options: Unpack[JobOptions]
+    ) -> UUID:
+        """Enqueue one job; returns its id once it is committed."""
+        return self.submit_many([{"name": handler, "args": args, **options}])[0]
+
+    def submit_many(self, jobs: Iterable[NewJob]) -> list[UUID]:
+        """Enqueue many jobs at once, all or none; returns their ids in the same order."""
+        return self._ask(requests.submit(jobs))
+
+    def get(self, job_id: IdLike) -> Job:
+        """One job with its history."""
+        return self._ask(requests.get(job_id))
+
+    def wait(self, job_id: IdLike, timeout_s: float | None = None) -> Job:
+        """Wait until a job is completed, canceled or dead; TimeoutError when it is not in time."""
+        started_s = time.monotonic()
+        for pause_s in requests.poll_pauses_s():
+            job = self.get(job_id)
+            if job.is_terminal:
+                return job
+            time.sleep(requests.cut_pause_s(job, pause_s, time.monotonic() - started_s, timeout_s))
+        raise AssertionError
+
+    def jobs(self, **filters: Unpack[JobFilters]) -> JobPage:
+        """A page of jobs, newest first; see ``JobFilters``: status, topic, name, schedule, limit, after."""
+        return self._ask(requests.list_jobs(filters))
+
+    def cancel(self, *job_ids: IdLike) -> Changed:
+        """Cancel jobs: those that wait never start, those that run are stopped."""
+        return self._ask(requests.cancel(job_ids))
+
+    def retry(self, *job_ids: IdLike) -> Changed:
+        """Start completed, canceled or dead jobs anew, with a fresh budget."""
+        return self._ask(requests.retry(job_ids))
+
+    def schedules_create(
+        self, handler: HandlerRef, args: Mapping[str, object] | None = None, **options: Unpack[ScheduleOptions]
+    ) -> Schedule:
+        """Make a schedule; see ``ScheduleOptions``: exactly one of cron, every_s and run_at."""
+        return self._ask(requests.create_schedule(handler, args, options))
+
+    def schedules_get(self, schedule_id: IdLike) -> Schedule:
+        """One schedule."""
+        return self._ask(requests.get_schedule(schedule_id))
+
+    def schedules_list(self, limit: int = 100, after: str | None = None) -> SchedulePage:
+        """A page of schedules, newest first."""
+        return self._ask(requests.list_schedules(limit, after))
+
+    def schedules_delete(self, schedule_id: IdLike) -> None:
+        """Delete a schedule; jobs that it fired stay."""
+        self._ask(requests.delete_schedule(schedule_id))
+
+    def pause(self, topic: str = "", reason: str | None = None) -> dict[str, JsonValue]:
+        """Stop dispatching jobs of *topic*, '' for all; running ones go on."""
+        return self._ask(requests.pause(topic, reason))
+
+    def resume(self, topic: str = "") -> dict[str, JsonValue]:
+        """Dispatch again."""
+        return self._ask(requests.resume(topic))
+
+    def dispatch_status(self) -> dict[str, JsonValue]:
+        """What is paused, and why."""
+        return self._ask(requests.simple("dispatch.status"))
+
+    def workers(self) -> JsonValue:
+        """The handler processes that are connected."""
+        return self._ask(requests.simple("workers.list")).get("workers")
+
+    def status(self) -> dict[str, JsonValue]:
+        """How the whole is doing."""
+        return self._ask(requests.simple("status"))
+
+    def ping(self) -> float:
+        """Seconds until the server answered."""
+        started_s = time.monotonic()
+        self._ask(requests.simple("ping"))
+        return time.monotonic() - started_s
+
+    def request(
+        self, kind: str, body: Mapping[str, object] | None = None, *, repeatable: bool = False
+    ) -> dict[str, object]:
+        """Ask anything that the protocol knows, in the words of the wire; the answer's body as it came."""
+        return self._ask(requests.raw(kind, body, repeatable=repeatable))
+
+    def _ask(self, request: Request[AnswerT]) -> AnswerT:
+        deadline_s = time.monotonic() + self._timeout_s
+        with self._turn:
+            for pause_s in requests.poll_pauses_s():
+                wire = self._connected(deadline_s)
+                try:
+                    return request.read(wire.ask(request, deadline_s))
+                except _OverdueError:
+                    break
+                except ConnectionLostError:
+                    if not request.repeatable:
+                        raise requests.answer_lost(request.kind) from None
+                    time.sleep(_pause_s(pause_s, deadline_s))
+        raise NobodyAnswersError(f"{request.kind}: no answer within {self._timeout_s:g} s")
+
+    def _connected(self, deadline_s: float) -> _Wire:
+        """The connection; a broken one is renewed until the deadline, but the first is tried only once."""
+        old = self._wire
+        if old is not None and not old.broken and old.pid == os.getpid():
+            return old
+        for pause_s in requests.poll_pauses_s():
+            try:
+                self._wire = _dial(find_targets(self._socket), self._hello, deadline_s)
+            except NobodyAnswersError:
+                if old is None or time.monotonic() >= deadline_s:
+                    raise
+                time.sleep(_pause_s(pause_s, deadline_s))
+            else:
+                return self._wire
+        raise AssertionError
+
+
+class _OverdueError(Exception):
+    """The deadline has passed."""
+
+
+class _Wire:
+    """Frames over a blocking socket, one question at a time."""
+
+    def __init__(self, connection: sockets.socket) -> None:
+        self._connection = connection
+        self._reader = FrameReader(MAX_FRAME_BYTES)
+        self._number = 0
+        self.max_frame_bytes = MAX_FRAME_BYTES
+        self.broken = False
+        self.pid = os.getpid()  # a fork inherits the socket; two processes must not speak on it
+
+    def ask(self, request: Request[Any], deadline_s: float) -> dict[str, object]:
+        self._number += 1
+        number = self._number
+        self.send(request.encode(number, self.max_frame_bytes), deadline_s)
+        while True:
+            for frame in self.receive(deadline_s):
+                if frame.request == number or (frame.request is None and frame.kind == "error"):
+                    return answers.body_of(frame)
+
+    def send(self, data: bytes, deadline_s: float) -> None:
+        with self._breaking():
+            self._connection.settimeout(_left_s(deadline_s))
+            self._connection.sendall(data)
+
+    def receive(self, deadline_s: float) -> list[Frame]:
+        with self._breaking():
+            while True:
+                self._connection.settimeout(_left_s(deadline_s))
+                data = self._connection.recv(_RECEIVE_BYTES)
+                if not data:
+                    raise ConnectionLostError("the other side closed the connection")
+                frames = self._reader.feed(data)
+                if frames:
+                    return frames
+
+    def close(self) -> None:
+        self.broken = True
+        self._connection.close()
+
+    @contextlib.contextmanager
+    def _breaking(self) -> Generator[None, None, None]:
+        """Any failure ends the connection: a part of a frame may have been sent, or the answer may come too late."""
+        try:
+            yield
+        except TimeoutError:
+            self.close()
+            raise _OverdueError from None
+        except (ConnectionLostError, ProtocolError):
+            self.close()
+            raise
+        except OSError as error:
+            self.close()
+            raise ConnectionLostError(f"the connection broke: {reason_of(error)}") from None
+        except BaseException:
+            self.close()
+            raise
+
+
+def _dial(targets: list[Target], hello: Mapping[str, object], deadline_s: float) -> _Wire:
+    refusals: list[Refusal] = []
+    for target in targets:
+        reason = why_not(target)
+        if reason is None:
+            connection = sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM)
+            try:
+                connection.settimeout(_left_s(deadline_s))
+                connection.connect(str(target.path))
+            except OSError as error:
+                connection.close()
+                reason = reason_of(error)
+            else:
+                return _introduce(_Wire(connection), target, hello, deadline_s)
+        refusals.append(Refusal(target, reason))
+    raise nobody_answers(refusals)
+
+
+def _introduce(wire: _Wire, target: Target, hello: Mapping[str, object], deadline_s: float) -> _Wire:
+    try:
+        wire.send(encode("hello", 0, hello), deadline_s)
+        welcome = answers.welcome_of(wire.receive(deadline_s)[0])
+    except _OverdueError:
+        raise nobody_answers([Refusal(target, "no answer to hello")]) from None
+    except ConnectionLostError as error:
+        raise nobody_answers([Refusal(target, error.message)]) from None
+    except BaseException:
+        wire.close()
+        raise
+    wire.max_frame_bytes = welcome.max_frame_bytes
+    return wire
+
+
+def _left_s(deadline_s: float) -> float:
+    left_s = deadline_s - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError
+    return left_s
+
+
+def _pause_s(pause_s: float, deadline_s: float) -> float:
+    return max(0.0, min(pause_s, deadline_s - time.monotonic()))

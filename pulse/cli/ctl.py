@@ -1,0 +1,64 @@
+"""``pulse ctl``: the group, and what its commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import click
+
+from pulse.cli.connection import Server
+from pulse.cli.lazy import Lazy, LazyGroup
+from pulse.cli.params import POSITIVE_S
+
+__all__ = ["COMMANDS", "ctl"]
+
+_TIMEOUT_S: Final = 10.0  # a restart of the dispatcher passes within it; a person does not wait longer
+
+COMMANDS: Final = {
+    "status": Lazy("pulse.cli.status", "status", "Show how the whole system is doing."),
+    "submit": Lazy("pulse.cli.submit", "submit", "Submit a job, or many from standard input."),
+    "jobs": Lazy("pulse.cli.jobs", "jobs", "List, show, cancel and retry jobs."),
+    "workers": Lazy("pulse.cli.workers", "workers", "List the connected worker processes."),
+    "dispatch": Lazy("pulse.cli.dispatch", "dispatch", "Pause and resume the handing out of jobs."),
+    "schedules": Lazy("pulse.cli.schedules", "schedules", "List, show, create and delete schedules."),
+    "actors": Lazy("pulse.cli.processes", "actors", "Restart an actor."),
+    "drain": Lazy("pulse.cli.processes", "drain", "Let workers finish what they hold, and no more."),
+}
+
+
+def _connect_later(socket: Path | None, timeout: float) -> None:
+    click.get_current_context().obj = Server(socket, timeout)
+
+
+ctl: Final = LazyGroup(
+    "ctl",
+    COMMANDS,
+    help="""
+    Look at the running system, and control it.
+
+    The server is looked for in $PULSE_RUNTIME_DIR, the config file's runtime_dir, $XDG_RUNTIME_DIR/pulse, /run/pulse
+    and a directory of this user in the temporary directory; the first that accepts is asked.
+
+    \b
+    Examples:
+      pulse ctl status
+      pulse ctl --socket /run/pulse/pulse.sock jobs list --status RUNNING
+    """,
+    params=[
+        click.Option(
+            ["--socket"],
+            type=click.Path(path_type=Path),
+            metavar="PATH",
+            help="The server's pulse.sock; supervisor.sock is looked for beside it.",
+        ),
+        click.Option(
+            ["--timeout"],
+            type=POSITIVE_S,
+            default=_TIMEOUT_S,
+            metavar="SECONDS",
+            help="Longest wait for an answer (status: always 2 s at most).",
+        ),
+    ],
+    callback=_connect_later,
+)

@@ -1,0 +1,172 @@
+"""``pulse ctl jobs``: list, get, cancel, retry."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID
+
+import click
+
+from pulse.cli.connection import current_server
+from pulse.cli.lazy import CONTEXT
+from pulse.cli.params import ID, NAME, STATUS, TOPIC
+from pulse.cli.render import Cell, Column, Screen, Table, foreign, write_document
+from pulse.cli.words import ago, count, cut, one_line
+
+__all__ = ["STATUS_STYLES", "jobs", "jobs_table"]
+
+MOST_PER_REQUEST: Final = 1000  # ids of a cancel or retry: one statement stays short
+STATUS_STYLES: Final = {
+    "PENDING": "cyan",
+    "RUNNING": "bold blue",
+    "RETRYING": "yellow",
+    "COMPLETED": "green",
+    "DEAD_LETTERED": "bold red",
+    "CANCELED": "dim",
+}
+_ERROR_CHARACTERS: Final = 200  # of an error in a piped table
+_REASONS: Final = {
+    "not_found": "there is no such job",
+    "invalid_transition": "its status does not allow that",
+    "conflict": "its last attempt is still held by a worker",
+}
+_COLUMNS: Final = (
+    Column("id"),
+    Column("status"),
+    Column("name", least=8),
+    Column("topic", least=6, leave_out=4),
+    Column("tries", right=True, leave_out=3),
+    Column("age", right=True, leave_out=1),
+    Column("error", least=10, leave_out=2),
+)
+
+
+@click.group(context_settings=dict(CONTEXT))
+def jobs() -> None:
+    """List, show, cancel and retry jobs."""
+
+
+@jobs.command("list")
+@click.option("--status", "statuses", type=STATUS, multiple=True, help="Only jobs of this status; may be repeated.")
+@click.option("--topic", type=TOPIC, metavar="TOPIC", help="Only jobs of this topic.")
+@click.option("--name", type=NAME, metavar="NAME", help="Only jobs of this handler.")
+@click.option("--schedule", type=ID, metavar="ID", help="Only jobs that this schedule fired.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, metavar="N", help="Most jobs to list, 1 to 1000.")
+@click.option("--after", metavar="CURSOR", help="Go on behind a page: the cursor that it ended with.")
+@click.option("--json", "as_json", is_flag=True, help='Print {"jobs": [...], "next": cursor or null}.')
+def list_jobs(
+    statuses: Sequence[str],
+    topic: str | None,
+    name: str | None,
+    schedule: bytes | None,
+    limit: int,
+    after: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """
+    List jobs, newest first.
+
+    \b
+    Examples:
+      pulse ctl jobs list --status RUNNING --status RETRYING
+      pulse ctl jobs list --topic images --limit 200 --json | jq -r '.jobs[].last_error'
+    """
+    from pulse.cli.views import JobPage, read
+
+    filters: dict[str, object] = {
+        "status": list(statuses) or None,
+        "topic": topic,
+        "name": name,
+        "schedule": schedule,
+        "after": after,
+    }
+    body: dict[str, object] = {key: value for key, value in filters.items() if value is not None}
+    answer = current_server().ask("jobs.list", {**body, "limit": limit}, repeatable=True)
+    if as_json:
+        write_document(answer)
+        return
+    page = read(JobPage, answer)
+    screen = Screen()
+    if page.jobs:
+        screen.table(jobs_table(page, time.time()))
+    else:
+        screen.lines([[Cell("no jobs", "dim")]])
+    if page.next is not None:
+        click.echo(f"more: repeat with --after {page.next}", err=True)
+
+
+@jobs.command("get")
+@click.argument("job_id", metavar="ID", type=ID)
+@click.option("--json", "as_json", is_flag=True, help='Print the columns of pulse.jobs and "history", oldest first.')
+def get_job(job_id: bytes, *, as_json: bool) -> None:
+    """
+    Show a job with its history.
+
+    \b
+    Examples:
+      pulse ctl jobs get 0190163d-8694-739b-aea5-966c26f8ad91
+      pulse ctl jobs get 0190163d-8694-739b-aea5-966c26f8ad91 --json | jq .result
+    """
+    from pulse.cli.job_page import show_job
+    from pulse.cli.views import Job, read
+
+    answer = current_server().ask("jobs.get", {"id": job_id}, repeatable=True)
+    found = answer.get("job")
+    if as_json and isinstance(found, dict):
+        write_document(found)  # pyright: ignore[reportUnknownArgumentType]
+    else:
+        show_job(read(Job, found), Screen(), time.time())
+
+
+@jobs.command
+@click.argument("job_ids", metavar="ID...", type=ID, nargs=-1, required=True)
+@click.option("--json", "as_json", is_flag=True, help='Print {"done": [ids], "refused": [[id, code]...]}.')
+def cancel(job_ids: Sequence[bytes], *, as_json: bool) -> None:
+    """
+    Cancel jobs: those that wait never start, those that run are stopped.
+
+    Ends with exit code 1 when any of them was refused; the others are canceled all the same.
+
+    \b
+    Example:
+      pulse ctl jobs cancel 0190163d-8694-739b-aea5-966c26f8ad91
+    """
+    _change("jobs.cancel", "canceled", job_ids, as_json=as_json)
+
+
+@jobs.command
+@click.argument("job_ids", metavar="ID...", type=ID, nargs=-1, required=True)
+@click.option("--json", "as_json", is_flag=True, help='Print {"done": [ids], "refused": [[id, code]...]}.')
+def retry(job_ids: Sequence[bytes], *, as_json: bool) -> None:
+    """
+    Start completed, canceled or dead jobs anew, with a fresh budget of tries.
+
+    Ends with exit code 1 when any of them was refused; the others are started all the same.
+
+    \b
+    Examples:
+      pulse ctl jobs retry 0190163d-8694-739b-aea5-966c26f8ad91
+      pulse ctl jobs list --status DEAD_LETTERED --json | jq -r '.jobs[].id' | xargs pulse ctl jobs retry
+    """
+    _change("jobs.retry", "retried", job_ids, as_json=as_json)
+
+
+def jobs_table(page: JobPage, now_s: float) -> Table:
+    """The table of a page of jobs."""
+    return Table(_COLUMNS, [_row(job, now_s) for job in page.jobs])
+
+
+def _row(job: Job, now_s: float) -> list[Cell]:
+    error = cut(one_line(job.last_error or ""), _ERROR_CHARACTERS)
+    return [
+        Cell(str(UUID(bytes=job.id))),
+        Cell(job.status, STATUS_STYLES.get(job.status, "")),
+        foreign(job.name),
+        foreign(job.topic),
+        Cell(job.tries),
+        Cell("" if job.submitted_at is None else ago(job.submitted_at, now_s), "dim"),
+        Cell(error, "red" if job.status == "DEAD_LETTERED" else ""),
+    ]

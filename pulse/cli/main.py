@@ -1,0 +1,152 @@
+"""
+The command ``pulse``: what there is, and how each command ends.
+
+Exit codes: 0 done; 1 refused or failed, one line on stderr; 2 bad usage; 3 nobody answers; 130 interrupted.
+A command is added by a line in ``COMMANDS``; its module is imported when it is called.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final, TextIO
+
+import click
+
+from pulse.cli.lazy import Lazy, LazyGroup
+from pulse.errors import NobodyAnswersError, PulseError
+
+__all__ = ["COMMANDS", "cli", "main"]
+
+_FAILED: Final = 1
+_BAD_USAGE: Final = 2
+_NOBODY_ANSWERS: Final = 3
+_INTERRUPTED: Final = 130  # 128 + SIGINT, as a shell says it
+_OUTPUT_CLOSED: Final = 141  # 128 + SIGPIPE
+_COMPLETION_VARIABLE: Final = "_PULSE_COMPLETE"
+
+COMMANDS: Final = {
+    "worker": Lazy("pulse.cli.worker", "worker", "Run handlers: a pool of worker processes."),
+    "ctl": Lazy("pulse.cli.ctl", "ctl", "Look at the running system, and control it."),
+    "migrate": Lazy("pulse.cli.migrate", "migrate", "Install or upgrade the database schema."),
+    "demo": Lazy("pulse.cli.demo", "demo", "Watch a worker being killed, and its job recovered."),
+    "completion": Lazy("pulse.cli.completion", "completion", "Print the completion script of a shell."),
+}
+
+
+def _show_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 -- click's signature
+    if value and not ctx.resilient_parsing:
+        from importlib.metadata import version
+
+        click.echo(f"pulse {version('pulse-supervisor')}")
+        ctx.exit()
+
+
+cli: Final = LazyGroup(
+    "pulse",
+    COMMANDS,
+    help="""
+    pulse: a job queue on PostgreSQL.
+
+    The server is started by `pulse-supervisor`. Settings come from options, else from the environment (PULSE_*),
+    else from the config file (PULSE_CONFIG or pulse.toml).
+
+    \b
+    Examples:
+      pulse worker shop.jobs:app --processes 4
+      pulse ctl status
+      pulse ctl submit resize '{"path": "a.png", "width": 64}'
+    """,
+    params=[
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_show_version,
+            show_default=False,
+            help="Show the version and exit.",
+        )
+    ],
+)
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """
+    Run the command line.
+
+    Args:
+        args: The words behind ``pulse``; by default this process's.
+
+    Returns:
+        The exit code.
+
+    """
+    for stream in (sys.stdout, sys.stderr):
+        _write_anything(stream)
+    if _COMPLETION_VARIABLE in os.environ:
+        cli.main(prog_name="pulse", complete_var=_COMPLETION_VARIABLE)
+    try:
+        code = _run(list(sys.argv[1:] if args is None else args))
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head`: it has seen enough
+        _discard_output()
+        return _OUTPUT_CLOSED
+    except KeyboardInterrupt:
+        _say("interrupted")
+        return _INTERRUPTED
+    except OSError as error:  # a full disk behind stdout
+        _say(f"cannot go on: {error.strerror or error}")
+        _discard_output()
+        return _FAILED
+    return code
+
+
+def _run(args: list[str]) -> int:
+    try:
+        with cli.make_context("pulse", args) as ctx:
+            cli.invoke(ctx)
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except click.Abort:
+        raise KeyboardInterrupt from None
+    except click.UsageError as error:
+        where = "pulse" if error.ctx is None else error.ctx.command_path
+        _say(f"{error.format_message().rstrip('.')} (see: {where} --help)")
+        return _BAD_USAGE
+    except click.ClickException as error:
+        _say(error.format_message())
+        return _FAILED
+    except NobodyAnswersError as error:
+        _say(error.message)
+        return _NOBODY_ANSWERS
+    except PulseError as error:
+        _say(error.message)
+        return _FAILED
+    return 0
+
+
+def _say(message: str) -> None:
+    """One line on stderr for each line of *message*; most have one."""
+    for line in message.splitlines():
+        click.echo(f"pulse: {line}", err=True)
+
+
+def _write_anything(stream: TextIO) -> None:
+    """Let no name or error text fail because the terminal's encoding lacks one of its characters."""
+    from io import TextIOWrapper
+
+    if isinstance(stream, TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")
+
+
+def _discard_output() -> None:
+    """Let the interpreter's last flush of stdout go nowhere, instead of failing once more."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""The kinds of values that options and arguments take; a wrong one is refused with the value and what is allowed."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, NoReturn
+from uuid import UUID
+
+import click
+
+from pulse.errors import BadRequestError
+
+if TYPE_CHECKING:
+    from click import Context, Parameter
+
+    StrType = click.ParamType[str]
+    FloatType = click.ParamType[float]
+    BytesType = click.ParamType[bytes]
+else:  # click before 8.3 has no type arguments
+    StrType = FloatType = BytesType = click.ParamType
+
+__all__ = ["ARGS", "ID", "NAME", "NOT_NEGATIVE_S", "POSITIVE_S", "REASON", "STATUS", "TIME", "TOPIC", "TRIES"]
+
+_MAX_SECONDS: Final = 1e9  # as on the wire
+_MAX_SHOWN: Final = 60  # characters of a wrong value in a message
+STATUSES: Final = ("PENDING", "RUNNING", "RETRYING", "COMPLETED", "DEAD_LETTERED", "CANCELED")
+
+
+class Seconds(FloatType):
+    """A number of seconds; *zero*: whether 0 is one."""
+
+    name = "seconds"
+
+    def __init__(self, *, zero: bool) -> None:
+        self._zero = zero
+
+    def convert(self, value: str | float, param: Parameter | None, ctx: Context | None) -> float:
+        """The number."""
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = math.nan
+        if (0 <= seconds if self._zero else 0 < seconds) and seconds <= _MAX_SECONDS:
+            return seconds
+        least = "0 or more" if self._zero else "above 0"
+        self._refuse(value, f"a number of seconds, {least}, at most 1e9, is allowed", param, ctx)
+
+    def _refuse(self, value: object, allowed: str, param: Parameter | None, ctx: Context | None) -> NoReturn:
+        self.fail(f"{_shown(value)}: {allowed}.", param, ctx)
+
+
+class Time(FloatType):
+    """A point in time; Unix seconds inside."""
+
+    name = "iso-time"
+
+    def convert(self, value: str | float, param: Parameter | None, ctx: Context | None) -> float:
+        """The Unix seconds of an ISO 8601 text; without a zone it is UTC."""
+        if not isinstance(value, str):
+            return value
+        try:
+            moment = datetime.fromisoformat(value.strip())
+            return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, OverflowError):
+            allowed = "a time in ISO 8601 is allowed, as in 2030-01-31T12:00:00Z; without a zone it is UTC"
+            self.fail(f"{_shown(value)}: {allowed}.", param, ctx)
+
+
+class Id(BytesType):
+    """A UUID; its 16 bytes inside."""
+
+    name = "uuid"
+
+    def convert(self, value: str | bytes, param: Parameter | None, ctx: Context | None) -> bytes:
+        """The bytes of the UUID."""
+        if isinstance(value, bytes):
+            return value
+        try:
+            return UUID(value.strip()).bytes
+        except ValueError:
+            allowed = "a UUID is allowed, as in 0190163d-8694-739b-aea5-966c26f8ad91"
+            self.fail(f"{_shown(value)}: {allowed}.", param, ctx)
+
+
+class Text(StrType):
+    """Text of 1 to *longest* characters."""
+
+    def __init__(self, name: str, longest: int) -> None:
+        self.name = name
+        self._longest = longest
+
+    def convert(self, value: str, param: Parameter | None, ctx: Context | None) -> str:
+        """The text itself."""
+        is_storable = "\0" not in value and value.isascii() or _is_unicode(value)
+        if is_storable and 1 <= len(value) <= self._longest:
+            return value
+        self.fail(f"{_shown(value)}: 1 to {self._longest} characters of UTF-8 are allowed.", param, ctx)
+
+
+class Args(StrType):
+    """A job's args; the JSON text inside, as it was written."""
+
+    name = "json"
+
+    def convert(self, value: str, param: Parameter | None, ctx: Context | None) -> str:
+        """The text itself; ``-`` is left to the command."""
+        from pulse.cli.argstext import check_args
+
+        if value != "-":
+            try:
+                check_args(value)
+            except BadRequestError as error:
+                self.fail(f"{_shown(value)}: {error.message}.", param, ctx)
+        return value
+
+
+ID: Final = Id()
+TIME: Final = Time()
+ARGS: Final = Args()
+NAME: Final = Text("name", 200)
+TOPIC: Final = Text("topic", 200)
+REASON: Final = Text("text", 1000)
+POSITIVE_S: Final = Seconds(zero=False)
+NOT_NEGATIVE_S: Final = Seconds(zero=True)
+TRIES: Final = click.IntRange(1, 10_000)
+PRIORITY: Final = click.IntRange(-100, 100)
+STATUS: Final = click.Choice(STATUSES, case_sensitive=False)
+
+
+def _shown(value: object) -> str:
+    text = ascii(value) if isinstance(value, str) and not _is_unicode(value) else repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

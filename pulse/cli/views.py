@@ -1,0 +1,152 @@
+"""
+The server's answers as typed records, for showing them to people.
+
+Everything but an id may be missing: a server of another version says more, or less, and is shown all the same. JSON
+output never goes through here, so that nothing is lost in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from pulse.errors import ProtocolError
+
+__all__ = ["Attempt", "Changed", "Gate", "Job", "JobPage", "Pause", "Schedule", "SchedulePage", "Worker", "read"]
+
+KindT = TypeVar("KindT", bound=Struct)
+
+
+class Attempt(Struct, frozen=True):
+    """A row of pulse.attempts."""
+
+    attempt: int = 0
+    outcome: str = ""
+    worker: str | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    error: str | None = None
+    exit_code: int | None = None
+
+
+class Job(Struct, frozen=True):
+    """A row of pulse.jobs; args, result and progress are JSON text."""
+
+    id: bytes
+    name: str = ""
+    topic: str = ""
+    status: str = ""
+    priority: int = 0
+    attempts: int = 0
+    uncharged: int = 0
+    max_attempts: int = 0
+    crashes: int = 0
+    args: str = "{}"
+    result: str | None = None
+    progress: str | None = None
+    last_error: str | None = None
+    submitted_at: float | None = None
+    next_run_at: float | None = None
+    started_at: float | None = None
+    completed_at: float | None = None
+    occurrence: float | None = None
+    lease_until: float | None = None
+    timeout_s: float | None = None
+    locked_by: str | None = None
+    schedule_id: bytes | None = None
+    history: list[Attempt] = []
+
+    @property
+    def tries(self) -> str:
+        """The tries that count, of those allowed."""
+        return f"{self.attempts - self.uncharged}/{self.max_attempts}"
+
+
+class JobPage(Struct, frozen=True):
+    """Some jobs, and the cursor behind them."""
+
+    jobs: list[Job]
+    next: str | None = None
+
+
+class Changed(Struct, frozen=True):
+    """What a cancel or retry did."""
+
+    done: list[bytes]
+    refused: list[tuple[bytes, str]] = []
+
+
+class Schedule(Struct, frozen=True):
+    """A row of pulse.schedules."""
+
+    id: bytes
+    name: str = ""
+    kind: str = ""
+    topic: str | None = None
+    args: str = "{}"
+    cron: str | None = None
+    timezone: str | None = None
+    every_s: float | None = None
+    run_at: float | None = None
+    next_run_at: float | None = None
+    last_run_at: float | None = None
+    created_at: float | None = None
+    paused: bool = False
+    priority: int = 0
+    max_attempts: int | None = None
+    timeout_s: float | None = None
+
+
+class SchedulePage(Struct, frozen=True):
+    """Some schedules, and the cursor behind them."""
+
+    schedules: list[Schedule]
+    next: str | None = None
+
+
+class Pause(Struct, frozen=True):
+    """Why and since when a topic is paused."""
+
+    reason: str | None = None
+    paused_at: float | None = None
+
+
+class Gate(Struct, frozen=True):
+    """What is paused; ``as_of``: when this was last known, where it is not known now."""
+
+    paused: bool = False
+    reason: str | None = None
+    paused_at: float | None = None
+    topics: dict[str, Pause] = {}
+    as_of: float | None = None
+
+
+class Worker(Struct, frozen=True):
+    """A handler process that is connected."""
+
+    identity: str = ""
+    name: str = ""
+    pid: int | None = None
+    host: str | None = None
+    topics: list[str] = []
+    names: list[str] = []
+    capacity: int = 0
+    running: int = 0
+    jobs: list[bytes] = []
+
+
+def read(kind: type[KindT], body: Mapping[str, object] | object) -> KindT:
+    """
+    *body* as *kind*.
+
+    Raises:
+        ProtocolError: It is something else.
+
+    """
+    try:
+        return msgspec.convert(body, kind)
+    except msgspec.ValidationError as error:
+        raise ProtocolError(f"the answer is not understood: {error}") from None

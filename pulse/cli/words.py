@@ -1,0 +1,107 @@
+"""Numbers, times and foreign text in words for people. Pure: no clock, no terminal."""
+
+from __future__ import annotations
+
+import unicodedata
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+__all__ = ["ago", "count", "cut", "duration", "iso", "one_line", "printable", "width_of"]
+
+ELLIPSIS: Final = "…"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_TAB: Final = "    "
+# Below so many seconds a duration is told in this unit; at least two of a unit, so that rounding is never far off.
+_UNITS: Final = ((120.0, 1, "s"), (7_200.0, 60, "min"), (172_800.0, 3_600, "h"), (float("inf"), 86_400, "d"))
+_TENTHS_BELOW_S: Final = 10.0
+_MILLISECONDS_BELOW_S: Final = 0.1
+_NOW_BELOW_S: Final = 0.5  # the clocks of two hosts agree no better than that
+
+
+def iso(seconds: float) -> str:
+    """
+    Unix *seconds* as ISO 8601 in UTC, to the microsecond where there is one: ``2030-01-31T12:00:00Z``.
+
+    Raises:
+        OverflowError: The time lies outside the years 1 to 9999.
+
+    """
+    moment = _EPOCH + timedelta(microseconds=round(seconds * 1e6))
+    return moment.replace(tzinfo=None).isoformat() + "Z"
+
+
+def duration(seconds: float) -> str:
+    """A length of time, as ``7 ms``, ``3.5 s``, ``42 s``, ``5 min``, ``3 h``, ``12 d``."""
+    seconds = max(0.0, seconds)
+    if 0 < seconds < _MILLISECONDS_BELOW_S:
+        return f"{max(1, round(seconds * 1000))} ms"
+    if seconds < _TENTHS_BELOW_S:
+        return f"{seconds:.1f}".removesuffix(".0") + " s"
+    size, unit = next((size, unit) for below, size, unit in _UNITS if seconds < below)
+    return f"{int(seconds / size)} {unit}"
+
+
+def ago(moment_s: float, now_s: float) -> str:
+    """How far *moment_s* is from *now_s*: ``3 min ago``, ``in 12 s``, ``now``."""
+    distance_s = now_s - moment_s
+    if abs(distance_s) < _NOW_BELOW_S:
+        return "now"
+    return f"{duration(distance_s)} ago" if distance_s > 0 else f"in {duration(-distance_s)}"
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """*number* things, as ``1 job`` or ``12,000 jobs``."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def printable(text: str, *, keep_lines: bool = False) -> str:
+    """
+    *text* with every character that could act on a terminal, or hide, written as its escape.
+
+    Args:
+        text: Anything: a name, an error, a worker's topic.
+        keep_lines: Leave line breaks as they are and show tabs as spaces.
+
+    """
+    if text.isprintable():
+        return text
+    if keep_lines:
+        lines = text.replace("\r\n", "\n").replace("\t", _TAB).split("\n")
+        return "\n".join(map(printable, lines))
+    return "".join(char if char.isprintable() else _escaped(char) for char in text)
+
+
+def one_line(text: str) -> str:
+    """*text* on one line: runs of white space become one space, the rest is made printable."""
+    return printable(" ".join(text.split()))
+
+
+def width_of(text: str) -> int:
+    """How many columns of a terminal *text* (printable) takes: wide characters two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_char_width, text))
+
+
+def cut(text: str, width: int) -> str:
+    """*text* in at most *width* columns; what is missing is shown by an ellipsis."""
+    if width_of(text) <= width:
+        return text
+    room = width - 1
+    kept = 0
+    for char in text:
+        room -= _char_width(char)
+        if room < 0:
+            break
+        kept += 1
+    return (text[:kept].rstrip() + ELLIPSIS) if width > 0 else ""
+
+
+def _char_width(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in {"W", "F"} else 1
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")

@@ -1,0 +1,373 @@
+"""
+The client of pulse for async code, on asyncio and trio.
+
+Many tasks may use one client at a time: their requests share a connection, and whoever waits for an answer reads for
+all (``_Exchange``). So there is no background task, nothing to leave running, and no exception group around an error.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar, Unpack
+from uuid import UUID
+
+import anyio
+
+from pulse import answers, requests
+from pulse.answers import Changed, JobPage, SchedulePage
+from pulse.errors import NobodyAnswersError, ProtocolError, PulseError, RefusedError
+from pulse.job import Job, Schedule
+from pulse.jsontext import JsonValue
+from pulse.protocol import Frame, Welcome
+from pulse.requests import HandlerRef, IdLike, JobFilters, JobOptions, NewJob, Request, ScheduleOptions
+from pulse.stream import FrameStream, dial
+from pulse.targets import ConnectionLostError, find_targets
+
+__all__ = ["AsyncClient", "connect"]
+
+TIMEOUT_S: Final = 30.0  # one lease: longer than any restart of the control plane
+AnswerT = TypeVar("AnswerT")
+
+
+def connect(
+    socket: str | PathLike[str] | None = None,
+    *,
+    timeout_s: float = TIMEOUT_S,
+    user: str | None = None,
+    password: str | None = None,
+) -> AsyncClient:
+    """
+    A client; use it as ``async with pulse.connect() as client``.
+
+    Args:
+        socket: The server's socket; by default it is looked for where servers put it.
+        timeout_s: Longest wait for one answer, reconnects included, seconds.
+        user: Name to log in with, where the server asks for one.
+        password: Its password.
+
+    Example:
+        ::
+
+            async with pulse.connect() as client:
+                job_id = await client.submit("resize", {"path": "a.png", "width": 64}, priority=5)
+                job = await client.wait(job_id, timeout_s=60)
+
+    """
+    return AsyncClient(socket, timeout_s=timeout_s, user=user, password=password)
+
+
+class AsyncClient:
+    """
+    A connection to the server that is renewed when it breaks. Made by ``connect``.
+
+    Every method raises ``NobodyAnswersError`` when no answer came in time, and the ``RefusedError`` that the server
+    gave otherwise. A request whose answer was lost is asked again where that does no harm; a submit always is, since
+    its jobs have their ids before they are sent.
+    """
+
+    def __init__(
+        self,
+        socket: str | PathLike[str] | None = None,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        user: str | None = None,
+        password: str | None = None,
+    ) -> None:
+        self._socket = socket
+        self._timeout_s = timeout_s
+        self._hello = requests.hello(user, password)
+        self._exchange: _Exchange | None = None
+        self._connecting = anyio.Lock()
+
+    async def __aenter__(self) -> Self:
+        with anyio.move_on_after(self._timeout_s):
+            await self._connected()
+            return self
+        raise NobodyAnswersError(f"no connection within {self._timeout_s:g} s")
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connection; requests under way fail."""
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            await exchange.aclose()
+
+    async def submit(
+        self, handler: HandlerRef, args: Mapping[str, object] | None = None, **options: Unpack[JobOptions]
+    ) -> UUID:
+        """
+        Enqueue one job; returns once it is committed.
+
+        Args:
+            handler: Name of the handler, or the function that was registered.
+            args: Its keyword arguments; anything that JSON can hold.
+            options: See ``JobOptions``: topic, priority, delay_s, run_at, max_attempts, timeout_s, id.
+
+        Returns:
+            The job's id.
+
+        Raises:
+            BadRequestError: A value is not allowed; the message says which.
+            TooLargeError: The args are longer than a frame may be; nothing was sent.
+            ConflictError: A job with this id exists, with another name, topic or args.
+
+        """
+        return (await self.submit_many([{"name": handler, "args": args, **options}]))[0]
+
+    async def submit_many(self, jobs: Iterable[NewJob]) -> list[UUID]:
+        """
+        Enqueue many jobs at once, all or none.
+
+        Args:
+            jobs: Of each ``name`` and ``args``, and what ``submit`` takes as options.
+
+        Returns:
+            Their ids, in the same order.
+
+        """
+        return await self._ask(requests.submit(jobs))
+
+    async def get(self, job_id: IdLike) -> Job:
+        """
+        One job with its history.
+
+        Raises:
+            NotFoundError: There is no such job (any more).
+
+        """
+        return await self._ask(requests.get(job_id))
+
+    async def wait(self, job_id: IdLike, timeout_s: float | None = None) -> Job:
+        """
+        Wait until a job is completed, canceled or dead.
+
+        Args:
+            job_id: The job.
+            timeout_s: Longest wait, seconds; None: for ever.
+
+        Returns:
+            The job; look at ``status``, ``result``, ``last_error``.
+
+        Raises:
+            TimeoutError: It was not at its end in time.
+            NotFoundError: There is no such job (any more).
+
+        """
+        started_s = time.monotonic()
+        for pause_s in requests.poll_pauses_s():
+            job = await self.get(job_id)
+            if job.is_terminal:
+                return job
+            await anyio.sleep(requests.cut_pause_s(job, pause_s, time.monotonic() - started_s, timeout_s))
+        raise AssertionError
+
+    async def jobs(self, **filters: Unpack[JobFilters]) -> JobPage:
+        """A page of jobs, newest first; see ``JobFilters``: status, topic, name, schedule, limit, after."""
+        return await self._ask(requests.list_jobs(filters))
+
+    async def cancel(self, *job_ids: IdLike) -> Changed:
+        """Cancel jobs: those that wait never start, those that run are stopped."""
+        return await self._ask(requests.cancel(job_ids))
+
+    async def retry(self, *job_ids: IdLike) -> Changed:
+        """Start completed, canceled or dead jobs anew, with a fresh budget."""
+        return await self._ask(requests.retry(job_ids))
+
+    async def schedules_create(
+        self, handler: HandlerRef, args: Mapping[str, object] | None = None, **options: Unpack[ScheduleOptions]
+    ) -> Schedule:
+        """Make a schedule; see ``ScheduleOptions``: exactly one of cron, every_s and run_at."""
+        return await self._ask(requests.create_schedule(handler, args, options))
+
+    async def schedules_get(self, schedule_id: IdLike) -> Schedule:
+        """One schedule."""
+        return await self._ask(requests.get_schedule(schedule_id))
+
+    async def schedules_list(self, limit: int = 100, after: str | None = None) -> SchedulePage:
+        """A page of schedules, newest first."""
+        return await self._ask(requests.list_schedules(limit, after))
+
+    async def schedules_delete(self, schedule_id: IdLike) -> None:
+        """Delete a schedule; jobs that it fired stay."""
+        await self._ask(requests.delete_schedule(schedule_id))
+
+    async def pause(self, topic: str = "", reason: str | None = None) -> dict[str, JsonValue]:
+        """Stop dispatching jobs of *topic*, '' for all; running ones go on."""
+        return await self._ask(requests.pause(topic, reason))
+
+    async def resume(self, topic: str = "") -> dict[str, JsonValue]:
+        """Dispatch again."""
+        return await self._ask(requests.resume(topic))
+
+    async def dispatch_status(self) -> dict[str, JsonValue]:
+        """What is paused, and why."""
+        return await self._ask(requests.simple("dispatch.status"))
+
+    async def workers(self) -> JsonValue:
+        """The handler processes that are connected."""
+        return (await self._ask(requests.simple("workers.list"))).get("workers")
+
+    async def status(self) -> dict[str, JsonValue]:
+        """How the whole is doing."""
+        return await self._ask(requests.simple("status"))
+
+    async def ping(self) -> float:
+        """Seconds until the server answered."""
+        started_s = time.monotonic()
+        await self._ask(requests.simple("ping"))
+        return time.monotonic() - started_s
+
+    async def request(
+        self, kind: str, body: Mapping[str, object] | None = None, *, repeatable: bool = False
+    ) -> dict[str, object]:
+        """
+        Ask anything that the protocol knows, in the words of the wire.
+
+        Args:
+            kind: Kind of the frame.
+            body: Its body: ids as 16 bytes, args as JSON text.
+            repeatable: Whether it may be asked again when the answer was lost.
+
+        Returns:
+            The body of the ``ok`` frame as it came.
+
+        """
+        return await self._ask(requests.raw(kind, body, repeatable=repeatable))
+
+    async def _ask(self, request: Request[AnswerT]) -> AnswerT:
+        with anyio.move_on_after(self._timeout_s):
+            pauses_s = requests.poll_pauses_s()
+            while True:
+                exchange = await self._connected()
+                try:
+                    return request.read(await exchange.ask(request))
+                except ConnectionLostError:
+                    if not request.repeatable:
+                        raise requests.answer_lost(request.kind) from None
+                    await anyio.sleep(next(pauses_s))
+        raise NobodyAnswersError(f"{request.kind}: no answer within {self._timeout_s:g} s")
+
+    async def _connected(self) -> _Exchange:
+        """The connection; a broken one is renewed, however long that takes, but the first is tried only once."""
+        async with self._connecting:
+            old = self._exchange
+            if old is not None and not old.broken:
+                return old
+            for pause_s in requests.poll_pauses_s():
+                try:
+                    stream, welcome = await dial(find_targets(self._socket), self._hello)
+                except NobodyAnswersError:
+                    if old is None:
+                        raise
+                    await anyio.sleep(pause_s)
+                else:
+                    self._exchange = _Exchange(stream, welcome)
+                    return self._exchange
+            raise AssertionError
+
+
+class _Waiter:
+    """One request under way."""
+
+    __slots__ = ("event", "frame")
+
+    def __init__(self) -> None:
+        self.event = anyio.Event()
+        self.frame: Frame | None = None
+
+
+class _Exchange:
+    """
+    Many questions on one connection, without a task of its own: one of those who wait reads, and wakes the others.
+
+    When the reader has its answer, or is cancelled, it wakes another one to read on. Reading can be cancelled at any
+    time without losing bytes; writing cannot, so a cancelled write breaks the connection.
+    """
+
+    def __init__(self, stream: FrameStream, welcome: Welcome) -> None:
+        self._stream = stream
+        self._max_frame_bytes = welcome.max_frame_bytes
+        self._sending = anyio.Lock()
+        self._waiters: dict[int, _Waiter] = {}
+        self._reading = False
+        self._number = 0
+        self.broken: BaseException | None = None
+
+    async def ask(self, request: Request[Any]) -> dict[str, object]:
+        self._number += 1
+        number = self._number
+        data = request.encode(number, self._max_frame_bytes)
+        waiter = self._waiters[number] = _Waiter()
+        try:
+            await self._send(data)
+            return answers.body_of(await self._answer(waiter))
+        finally:
+            del self._waiters[number]
+            self._wake_reader()
+
+    async def aclose(self) -> None:
+        await self._break(ConnectionLostError("the client was closed"))
+
+    async def _send(self, data: bytes) -> None:
+        async with self._sending:
+            self._check()
+            try:
+                await self._stream.send(data)
+            except BaseException as error:
+                await self._break(error)
+                raise
+
+    async def _answer(self, waiter: _Waiter) -> Frame:
+        while waiter.frame is None:
+            self._check()
+            if self._reading:
+                await waiter.event.wait()
+                waiter.event = anyio.Event()
+                continue
+            self._reading = True
+            try:
+                self._deliver(await self._stream.receive())
+            except PulseError as error:
+                await self._break(error)
+            finally:
+                self._reading = False
+        return waiter.frame
+
+    def _deliver(self, frames: list[Frame]) -> None:
+        for frame in frames:
+            if frame.request is None:
+                if frame.kind == "error":
+                    answers.body_of(frame)  # raises: the server's last words before it closes
+                continue
+            waiter = self._waiters.get(frame.request)
+            if waiter is not None:
+                waiter.frame = frame
+                waiter.event.set()
+
+    def _wake_reader(self) -> None:
+        if not self._reading:
+            for waiter in self._waiters.values():
+                if waiter.frame is None:
+                    waiter.event.set()
+                    return
+
+    def _check(self) -> None:
+        if isinstance(self.broken, ProtocolError | RefusedError):
+            raise self.broken  # asking again would end the same way
+        if self.broken is not None:
+            said = str(self.broken) or "a request was cancelled while it was being sent"
+            raise ConnectionLostError(f"the connection broke: {said}")
+
+    async def _break(self, error: BaseException) -> None:
+        if self.broken is None:
+            self.broken = error
+            for waiter in self._waiters.values():
+                waiter.event.set()
+            await self._stream.aclose()

@@ -1,0 +1,306 @@
+"""
+The settings of pulse: what there is, what is allowed, and where each value comes from.
+
+An option wins over the environment (``PULSE_*``), the environment over the config file, the file over the default.
+The whole is checked at once, before anything starts: one ``ConfigError`` names every setting that is wrong, its value
+and what is allowed. A variable ``PULSE_*`` that is no setting is left alone: others (PulseAudio) have such names too.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
+
+import msgspec
+from msgspec import Meta
+
+from pulse.dsn import is_dsn, redact_dsn
+from pulse.errors import ConfigError
+
+__all__ = ["Settings", "dump", "load", "redact_dsn", "restore"]
+
+DEFAULT_FILE: Final = "pulse.toml"
+MIN_BEATS_PER_LEASE: Final = 3  # a lease outlives two lost beats and a slow commit
+_ROUNDING: Final = 1e-9  # 3 * 0.1 is a little more than 0.3
+_MAX_SHOWN: Final = 80  # characters of a wrong value in a message
+_MAX_PORT: Final = 65535
+
+# Each type says in its description what a person may write; 1e9 seconds (31 years) keep every sum of times finite.
+_Seconds = Annotated[float, Meta(gt=0, le=1e9, description="a number of seconds above 0 is allowed, at most 1e9")]
+_SecondsOrZero = Annotated[
+    float, Meta(ge=0, le=1e9, description="a number of seconds, 0 or more, is allowed, at most 1e9")
+]
+_Count = Annotated[int, Meta(ge=1, le=10_000, description="a whole number from 1 to 10000 is allowed")]
+_Processes = Annotated[int, Meta(ge=1, le=1024, description="a whole number from 1 to 1024 is allowed")]
+_Dsn = Annotated[
+    str,
+    Meta(description="a postgresql:// URL (special characters as %XX) or keywords (host=… dbname=…) are allowed"),
+]
+_HostId = Annotated[
+    str,
+    Meta(pattern=r"\A[A-Za-z0-9._-]{1,64}\Z", description="1 to 64 of the characters A-Z a-z 0-9 . _ - are allowed"),
+]
+_UserName = Annotated[
+    str, Meta(pattern=r"\A[A-Za-z_][A-Za-z0-9._-]{0,31}\Z", description="the name of a system user is allowed")
+]
+_Listen = Annotated[
+    str,
+    Meta(
+        pattern=r"\A(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):[0-9]{1,5}\Z",
+        description="host:port is allowed, with a port up to 65535 (0: any free one)",
+    ),
+]
+_AppName = Annotated[
+    str, Meta(pattern=r"\A[A-Za-z_][\w.]*:[A-Za-z_][\w.]*\Z", description="MODULE:APP is allowed, as in shop.jobs:app")
+]
+_FilePath = Annotated[Path, Meta(description="a path is allowed")]
+_Flag = Annotated[bool, Meta(description="1 or 0 (true or false) is allowed")]
+_Backoff = Literal["quadratic"]
+_LogLevel = Literal["debug", "info", "warning", "error", "critical"]
+_LogFormat = Literal["json", "console"]
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    Every setting, checked; ``load`` makes one from what the user gave.
+
+    A None means: not set, and the comment says what is done then.
+    """
+
+    dsn: _Dsn | None = None  # the embedded PostgreSQL
+    runtime_dir: _FilePath | None = None  # places.server_runtime_dir chooses
+    state_dir: _FilePath | None = None  # places.server_state_dir chooses
+    config: _FilePath | None = None  # the file that was read; none was there
+    log_level: _LogLevel = "info"  # one line per event that an operator acts on
+    log_format: _LogFormat | None = None  # console on a terminal, json elsewhere
+    lease_s: _Seconds = 30.0  # 3 beats: survives 2 lost ones and a slow commit
+    heartbeat_s: _Seconds = 10.0  # a third of the lease (of a shorter one, too, when not set); one statement per beat
+    sweep_s: _Seconds = 10.0  # a lapsed lease is seen at most this long after it lapsed
+    poll_s: _Seconds = 0.5  # behind every wake-up: what a lost hint costs at most
+    batch: _Count = 500  # claims of 500 reach the database's ceiling; of 100, a third of it
+    backoff: _Backoff = "quadratic"  # 1, 4, 9, 16 s: five tries outlast half a minute of trouble elsewhere
+    max_attempts: _Count = 5
+    max_crashes: _Count = 3  # deaths of the worker that one job may cause; two can be bad luck
+    proof_of_death: _Flag = True  # off: leases only, as across hosts
+    drain_s: _SecondsOrZero = 30.0  # below the 90 s after which systemd kills
+    retention_s: _SecondsOrZero | None = None  # completed and canceled 7 days, dead letters 30 days
+    host_id: _HostId | None = None  # the machine id
+    embedded_user: _UserName | None = None  # as root: the system user pulse
+    listen: _Listen | None = None  # no TCP
+    tls_cert: _FilePath | None = None
+    tls_key: _FilePath | None = None
+    auth_users: str | None = None
+    app: _AppName | None = None  # no pool of the supervisor's own
+    processes: _Processes = 1
+    concurrency: _Count = 10  # handlers mostly wait for others
+
+    def __repr__(self) -> str:
+        """The settings that differ from their defaults, without secrets: this ends in logs."""
+        shown: dict[str, object] = {name: getattr(self, name) for name in self.__struct_fields__}
+        shown = {name: value for name, value in shown.items() if value != _FIELDS[name].default}
+        if self.dsn is not None:
+            shown["dsn"] = redact_dsn(self.dsn)
+        if self.auth_users is not None:
+            shown["auth_users"] = "***"
+        return f"Settings({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+
+_FIELDS: Final = {field.name: field for field in msgspec.structs.fields(Settings)}
+_SETTABLE: Final = tuple(name for name in _FIELDS if name != "config")  # that one is found before any file is read
+
+
+class _Given(msgspec.Struct, frozen=True):
+    """A value as the user wrote it, what to call it in a message, and where a relative path in it begins."""
+
+    value: object
+    label: str
+    base: Path
+
+
+def load(
+    env: Mapping[str, str],
+    file: Path | None = None,
+    overrides: Mapping[str, object] | None = None,
+) -> Settings:
+    """
+    Read every source, check the whole, and return the settings.
+
+    Args:
+        env: The environment. A variable that is set to nothing counts as unset.
+        file: The config file that an option names, else ``PULSE_CONFIG``, else ``pulse.toml`` here if there is one.
+        overrides: Options by the settings' names; None means that the option was not given.
+
+    Returns:
+        The settings; their paths are absolute.
+
+    Raises:
+        ConfigError: Something is not allowed; one line for each problem.
+
+    """
+    path, problems = _find_file(env, file)
+    given: dict[str, _Given] = {}
+    if path is not None:
+        given, file_problems = _read_file(path)
+        problems += file_problems
+    given |= _from_env(env) | _from_options(overrides or {})
+    values: dict[str, object] = {} if path is None else {"config": path}
+    for name in filter(given.__contains__, _SETTABLE):
+        value, problem = _convert(name, given[name])
+        if problem is None:
+            values[name] = value
+        else:
+            problems.append(problem)
+    if "heartbeat_s" not in given and isinstance(lease_s := values.get("lease_s"), float):
+        values["heartbeat_s"] = min(_FIELDS["heartbeat_s"].default, lease_s / MIN_BEATS_PER_LEASE)
+    settings = msgspec.convert(values, Settings)
+    is_sound = {name for name in _SETTABLE if name in values or name not in given}
+    problems += _relations(settings, given, is_sound)
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return settings
+
+
+def dump(settings: Settings) -> dict[str, object]:
+    """*settings* as plain values that a frame can carry; secrets included. ``restore`` is the inverse."""
+    plain: dict[str, object] = msgspec.to_builtins(settings, enc_hook=str)
+    return plain
+
+
+def restore(plain: Mapping[str, object]) -> Settings:
+    """
+    The settings that ``dump`` took apart.
+
+    Raises:
+        ConfigError: *plain* does not come from a ``dump`` of this version.
+
+    """
+    try:
+        return msgspec.convert(dict(plain), Settings, dec_hook=lambda kind, value: kind(value))
+    except (msgspec.ValidationError, TypeError) as error:
+        raise ConfigError(f"the settings handed over are not understood: {error}") from error
+
+
+def _find_file(env: Mapping[str, str], option: Path | None) -> tuple[Path | None, list[str]]:
+    """The config file to read, None without one; a file that is named must be there."""
+    text = env.get("PULSE_CONFIG", "").strip()
+    label, named = ("--config", option) if option is not None else ("PULSE_CONFIG", Path(text) if text else None)
+    if named is None:
+        custom = Path.cwd() / DEFAULT_FILE
+        return (custom if custom.is_file() else None), []
+    if named.is_file():
+        return named.absolute(), []
+    return None, [f"{label} is {_shown(str(named))}: the path of a file that exists is allowed"]
+
+
+def _read_file(path: Path) -> tuple[dict[str, _Given], list[str]]:
+    try:
+        table = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        return {}, [f"config file {path} cannot be read: {error.strerror}"]
+    except ValueError as error:  # TOMLDecodeError names line and column; UnicodeDecodeError the byte
+        return {}, [f"config file {path} is not TOML: {error}"]
+    known = {key: value for key, value in table.items() if key in _SETTABLE}
+    problems = [_unknown(key, path) for key in table if key not in _SETTABLE]
+    return {key: _Given(value, f"{key} in {path}", path.parent) for key, value in known.items()}, problems
+
+
+def _unknown(key: str, path: Path) -> str:
+    near = get_close_matches(key.lower().removeprefix("pulse_"), _SETTABLE, n=1, cutoff=0)
+    return f"{key} in {path} is no setting; the nearest that is: {near[0]}"
+
+
+def _from_env(env: Mapping[str, str]) -> dict[str, _Given]:
+    texts = {name: env.get(_variable(name), "").strip() for name in _SETTABLE}
+    return {name: _Given(text, _variable(name), Path.cwd()) for name, text in texts.items() if text}
+
+
+def _from_options(overrides: Mapping[str, object]) -> dict[str, _Given]:
+    if strangers := overrides.keys() - set(_SETTABLE):
+        raise TypeError(f"no such setting: {', '.join(sorted(strangers))}")
+    return {
+        name: _Given(value, f"--{name.replace('_', '-')}", Path.cwd())
+        for name, value in overrides.items()
+        if value is not None
+    }
+
+
+def _convert(name: str, given: _Given) -> tuple[object, str | None]:
+    """The value in the setting's own type, or what is wrong with it."""
+    kind = _without_none(_FIELDS[name].type)
+    value = given.value
+    if isinstance(value, Path):
+        value = str(value)
+    elif isinstance(value, str) and get_origin(kind) is Literal:
+        value = value.lower()
+
+    def make_path(_kind: type, text: object) -> Path:
+        if not isinstance(text, str) or not text or "\0" in text:
+            raise ValueError
+        return given.base / text
+
+    try:
+        converted = msgspec.convert(value, kind, strict=False, dec_hook=make_path)
+    except msgspec.ValidationError:
+        converted = None
+    if converted is None or not _CHECKS.get(name, _anything)(converted):
+        shown = redact_dsn(str(value)) if name == "dsn" else value
+        return None, f"{given.label} is {_shown(shown)}: {_allowed(kind)}"
+    return converted, None
+
+
+def _relations(settings: Settings, given: Mapping[str, _Given], is_sound: set[str]) -> list[str]:
+    """What is wrong between settings that are right each for itself."""
+    problems: list[str] = []
+
+    def label(name: str) -> str:
+        return given[name].label if name in given else _variable(name)
+
+    lease_s, heartbeat_s = settings.lease_s, settings.heartbeat_s
+    too_short = lease_s < MIN_BEATS_PER_LEASE * heartbeat_s * (1 - _ROUNDING)
+    if too_short and {"lease_s", "heartbeat_s"} <= is_sound:
+        problems.append(
+            f"{label('lease_s')} is {lease_s:g} and {label('heartbeat_s')} is {heartbeat_s:g}: "
+            f"a lease of at least {MIN_BEATS_PER_LEASE} heartbeats is allowed"
+        )
+    if (settings.tls_cert is None) != (settings.tls_key is None) and {"tls_cert", "tls_key"} <= is_sound:
+        there, missing = ("tls_cert", "tls_key") if settings.tls_key is None else ("tls_key", "tls_cert")
+        problems.append(f"{label(there)} is set and {label(missing)} is not: both or neither is allowed")
+    return problems
+
+
+def _has_possible_port(listen: str) -> bool:
+    return int(listen.rpartition(":")[2]) <= _MAX_PORT
+
+
+def _anything(_value: object) -> bool:
+    return True
+
+
+_CHECKS: Final[Mapping[str, Callable[[Any], bool]]] = {"dsn": is_dsn, "listen": _has_possible_port}
+
+
+def _variable(name: str) -> str:
+    return f"PULSE_{name.upper()}"
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+
+
+def _without_none(kind: Any) -> Any:  # noqa: ANN401 -- annotations are objects of no common type
+    """X of ``X | None``, else *kind* itself: no source has a word for None."""
+    options = [option for option in get_args(kind) if option is not NoneType]
+    return options[0] if NoneType in get_args(kind) else kind
+
+
+def _allowed(kind: Any) -> str:  # noqa: ANN401 -- the same
+    """The sentence that says what a person may write for *kind*."""
+    if get_origin(kind) is Literal:
+        return f"{' or '.join(get_args(kind))} is allowed"
+    described = (meta.description for meta in getattr(kind, "__metadata__", ()) if isinstance(meta, Meta))
+    return next((text for text in described if text), "text is allowed")

@@ -1,0 +1,108 @@
+"""
+What a PostgreSQL connection string looks like, and how to show one to people without its password.
+
+Two forms exist, as in libpq: a URL (``postgresql://user@host/name``) and keywords (``host=/run/postgresql user=u``).
+This module knows their shape only; whether the server exists is found out by connecting.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import quote, unquote_plus, urlencode
+
+__all__ = ["as_url", "is_dsn", "redact_dsn"]
+
+_MASK: Final = "***"
+_MAX_PORT: Final = 65535
+_SCHEMES: Final = ("postgresql://", "postgres://")
+_SECRETS: Final = frozenset({"password", "sslpassword"})
+_LOCATING: Final = frozenset({"dbname", "host", "hostaddr", "port", "service", "user"})  # one at least says where to go
+# A value is quoted or ends at white space; in both a backslash takes the next character as it is.
+_KEYWORD: Final = re.compile(
+    r"(?P<key>\w+)\s*=\s*(?P<value>'(?:[^'\\]|\\.)*'|(?!')(?:[^\s\\]|\\.)*)(?:\s+|\Z)", re.DOTALL
+)
+# Not urlsplit: newer ones refuse brackets that do not open the host part, and several hosts are libpq's own invention.
+_URL: Final = re.compile(
+    r"postgres(?:ql)?://(?:[^/?#\[\]\s]*@)?(?P<hosts>[^/?#\s@]*)(?:/[^?#\s]*)?(?:\?(?P<query>[^#\s]*))?"
+)
+_HOST: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+(?:%\w+)?\]|[^\s:\[\]@/?#]*)(?::(?P<port>[0-9]*))?")
+# To hide is not to parse: these two take all that a slip of the pen may have left of a password.
+_SECRET_PAIR: Final = re.compile(
+    r"(password\s*=\s*)('(?:[^'\\]|\\.)*'\S*|'.*|(?:[^\s\\]|\\.)+)", re.DOTALL | re.IGNORECASE
+)
+_ANY_USERINFO: Final = re.compile(r"([^\s:/@]*):\S*@")
+
+
+def is_dsn(text: str) -> bool:
+    """Whether *text* has the form of a URL (several hosts allowed) or of libpq's keywords."""
+    if not text.isprintable():
+        return False
+    return _is_url(text) if text.startswith(_SCHEMES) else not _LOCATING.isdisjoint(_keywords(text))
+
+
+def as_url(dsn: str) -> str:
+    """
+    The URL that means the same as *dsn*, for drivers that do not read keywords.
+
+    Args:
+        dsn: A string that ``is_dsn`` accepts; a URL comes back as it is.
+
+    Returns:
+        A URL with every keyword in its query.
+
+    """
+    return dsn if dsn.startswith(_SCHEMES) else "postgresql:///?" + urlencode(_keywords(dsn), quote_via=quote)
+
+
+def redact_dsn(dsn: str) -> str:
+    """
+    *dsn* with every password replaced by ``***``; for logs, messages and listings.
+
+    A string that is no DSN is redacted too, as far as something in it looks like a password: most often it is a DSN
+    with a slip in it. Where in doubt, too much is hidden.
+    """
+    if not dsn.startswith(_SCHEMES):
+        return _ANY_USERINFO.sub(rf"\1:{_MASK}@", _SECRET_PAIR.sub(rf"\1{_MASK}", dsn))
+    scheme, rest = dsn.split("://", 1)
+    # Up to the last @ of all, not of the authority: a password pasted in without encoding may hold / ? # and @.
+    userinfo, at, behind = rest.rpartition("@")
+    if ":" in userinfo:
+        rest = f"{userinfo.split(':', 1)[0]}:{_MASK}{at}{behind}"
+    return f"{scheme}://{_redact_query(rest)}"
+
+
+def _redact_query(text: str) -> str:
+    base, mark, query = text.partition("?")
+    return base + mark + "&".join(map(_redact_pair, query.split("&")))
+
+
+def _redact_pair(pair: str) -> str:
+    key, equals, _ = pair.partition("=")
+    return f"{key}={_MASK}" if equals and unquote_plus(key).strip().lower() in _SECRETS else pair
+
+
+def _is_url(text: str) -> bool:
+    match = _URL.fullmatch(text)
+    if match is None or not all(map(_is_host, match["hosts"].split(","))):
+        return False
+    return not match["query"] or all("=" in pair for pair in match["query"].split("&"))
+
+
+def _is_host(text: str) -> bool:
+    match = _HOST.fullmatch(text)
+    return match is not None and (not match["port"] or 1 <= int(match["port"]) <= _MAX_PORT)
+
+
+def _keywords(text: str) -> dict[str, str]:
+    """The keywords of *text* with their plain values; empty when anything in it is not a keyword with a value."""
+    found: dict[str, str] = {}
+    position = len(text) - len(text.lstrip())
+    while position < len(text):
+        match = _KEYWORD.match(text, position)
+        if match is None:
+            return {}
+        value = match["value"]
+        found[match["key"]] = re.sub(r"\\(.)", r"\1", value[1:-1] if value.startswith("'") else value, flags=re.DOTALL)
+        position = match.end()
+    return found

@@ -1,0 +1,170 @@
+"""
+Every error that pulse raises on purpose, one tree.
+
+The docstring of a class is its default message. An error that crossed the wire keeps its code, so that the two sides
+speak of the same thing: ``error_from_code`` is the inverse of ``PulseError.code``.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BadRequestError",
+    "ConfigError",
+    "ConflictError",
+    "EmbeddedError",
+    "ForbiddenError",
+    "HandlerError",
+    "InternalError",
+    "InvalidTransitionError",
+    "NotFoundError",
+    "NobodyAnswersError",
+    "PlaceError",
+    "ProtocolError",
+    "PulseError",
+    "RefusedError",
+    "SchemaError",
+    "TooLargeError",
+    "UnauthorizedError",
+    "UnavailableError",
+    "UnsupportedVersionError",
+    "error_from_code",
+]
+
+
+class PulseError(Exception):
+    """pulse could not do what was asked."""
+
+    code = "internal"
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message if message is not None else (self.__doc__ or "").strip().split("\n", 1)[0])
+
+    @property
+    def message(self) -> str:
+        """One line for a person: what, which value, what is allowed."""
+        return str(self.args[0])
+
+
+class ConfigError(PulseError):
+    """A setting has a value that is not allowed."""
+
+
+class PlaceError(PulseError):
+    """A directory or socket path cannot be used."""
+
+
+class EmbeddedError(PulseError):
+    """The embedded PostgreSQL cannot run."""
+
+
+class SchemaError(PulseError):
+    """The database schema cannot be used by this version of pulse."""
+
+
+class HandlerError(PulseError):
+    """A handler is not declared in a way that pulse can run."""
+
+
+class NobodyAnswersError(PulseError):
+    """Nobody answers on the socket."""
+
+
+class RefusedError(PulseError):
+    """The other side refused the request; the subclass says why."""
+
+
+class BadRequestError(RefusedError):
+    """The request is malformed."""
+
+    code = "bad_request"
+
+
+class UnauthorizedError(RefusedError):
+    """Credentials are missing or wrong."""
+
+    code = "unauthorized"
+
+
+class ForbiddenError(RefusedError):
+    """This peer may not do that."""
+
+    code = "forbidden"
+
+
+class NotFoundError(RefusedError):
+    """There is no such thing."""
+
+    code = "not_found"
+
+
+class ConflictError(RefusedError):
+    """Something else is there already."""
+
+    code = "conflict"
+
+
+class InvalidTransitionError(RefusedError):
+    """The job's status does not allow this move."""
+
+    code = "invalid_transition"
+
+
+class TooLargeError(RefusedError):
+    """The request is larger than the server accepts."""
+
+    code = "too_large"
+
+
+class UnsupportedVersionError(RefusedError):
+    """The other side speaks another version of the protocol."""
+
+    code = "unsupported_version"
+
+
+class UnavailableError(RefusedError):
+    """The database is away; nothing was changed, try again."""
+
+    code = "unavailable"
+
+
+class InternalError(RefusedError):
+    """The server failed; its log says why."""
+
+    code = "internal"
+
+
+class ProtocolError(PulseError):
+    """
+    The peer sent bytes that are not the protocol.
+
+    Attributes:
+        code: ``bad_request``, ``too_large`` or ``unsupported_version``: what to answer before the connection is closed.
+        request: Number of the request at fault, None when the frame itself is broken.
+    """
+
+    def __init__(self, message: str, code: str = "bad_request", request: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.request = request
+
+
+_REFUSALS: dict[str, type[RefusedError]] = {
+    kind.code: kind
+    for kind in (
+        BadRequestError,
+        UnauthorizedError,
+        ForbiddenError,
+        NotFoundError,
+        ConflictError,
+        InvalidTransitionError,
+        TooLargeError,
+        UnsupportedVersionError,
+        UnavailableError,
+        InternalError,
+    )
+}
+
+
+def error_from_code(code: str, message: str) -> RefusedError:
+    """The error that an ``error`` frame stands for; an unknown code becomes InternalError."""
+    return _REFUSALS.get(code, InternalError)(message)

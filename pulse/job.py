@@ -1,0 +1,151 @@
+"""
+What a client sees of a job: its row, its history, and the moves between its states.
+
+``TRANSITIONS`` is the state machine, one table; a missing entry is the error. The guards in the SQL are held against it
+by a test.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import MappingProxyType
+from typing import Final
+from uuid import UUID
+
+from pulse.jsontext import JsonValue
+
+__all__ = ["TERMINAL", "TRANSITIONS", "HistoryEntry", "Job", "Schedule", "Status"]
+
+
+class Status(enum.StrEnum):
+    """Where a job stands."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    RETRYING = "RETRYING"
+    DEAD_LETTERED = "DEAD_LETTERED"
+    CANCELED = "CANCELED"
+
+
+_WAITING_TO: Final = frozenset({Status.RUNNING, Status.CANCELED, Status.DEAD_LETTERED})  # dead letter: it expired
+_RETRY_TO: Final = frozenset({Status.PENDING})  # an operator's retry
+
+TRANSITIONS: Final[Mapping[Status, frozenset[Status]]] = MappingProxyType(
+    {
+        Status.PENDING: _WAITING_TO,
+        Status.RETRYING: _WAITING_TO,
+        # PENDING: given back or snoozed, with no charged attempt behind it.
+        Status.RUNNING: frozenset(
+            {
+                Status.COMPLETED,
+                Status.RETRYING,
+                Status.DEAD_LETTERED,
+                Status.CANCELED,
+                Status.PENDING,
+            }
+        ),
+        Status.COMPLETED: _RETRY_TO,
+        Status.DEAD_LETTERED: _RETRY_TO,
+        Status.CANCELED: _RETRY_TO,
+    }
+)
+
+TERMINAL: Final = frozenset({Status.COMPLETED, Status.DEAD_LETTERED, Status.CANCELED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryEntry:
+    """
+    One attempt that did not simply succeed.
+
+    Attributes:
+        outcome: ``error retry timeout stalled lease_expired crashed discarded snoozed released canceled expired``.
+        worker: Identity of the worker, as the dispatcher saw it.
+        exit_code: Of a worker that died; negative: killed by that signal.
+
+    """
+
+    attempt: int
+    outcome: str
+    worker: str | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    error: str | None = None
+    exit_code: int | None = None
+    progress: JsonValue = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """
+    A row of ``pulse.jobs`` as it was when the server answered; times are aware, UTC.
+
+    Attributes:
+        attempts: Claims so far; never goes down.
+        uncharged: Attempts that count against nobody; the tries that count are ``attempts - uncharged``.
+        history: Every attempt that did not simply succeed, oldest first; filled by ``get`` and ``wait``.
+
+    """
+
+    id: UUID
+    name: str
+    topic: str
+    status: Status
+    args: JsonValue = None
+    result: JsonValue = None
+    progress: JsonValue = None
+    last_error: str | None = None
+    priority: int = 0
+    attempts: int = 0
+    uncharged: int = 0
+    max_attempts: int = 0
+    crashes: int = 0
+    timeout_s: float | None = None
+    submitted_at: datetime | None = None
+    next_run_at: datetime | None = None
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+    occurrence: datetime | None = None
+    lease_until: datetime | None = None
+    locked_by: str | None = None
+    schedule_id: UUID | None = None
+    history: tuple[HistoryEntry, ...] = field(default=())
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether only an operator can move it now."""
+        return self.status in TERMINAL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """
+    A row of ``pulse.schedules``.
+
+    Attributes:
+        kind: ``at``, ``every`` or ``cron``; says which of ``run_at``, ``every_s`` and ``cron`` is set.
+        next_run_at: The next occurrence, None when there is none any more.
+        last_run_at: The newest occurrence that fired.
+
+    """
+
+    id: UUID
+    name: str
+    kind: str
+    topic: str | None = None
+    args: JsonValue = None
+    cron: str | None = None
+    timezone: str | None = None
+    every_s: float | None = None
+    run_at: datetime | None = None
+    next_run_at: datetime | None = None
+    last_run_at: datetime | None = None
+    created_at: datetime | None = None
+    paused: bool = False
+    priority: int = 0
+    max_attempts: int | None = None
+    timeout_s: float | None = None

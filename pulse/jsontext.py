@@ -1,0 +1,78 @@
+"""
+JSON as pulse stores it: text that is JSON by the letter and that PostgreSQL's jsonb can hold.
+
+NaN and Infinity are no JSON; NUL characters and lone surrogates are, but jsonb refuses them. Both are found here, where
+the value is at hand and the message can reach the person who made it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final, TypeAlias
+
+__all__ = ["JsonValue", "NotJsonError", "NotStorableError", "dumps", "loads"]
+
+JsonValue: TypeAlias = "dict[str, JsonValue] | list[JsonValue] | str | int | float | bool | None"
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+# An escaped NUL: \u0000 behind an even number of backslashes (an odd number makes it the text of an escape).
+_NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+
+
+class NotJsonError(ValueError):
+    """The value has no JSON form."""
+
+
+class NotStorableError(ValueError):
+    """The value is JSON, but PostgreSQL cannot hold it."""
+
+
+def dumps(value: object) -> str:
+    """
+    The JSON text of *value*, without needless spaces.
+
+    Raises:
+        NotJsonError: It holds something that JSON has no form for.
+        NotStorableError: It holds a NUL character or a lone surrogate.
+
+    """
+    try:
+        text = _encode(value)
+    except RecursionError:
+        raise NotJsonError("it is nested too deeply, or contains itself") from None
+    except Exception as error:  # noqa: BLE001 - dict and str subclasses run code of the user's here
+        raise NotJsonError(_reason(error)) from None
+    if "\\u0000" in text and _NUL.search(text):
+        raise NotStorableError("it contains a NUL character")
+    if not text.isascii() and not _is_unicode(text):
+        raise NotStorableError("it contains a lone surrogate")
+    return text
+
+
+def loads(text: str) -> JsonValue:
+    """
+    The value of a JSON text.
+
+    Raises:
+        ValueError: It is not JSON.
+
+    """
+    value: JsonValue = json.loads(text)
+    return value
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _reason(error: Exception) -> str:
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - str() of a user's exception
+        text = ""
+    return text or type(error).__name__

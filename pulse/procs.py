@@ -1,0 +1,66 @@
+"""What pulse asks the Linux kernel about processes: who they are, whether they live, and to die with their parent."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Final
+
+_PR_SET_PDEATHSIG: Final = 1
+_STAT_STATE: Final = 0  # fields of /proc/PID/stat behind the command name, which may hold spaces and parentheses
+_STAT_START_TIME: Final = 19
+
+
+def die_with_parent(parent_pid: int, death_signal: signal.Signals) -> None:
+    """
+    Have the kernel send *death_signal* to this process when its parent dies; exit now when it is dead already.
+
+    The signal follows the *thread* that forked, so a parent must spawn from a thread that lives as long as itself.
+    It is set by the child, after exec, and so is the re-check: between fork and prctl the parent may have died.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    if os.getppid() != parent_pid:
+        sys.exit(f"pulse: the parent {parent_pid} died before this process was set up")
+
+
+def boot_id() -> str:
+    """This boot of this kernel, 32 hex digits."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip().replace("-", "")
+
+
+def pid_namespace(pid: int | None = None) -> int:
+    """Inode of the pid namespace of *pid* (default: this process); 0 where it may not be read."""
+    try:
+        return Path(f"/proc/{pid if pid is not None else 'self'}/ns/pid").stat().st_ino
+    except OSError:
+        return 0
+
+
+def start_time(pid: int) -> int:
+    """When *pid* started, in clock ticks since boot; 0 when it is gone. (pid, start time) names a process for good."""
+    fields = _stat(pid)
+    return int(fields[_STAT_START_TIME]) if fields else 0
+
+
+def state(pid: int) -> str:
+    """State letter of *pid* (R, S, D, T, Z ...), '' when it is gone."""
+    fields = _stat(pid)
+    return fields[_STAT_STATE] if fields else ""
+
+
+def _stat(pid: int) -> list[str]:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text("utf-8", errors="replace")
+    except OSError:
+        return []
+    return text[text.rindex(")") + 2 :].split()
+
+
+def own_pid() -> int:
+    """This process."""
+    return os.getpid()

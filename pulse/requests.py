@@ -1,0 +1,344 @@
+"""
+What a client asks and how it reads the answers, without IO: the async and the blocking client differ in waiting only.
+
+Each function here makes one ``Request``: the kind and body of the frame, how its answer is read, and whether it may be
+sent again when the connection broke before the answer came.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Generic, TypedDict, TypeVar, cast
+from uuid import UUID
+
+from pulse import answers, jsontext
+from pulse.answers import Changed, JobPage, SchedulePage
+from pulse.errors import BadRequestError, NobodyAnswersError, TooLargeError
+from pulse.handlers import name_of
+from pulse.ids import uuid7
+from pulse.job import Job, Schedule
+from pulse.jsontext import JsonValue
+from pulse.protocol import encode
+
+__all__ = ["JobOptions", "NewJob", "Request", "ScheduleOptions"]
+
+AnswerT = TypeVar("AnswerT")
+HandlerRef = str | Callable[..., Any]
+IdLike = UUID | str | bytes
+TimeLike = datetime | float
+
+_FIRST_PAUSE_S: Final = 0.01  # a short job is done by then
+_LAST_PAUSE_S: Final = 0.5  # as the server's own poll; 2 requests a second cost nothing
+_PAUSE_GROWTH: Final = 1.5
+
+
+class JobOptions(TypedDict, total=False):
+    """
+    What a submit may say beside name and args; what it leaves out is decided by the handler, the topic or the server.
+
+    Keys:
+        topic: Queue to wait in.
+        priority: -100 ... 100, higher first.
+        delay_s: Seconds to wait before the first try.
+        run_at: Time of the first try instead: an aware datetime, or Unix seconds.
+        max_attempts: Charged tries before the dead letter.
+        timeout_s: Longest run of one attempt, seconds.
+        id: UUID to submit under; the same id with the same name, topic and args is the same job.
+    """
+
+    topic: str | None
+    priority: int
+    delay_s: float | None
+    run_at: TimeLike | None
+    max_attempts: int | None
+    timeout_s: float | None
+    id: IdLike | None
+
+
+class _Named(TypedDict):
+    name: HandlerRef
+
+
+class NewJob(_Named, JobOptions, total=False):
+    """One job of ``submit_many``: the options of a submit plus ``name`` and ``args``."""
+
+    args: Mapping[str, object] | None
+
+
+class ScheduleOptions(TypedDict, total=False):
+    """When a schedule fires, exactly one of cron, every_s and run_at, and what its jobs are like."""
+
+    cron: str
+    timezone: str | None
+    every_s: float
+    run_at: TimeLike
+    topic: str | None
+    priority: int
+    max_attempts: int | None
+    timeout_s: float | None
+    id: IdLike | None
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Generic[AnswerT]):
+    """
+    One question to the server.
+
+    Attributes:
+        read: The answer's body as the caller wants it.
+        repeatable: Asking twice does no more than asking once.
+
+    """
+
+    kind: str
+    body: Mapping[str, object]
+    read: Callable[[Mapping[str, object]], AnswerT]
+    repeatable: bool = True
+
+    def encode(self, number: int, max_frame_bytes: int) -> bytes:
+        """
+        The frame, as request *number*.
+
+        Raises:
+            BadRequestError: A value cannot be sent at all.
+            TooLargeError: The frame is longer than the server accepts.
+
+        """
+        try:
+            data = encode(self.kind, number, self.body)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise BadRequestError(f"{self.kind}: a value cannot be sent: {error}") from None
+        size = len(data) - 4
+        if size > max_frame_bytes:
+            raise TooLargeError(f"{self.kind}: the request has {size} bytes; the server accepts {max_frame_bytes}")
+        return data
+
+
+def submit(jobs: Iterable[NewJob]) -> Request[list[UUID]]:
+    """All of *jobs*, or none. Each has an id before it is sent, so that the request can be repeated."""
+    bodies = [_job_body(dict(job)) for job in jobs]
+    if not bodies:
+        raise BadRequestError("submit: no jobs")
+    return Request("submit", {"jobs": bodies}, answers.ids)
+
+
+def get(job_id: IdLike) -> Request[Job]:
+    """One job with its history."""
+    return Request("jobs.get", {"id": as_id(job_id)}, answers.job)
+
+
+class JobFilters(TypedDict, total=False):
+    """Which jobs to list, newest first; a page of ``limit``, the next one ``after`` the last page's ``next``."""
+
+    status: str | Sequence[str] | None
+    topic: str | None
+    name: HandlerRef | None
+    schedule: IdLike | None
+    limit: int
+    after: str | None
+
+
+def list_jobs(filters: JobFilters) -> Request[JobPage]:
+    """A page of jobs, newest first."""
+    body = _given(filters)
+    status, name, schedule = filters.get("status"), filters.get("name"), filters.get("schedule")
+    if status is not None:
+        body["status"] = [str(status)] if isinstance(status, str) else [str(one) for one in status]
+    if name is not None:
+        body["name"] = name_of(name)
+    if schedule is not None:
+        body["schedule"] = as_id(schedule)
+    return Request("jobs.list", body, answers.job_page)
+
+
+def cancel(job_ids: Iterable[IdLike]) -> Request[Changed]:
+    """Cancel these; of each: done, or refused with a code."""
+    return Request("jobs.cancel", {"ids": _as_ids(job_ids)}, answers.changed, repeatable=False)
+
+
+def retry(job_ids: Iterable[IdLike]) -> Request[Changed]:
+    """Start these terminal jobs anew; of each: done, or refused with a code."""
+    return Request("jobs.retry", {"ids": _as_ids(job_ids)}, answers.changed, repeatable=False)
+
+
+def create_schedule(name: HandlerRef, args: Mapping[str, object] | None, options: ScheduleOptions) -> Request[Schedule]:
+    """A new schedule."""
+    body = _given(options)
+    when = [key for key in ("cron", "every_s", "run_at") if key in body]
+    if len(when) != 1:
+        raise BadRequestError(f"schedule: give exactly one of cron, every_s and run_at, not {when or 'none'}")
+    body |= {"name": name_of(name), "args": args_text(args), "id": as_id(options.get("id") or uuid7())}
+    if "every_s" in body:
+        body["every"] = body.pop("every_s")
+    if "run_at" in body:
+        body["at"] = unix_time(body.pop("run_at"), "run_at")
+    return Request("schedules.create", body, answers.schedule, repeatable=False)
+
+
+def get_schedule(schedule_id: IdLike) -> Request[Schedule]:
+    """One schedule."""
+    return Request("schedules.get", {"id": as_id(schedule_id)}, answers.schedule)
+
+
+def list_schedules(limit: int = 100, after: str | None = None) -> Request[SchedulePage]:
+    """A page of schedules, newest first."""
+    body: dict[str, object] = {"limit": limit}
+    if after is not None:
+        body["after"] = after
+    return Request("schedules.list", body, answers.schedule_page)
+
+
+def delete_schedule(schedule_id: IdLike) -> Request[None]:
+    """Delete a schedule; jobs that it fired stay."""
+    return Request("schedules.delete", {"id": as_id(schedule_id)}, answers.nothing, repeatable=False)
+
+
+def pause(topic: str = "", reason: str | None = None) -> Request[dict[str, JsonValue]]:
+    """Close the gate of one topic, '' for the whole."""
+    return Request("dispatch.pause", {"topic": topic, "reason": reason}, answers.plain)
+
+
+def resume(topic: str = "") -> Request[dict[str, JsonValue]]:
+    """Open the gate again."""
+    return Request("dispatch.resume", {"topic": topic}, answers.plain)
+
+
+def simple(kind: str) -> Request[dict[str, JsonValue]]:
+    """A question without arguments: status, ping, workers.list, dispatch.status."""
+    return Request(kind, {}, answers.plain)
+
+
+def raw(kind: str, body: Mapping[str, object] | None, *, repeatable: bool) -> Request[dict[str, object]]:
+    """Any request; the answer's body as it came."""
+    return Request(kind, {} if body is None else body, dict, repeatable)
+
+
+def hello(user: str | None = None, password: str | None = None) -> dict[str, object]:
+    """The body of a client's first frame."""
+    body: dict[str, object] = {"protocol": 1, "role": "client"}
+    if user is not None:
+        body["user"] = user
+    if password is not None:
+        body["password"] = password
+    return body
+
+
+def answer_lost(kind: str) -> NobodyAnswersError:
+    """The error for a request that must not be repeated."""
+    return NobodyAnswersError(f"{kind}: the connection broke before the answer came; it may or may not have been done")
+
+
+def poll_pauses_s() -> Iterator[float]:
+    """Pauses between two looks at something that changes soon or late: 10 ms, growing to 500 ms; endless."""
+    pause_s = _FIRST_PAUSE_S
+    while True:
+        yield pause_s
+        pause_s = min(pause_s * _PAUSE_GROWTH, _LAST_PAUSE_S)
+
+
+def cut_pause_s(job: Job, pause_s: float, waited_s: float, timeout_s: float | None) -> float:
+    """
+    The pause before the next look at *job*.
+
+    Raises:
+        TimeoutError: *timeout_s* is over.
+
+    """
+    if timeout_s is None:
+        return pause_s
+    left_s = timeout_s - waited_s
+    if left_s <= 0:
+        raise TimeoutError(f"job {job.id} is {job.status} after {timeout_s:g} s")
+    return min(pause_s, left_s)
+
+
+def as_id(value: IdLike) -> bytes:
+    """
+    An id as the wire wants it: 16 bytes.
+
+    Raises:
+        BadRequestError: *value* is not a UUID.
+
+    """
+    try:
+        match value:
+            case UUID():
+                return value.bytes
+            case str():
+                return UUID(value).bytes
+            case _:
+                return UUID(bytes=value).bytes
+    except (TypeError, ValueError):
+        raise BadRequestError(f"not a UUID: {value!r:.100}") from None
+
+
+def args_text(args: object) -> str:
+    """
+    A job's args as JSON text.
+
+    Raises:
+        BadRequestError: They are not a JSON object that PostgreSQL can hold.
+
+    """
+    if args is None:
+        return "{}"
+    if not isinstance(args, Mapping):
+        raise BadRequestError(f"args must be an object of keyword arguments, not {type(args).__name__}")
+    try:
+        return jsontext.dumps(dict(cast("Mapping[str, object]", args)))
+    except jsontext.NotStorableError as error:
+        raise BadRequestError(f"args are not storable: {error}") from None
+    except jsontext.NotJsonError as error:
+        raise BadRequestError(f"args are not JSON: {error}") from None
+
+
+def unix_time(value: object, what: str) -> float:
+    """
+    A time as the wire wants it.
+
+    Raises:
+        BadRequestError: A datetime without time zone, or no time at all.
+
+    """
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise BadRequestError(f"{what} has no time zone: {value.isoformat()}; pass an aware datetime")
+        return value.timestamp()
+    if isinstance(value, int | float) and math.isfinite(value):
+        return float(value)
+    raise BadRequestError(f"{what} must be an aware datetime or Unix seconds, not {value!r:.100}")
+
+
+_JOB_KEYS: Final = frozenset({"name", "args", *JobOptions.__annotations__})
+
+
+def _job_body(job: dict[str, Any]) -> dict[str, object]:
+    unknown = job.keys() - _JOB_KEYS
+    if unknown:
+        raise BadRequestError(f"submit: unknown key {min(unknown)!r}; allowed are {', '.join(sorted(_JOB_KEYS))}")
+    if "name" not in job:
+        raise BadRequestError("submit: a job has no name")
+    body = {key: value for key, value in job.items() if value is not None}
+    body["name"] = name_of(job["name"])
+    body["args"] = args_text(job.get("args"))
+    given_id = job.get("id")
+    body["id"] = uuid7().bytes if given_id is None else as_id(given_id)
+    if "run_at" in body:
+        if "delay_s" in body:
+            raise BadRequestError("submit: give run_at or delay_s, not both")
+        body["run_at"] = unix_time(body["run_at"], "run_at")
+    return body
+
+
+def _given(options: Mapping[str, object]) -> dict[str, object]:
+    return {key: value for key, value in options.items() if value is not None}
+
+
+def _as_ids(ids: Iterable[IdLike]) -> list[bytes]:
+    found = [as_id(one) for one in ids]
+    if not found:
+        raise BadRequestError("no ids")
+    return found

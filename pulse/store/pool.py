@@ -1,0 +1,213 @@
+"""
+Connections to PostgreSQL that never hang.
+
+Why not asyncpg's own pool: on a connection whose other end is gone without a word, ``pool.acquire()`` and a query's
+cancellation wait for an answer that never comes (still hung after 15 s). Here every step has a deadline, and on any doubt
+(an error, a timeout, a cancellation in mid-statement) the connection is terminated, never returned: what state it is in
+is unknown, and a new one costs a few milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import asyncpg
+from asyncpg.connect_utils import SessionAttribute
+
+from pulse.dsn import as_url, redact_dsn
+from pulse.errors import ConfigError, UnavailableError
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+CONNECT_DEADLINE_S: Final = 5.0  # a TCP handshake that takes longer is a partition
+STATEMENT_DEADLINE_S: Final = 10.0  # client side; the server's own limit comes first where the server still answers
+TERMINATE_GRACE_S: Final = 1.0
+
+# Limits that the server keeps, on every connection. TCP ones release a partitioned holder's row locks.
+SERVER_SETTINGS: Final[Mapping[str, str]] = {
+    "statement_timeout": "5000",
+    "lock_timeout": "2000",
+    "idle_in_transaction_session_timeout": "10000",
+    "timezone": "UTC",
+}
+# Plans that do not depend on when ANALYZE last ran: on the hot path every access is a probe or a short range of an index.
+HOT_SETTINGS: Final[Mapping[str, str]] = {
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "jit": "off",
+}
+# A lost heartbeat is sent again by the next one; nothing that opens or closes an attempt runs here.
+BEAT_SETTINGS: Final[Mapping[str, str]] = {**HOT_SETTINGS, "synchronous_commit": "off"}
+
+# The one table of what is worth trying again: the server is away, restarting, full, read-only, or chose us as a victim.
+RETRYABLE_CLASSES: Final = frozenset({"08"})
+RETRYABLE_SQLSTATES: Final = frozenset(
+    {"57P01", "57P02", "57P03", "57P05", "53300", "25006", "40001", "40P01", "55P03", "57014", "25P03"}
+)
+# Only a change of the settings helps: wrong password, unknown user or database, no permission.
+REFUSED_SQLSTATES: Final = frozenset({"28000", "28P01", "3D000", "42501"})
+# One row of a merged statement is bad: 22 data exception, 23 constraint, 54 limit exceeded.
+BAD_ROW_CLASSES: Final = frozenset({"22", "23", "54"})
+
+
+def is_unavailable(error: BaseException) -> bool:
+    """Whether *error* says that the database is away for now."""
+    if isinstance(error, asyncpg.PostgresError):
+        state = error.sqlstate or ""
+        return state in RETRYABLE_SQLSTATES or state[:2] in RETRYABLE_CLASSES
+    return isinstance(error, (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError))
+
+
+def is_bad_row(error: BaseException) -> bool:
+    """Whether *error* says that the values given cannot be stored, so that a part of the statement might be."""
+    return isinstance(error, asyncpg.PostgresError) and (error.sqlstate or "")[:2] in BAD_ROW_CLASSES
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """
+    Where and as whom to connect.
+
+    Attributes:
+        dsn: A libpq URL; several hosts are allowed, then the one that takes writes is chosen.
+        application_name: What pg_stat_activity shows.
+    """
+
+    dsn: str
+    application_name: str
+
+    @property
+    def shown(self) -> str:
+        """The DSN without its password."""
+        return redact_dsn(self.dsn)
+
+
+async def connect(target: Target, settings: Mapping[str, str]) -> Connection[Record]:
+    """
+    A new connection, within CONNECT_DEADLINE_S.
+
+    Raises:
+        ConfigError: The DSN is malformed, or the server refuses these credentials or this database.
+        UnavailableError: The server does not answer, or not now.
+    """
+    try:
+        async with asyncio.timeout(CONNECT_DEADLINE_S):
+            connection = await asyncpg.connect(
+                as_url(target.dsn),
+                timeout=CONNECT_DEADLINE_S,
+                server_settings={**SERVER_SETTINGS, **settings, "application_name": target.application_name},
+                target_session_attrs=SessionAttribute.read_write if "," in target.dsn else SessionAttribute.any,
+            )
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError) as error:
+        raise _translated(error, target) from error
+    _keep_alive(connection)
+    return connection
+
+
+def _translated(error: Exception, target: Target) -> ConfigError | UnavailableError:
+    reason = str(error) or type(error).__name__
+    if isinstance(error, asyncpg.PostgresError) and error.sqlstate in REFUSED_SQLSTATES:
+        return ConfigError(f"PULSE_DSN {target.shown}: {reason}")
+    if isinstance(error, (asyncpg.ClientConfigurationError, ValueError)) and not isinstance(error, OSError):
+        return ConfigError(f"PULSE_DSN {target.shown}: {reason}")
+    return UnavailableError(f"the database {target.shown} does not answer: {reason}")
+
+
+def _keep_alive(connection: Connection[Record]) -> None:
+    """asyncpg leaves keepalive off, so a half-open connection would be silent for ever: 5 + 3 x 2 s, then it is dead."""
+    transport: asyncio.BaseTransport = connection._transport  # type: ignore[attr-defined] # noqa: SLF001 # pyright: ignore
+    sock: socket.socket | None = transport.get_extra_info("socket")
+    if sock is None or sock.family not in {socket.AF_INET, socket.AF_INET6}:
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        (socket.TCP_KEEPIDLE, 5),
+        (socket.TCP_KEEPINTVL, 2),
+        (socket.TCP_KEEPCNT, 3),
+        (socket.TCP_USER_TIMEOUT, 3000),
+    ):
+        sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+class Pool:
+    """
+    A few connections of one kind.
+
+    Args:
+        target: Where to connect.
+        size: Most connections at once.
+        settings: Server settings of this kind, over SERVER_SETTINGS.
+    """
+
+    def __init__(self, target: Target, *, size: int, settings: Mapping[str, str] | None = None) -> None:
+        self.target = target
+        self._settings = settings or {}
+        self._free = asyncio.Semaphore(size)
+        self._idle: list[Connection[Record]] = []
+        self._closed = False
+
+    @contextlib.asynccontextmanager
+    async def connection(self, deadline_s: float = STATEMENT_DEADLINE_S) -> AsyncIterator[Connection[Record]]:
+        """
+        A connection for the block, which is cancelled after *deadline_s*.
+
+        Raises:
+            UnavailableError: The database is away; whether the block's last statement was committed is unknown.
+            ConfigError: The database refuses to let us in.
+            asyncpg.PostgresError: The statement is at fault, not the database.
+        """
+        connection: Connection[Record] | None = None
+        clean = False
+        try:
+            async with asyncio.timeout(deadline_s):
+                async with self._free:
+                    try:
+                        connection = self._take() or await connect(self.target, self._settings)
+                        yield connection
+                        clean = True
+                    except asyncpg.PostgresError as error:
+                        clean = not is_unavailable(error)
+                        raise
+                    finally:
+                        if connection is not None:
+                            self._give_back(connection, clean=clean)
+        except (UnavailableError, ConfigError):
+            raise
+        except Exception as error:
+            if is_unavailable(error):
+                reason = str(error) or f"no answer within {deadline_s:g} s"
+                message = f"the database {self.target.shown} is away: {reason}"
+                raise UnavailableError(message) from error
+            raise
+
+    def _take(self) -> Connection[Record] | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_closed():
+                return connection
+        return None
+
+    def _give_back(self, connection: Connection[Record], *, clean: bool) -> None:
+        if clean and not self._closed and not connection.is_closed() and not connection.is_in_transaction():
+            self._idle.append(connection)
+        else:
+            connection.terminate()
+
+    async def open(self) -> None:
+        """Make the first connection now, so that a wrong DSN is told at start."""
+        async with self.connection():
+            pass
+
+    def close(self) -> None:
+        """Terminate the idle connections now and the others when they come back."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().terminate()

@@ -1,0 +1,476 @@
+-- Every statement of pulse, named. The rules, held by tests:
+--   * each block has What, Args, Guard and Returns; one that changes a job's status has From/to, and each move is in
+--     pulse.job.TRANSITIONS; a write to a RUNNING job matches id, status, locked_by and attempts.
+--   * now is the last argument where time matters: NULL means the database's clock; tests pass their own.
+--   * zero rows is an answer (stale, gone, taken), never a reason to repeat.
+--   * multi-row writes lock in id order: callers pass arrays sorted by id, and the hot connections' planner settings keep
+--     the nested loop that walks them in that order; the others lock by ORDER BY id FOR UPDATE first.
+--   * status IN ('PENDING', 'RETRYING') is written out wherever the partial index is wanted (a parameter could not use
+--     it), and status::text wherever a primary-key probe is wanted (so that the planner cannot prefer the partial index
+--     of RUNNING rows, which it takes for tiny).
+
+
+-- name: submit_jobs :many
+-- What:    insert jobs, resolving topic, max_attempts and timeout_s: job, else handler, else topic, else server.   From/to: none -> PENDING
+-- Args:    $1 ids uuid[], $2 names text[], $3 args text[], $4 topics text[], $5 priorities smallint[], $6 run_at float8[] (Unix),
+--          $7 delay_s float8[], $8 max_attempts int[], $9 timeout_s float8[] (same length; NULL elements: resolve), $10 now
+-- Guard:   the primary key: an id that exists raises 23505, and nothing of the whole call is inserted.
+-- Returns: topics that got work due now, with the highest priority: what to wake.
+WITH put AS (
+    INSERT INTO pulse.jobs (id, name, args, topic, priority, submitted_at, next_run_at, max_attempts, timeout_s)
+    SELECT d.id, d.name, d.args::jsonb, coalesce(d.topic, h.topic, 'default'), d.priority, coalesce($10, clock_timestamp()),
+           coalesce(to_timestamp(d.run_at), coalesce($10, now()) + coalesce(d.delay_s, 0) * interval '1 second')
+               + (d.place - 1) * interval '1 microsecond',
+           coalesce(d.max_attempts, h.max_attempts, t.max_attempts, s.max_attempts),
+           coalesce(d.timeout_s, h.timeout_s, t.timeout_s, s.timeout_s)
+    FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::float8[], $7::float8[], $8::int[], $9::float8[])
+        WITH ORDINALITY AS d(id, name, args, topic, priority, run_at, delay_s, max_attempts, timeout_s, place)
+    LEFT JOIN pulse.handlers h ON h.name = d.name
+    LEFT JOIN pulse.topics t ON t.topic = coalesce(d.topic, h.topic, 'default')
+    LEFT JOIN pulse.topics s ON s.topic = ''
+    RETURNING topic, priority, next_run_at
+)
+SELECT topic, max(priority) AS priority FROM put
+WHERE next_run_at <= coalesce($10, now()) + interval '1 second' GROUP BY topic;
+
+
+-- name: submit_again :many
+-- What:    the same for one request some of whose ids may exist already: a submit whose answer was lost.   From/to: none -> PENDING
+-- Args:    $1 ids uuid[], $2 names text[], $3 args text[], $4 topics text[], $5 priorities smallint[], $6 run_at float8[],
+--          $7 delay_s float8[], $8 max_attempts int[], $9 timeout_s float8[], $10 now
+-- Guard:   ON CONFLICT (id) DO NOTHING; the caller compares what was there (submitted_differently) in the same transaction.
+-- Returns: topics that got work due now, with the highest priority.
+WITH put AS (
+    INSERT INTO pulse.jobs (id, name, args, topic, priority, submitted_at, next_run_at, max_attempts, timeout_s)
+    SELECT d.id, d.name, d.args::jsonb, coalesce(d.topic, h.topic, 'default'), d.priority, coalesce($10, clock_timestamp()),
+           coalesce(to_timestamp(d.run_at), coalesce($10, now()) + coalesce(d.delay_s, 0) * interval '1 second')
+               + (d.place - 1) * interval '1 microsecond',
+           coalesce(d.max_attempts, h.max_attempts, t.max_attempts, s.max_attempts),
+           coalesce(d.timeout_s, h.timeout_s, t.timeout_s, s.timeout_s)
+    FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::float8[], $7::float8[], $8::int[], $9::float8[])
+        WITH ORDINALITY AS d(id, name, args, topic, priority, run_at, delay_s, max_attempts, timeout_s, place)
+    LEFT JOIN pulse.handlers h ON h.name = d.name
+    LEFT JOIN pulse.topics t ON t.topic = coalesce(d.topic, h.topic, 'default')
+    LEFT JOIN pulse.topics s ON s.topic = ''
+    ORDER BY d.id
+    ON CONFLICT (id) DO NOTHING
+    RETURNING topic, priority, next_run_at
+)
+SELECT topic, max(priority) AS priority FROM put
+WHERE next_run_at <= coalesce($10, now()) + interval '1 second' GROUP BY topic;
+
+
+-- name: submitted_differently :many
+-- What:    which of these ids hold another job than the one submitted.
+-- Args:    $1 ids uuid[], $2 names text[], $3 args text[], $4 topics text[] (NULL elements: resolve)
+-- Guard:   none: reads.
+-- Returns: ids whose row has another name, topic or args.
+SELECT d.id
+FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) AS d(id, name, args, topic)
+LEFT JOIN pulse.handlers h ON h.name = d.name
+JOIN pulse.jobs j ON j.id = d.id
+WHERE j.name <> d.name OR j.topic <> coalesce(d.topic, h.topic, 'default') OR j.args <> d.args::jsonb;
+
+
+-- name: claim_jobs :many
+-- What:    hand out due jobs, highest priority first, then by due time; opens their leases.   From/to: PENDING, RETRYING -> RUNNING
+-- Args:    $1 topics text[] (in the order in which equal priorities are served), $2 limit int, $3 workers text[],
+--          $4 seats int[] (for the n-th job: index into workers), $5 lease_s float8, $6 now
+-- Guard:   the gate; status IN ('PENDING', 'RETRYING') and due, under SKIP LOCKED, and status again in the outer UPDATE
+--          (a row that changed between the two is not claimed twice).
+-- Returns: the claimed jobs. Levels (topic, priority) are found by a loose index scan, each is a range scan that ends at
+--          now: what is not due is never read. LIMIT outside the LATERAL stops it before the next level is touched.
+WITH RECURSIVE open AS (
+    SELECT t.topic, t.place FROM unnest($1::text[]) WITH ORDINALITY AS t(topic, place)
+    WHERE NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', t.topic))
+), levels AS (
+    SELECT o.topic, o.place, (
+        SELECT j.priority FROM pulse.jobs j WHERE j.topic = o.topic AND j.status IN ('PENDING', 'RETRYING')
+        ORDER BY j.priority DESC LIMIT 1) AS priority
+    FROM open o
+    UNION ALL
+    SELECT l.topic, l.place, (
+        SELECT j.priority FROM pulse.jobs j WHERE j.topic = l.topic AND j.status IN ('PENDING', 'RETRYING')
+        AND j.priority < l.priority ORDER BY j.priority DESC LIMIT 1)
+    FROM levels l WHERE l.priority IS NOT NULL
+), picked AS (
+    SELECT p.id, p.next_run_at, l.priority
+    FROM (SELECT * FROM levels WHERE priority IS NOT NULL ORDER BY priority DESC, place) AS l
+    CROSS JOIN LATERAL (
+        SELECT j.id, j.next_run_at FROM pulse.jobs j
+        WHERE j.topic = l.topic AND j.priority = l.priority AND j.status IN ('PENDING', 'RETRYING')
+          AND j.next_run_at <= coalesce($6, now())
+        ORDER BY j.next_run_at LIMIT $2 FOR UPDATE SKIP LOCKED) AS p
+    LIMIT $2
+), seated AS (
+    SELECT id, row_number() OVER (ORDER BY priority DESC, next_run_at, id) AS seat FROM picked
+)
+UPDATE pulse.jobs j
+SET status = 'RUNNING', attempts = j.attempts + 1, locked_by = ($3::text[])[($4::int[])[s.seat]],
+    started_at = coalesce($6, clock_timestamp()), lease_until = coalesce($6, clock_timestamp()) + $5 * interval '1 second',
+    progress = NULL
+FROM seated s
+WHERE j.id = s.id AND j.status::text IN ('PENDING', 'RETRYING')
+RETURNING uuid_send(j.id) AS id, j.attempts, j.name, j.topic, j.args::text AS args, j.timeout_s, j.priority, j.next_run_at,
+    ($4::int[])[s.seat] AS worker, j.uncharged, j.crashes, j.occurrence;
+
+
+-- name: move_claims :many
+-- What:    pass claims that no handler has seen on to another worker of this dispatcher.   From/to: RUNNING -> RUNNING
+-- Args:    $1 ids uuid[], $2 attempts int[], $3 workers text[], $4 new workers text[] (same length, sorted by id)
+-- Guard:   id, status, locked_by, attempts.   Returns: ids moved; a missing one was stale.
+UPDATE pulse.jobs j SET locked_by = d.heir
+FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[]) AS d(id, attempt, worker, heir)
+WHERE j.id = d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt
+RETURNING uuid_send(j.id) AS id;
+
+
+-- name: complete_jobs :many
+-- What:    close the attempts that their workers still own.   From/to: RUNNING -> COMPLETED
+-- Args:    $1 ids uuid[], $2 attempts int[], $3 workers text[], $4 results text[] (JSON or NULL; same length, sorted by id), $5 now
+-- Guard:   id, status, locked_by, attempts.   Returns: ids closed; a missing one was stale: never repeat it.
+UPDATE pulse.jobs j
+SET status = 'COMPLETED', completed_at = coalesce($5, clock_timestamp()), locked_by = NULL, lease_until = NULL, result = d.result::jsonb
+FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[]) AS d(id, attempt, worker, result)
+WHERE j.id = d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt
+RETURNING uuid_send(j.id) AS id;
+
+
+-- name: completed_at_attempt :many
+-- What:    which of these attempts are the very ones that completed their jobs: a report that was repeated.
+-- Args:    $1 ids uuid[], $2 attempts int[]
+-- Guard:   none: reads.   Returns: ids.
+SELECT uuid_send(j.id) AS id FROM unnest($1::uuid[], $2::int[]) AS d(id, attempt)
+JOIN pulse.jobs j ON j.id = d.id AND j.status::text = 'COMPLETED' AND j.attempts = d.attempt;
+
+
+-- name: end_attempts :many
+-- What:    end attempts in any way but success, through the one retry path, and write their history.
+--          From/to: RUNNING -> RETRYING, DEAD_LETTERED, PENDING
+-- Args:    $1 ids uuid[], $2 attempts int[], $3 workers text[], $4 outcomes text[], $5 errors text[] (NULL: keep last_error),
+--          $6 delay_s float8[] (NULL: the back-off), $7 exit codes int[] (same length, sorted by id), $8 now
+-- Guard:   id, status, locked_by, attempts; and for outcome lease_expired a lease that has lapsed by the database's clock.
+-- Returns: id, attempt, new status, topic, priority, seconds until due; a missing one was stale.
+--          Charged tries are attempts - uncharged. Uncharged: released, snoozed; crashed spends a budget of its own, whose
+--          first retry is immediate. Without a charged try behind it, a job that was given back is PENDING again.
+WITH ended AS (
+    SELECT d.id, d.attempt, d.worker, d.outcome, d.error, d.exit_code, coalesce($8, clock_timestamp()) AS at,
+           d.outcome IN ('released', 'snoozed', 'crashed') AS uncharged, d.outcome = 'crashed' AS crashed,
+           coalesce(d.delay_s, CASE d.outcome WHEN 'released' THEN 0 WHEN 'crashed' THEN j.crashes ^ 2
+                                              ELSE (d.attempt - j.uncharged) ^ 2 END) AS delay_s,
+           CASE d.outcome
+               WHEN 'discarded' THEN true
+               WHEN 'released' THEN false
+               WHEN 'snoozed' THEN false
+               WHEN 'crashed' THEN j.crashes + 1 >= coalesce(
+                   (SELECT h.max_crashes FROM pulse.handlers h WHERE h.name = j.name),
+                   (SELECT t.max_crashes FROM pulse.topics t WHERE t.topic = j.topic),
+                   (SELECT t.max_crashes FROM pulse.topics t WHERE t.topic = ''))
+               ELSE d.attempt - j.uncharged >= j.max_attempts
+           END AS dead
+    FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::int[])
+        AS d(id, attempt, worker, outcome, error, delay_s, exit_code)
+    JOIN pulse.jobs j ON j.id = d.id
+), changed AS (
+    UPDATE pulse.jobs j
+    SET status = (CASE WHEN e.dead THEN 'DEAD_LETTERED'
+                       WHEN e.uncharged AND NOT e.crashed AND e.attempt = j.uncharged + 1 THEN 'PENDING'
+                       ELSE 'RETRYING' END)::pulse.job_status,
+        next_run_at = CASE WHEN e.dead THEN j.next_run_at ELSE e.at + e.delay_s * interval '1 second' END,
+        completed_at = CASE WHEN e.dead THEN e.at END,
+        uncharged = j.uncharged + e.uncharged::int, crashes = j.crashes + e.crashed::int,
+        last_error = coalesce(e.error, j.last_error), locked_by = NULL, lease_until = NULL
+    FROM ended e
+    WHERE j.id = e.id AND j.status::text = 'RUNNING' AND j.locked_by = e.worker AND j.attempts = e.attempt
+      AND (e.outcome <> 'lease_expired' OR j.lease_until < e.at)
+    RETURNING j.id, j.attempts, j.status, j.topic, j.priority, j.started_at, j.progress, e.worker, e.outcome, e.error, e.exit_code,
+              e.at, e.delay_s
+), history AS (
+    INSERT INTO pulse.attempts (job_id, attempt, worker, started_at, ended_at, outcome, error, exit_code, progress)
+    SELECT id, attempts, worker, started_at, at, outcome, error, exit_code, progress FROM changed
+    ON CONFLICT (job_id, attempt) DO NOTHING
+)
+SELECT uuid_send(id) AS id, attempts, status::text AS status, topic, priority, delay_s FROM changed;
+
+
+-- name: extend_leases :many
+-- What:    a heartbeat: extend exactly these leases and keep their progress.   From/to: RUNNING -> RUNNING
+-- Args:    $1 ids uuid[], $2 attempts int[], $3 workers text[], $4 progress text[] (JSON or NULL; same length, sorted by id),
+--          $5 lease_s float8, $6 now
+-- Guard:   id, status, locked_by, attempts.   Returns: id, attempt extended; a missing one is lost to its worker.
+--          No index holds these columns, so the update is HOT.
+UPDATE pulse.jobs j
+SET lease_until = coalesce($6, clock_timestamp()) + $5 * interval '1 second', progress = coalesce(d.progress::jsonb, j.progress)
+FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[]) AS d(id, attempt, worker, progress)
+WHERE j.id = d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt
+RETURNING uuid_send(j.id) AS id, j.attempts;
+
+
+-- name: lapsed_attempts :many
+-- What:    RUNNING jobs whose lease has lapsed: what the watchdog ends as lease_expired.
+-- Args:    $1 limit int, $2 now
+-- Guard:   none: reads; end_attempts looks at the lease again.   Returns: id, attempt, worker, sorted by id.
+SELECT uuid_send(l.id) AS id, l.attempts, l.locked_by FROM (
+    SELECT j.id, j.attempts, j.locked_by FROM pulse.jobs j
+    WHERE j.status = 'RUNNING' AND j.lease_until < coalesce($2, clock_timestamp()) ORDER BY j.started_at LIMIT $1) AS l
+ORDER BY l.id;
+
+
+-- name: running_of_worker :many
+-- What:    what the database believes that this worker holds; asked at its hello.
+-- Args:    $1 worker text
+-- Guard:   none: reads.   Returns: id, attempt, name, topic.
+SELECT uuid_send(j.id) AS id, j.attempts, j.name, j.topic FROM pulse.jobs j WHERE j.status = 'RUNNING' AND j.locked_by = $1;
+
+
+-- name: running_workers :many
+-- What:    every worker that holds a lease.   Args: none.   Guard: none: reads.   Returns: worker.
+SELECT DISTINCT j.locked_by AS worker FROM pulse.jobs j WHERE j.status = 'RUNNING';
+
+
+-- name: cancel_jobs :many
+-- What:    cancel, whatever the job is doing.   From/to: PENDING, RETRYING, RUNNING -> CANCELED
+-- Args:    $1 ids uuid[], $2 now
+-- Guard:   status, locked in id order first and tested again in the UPDATE.   Returns: id, and attempt and worker where it was RUNNING.
+WITH target AS (
+    SELECT j.id, j.status, j.attempts, j.locked_by, j.started_at, j.progress FROM pulse.jobs j
+    WHERE j.id = ANY ($1::uuid[]) AND j.status::text IN ('PENDING', 'RETRYING', 'RUNNING')
+    ORDER BY j.id FOR UPDATE
+), changed AS (
+    UPDATE pulse.jobs j
+    SET status = 'CANCELED', completed_at = coalesce($2, clock_timestamp()), locked_by = NULL, lease_until = NULL
+    FROM target t WHERE j.id = t.id AND j.status::text IN ('PENDING', 'RETRYING', 'RUNNING')
+    RETURNING j.id, j.completed_at
+), history AS (
+    INSERT INTO pulse.attempts (job_id, attempt, worker, started_at, ended_at, outcome, progress)
+    SELECT t.id, t.attempts, t.locked_by, t.started_at, c.completed_at, 'canceled', t.progress
+    FROM target t JOIN changed c ON c.id = t.id WHERE t.status = 'RUNNING'
+    ON CONFLICT (job_id, attempt) DO NOTHING
+)
+SELECT uuid_send(t.id) AS id, t.attempts, t.locked_by FROM target t JOIN changed c ON c.id = t.id;
+
+
+-- name: retry_jobs :many
+-- What:    an operator's retry, with fresh budgets; attempts goes on, so the fence has no hole.
+--          From/to: COMPLETED, DEAD_LETTERED, CANCELED -> PENDING
+-- Args:    $1 ids uuid[], $2 now
+-- Guard:   status, locked in id order first and tested again in the UPDATE.   Returns: id, topic, priority.
+WITH target AS (
+    SELECT j.id FROM pulse.jobs j
+    WHERE j.id = ANY ($1::uuid[]) AND j.status::text IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
+    ORDER BY j.id FOR UPDATE
+)
+UPDATE pulse.jobs j
+SET status = 'PENDING', uncharged = j.attempts, crashes = 0, next_run_at = coalesce($2, clock_timestamp()), completed_at = NULL,
+    result = NULL, progress = NULL
+FROM target t WHERE j.id = t.id AND j.status::text IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
+RETURNING uuid_send(j.id) AS id, j.topic, j.priority;
+
+
+-- name: job_statuses :many
+-- What:    status of each of these jobs, to say why one was refused.   Args: $1 ids uuid[].   Guard: none: reads.   Returns: id, status, attempts.
+SELECT uuid_send(j.id) AS id, j.status::text AS status, j.attempts FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
+
+
+-- name: get_job :one
+-- What:    one job, all its columns.   Args: $1 id uuid.   Guard: none: reads.   Returns: the row, or nothing.
+SELECT uuid_send(j.id) AS id, j.topic, j.name, j.args::text AS args, j.status::text AS status, j.priority, j.attempts, j.uncharged,
+    j.max_attempts, j.crashes, j.submitted_at, j.next_run_at, j.started_at, j.completed_at, j.occurrence, j.timeout_s, j.locked_by,
+    j.lease_until, j.progress::text AS progress, j.result::text AS result, j.last_error, uuid_send(j.schedule_id) AS schedule_id
+FROM pulse.jobs j WHERE j.id = $1;
+
+
+-- name: job_history :many
+-- What:    attempts of one job that did not simply succeed, oldest first.   Args: $1 id uuid.   Guard: none: reads.   Returns: the rows.
+SELECT uuid_send(a.job_id) AS job_id, a.attempt, a.worker, a.started_at, a.ended_at, a.outcome, a.error, a.exit_code,
+    a.progress::text AS progress
+FROM pulse.attempts a WHERE a.job_id = $1 ORDER BY a.attempt;
+
+
+-- name: list_jobs :many
+-- What:    a page of jobs, newest first, keyset by (submitted_at, id).
+-- Args:    $1 statuses text[] or NULL, $2 topic or NULL, $3 name or NULL, $4 schedule uuid or NULL, $5 after submitted_at or NULL,
+--          $6 after id or NULL, $7 limit int
+-- Guard:   none: reads.   Returns: the rows, in order.
+SELECT uuid_send(j.id) AS id, j.topic, j.name, j.args::text AS args, j.status::text AS status, j.priority, j.attempts, j.uncharged,
+    j.max_attempts, j.crashes, j.submitted_at, j.next_run_at, j.started_at, j.completed_at, j.occurrence, j.timeout_s, j.locked_by,
+    j.lease_until, j.progress::text AS progress, j.result::text AS result, j.last_error, uuid_send(j.schedule_id) AS schedule_id
+FROM pulse.jobs j
+WHERE ($1::text[] IS NULL OR j.status = ANY ($1::text[]::pulse.job_status[]))
+  AND ($2::text IS NULL OR j.topic = $2) AND ($3::text IS NULL OR j.name = $3) AND ($4::uuid IS NULL OR j.schedule_id = $4)
+  AND ($5::timestamptz IS NULL OR (j.submitted_at, j.id) < ($5, $6::uuid))
+ORDER BY j.submitted_at DESC, j.id DESC LIMIT $7;
+
+
+-- name: table_size :one
+-- What:    rows in pulse.jobs as the statistics have it (-1: never analysed), and its pages now.
+-- Args: none.   Guard: none: reads.   Returns: rows, pages.
+SELECT c.reltuples AS rows, pg_relation_size(c.oid) / current_setting('block_size')::int AS pages
+FROM pg_class c WHERE c.oid = 'pulse.jobs'::regclass;
+
+
+-- name: count_jobs :many
+-- What:    jobs per status, exactly.   Args: none.   Guard: none: reads.   Returns: status, count.
+SELECT j.status::text AS status, count(*) AS count FROM pulse.jobs j GROUP BY j.status;
+
+
+-- name: estimate_jobs :many
+-- What:    jobs per status in a large table: exact for those that may still run (by their partial indexes), estimated from
+--          the statistics for the terminal ones.
+-- Args: none.   Guard: none: reads.   Returns: status, count.
+SELECT j.status::text AS status, count(*) AS count FROM pulse.jobs j WHERE j.status IN ('PENDING', 'RETRYING') GROUP BY j.status
+UNION ALL
+SELECT 'RUNNING', count(*) FROM pulse.jobs j WHERE j.status = 'RUNNING'
+UNION ALL
+SELECT v.status, (v.share * c.reltuples)::bigint
+FROM pg_class c, pg_stats p, unnest(p.most_common_vals::text::text[], p.most_common_freqs) AS v(status, share)
+WHERE c.oid = 'pulse.jobs'::regclass AND p.schemaname = 'pulse' AND p.tablename = 'jobs' AND p.attname = 'status'
+  AND v.status IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED');
+
+
+-- name: get_gate :many
+-- What:    what is paused.   Args: none.   Guard: none: reads.   Returns: topic ('' for the whole), reason, paused_at.
+SELECT g.topic, g.reason, g.paused_at FROM pulse.dispatch_control g WHERE g.paused ORDER BY g.topic;
+
+
+-- name: pause_dispatch :one
+-- What:    close the gate of a topic, '' for the whole.
+-- Args:    $1 topic, $2 reason or NULL, $3 now
+-- Guard:   the primary key: one row per topic; a second pause keeps the first one's time.   Returns: topic.
+WITH changed AS (
+    INSERT INTO pulse.dispatch_control AS g (topic, paused, reason, paused_at) VALUES ($1, true, $2, coalesce($3, clock_timestamp()))
+    ON CONFLICT (topic) DO UPDATE SET paused = true, reason = coalesce(excluded.reason, g.reason),
+                                      paused_at = coalesce(g.paused_at, excluded.paused_at)
+    RETURNING g.topic
+)
+SELECT topic, pg_notify('pulse_gate', topic)::text AS told FROM changed;
+
+
+-- name: resume_dispatch :one
+-- What:    open the gate of a topic again.   Args: $1 topic.   Guard: the primary key.   Returns: topic, when it was paused.
+WITH changed AS (
+    UPDATE pulse.dispatch_control g SET paused = false, reason = NULL, paused_at = NULL WHERE g.topic = $1 AND g.paused RETURNING g.topic
+)
+SELECT topic, pg_notify('pulse_gate', topic)::text AS told FROM changed;
+
+
+-- name: note_handlers :exec
+-- What:    remember what a worker said of its handlers; the last hello wins.
+-- Args:    $1 names text[] (sorted), $2 topics text[], $3 max_attempts int[], $4 timeout_s float8[], $5 max_crashes int[] (same length)
+-- Guard:   rows in name order; unchanged rows are written at most once a minute.   Returns: nothing.
+INSERT INTO pulse.handlers AS h (name, topic, max_attempts, timeout_s, max_crashes)
+SELECT d.name, d.topic, d.max_attempts, d.timeout_s, d.max_crashes
+FROM unnest($1::text[], $2::text[], $3::int[], $4::float8[], $5::int[]) AS d(name, topic, max_attempts, timeout_s, max_crashes)
+ORDER BY d.name
+ON CONFLICT (name) DO UPDATE
+SET topic = excluded.topic, max_attempts = excluded.max_attempts, timeout_s = excluded.timeout_s, max_crashes = excluded.max_crashes,
+    seen_at = excluded.seen_at
+WHERE (h.topic, h.max_attempts, h.timeout_s, h.max_crashes) IS DISTINCT FROM
+      (excluded.topic, excluded.max_attempts, excluded.timeout_s, excluded.max_crashes)
+   OR h.seen_at < excluded.seen_at - interval '1 minute';
+
+
+-- name: set_server_defaults :exec
+-- What:    write this server's defaults into the row '' of pulse.topics.
+-- Args:    $1 max_attempts int, $2 max_crashes int
+-- Guard:   the primary key; unchanged values write nothing.   Returns: nothing.
+INSERT INTO pulse.topics AS t (topic, max_attempts, max_crashes) VALUES ('', $1, $2)
+ON CONFLICT (topic) DO UPDATE SET max_attempts = excluded.max_attempts, max_crashes = excluded.max_crashes
+WHERE (t.max_attempts, t.max_crashes) IS DISTINCT FROM (excluded.max_attempts, excluded.max_crashes);
+
+
+-- name: note_host :exec
+-- What:    this host's supervisor was here.   Args: $1 host, $2 boot, $3 pidns bigint.   Guard: the primary key.   Returns: nothing.
+INSERT INTO pulse.hosts (host, boot, pidns) VALUES ($1, $2, $3)
+ON CONFLICT (host, boot, pidns) DO UPDATE SET seen_at = clock_timestamp();
+
+
+-- name: create_schedule :one
+-- What:    a new schedule.
+-- Args:    $1 id uuid, $2 name, $3 topic, $4 args text, $5 kind, $6 cron, $7 timezone, $8 every_s, $9 run_at, $10 next_run_at,
+--          $11 priority, $12 max_attempts, $13 timeout_s
+-- Guard:   the primary key: nothing is returned when the id exists.   Returns: id.
+INSERT INTO pulse.schedules (id, name, topic, args, kind, cron, timezone, every_s, run_at, next_run_at, priority, max_attempts, timeout_s)
+VALUES ($1, $2, $3, $4::text::jsonb, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+ON CONFLICT (id) DO NOTHING
+RETURNING uuid_send(id) AS id;
+
+
+-- name: get_schedule :one
+-- What:    one schedule.   Args: $1 id uuid.   Guard: none: reads.   Returns: the row, or nothing.
+SELECT uuid_send(s.id) AS id, s.name, s.topic, s.args::text AS args, s.kind, s.cron, s.timezone, s.every_s, s.run_at, s.next_run_at,
+    s.last_run_at, s.paused, s.priority, s.max_attempts, s.timeout_s, s.created_at
+FROM pulse.schedules s WHERE s.id = $1;
+
+
+-- name: list_schedules :many
+-- What:    a page of schedules, newest first, keyset by (created_at, id).
+-- Args:    $1 after created_at or NULL, $2 after id or NULL, $3 limit int.   Guard: none: reads.   Returns: the rows, in order.
+SELECT uuid_send(s.id) AS id, s.name, s.topic, s.args::text AS args, s.kind, s.cron, s.timezone, s.every_s, s.run_at, s.next_run_at,
+    s.last_run_at, s.paused, s.priority, s.max_attempts, s.timeout_s, s.created_at
+FROM pulse.schedules s
+WHERE $1::timestamptz IS NULL OR (s.created_at, s.id) < ($1, $2::uuid)
+ORDER BY s.created_at DESC, s.id DESC LIMIT $3;
+
+
+-- name: delete_schedule :one
+-- What:    remove a schedule; its jobs stay.   Args: $1 id uuid.   Guard: the primary key.   Returns: id, or nothing.
+DELETE FROM pulse.schedules s WHERE s.id = $1 RETURNING uuid_send(s.id) AS id;
+
+
+-- name: due_schedules :many
+-- What:    schedules whose cursor is due.
+-- Args:    $1 limit int, $2 now
+-- Guard:   none: reads; fire_schedules compares the cursor.
+-- Returns: id, the cursor, what the next occurrence is reckoned from, and the database's time.
+SELECT s.id, s.kind, s.cron, s.timezone, s.every_s, s.next_run_at, coalesce($2, clock_timestamp()) AS now
+FROM pulse.schedules s
+WHERE s.next_run_at <= coalesce($2, now()) AND NOT s.paused ORDER BY s.next_run_at LIMIT $1;
+
+
+-- name: next_schedule :one
+-- What:    seconds until the next cursor is due, NULL when no schedule waits.   Args: $1 now.   Guard: none: reads.   Returns: due_s.
+SELECT extract(epoch FROM min(s.next_run_at) - coalesce($1, clock_timestamp()))::float8 AS due_s
+FROM pulse.schedules s WHERE s.next_run_at IS NOT NULL AND NOT s.paused;
+
+
+-- name: fire_schedules :many
+-- What:    fire occurrences: move each cursor on and insert its job, in one statement.   From/to: none -> PENDING
+-- Args:    $1 schedule ids uuid[], $2 expected cursors timestamptz[], $3 next cursors timestamptz[] (NULL: no more),
+--          $4 job ids uuid[] (uuid v5 of schedule and occurrence; same length, sorted by schedule id), $5 now
+-- Guard:   compare-and-set on the cursor: of two that fire the same occurrence one finds it moved; and the job's id is made of
+--          the occurrence, ON CONFLICT DO NOTHING, so not even a cursor that was set back fires twice.
+-- Returns: topic, priority of jobs that were inserted.
+WITH moved AS (
+    UPDATE pulse.schedules s SET next_run_at = d.next_at, last_run_at = d.occurrence
+    FROM unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::uuid[]) AS d(id, occurrence, next_at, job_id)
+    WHERE s.id = d.id AND s.next_run_at = d.occurrence AND NOT s.paused
+    RETURNING s.*, d.occurrence, d.job_id
+)
+INSERT INTO pulse.jobs AS j (id, name, args, topic, priority, submitted_at, next_run_at, max_attempts, timeout_s, schedule_id, occurrence)
+SELECT m.job_id, m.name, m.args, coalesce(m.topic, h.topic, 'default'), m.priority, coalesce($5, clock_timestamp()),
+       coalesce($5, clock_timestamp()),
+       coalesce(m.max_attempts, h.max_attempts, t.max_attempts, s.max_attempts),
+       coalesce(m.timeout_s, h.timeout_s, t.timeout_s, s.timeout_s), m.id, m.occurrence
+FROM moved m
+LEFT JOIN pulse.handlers h ON h.name = m.name
+LEFT JOIN pulse.topics t ON t.topic = coalesce(m.topic, h.topic, 'default')
+LEFT JOIN pulse.topics s ON s.topic = ''
+ON CONFLICT (id) DO NOTHING
+RETURNING j.topic, j.priority;
+
+
+-- name: schema_version :one
+-- What:    the newest installed version.   Args: none.   Guard: none: reads.   Returns: version; 42P01 or 3F000 when not installed.
+SELECT max(v.version) AS version FROM pulse.schema_version v;
+
+
+-- name: schema_lock :exec
+-- What:    one migration at a time, in this database; released at the end of the transaction.
+-- Args: none.   Guard: pg_advisory_xact_lock, bounded by lock_timeout.   Returns: nothing.
+SELECT pg_advisory_xact_lock(hashtextextended('pulse schema', 0));
+
+
+-- name: server_now :one
+-- What:    is the database there, and what is it?   Args: none.   Guard: none: reads.   Returns: server_version, now.
+SELECT current_setting('server_version') AS server_version, clock_timestamp() AS now;

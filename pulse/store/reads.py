@@ -1,0 +1,125 @@
+"""What people ask of the store: jobs, pages, counts, and whether the database is there."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import struct
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from asyncpg.pgproto.pgproto import UUID
+
+from pulse.errors import BadRequestError
+from pulse.store.statements import STATEMENTS
+from pulse.store.times import from_us, to_s, to_us
+
+if TYPE_CHECKING:
+    from asyncpg import Record
+
+    from pulse.store.pool import Pool
+
+EXACT_ROWS: Final = 500_000  # counting that many takes about 0.1 s; beyond, terminal statuses are estimated
+_MIN_ROW_BYTES: Final = 150
+_PAGE_BYTES: Final = 8192
+_CURSOR: Final = struct.Struct(">q16s")
+
+Row = dict[str, object]
+
+
+def wire_row(row: Record | Mapping[str, object]) -> Row:
+    """A row as it goes on the wire: times as Unix seconds, all else as it is (ids are bytes, JSON is text)."""
+    return {key: to_s(value) if isinstance(value, datetime) else value for key, value in row.items()}
+
+
+def encode_cursor(moment: datetime, identity: bytes) -> str:
+    """Where a page ended, as an opaque string."""
+    return base64.urlsafe_b64encode(_CURSOR.pack(to_us(moment), identity)).decode("ascii").rstrip("=")
+
+
+def decode_cursor(text: str | None) -> tuple[datetime | None, UUID | None]:
+    """
+    The inverse of ``encode_cursor``; (None, None) for None.
+
+    Raises:
+        BadRequestError: It is not a cursor that pulse gave.
+    """
+    if text is None:
+        return None, None
+    try:
+        microseconds, identity = _CURSOR.unpack(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        return from_us(microseconds), UUID(identity)
+    except (struct.error, binascii.Error, ValueError, OverflowError):
+        message = f"after is {text!r:.60}; only a cursor that an earlier page gave as `next` is allowed"
+        raise BadRequestError(message) from None
+
+
+class Reads:
+    """
+    Reading statements on the query connections.
+
+    Args:
+        pool: The query connections.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def job(self, identity: bytes) -> Row | None:
+        """All columns of one job and its history, or None."""
+        async with self._pool.connection() as connection:
+            row = await connection.fetchrow(STATEMENTS["get_job"].sql, UUID(identity))
+            if row is None:
+                return None
+            history = await connection.fetch(STATEMENTS["job_history"].sql, UUID(identity))
+        return {**wire_row(row), "history": [wire_row(one) for one in history]}
+
+    async def jobs(
+        self,
+        *,
+        statuses: Sequence[str] | None,
+        topic: str | None,
+        name: str | None,
+        schedule: bytes | None,
+        limit: int,
+        after: str | None,
+    ) -> tuple[list[Row], str | None]:
+        """A page of jobs, newest first, and the cursor of the next page (None: this was the last)."""
+        moment, identity = decode_cursor(after)
+        schedule_id = None if schedule is None else UUID(schedule)
+        async with self._pool.connection() as connection:
+            rows = await connection.fetch(
+                STATEMENTS["list_jobs"].sql, statuses, topic, name, schedule_id, moment, identity, limit + 1
+            )
+        return cut_page(rows, limit, "submitted_at")
+
+    async def counts(self) -> tuple[dict[str, int], bool]:
+        """Jobs per status, and whether that is exact."""
+        async with self._pool.connection() as connection:
+            size = await connection.fetchrow(STATEMENTS["table_size"].sql)
+            rows, pages = (size["rows"], size["pages"]) if size else (-1, 0)
+            exact = pages * _PAGE_BYTES / _MIN_ROW_BYTES <= EXACT_ROWS or 0 <= rows <= EXACT_ROWS
+            statement = STATEMENTS["count_jobs" if exact else "estimate_jobs"]
+            found = await connection.fetch(statement.sql)
+        counts = dict.fromkeys(("PENDING", "RUNNING", "RETRYING", "COMPLETED", "DEAD_LETTERED", "CANCELED"), 0)
+        counts.update((row["status"], row["count"]) for row in found)
+        return counts, exact
+
+    async def now_us(self) -> int:
+        """The database's time, microseconds since the epoch."""
+        async with self._pool.connection() as connection:
+            return to_us(await connection.fetchval(STATEMENTS["server_now"].sql, column=1))
+
+    async def database(self) -> Row:
+        """``{"ok": true, "dsn", "server_version"}``; raises UnavailableError when it is not there."""
+        async with self._pool.connection(deadline_s=1.0) as connection:
+            row = await connection.fetchrow(STATEMENTS["server_now"].sql)
+        return {"ok": True, "dsn": self._pool.target.shown, "server_version": row["server_version"] if row else None}
+
+
+def cut_page(rows: Sequence[Record], limit: int, moment: str) -> tuple[list[Row], str | None]:
+    """Cut *rows* (one more than asked for, where there are more) to a page and its following cursor."""
+    shown = rows[:limit]
+    following = encode_cursor(shown[-1][moment], shown[-1]["id"]) if len(rows) > limit else None
+    return [wire_row(row) for row in shown], following

@@ -1,0 +1,172 @@
+"""What goes into the store and comes out of it, typed. Ids are 16 bytes, as on the wire."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+__all__ = [
+    "Canceled",
+    "Claim",
+    "Completion",
+    "Due",
+    "Ended",
+    "Ending",
+    "EndingKind",
+    "Fence",
+    "Firing",
+    "NewSchedule",
+    "Renewal",
+    "Wake",
+]
+
+
+class Fence(NamedTuple):
+    """One attempt and who holds it: what every write by a worker is matched against."""
+
+    id: bytes
+    attempt: int
+    worker: str
+
+
+class Completion(NamedTuple):
+    """A success to be written; ``result`` is JSON text or None."""
+
+    id: bytes
+    attempt: int
+    worker: str
+    result: str | None
+
+
+class EndingKind(enum.StrEnum):
+    """How an attempt ended that did not succeed, in the words of ``pulse.attempts.outcome``."""
+
+    ERROR = "error"
+    RETRY = "retry"
+    TIMEOUT = "timeout"
+    STALLED = "stalled"
+    LEASE_EXPIRED = "lease_expired"
+    CRASHED = "crashed"
+    DISCARDED = "discarded"
+    SNOOZED = "snoozed"
+    RELEASED = "released"
+
+
+class Ending(NamedTuple):
+    """
+    An end without success, to be written.
+
+    ``error`` None keeps the row's last_error; ``delay_s`` None means the back-off; ``exit_code`` negative: that signal.
+    """
+
+    id: bytes
+    attempt: int
+    worker: str
+    kind: EndingKind
+    error: str | None = None
+    delay_s: float | None = None
+    exit_code: int | None = None
+
+
+class Ended(NamedTuple):
+    """What an Ending came to; ``delay_s`` until the job is due again."""
+
+    id: bytes
+    attempt: int
+    status: str
+    topic: str
+    priority: int
+    delay_s: float
+
+
+class Renewal(NamedTuple):
+    """A lease to be extended; ``progress`` is JSON text or None."""
+
+    id: bytes
+    attempt: int
+    worker: str
+    progress: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """
+    A claimed job.
+
+    Attributes:
+        worker: Index into the workers that the claim was made for.
+        due_at: Unix seconds at which it became due.
+        occurrence_at: Unix seconds of its schedule's occurrence, or None.
+    """
+
+    id: bytes
+    attempt: int
+    name: str
+    topic: str
+    args: str
+    timeout_s: float | None
+    priority: int
+    due_at: float
+    worker: int
+    uncharged: int
+    crashes: int
+    occurrence_at: float | None
+
+
+class Wake(NamedTuple):
+    """A topic that has work due now, and its highest priority."""
+
+    topic: str
+    priority: int
+
+
+class Canceled(NamedTuple):
+    """A canceled job; ``worker`` None: it was not running."""
+
+    id: bytes
+    attempt: int
+    worker: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewSchedule:
+    """A schedule to be created; exactly the kind's own fields are set."""
+
+    id: bytes
+    name: str
+    kind: str
+    args: str
+    next_run_at: datetime | None
+    topic: str | None = None
+    cron: str | None = None
+    timezone: str | None = None
+    every_s: float | None = None
+    run_at: datetime | None = None
+    priority: int = 0
+    max_attempts: int | None = None
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A schedule whose cursor is due; microseconds since the epoch, since the cursor is compared for equality."""
+
+    id: bytes
+    kind: str
+    cron: str | None
+    timezone: str | None
+    every_s: float | None
+    cursor_us: int
+    now_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Firing:
+    """One occurrence to be fired: the cursor expected, the next one (None: no more) and the id of its job."""
+
+    schedule_id: bytes
+    cursor_us: int
+    next_us: int | None
+    job_id: bytes

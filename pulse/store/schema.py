@@ -1,0 +1,74 @@
+"""Installs and upgrades the schema; safe when many start at once, and on a database that a newer pulse has touched."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import asyncpg
+
+from pulse.errors import SchemaError
+from pulse.store.statements import STATEMENTS
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+SCHEMA_VERSION: Final = 1
+MIN_SERVER: Final = 150000
+LOCK_TIMEOUT_S: Final = 30  # how long to wait for somebody else's migration
+_NOT_INSTALLED: Final = (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError)
+
+
+def schema_sql() -> str:
+    """The text of schema.sql: beside the packages in a checkout, inside ``pulse`` in an installation."""
+    packaged = files("pulse") / "schema.sql"
+    if packaged.is_file():
+        return packaged.read_text("utf-8")
+    return (Path(str(files("pulse"))).parent / "schema.sql").read_text("utf-8")
+
+
+async def ensure_schema(connection: Connection[Record]) -> int:
+    """
+    Bring the schema to SCHEMA_VERSION.
+
+    Returns:
+        The version that was found; 0 when there was none. Equal to SCHEMA_VERSION: nothing was done.
+
+    Raises:
+        SchemaError: The schema is newer than this pulse, or the server older than PostgreSQL 15.
+    """
+    server = connection.get_server_version()
+    if server.major * 10000 < MIN_SERVER:
+        message = f"the database is PostgreSQL {server.major}; 15 to 18 are supported"
+        raise SchemaError(message)
+    found = await _installed(connection)
+    if found != SCHEMA_VERSION:
+        async with connection.transaction():
+            await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'")
+            await connection.execute("SET LOCAL statement_timeout = 0")
+            await connection.execute(STATEMENTS["schema_lock"].sql)
+            if await _installed_now(connection) == 0:
+                await connection.execute(schema_sql())
+    return found
+
+
+async def _installed(connection: Connection[Record]) -> int:
+    try:
+        version = await connection.fetchval(STATEMENTS["schema_version"].sql)
+    except _NOT_INSTALLED:
+        return 0
+    found = int(version or 0)
+    if found > SCHEMA_VERSION:
+        message = f"the database has schema version {found}; this pulse knows up to {SCHEMA_VERSION}: upgrade pulse"
+        raise SchemaError(message)
+    return found
+
+
+async def _installed_now(connection: Connection[Record]) -> int:
+    """Under the lock; in a savepoint, since a missing table would spoil the transaction."""
+    try:
+        async with connection.transaction():
+            return int(await connection.fetchval(STATEMENTS["schema_version"].sql) or 0)
+    except _NOT_INSTALLED:
+        return 0

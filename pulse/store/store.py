@@ -1,0 +1,267 @@
+"""
+The store: one short method per statement, typed rows in and out. No SQL here, no decisions: those are in the statements.
+
+Three kinds of connections: ``hot`` for what opens and closes attempts (its plans do not depend on statistics), ``beats``
+for heartbeats (which need not wait for the disk) and ``query`` for everything that lists or changes rarely.
+
+Every method raises UnavailableError when the database is away; whether the statement was committed is then unknown, and
+every one of them may be repeated: the fence, the id or the cursor makes the second time a no-op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final
+
+from asyncpg.pgproto.pgproto import UUID
+
+from pulse.errors import ConflictError
+from pulse.store.gate import GateStore
+from pulse.store.pool import BEAT_SETTINGS, HOT_SETTINGS, Pool, Target
+from pulse.store.reads import Reads
+from pulse.store.rows import Canceled, Claim, Completion, Ended, Ending, Fence, Renewal, Wake
+from pulse.store.schedules import ScheduleStore
+from pulse.store.schema import ensure_schema
+from pulse.store.statements import STATEMENTS
+from pulse.store.times import to_s
+
+if TYPE_CHECKING:
+    from asyncpg import Record
+
+    from pulse.protocol import HandlerInfo, NewJob
+
+_by_id = itemgetter(0)
+
+
+def _sql(name: str) -> str:
+    return STATEMENTS[name].sql
+
+
+_SUBMIT: Final = _sql("submit_jobs")
+_CLAIM: Final = _sql("claim_jobs")
+_COMPLETE: Final = _sql("complete_jobs")
+_END: Final = _sql("end_attempts")
+_EXTEND: Final = _sql("extend_leases")
+
+
+class Store:
+    """
+    The database of one process.
+
+    Args:
+        target: Where it is.
+        hot: Connections for claims, results and submits.
+        queries: Connections for everything else.
+    """
+
+    def __init__(self, target: Target, *, hot: int = 4, queries: int = 2) -> None:
+        self.hot = Pool(target, size=hot, settings=HOT_SETTINGS)
+        self.beats = Pool(target, size=1, settings=BEAT_SETTINGS)
+        self.query = Pool(target, size=queries)
+        self.reads = Reads(self.query)
+        self.gate = GateStore(self.query)
+        self.schedules = ScheduleStore(self.query)
+
+    async def prepare(self) -> int:
+        """Install or upgrade the schema; the version that was found (0: none)."""
+        async with self.query.connection(deadline_s=60.0) as connection:
+            return await ensure_schema(connection)
+
+    def close(self) -> None:
+        """Drop all connections."""
+        for pool in (self.hot, self.beats, self.query):
+            pool.close()
+
+    async def submit(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[Wake]:
+        """
+        Insert *jobs*, each of which has an id; all or none.
+
+        Raises:
+            asyncpg.UniqueViolationError: An id exists already: ask again by ``submit_again``.
+            asyncpg.PostgresError: Class 22, 23 or 54: a job cannot be stored.
+        """
+        async with self.hot.connection() as connection:
+            rows = await connection.fetch(_SUBMIT, *_columns(jobs), now)
+        return [Wake(row["topic"], row["priority"]) for row in rows]
+
+    async def submit_again(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[Wake]:
+        """
+        Insert those of *jobs* that are not there yet; all or none.
+
+        Raises:
+            ConflictError: An id belongs to a job with another name, topic or args, or stands twice among *jobs*.
+        """
+        columns = _columns(jobs)
+        async with self.query.connection() as connection, connection.transaction():
+            rows = await connection.fetch(_sql("submit_again"), *columns, now)
+            other = await connection.fetch(_sql("submitted_differently"), *columns[:4])
+            if other:
+                message = f"job {other[0]['id']} exists already with another name, topic or args"
+                raise ConflictError(message)
+        return [Wake(row["topic"], row["priority"]) for row in rows]
+
+    async def claim(
+        self, topics: Sequence[str], workers: Sequence[str], seats: Sequence[int], lease_s: float, *, now: datetime | None = None
+    ) -> list[Claim]:
+        """
+        Claim up to ``len(seats)`` due jobs.
+
+        Args:
+            topics: In the order in which equal priorities are served.
+            workers: Who may get jobs.
+            seats: For the first, second ... job: index into *workers*.
+            lease_s: Length of the leases.
+        """
+        one_based = [seat + 1 for seat in seats]
+        async with self.hot.connection() as connection:
+            rows = await connection.fetch(_CLAIM, topics, len(seats), workers, one_based, lease_s, now)
+        return [_claim(row) for row in rows]
+
+    async def move(self, claims: Sequence[tuple[Fence, str]]) -> set[bytes]:
+        """Pass claims on to other workers; the ids that were moved."""
+        ordered = sorted(claims, key=lambda claim: claim[0].id)
+        fences = [fence for fence, _ in ordered]
+        async with self.hot.connection() as connection:
+            rows = await connection.fetch(_sql("move_claims"), *_fences(fences), [heir for _, heir in ordered])
+        return {row["id"] for row in rows}
+
+    async def complete(self, completions: Sequence[Completion], *, now: datetime | None = None) -> set[bytes]:
+        """Close attempts as COMPLETED; the ids that were. A missing one was stale."""
+        ordered = sorted(completions, key=_by_id)
+        results = [completion.result for completion in ordered]
+        async with self.hot.connection() as connection:
+            rows = await connection.fetch(_COMPLETE, *_fences(ordered), results, now)
+        return {row["id"] for row in rows}
+
+    async def completed_already(self, fences: Sequence[tuple[bytes, int]]) -> set[bytes]:
+        """Which of these attempts are the ones that completed their jobs."""
+        async with self.hot.connection() as connection:
+            rows = await connection.fetch(
+                _sql("completed_at_attempt"), [UUID(fence[0]) for fence in fences], [fence[1] for fence in fences]
+            )
+        return {row["id"] for row in rows}
+
+    async def end(self, endings: Sequence[Ending], *, now: datetime | None = None) -> list[Ended]:
+        """End attempts without success; what became of each. A missing one was stale."""
+        ordered = sorted(endings, key=_by_id)
+        columns = (
+            [ending.kind.value for ending in ordered],
+            [ending.error for ending in ordered],
+            [ending.delay_s for ending in ordered],
+            [ending.exit_code for ending in ordered],
+        )
+        async with self.hot.connection() as connection:
+            rows = await connection.fetch(_END, *_fences(ordered), *columns, now)
+        return [Ended(*row.values()) for row in rows]
+
+    async def extend(
+        self, renewals: Sequence[Renewal], lease_s: float, *, now: datetime | None = None
+    ) -> set[tuple[bytes, int]]:
+        """Extend leases; the attempts that were. A missing one is lost to its worker."""
+        ordered = sorted(renewals, key=_by_id)
+        progress = [renewal.progress for renewal in ordered]
+        async with self.beats.connection() as connection:
+            rows = await connection.fetch(_EXTEND, *_fences(ordered), progress, lease_s, now)
+        return {(row["id"], row["attempts"]) for row in rows}
+
+    async def lapsed(self, limit: int, *, now: datetime | None = None) -> list[Fence]:
+        """Attempts whose lease has lapsed, at most *limit*."""
+        async with self.query.connection() as connection:
+            rows = await connection.fetch(_sql("lapsed_attempts"), limit, now)
+        return [Fence(*row.values()) for row in rows]
+
+    async def running_of(self, worker: str) -> dict[tuple[bytes, int], tuple[str, str]]:
+        """What the database believes that *worker* holds: attempt -> (name, topic)."""
+        async with self.hot.connection() as connection:
+            rows = await connection.fetch(_sql("running_of_worker"), worker)
+        return {(row["id"], row["attempts"]): (row["name"], row["topic"]) for row in rows}
+
+    async def running_workers(self) -> list[str]:
+        """Every worker that holds a lease."""
+        async with self.hot.connection() as connection:
+            rows = await connection.fetch(_sql("running_workers"))
+        return [row["worker"] for row in rows]
+
+    async def cancel(self, ids: Sequence[bytes], *, now: datetime | None = None) -> list[Canceled]:
+        """Cancel jobs; those that were. A missing one is terminal already, or not there."""
+        async with self.query.connection() as connection:
+            rows = await connection.fetch(_sql("cancel_jobs"), _uuids(ids), now)
+        return [Canceled(*row.values()) for row in rows]
+
+    async def retry(self, ids: Sequence[bytes], *, now: datetime | None = None) -> dict[bytes, Wake]:
+        """Give terminal jobs fresh budgets; those that were. A missing one is not terminal, or not there."""
+        async with self.query.connection() as connection:
+            rows = await connection.fetch(_sql("retry_jobs"), _uuids(ids), now)
+        return {row["id"]: Wake(row["topic"], row["priority"]) for row in rows}
+
+    async def statuses(self, ids: Sequence[bytes]) -> dict[bytes, tuple[str, int]]:
+        """Status and attempt of each of *ids* that exists."""
+        async with self.query.connection() as connection:
+            rows = await connection.fetch(_sql("job_statuses"), _uuids(ids))
+        return {row["id"]: (row["status"], row["attempts"]) for row in rows}
+
+    async def note_handlers(self, handlers: dict[str, HandlerInfo]) -> None:
+        """Remember what a worker said of its handlers."""
+        names = sorted(handlers)
+        infos = [handlers[name] for name in names]
+        async with self.query.connection() as connection:
+            await connection.execute(
+                _sql("note_handlers"),
+                names,
+                [info.topic for info in infos],
+                [info.max_attempts for info in infos],
+                [info.timeout_s for info in infos],
+                [info.max_crashes for info in infos],
+            )
+
+    async def set_server_defaults(self, max_attempts: int, max_crashes: int) -> None:
+        """Write the server's defaults where SQL submits find them."""
+        async with self.query.connection() as connection:
+            await connection.execute(_sql("set_server_defaults"), max_attempts, max_crashes)
+
+    async def note_host(self, host: str, boot: str, pidns: int) -> None:
+        """This host's supervisor is alive."""
+        async with self.query.connection() as connection:
+            await connection.execute(_sql("note_host"), host, boot, pidns)
+
+
+def _uuids(ids: Sequence[bytes]) -> list[UUID]:
+    return [UUID(one) for one in ids]
+
+
+def _fences(fences: Sequence[Fence | Completion | Ending | Renewal]) -> tuple[list[UUID], list[int], list[str]]:
+    return [UUID(fence[0]) for fence in fences], [fence[1] for fence in fences], [fence[2] for fence in fences]
+
+
+def _columns(jobs: Sequence[NewJob]) -> tuple[list[object], ...]:
+    return (
+        [None if job.id is None else UUID(job.id) for job in jobs],
+        [job.name for job in jobs],
+        [job.args for job in jobs],
+        [job.topic for job in jobs],
+        [job.priority for job in jobs],
+        [job.run_at for job in jobs],
+        [job.delay_s for job in jobs],
+        [job.max_attempts for job in jobs],
+        [job.timeout_s for job in jobs],
+    )
+
+
+def _claim(row: Record) -> Claim:
+    identity, attempt, name, topic, args, timeout_s, priority, due, worker, uncharged, crashes, occurrence = row
+    return Claim(
+        identity,
+        attempt,
+        name,
+        topic,
+        args,
+        timeout_s,
+        priority,
+        to_s(due),
+        worker - 1,
+        uncharged,
+        crashes,
+        None if occurrence is None else to_s(occurrence),
+    )

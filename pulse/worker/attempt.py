@@ -1,0 +1,125 @@
+"""One attempt that this process holds, from its assignment until the server has taken its result."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from pulse import jsontext
+from pulse.context import Previous
+from pulse.handlers import Handler
+from pulse.jsontext import JsonValue
+from pulse.outcome import RELEASED, Discard, Ending, RetryAfter, classify, timed_out
+from pulse.protocol import Assignment
+
+__all__ = ["Attempt", "Pair", "Phase", "StopReason"]
+
+Pair: TypeAlias = "tuple[bytes, int]"
+StopReason: TypeAlias = Literal["canceled", "lost", "timeout", "drain"]
+
+
+class Phase(enum.IntEnum):
+    """How far an attempt is."""
+
+    QUEUED = 0
+    STARTED = 1  # named to the server; its handler is running, or will be called in this turn of the loop
+    ENDED = 2  # its result waits to be sent, or to be taken
+
+
+class Attempt:
+    """
+    What is known of one (id, attempt). Mutable: it is the hot path, and the desk alone changes it.
+
+    Attributes:
+        named: The server was told that it started.
+        stopped: Why the handler was asked to end; the first reason stays.
+        lost: The server said that this attempt no longer holds its job.
+        progress: The newest progress as JSON text.
+        progress_sent: The progress that the server has for certain.
+        cancel: Cancels the task of the handler; None when there is none.
+        begun: The handler was called; before that, cancelling its task would lose the result.
+
+    """
+
+    __slots__ = (
+        "begun",
+        "cancel",
+        "handler",
+        "job",
+        "lease_until_s",
+        "lost",
+        "named",
+        "pair",
+        "phase",
+        "progress",
+        "progress_sent",
+        "stopped",
+    )
+
+    def __init__(self, job: Assignment, handler: Handler | None, now_s: float) -> None:
+        self.job: Final = job
+        self.pair: Final[Pair] = (job.id, job.attempt)
+        self.handler = handler
+        self.lease_until_s = now_s + job.lease_s
+        self.phase = Phase.QUEUED
+        self.named = False
+        self.stopped: StopReason | None = None
+        self.lost = False
+        self.progress: str | None = None
+        self.progress_sent: str | None = None
+        self.cancel: Callable[[], object] | None = None
+        self.begun = False
+
+    def ending(self, value: object) -> Ending:
+        """What the attempt came to, *value* being what the handler returned or the exception that ended it."""
+        if self.stopped is None or not isinstance(value, BaseException) or isinstance(value, Discard | RetryAfter):
+            return classify(value)
+        # It was interrupted, and went: with the cancellation itself, or with what it made of it.
+        if self.stopped == "timeout":
+            return timed_out(self.job.timeout_s or 0.0, value if isinstance(value, Exception) else None)
+        return RELEASED
+
+    def deadline(self) -> datetime | None:
+        """When the timeout of a handler that is called now will be over."""
+        timeout_s = self.job.timeout_s
+        return None if timeout_s is None else datetime.now(UTC) + timedelta(seconds=timeout_s)
+
+    def occurrence(self) -> datetime | None:
+        """Of the schedule that fired the job."""
+        raw = (self.job.extra or {}).get("occurrence")
+        seconds = None if raw is None else _decode(raw)
+        return datetime.fromtimestamp(seconds, UTC) if isinstance(seconds, int | float) else None
+
+    def previous(self) -> Previous | None:
+        """How the attempt before ended."""
+        raw = (self.job.extra or {}).get("previous")
+        found = None if raw is None else _decode(raw)
+        if not isinstance(found, dict):
+            return None
+        return Previous(
+            outcome=_text(found.get("outcome")),
+            reason=_text(found.get("reason")),
+            worker=_text(found.get("worker")),
+            progress=_json(found.get("progress")),
+            checkpoint=_json(found.get("checkpoint")),
+        )
+
+
+def _decode(raw: msgspec.Raw) -> JsonValue:
+    try:
+        value: JsonValue = msgspec.msgpack.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None  # what a newer server adds must not stop an older worker
+    return value
+
+
+def _text(value: JsonValue) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _json(value: JsonValue) -> JsonValue:
+    return jsontext.loads(value) if isinstance(value, str) else None

@@ -1,0 +1,245 @@
+"""
+The desk: all attempts that a handler process holds, and what is still to be told of them. Pure: no IO, no clock.
+
+An attempt is held from its ``assign`` until the ``reported`` that answers its result. In between it is queued, then
+started, then its result lies in the out tray, then it is under way in a report; when the connection breaks, results
+under way go back to the tray. A result is sent for every attempt, once per connection, until it was taken; so the server
+may see one twice, and its fence makes the second one harmless.
+
+Nothing is started that the server was not told of first: after this process has died, what it had not named is given
+back uncharged. So ``take_startable`` and the writing of ``started`` belong together, and ``put_back`` undoes the first
+when the second failed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from pulse.context import PROGRESS_MAX_BYTES
+from pulse.handlers import Handler
+from pulse.outcome import RELEASED, Detail, Ending
+from pulse.protocol import Assignment
+from pulse.worker.attempt import Attempt, Pair, Phase, StopReason
+
+__all__ = ["Desk", "WireResult"]
+
+WireResult: TypeAlias = "tuple[bytes, int, str, Detail] | tuple[bytes, int, str, Detail, dict[str, object]]"
+_PLAIN_RESULT: Final = 4  # elements; a fifth one is extra
+_OVERHEAD_BYTES: Final = 96  # of a result on the wire beside its text: id, numbers, names, keys
+
+
+class Desk:
+    """
+    Bookkeeping of one handler process.
+
+    Args:
+        handlers: By name.
+        concurrency: Handlers that run at once.
+
+    """
+
+    def __init__(self, handlers: Mapping[str, Handler], concurrency: int) -> None:
+        self._handlers = dict(handlers)
+        self._concurrency = concurrency
+        self._held: dict[Pair, Attempt] = {}
+        self._queue: deque[Attempt] = deque()
+        self._running = 0
+        self._results: list[WireResult] = []
+        self._suspects: list[WireResult] = []  # of a report that was refused: each is sent alone, to find the bad one
+        self._under_way: dict[int, list[WireResult]] = {}
+        self.draining = False
+
+    @property
+    def held(self) -> int:
+        """How many attempts are held."""
+        return len(self._held)
+
+    @property
+    def running(self) -> int:
+        """How many handlers run."""
+        return self._running
+
+    def assign(self, jobs: Sequence[Assignment], now_s: float) -> None:
+        """Take jobs in; what cannot run here gets its result at once."""
+        for job in jobs:
+            pair = (job.id, job.attempt)
+            if pair in self._held:
+                continue
+            handler = self._handlers.get(job.name)
+            attempt = self._held[pair] = Attempt(job, handler, now_s)
+            if handler is None:
+                self._finish(attempt, Ending("error", f'this worker has no handler named "{job.name}"'))
+            elif self.draining:
+                self._finish(attempt, RELEASED)
+            else:
+                self._queue.append(attempt)
+
+    def take_startable(self) -> list[Attempt]:
+        """The attempts to start now, in the order in which they came; they count as running from here on."""
+        taken: list[Attempt] = []
+        queue = self._queue
+        while queue and self._running < self._concurrency:
+            attempt = queue.popleft()
+            if attempt.phase is Phase.QUEUED:
+                attempt.phase = Phase.STARTED
+                self._running += 1
+                taken.append(attempt)
+        return taken
+
+    def put_back(self, attempts: Sequence[Attempt]) -> None:
+        """Undo ``take_startable``: the server could not be told."""
+        for attempt in reversed(attempts):
+            self._running -= 1
+            attempt.phase = Phase.QUEUED
+            if attempt.stopped is not None or self.draining:
+                self._finish(attempt, RELEASED)
+            else:
+                self._queue.appendleft(attempt)
+
+    def ended(self, attempt: Attempt, ending: Ending) -> None:
+        """The handler of a started attempt has really ended."""
+        self._running -= 1
+        self._finish(attempt, ending)
+
+    def stop(self, pair: Pair, reason: StopReason) -> Attempt | None:
+        """
+        Have one attempt end.
+
+        Returns:
+            The attempt if its handler must be interrupted; None if nothing is to be done (any more).
+
+        """
+        attempt = self._held.get(pair)
+        if attempt is None:
+            return None
+        if reason == "lost":
+            attempt.lost = True
+        match attempt.phase:
+            case Phase.QUEUED:
+                self._finish(attempt, RELEASED)
+            case Phase.STARTED if attempt.stopped is None:
+                attempt.stopped = reason
+                return attempt
+            case _:
+                pass
+        return None
+
+    def recall(self, pair: Pair) -> None:
+        """Give one attempt back if it has not started."""
+        attempt = self._held.get(pair)
+        if attempt is not None and attempt.phase is Phase.QUEUED:
+            self._finish(attempt, RELEASED)
+
+    def drain(self) -> None:
+        """Start nothing any more: give back what waits, and what may still come."""
+        self.draining = True
+        queue, self._queue = self._queue, deque()
+        for attempt in queue:
+            if attempt.phase is Phase.QUEUED:
+                self._finish(attempt, RELEASED)
+
+    def started(self) -> list[Attempt]:
+        """The attempts whose handlers run."""
+        return [attempt for attempt in self._held.values() if attempt.phase is Phase.STARTED]
+
+    def all_held(self) -> Iterable[Attempt]:
+        """Every attempt that is held."""
+        return self._held.values()
+
+    def running_list(self) -> list[Pair]:
+        """What hello says is held."""
+        return list(self._held)
+
+    def named_list(self) -> list[Pair]:
+        """What had been named as started: a server that was restarted in between is told again."""
+        return [attempt.pair for attempt in self._held.values() if attempt.named]
+
+    def beat_list(self) -> list[tuple[bytes, int, str | None]]:
+        """What a heartbeat says: all that is held, and how far it is."""
+        return [(*attempt.pair, attempt.progress) for attempt in self._held.values()]
+
+    def take_report(self, number: int, max_bytes: int) -> list[WireResult]:
+        """
+        The results for report *number*, as many as fit into *max_bytes*; empty when there are none.
+
+        Call it until it is empty; what is taken is under way until ``reported``, ``refused`` or ``disconnected``.
+        """
+        if self._suspects:
+            taken = [self._suspects.pop()]
+        else:
+            taken = self._take_results(max_bytes)
+        if taken:
+            self._under_way[number] = taken
+        return taken
+
+    def reported(self, number: int) -> None:
+        """The server took report *number*; stale results free their places like any other."""
+        for result in self._under_way.pop(number, ()):
+            self._held.pop(result[:2], None)
+
+    def refused(self, number: int, *, passing: bool) -> list[Pair]:
+        """
+        The server refused report *number*.
+
+        Args:
+            number: Of the report.
+            passing: The reason will pass: send the same again later.
+
+        Returns:
+            Attempts whose result cannot be told: it was refused alone. They are no longer held.
+
+        """
+        results = self._under_way.pop(number, [])
+        if passing:
+            self._results[:0] = results
+        elif len(results) > 1:
+            self._suspects += results
+        else:
+            return [pair for result in results if self._held.pop(pair := result[:2], None)]
+        return []
+
+    def disconnected(self) -> None:
+        """The connection is gone: what was under way goes back to the tray, oldest first."""
+        under_way, self._under_way = self._under_way, {}
+        self._results[:0] = [result for number in sorted(under_way) for result in under_way[number]]
+
+    def _finish(self, attempt: Attempt, ending: Ending) -> None:
+        attempt.phase = Phase.ENDED
+        attempt.cancel = None
+        job = attempt.job
+        if attempt.progress is attempt.progress_sent:
+            self._results.append((job.id, job.attempt, ending.outcome, ending.detail))
+        else:  # no heartbeat will carry it any more
+            extra: dict[str, object] = {"progress": attempt.progress}
+            self._results.append((job.id, job.attempt, ending.outcome, ending.detail, extra))
+
+    def _take_results(self, max_bytes: int) -> list[WireResult]:
+        results = self._results
+        room = max_bytes - _OVERHEAD_BYTES
+        for count, result in enumerate(results):
+            room -= _size_of(result)
+            if room < 0:
+                if count == 0:
+                    return self._take_too_large(max_bytes)
+                self._results = results[count:]
+                return results[:count]
+        self._results = []
+        return results
+
+    def _take_too_large(self, max_bytes: int) -> list[WireResult]:
+        job_id, attempt, outcome, *_ = result = self._results.pop(0)
+        text = f"{'result' if outcome == 'ok' else outcome} of about {_size_of(result)} bytes; a frame holds {max_bytes}"
+        return [(job_id, attempt, "error", f"too large: {text}")]
+
+
+def _size_of(result: WireResult) -> int:
+    """A close upper bound of its bytes on the wire."""
+    detail = result[3]
+    if isinstance(detail, tuple):
+        detail = detail[1]
+    size = _OVERHEAD_BYTES
+    if isinstance(detail, str):
+        size += len(detail) if detail.isascii() else len(detail.encode())
+    return size if len(result) == _PLAIN_RESULT else size + PROGRESS_MAX_BYTES

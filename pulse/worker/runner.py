@@ -1,0 +1,181 @@
+"""
+Calls handlers: async ones as tasks of the loop, plain ones in threads.
+
+Two ways to start a task share everything else. On asyncio it is a bare task, a quarter of what a task group with a cancel
+scope costs, and this is done once per job; elsewhere it is a task group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Protocol
+from uuid import UUID
+
+import anyio
+from anyio.abc import TaskGroup
+from anyio.to_thread import run_sync
+
+from pulse import jsontext
+from pulse.context import Context
+from pulse.handlers import Handler
+from pulse.outcome import RELEASED, Ending
+from pulse.worker.attempt import Attempt
+
+__all__ = ["Office", "Runner", "interrupt", "make_runner"]
+
+
+class Office(Protocol):
+    """Whom a runner works for; all but ``ended`` may be called from any thread."""
+
+    def ended(self, attempt: Attempt, ending: Ending) -> None:
+        """The handler has really ended."""
+        ...
+
+    def lease_lost(self, attempt: Attempt) -> bool:
+        """Whether the attempt no longer holds its job, or its lease has passed unanswered."""
+        ...
+
+    def progressed(self, attempt: Attempt, text: str) -> None:
+        """The handler told how far it is."""
+        ...
+
+    def checkpointed(self, attempt: Attempt, text: str) -> None:
+        """The handler saved its state."""
+        ...
+
+
+class Runner(Protocol):
+    """Starts handlers."""
+
+    def start(self, attempt: Attempt) -> None:
+        """Call the attempt's handler soon; ``Office.ended`` follows exactly once."""
+        ...
+
+
+def make_runner(office: Office, group: TaskGroup, concurrency: int) -> Runner:
+    """The runner for the event loop that is running; *group* outlives every handler."""
+    caller = _Caller(office, anyio.CapacityLimiter(concurrency))
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        return _GroupRunner(caller, group)
+    return _AsyncioRunner(caller, loop)
+
+
+def interrupt(attempt: Attempt) -> None:
+    """
+    Make the handler of a stopped attempt end: cancel it; one in a thread can only look at ``ctx.cancelled``.
+
+    The one place that does; what goes further than asking (killing the process) belongs here too.
+    """
+    handler = attempt.handler
+    if attempt.begun and attempt.cancel is not None and handler is not None and handler.is_async:
+        attempt.cancel()
+
+
+class _AsyncioRunner:
+    """Bare asyncio tasks."""
+
+    def __init__(self, caller: _Caller, loop: asyncio.AbstractEventLoop) -> None:
+        self._call = caller.call
+        self._create_task = loop.create_task
+
+    def start(self, attempt: Attempt) -> None:
+        # The bound method keeps the task alive; the loop itself holds it weakly.
+        attempt.cancel = self._create_task(self._call(attempt)).cancel
+
+
+class _GroupRunner:
+    """Tasks of a task group, each in a cancel scope."""
+
+    def __init__(self, caller: _Caller, group: TaskGroup) -> None:
+        self._caller = caller
+        self._group = group
+
+    def start(self, attempt: Attempt) -> None:
+        self._group.start_soon(self._call_in_scope, attempt)
+
+    async def _call_in_scope(self, attempt: Attempt) -> None:
+        with anyio.CancelScope() as scope:
+            attempt.cancel = scope.cancel
+            await self._caller.call(attempt)
+
+
+class _Caller:
+    """Calls one handler, whatever it does; never raises."""
+
+    def __init__(self, office: Office, threads: anyio.CapacityLimiter) -> None:
+        self._office = office
+        self._threads = threads
+
+    async def call(self, attempt: Attempt) -> None:
+        handler = attempt.handler
+        if attempt.stopped is not None or handler is None:
+            self._office.ended(attempt, RELEASED)  # stopped between its naming and its call
+            return
+        attempt.begun = True
+        try:
+            arguments = self._arguments(attempt, handler)
+            if handler.is_async:
+                value = await handler.function(**arguments)
+            else:
+                value = await run_sync(_call_plain, handler, arguments, limiter=self._threads)
+        except BaseException as error:  # noqa: BLE001 - SystemExit, a cancellation: the end of this job, not of the process
+            ending = attempt.ending(error)
+        else:
+            ending = attempt.ending(value)
+        self._office.ended(attempt, ending)
+
+    def _arguments(self, attempt: Attempt, handler: Handler) -> dict[str, Any]:
+        arguments = jsontext.loads(attempt.job.args)
+        if not isinstance(arguments, dict):
+            raise TypeError("args are not an object")
+        given: dict[str, Any] = arguments
+        if handler.context_parameter is not None:
+            given[handler.context_parameter] = self._context(attempt)
+        return given
+
+    def _context(self, attempt: Attempt) -> Context:
+        job = attempt.job
+        return Context(
+            job_id=UUID(bytes=job.id),
+            attempt=job.attempt,
+            name=job.name,
+            topic=job.topic,
+            deadline=attempt.deadline(),
+            occurrence=attempt.occurrence(),
+            previous=attempt.previous(),
+            link=_AttemptLink(attempt, self._office),
+        )
+
+
+class _AttemptLink:
+    """The way of one context to the worker."""
+
+    __slots__ = ("_attempt", "_office")
+
+    def __init__(self, attempt: Attempt, office: Office) -> None:
+        self._attempt = attempt
+        self._office = office
+
+    @property
+    def lease_lost(self) -> bool:
+        return self._office.lease_lost(self._attempt)
+
+    @property
+    def cancelled(self) -> bool:
+        return self._attempt.stopped is not None
+
+    def progress(self, text: str) -> None:
+        self._office.progressed(self._attempt, text)
+
+    def checkpoint(self, text: str) -> None:
+        self._office.checkpointed(self._attempt, text)
+
+
+def _call_plain(handler: Handler, arguments: dict[str, Any]) -> object:
+    """In a thread; nothing may be raised across its border, where SystemExit and StopIteration have other meanings."""
+    try:
+        return handler.function(**arguments)
+    except BaseException as error:  # noqa: BLE001 - as in _Caller.call
+        return error

@@ -1,0 +1,151 @@
+"""
+The system user that the embedded PostgreSQL runs under when pulse runs as root.
+
+initdb and postgres refuse root and want a passwd entry, so there must be another user: the one that the administrator
+names, else ``pulse``, made once. Nothing here changes the permissions of anything: where that user may not go is asked
+of the kernel, by going there as that user, and the answer is told to the administrator.
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pulse.errors import EmbeddedError
+
+DEFAULT_USER: Final = "pulse"
+_RUN_S: Final = 30.0  # what runs here takes milliseconds; this bounds a hung NSS or a dead network disk
+# Prints how many directories were left when one could not be entered. cd needs search permission only, as PostgreSQL.
+_ENTER_EACH: Final = 'while [ $# -gt 0 ]; do cd -P -- "$1" 2>/dev/null || { echo $#; exit 0; }; shift; done; echo 0'
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A user of this system, other than root, as the kernel wants it: name and numbers."""
+
+    name: str
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+
+
+def account_for(embedded_user: str | None, log: Callable[..., object]) -> Account | None:
+    """
+    The account to run PostgreSQL under; None when it is the one that pulse itself runs under.
+
+    Args:
+        embedded_user: Name of an existing user (PULSE_EMBEDDED_USER), None for ``pulse``, which is made when missing.
+        log: Called with an event and fields when something was made, or a setting is without effect.
+
+    Raises:
+        EmbeddedError: The user does not exist, cannot be made, or is root.
+    """
+    if os.geteuid() != 0:
+        entry = _entry(embedded_user) if embedded_user else None
+        if embedded_user and (entry is None or entry.pw_uid != os.geteuid()):
+            log("embedded user ignored: only root can run PostgreSQL as another user", user=embedded_user)
+        return None
+    name = embedded_user or DEFAULT_USER
+    entry = _entry(name)
+    if entry is None and embedded_user:
+        raise EmbeddedError(f'PULSE_EMBEDDED_USER names the user "{name}", which does not exist')
+    if entry is None:
+        entry = make_system_user(name)
+        log("system user made for the embedded PostgreSQL", user=name, uid=entry.pw_uid)
+    if entry.pw_uid == 0:
+        raise EmbeddedError(f'PostgreSQL refuses to run as root, and the user "{name}" has uid 0')
+    return Account(name, entry.pw_uid, entry.pw_gid, tuple(os.getgrouplist(name, entry.pw_gid)))
+
+
+def make_system_user(name: str) -> pwd.struct_passwd:
+    """
+    Make the system user *name*, without home or shell, with whichever tool this system has.
+
+    Raises:
+        EmbeddedError: No such tool, or it failed; says what it said.
+    """
+    complaints: list[str] = []
+    for argv in _make_user_commands(name):
+        try:
+            done = subprocess.run(
+                argv, check=False, capture_output=True, text=True, timeout=_RUN_S, stdin=subprocess.DEVNULL
+            )
+        except FileNotFoundError:
+            continue
+        except (OSError, subprocess.TimeoutExpired) as error:
+            complaints.append(str(error))
+            continue
+        entry = _entry(name)  # the truth, whatever the tool says: another start may have made the user meanwhile
+        if entry is not None:
+            return entry
+        complaints.append(f"{argv[0]}: {(done.stderr or done.stdout).strip() or f'exit code {done.returncode}'}")
+    said = complaints[0] if complaints else "neither useradd nor adduser was found"  # the first tool is the usual one
+    raise EmbeddedError(
+        f'the system user "{name}" for the embedded PostgreSQL (which refuses root) could not be made: '
+        f"{' '.join(said.split())}; make it, or name another user with PULSE_EMBEDDED_USER"
+    )
+
+
+def first_closed(directory: Path, account: Account | None) -> Path | None:
+    """The first directory on the way to *directory*, itself included, that *account* may not enter; None: all open."""
+    way = [*reversed(directory.parents), directory]
+    left = run_as(account, ["/bin/sh", "-c", _ENTER_EACH, "sh", *map(str, way)]).stdout
+    return way[len(way) - int(left)] if int(left) else None
+
+
+def run_as(account: Account | None, argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """
+    Run a short command as *account* (None: as pulse itself) and return what it wrote.
+
+    Raises:
+        PermissionError: The account may not reach or execute the program.
+        EmbeddedError: It hung, or this process may not become that user.
+    """
+    try:
+        return subprocess.run(
+            argv,
+            check=False,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_RUN_S,
+            stdin=subprocess.DEVNULL,
+            cwd="/",  # the current directory may be closed to that user
+            user=account.uid if account else None,
+            group=account.gid if account else None,
+            extra_groups=account.groups if account else None,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise EmbeddedError(f"{argv[0]} did not end within {_RUN_S:.0f} s") from error
+    except subprocess.SubprocessError as error:
+        name = account.name if account else ""
+        raise EmbeddedError(f'a process could not be started as the user "{name}": {error}') from error
+
+
+def _entry(name: str) -> pwd.struct_passwd | None:
+    try:
+        return pwd.getpwnam(name)
+    except KeyError:
+        return None
+
+
+def _make_user_commands(name: str) -> list[list[str]]:
+    shell = shutil.which("nologin", path="/usr/sbin:/sbin") or "/bin/false"
+    try:
+        grp.getgrnam(name)
+        group = ["--gid", name]
+    except KeyError:
+        group = ["--user-group"]
+    home = "/nonexistent"
+    return [
+        ["/usr/sbin/useradd", "--system", "--no-create-home", "--home-dir", home, "--shell", shell, *group, name],
+        ["adduser", "--system", "--no-create-home", "--home", home, "--shell", shell, "--disabled-password", name],
+        ["adduser", "-S", "-D", "-H", "-h", home, "-s", shell, name],  # BusyBox
+    ]

@@ -1,0 +1,213 @@
+"""
+The command ``pulse-supervisor``.
+
+Exit codes: 0 stopped as asked; 1 refused or failed, one line on stderr; 2 bad usage; 70 a child died too often, and the
+service manager is to start all afresh.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+import msgspec
+
+from pulse.errors import PulseError
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+    from pulse.config import Settings
+    from pulse_supervisor.database import Database
+    from pulse_supervisor.sockets import Sockets
+    from pulse_supervisor.tree import Child
+
+_FAILED: Final = 1
+_BAD_USAGE: Final = 2
+_CRASHED: Final = 70
+_INTERRUPTED: Final = 130  # 128 + SIGINT, as a shell says it
+_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
+
+
+@click.command("pulse-supervisor", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option(
+    "--dsn", metavar="DSN", help="PostgreSQL 15 to 18 to work on. Default: an embedded one, kept in --state-dir."
+)
+@click.option("--runtime-dir", metavar="DIR", type=click.Path(path_type=Path), help="Where the sockets are.")
+@click.option(
+    "--state-dir", metavar="DIR", type=click.Path(path_type=Path), help="Where the embedded PostgreSQL is kept."
+)
+@click.option(
+    "--config", metavar="FILE", type=click.Path(path_type=Path), help="Config file. Default: pulse.toml, if any."
+)
+@click.option("--app", metavar="MODULE:APP", help="Run a pool of workers too, with the handlers of this pulse.App.")
+@click.option("--processes", metavar="N", type=int, help="Handler processes of that pool. Default: 1.")
+@click.option("--concurrency", metavar="M", type=int, help="Jobs that each of them holds at once. Default: 10.")
+@click.option(
+    "--drain-s", metavar="SECONDS", type=float, help="How long running jobs may go on when stopping. Default: 30."
+)
+@click.option("--log-level", type=click.Choice(_LEVELS), help="Lowest level that is logged. Default: info.")
+@click.option(
+    "--log-format", type=click.Choice(["json", "console"]), help="Default: console on a terminal, json elsewhere."
+)
+@click.option("--version", is_flag=True, help="Show the version and exit.")
+def cli(config: Path | None, version: bool, **options: object) -> int:
+    r"""
+    Run pulse: the dispatcher, its fellow actors, and, unless a DSN is given, a PostgreSQL of their own.
+
+    Stays in the foreground. SIGTERM or Ctrl-C lets running jobs finish, then stops everything; a second one stops
+    at once. Each option is also a setting in the environment (PULSE_DSN, PULSE_RUNTIME_DIR, ...) and in the
+    config file; an option wins over both.
+
+    \b
+    Examples:
+      pulse-supervisor
+          everything on this machine, with nothing to configure
+      pulse-supervisor --dsn postgresql://pulse@db.example/jobs
+          work on a PostgreSQL that is there already
+      pulse-supervisor --app shop.jobs:app --processes 4 --concurrency 10
+          run the handlers of shop/jobs.py as well
+
+    \b
+    Then, elsewhere:
+      pulse ctl status
+      pulse ctl submit resize '{"path": "a.png", "width": 64}'
+    """
+    if version:
+        click.echo(f"pulse-supervisor {_version()}")
+        return 0
+    from pulse import config as configuration
+
+    settings = configuration.load(os.environ, config, options)
+    if settings.app is None and (given := [name for name in ("processes", "concurrency") if options[name] is not None]):
+        raise click.UsageError(f"--{given[0]} is the size of a pool, and there is none without --app")
+    return run(settings)
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """
+    Run the command line.
+
+    Args:
+        args: The words behind ``pulse-supervisor``; by default this process's.
+
+    Returns:
+        The exit code.
+
+    """
+    return saying_errors(lambda: cli.main(args, prog_name="pulse-supervisor", standalone_mode=False))
+
+
+def saying_errors(command: Callable[[], object]) -> int:
+    """Run *command*; the exit code is what it answers, or stands for the error that it says in one line."""
+    try:
+        code = command()
+    except click.UsageError as error:
+        _say(f"{error.format_message().rstrip('.')} (see: pulse-supervisor --help)")
+        return _BAD_USAGE
+    except click.ClickException as error:
+        _say(error.format_message())
+        return _FAILED
+    except PulseError as error:
+        _say(error.message)
+        return _FAILED
+    except (click.Abort, KeyboardInterrupt):
+        _say("interrupted")
+        return _INTERRUPTED
+    return code if isinstance(code, int) else 0
+
+
+def run(settings: Settings, actors: Sequence[Child] | None = None, pools: Sequence[Child] = ()) -> int:
+    """
+    Take the runtime directory, supervise until the end, and say how it ended.
+
+    Args:
+        settings: Checked.
+        actors: In the order of their start; None: pulse's own.
+        pools: Beside the one that the settings describe.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        PulseError: It cannot begin.
+
+    """
+    from pulse_supervisor.logs import make_log
+
+    log = make_log(settings.log_level, settings.log_format)
+    import trio
+
+    from pulse import places
+    from pulse_supervisor import tree
+    from pulse_supervisor.notify import Notifier
+    from pulse_supervisor.sockets import open_sockets
+    from pulse_supervisor.supervisor import Plan, supervise
+
+    directory = places.server_runtime_dir(os.environ, settings.runtime_dir)
+    places.prepare_runtime_dir(directory, named=_is_named(settings, os.environ))
+    sockets = open_sockets(directory)
+    settings = msgspec.structs.replace(settings, runtime_dir=directory)
+    plan = Plan(
+        settings=settings,
+        sockets=sockets,
+        actors=tree.actors() if actors is None else actors,
+        pools=[*_configured_pools(settings, sockets), *pools],
+        make_database=functools.partial(_make_database, settings, log) if settings.dsn is None else None,
+        version=_version(),
+    )
+    try:
+        verdict = trio.run(supervise, plan, Notifier(os.environ), log)
+    except (Exception, BaseExceptionGroup) as error:
+        log.exception("supervisor_failed")
+        _say(f"internal error, the log says more: {error!r}")
+        return _CRASHED
+    finally:
+        sockets.close()
+    if verdict.message is not None:
+        _say(verdict.message)
+    return verdict.exit_code
+
+
+def _make_database(settings: Settings, log: FilteringBoundLogger) -> Database:
+    from pulse import places
+    from pulse_supervisor import embedded
+    from pulse_supervisor.database import Database
+
+    state_dir = places.server_state_dir(os.environ, settings.state_dir)
+    return Database(embedded.prepare(state_dir, embedded_user=settings.embedded_user, log=log.info), log.info)
+
+
+def _configured_pools(settings: Settings, sockets: Sockets) -> list[Child]:
+    from pulse_supervisor.tree import pool
+
+    if settings.app is None:
+        return []
+    sizes = {"processes": settings.processes, "concurrency": settings.concurrency}
+    return [pool(settings.app, **sizes, socket_path=str(sockets.client_path), drain_s=settings.drain_s)]
+
+
+def _is_named(settings: Settings, env: Mapping[str, str]) -> bool:
+    """Whether a person or the service manager chose the runtime directory, and not custom."""
+    return settings.runtime_dir is not None or bool(env.get("RUNTIME_DIRECTORY"))
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("pulse-supervisor")
+
+
+def _say(message: str) -> None:
+    """One line on stderr for each line of *message*; most have one."""
+    for line in message.splitlines():
+        click.echo(f"pulse-supervisor: {line}", err=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

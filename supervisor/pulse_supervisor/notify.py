@@ -1,0 +1,74 @@
+"""
+What the service manager is told, by the protocol of sd_notify(3): datagrams of NAME=value lines.
+
+Written here because it is a page of code, and the libraries for it are either bindings that need systemd's headers to
+install or have not been maintained for years.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from typing import Final
+
+_MICROSECONDS: Final = 1e6
+
+
+class Notifier:
+    """
+    Speaks to the service manager that started this process, if there is one.
+
+    Args:
+        env: The environment; NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID are read.
+
+    """
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._address = _address(env.get("NOTIFY_SOCKET", ""))
+        self._watchdog_s = _watchdog_s(env)
+        self._watchdog_due_s = 0.0
+
+    def ready(self, status: str) -> None:
+        """All children are ready."""
+        self._send("READY=1", f"STATUS={status}", f"MAINPID={os.getpid()}")
+
+    def status(self, status: str) -> None:
+        """One line for ``systemctl status``."""
+        self._send(f"STATUS={status}")
+
+    def stopping(self, status: str) -> None:
+        """The shutdown has begun."""
+        self._send("STOPPING=1", f"STATUS={status}")
+
+    def alive(self, now_s: float) -> None:
+        """Every actor has answered its ping; tells the watchdog as often as it asked for, at half its interval."""
+        if self._watchdog_s is not None and now_s >= self._watchdog_due_s:
+            self._watchdog_due_s = now_s + self._watchdog_s / 2
+            self._send("WATCHDOG=1")
+
+    def _send(self, *lines: str) -> None:
+        if self._address is None:
+            return
+        text = "\n".join(line.replace("\n", " ") for line in lines)
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sock:
+                sock.sendto(text.encode("utf-8", "replace"), self._address)
+        except OSError:
+            return  # a manager that does not listen is no reason to stop serving
+
+
+def _address(name: str) -> str | None:
+    """The socket's address: a path, or with @ a name in the abstract namespace; others (vsock) are not for us."""
+    if name.startswith("@"):
+        return "\0" + name[1:]
+    return name if name.startswith("/") else None
+
+
+def _watchdog_s(env: Mapping[str, str]) -> float | None:
+    if env.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+        return None
+    microseconds = env.get("WATCHDOG_USEC", "")
+    if not microseconds.isdecimal() or int(microseconds) == 0:
+        return None
+    return int(microseconds) / _MICROSECONDS

@@ -1,0 +1,126 @@
+"""Orphans: descendants that outlived their own parents are given to the supervisor, which buries or ends them."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import trio
+
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_POLITE_S: Final = 1.0  # for what a handler left running on purpose; nobody waits for its result any more
+_FORCED_S: Final = 2.0
+_POLL_S: Final = 0.02
+
+
+def become_subreaper() -> None:
+    """
+    Have the kernel give orphaned descendants to this process instead of to pid 1.
+
+    Raises:
+        OSError: The kernel refuses.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+@dataclass(frozen=True, slots=True)
+class LeftBehind:
+    """A process that was still there when all children had stopped."""
+
+    pid: int
+    command: str
+
+
+class Reaper:
+    """
+    Reaps what nobody else waits for.
+
+    Args:
+        is_child: Whether a pid belongs to a child; those are reaped where their exit status is wanted.
+
+    """
+
+    def __init__(self, is_child: Callable[[int], bool]) -> None:
+        self._is_child = is_child
+        self._pauses = 0
+
+    @contextmanager
+    def paused(self) -> Generator[None]:
+        """Leave all to others, while a thread runs programs and waits for them itself."""
+        self._pauses += 1
+        try:
+            yield
+        finally:
+            self._pauses -= 1
+            self.reap_orphans()
+
+    def reap_orphans(self) -> None:
+        """
+        Reap every dead orphan; call it at SIGCHLD and after a child was reaped.
+
+        SIGCHLD coalesces, so this goes on until there are none. It stops at a dead child, whose own reaping is under
+        way and calls this again.
+        """
+        if self._pauses:
+            return
+        with contextlib.suppress(ChildProcessError):
+            while dead := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                if self._is_child(dead.si_pid):
+                    return
+                os.waitid(os.P_PID, dead.si_pid, os.WEXITED)
+
+    async def end_all(self) -> list[LeftBehind]:
+        """
+        End every process that is still below this one: SIGTERM, then SIGKILL, with a bound each.
+
+        Returns:
+            What was found, the first time each was seen.
+        """
+        found: dict[int, LeftBehind] = {}
+        for number, wait_s in ((signal.SIGTERM, _POLITE_S), (signal.SIGKILL, _FORCED_S)):
+            told: set[int] = set()
+            with trio.move_on_after(wait_s):
+                # A process that ends leaves its own children to us, so look until there are none.
+                while pids := self._living():
+                    for pid in pids - told:
+                        found.setdefault(pid, LeftBehind(pid, _command(pid)))
+                        _send(pid, number)
+                    told |= pids
+                    await trio.sleep(_POLL_S)
+        return list(found.values())
+
+    def _living(self) -> set[int]:
+        self.reap_orphans()
+        me = str(os.getpid())
+        pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
+        return {pid for pid in pids if _parent(pid) == me}
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    """Signal one of our children: its pid cannot go to another before we have reaped it."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def _parent(pid: int) -> str:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text("utf-8", errors="replace")
+    except OSError:
+        return ""
+    return text[text.rindex(")") + 2 :].split()[1]
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text("utf-8", errors="replace").strip()
+    except OSError:
+        return ""

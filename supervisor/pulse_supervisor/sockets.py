@@ -1,0 +1,141 @@
+"""
+The runtime directory: one supervisor at a time, and its two sockets.
+
+The sockets are opened here and not by those who serve them: a dispatcher that dies leaves ``pulse.sock`` listening, and
+clients wait in its backlog for the next one instead of being refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+import stat
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pulse.errors import PlaceError
+from pulse.places import CLIENT_SOCKET, SUPERVISOR_SOCKET, check_socket_path
+
+_LOCK_NAME: Final = "supervisor.lock"
+_LOCK_WAIT_S: Final = 1.0  # a killed predecessor lets go when the kernel has freed its memory
+_LOCK_POLL_S: Final = 0.02
+_CLIENT_BACKLOG: Final = 1024  # all workers and clients of a host, come back at once while the dispatcher restarts
+_CONTROL_BACKLOG: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Sockets:
+    """
+    What is held in the runtime directory.
+
+    Attributes:
+        directory: The runtime directory.
+        lock_fd: Holds the lock for as long as it is open; it is not inherited, else a child would hold it on.
+        client: Listens on ``pulse.sock``, for the dispatcher.
+        control: Listens on ``supervisor.sock``, for the supervisor.
+
+    """
+
+    directory: Path
+    lock_fd: int
+    client: socket.socket
+    control: socket.socket
+
+    @property
+    def client_path(self) -> Path:
+        """Where workers and clients connect."""
+        return self.directory / CLIENT_SOCKET
+
+    @property
+    def control_path(self) -> Path:
+        """Where the supervisor itself answers."""
+        return self.directory / SUPERVISOR_SOCKET
+
+    def close(self) -> None:
+        """Close both sockets, remove their files, and let the next supervisor in."""
+        for path, sock in ((self.client_path, self.client), (self.control_path, self.control)):
+            sock.close()
+            path.unlink(missing_ok=True)
+        os.close(self.lock_fd)
+
+
+def open_sockets(directory: Path) -> Sockets:
+    """
+    Take the runtime directory and listen on both sockets, mode 0600.
+
+    Args:
+        directory: Checked by ``places.prepare_runtime_dir``.
+
+    Raises:
+        PlaceError: Another supervisor lives there, a path is too long, or something that is no socket has its name.
+
+    """
+    client_path, control_path = directory / CLIENT_SOCKET, directory / SUPERVISOR_SOCKET
+    check_socket_path(client_path)
+    check_socket_path(control_path)
+    lock_fd = _lock(directory)
+    with contextlib.ExitStack() as undo:
+        undo.callback(os.close, lock_fd)
+        client = undo.enter_context(_listen(client_path, _CLIENT_BACKLOG))
+        control = undo.enter_context(_listen(control_path, _CONTROL_BACKLOG))
+        undo.pop_all()
+    return Sockets(directory, lock_fd, client, control)
+
+
+def _lock(directory: Path) -> int:
+    path = directory / _LOCK_NAME
+    try:
+        lock_fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise PlaceError(f"{path} cannot be opened: {error.strerror}") from error
+    deadline_s = time.monotonic() + _LOCK_WAIT_S
+    while not _locked(lock_fd):
+        if time.monotonic() >= deadline_s:
+            holder = os.pread(lock_fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(lock_fd)
+            raise PlaceError(f"runtime directory {directory} is in use by another pulse-supervisor (pid {holder})")
+        time.sleep(_LOCK_POLL_S)
+    os.ftruncate(lock_fd, 0)
+    os.pwrite(lock_fd, f"{os.getpid()}\n".encode("ascii"), 0)
+    return lock_fd
+
+
+def _locked(lock_fd: int) -> bool:
+    try:
+        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _listen(path: Path, backlog: int) -> socket.socket:
+    """A listening socket at *path*; whoever left a file there is dead, since we hold the lock."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    umask = os.umask(0o177)  # before bind makes the file: a chmod afterwards would leave it open for a moment
+    try:
+        _remove_stale(path)
+        sock.bind(os.fspath(path))
+        sock.listen(backlog)
+    except OSError as error:
+        sock.close()
+        raise PlaceError(f"socket {path} cannot be opened: {error.strerror}") from error
+    except PlaceError:
+        sock.close()
+        raise
+    finally:
+        os.umask(umask)
+    return sock
+
+
+def _remove_stale(path: Path) -> None:
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise PlaceError(f"{path} is in the way: it is not a socket; move it away")
+    path.unlink()

@@ -1,0 +1,233 @@
+"""
+The life of a supervisor: start everything, answer at the door, stop everything, in an order that loses nothing.
+
+Start: PostgreSQL, and at the same time the actors, whose interpreters import while it recovers; their settings, with
+the DSN, are held back until it accepts connections. When all actors are ready, so is the supervisor, and the pools
+start.
+
+Stop: the dispatcher is told to claim no more; the pools drain, and report through it; then the actors, last started
+first; then PostgreSQL. Each has its ladder of asking and its bounds.
+"""
+
+from __future__ import annotations
+
+import functools
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import trio
+from msgspec import Struct
+
+from pulse import config
+from pulse.errors import ConflictError, EmbeddedError, NotFoundError
+from pulse.protocol import DrainRequest, Named
+from pulse_supervisor.door import Door
+from pulse_supervisor.events import RestartAsked, Start
+from pulse_supervisor.loop import Loop, Verdict
+from pulse_supervisor.machine import EXIT_REFUSED, Phase
+from pulse_supervisor.notify import Notifier
+from pulse_supervisor.reaper import become_subreaper
+from pulse_supervisor.seats import Identity, Seat
+from pulse_supervisor.status import StatusDesk
+from pulse_supervisor.tree import Child, Kind, Slot, stop_order
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+    from pulse_supervisor.database import Database
+    from pulse_supervisor.sockets import Sockets
+
+DISPATCHER: Final = "dispatcher"
+EXIT_STOPPED: Final = 0
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """
+    What a supervisor is to run.
+
+    Attributes:
+        settings: Checked; ``dsn`` is None where the embedded PostgreSQL is wanted.
+        sockets: The runtime directory's.
+        actors: In the order of their start.
+        pools: Started when all actors are ready.
+        make_database: Prepares the embedded PostgreSQL; blocks, and runs programs. None without one.
+        version: Of pulse.
+
+    """
+
+    settings: config.Settings
+    sockets: Sockets
+    actors: Sequence[Child]
+    pools: Sequence[Child]
+    make_database: Callable[[], Database] | None
+    version: str
+
+
+class Supervisor:
+    """
+    One run.
+
+    Args:
+        plan: What to run.
+        notifier: Speaks to the service manager.
+        log: Structured log.
+
+    """
+
+    def __init__(self, plan: Plan, notifier: Notifier, log: FilteringBoundLogger) -> None:
+        self._plan = plan
+        self._notifier = notifier
+        self._log = log
+        self._started_s = trio.current_time()
+        shared = {Slot.LISTEN_FD: plan.sockets.client.fileno()}
+        self._loop = Loop(Identity(plan.version, self._started_s), shared, notifier, log)
+        self._desk = StatusDesk(self._loop.describe, self._loop.hub.listeners)
+        settings = plan.settings
+        answers = {"status": self._status, "ping": self._ping, "actors.restart": self._restart, "drain": self._drain}
+        welcome = {
+            "server": f"pulse {plan.version}",
+            "heartbeat_s": settings.heartbeat_s,
+            "lease_s": settings.lease_s,
+        }
+        self._door = Door(answers, welcome, log.warning)
+
+    async def run(self) -> Verdict:
+        """Run until told to stop, or until something cannot be helped; returns when every process has ended."""
+        become_subreaper()
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._hear_signals)
+            self._loop.attend(nursery)
+            nursery.start_soon(self._door.serve, self._plan.sockets.control)
+            async with trio.open_nursery() as starting:
+                starting.start_soon(self._start)
+                await self._loop.wait_until(lambda: self._loop.verdict is not None)
+                starting.cancel_scope.cancel()
+            await self._stop()
+            nursery.cancel_scope.cancel()
+        assert self._loop.verdict is not None  # noqa: S101 - it ended the wait above
+        return self._loop.verdict
+
+    async def _hear_signals(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        with trio.open_signal_receiver(*_SIGNALS) as signals:
+            task_status.started()
+            async for number in signals:
+                if number == signal.SIGCHLD:
+                    self._loop.reaper.reap_orphans()
+                elif number == signal.SIGHUP:
+                    self._log.info("signal_ignored", signal="SIGHUP")
+                elif self._loop.verdict is None:
+                    self._log.info("supervisor_stopping", signal=signal.Signals(number).name)
+                    self._loop.stop(Verdict(EXIT_STOPPED))
+                else:
+                    self._log.warning("supervisor_hurries", signal=signal.Signals(number).name)
+                    self._loop.hurry()
+
+    async def _start(self) -> None:
+        plan, settings = self._plan, self._plan.settings
+        for child in plan.actors:
+            self._loop.add(child)
+        if plan.make_database is not None:
+            database = await self._make_database(plan.make_database)
+            if database is None:
+                return
+            self._loop.database = database
+            settings = msgspec.structs.replace(settings, dsn=database.dsn)
+            self._loop.add(database.child)
+            self._loop.feed(database.child.name, Start())
+        for child in plan.actors:
+            self._loop.feed(child.name, Start())
+        await self._loop.wait_until(lambda: self._are_running(Kind.DATABASE))
+        self._loop.brief(config.dump(settings))
+        await self._loop.wait_until(lambda: self._are_running(Kind.ACTOR))
+        for child in plan.pools:
+            self._loop.add(child)
+            self._loop.feed(child.name, Start())
+        self._tell_ready()
+
+    async def _make_database(self, make: Callable[[], Database]) -> Database | None:
+        try:
+            with self._loop.reaper.paused():
+                return await trio.to_thread.run_sync(make, abandon_on_cancel=True)
+        except EmbeddedError as error:
+            self._loop.stop(Verdict(EXIT_REFUSED, error.message))
+            return None
+
+    def _tell_ready(self) -> None:
+        start_ms = round((trio.current_time() - self._started_s) * 1000)
+        sockets = self._plan.sockets
+        self._notifier.ready("ready")
+        self._log.info(
+            "supervisor_ready",
+            message="pulse is ready",
+            pulse_sock=str(sockets.client_path),
+            supervisor_sock=str(sockets.control_path),
+            start_ms=start_ms,
+        )
+
+    def _are_running(self, kind: Kind) -> bool:
+        return all(seat.state.phase is Phase.RUNNING for seat in self._seats(kind))
+
+    def _seats(self, kind: Kind) -> list[Seat]:
+        return [seat for seat in self._loop.seats.values() if seat.child.kind is kind]
+
+    async def _stop(self) -> None:
+        self._notifier.stopping("stopping")
+        self._loop.hub.tell_nowait(DISPATCHER, "drain", {})
+        # The order of starting: PostgreSQL took its seat behind the actors', since it had to be prepared first.
+        seats = [*self._seats(Kind.DATABASE), *self._seats(Kind.ACTOR), *self._seats(Kind.POOL)]
+        for batch in stop_order([seat.child for seat in seats]):
+            for child in batch:
+                self._loop.ask_to_stop(child.name)
+            await self._loop.wait_until(functools.partial(self._are_gone, [child.name for child in batch]))
+        for left in await self._loop.reaper.end_all():
+            self._log.warning("process_left_behind", pid=left.pid, command=left.command)
+        if self._loop.database is not None:
+            self._loop.database.release()
+        self._log.info("supervisor_stopped")
+
+    def _are_gone(self, names: Sequence[str]) -> bool:
+        return all(self._loop.seats[name].is_gone for name in names)
+
+    async def _status(self, _request: Struct) -> dict[str, object]:
+        return await self._desk.gather()
+
+    async def _ping(self, _request: Struct) -> dict[str, object]:
+        return {}
+
+    async def _restart(self, request: Struct) -> dict[str, object]:
+        """Stop a child in its own time and answer when there is a new process."""
+        assert isinstance(request, Named)  # noqa: S101 - the door decodes each kind as its type
+        seat = self._seat_named(request.name)
+        former = seat.process
+        if self._loop.verdict is not None or seat.state.phase in {Phase.STOPPING, Phase.FAILED}:
+            raise ConflictError(f"{request.name} is {seat.state.shown}, it cannot be restarted now")
+        self._loop.feed(request.name, RestartAsked())
+        await self._loop.wait_until(lambda: seat.is_gone or seat.process not in {None, former})
+        if seat.process is None:
+            raise ConflictError(f"{request.name} was stopped for good meanwhile")
+        return {"name": request.name, "pid": seat.process.pid}
+
+    def _seat_named(self, name: str) -> Seat:
+        seats = {seat.child.name: seat for seat in [*self._seats(Kind.ACTOR), *self._seats(Kind.POOL)]}
+        if name not in seats:
+            raise NotFoundError(f"there is no actor {name}; there are {', '.join(seats)}")
+        return seats[name]
+
+    async def _drain(self, request: Struct) -> dict[str, object]:
+        """Let the own pools finish and stay away; with ``all``, have the dispatcher send all other workers home too."""
+        assert isinstance(request, DrainRequest)  # noqa: S101 - the door decodes each kind as its type
+        if request.all:
+            self._loop.hub.tell_nowait(DISPATCHER, "drain_workers", {})
+        for seat in self._seats(Kind.POOL):
+            self._loop.ask_to_stop(seat.child.name)
+        return {}
+
+
+async def supervise(plan: Plan, notifier: Notifier, log: FilteringBoundLogger) -> Verdict:
+    """Run a supervisor from start to end."""
+    return await Supervisor(plan, notifier, log).run()

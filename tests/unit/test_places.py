@@ -1,0 +1,281 @@
+"""Places: who looks where, and which directories and paths both sides refuse."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from pulse.errors import PlaceError
+from pulse.places import (
+    check_client_dir,
+    check_socket_path,
+    client_candidates,
+    prepare_runtime_dir,
+    server_runtime_dir,
+    server_state_dir,
+)
+
+ROOT = 0
+USER = 1000
+NOBODY = 65534
+
+
+class Check(Protocol):
+    """The check of the server or of the client."""
+
+    def __call__(self, path: Path, *, named: bool) -> None:
+        """Raise PlaceError if *path* is not to be used."""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A runtime directory as pulse makes it."""
+    path = tmp_path / "run"
+    path.mkdir(mode=0o700)
+    return path
+
+
+@contextlib.contextmanager
+def belonging_to_another(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Make *path* foreign: root gives it away, an ordinary user becomes another one in the eyes of the check."""
+    if os.geteuid() == ROOT:
+        os.chown(path, NOBODY, NOBODY)
+        yield
+        return
+    with monkeypatch.context() as patch:
+        stranger = os.geteuid() + 1
+        patch.setattr(os, "geteuid", lambda: stranger)
+        yield
+
+
+class TestClientCandidates:
+    """Where clients look."""
+
+    def test_order(self) -> None:
+        """The variable first, then the user's, the system's and the temporary directory."""
+        env = {"PULSE_RUNTIME_DIR": "/a", "XDG_RUNTIME_DIR": "/b", "TMPDIR": "/c", "RUNTIME_DIRECTORY": "/d"}
+        mine = Path(f"/c/pulse-{os.geteuid()}")
+        assert client_candidates(env) == [Path("/a"), Path("/b/pulse"), Path("/run/pulse"), mine]
+
+    def test_without_environment(self) -> None:
+        """Two places are left when the environment says nothing."""
+        assert client_candidates({}) == [Path("/run/pulse"), Path(f"/tmp/pulse-{os.geteuid()}")]
+
+    def test_named_comes_first_and_once(self) -> None:
+        """A directory that is named twice is looked at once."""
+        found = client_candidates({"PULSE_RUNTIME_DIR": "/a"}, Path("/a"))
+        assert found[0] == Path("/a")
+        assert found.count(Path("/a")) == 1
+
+    def test_relative_variable(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        """A relative PULSE_RUNTIME_DIR begins here; a relative XDG_RUNTIME_DIR does not count (XDG's rule)."""
+        monkeypatch.chdir(tmp_path)
+        found = client_candidates({"PULSE_RUNTIME_DIR": "run", "XDG_RUNTIME_DIR": "xdg"})
+        assert found[:2] == [tmp_path / "run", Path("/run/pulse")]
+
+
+class TestServerRuntimeDir:
+    """Where the server puts its sockets."""
+
+    def test_named_wins(self) -> None:
+        """What the user names wins over everything."""
+        env = {"PULSE_RUNTIME_DIR": "/a", "RUNTIME_DIRECTORY": "/b"}
+        assert server_runtime_dir(env, Path("/n"), uid=ROOT) == Path("/n")
+        assert server_runtime_dir(env, uid=ROOT) == Path("/a")
+
+    def test_systemd_before_custom(self) -> None:
+        """systemd's directory is next, the first one where it gives several."""
+        assert server_runtime_dir({"RUNTIME_DIRECTORY": "/run/x:/run/y"}, uid=USER) == Path("/run/x")
+
+    def test_root(self) -> None:
+        """root takes the system's directory, also under a user's XDG_RUNTIME_DIR (sudo)."""
+        assert server_runtime_dir({"XDG_RUNTIME_DIR": "/run/user/1000"}, uid=ROOT) == Path("/run/pulse")
+
+    def test_user_with_a_session(self, tmp_path: Path) -> None:
+        """An ordinary user takes the session's directory when it is there."""
+        assert server_runtime_dir({"XDG_RUNTIME_DIR": str(tmp_path)}, uid=USER) == tmp_path / "pulse"
+
+    def test_user_without_a_session(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A session directory that does not exist is passed over; the temporary one is the last resort."""
+        monkeypatch.setattr("pulse.places._SYSTEM_RUNTIME_DIR", tmp_path / "none" / "pulse")
+        env = {"XDG_RUNTIME_DIR": str(tmp_path / "gone"), "TMPDIR": str(tmp_path)}
+        assert server_runtime_dir(env, uid=USER) == tmp_path / f"pulse-{USER}"
+
+    def test_user_with_a_prepared_system_directory(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The system's directory is taken by an ordinary user who may write there."""
+        monkeypatch.setattr("pulse.places._SYSTEM_RUNTIME_DIR", place)
+        assert server_runtime_dir({}, uid=USER) == place
+
+
+class TestServerStateDir:
+    """Where the server keeps its data."""
+
+    @pytest.mark.parametrize(
+        ("env", "uid", "path"),
+        [
+            ({"PULSE_STATE_DIR": "/a", "STATE_DIRECTORY": "/b"}, ROOT, "/a"),
+            ({"STATE_DIRECTORY": "/b:/c", "XDG_STATE_HOME": "/x"}, USER, "/b"),
+            ({"XDG_STATE_HOME": "/x", "HOME": "/h"}, ROOT, "/var/lib/pulse"),
+            ({"XDG_STATE_HOME": "/x", "HOME": "/h"}, USER, "/x/pulse"),
+            ({"XDG_STATE_HOME": "x", "HOME": "/h"}, USER, "/h/.local/state/pulse"),
+            ({"HOME": "/h"}, USER, "/h/.local/state/pulse"),
+        ],
+    )
+    def test_order(self, env: dict[str, str], uid: int, path: str) -> None:
+        """The variable, systemd, root's, XDG's, the home directory: the first that is given."""
+        assert server_state_dir(env, uid=uid) == Path(path)
+
+    def test_named_wins(self) -> None:
+        """What the user names wins over everything."""
+        assert server_state_dir({"PULSE_STATE_DIR": "/a"}, Path("/n"), uid=USER) == Path("/n")
+
+    def test_no_home(self) -> None:
+        """A user without any home is told which variable to set."""
+        with pytest.raises(PlaceError, match=r"user 4000000001 has no home directory.*PULSE_STATE_DIR"):
+            server_state_dir({}, uid=4_000_000_001)
+
+
+@pytest.mark.parametrize("named", [True, False])
+class TestBothSides:
+    """What server and client refuse alike, named or not."""
+
+    @pytest.fixture(params=[prepare_runtime_dir, check_client_dir], ids=["server", "client"])
+    def check(self, request: pytest.FixtureRequest) -> Check:
+        """The check of either side."""
+        either: Check = request.param
+        return either
+
+    def test_private(self, check: Check, place: Path, *, named: bool) -> None:
+        """A directory of one's own, mode 0700, is accepted."""
+        check(place, named=named)
+
+    def test_readable_by_others(self, check: Check, place: Path, *, named: bool) -> None:
+        """Others may look: the sockets in it have modes of their own."""
+        place.chmod(0o755)
+        check(place, named=named)
+
+    def test_symlink(self, check: Check, place: Path, *, named: bool) -> None:
+        """A symlink is refused, even to a good directory, and nothing is made behind it."""
+        link = place.parent / "link"
+        link.symlink_to(place)
+        with pytest.raises(PlaceError, match="is a symlink"):
+            check(link, named=named)
+        link.unlink()
+        link.symlink_to(place / "not-there")
+        with pytest.raises(PlaceError, match="is a symlink"):
+            check(link, named=named)
+        assert list(place.iterdir()) == []
+
+    def test_file(self, check: Check, place: Path, *, named: bool) -> None:
+        """A file is refused, in place of the directory or of its parent."""
+        file = place / "file"
+        file.touch()
+        with pytest.raises(PlaceError, match="is not a directory"):
+            check(file, named=named)
+        with pytest.raises(PlaceError, match="not a directory"):
+            check(file / "pulse", named=named)
+
+    @pytest.mark.parametrize("mode", [0o702, 0o777, 0o1777])
+    def test_writable_by_others(self, check: Check, place: Path, mode: int, *, named: bool) -> None:
+        """A directory that others may write to is refused, sticky or not; its mode is left as it is."""
+        place.chmod(mode)
+        with pytest.raises(PlaceError, match=rf"writable by others \(mode {mode:04o}\)"):
+            check(place, named=named)
+        assert place.stat().st_mode & 0o7777 == mode
+
+
+class TestNamed:
+    """What only a named directory may do."""
+
+    def test_foreign_owner(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Another user's directory is refused unless it was named."""
+        with belonging_to_another(place, monkeypatch):
+            with pytest.raises(PlaceError, match="belongs to user"):
+                check_client_dir(place, named=False)
+            check_client_dir(place, named=True)
+
+    def test_root_is_trusted(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A directory of root's needs no naming."""
+        monkeypatch.setattr(os, "geteuid", lambda: USER)
+        check_client_dir(Path("/usr"), named=False)
+
+    def test_shared_with_a_group(self, place: Path) -> None:
+        """A group may write only where the user named the directory."""
+        place.chmod(0o770)
+        with pytest.raises(PlaceError, match="writable by others"):
+            check_client_dir(place, named=False)
+        check_client_dir(place, named=True)
+
+
+class TestPrepare:
+    """What the server makes."""
+
+    def test_made_private(self, tmp_path: Path) -> None:
+        """A missing directory is made with its parents, open to its owner alone, whatever the umask."""
+        path = tmp_path / "a" / "b"
+        before = os.umask(0)
+        try:
+            prepare_runtime_dir(path, named=False)
+        finally:
+            os.umask(before)
+        assert path.stat().st_mode & 0o777 == 0o700
+
+    def test_twice(self, tmp_path: Path) -> None:
+        """What was prepared can be prepared again, with what is in it."""
+        prepare_runtime_dir(tmp_path / "run", named=False)
+        (tmp_path / "run" / "pulse.sock").touch()
+        prepare_runtime_dir(tmp_path / "run", named=False)
+        assert (tmp_path / "run" / "pulse.sock").exists()
+
+    def test_cannot_be_made(self) -> None:
+        """A place where nobody can make a directory is refused with one line that says so."""
+        with pytest.raises(
+            PlaceError, match=r"^runtime directory /proc/pulse/run cannot be made: .*PULSE_RUNTIME_DIR$"
+        ):
+            prepare_runtime_dir(Path("/proc/pulse/run"), named=True)
+
+    def test_not_writable(self) -> None:
+        """A directory in which this user cannot work is refused with one line."""
+        path = Path(tempfile.mkdtemp(dir="/tmp"))
+        is_root = os.geteuid() == ROOT
+        path.chmod(0o755 if is_root else 0o500)
+        try:
+            if is_root:
+                os.seteuid(NOBODY)
+            with pytest.raises(PlaceError, match="is not writable by this user"):
+                prepare_runtime_dir(path, named=True)
+        finally:
+            if is_root:
+                os.seteuid(ROOT)
+            shutil.rmtree(path)
+
+    def test_client_makes_nothing(self, tmp_path: Path) -> None:
+        """A client refuses a missing directory and leaves it missing."""
+        with pytest.raises(PlaceError, match="no such file or directory"):
+            check_client_dir(tmp_path / "run", named=True)
+        assert not (tmp_path / "run").exists()
+
+
+class TestSocketPath:
+    """The kernel's limit."""
+
+    def test_the_longest(self) -> None:
+        """107 bytes fit."""
+        check_socket_path(Path("/" + "s" * 106))
+
+    def test_one_more(self) -> None:
+        """108 do not, and the message says how many there are."""
+        with pytest.raises(PlaceError, match="has 108 bytes, at most 107"):
+            check_socket_path(Path("/" + "s" * 107))
+
+    def test_bytes_not_characters(self) -> None:
+        """What counts is bytes, so letters of two bytes count twice."""
+        with pytest.raises(PlaceError, match="has 121 bytes"):
+            check_socket_path(Path("/" + "ü" * 60))
