@@ -100,7 +100,7 @@ _HOMES: Final = {name: module for module, names in _MODULES.items() for name in 
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
-        return importlib.import_module("importlib.metadata").version("pulse-supervisor")
+        return importlib.import_module("pulse.version").VERSION
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'pulse' has no attribute {name!r}")

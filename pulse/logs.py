@@ -1,4 +1,6 @@
-"""Logging of every pulse process: structlog to standard error, JSON for machines, plain coloured lines on a terminal."""
+"""Logging of every pulse process: structlog to standard error, JSON for machines, plain coloured lines on a
+terminal.
+"""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ are skipped without an object being made, and what does not fit is one exception
 array elements behind the known ones are skipped too, which is the contract's rule for growth.
 
 A frame is decoded in two steps: the envelope (kind, request, raw body), then the body by the kind's own type. So a body
-that is wrong is answered with its request's number and the connection lives on, while a broken envelope is answered with
-nil and ends the connection: after it, nobody knows where the next frame starts.
+that is wrong is answered with its request's number and the connection lives on, while a broken envelope is answered
+with nil and ends the connection: after it, nobody knows where the next frame starts.
 
 Who may send what, and when, is the table ``ALLOWED``: role -> kinds. A missing key is the error.
 """
@@ -33,7 +33,7 @@ from pulse.errors import ProtocolError
 
 PROTOCOL_VERSION: Final = 1
 MAX_FRAME_BYTES: Final = 8 * 1024 * 1024  # a submit of 40 000 small jobs; one result of 8 MiB is a file, not a result
-HELLO_MAX_FRAME_BYTES: Final = 256 * 1024  # before hello nobody is known yet: 1000 handler names fit, an attack does not
+HELLO_MAX_FRAME_BYTES: Final = 256 * 1024  # before hello nobody is known yet: 1000 handler names fit
 MAX_ATTEMPT: Final = 2**31 - 1  # attempts is a PostgreSQL integer
 MAX_SECONDS: Final = 1e9  # 31 years; keeps every sum of times finite
 _LENGTH_BYTES: Final = 4

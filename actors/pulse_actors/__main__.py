@@ -10,25 +10,25 @@ from pulse_actors.runtime import ActorMain, run
 
 
 def _dispatcher(options: argparse.Namespace) -> ActorMain:
-    from pulse_actors.dispatcher.service import dispatcher  # noqa: PLC0415 - each process loads its own actor only
+    from pulse_actors.dispatcher.service import dispatcher
 
     return dispatcher(options.listen_fd)
 
 
 def _watchdog(_options: argparse.Namespace) -> ActorMain:
-    from pulse_actors.watchdog import watchdog  # noqa: PLC0415
+    from pulse_actors.watchdog import watchdog
 
     return watchdog
 
 
 def _scheduler(_options: argparse.Namespace) -> ActorMain:
-    from pulse_actors.scheduler import scheduler  # noqa: PLC0415
+    from pulse_actors.scheduler import scheduler
 
     return scheduler
 
 
 def _pause(_options: argparse.Namespace) -> ActorMain:
-    from pulse_actors.pause import pause  # noqa: PLC0415
+    from pulse_actors.pause import pause
 
     return pause
 

@@ -7,6 +7,7 @@ So sending never waits: what does not fit into the socket's buffer is dropped.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from pulse.errors import ProtocolError
 
 BUS_FRAME_BYTES: Final = 64 * 1024
 HINT_BYTES: Final = 4 * 1024
+HINT_WAIT_S: Final = 1.0  # behind an answer that the supervisor does not take
 SUPERVISOR: Final = "supervisor"
 
 
@@ -36,7 +38,7 @@ class Hint:
 
     peer: str
     event: str
-    data: dict[str, object] = field(default_factory=dict)
+    data: dict[str, object] = field(default_factory=dict[str, object])
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +100,15 @@ class Bus:
             return
 
     async def hint(self, hint: Hint) -> None:
-        """Send a hint; one that is too long for a hint is dropped."""
+        """Send a hint; dropped if it is too long for one, or if the supervisor does not read."""
         frame = protocol.encode("hint", None, {"to": hint.peer, "event": hint.event, "data": hint.data})
-        if len(frame) <= HINT_BYTES:
-            with anyio.move_on_after(1.0):
-                await self.send("hint", None, {"to": hint.peer, "event": hint.event, "data": hint.data})
+        if len(frame) > HINT_BYTES:
+            return
+        with anyio.move_on_after(HINT_WAIT_S):
+            async with self._lock:
+                with contextlib.suppress(OSError):  # full, or gone
+                    # The kernel takes so short a message whole or not at all; a cancelled send could leave half of it.
+                    self._socket.send(frame, socket.MSG_DONTWAIT)
 
     async def ask_status(self, timeout_s: float) -> dict[str, object] | None:
         """What the supervisor says of itself and its children; None when it does not answer in time."""

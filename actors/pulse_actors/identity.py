@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import socket
 import struct
 from dataclasses import dataclass
@@ -90,8 +89,9 @@ def session_of(host: Host, identity: str) -> bytes:
     """
     The session that stands for *identity* in a pool parent's heartbeat.
 
-    Made from the identity, so that a restarted dispatcher can tell whose it is from the leases in the database, even of a
-    worker that is too busy to reconnect. It is no secret: it extends leases and nothing else, and only for its own user.
+    Made from the identity, so that a restarted dispatcher can tell whose it is from the leases in the database, even of
+    a worker that is too busy to reconnect. It is no secret: it extends leases and nothing else, and only for its own
+    user.
     """
     return hashlib.blake2b(identity.encode(), digest_size=_SESSION_BYTES, key=host.boot.encode()).digest()
 
@@ -102,6 +102,6 @@ def user_of(identity: str) -> int | None:
         pid, start_time = identity.split("/")[3].split(".")
         if not pid.isdecimal() or procs.start_time(int(pid)) != int(start_time):
             return None
-        return os.stat(f"/proc/{pid}").st_uid
+        return Path(f"/proc/{pid}").stat().st_uid
     except (IndexError, ValueError, OSError):
         return None

@@ -1,9 +1,9 @@
 """
 The pause actor: keeper of the dispatch gate.
 
-The gate itself is tested in every claim, so a pause is exact without this actor. It reads the gate at boot, and pulse does
-not start where it cannot be read: nobody could tell whether dispatch is paused. Afterwards it watches, by NOTIFY and once
-a second, and wakes the dispatcher when a gate opens.
+The gate itself is tested in every claim, so a pause is exact without this actor. It reads the gate at boot, and pulse
+does not start where it cannot be read: nobody could tell whether dispatch is paused. Afterwards it watches, by NOTIFY
+and once a second, and wakes the dispatcher when a gate opens.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import asyncio
 from typing import Final
 
 import anyio
+import asyncpg
 import structlog
 
 from pulse.errors import PulseError
 from pulse.store.gate import GATE_CHANNEL
-from pulse.store.pool import connect
+from pulse.store.pool import STATEMENT_DEADLINE_S, connect
 from pulse.store.store import Store
 from pulse_actors.bus import Hint
 from pulse_actors.runtime import Backoff, Runtime, Turn, TurnResult, database_status
@@ -73,10 +74,11 @@ async def _listen(runtime: Runtime) -> None:
             continue
         try:
             connection.add_termination_listener(lambda _connection, lost=lost: lost.set())
-            await connection.add_listener(GATE_CHANNEL, lambda *_: runtime.poke(Hint("pause", "gate changed")))
+            async with asyncio.timeout(STATEMENT_DEADLINE_S):
+                await connection.add_listener(GATE_CHANNEL, lambda *_: runtime.poke(Hint("pause", "gate changed")))
             backoff.reset()
             await lost.wait()
-        except (OSError, PulseError) as error:
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             log.debug("listen_failed", error=str(error))
         finally:
             connection.terminate()

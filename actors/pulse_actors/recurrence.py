@@ -1,5 +1,6 @@
 """
-When a schedule occurs: ``at`` once, ``every`` so many seconds, ``cron`` in a time zone. Pure; times are int microseconds.
+When a schedule occurs: ``at`` once, ``every`` so many seconds, ``cron`` in a time zone. Pure; times are int
+microseconds.
 
 Occurrences that were missed while nothing ran come to one: the oldest fires, the rest up to now is passed over.
 """
@@ -47,7 +48,9 @@ class Recurrence:
         """
         given = [name for name, value in (("cron", cron), ("every", every_s), ("at", at_s)) if value is not None]
         if len(given) != 1:
-            raise BadRequestError(f"given are {', '.join(given) or 'none'} of cron, every and at; exactly one is allowed")
+            raise BadRequestError(
+                f"{', '.join(given) or 'none'} of cron, every and at is given; exactly one is allowed"
+            )
         if timezone is not None and cron is None:
             raise BadRequestError(f"timezone is {timezone!r}; it is allowed with cron only")
         if cron is not None:

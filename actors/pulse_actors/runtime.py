@@ -2,11 +2,11 @@
 What every actor has in common, once: hello, settings, priming, the loop, pings, stop, logs and exit codes.
 
 An actor supplies ``prime`` (read what it needs from the database; may refuse to start), ``turn`` (one step of its work,
-called when a hint arrives or its time has come) and ``status``. A test calls these by hand and needs no process, no clock
-and no sleep. Actors hold no state that the database does not have, so a restarted one primes itself and goes on.
+called when a hint arrives or its time has come) and ``status``. A test calls these by hand and needs no process, no
+clock and no sleep. Actors hold no state that the database does not have, so a restarted one primes itself and goes on.
 
-While the database is away an actor stays alive, answers pings, and tries again with growing pauses: being restarted would
-not bring the database back.
+While the database is away an actor stays alive, answers pings, and tries again with growing pauses: being restarted
+would not bring the database back.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import importlib.util
 import random
 import signal
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import anyio
 import anyio.abc
@@ -37,6 +37,7 @@ BOOT_DEADLINE_S: Final = 20.0  # how long a first start waits for the database b
 RETRY_MIN_S: Final = 0.05
 RETRY_MAX_S: Final = 5.0  # while the database is away: back within 5 s of its return
 LOG_EVERY_S: Final = 1.0
+_REFUSALS: Final = (ConfigError, SchemaError, UnavailableError)
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -78,9 +79,11 @@ class Actor(Protocol):
 
     async def turn(self, turn: Turn) -> TurnResult:
         """One step of work."""
+        ...
 
     async def status(self) -> dict[str, object]:
         """What the supervisor's status shows of it: ``database``, ``gate``, ``jobs``."""
+        ...
 
 
 @dataclass(slots=True)
@@ -223,9 +226,8 @@ class Runtime:
             case "ping":
                 await self.bus.send("pong", frame.request, {"turn_age_s": self.pulse.turn_age_s})
             case "hint":
-                data = frame.body.get("data")
-                plain = {str(key): value for key, value in data.items()} if isinstance(data, dict) else {}
-                self.poke(Hint(str(frame.body.get("from")), str(frame.body.get("event")), plain))
+                data = _mapping(frame.body.get("data"))
+                self.poke(Hint(str(frame.body.get("from")), str(frame.body.get("event")), data))
             case "status":
                 tasks.start_soon(self._answer_status, frame.request)
             case "stop":
@@ -278,8 +280,8 @@ async def _run(name: str, bus_fd: int, main: ActorMain) -> int:
                 await main(runtime)
             except PulseError as error:
                 await bus.send("failed", None, {"message": error.message})
-                log.error("refused", error=error.message)
-                return EXIT_REFUSED if isinstance(error, (ConfigError, SchemaError, UnavailableError)) else EXIT_INTERNAL
+                log.warning("actor_refused", error=error.message)
+                return EXIT_REFUSED if isinstance(error, _REFUSALS) else EXIT_INTERNAL
             finally:
                 tasks.cancel_scope.cancel()
     finally:
@@ -294,8 +296,8 @@ async def _start_frame(bus: Bus) -> BusFrame | None:
     return None
 
 
-def _mapping(value: object) -> Mapping[str, object]:
-    return {str(key): item for key, item in value.items()} if isinstance(value, dict) else {}
+def _mapping(value: object) -> dict[str, object]:
+    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
 
 
 def run(name: str, *, bus_fd: int, parent_pid: int, main: ActorMain) -> int:

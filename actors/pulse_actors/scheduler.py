@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from typing import Final
 
 import structlog
 
-from pulse.store.rows import Due, Firing, Wake
+from pulse.errors import BadRequestError
+from pulse.store.rows import Due, Firing
 from pulse.store.store import Store
 from pulse_actors.bus import Hint
 from pulse_actors.recurrence import Recurrence
@@ -16,6 +18,7 @@ from pulse_actors.runtime import Runtime, Turn, TurnResult, database_status
 FIRE_LIMIT: Final = 500  # of one statement; repeated until none is due
 LOOK_S: Final = 2.0  # schedules that SQL or another host changed are seen within that; what this host changes is told
 MIN_PAUSE_S: Final = 0.001
+TURN_S: Final = 5.0  # then the next turn goes on: an unfinished turn of 30 s looks stuck to the supervisor
 
 log = structlog.get_logger()
 
@@ -38,31 +41,45 @@ class Scheduler:
 
     async def turn(self, turn: Turn) -> TurnResult:
         """Fire all that is due; then pause to the next."""
-        del turn
-        woken: set[str] = set()
-        while True:
+        fired, stuck, more = 0, False, True
+        while more and time.monotonic() - turn.now_s < TURN_S:
             due = await self._store.schedules.due(FIRE_LIMIT)
-            if due:
-                wakes = await self._fire(due)
-                woken.update(wake.topic for wake in wakes)
-            if len(due) < FIRE_LIMIT:
-                break
+            firings = [firing for one in due if (firing := _firing_or_none(one)) is not None]
+            stuck = len(firings) < len(due)
+            fired += await self._fire(firings)
+            more = len(due) == FIRE_LIMIT and bool(firings)
         due_s = await self._store.schedules.next_due_s()
-        pause_s = LOOK_S if due_s is None else min(LOOK_S, max(MIN_PAUSE_S, due_s))
-        return TurnResult(pause_s, (Hint("dispatcher", "ready"),) if woken else ())
+        pause_s = LOOK_S if due_s is None or stuck else min(LOOK_S, max(MIN_PAUSE_S, due_s))
+        return TurnResult(pause_s, (Hint("dispatcher", "ready"),) if fired else ())
 
-    async def _fire(self, due: list[Due]) -> list[Wake]:
-        wakes = await self._store.schedules.fire([firing_of(one) for one in due])
-        log.info("schedules_fired", due=len(due), jobs=len(wakes))
-        return wakes
+    async def _fire(self, firings: list[Firing]) -> int:
+        if not firings:
+            return 0
+        wakes = await self._store.schedules.fire(firings)
+        log.info("schedules_fired", due=len(firings), jobs=len(wakes))
+        return len(wakes)
 
     async def status(self) -> dict[str, object]:
         """Whether the database is there."""
         return {"database": await database_status(self._store)}
 
 
+def _firing_or_none(due: Due) -> Firing | None:
+    """None where it cannot be reckoned, which must not stop the others: a row made by hand, a zone that tzdata lost."""
+    try:
+        return firing_of(due)
+    except BadRequestError as error:
+        log.warning("schedule_stuck", schedule=str(uuid.UUID(bytes=due.id)), error=error.message)
+        return None
+
+
 def firing_of(due: Due) -> Firing:
-    """The occurrence that *due* stands for, and the one after it."""
+    """
+    The occurrence that *due* stands for, and the one after it.
+
+    Raises:
+        BadRequestError: Its rule cannot be followed.
+    """
     recurrence = Recurrence.stored(due)
     job = uuid.uuid5(uuid.UUID(bytes=due.id), str(due.cursor_us))
     return Firing(due.id, due.cursor_us, recurrence.after(due.cursor_us, due.now_us), job.bytes)

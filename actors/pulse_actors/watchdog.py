@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Final
 
 import structlog
@@ -14,6 +15,7 @@ from pulse_actors.runtime import Runtime, Turn, TurnResult, database_status
 
 REASON: Final = "worker lease expired"
 SWEEP_LIMIT: Final = 1000  # rows of one statement; repeated until nothing is left
+TURN_S: Final = 5.0  # then the next turn goes on: an unfinished turn of 30 s looks stuck to the supervisor
 
 log = structlog.get_logger()
 
@@ -40,19 +42,18 @@ class Watchdog:
 
     async def turn(self, turn: Turn) -> TurnResult:
         """One sweep."""
-        del turn
         await self._store.note_host(self._host.id, self._host.boot, self._host.pidns)
-        reaped = 0
-        while True:
+        reaped, more = 0, True
+        while more and time.monotonic() - turn.now_s < TURN_S:
             lapsed = await self._store.lapsed(SWEEP_LIMIT)
             ended = await self._store.end([Ending(*fence, EndingKind.LEASE_EXPIRED, REASON) for fence in lapsed])
             reaped += len(ended)
-            if len(lapsed) < SWEEP_LIMIT or not ended:
-                break
+            more = len(lapsed) == SWEEP_LIMIT and bool(ended)
+        next_s = 0.0 if more else self._sweep_s
         if not reaped:
-            return TurnResult(self._sweep_s)
+            return TurnResult(next_s)
         log.warning("leases_expired", count=reaped)
-        return TurnResult(self._sweep_s, (Hint("dispatcher", "ready"),))
+        return TurnResult(next_s, (Hint("dispatcher", "ready"),))
 
     async def status(self) -> dict[str, object]:
         """Whether the database is there."""

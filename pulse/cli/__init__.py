@@ -1,0 +1,1 @@
+"""The command line: a module per noun; it shows what the client returns, and knows no SQL."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Final, NoReturn
 
 from pulse import jsontext
@@ -10,7 +11,12 @@ from pulse.errors import BadRequestError
 
 __all__ = ["check_args"]
 
-_KINDS: Final = {list: "an array", str: "a string", bool: "true or false", type(None): "null"}
+_KINDS: Final[Mapping[type[object], str]] = {
+    list: "an array",
+    str: "a string",
+    bool: "true or false",
+    type(None): "null",
+}
 
 
 class _Number(str):

@@ -15,9 +15,9 @@ from pulse.errors import NobodyAnswersError
 from pulse.places import CLIENT_SOCKET, SUPERVISOR_SOCKET
 from pulse.targets import Target, find_targets, why_not
 
-__all__ = ["Server", "current_server"]
+__all__ = ["LOOKED", "Server", "current_server"]
 
-_LOOKED: Final = "nobody answers; looked at "  # how a NobodyAnswersError begins that lists places
+LOOKED: Final = "nobody answers; looked at "  # how a NobodyAnswersError begins that lists places
 
 
 class Server:
@@ -81,7 +81,7 @@ class Server:
             if client is not None:
                 with client:
                     return client.request(kind, body)
-        raise NobodyAnswersError(_LOOKED + "; ".join(looked))
+        raise NobodyAnswersError(LOOKED + "; ".join(looked))
 
     def _supervisor_targets(self) -> list[Target]:
         socket = self._socket()
@@ -110,7 +110,7 @@ def _client_at(target: Target, deadline_s: float, looked: list[str]) -> Client |
     try:
         return client.__enter__()
     except NobodyAnswersError as error:
-        looked.append(error.message.removeprefix(_LOOKED))
+        looked.append(error.message.removeprefix(LOOKED))
         return None
 
 

@@ -7,8 +7,7 @@ from typing import Final
 
 import click
 
-from pulse.cli.connection import Server
-from pulse.cli.lazy import Lazy, LazyGroup
+from pulse.cli.lazy import Lazy, LazyGroup, examples
 from pulse.cli.params import POSITIVE_S
 
 __all__ = ["COMMANDS", "ctl"]
@@ -28,6 +27,8 @@ COMMANDS: Final = {
 
 
 def _connect_later(socket: Path | None, timeout: float) -> None:
+    from pulse.cli.connection import Server
+
     click.get_current_context().obj = Server(socket, timeout)
 
 
@@ -39,12 +40,8 @@ ctl: Final = LazyGroup(
 
     The server is looked for in $PULSE_RUNTIME_DIR, the config file's runtime_dir, $XDG_RUNTIME_DIR/pulse, /run/pulse
     and a directory of this user in the temporary directory; the first that accepts is asked.
-
-    \b
-    Examples:
-      pulse ctl status
-      pulse ctl --socket /run/pulse/pulse.sock jobs list --status RUNNING
     """,
+    epilog=examples("pulse ctl status", "pulse ctl --socket /run/pulse/pulse.sock jobs list --status RUNNING"),
     params=[
         click.Option(
             ["--socket"],

@@ -55,11 +55,9 @@ def _converted(value: object, key: str) -> object:
     match value:
         case bytes():
             return str(UUID(bytes=value)) if len(value) == _ID_BYTES else value.hex()
-        case str():
-            return msgspec.Raw(value.encode()) if key in _JSON_TEXTS else value
-        case bool():
-            return value
-        case int() | float() if key.endswith("_at") or key in _TIMES:
+        case str() if key in _JSON_TEXTS:
+            return msgspec.Raw(value.encode())
+        case int() | float() if not isinstance(value, bool) and (key.endswith("_at") or key in _TIMES):
             return _time(value)
         case dict():
             return document(cast("dict[str, object]", value))

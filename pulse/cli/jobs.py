@@ -10,23 +10,19 @@ from uuid import UUID
 import click
 
 from pulse.cli.connection import current_server
-from pulse.cli.lazy import CONTEXT
-from pulse.cli.params import ID, NAME, STATUS, TOPIC
+from pulse.cli.job_page import show_job
+from pulse.cli.lazy import CONTEXT, examples
+from pulse.cli.params import ID, NAME, STATUS, STATUSES, TOPIC
 from pulse.cli.render import Cell, Column, Screen, Table, foreign, write_document
-from pulse.cli.words import ago, count, cut, one_line
+from pulse.cli.styles import STATUS_STYLES
+from pulse.cli.views import Changed, Job, JobPage, part, read
+from pulse.cli.words import cut, duration, one_line
 
-__all__ = ["STATUS_STYLES", "jobs", "jobs_table"]
+__all__ = ["jobs", "jobs_table"]
 
 MOST_PER_REQUEST: Final = 1000  # ids of a cancel or retry: one statement stays short
-STATUS_STYLES: Final = {
-    "PENDING": "cyan",
-    "RUNNING": "bold blue",
-    "RETRYING": "yellow",
-    "COMPLETED": "green",
-    "DEAD_LETTERED": "bold red",
-    "CANCELED": "dim",
-}
 _ERROR_CHARACTERS: Final = 200  # of an error in a piped table
+_STATUS_HELP: Final = f"Only jobs of this status ({', '.join(STATUSES)}); may be repeated."
 _REASONS: Final = {
     "not_found": "there is no such job",
     "invalid_transition": "its status does not allow that",
@@ -38,8 +34,8 @@ _COLUMNS: Final = (
     Column("name", least=8),
     Column("topic", least=6, leave_out=4),
     Column("tries", right=True, leave_out=3),
-    Column("age", right=True, leave_out=1),
-    Column("error", least=10, leave_out=2),
+    Column("age", right=True, leave_out=2),
+    Column("error", least=9, leave_out=1),
 )
 
 
@@ -48,8 +44,14 @@ def jobs() -> None:
     """List, show, cancel and retry jobs."""
 
 
-@jobs.command("list")
-@click.option("--status", "statuses", type=STATUS, multiple=True, help="Only jobs of this status; may be repeated.")
+@jobs.command(
+    "list",
+    epilog=examples(
+        "pulse ctl jobs list --status RUNNING --status RETRYING",
+        "pulse ctl jobs list --topic images --limit 200 --json | jq -r '.jobs[].last_error'",
+    ),
+)
+@click.option("--status", "statuses", type=STATUS, multiple=True, help=_STATUS_HELP)
 @click.option("--topic", type=TOPIC, metavar="TOPIC", help="Only jobs of this topic.")
 @click.option("--name", type=NAME, metavar="NAME", help="Only jobs of this handler.")
 @click.option("--schedule", type=ID, metavar="ID", help="Only jobs that this schedule fired.")
@@ -66,16 +68,7 @@ def list_jobs(
     *,
     as_json: bool,
 ) -> None:
-    """
-    List jobs, newest first.
-
-    \b
-    Examples:
-      pulse ctl jobs list --status RUNNING --status RETRYING
-      pulse ctl jobs list --topic images --limit 200 --json | jq -r '.jobs[].last_error'
-    """
-    from pulse.cli.views import JobPage, read
-
+    """List jobs, newest first."""
     filters: dict[str, object] = {
         "status": list(statuses) or None,
         "topic": topic,
@@ -98,30 +91,25 @@ def list_jobs(
         click.echo(f"more: repeat with --after {page.next}", err=True)
 
 
-@jobs.command("get")
+@jobs.command(
+    "get",
+    epilog=examples(
+        "pulse ctl jobs get 0190163d-8694-739b-aea5-966c26f8ad91",
+        "pulse ctl jobs get 0190163d-8694-739b-aea5-966c26f8ad91 --json | jq .result",
+    ),
+)
 @click.argument("job_id", metavar="ID", type=ID)
 @click.option("--json", "as_json", is_flag=True, help='Print the columns of pulse.jobs and "history", oldest first.')
 def get_job(job_id: bytes, *, as_json: bool) -> None:
-    """
-    Show a job with its history.
-
-    \b
-    Examples:
-      pulse ctl jobs get 0190163d-8694-739b-aea5-966c26f8ad91
-      pulse ctl jobs get 0190163d-8694-739b-aea5-966c26f8ad91 --json | jq .result
-    """
-    from pulse.cli.job_page import show_job
-    from pulse.cli.views import Job, read
-
+    """Show a job with its history."""
     answer = current_server().ask("jobs.get", {"id": job_id}, repeatable=True)
-    found = answer.get("job")
-    if as_json and isinstance(found, dict):
-        write_document(found)  # pyright: ignore[reportUnknownArgumentType]
+    if as_json:
+        write_document(part(answer, "job"))
     else:
-        show_job(read(Job, found), Screen(), time.time())
+        show_job(read(Job, part(answer, "job")), Screen(), time.time())
 
 
-@jobs.command
+@jobs.command(epilog=examples("pulse ctl jobs cancel 0190163d-8694-739b-aea5-966c26f8ad91"))
 @click.argument("job_ids", metavar="ID...", type=ID, nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, help='Print {"done": [ids], "refused": [[id, code]...]}.')
 def cancel(job_ids: Sequence[bytes], *, as_json: bool) -> None:
@@ -129,15 +117,16 @@ def cancel(job_ids: Sequence[bytes], *, as_json: bool) -> None:
     Cancel jobs: those that wait never start, those that run are stopped.
 
     Ends with exit code 1 when any of them was refused; the others are canceled all the same.
-
-    \b
-    Example:
-      pulse ctl jobs cancel 0190163d-8694-739b-aea5-966c26f8ad91
     """
     _change("jobs.cancel", "canceled", job_ids, as_json=as_json)
 
 
-@jobs.command
+@jobs.command(
+    epilog=examples(
+        "pulse ctl jobs retry 0190163d-8694-739b-aea5-966c26f8ad91",
+        "pulse ctl jobs list --status DEAD_LETTERED --json | jq -r '.jobs[].id' | xargs pulse ctl jobs retry",
+    )
+)
 @click.argument("job_ids", metavar="ID...", type=ID, nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, help='Print {"done": [ids], "refused": [[id, code]...]}.')
 def retry(job_ids: Sequence[bytes], *, as_json: bool) -> None:
@@ -145,11 +134,6 @@ def retry(job_ids: Sequence[bytes], *, as_json: bool) -> None:
     Start completed, canceled or dead jobs anew, with a fresh budget of tries.
 
     Ends with exit code 1 when any of them was refused; the others are started all the same.
-
-    \b
-    Examples:
-      pulse ctl jobs retry 0190163d-8694-739b-aea5-966c26f8ad91
-      pulse ctl jobs list --status DEAD_LETTERED --json | jq -r '.jobs[].id' | xargs pulse ctl jobs retry
     """
     _change("jobs.retry", "retried", job_ids, as_json=as_json)
 
@@ -167,6 +151,25 @@ def _row(job: Job, now_s: float) -> list[Cell]:
         foreign(job.name),
         foreign(job.topic),
         Cell(job.tries),
-        Cell("" if job.submitted_at is None else ago(job.submitted_at, now_s), "dim"),
+        Cell("" if job.submitted_at is None else duration(now_s - job.submitted_at), "dim"),
         Cell(error, "red" if job.status == "DEAD_LETTERED" else ""),
     ]
+
+
+def _change(kind: str, done_word: str, job_ids: Sequence[bytes], *, as_json: bool) -> None:
+    done: list[bytes] = []
+    refused: list[tuple[bytes, str]] = []
+    with current_server().client() as client:
+        for start in range(0, len(job_ids), MOST_PER_REQUEST):
+            asked = list(job_ids[start : start + MOST_PER_REQUEST])
+            changed = read(Changed, client.request(kind, {"ids": asked}))
+            done += changed.done
+            refused += changed.refused
+    if as_json:
+        write_document({"done": done, "refused": refused})
+    else:
+        Screen().lines([Cell(f"{done_word} "), Cell(str(UUID(bytes=job_id)))] for job_id in done)
+    for job_id, code in refused:
+        click.echo(f"pulse: {UUID(bytes=job_id)}: {code}: {_REASONS.get(code, 'refused')}", err=True)
+    if refused:
+        raise click.exceptions.Exit(1)

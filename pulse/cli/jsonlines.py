@@ -1,4 +1,4 @@
-"""JSON Lines cut into batches of checked args. Pure: bytes in, batches out, and the number of the line that is wrong."""
+"""JSON Lines cut into batches of checked args. Pure: bytes in, batches out, and the number of a line that is wrong."""
 
 from __future__ import annotations
 
@@ -37,9 +37,7 @@ class BadLineError(PulseError):
     """A line is not the args of a job."""
 
 
-def batches(
-    chunks: Iterable[bytes], *, most_jobs: int = MOST_JOBS, most_bytes: int = MOST_BYTES
-) -> Iterator[Batch]:
+def batches(chunks: Iterable[bytes], *, most_jobs: int = MOST_JOBS, most_bytes: int = MOST_BYTES) -> Iterator[Batch]:
     """
     Cut *chunks*, bytes as they are read, into batches; empty lines are passed over.
 

@@ -8,13 +8,19 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-__all__ = ["CONTEXT", "Lazy", "LazyGroup"]
+__all__ = ["CONTEXT", "Lazy", "LazyGroup", "examples"]
 
 CONTEXT: Final[Mapping[str, Any]] = {
     "help_option_names": ["-h", "--help"],
     "max_content_width": 100,  # an example with its options fits on a line
     "show_default": True,
 }
+
+
+def examples(*lines: str) -> str:
+    """The epilog of a help text: command lines that work as they stand."""
+    title = "Example:" if len(lines) == 1 else "Examples:"
+    return "\n".join(["\b", title, *(f"  {line}" for line in lines)])
 
 
 class Lazy(NamedTuple):
@@ -41,6 +47,7 @@ class LazyGroup(click.Group):
         name: Its name.
         lazy: Its commands, in the order in which they are listed.
         help: Its help text.
+        epilog: What stands below the commands.
         params: Its options.
         callback: Called with the options before the command.
 
@@ -51,13 +58,15 @@ class LazyGroup(click.Group):
         name: str,
         lazy: Mapping[str, Lazy],
         *,
-        help: str,  # noqa: A002 -- click's word
+        help: str,
+        epilog: str,
         params: Sequence[click.Parameter] = (),
         callback: Callable[..., None] | None = None,
     ) -> None:
         super().__init__(
             name,
             help=help,
+            epilog=epilog,
             params=list(params),
             callback=callback,
             context_settings=dict(CONTEXT),
@@ -65,11 +74,11 @@ class LazyGroup(click.Group):
         )
         self.lazy: Final = lazy
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 -- click's signature
         """The names, in the order of the table."""
         return list(self.lazy)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 -- the same
         """The command, imported now; None when there is none of that name."""
         entry = self.lazy.get(cmd_name)
         if entry is None:
@@ -79,7 +88,7 @@ class LazyGroup(click.Group):
             raise TypeError(f"{entry.module}.{entry.attribute} is not a command")
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 -- the same
         """The list of commands, from the table alone."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.help) for name, entry in self.lazy.items()])

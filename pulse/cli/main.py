@@ -14,7 +14,7 @@ from typing import Final, TextIO
 
 import click
 
-from pulse.cli.lazy import Lazy, LazyGroup
+from pulse.cli.lazy import Lazy, LazyGroup, examples
 from pulse.errors import NobodyAnswersError, PulseError
 
 __all__ = ["COMMANDS", "cli", "main"]
@@ -24,10 +24,10 @@ _BAD_USAGE: Final = 2
 _NOBODY_ANSWERS: Final = 3
 _INTERRUPTED: Final = 130  # 128 + SIGINT, as a shell says it
 _OUTPUT_CLOSED: Final = 141  # 128 + SIGPIPE
-_COMPLETION_VARIABLE: Final = "_PULSE_COMPLETE"
+COMPLETION_VARIABLE: Final = "_PULSE_COMPLETE"
 
 COMMANDS: Final = {
-    "worker": Lazy("pulse.cli.worker", "worker", "Run handlers: a pool of worker processes."),
+    "worker": Lazy("pulse.worker.command", "worker", "Run the handlers of an app."),
     "ctl": Lazy("pulse.cli.ctl", "ctl", "Look at the running system, and control it."),
     "migrate": Lazy("pulse.cli.migrate", "migrate", "Install or upgrade the database schema."),
     "demo": Lazy("pulse.cli.demo", "demo", "Watch a worker being killed, and its job recovered."),
@@ -35,7 +35,7 @@ COMMANDS: Final = {
 }
 
 
-def _show_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 -- click's signature
+def _show_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
         from importlib.metadata import version
 
@@ -51,13 +51,12 @@ cli: Final = LazyGroup(
 
     The server is started by `pulse-supervisor`. Settings come from options, else from the environment (PULSE_*),
     else from the config file (PULSE_CONFIG or pulse.toml).
-
-    \b
-    Examples:
-      pulse worker shop.jobs:app --processes 4
-      pulse ctl status
-      pulse ctl submit resize '{"path": "a.png", "width": 64}'
     """,
+    epilog=examples(
+        "pulse worker shop.jobs:app --processes 4",
+        "pulse ctl status",
+        """pulse ctl submit resize '{"path": "a.png", "width": 64}'""",
+    ),
     params=[
         click.Option(
             ["--version"],
@@ -85,8 +84,8 @@ def main(args: Sequence[str] | None = None) -> int:
     """
     for stream in (sys.stdout, sys.stderr):
         _write_anything(stream)
-    if _COMPLETION_VARIABLE in os.environ:
-        cli.main(prog_name="pulse", complete_var=_COMPLETION_VARIABLE)
+    if COMPLETION_VARIABLE in os.environ:
+        cli.main(prog_name="pulse", complete_var=COMPLETION_VARIABLE)
     try:
         code = _run(list(sys.argv[1:] if args is None else args))
         sys.stdout.flush()

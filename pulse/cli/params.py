@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 import click
@@ -13,6 +13,7 @@ from pulse.errors import BadRequestError
 
 if TYPE_CHECKING:
     from click import Context, Parameter
+    from click.shell_completion import CompletionItem
 
     StrType = click.ParamType[str]
     FloatType = click.ParamType[float]
@@ -20,7 +21,21 @@ if TYPE_CHECKING:
 else:  # click before 8.3 has no type arguments
     StrType = FloatType = BytesType = click.ParamType
 
-__all__ = ["ARGS", "ID", "NAME", "NOT_NEGATIVE_S", "POSITIVE_S", "REASON", "STATUS", "TIME", "TOPIC", "TRIES"]
+__all__ = [
+    "ARGS",
+    "ID",
+    "NAME",
+    "NOT_NEGATIVE_S",
+    "POSITIVE_S",
+    "PRIORITY",
+    "REASON",
+    "STATUS",
+    "STATUSES",
+    "TIME",
+    "TOPIC",
+    "TRIES",
+    "Text",
+]
 
 _MAX_SECONDS: Final = 1e9  # as on the wire
 _MAX_SHOWN: Final = 60  # characters of a wrong value in a message
@@ -41,13 +56,10 @@ class Seconds(FloatType):
             seconds = float(value)
         except ValueError:
             seconds = math.nan
-        if (0 <= seconds if self._zero else 0 < seconds) and seconds <= _MAX_SECONDS:
+        if (seconds >= 0 if self._zero else seconds > 0) and seconds <= _MAX_SECONDS:
             return seconds
         least = "0 or more" if self._zero else "above 0"
-        self._refuse(value, f"a number of seconds, {least}, at most 1e9, is allowed", param, ctx)
-
-    def _refuse(self, value: object, allowed: str, param: Parameter | None, ctx: Context | None) -> NoReturn:
-        self.fail(f"{_shown(value)}: {allowed}.", param, ctx)
+        raise _refused(value, f"a number of seconds, {least}, at most 1e9, is allowed.", param, ctx)
 
 
 class Time(FloatType):
@@ -64,7 +76,7 @@ class Time(FloatType):
             return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
         except (ValueError, OverflowError):
             allowed = "a time in ISO 8601 is allowed, as in 2030-01-31T12:00:00Z; without a zone it is UTC"
-            self.fail(f"{_shown(value)}: {allowed}.", param, ctx)
+            raise _refused(value, allowed, param, ctx) from None
 
 
 class Id(BytesType):
@@ -80,7 +92,25 @@ class Id(BytesType):
             return UUID(value.strip()).bytes
         except ValueError:
             allowed = "a UUID is allowed, as in 0190163d-8694-739b-aea5-966c26f8ad91"
-            self.fail(f"{_shown(value)}: {allowed}.", param, ctx)
+            raise _refused(value, allowed, param, ctx) from None
+
+
+class Status(StrType):
+    """A job's status, in any case."""
+
+    name = "status"
+
+    def convert(self, value: str, param: Parameter | None, ctx: Context | None) -> str:
+        """The status as the server writes it."""
+        if value.upper() in STATUSES:
+            return value.upper()
+        raise _refused(value, f"{', '.join(STATUSES)} are allowed.", param, ctx)
+
+    def shell_complete(self, ctx: Context, param: Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 -- click's
+        """The statuses that begin so."""
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(status) for status in STATUSES if status.startswith(incomplete.upper())]
 
 
 class Text(StrType):
@@ -92,10 +122,10 @@ class Text(StrType):
 
     def convert(self, value: str, param: Parameter | None, ctx: Context | None) -> str:
         """The text itself."""
-        is_storable = "\0" not in value and value.isascii() or _is_unicode(value)
+        is_storable = "\0" not in value and _is_unicode(value)
         if is_storable and 1 <= len(value) <= self._longest:
             return value
-        self.fail(f"{_shown(value)}: 1 to {self._longest} characters of UTF-8 are allowed.", param, ctx)
+        raise _refused(value, f"1 to {self._longest} characters of UTF-8 are allowed.", param, ctx)
 
 
 class Args(StrType):
@@ -111,7 +141,7 @@ class Args(StrType):
             try:
                 check_args(value)
             except BadRequestError as error:
-                self.fail(f"{_shown(value)}: {error.message}.", param, ctx)
+                raise _refused(value, f"{error.message}.", param, ctx) from None
         return value
 
 
@@ -125,7 +155,11 @@ POSITIVE_S: Final = Seconds(zero=False)
 NOT_NEGATIVE_S: Final = Seconds(zero=True)
 TRIES: Final = click.IntRange(1, 10_000)
 PRIORITY: Final = click.IntRange(-100, 100)
-STATUS: Final = click.Choice(STATUSES, case_sensitive=False)
+STATUS: Final = Status()
+
+
+def _refused(value: object, allowed: str, param: Parameter | None, ctx: Context | None) -> click.BadParameter:
+    return click.BadParameter(f"{_shown(value)}: {allowed}", ctx, param)
 
 
 def _shown(value: object) -> str:

@@ -99,7 +99,7 @@ def plain_table(table: Table, width: int | None) -> list[str]:
     """The lines of *table* as text without styles, in *width* columns; None: as wide as it is."""
     widths = fit(table, width)
     if widths is None:
-        return [_plain(line, width) for line in _blocks(table)]
+        return [_plain(line) for line in _blocks(table, width)]
     titles = [Cell(column.title) for column in table.columns]
     return [_plain_row(table.columns, row, widths) for row in (titles, *table.rows)]
 
@@ -127,33 +127,21 @@ class Screen:
         """Show *table*."""
         widths = fit(table, self.width)
         if widths is None:
-            self.lines(_blocks(table))
+            self.lines(_blocks(table, self.width))
         elif self._console is None:
             self._write(plain_table(table, self.width))
         else:
             _show_rich(self._console, table, widths)
 
     def lines(self, lines: Iterable[Line]) -> None:
-        """Show *lines* of styled text; on a terminal each is cut to its width."""
+        """Show *lines* of styled text whole; a terminal wraps them where it must."""
         if self._console is None:
-            self._write([_plain(line, self.width) for line in lines])
+            self._write([_plain(line) for line in lines])
         else:
             from rich.text import Text
 
             for line in lines:
-                self._console.print(
-                    Text.assemble(*((cell.text, cell.style) for cell in line)),
-                    no_wrap=True,
-                    overflow="ellipsis",
-                    crop=True,
-                )
-
-    def text(self, text: str, style: str = "") -> None:
-        """Show *text* whole, line by line; a terminal wraps it where it must."""
-        if self._console is None:
-            self._write([text])
-        else:
-            self._console.print(text, style=style or None, markup=False, highlight=False, soft_wrap=True)
+                self._console.print(Text.assemble(*((cell.text, cell.style) for cell in line)), soft_wrap=True)
 
     def _write(self, lines: Iterable[str]) -> None:
         self._stream.writelines(f"{line}\n" for line in lines)
@@ -189,21 +177,22 @@ def _squeeze(columns: Sequence[Column], widths: Mapping[int, int], width: int) -
     return fitted
 
 
-def _blocks(table: Table) -> list[Line]:
-    """Each row as lines: its first cell, then the others with their titles."""
+def _blocks(table: Table, width: int | None) -> list[Line]:
+    """Each row as lines of *width* at most: its first cell, then the others with their titles."""
     margin = max((width_of(column.title) for column in table.columns[1:]), default=0)
     lines: list[Line] = []
     for row in table.rows:
         lines.append([row[0]])
         for column, cell in zip(table.columns[1:], row[1:], strict=True):
             if cell.text:
-                lines.append([Cell(f"  {column.title:<{margin}}  ", "dim"), cell])
+                title = f"  {column.title:<{margin}}  "
+                text = cell.text if width is None else cut(cell.text, width - len(title))
+                lines.append([Cell(title, "dim"), Cell(text, cell.style)])
     return lines
 
 
-def _plain(line: Line, width: int | None) -> str:
-    text = "".join(cell.text for cell in line)
-    return (text if width is None else cut(text, width)).rstrip()
+def _plain(line: Line) -> str:
+    return "".join(cell.text for cell in line).rstrip()
 
 
 def _plain_row(columns: Sequence[Column], row: Line, widths: Mapping[int, int]) -> str:

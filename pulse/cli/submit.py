@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, TypedDict, Unpack
 import click
 
 from pulse.cli.connection import current_server
+from pulse.cli.lazy import examples
 from pulse.cli.params import ARGS, ID, NAME, NOT_NEGATIVE_S, POSITIVE_S, PRIORITY, TIME, TOPIC, TRIES
 from pulse.cli.render import write_document
 from pulse.cli.words import count, duration
@@ -37,16 +38,24 @@ class Options(TypedDict):
     timeout: float | None
 
 
-@click.command
+@click.command(
+    epilog=examples(
+        'pulse ctl submit resize \'{"path": "a.png", "width": 64}\' --priority 10',
+        "pulse ctl submit report --at 2030-01-31T06:00:00+01:00",
+        "jq -c '{path: .file}' files.json | pulse ctl submit resize - --topic images",
+    )
+)
 @click.argument("name", type=NAME)
 @click.argument("args", type=ARGS, default="{}")
-@click.option("--topic", type=TOPIC, metavar="TOPIC", help="Queue to wait in.  [default: the handler's]")
-@click.option("--priority", type=PRIORITY, default=0, metavar="P", help="-100 to 100, higher first.")
+@click.option("--topic", type=TOPIC, metavar="TOPIC", show_default="the handler's", help="Queue to wait in.")
+@click.option("--priority", type=PRIORITY, default=0, metavar="P", help="Higher first.")
 @click.option("--delay", type=NOT_NEGATIVE_S, metavar="SECONDS", help="Wait so long before the first try.")
 @click.option("--at", type=TIME, metavar="ISO-TIME", help="Time of the first try instead; without a zone it is UTC.")
-@click.option("--max-attempts", type=TRIES, metavar="N", help="Tries before the dead letter.  [default: the handler's]")
 @click.option(
-    "--timeout", type=POSITIVE_S, metavar="SECONDS", help="Longest run of one attempt.  [default: the handler's]"
+    "--max-attempts", type=TRIES, metavar="N", show_default="the handler's", help="Tries before the dead letter."
+)
+@click.option(
+    "--timeout", type=POSITIVE_S, metavar="SECONDS", show_default="the handler's", help="Longest run of one attempt."
 )
 @click.option("--id", "job_id", type=ID, metavar="UUID", help="Submit under this id; repeating it does no harm.")
 @click.option("--json", "as_json", is_flag=True, help='Print {"ids": [...]} instead of one id per line.')
@@ -57,12 +66,6 @@ def submit(name: str, args: str, job_id: bytes | None, *, as_json: bool, **optio
     Prints the job's id once it is committed. With - as ARGS every line of standard input is the args of one job
     (JSON Lines). A line that is not ends the submit: it is named, all lines before it have been submitted, and none
     behind it.
-
-    \b
-    Examples:
-      pulse ctl submit resize '{"path": "a.png", "width": 64}' --priority 10
-      pulse ctl submit report --at 2030-01-31T06:00:00+01:00
-      jq -c '{path: .file}' files.json | pulse ctl submit resize - --topic images
     """
     if options["delay"] is not None and options["at"] is not None:
         raise click.UsageError("--delay and --at cannot be given together; one of them is allowed.")
@@ -148,10 +151,10 @@ def _submit_lines(name: str, options: Options, *, as_json: bool) -> None:
         except PulseError as error:
             kind = NobodyAnswersError if isinstance(error, NobodyAnswersError) else PulseError
             failure = kind(f"{where}{error.message}; submitted before: {count(progress.jobs, 'job')}")
-        finally:
+        finally:  # also when interrupted: what was sent is told
             progress.end()
-    if as_json:
-        _show(ids, as_json=True)
+            if as_json:
+                _show(ids, as_json=True)
     if failure is not None:
         raise failure
 

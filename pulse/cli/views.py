@@ -8,14 +8,30 @@ output never goes through here, so that nothing is lost in it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import msgspec
 from msgspec import Struct
 
 from pulse.errors import ProtocolError
 
-__all__ = ["Attempt", "Changed", "Gate", "Job", "JobPage", "Pause", "Schedule", "SchedulePage", "Worker", "read"]
+__all__ = [
+    "Attempt",
+    "Changed",
+    "Database",
+    "Gate",
+    "Job",
+    "JobPage",
+    "Pause",
+    "Process",
+    "Schedule",
+    "SchedulePage",
+    "Status",
+    "Supervisor",
+    "Worker",
+    "part",
+    "read",
+]
 
 KindT = TypeVar("KindT", bound=Struct)
 
@@ -121,11 +137,11 @@ class Gate(Struct, frozen=True):
     reason: str | None = None
     paused_at: float | None = None
     topics: dict[str, Pause] = {}
-    as_of: float | None = None
+    as_of: float | str | None = None
 
 
 class Worker(Struct, frozen=True):
-    """A handler process that is connected."""
+    """A handler process that is connected; ``running``: the ids of the jobs that it holds, or how many."""
 
     identity: str = ""
     name: str = ""
@@ -134,11 +150,56 @@ class Worker(Struct, frozen=True):
     topics: list[str] = []
     names: list[str] = []
     capacity: int = 0
-    running: int = 0
-    jobs: list[bytes] = []
+    running: list[bytes] | int = 0
+    draining: bool = False
+
+    @property
+    def held(self) -> int:
+        """How many jobs it holds."""
+        return self.running if isinstance(self.running, int) else len(self.running)
 
 
-def read(kind: type[KindT], body: Mapping[str, object] | object) -> KindT:
+class Process(Struct, frozen=True):
+    """A child of the supervisor: an actor or a pool."""
+
+    name: str = ""
+    pid: int | None = None
+    state: str = ""
+    restarts: int = 0
+    uptime_s: float | None = None
+
+
+class Supervisor(Struct, frozen=True):
+    """The supervisor itself."""
+
+    pid: int | None = None
+    uptime_s: float | None = None
+    version: str = ""
+
+
+class Database(Struct, frozen=True):
+    """The database, as the actor sees it that answered first."""
+
+    ok: bool = False
+    dsn: str = ""
+    server_version: str | None = None
+    error: str | None = None
+
+
+class Status(Struct, frozen=True):
+    """Everything at a glance; None: nobody told."""
+
+    supervisor: Supervisor | None = None
+    actors: list[Process] | None = None
+    pools: list[Process] | None = None
+    database: Database | None = None
+    gate: Gate | None = None
+    workers: list[Worker] | None = None
+    jobs: dict[str, int] | None = None
+    jobs_exact: bool | None = None
+
+
+def read(kind: type[KindT], body: object) -> KindT:
     """
     *body* as *kind*.
 
@@ -150,3 +211,17 @@ def read(kind: type[KindT], body: Mapping[str, object] | object) -> KindT:
         return msgspec.convert(body, kind)
     except msgspec.ValidationError as error:
         raise ProtocolError(f"the answer is not understood: {error}") from None
+
+
+def part(body: Mapping[str, object], key: str) -> Mapping[str, object]:
+    """
+    The object under *key* of an answer.
+
+    Raises:
+        ProtocolError: There is none.
+
+    """
+    value = body.get(key)
+    if not isinstance(value, dict):
+        raise ProtocolError(f"the answer has no object {key!r}")
+    return cast("dict[str, object]", value)

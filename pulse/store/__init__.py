@@ -1,1 +1,3 @@
-"""The database side of pulse: every statement, the connections they run on, and the schema. Needs the extra `server`."""
+"""The database side of pulse: every statement, the connections they run on, and the schema. Needs the extra
+`server`.
+"""

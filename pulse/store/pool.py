@@ -2,9 +2,9 @@
 Connections to PostgreSQL that never hang.
 
 Why not asyncpg's own pool: on a connection whose other end is gone without a word, ``pool.acquire()`` and a query's
-cancellation wait for an answer that never comes (still hung after 15 s). Here every step has a deadline, and on any doubt
-(an error, a timeout, a cancellation in mid-statement) the connection is terminated, never returned: what state it is in
-is unknown, and a new one costs a few milliseconds.
+cancellation wait for an answer that never comes (still hung after 15 s). Here every step has a deadline, and on any
+doubt (an error, a timeout, a cancellation in mid-statement) the connection is terminated, never returned: what state it
+is in is unknown, and a new one costs a few milliseconds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -36,7 +36,8 @@ SERVER_SETTINGS: Final[Mapping[str, str]] = {
     "idle_in_transaction_session_timeout": "10000",
     "timezone": "UTC",
 }
-# Plans that do not depend on when ANALYZE last ran: on the hot path every access is a probe or a short range of an index.
+# Plans that do not depend on when ANALYZE last ran: on the hot path every access is a probe or a short range of an
+# index.
 HOT_SETTINGS: Final[Mapping[str, str]] = {
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
@@ -122,8 +123,11 @@ def _translated(error: Exception, target: Target) -> ConfigError | UnavailableEr
 
 
 def _keep_alive(connection: Connection[Record]) -> None:
-    """asyncpg leaves keepalive off, so a half-open connection would be silent for ever: 5 + 3 x 2 s, then it is dead."""
-    transport: asyncio.BaseTransport = connection._transport  # type: ignore[attr-defined] # noqa: SLF001 # pyright: ignore
+    """asyncpg leaves keepalive off, so a half-open connection would be silent for ever: 5 + 3 x 2 s, then it is
+    dead.
+    """
+    # asyncpg offers no other way to its socket
+    transport: asyncio.BaseTransport = connection._transport  # type: ignore[attr-defined] # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     sock: socket.socket | None = transport.get_extra_info("socket")
     if sock is None or sock.family not in {socket.AF_INET, socket.AF_INET6}:
         return
@@ -155,7 +159,7 @@ class Pool:
         self._closed = False
 
     @contextlib.asynccontextmanager
-    async def connection(self, deadline_s: float = STATEMENT_DEADLINE_S) -> AsyncIterator[Connection[Record]]:
+    async def connection(self, deadline_s: float = STATEMENT_DEADLINE_S) -> AsyncGenerator[Connection[Record]]:
         """
         A connection for the block, which is cancelled after *deadline_s*.
 

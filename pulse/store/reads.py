@@ -102,7 +102,9 @@ class Reads:
             exact = pages * _PAGE_BYTES / _MIN_ROW_BYTES <= EXACT_ROWS or 0 <= rows <= EXACT_ROWS
             statement = STATEMENTS["count_jobs" if exact else "estimate_jobs"]
             found = await connection.fetch(statement.sql)
-        counts = dict.fromkeys(("PENDING", "RUNNING", "RETRYING", "COMPLETED", "DEAD_LETTERED", "CANCELED"), 0)
+        counts: dict[str, int] = dict.fromkeys(
+            ("PENDING", "RUNNING", "RETRYING", "COMPLETED", "DEAD_LETTERED", "CANCELED"), 0
+        )
         counts.update((row["status"], row["count"]) for row in found)
         return counts, exact
 

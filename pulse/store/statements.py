@@ -55,18 +55,17 @@ def parse(text: str) -> dict[str, Statement]:
         ValueError: A statement has no name, lacks a word of the header, or has a name that is taken.
     """
     marks = list(_NAME.finditer(text))
-    statements: dict[str, Statement] = {}
-    for mark, following in zip(marks, [*marks[1:], None], strict=True):
-        block = text[mark.end() : following.start() if following else len(text)]
-        statement = _statement(mark["name"], cast("Result", mark["result"]), block)
-        if statement.name in statements:
-            message = f"statement {statement.name} is there twice"
-            raise ValueError(message)
-        statements[statement.name] = statement
     before = text[: marks[0].start()] if marks else text
     if any(line and not line.startswith("--") for line in map(str.strip, before.splitlines())):
         message = "a statement without a name"
         raise ValueError(message)
+    statements: dict[str, Statement] = {}
+    for mark, end in zip(marks, [*(following.start() for following in marks[1:]), len(text)], strict=False):
+        statement = _statement(mark["name"], cast("Result", mark["result"]), text[mark.end() : end])
+        if statement.name in statements:
+            message = f"statement {statement.name} is there twice"
+            raise ValueError(message)
+        statements[statement.name] = statement
     return statements
 
 

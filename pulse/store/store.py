@@ -1,8 +1,9 @@
 """
-The store: one short method per statement, typed rows in and out. No SQL here, no decisions: those are in the statements.
+The store: one short method per statement, typed rows in and out. No SQL here, no decisions: those are in the
+statements.
 
-Three kinds of connections: ``hot`` for what opens and closes attempts (its plans do not depend on statistics), ``beats``
-for heartbeats (which need not wait for the disk) and ``query`` for everything that lists or changes rarely.
+Three kinds of connections: ``hot`` for what opens and closes attempts (its plans do not depend on statistics),
+``beats`` for heartbeats (which need not wait for the disk) and ``query`` for everything that lists or changes rarely.
 
 Every method raises UnavailableError when the database is away; whether the statement was committed is then unknown, and
 every one of them may be repeated: the fence, the id or the cursor makes the second time a no-op.
@@ -103,7 +104,13 @@ class Store:
         return [Wake(row["topic"], row["priority"]) for row in rows]
 
     async def claim(
-        self, topics: Sequence[str], workers: Sequence[str], seats: Sequence[int], lease_s: float, *, now: datetime | None = None
+        self,
+        topics: Sequence[str],
+        workers: Sequence[str],
+        seats: Sequence[int],
+        lease_s: float,
+        *,
+        now: datetime | None = None,
     ) -> list[Claim]:
         """
         Claim up to ``len(seats)`` due jobs.

@@ -1,4 +1,6 @@
-"""Between PostgreSQL's timestamps and plain numbers, exactly: float seconds on the wire, int microseconds for cursors."""
+"""Between PostgreSQL's timestamps and plain numbers, exactly: float seconds on the wire, int microseconds for
+cursors.
+"""
 
 from __future__ import annotations
 

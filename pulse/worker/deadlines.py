@@ -1,4 +1,4 @@
-"""Timeouts of running handlers: one heap for all, so that one timer serves them, and jobs without a timeout cost nothing."""
+"""Timeouts of running handlers: one heap and one timer for all; jobs without a timeout cost nothing."""
 
 from __future__ import annotations
 

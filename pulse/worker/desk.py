@@ -2,8 +2,8 @@
 The desk: all attempts that a handler process holds, and what is still to be told of them. Pure: no IO, no clock.
 
 An attempt is held from its ``assign`` until the ``reported`` that answers its result. In between it is queued, then
-started, then its result lies in the out tray, then it is under way in a report; when the connection breaks, results
-under way go back to the tray. A result is sent for every attempt, once per connection, until it was taken; so the server
+started, then its result lies in the tray, then it is under way in a report; when the connection breaks, results under
+way go back to the tray. A result is sent for every attempt, once per connection, until it was taken; so the server
 may see one twice, and its fence makes the second one harmless.
 
 Nothing is started that the server was not told of first: after this process has died, what it had not named is given
@@ -23,11 +23,51 @@ from pulse.outcome import RELEASED, Detail, Ending
 from pulse.protocol import Assignment
 from pulse.worker.attempt import Attempt, Pair, Phase, StopReason
 
-__all__ = ["Desk", "WireResult"]
+__all__ = ["BeatSheet", "Desk", "WireResult"]
 
 WireResult: TypeAlias = "tuple[bytes, int, str, Detail] | tuple[bytes, int, str, Detail, dict[str, object]]"
 _PLAIN_RESULT: Final = 4  # elements; a fifth one is extra
+_BEAT_PROGRESS_CHARACTERS: Final = 256 * 1024  # of one heartbeat; 1 MiB at worst, far below a frame
 _OVERHEAD_BYTES: Final = 96  # of a result on the wire beside its text: id, numbers, names, keys
+
+
+class BeatSheet:
+    """
+    One heartbeat: all that is held, with the progress that the server does not have yet, as much as fits.
+
+    Attributes:
+        jobs: As the frame carries them; no progress means: unchanged.
+        made_s: When, monotonic: the leases are extended as of then.
+        complete: All progress fitted.
+
+    """
+
+    __slots__ = ("_room", "_told", "complete", "jobs", "made_s")
+
+    def __init__(self, now_s: float) -> None:
+        self.jobs: list[tuple[bytes, int, str | None]] = []
+        self.made_s: Final = now_s
+        self.complete = True
+        self._room = _BEAT_PROGRESS_CHARACTERS
+        self._told: list[tuple[Attempt, str]] = []
+
+    def add(self, attempt: Attempt) -> None:
+        """List an attempt."""
+        text = attempt.progress
+        if text is None or text is attempt.progress_sent:
+            self.jobs.append((*attempt.pair, None))
+        elif len(text) > self._room:
+            self.complete = False
+            self.jobs.append((*attempt.pair, None))
+        else:
+            self._room -= len(text)
+            self._told.append((attempt, text))
+            self.jobs.append((*attempt.pair, text))
+
+    def answered(self) -> None:
+        """The server has it."""
+        for attempt, text in self._told:
+            attempt.progress_sent = text
 
 
 class Desk:
@@ -49,6 +89,7 @@ class Desk:
         self._results: list[WireResult] = []
         self._suspects: list[WireResult] = []  # of a report that was refused: each is sent alone, to find the bad one
         self._under_way: dict[int, list[WireResult]] = {}
+        self._checkpoints: dict[Pair, str] = {}
         self.draining = False
 
     @property
@@ -156,9 +197,23 @@ class Desk:
         """What had been named as started: a server that was restarted in between is told again."""
         return [attempt.pair for attempt in self._held.values() if attempt.named]
 
-    def beat_list(self) -> list[tuple[bytes, int, str | None]]:
-        """What a heartbeat says: all that is held, and how far it is."""
-        return [(*attempt.pair, attempt.progress) for attempt in self._held.values()]
+    def beat_sheet(self, now_s: float) -> BeatSheet:
+        """What a heartbeat says now."""
+        sheet = BeatSheet(now_s)
+        for attempt in self._held.values():
+            sheet.add(attempt)
+        return sheet
+
+    def checkpointed(self, pair: Pair, text: str) -> None:
+        """A handler saved its state; the newest counts."""
+        self._checkpoints[pair] = text
+
+    def take_checkpoints(self) -> list[tuple[bytes, int, str]]:
+        """The states to send now."""
+        if not self._checkpoints:
+            return []
+        checkpoints, self._checkpoints = self._checkpoints, {}
+        return [(*pair, text) for pair, text in checkpoints.items()]
 
     def take_report(self, number: int, max_bytes: int) -> list[WireResult]:
         """
@@ -166,10 +221,7 @@ class Desk:
 
         Call it until it is empty; what is taken is under way until ``reported``, ``refused`` or ``disconnected``.
         """
-        if self._suspects:
-            taken = [self._suspects.pop()]
-        else:
-            taken = self._take_results(max_bytes)
+        taken = [self._suspects.pop()] if self._suspects else self._take_results(max_bytes)
         if taken:
             self._under_way[number] = taken
         return taken
@@ -209,11 +261,15 @@ class Desk:
         attempt.phase = Phase.ENDED
         attempt.cancel = None
         job = attempt.job
-        if attempt.progress is attempt.progress_sent:
+        if attempt.progress is attempt.progress_sent and attempt.stopped is None:
             self._results.append((job.id, job.attempt, ending.outcome, ending.detail))
-        else:  # no heartbeat will carry it any more
-            extra: dict[str, object] = {"progress": attempt.progress}
-            self._results.append((job.id, job.attempt, ending.outcome, ending.detail, extra))
+            return
+        extra: dict[str, object] = {}
+        if attempt.progress is not attempt.progress_sent:
+            extra["progress"] = attempt.progress  # no heartbeat will carry it any more
+        if attempt.stopped is not None:
+            extra["stopped"] = attempt.stopped
+        self._results.append((job.id, job.attempt, ending.outcome, ending.detail, extra))
 
     def _take_results(self, max_bytes: int) -> list[WireResult]:
         results = self._results
@@ -230,7 +286,9 @@ class Desk:
 
     def _take_too_large(self, max_bytes: int) -> list[WireResult]:
         job_id, attempt, outcome, *_ = result = self._results.pop(0)
-        text = f"{'result' if outcome == 'ok' else outcome} of about {_size_of(result)} bytes; a frame holds {max_bytes}"
+        text = (
+            f"{'result' if outcome == 'ok' else outcome} of about {_size_of(result)} bytes; a frame holds {max_bytes}"
+        )
         return [(job_id, attempt, "error", f"too large: {text}")]
 
 

@@ -1,18 +1,19 @@
 """
 Calls handlers: async ones as tasks of the loop, plain ones in threads.
 
-Two ways to start a task share everything else. On asyncio it is a bare task, a quarter of what a task group with a cancel
-scope costs, and this is done once per job; elsewhere it is a task group.
+Two ways to start a task share everything else. On asyncio it is a bare task, a quarter of what a task group with a
+cancel scope costs, and this is done once per job; elsewhere it is a task group.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import Any, Protocol
 from uuid import UUID
 
 import anyio
-from anyio.abc import TaskGroup
+from anyio.abc import TaskGroup, TaskStatus
 from anyio.to_thread import run_sync
 
 from pulse import jsontext
@@ -20,6 +21,7 @@ from pulse.context import Context
 from pulse.handlers import Handler
 from pulse.outcome import RELEASED, Ending
 from pulse.worker.attempt import Attempt
+from pulse.worker.bells import Bell
 
 __all__ = ["Office", "Runner", "interrupt", "make_runner"]
 
@@ -86,19 +88,35 @@ class _AsyncioRunner:
 
 
 class _GroupRunner:
-    """Tasks of a task group, each in a cancel scope."""
+    """
+    Tasks of a task group, each in a cancel scope.
+
+    They are started one after the other: trio runs tasks that became ready together in an order of its own, and jobs
+    are to be started in the order in which they came.
+    """
 
     def __init__(self, caller: _Caller, group: TaskGroup) -> None:
         self._caller = caller
         self._group = group
+        self._queue: deque[Attempt] = deque()
+        self._bell = Bell()
+        group.start_soon(self._start_queued)
 
     def start(self, attempt: Attempt) -> None:
-        self._group.start_soon(self._call_in_scope, attempt)
+        self._queue.append(attempt)
+        self._bell.ring()
 
-    async def _call_in_scope(self, attempt: Attempt) -> None:
+    async def _start_queued(self) -> None:
+        while True:
+            await self._bell.wait()
+            while self._queue:
+                await self._group.start(self._call_in_scope, self._queue.popleft())
+
+    async def _call_in_scope(self, attempt: Attempt, *, task_status: TaskStatus[None]) -> None:
         with anyio.CancelScope() as scope:
             attempt.cancel = scope.cancel
-            await self._caller.call(attempt)
+            task_status.started()
+            await self._caller.call(attempt)  # begins before whoever waits for `started` goes on
 
 
 class _Caller:

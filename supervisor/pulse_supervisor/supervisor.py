@@ -12,7 +12,9 @@ first; then PostgreSQL. Each has its ladder of asking and its bounds.
 from __future__ import annotations
 
 import functools
+import os
 import signal
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -21,7 +23,7 @@ import msgspec
 import trio
 from msgspec import Struct
 
-from pulse import config
+from pulse import config, procs
 from pulse.errors import ConflictError, EmbeddedError, NotFoundError
 from pulse.protocol import DrainRequest, Named
 from pulse_supervisor.door import Door
@@ -83,9 +85,8 @@ class Supervisor:
         self._plan = plan
         self._notifier = notifier
         self._log = log
-        self._started_s = trio.current_time()
         shared = {Slot.LISTEN_FD: plan.sockets.client.fileno()}
-        self._loop = Loop(Identity(plan.version, self._started_s), shared, notifier, log)
+        self._loop = Loop(Identity(plan.version, trio.current_time()), shared, notifier, log)
         self._desk = StatusDesk(self._loop.describe, self._loop.hub.listeners)
         settings = plan.settings
         answers = {"status": self._status, "ping": self._ping, "actors.restart": self._restart, "drain": self._drain}
@@ -158,7 +159,6 @@ class Supervisor:
             return None
 
     def _tell_ready(self) -> None:
-        start_ms = round((trio.current_time() - self._started_s) * 1000)
         sockets = self._plan.sockets
         self._notifier.ready("ready")
         self._log.info(
@@ -166,7 +166,7 @@ class Supervisor:
             message="pulse is ready",
             pulse_sock=str(sockets.client_path),
             supervisor_sock=str(sockets.control_path),
-            start_ms=start_ms,
+            start_ms=round(_age_s() * 1000),
         )
 
     def _are_running(self, kind: Kind) -> bool:
@@ -226,6 +226,12 @@ class Supervisor:
         for seat in self._seats(Kind.POOL):
             self._loop.ask_to_stop(seat.child.name)
         return {}
+
+
+def _age_s() -> float:
+    """Seconds since this process was started, imports and all, as the person who waits for it counts them."""
+    ticks = procs.start_time(os.getpid())
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
 async def supervise(plan: Plan, notifier: Notifier, log: FilteringBoundLogger) -> Verdict:

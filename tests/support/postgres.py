@@ -108,10 +108,10 @@ class Postgres:
 
     def close(self) -> None:
         """Drop what is left and disconnect."""
-        if self._template:
-            self._drop(self._template)
-        self._runner.run(self._admin.close())
-        self._runner.close()
+        with self._runner:
+            if self._template:
+                self._drop(self._template)
+            self._runner.run(self._admin.close())
 
     def _installed(self) -> str:
         if self._template is None:
@@ -171,9 +171,8 @@ def started(installation: Installation) -> Iterator[Postgres]:
         (server.data_dir / "pg_hba.conf").write_text(_HBA, "ascii")
         process = embedded.run(server, _ignore)
         try:
-            postgres = Postgres(server.dsn)
-            yield postgres
-            postgres.close()
+            with contextlib.closing(Postgres(server.dsn)) as postgres:
+                yield postgres
         finally:
             embedded.stop(process)
             embedded.release(server)
@@ -183,9 +182,8 @@ def started(installation: Installation) -> Iterator[Postgres]:
 
 @contextlib.contextmanager
 def _given() -> Iterator[Postgres]:
-    postgres = Postgres(os.environ[GIVEN_DSN])
-    yield postgres
-    postgres.close()
+    with contextlib.closing(Postgres(os.environ[GIVEN_DSN])) as postgres:
+        yield postgres
 
 
 async def _install(dsn: str) -> None:

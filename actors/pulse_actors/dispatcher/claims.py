@@ -17,6 +17,7 @@ from pulse_actors.dispatcher.desk import ClaimPlan, Desk, Pair
 from pulse_actors.runtime import Backoff
 
 ASSIGN_BYTES: Final = 1024 * 1024  # of args in one frame; a worker starts the first job while the next frame comes
+FAR_S: Final = 3600.0  # what is due later than that is left to the poll
 MAX_WAKES: Final = 10_000  # due times kept in memory; behind them is the poll
 
 log = structlog.get_logger()
@@ -47,15 +48,20 @@ class Claims:
         self.lock = anyio.Lock()
         self._wake = anyio.Event()
         self._due_s: list[float] = []
+        self._canceled: set[Pair] = set()
         self._in_doubt: set[str] = set()
 
     def wake(self, delay_s: float = 0.0) -> None:
         """There may be something to claim, now or in *delay_s*."""
         if delay_s <= 0:
             self._wake.set()
-        elif delay_s < 3600 and len(self._due_s) < MAX_WAKES:
+        elif delay_s < FAR_S and len(self._due_s) < MAX_WAKES:
             heapq.heappush(self._due_s, time.monotonic() + delay_s)
             self._wake.set()  # the loop reckons its pause anew
+
+    def forget(self, pairs: Iterable[Pair]) -> None:
+        """These were canceled: should the claim that is under way bring one of them, it is not handed out."""
+        self._canceled.update(pairs)
 
     async def run(self) -> None:
         """Claim until cancelled."""
@@ -74,8 +80,10 @@ class Claims:
 
     async def _pause(self) -> None:
         now_s = time.monotonic()
-        while self._due_s and self._due_s[0] <= now_s:
-            heapq.heappop(self._due_s)
+        if self._due_s and self._due_s[0] <= now_s:  # it became due during the last claim, which may have missed it
+            while self._due_s and self._due_s[0] <= now_s:
+                heapq.heappop(self._due_s)
+            return
         pause_s = self._poll_s if any(worker.credit for worker in self._desk.workers()) else float("inf")
         if self._due_s:
             pause_s = min(pause_s, self._due_s[0] - now_s)
@@ -94,9 +102,11 @@ class Claims:
 
     async def _claim(self, plan: ClaimPlan) -> bool:
         self._in_doubt.update(plan.workers)  # until the claim is known to have failed, or is in the book
+        self._canceled.clear()
         claims = await self._store.claim(plan.topics, plan.workers, plan.seats, self._lease_s)
-        if claims:
-            await self._hand_out(plan, claims)
+        wanted = [claim for claim in claims if (claim.id, claim.attempt) not in self._canceled]
+        if wanted:
+            await self._hand_out(plan, wanted)
         self._in_doubt.difference_update(plan.workers)
         return len(claims) == len(plan.seats)
 
@@ -109,7 +119,7 @@ class Claims:
             self._in_doubt.update(heirs)
             moved = await self._store.move([(fence, heir) for _, fence, heir in placement.moved])
             for claim, _, heir in placement.moved:
-                if claim.id in moved:
+                if claim.id in moved and (claim.id, claim.attempt) not in self._canceled:
                     await self._assign_or_return(heir, claim)
             self._in_doubt.difference_update(heirs)
         if placement.returned:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 import anyio
 import anyio.abc
 
 from pulse import protocol
-from pulse.errors import ProtocolError
+from pulse.errors import ProtocolError, TooLargeError
 
 SEND_BUFFER_BYTES: Final = 32 * 1024 * 1024  # a peer that lets this much pile up does not read
 SEND_DEADLINE_S: Final = 30.0  # one write that takes longer: the peer has stopped reading
+GONE: Final = (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)  # TimeoutError is an OSError
+PARTING_S: Final = 0.5  # the supervisor waits 5 s for the dispatcher's end
 
 
 class Connection:
@@ -32,6 +35,7 @@ class Connection:
         self._out_bytes = 0
         self._sending = anyio.Event()
         self._closing = False
+        self._torn = False
 
     def known(self) -> None:
         """It said hello: from now on its frames may be long."""
@@ -42,6 +46,9 @@ class Connection:
         if self._closing:
             return
         frame = protocol.encode(kind, request, body)
+        if len(frame) > self._max_frame_bytes and kind == "ok":
+            message = f"the answer has {len(frame)} bytes; at most {self._max_frame_bytes} are allowed: ask for less at once"
+            frame = protocol.encode_error(request, TooLargeError.code, message)
         self._out.append(frame)
         self._out_bytes += len(frame)
         if self._out_bytes > SEND_BUFFER_BYTES:
@@ -68,7 +75,7 @@ class Connection:
         while True:
             try:
                 data = await self._stream.receive(256 * 1024)
-            except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+            except (anyio.EndOfStream, *GONE):
                 return
             try:
                 frames = self._reader.feed(data)
@@ -85,16 +92,28 @@ class Connection:
             while True:
                 await self._sending.wait()
                 self._sending = anyio.Event()
-                chunk, self._out = b"".join(self._out), []
-                self._out_bytes = 0
-                if chunk:
-                    with anyio.fail_after(SEND_DEADLINE_S):
-                        await self._stream.send(chunk)
+                await self._flush(SEND_DEADLINE_S)
                 if self._closing and not self._out:
                     return
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError, TimeoutError):
+        except GONE:
             return
         finally:
             self._closing = True
-            with anyio.CancelScope(shield=True), anyio.move_on_after(1.0):
-                await self._stream.aclose()
+            with anyio.CancelScope(shield=True):
+                await self._part()
+
+    async def _flush(self, deadline_s: float) -> None:
+        chunk, self._out = b"".join(self._out), []
+        self._out_bytes = 0
+        if chunk and not self._torn:
+            self._torn = True  # until the last byte is out
+            with anyio.fail_after(deadline_s):
+                await self._stream.send(chunk)
+            self._torn = False
+
+    async def _part(self) -> None:
+        """What is queued when this process ends still goes out, as far as the socket takes it; then close."""
+        with suppress(*GONE):
+            await self._flush(PARTING_S)
+        with anyio.move_on_after(PARTING_S):
+            await self._stream.aclose()

@@ -2,8 +2,8 @@
 The dispatcher's book of who is connected, what each worker may get and what each holds. Pure: no IO, no clock.
 
 A job is *held* from its assignment until the ``reported`` that answers its result; capacity minus held is a worker's
-credit, and claims are made against credit only, so nothing is ever claimed that nobody has room for. The book is not the
-truth: that is in the database. It is rebuilt from the workers' hellos after a restart.
+credit, and claims are made against credit only, so nothing is ever claimed that nobody has room for. The book is not
+the truth: that is in the database. It is rebuilt from the workers' hellos after a restart.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
+from pulse import protocol
 from pulse.store.rows import Claim, Ending, EndingKind, Fence
 
 Pair: TypeAlias = tuple[bytes, int]
@@ -19,6 +20,8 @@ Pair: TypeAlias = tuple[bytes, int]
 NO_HANDLER_MIN_S: Final = 5.0
 NO_HANDLER_MAX_S: Final = 60.0
 ALL_BUSY_S: Final = 1.0  # the workers that name it are full: others behind it in its topic go first for that long
+ARGS_MAX_BYTES: Final = protocol.MAX_FRAME_BYTES - 16 * 1024  # the rest of an assignment fits into 16 KiB
+_WIDEST_CHAR_BYTES: Final = 4
 
 
 class Link(Protocol):
@@ -60,7 +63,7 @@ class Worker:
     names: frozenset[str]
     capacity: int
     link: Link
-    held: dict[Pair, Held] = field(default_factory=dict)
+    held: dict[Pair, Held] = field(default_factory=dict[Pair, Held])
     draining: bool = False
 
     @property
@@ -96,9 +99,9 @@ class Placement:
         returned: Jobs that nobody here can take now.
     """
 
-    assigned: dict[str, list[Claim]] = field(default_factory=dict)
-    moved: list[tuple[Claim, Fence, str]] = field(default_factory=list)
-    returned: list[Ending] = field(default_factory=list)
+    assigned: dict[str, list[Claim]] = field(default_factory=dict[str, list[Claim]])
+    moved: list[tuple[Claim, Fence, str]] = field(default_factory=list[tuple[Claim, Fence, str]])
+    returned: list[Ending] = field(default_factory=list[Ending])
 
 
 class Desk:
@@ -133,13 +136,9 @@ class Desk:
             del self._workers[worker.identity]
             self._by_session.pop(worker.session, None)
 
-    def holder_of(self, job: bytes) -> tuple[Worker, int] | None:
-        """Who holds *job* on this host, and which attempt."""
-        for worker in self._workers.values():
-            for identity, attempt in worker.held:
-                if identity == job:
-                    return worker, attempt
-        return None
+    def held_among(self, jobs: Iterable[bytes]) -> set[bytes]:
+        """Which of *jobs* somebody on this host holds, whichever attempt."""
+        return {job for worker in self._workers.values() for job, _ in worker.held}.intersection(jobs)
 
     def plan(self, batch: int) -> list[ClaimPlan]:
         """The claims worth making now: one for each set of topics that workers with credit serve."""
@@ -165,6 +164,9 @@ class Desk:
         room = {worker.identity: worker.credit for worker in self._workers.values()}
         for claim in claims:
             seat = plan.workers[claim.worker]
+            if _is_too_long(claim.args):
+                placement.returned.append(_discarded(claim, seat))
+                continue
             worker = self._workers.get(seat)
             if worker is not None and claim.name in worker.names and room[seat] > 0:
                 room[seat] -= 1
@@ -180,21 +182,18 @@ class Desk:
         return placement
 
     def _heir(self, claim: Claim, room: Mapping[str, int]) -> str | None:
-        able = [worker.identity for worker in self._naming(claim) if room[worker.identity] > 0]
+        able = [identity for identity in self._naming(claim) if room[identity] > 0]
         return max(able, key=lambda identity: room[identity], default=None)
 
-    def _naming(self, claim: Claim) -> list[Worker]:
-        return [
-            worker
-            for worker in self._workers.values()
-            if claim.name in worker.names and claim.topic in worker.topics and not worker.draining
-        ]
+    def _naming(self, claim: Claim) -> list[str]:
+        workers = self._workers.values()
+        return [one.identity for one in workers if claim.name in one.names and claim.topic in one.topics]
 
     def _returned(self, claim: Claim, fence: Fence) -> Ending:
+        if self.closed or fence.worker not in self._workers:  # for a successor, or for who else serves the topic
+            return Ending(*fence, EndingKind.RELEASED, delay_s=0.0)
         if self._naming(claim):
             return Ending(*fence, EndingKind.RELEASED, delay_s=ALL_BUSY_S)
-        if fence.worker not in self._workers:
-            return Ending(*fence, EndingKind.RELEASED, delay_s=0.0)
         delay_s = min(NO_HANDLER_MAX_S, NO_HANDLER_MIN_S * 2.0 ** min(claim.uncharged, 10))
         error = f'no handler named "{claim.name}" on topic "{claim.topic}"'
         return Ending(*fence, EndingKind.RELEASED, error=error, delay_s=delay_s)
@@ -216,6 +215,20 @@ class Desk:
             held = worker.held.get(pair)
             if held is not None:
                 held.started = True
+
+
+def _is_too_long(args: str) -> bool:
+    return len(args) * _WIDEST_CHAR_BYTES > ARGS_MAX_BYTES and len(args.encode()) > ARGS_MAX_BYTES
+
+
+def _discarded(claim: Claim, seat: str) -> Ending:
+    """
+    The end of a job that no frame can carry: SQL submits args of any length, and jsonb prints 1e400 in 401 digits.
+
+    A worker would break the connection over it, come back, and be given it again.
+    """
+    error = f"args have {len(claim.args.encode())} bytes as the database prints them; at most {ARGS_MAX_BYTES} can be sent"
+    return Ending(claim.id, claim.attempt, seat, EndingKind.DISCARDED, error)
 
 
 def deal(credits_: Sequence[int], limit: int) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar, cast
 
@@ -67,6 +68,7 @@ async def get_job(on: Desktop, body: protocol.ById) -> Answer:
 async def cancel_jobs(on: Desktop, body: protocol.ByIds) -> Answer:
     """Cancel at once, and stop the handlers that run here."""
     canceled = await on.store.cancel(body.ids)
+    on.claims.forget((job.id, job.attempt) for job in canceled if job.worker is not None)
     for job in canceled:
         worker = None if job.worker is None else on.desk.get(job.worker)
         if worker is not None:
@@ -76,7 +78,7 @@ async def cancel_jobs(on: Desktop, body: protocol.ByIds) -> Answer:
 
 async def retry_jobs(on: Desktop, body: protocol.ByIds) -> Answer:
     """Give terminal jobs fresh budgets, but not while their last attempt is still held here."""
-    held = {job for job in body.ids if on.desk.holder_of(job) is not None}
+    held = on.desk.held_among(body.ids)
     retried = await on.store.retry([job for job in body.ids if job not in held])
     if retried:
         on.claims.wake()
@@ -84,7 +86,7 @@ async def retry_jobs(on: Desktop, body: protocol.ByIds) -> Answer:
 
 
 async def _done_and_refused(
-    on: Desktop, ids: Sequence[bytes], done: set[bytes], conflicts: set[bytes] = frozenset()  # type: ignore[assignment]
+    on: Desktop, ids: Sequence[bytes], done: AbstractSet[bytes], conflicts: AbstractSet[bytes] = frozenset()
 ) -> Answer:
     refused = [job for job in dict.fromkeys(ids) if job not in done]
     there = await on.store.statuses(refused) if refused else {}
@@ -94,7 +96,8 @@ async def _done_and_refused(
             return NotFoundError.code
         return ConflictError.code if job in conflicts else "invalid_transition"
 
-    return {"done": [job for job in dict.fromkeys(ids) if job in done], "refused": [[job, code(job)] for job in refused]}
+    answered = [job for job in dict.fromkeys(ids) if job in done]
+    return {"done": answered, "refused": [[job, code(job)] for job in refused]}
 
 
 async def create_schedule(on: Desktop, body: protocol.ScheduleCreate) -> Answer:

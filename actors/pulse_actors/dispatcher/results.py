@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -22,7 +23,7 @@ from pulse_actors.dispatcher.desk import Desk, Pair, Worker
 from pulse_actors.runtime import Backoff
 
 BATCH: Final = 2000
-MAX_ERROR_CHARS: Final = 64 * 1024
+MAX_ERROR_BYTES: Final = 64 * 1024
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 _KINDS: Final = {
@@ -106,12 +107,16 @@ class Results:
                 rejected.append(Ending(bad.id, bad.attempt, bad.worker, EndingKind.ERROR, text))
             return True
 
-        await halve(completions, write)
-        bad_ids = {ending.id for ending in rejected}
-        missing = [(one.id, one.attempt) for one in completions if one.id not in done and one.id not in bad_ids]
-        if missing:
-            done |= await self._store.completed_already(missing)
-        return {(one.id, one.attempt) for one in completions if one.id in done}
+        written: set[Pair] = set()
+        for layer in layers(completions):
+            done.clear()
+            await halve(layer, write)
+            bad_ids = {ending.id for ending in rejected}
+            missing = [(one.id, one.attempt) for one in layer if one.id not in done and one.id not in bad_ids]
+            if missing:
+                done |= await self._store.completed_already(missing)
+            written |= {(one.id, one.attempt) for one in layer if one.id in done}
+        return written
 
     async def _end(self, endings: Sequence[Ending]) -> set[Pair]:
         done: set[Pair] = set()
@@ -124,7 +129,7 @@ class Results:
                     raise
                 if len(some) > 1:
                     return False
-                log.error("ending_not_storable", error=str(error))
+                log.warning("ending_not_storable", error=str(error))
                 ended = await self._store.end([some[0]._replace(error="error text is not storable")])
             for one in ended:
                 done.add((one.id, one.attempt))
@@ -151,6 +156,24 @@ def split(reports: Sequence[Reported]) -> tuple[list[Completion], list[Ending]]:
     return completions, endings
 
 
+def layers(completions: Sequence[Completion]) -> list[list[Completion]]:
+    """
+    *completions* in as few lists as keep each id once in a list.
+
+    The statement tells which ids it closed, not which attempts: an attempt that is stale must not hide behind the one
+    that is not, when both report at the same time.
+    """
+    found: list[list[Completion]] = []
+    seen: Counter[bytes] = Counter()
+    for completion in completions:
+        depth = seen[completion.id]
+        seen[completion.id] += 1
+        if depth == len(found):
+            found.append([])
+        found[depth].append(completion)
+    return found
+
+
 def ending_of(result: Result, worker: str) -> Ending:
     """The Ending of a result that is no success; its detail has been held against its outcome."""
     text, delay_s, code = None, None, None
@@ -171,5 +194,6 @@ def ending_of(result: Result, worker: str) -> Ending:
 
 
 def clean(text: str) -> str:
-    """*text* as PostgreSQL can store it: no NUL, no surrogates, not longer than 64 Ki characters, not empty."""
-    return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text[:MAX_ERROR_CHARS]) or "no reason given"
+    """*text* as PostgreSQL can store it: no NUL, no surrogates, not longer than 64 KiB, not empty."""
+    storable = _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text[:MAX_ERROR_BYTES])
+    return storable.encode()[:MAX_ERROR_BYTES].decode(errors="ignore") or "no reason given"

@@ -22,7 +22,8 @@ from pulse_actors.dispatcher.visit import Office, Visit
 from pulse_actors.runtime import ActorMain, Runtime, Turn, TurnResult, database_status
 
 TICK_S: Final = 60.0  # the dispatcher's own turns only hear hints; its work is done by its loops
-FLUSH_DEADLINE_S: Final = 5.0
+FLUSH_DEADLINE_S: Final = 4.0  # the supervisor waits 5 s for this process's end
+ACCEPT_PAUSE_S: Final = 0.5  # accept fails at once while there is no descriptor, so without a pause it would spin
 
 log = structlog.get_logger()
 
@@ -62,10 +63,13 @@ class Dispatcher:
     async def turn(self, turn: Turn) -> TurnResult:
         """Hear hints: something may be claimable, or a drain began."""
         for hint in turn.inbox:
-            if hint.event == "drain":
-                self._drain(reconnect=not hint.data.get("all"))
-            else:
-                self.office.claims.wake()
+            match hint.event:
+                case "drain":
+                    self._drain(reconnect=True)
+                case "drain_workers":
+                    self._drain(reconnect=False)
+                case _:
+                    self.office.claims.wake()
         return TurnResult(TICK_S)
 
     def _drain(self, *, reconnect: bool) -> None:
@@ -87,7 +91,15 @@ class Dispatcher:
 
     async def serve(self, listener: anyio.abc.Listener[anyio.abc.SocketStream]) -> None:
         """Take peers in until cancelled."""
-        await listener.serve(self._visit)
+        async with anyio.create_task_group() as visits:
+            while True:
+                try:
+                    stream = await listener.accept()
+                except OSError as error:  # no descriptor is free: those who are in go on, the others wait in the backlog
+                    log.warning("accept_failed", error=str(error))
+                    await anyio.sleep(ACCEPT_PAUSE_S)
+                else:
+                    visits.start_soon(self._visit, stream)
 
     async def _visit(self, stream: anyio.abc.SocketStream) -> None:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -88,11 +88,7 @@ class Visit:
         greeted = False
         groups = self._connection.frames()
         while True:
-            with anyio.move_on_after(None if greeted else HELLO_DEADLINE_S) as waiting:
-                group = await anext(groups, None)
-            if waiting.cancelled_caught:
-                message = f"no hello within {HELLO_DEADLINE_S:g} s"
-                raise ProtocolError(message)
+            group = await anext(groups, None) if greeted else await self._first(groups)
             if group is None:
                 return
             for frame in group:
@@ -101,6 +97,14 @@ class Visit:
                 else:
                     await self._greet(frame)
                     greeted = True
+
+    async def _first(self, groups: AsyncIterator[Sequence[Frame]]) -> Sequence[Frame] | None:
+        try:
+            with anyio.fail_after(HELLO_DEADLINE_S):
+                return await anext(groups, None)
+        except TimeoutError:
+            message = f"no hello within {HELLO_DEADLINE_S:g} s"
+            raise ProtocolError(message) from None
 
     async def _greet(self, frame: Frame) -> None:
         if frame.kind != "hello":
@@ -146,8 +150,9 @@ class Visit:
         )
         listed = {ref.pair for ref in hello.running}
         desk = office.desktop.desk
+        await self._note_handlers(hello, request)
         async with office.claims.lock:
-            lost = await self._reconcile(hello, listed)
+            lost = await self._reconcile(listed)
             older = desk.get(self._identity)
             if older is not None:
                 older.link.send("error", None, {"code": "conflict", "message": "this worker has connected again"})
@@ -161,13 +166,23 @@ class Visit:
         log.info("worker_connected", worker=self._identity, capacity=hello.capacity, running=len(listed))
         office.claims.wake()
 
-    async def _reconcile(self, hello: Hello, listed: set[tuple[bytes, int]]) -> list[tuple[bytes, int]] | None:
+    async def _note_handlers(self, hello: Hello, request: int | None) -> None:
+        """Remember what it says of its handlers; refuse words that the database cannot hold, before a claim uses them."""
+        words = (*hello.topics, *hello.names, *hello.handlers, *(info.topic or "" for info in hello.handlers.values()))
+        bad = next((word for word in words if "\0" in word), None)
+        if bad is not None:
+            message = f"hello: {bad!r:.60} contains a NUL character; names and topics without one are allowed"
+            raise ProtocolError(message, request=request)
+        if hello.handlers:
+            try:
+                await self._office.desktop.store.note_handlers(hello.handlers)
+            except UnavailableError as error:
+                log.warning("database_away", step="handlers", error=error.message)
+
+    async def _reconcile(self, listed: set[tuple[bytes, int]]) -> list[tuple[bytes, int]] | None:
         """What of *listed* it no longer holds; None while the database is away."""
-        store = self._office.desktop.store
         try:
-            if hello.handlers:
-                await store.note_handlers(hello.handlers)
-            holds = await give_back_unlisted(store, self._identity, listed)
+            holds = await give_back_unlisted(self._office.desktop.store, self._identity, listed)
         except UnavailableError as error:
             log.warning("database_away", step="hello", error=error.message)
             return None
@@ -224,8 +239,11 @@ class Visit:
         except asyncpg.PostgresError as error:
             code = "bad_request" if is_bad_row(error) else "internal"
             if code == "internal":
-                log.error("request_failed", kind=frame.kind, error=str(error))
+                log.exception("request_failed", kind=frame.kind)
             self._connection.refuse(frame.request, code, f"{frame.kind}: {error}")
+        except Exception:
+            log.exception("request_failed", kind=frame.kind)  # one request's trouble: the peer's others go on
+            self._connection.refuse(frame.request, "internal", f"{frame.kind} failed; the server's log says why")
         else:
             self._connection.send("ok", frame.request, answer)
         finally:

@@ -1,0 +1,221 @@
+"""``pulse ctl schedules``: list, get, create, delete."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Final, TypedDict, Unpack
+from uuid import UUID
+
+import click
+
+from pulse.cli.connection import current_server
+from pulse.cli.documents import pretty
+from pulse.cli.job_page import moment
+from pulse.cli.lazy import CONTEXT, examples
+from pulse.cli.params import ARGS, ID, NAME, POSITIVE_S, PRIORITY, TIME, TOPIC, TRIES, Text
+from pulse.cli.render import Cell, Column, Line, Screen, Table, foreign, write_document
+from pulse.cli.views import Schedule, SchedulePage, part, read
+from pulse.cli.words import ago, duration, iso, printable
+
+__all__ = ["When", "facts", "schedules", "schedules_table", "when_body", "when_words"]
+
+_LABEL_WIDTH: Final = 11
+_COLUMNS: Final = (
+    Column("id"),
+    Column("name", least=8),
+    Column("topic", least=6, leave_out=3),
+    Column("when", least=10),
+    Column("next", right=True),
+    Column("last", right=True, leave_out=2),
+)
+
+
+class When(TypedDict):
+    """The options that say when a schedule fires."""
+
+    cron: str | None
+    timezone: str | None
+    every: float | None
+    at: float | None
+
+
+class _Create(When):
+    args: str
+    topic: str | None
+    priority: int
+    max_attempts: int | None
+    timeout: float | None
+
+
+@click.group(context_settings=dict(CONTEXT))
+def schedules() -> None:
+    """List, show, create and delete schedules."""
+
+
+@schedules.command("list", epilog=examples("pulse ctl schedules list"))
+@click.option("--limit", type=click.IntRange(1, 1000), default=100, metavar="N", help="Most to list, 1 to 1000.")
+@click.option("--after", metavar="CURSOR", help="Go on behind a page: the cursor that it ended with.")
+@click.option("--json", "as_json", is_flag=True, help='Print {"schedules": [...], "next": cursor or null}.')
+def list_schedules(limit: int, after: str | None, *, as_json: bool) -> None:
+    """List schedules, newest first."""
+    body: dict[str, object] = {"limit": limit}
+    if after is not None:
+        body["after"] = after
+    answer = current_server().ask("schedules.list", body, repeatable=True)
+    if as_json:
+        write_document(answer)
+        return
+    page = read(SchedulePage, answer)
+    screen = Screen()
+    if page.schedules:
+        screen.table(schedules_table(page, time.time()))
+    else:
+        screen.lines([[Cell("no schedules", "dim")]])
+    if page.next is not None:
+        click.echo(f"more: repeat with --after {page.next}", err=True)
+
+
+@schedules.command("get", epilog=examples("pulse ctl schedules get 0190163d-8694-739b-aea5-966c26f8ad91"))
+@click.argument("schedule_id", metavar="ID", type=ID)
+@click.option("--json", "as_json", is_flag=True, help="Print the columns of pulse.schedules by name.")
+def get_schedule(schedule_id: bytes, *, as_json: bool) -> None:
+    """Show a schedule."""
+    _show(current_server().ask("schedules.get", {"id": schedule_id}, repeatable=True), as_json=as_json)
+
+
+@schedules.command(
+    epilog=examples(
+        "pulse ctl schedules create report --cron '30 6 * * 1-5' --timezone Europe/Berlin",
+        'pulse ctl schedules create poll --every 15 --args \'{"source": "mail"}\'',
+        "pulse ctl schedules create launch --at 2030-01-31T12:00:00Z",
+    )
+)
+@click.argument("name", type=NAME)
+@click.option("--cron", type=Text("expr", 200), metavar="EXPR", help="Five fields, or six with seconds first.")
+@click.option("--timezone", type=Text("zone", 100), metavar="TZ", show_default="UTC", help="Time zone of --cron.")
+@click.option("--every", type=POSITIVE_S, metavar="SECONDS", help="Fire every so many seconds.")
+@click.option("--at", type=TIME, metavar="ISO-TIME", help="Fire once, then; without a zone it is UTC.")
+@click.option("--args", type=ARGS, default="{}", metavar="JSON", help="Keyword arguments of the handler.")
+@click.option("--topic", type=TOPIC, metavar="TOPIC", show_default="the handler's", help="Queue of its jobs.")
+@click.option("--priority", type=PRIORITY, default=0, metavar="P", help="Higher first.")
+@click.option(
+    "--max-attempts", type=TRIES, metavar="N", show_default="the handler's", help="Tries before the dead letter."
+)
+@click.option(
+    "--timeout", type=POSITIVE_S, metavar="SECONDS", show_default="the handler's", help="Longest run of one attempt."
+)
+@click.option("--id", "schedule_id", type=ID, metavar="UUID", help="Create it under this id.")
+@click.option("--json", "as_json", is_flag=True, help="Print the schedule as JSON.")
+def create(name: str, schedule_id: bytes | None, *, as_json: bool, **options: Unpack[_Create]) -> None:
+    """Create a schedule that submits jobs to the handler NAME; give one of --cron, --every and --at."""
+    from pulse.ids import uuid7
+
+    body: dict[str, object] = {
+        "name": name,
+        **when_body(options),
+        "args": options["args"],
+        "topic": options["topic"],
+        "priority": options["priority"],
+        "max_attempts": options["max_attempts"],
+        "timeout_s": options["timeout"],
+        "id": uuid7().bytes if schedule_id is None else schedule_id,
+    }
+    given = {key: value for key, value in body.items() if value is not None}
+    _show(current_server().ask("schedules.create", given), as_json=as_json)
+
+
+@schedules.command(epilog=examples("pulse ctl schedules delete 0190163d-8694-739b-aea5-966c26f8ad91"))
+@click.argument("schedule_id", metavar="ID", type=ID)
+@click.option("--json", "as_json", is_flag=True, help='Print {"id"} of what was deleted.')
+def delete(schedule_id: bytes, *, as_json: bool) -> None:
+    """Delete a schedule. Jobs that it has submitted stay."""
+    answer = current_server().ask("schedules.delete", {"id": schedule_id})
+    if as_json:
+        write_document({"id": schedule_id, **answer})
+    else:
+        Screen().lines([[Cell(f"deleted {UUID(bytes=schedule_id)}")]])
+
+
+def when_body(when: When) -> dict[str, object]:
+    """
+    When to fire, as the wire wants it.
+
+    Raises:
+        click.UsageError: Not exactly one of the kinds is given, or a time zone without a cron expression.
+
+    """
+    kinds = {"--cron": when["cron"], "--every": when["every"], "--at": when["at"]}
+    given = [option for option, value in kinds.items() if value is not None]
+    if len(given) != 1:
+        found = " and ".join(given) or "none of them"
+        raise click.UsageError(f"{found} given: exactly one of --cron, --every and --at is allowed.")
+    if when["timezone"] is not None and when["cron"] is None:
+        raise click.UsageError(f"--timezone goes with --cron; with {given[0]} it is not allowed.")
+    return {"cron": when["cron"], "timezone": when["timezone"], "every": when["every"], "at": when["at"]}
+
+
+def schedules_table(page: SchedulePage, now_s: float) -> Table:
+    """The table of a page of schedules."""
+    return Table(_COLUMNS, [_row(schedule, now_s) for schedule in page.schedules])
+
+
+def when_words(schedule: Schedule) -> str:
+    """When *schedule* fires, in words."""
+    if schedule.cron is not None:
+        zone = f" {schedule.timezone}" if schedule.timezone else ""
+        return printable(schedule.cron + zone)
+    if schedule.every_s is not None:
+        return f"every {schedule.every_s:g} s"  # exactly: 90 s are not 2 min
+    return "once" if schedule.run_at is None else f"once at {iso(schedule.run_at)}"
+
+
+def facts(schedule: Schedule, now_s: float) -> Iterator[tuple[str, Cell]]:
+    """What there is to say of *schedule*, label by label."""
+    yield "name", foreign(schedule.name)
+    yield "topic", Cell("the handler's", "dim") if schedule.topic is None else foreign(schedule.topic)
+    yield "when", Cell(when_words(schedule))
+    yield "next", _next(schedule, now_s)
+    if schedule.last_run_at is not None:
+        yield "last", moment(schedule.last_run_at, now_s)
+    if schedule.created_at is not None:
+        yield "created", moment(schedule.created_at, now_s)
+    if schedule.priority:
+        yield "priority", Cell(str(schedule.priority))
+    if schedule.max_attempts is not None:
+        yield "tries", Cell(str(schedule.max_attempts))
+    if schedule.timeout_s is not None:
+        yield "timeout", Cell(duration(schedule.timeout_s))
+    yield "args", foreign(pretty(schedule.args))
+
+
+def _next(schedule: Schedule, now_s: float) -> Cell:
+    if schedule.paused:
+        return Cell("paused", "yellow")
+    return Cell("never again", "dim") if schedule.next_run_at is None else moment(schedule.next_run_at, now_s)
+
+
+def _row(schedule: Schedule, now_s: float) -> Line:
+    coming = "never again" if schedule.next_run_at is None else ago(schedule.next_run_at, now_s)
+    return [
+        Cell(str(UUID(bytes=schedule.id))),
+        foreign(schedule.name),
+        foreign(schedule.topic or ""),
+        Cell(when_words(schedule)),
+        Cell("paused", "yellow") if schedule.paused else Cell(coming),
+        Cell("" if schedule.last_run_at is None else ago(schedule.last_run_at, now_s), "dim"),
+    ]
+
+
+def _show(answer: dict[str, object], *, as_json: bool) -> None:
+    document = part(answer, "schedule")
+    if as_json:
+        write_document(document)
+        return
+    schedule = read(Schedule, document)
+    Screen().lines(
+        [
+            [Cell(str(UUID(bytes=schedule.id)), "bold")],
+            *([Cell(f"{label:<{_LABEL_WIDTH}}", "dim"), value] for label, value in facts(schedule, time.time())),
+        ]
+    )

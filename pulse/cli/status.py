@@ -1,0 +1,120 @@
+"""``pulse ctl status``: ask the supervisor and the dispatcher at once, and show what they know, whatever is down."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import click
+
+from pulse.cli.connection import LOOKED, Server, current_server
+from pulse.cli.lazy import examples
+from pulse.cli.render import Screen, write_document
+from pulse.cli.status_page import show_status
+from pulse.cli.views import Status, read
+from pulse.errors import NobodyAnswersError, PulseError
+
+__all__ = ["merge", "status"]
+
+Body = Mapping[str, object]
+
+# The whole command answers within 2 s; an interpreter needs 0.2 s to start.
+SUPERVISOR_S: Final = 1.6  # it asks its actors for a second before it answers
+DISPATCHER_S: Final = 1.0
+_KEYS: Final = ("supervisor", "actors", "pools", "database", "gate", "workers", "jobs", "jobs_exact")
+_AT_ONE_TIME: Final = ("database", "jobs", "jobs_exact")  # what belongs together comes from one of the two
+
+
+@click.command(epilog=examples("pulse ctl status", "pulse ctl status --json | jq .jobs"))
+@click.option("--json", "as_json", is_flag=True, help="Print the whole as one JSON document.")
+def status(*, as_json: bool) -> None:
+    """Show supervisor, actors, database, gate, workers and counts of jobs; within 2 seconds, whatever is down."""
+    server = current_server()
+    supervisor, dispatcher = _ask_both(server)
+    if isinstance(supervisor, PulseError) and isinstance(dispatcher, PulseError):
+        raise _neither(supervisor, dispatcher)
+    answers = [None if isinstance(answer, PulseError) else answer for answer in (supervisor, dispatcher)]
+    body = merge(*answers)
+    if as_json:
+        write_document(body)
+        return
+    silent = {
+        who: answer.message
+        for who, answer in (("supervisor", supervisor), ("dispatcher", dispatcher))
+        if isinstance(answer, PulseError)
+    }
+    show_status(read(Status, body), silent, Screen(), time.time())
+
+
+def merge(supervisor: Body | None, dispatcher: Body | None) -> dict[str, object]:
+    """
+    One document of two: of the supervisor what it alone knows, of the dispatcher what it knows at first hand.
+
+    Args:
+        supervisor: Its answer; None: it did not answer.
+        dispatcher: The same.
+
+    Returns:
+        Every key of the contract, and what else there was; null where neither knew.
+
+    """
+    first, second = supervisor or {}, dispatcher or {}
+    merged: dict[str, object] = {**second, **first}
+    for key in _KEYS:
+        told = first.get(key)
+        merged[key] = told if told is not None else second.get(key)
+    if second.get("database") is not None:  # at first hand
+        merged.update({key: second.get(key) for key in _AT_ONE_TIME})
+    if second.get("gate") is not None:
+        merged["gate"] = second["gate"]
+    merged["workers"] = second.get("workers")
+    return merged
+
+
+def _ask_both(server: Server) -> tuple[Body | PulseError, Body | PulseError]:
+    supervisor = _Question(lambda: server.ask_supervisor("status", timeout_s=SUPERVISOR_S), SUPERVISOR_S)
+    dispatcher = _Question(lambda: server.ask("status", timeout_s=DISPATCHER_S), DISPATCHER_S)
+    return supervisor.answer(), dispatcher.answer()
+
+
+class _Question:
+    """
+    A question that is asked in a thread of its own; it is a daemon, so that nothing waits for it in the end.
+
+    Args:
+        ask: Asks, and returns the answer.
+        timeout_s: Longest wait, seconds.
+
+    """
+
+    def __init__(self, ask: Callable[[], Body], timeout_s: float) -> None:
+        self._ask = ask
+        self._deadline_s = time.monotonic() + timeout_s
+        self._answer: Body | PulseError | None = None
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def answer(self) -> Body | PulseError:
+        """What came, or why nothing did."""
+        self._thread.join(max(0.0, self._deadline_s - time.monotonic()))
+        if self._failure is not None:
+            raise self._failure
+        return NobodyAnswersError("no answer in time") if self._answer is None else self._answer
+
+    def _run(self) -> None:
+        try:
+            self._answer = self._ask()
+        except PulseError as error:
+            self._answer = error
+        except BaseException as error:  # noqa: BLE001 -- raised again in the thread that waits
+            self._failure = error
+
+
+def _neither(supervisor: PulseError, dispatcher: PulseError) -> PulseError:
+    for error in (dispatcher, supervisor):
+        if not isinstance(error, NobodyAnswersError):
+            return error
+    return NobodyAnswersError(f"{dispatcher.message}; {supervisor.message.removeprefix(LOOKED)}")

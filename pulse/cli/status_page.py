@@ -1,0 +1,135 @@
+"""The state of the whole for people: a few lines, and below them in words what is not as it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from pulse.cli.dispatch import gate_lines
+from pulse.cli.render import Cell, Line, Screen, foreign
+from pulse.cli.styles import ACTOR_STYLES, STATUS_STYLES
+from pulse.cli.views import Database, Process, Status, Supervisor, Worker
+from pulse.cli.words import count, duration, one_line
+
+__all__ = ["overview", "problems", "show_status"]
+
+_LABEL_WIDTH: Final = 12
+_YOUNG_S: Final = 60.0  # a process that restarted within it may still be in trouble
+_UNKNOWN: Final = Cell("unknown", "dim")
+_WAITING: Final = ("PENDING", "RETRYING")
+
+
+def show_status(status: Status, silent: Mapping[str, str], screen: Screen, now_s: float) -> None:
+    """
+    Show *status* on *screen*.
+
+    Args:
+        status: What is known.
+        silent: Who did not answer, and why: ``supervisor``, ``dispatcher``.
+        screen: Where.
+        now_s: Unix seconds.
+
+    """
+    screen.lines(overview(status, now_s))
+    found = list(problems(status, silent))
+    if found:
+        screen.lines([[]])
+    screen.lines([Cell(f"! {problem}", "yellow")] for problem in found)
+
+
+def overview(status: Status, now_s: float) -> Iterator[Line]:
+    """The lines of the overview, each part with its label."""
+    yield from _labelled("supervisor", [_supervisor_line(status.supervisor)])
+    yield from _labelled("database", [_database_line(status.database)])
+    yield from _labelled("gate", [[_UNKNOWN]] if status.gate is None else list(gate_lines(status.gate, now_s)))
+    for label, processes in (("actors", status.actors), ("pools", status.pools)):
+        if processes:
+            yield from _labelled(label, _process_lines(processes))
+    yield from _labelled("workers", [_workers_line(status.workers)])
+    yield from _labelled("jobs", [_jobs_line(status)])
+
+
+def problems(status: Status, silent: Mapping[str, str]) -> Iterator[str]:
+    """What is not as it should be, a sentence each."""
+    for who, why in silent.items():
+        yield f"the {who} does not answer: {one_line(why)}"
+    if status.database is not None and not status.database.ok:
+        yield f"the database is away: {one_line(status.database.error or 'no reason was told')}"
+    for process in (*(status.actors or ()), *(status.pools or ())):
+        if process.state != "running":
+            yield f"{one_line(process.name)} is {one_line(process.state)}{_restarts(process)}"
+        elif process.restarts and process.uptime_s is not None and process.uptime_s < _YOUNG_S:
+            yield f"{one_line(process.name)} was restarted {duration(process.uptime_s)} ago{_restarts(process)}"
+    waiting = sum((status.jobs or {}).get(name, 0) for name in _WAITING)
+    if status.gate is not None and status.gate.paused and waiting:
+        yield f"dispatch is paused: {count(waiting, 'job')} will not start before `pulse ctl dispatch resume`"
+    if status.workers == [] and waiting:
+        wait = "waits" if waiting == 1 else "wait"
+        yield f"no workers are connected: {count(waiting, 'job')} {wait}"
+
+
+def _labelled(label: str, lines: Sequence[Line]) -> Iterator[Line]:
+    for index, line in enumerate(lines):
+        yield [Cell(f"{'' if index else label:<{_LABEL_WIDTH}}", "dim"), *line]
+
+
+def _supervisor_line(supervisor: Supervisor | None) -> Line:
+    if supervisor is None:
+        return [_UNKNOWN]
+    parts = [f"pulse {supervisor.version}", f"pid {supervisor.pid}"]
+    if supervisor.uptime_s is not None:
+        parts.append(f"up {duration(supervisor.uptime_s)}")
+    return [foreign(", ".join(parts))]
+
+
+def _database_line(database: Database | None) -> Line:
+    if database is None:
+        return [Cell("unknown: no actor told in time", "yellow")]
+    if not database.ok:
+        return [Cell("away", "bold red"), foreign(f"  {database.dsn}")]
+    return [Cell("ok", "green"), foreign(f"  PostgreSQL {database.server_version}  {database.dsn}")]
+
+
+def _process_lines(processes: Sequence[Process]) -> list[Line]:
+    width = max(len(process.name) for process in processes)
+    return [_process_line(process, width) for process in processes]
+
+
+def _process_line(process: Process, width: int) -> Line:
+    line = [
+        foreign(f"{process.name:<{width}}  "),
+        foreign(f"{process.state:<8}", ACTOR_STYLES.get(process.state, "yellow")),
+    ]
+    if process.pid is not None:
+        line.append(Cell(f"  pid {process.pid}"))
+    if process.uptime_s is not None:
+        line.append(Cell(f", up {duration(process.uptime_s)}"))
+    return [*line, Cell(f", {count(process.restarts, 'restart')}")] if process.restarts else line
+
+
+def _workers_line(workers: Sequence[Worker] | None) -> Line:
+    if workers is None:
+        return [_UNKNOWN]
+    if not workers:
+        return [Cell("none connected")]
+    held, places = sum(worker.held for worker in workers), sum(worker.capacity for worker in workers)
+    return [Cell(f"{len(workers)} connected, {held:,} of {count(places, 'place')} taken")]
+
+
+def _jobs_line(status: Status) -> Line:
+    if status.jobs is None:
+        return [_UNKNOWN]
+    line: list[Cell] = []
+    for name in (*STATUS_STYLES, *(status.jobs.keys() - STATUS_STYLES.keys())):
+        number = status.jobs.get(name, 0)
+        if number:
+            shown = f"{number:,} {name.lower().replace('_', ' ')}"
+            line += [Cell(", ")] if line else []
+            line.append(foreign(shown, STATUS_STYLES.get(name, "")))
+    if line and status.jobs_exact is False:
+        line.append(Cell(" (ended ones estimated)", "dim"))
+    return line or [Cell("none")]
+
+
+def _restarts(process: Process) -> str:
+    return f" ({count(process.restarts, 'restart')} so far)" if process.restarts else ""

@@ -1,0 +1,62 @@
+"""``pulse ctl workers``: the handler processes that are connected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import click
+from msgspec import Struct
+
+from pulse.cli.connection import current_server
+from pulse.cli.lazy import examples
+from pulse.cli.render import Cell, Column, Line, Screen, Table, foreign, write_document
+from pulse.cli.views import Worker, read
+
+__all__ = ["workers", "workers_table"]
+
+_COLUMNS: Final = (
+    Column("name", least=8),
+    Column("pid", right=True),
+    Column("host", least=8, leave_out=2),
+    Column("running", right=True),
+    Column("topics", least=8, leave_out=3),
+    Column("handlers", least=10, leave_out=4),
+)
+
+
+class _Workers(Struct, frozen=True):
+    workers: list[Worker]
+
+
+@click.command(epilog=examples("pulse ctl workers", "pulse ctl workers --json | jq '.workers[].running'"))
+@click.option("--json", "as_json", is_flag=True, help='Print {"workers": [...]}.')
+def workers(*, as_json: bool) -> None:
+    """List the handler processes that are connected: who they are, what they serve, how busy they are."""
+    answer = current_server().ask("workers.list", repeatable=True)
+    if as_json:
+        write_document(answer)
+        return
+    found = read(_Workers, answer).workers
+    screen = Screen()
+    if found:
+        screen.table(workers_table(found))
+    else:
+        screen.lines([[Cell("no workers are connected", "dim")]])
+
+
+def workers_table(found: Sequence[Worker]) -> Table:
+    """The table of the connected workers."""
+    return Table(_COLUMNS, [_row(worker) for worker in found])
+
+
+def _row(worker: Worker) -> Line:
+    held = f"{worker.held}/{worker.capacity}" + (" draining" if worker.draining else "")
+    return [
+        foreign(worker.name or worker.identity),
+        Cell("" if worker.pid is None else str(worker.pid)),
+        foreign(worker.host or ""),
+        Cell(held, "bold blue" if worker.held else ""),
+        foreign(", ".join(worker.topics)),
+        foreign(", ".join(worker.names)),
+    ]

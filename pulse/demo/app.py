@@ -1,0 +1,44 @@
+"""Work for the demonstration: checksums of the files of this Python's standard library."""
+
+from __future__ import annotations
+
+import hashlib
+import sysconfig
+from pathlib import Path
+
+import anyio
+
+import pulse
+
+SLICE_S = 0.05  # after each slice of the long job, so that a person can watch it
+
+app = pulse.App()
+
+
+def library_files(package: str) -> list[Path]:
+    """Source files of *package* in the standard library, '' for all of it, in order."""
+    root = Path(sysconfig.get_path("stdlib"))
+    return sorted(path for path in (root / package).rglob("*.py") if "site-packages" not in path.parts)
+
+
+@app.handler("checksum")
+def checksum(package: str) -> dict[str, object]:
+    """SHA-256 over one package: plain blocking code, in a thread."""
+    digest = hashlib.sha256()
+    files = library_files(package)
+    for path in files:
+        digest.update(path.read_bytes())
+    return {"files": len(files), "sha256": digest.hexdigest()[:16]}
+
+
+@app.handler("checksum-library")
+async def checksum_library(slices: int, ctx: pulse.Context) -> dict[str, object]:
+    """SHA-256 over the whole library in *slices* parts, telling how far it is after each."""
+    digest = hashlib.sha256()
+    files = library_files("")
+    for number in range(slices):
+        for path in files[number::slices]:
+            digest.update(await anyio.Path(path).read_bytes())
+        await ctx.progress((number + 1) / slices, f"{number + 1} of {slices} parts")
+        await anyio.sleep(SLICE_S)
+    return {"files": len(files), "sha256": digest.hexdigest()[:16]}

@@ -1,0 +1,28 @@
+"""``python -m pulse.worker MODULE:APP``: what the supervisor starts; ``pulse worker`` is the same for people."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from pulse.errors import PulseError
+from pulse.worker.command import worker
+
+
+def main() -> int:
+    """Run the pool; returns the exit code."""
+    try:
+        code = worker.main(prog_name="pulse worker", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except PulseError as error:
+        for line in error.message.splitlines():
+            click.echo(f"pulse: {line}", err=True)
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,156 @@
+"""
+The parent's heartbeats: for a child that does not beat itself, while the kernel says that it lives.
+
+A handler that holds the interpreter (a regular expression, a C extension) stops every thread of its process, so its
+heartbeats stop; but it is at work, and its jobs must not be given to somebody else. The parent, which runs no user
+code, sees that the child exists and is not stopped, and extends the leases of its session.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import anyio
+
+from pulse import procs
+from pulse.errors import PulseError
+from pulse.protocol import encode
+from pulse.stream import FrameStream
+from pulse.targets import ConnectionLostError
+from pulse.worker.session import Dialer, Log, RefusedForGoodError
+
+__all__ = ["Minder", "Watch", "mind"]
+
+SILENT_BEATS: Final = 1.2  # own heartbeats without an answer: a slow answer is none, a second lost beat comes in time
+MAX_UNHEARD_PINGS: Final = 3  # one per heartbeat; as in a child's connection
+_STOPPED_OR_DEAD: Final = frozenset({"", "T", "t", "Z", "X", "x"})
+
+
+class Watch:
+    """What is known of one child. Pure."""
+
+    __slots__ = ("answered_s", "beaten_s", "pid", "session")
+
+    def __init__(self, pid: int) -> None:
+        self.pid: Final = pid
+        self.session: bytes | None = None
+        self.answered_s = 0.0
+        self.beaten_s = 0.0
+
+    def connected(self, session: bytes, now_s: float) -> None:
+        """The child has a session."""
+        self.session = session
+        self.answered_s = now_s
+
+    def answered(self, now_s: float) -> None:
+        """The child's own heartbeat was answered."""
+        self.answered_s = now_s
+
+    def due_s(self, heartbeat_s: float) -> float:
+        """When the parent must beat for the child unless it does so itself."""
+        if self.session is None:
+            return float("inf")
+        return max(self.answered_s + SILENT_BEATS * heartbeat_s, self.beaten_s + heartbeat_s)
+
+
+class Minder:
+    """The children of a pool by slot, and who is silent. Pure but for the look at the kernel, which is passed in."""
+
+    def __init__(self, state_of: Callable[[int], str] = procs.state) -> None:
+        self._watches: dict[int, Watch] = {}
+        self._state_of = state_of
+        self.heartbeat_s = 10.0
+
+    def add(self, slot: int, pid: int) -> Watch:
+        """A child was started."""
+        watch = self._watches[slot] = Watch(pid)
+        return watch
+
+    def remove(self, slot: int) -> None:
+        """A child has ended."""
+        self._watches.pop(slot, None)
+
+    def next_due_s(self) -> float:
+        """When to look again; infinity when nobody has a session."""
+        return min((watch.due_s(self.heartbeat_s) for watch in self._watches.values()), default=float("inf"))
+
+    def take_due(self, now_s: float) -> list[bytes]:
+        """The sessions to beat for now: silent for too long, and alive."""
+        sessions: list[bytes] = []
+        for watch in self._watches.values():
+            if watch.session is not None and watch.due_s(self.heartbeat_s) <= now_s:
+                watch.beaten_s = now_s
+                if self._state_of(watch.pid) not in _STOPPED_OR_DEAD:
+                    sessions.append(watch.session)
+        return sessions
+
+
+async def mind(minder: Minder, socket: str | None, name: str, log: Log) -> RefusedForGoodError:
+    """Beat for the silent children over a connection of the parent's own, until the server refuses it."""
+
+    def hello() -> Mapping[str, object]:
+        return {"protocol": 1, "role": "worker", "worker": name, "topics": [], "names": [], "capacity": 0}
+
+    dialer = Dialer(socket, hello, log)
+    while True:
+        try:
+            stream, welcome = await dialer.dial()
+        except RefusedForGoodError as error:
+            return error
+        minder.heartbeat_s = welcome.heartbeat_s
+        await _Line(stream, minder).run()
+        await dialer.pause()
+
+
+class _Line:
+    """One connection of the parent."""
+
+    def __init__(self, stream: FrameStream, minder: Minder) -> None:
+        self._stream = stream
+        self._minder = minder
+        self._number = 0
+        self._unheard = 0
+
+    async def run(self) -> None:
+        async def guarded(work: Callable[[], Awaitable[None]], group: anyio.abc.TaskGroup) -> None:
+            try:
+                await work()
+            except PulseError:
+                group.cancel_scope.cancel()
+
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(guarded, self._read, group)
+                group.start_soon(guarded, self._beat, group)
+        finally:
+            await self._stream.aclose()
+
+    async def _read(self) -> None:
+        while True:
+            await self._stream.receive()
+            self._unheard = 0
+
+    async def _beat(self) -> None:
+        minder = self._minder
+        own_s = time.monotonic() + minder.heartbeat_s
+        while True:
+            now_s = time.monotonic()
+            if now_s >= own_s:
+                own_s = now_s + minder.heartbeat_s
+                await self._ping()
+            for session in minder.take_due(now_s):
+                await self._send("heartbeat", {"session": session, "jobs": None})
+            # A child that connects meanwhile is due no earlier than one heartbeat later.
+            await anyio.sleep(max(0.0, min(own_s, minder.next_due_s()) - time.monotonic()))
+
+    async def _ping(self) -> None:
+        if self._unheard >= MAX_UNHEARD_PINGS:
+            raise ConnectionLostError(f"{MAX_UNHEARD_PINGS} pings were not answered")
+        self._unheard += 1
+        await self._send("ping", {})
+
+    async def _send(self, kind: str, body: Mapping[str, object]) -> None:
+        self._number += 1
+        await self._stream.send(encode(kind, self._number, body))

@@ -1,0 +1,104 @@
+"""Ways to wake a waiting task: from the event loop (``Bell``), and from threads and signal handlers (``Waker``)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Final
+
+import anyio
+
+__all__ = ["Bell", "Signals", "Waker"]
+
+
+class Bell:
+    """An event for one waiter that can be rung again and again; rings that nobody waits for count once."""
+
+    def __init__(self) -> None:
+        self._event = anyio.Event()
+        self._rung = False
+
+    def ring(self) -> None:
+        """Wake the waiter in the next turn of the loop."""
+        if not self._rung:
+            self._rung = True
+            self._event.set()
+
+    async def wait(self) -> None:
+        """Wait for the next ring."""
+        await self._event.wait()
+        self._event = anyio.Event()
+        self._rung = False
+
+
+class Waker:
+    """Wakes the event loop from anywhere: a byte through a socket, which threads and signal handlers can send alike."""
+
+    def __init__(self) -> None:
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+
+    def wake(self) -> None:
+        """Wake the waiter, now or when it waits next. Never blocks: a full pipe wakes as well."""
+        with contextlib.suppress(OSError):
+            self._writer.send(b"\0")
+
+    async def wait(self) -> None:
+        """Wait until somebody calls ``wake``."""
+        await anyio.wait_readable(self._reader)
+        with contextlib.suppress(BlockingIOError):
+            self._reader.recv(4096)
+
+
+class Signals:
+    """
+    SIGTERM and SIGINT of this process, counted.
+
+    Args:
+        waker: Is woken by each.
+        same_within_s: Signals so close behind the first are the same wish: a service manager that signals the whole
+            group, and the parent that passes it on, must not add up to "at once".
+        at_once: Called by the second, in the signal handler itself, so that even a loop that hangs cannot stop it.
+
+    """
+
+    def __init__(
+        self, waker: Waker, *, same_within_s: float = 0.0, at_once: Callable[[int], None] | None = None
+    ) -> None:
+        self._waker = waker
+        self._same_within_s = same_within_s
+        self._at_once = at_once
+        self._first_s: float | None = None
+        self.count = 0
+        self.last = 0
+
+    def install(self) -> None:
+        """Take the signals over, from the main thread."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._receive)
+
+    def _receive(self, number: int, _frame: FrameType | None) -> None:
+        now_s = time.monotonic()
+        if self._first_s is None:
+            self._first_s = now_s
+        elif now_s - self._first_s < self._same_within_s:
+            return
+        self.count += 1
+        self.last = number
+        if self.count > 1 and self._at_once is not None:
+            self._at_once(number)
+        self._waker.wake()
+
+
+SIGNALED: Final = 128  # plus the number: how a shell says that a signal ended a process
+
+
+def exit_now(number: int) -> None:
+    """End this process because of signal *number*, without waiting for anything."""
+    os._exit(SIGNALED + number)

@@ -1,0 +1,83 @@
+"""The command line of a worker pool: ``pulse worker`` and ``python -m pulse.worker``."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+from typing import Final
+
+import click
+
+from pulse import config, places, procs
+from pulse.errors import ConfigError
+from pulse.logs import configure_logging
+from pulse.targets import find_targets
+from pulse.worker.options import Backend, PoolOptions, absolute_socket
+
+__all__ = ["worker"]
+
+EPILOG: Final = """
+\b
+Examples:
+  pulse worker shop.jobs:app
+  pulse worker shop.jobs:app --processes 4 --concurrency 50
+  pulse worker shop.jobs:app --topic images --topic mails --backend trio
+"""
+
+
+@click.command("worker", epilog=EPILOG)
+@click.argument("app", metavar="MODULE:APP")
+@click.option("--processes", type=click.IntRange(1, 1024), help="Handler processes.  [default: 1]")
+@click.option("--concurrency", type=click.IntRange(1, 10_000), help="Handlers at once in each process.  [default: 10]")
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="T",
+    help="Serve this topic; may be given again.  [default: the handlers']",
+)
+@click.option("--socket", type=click.Path(), metavar="PATH", help="The server's socket.  [default: looked for]")
+@click.option("--backend", type=click.Choice(["asyncio", "trio"]), default="asyncio", show_default=True)
+@click.option("--parent-pid", type=int, hidden=True)
+def worker(  # noqa: PLR0917 - one parameter per option, as click wants it
+    app: str,
+    processes: int | None,
+    concurrency: int | None,
+    topics: tuple[str, ...],
+    socket: str | None,
+    backend: Backend,
+    parent_pid: int | None,
+) -> None:
+    """
+    Run the handlers of an app.
+
+    MODULE is looked for in the current directory too. SIGTERM lets running handlers finish, for PULSE_DRAIN_S seconds;
+    a second one ends the pool at once.
+    """
+    if parent_pid is not None:
+        procs.die_with_parent(parent_pid, signal.SIGTERM)
+    if backend == "trio" and importlib.util.find_spec("trio") is None:
+        raise ConfigError("--backend trio needs trio: pip install 'pulse-supervisor[trio]'")
+    if any(not 1 <= len(topic) <= 200 for topic in topics):  # noqa: PLR2004 - as in the database
+        raise ConfigError("--topic: a topic has 1 to 200 characters")
+    settings = config.load(os.environ, overrides={"processes": processes, "concurrency": concurrency})
+    configure_logging(settings.log_level, settings.log_format)
+    if socket is None and settings.runtime_dir is not None:
+        socket = str(settings.runtime_dir / places.CLIENT_SOCKET)
+    if socket is not None:
+        find_targets(socket)  # raises when the path can never be a socket
+    options = PoolOptions(
+        app=app,
+        processes=settings.processes,
+        concurrency=settings.concurrency,
+        topics=topics or None,
+        socket=absolute_socket(socket),
+        backend=backend,
+        drain_s=settings.drain_s,
+        log_level=settings.log_level,
+        log_format=settings.log_format,
+    )
+    from pulse.worker.pool import run_pool
+
+    click.get_current_context().exit(run_pool(options))

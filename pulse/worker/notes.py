@@ -1,0 +1,70 @@
+"""
+What a handler process tells its pool parent, over a pipe: its session, each heartbeat that was answered, why it ended.
+
+A note is a kind (1 byte), a length (4 bytes, big-endian) and a text. The parent needs it all to know when to beat for a
+child, and to say once, not once per process, that the app cannot be loaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import os
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["Kind", "Note", "NoteReader", "NoteWriter"]
+
+TEXT_MAX_BYTES: Final = 32 * 1024  # half a pipe: written in one piece even when nobody reads yet
+_LENGTH: Final = slice(1, 5)
+
+
+class Kind(enum.Enum):
+    """What a note says."""
+
+    SESSION = b"S"  # connected; the text is the session
+    BEAT = b"B"  # the server answered a heartbeat
+    DRAINED = b"D"  # the server asked this process to end for good
+    REFUSED = b"R"  # this process cannot work, and another one could not either; the text says why
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One note."""
+
+    kind: Kind
+    text: bytes = b""
+
+
+class NoteWriter:
+    """The child's end. A parent that does not read never stops the child: what does not fit is dropped."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        os.set_inheritable(fd, False)  # a child of a handler must not hold the pipe open
+        os.set_blocking(fd, False)
+
+    def write(self, kind: Kind, text: bytes = b"") -> None:
+        """Tell the parent."""
+        text = text[:TEXT_MAX_BYTES]
+        with contextlib.suppress(OSError):
+            os.write(self._fd, kind.value + len(text).to_bytes(4, "big") + text)
+
+
+class NoteReader:
+    """The parent's end, without the reading: bytes in, notes out."""
+
+    def __init__(self) -> None:
+        self._buffer = b""
+
+    def feed(self, data: bytes) -> list[Note]:
+        """The notes that *data* completes."""
+        self._buffer += data
+        notes: list[Note] = []
+        while len(self._buffer) >= _LENGTH.stop:
+            end = _LENGTH.stop + int.from_bytes(self._buffer[_LENGTH], "big")
+            if len(self._buffer) < end:
+                break
+            notes.append(Note(Kind(self._buffer[:1]), self._buffer[_LENGTH.stop : end]))
+            self._buffer = self._buffer[end:]
+        return notes

@@ -1,0 +1,74 @@
+"""What a pool and its handler processes are told at their start."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+__all__ = ["Backend", "HostOptions", "PoolOptions", "worker_name"]
+
+Backend = Literal["asyncio", "trio"]
+LogFormat = Literal["json", "console"]
+_HOST_CHARACTERS: Final = 40  # of the 64 of a worker's name: the rest is pid and slot
+
+
+class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    One pool of handler processes.
+
+    Attributes:
+        app: ``module:app``.
+        processes: Handler processes, each with its own interpreter.
+        concurrency: Handlers that run at once in each of them.
+        topics: Topics to serve; None: those of the handlers, and ``default``.
+        socket: The server's socket; None: it is looked for where servers put it.
+        backend: Event loop that the handlers run on.
+        drain_s: Longest time for running handlers to end once the pool was told to stop, seconds.
+        log_level: Lowest level that is logged.
+        log_format: None: console on a terminal, JSON elsewhere.
+
+    """
+
+    app: str
+    processes: int = 1
+    concurrency: int = 10
+    topics: tuple[str, ...] | None = None
+    socket: str | None = None
+    backend: Backend = "asyncio"
+    drain_s: float = 30.0
+    log_level: str = "info"
+    log_format: LogFormat | None = None
+
+
+class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    One handler process of a pool.
+
+    Attributes:
+        pool: Of the pool.
+        name: This worker's own name.
+        parent_pid: The pool parent; this process dies with it.
+        notes_fd: Where to write notes for it.
+
+    """
+
+    pool: PoolOptions
+    name: str
+    parent_pid: int
+    notes_fd: int
+
+
+def worker_name(slot: int | str) -> str:
+    """``host-pid-slot``, of the characters and length that a worker's name may have."""
+    host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:_HOST_CHARACTERS] or "host"
+    return f"{host}-{os.getpid()}-{slot}"
+
+
+def absolute_socket(path: str | os.PathLike[str] | None) -> str | None:
+    """A socket path that still means the same after a change of directory."""
+    return None if path is None else str(Path(path).absolute())

@@ -1,0 +1,237 @@
+"""
+The pool parent: starts handler processes, restarts those that die, beats for the silent, and stops them.
+
+It runs no user code, so nothing that a handler does can stop it. Every child leads a process group of its own: what a
+handler started ends with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Final
+
+import anyio
+import msgspec
+import structlog
+
+from pulse.worker.beats import Minder, Watch, mind
+from pulse.worker.bells import SIGNALED, Signals, Waker
+from pulse.worker.notes import Kind, NoteReader
+from pulse.worker.options import HostOptions, PoolOptions, worker_name
+from pulse.worker.policy import Intensity, Next, RestartLog, decide
+
+__all__ = ["run_pool"]
+
+GRACE_S: Final = 3.0  # beyond drain_s: a child gives cancelled handlers 2 s, then ends by itself
+CRASH_LOOP: Final = 70  # exit code: handler processes die faster than they may
+REFUSED: Final = 1  # exit code: the app cannot be loaded, or the server does not want it
+_NOTES_BYTES: Final = 64 * 1024
+
+
+def run_pool(options: PoolOptions) -> int:
+    """
+    Run a pool until it is told to stop.
+
+    Args:
+        options: What to run.
+
+    Returns:
+        The exit code: 0 stopped or drained as asked; 1 the app cannot be loaded or the server refuses it; 70 handler
+        processes die again and again; 128 + n: ended at once by a second signal n.
+
+    """
+
+    async def run() -> int:
+        return await Pool(options).run()
+
+    return anyio.run(run, backend="asyncio")
+
+
+class Child:
+    """One handler process."""
+
+    def __init__(self, options: PoolOptions, slot: int) -> None:
+        reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        host = HostOptions(pool=options, name=worker_name(slot), parent_pid=os.getpid(), notes_fd=writer)
+        command = [sys.executable, "-m", "pulse.worker.host", msgspec.json.encode(host).decode()]
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, pass_fds=(writer,), start_new_session=True
+            )
+        finally:
+            os.close(writer)
+        self.slot: Final = slot
+        self.pid: Final = self._process.pid
+        self.pidfd: Final = os.pidfd_open(self.pid)
+        self.notes_fd: Final = reader
+        self.notes: Final = NoteReader()
+        self.drained = False
+        self.refused: str | None = None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to this very process, not to another one that got its number."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, number)
+
+    def kill_group(self) -> None:
+        """Kill the process and its group; before ``reap``, while the number is still its own."""
+        self.signal(signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def reap(self) -> int:
+        """The exit code of the process, which has ended; negative: killed by that signal."""
+        code = self._process.wait()
+        os.close(self.pidfd)
+        os.close(self.notes_fd)
+        return code
+
+
+class Pool:
+    """See the module; made and run inside the event loop."""
+
+    def __init__(self, options: PoolOptions, intensity: Intensity | None = None) -> None:
+        self._options = options
+        self._intensity = Intensity() if intensity is None else intensity
+        self._log = structlog.get_logger("pulse.worker").bind(worker=worker_name("pool"))
+        self._waker = Waker()
+        self._signals = Signals(self._waker)
+        self._minder = Minder()
+        self._children: dict[int, Child] = {}
+        self._stopping = anyio.Event()
+        self._ended = anyio.Event()
+        self._exit_code = 0
+        self._said: set[str] = set()
+
+    async def run(self) -> int:
+        """Keep the slots filled until all are done; returns the exit code."""
+        self._signals.install()
+        options = self._options
+        self._log.info("pool started", app=options.app, processes=options.processes, concurrency=options.concurrency)
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._watch_signals)
+            group.start_soon(self._stop_in_time)
+            group.start_soon(self._mind)
+            await self._keep_all()
+            self._ended.set()
+            group.cancel_scope.cancel()
+        self._log.info("pool ended", exit_code=self._exit_code)
+        return self._exit_code
+
+    async def _keep_all(self) -> None:
+        async with anyio.create_task_group() as group:
+            for slot in range(self._options.processes):
+                group.start_soon(self._keep, slot)
+
+    async def _keep(self, slot: int) -> None:
+        """One slot: a process after the other, until there shall be none."""
+        restarts = RestartLog(self._intensity)
+        while not self._stopping.is_set():
+            child = self._children[slot] = Child(self._options, slot)
+            watch = self._minder.add(slot, child.pid)
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._listen, child, watch)
+                await anyio.wait_readable(child.pidfd)
+                group.cancel_scope.cancel()
+            self._take_notes(child, watch)
+            child.kill_group()
+            del self._children[slot]
+            self._minder.remove(slot)
+            delay_s = self._after(child, child.reap(), restarts)
+            if delay_s is None:
+                return
+            with anyio.move_on_after(delay_s):
+                await self._stopping.wait()
+
+    def _after(self, child: Child, code: int, restarts: RestartLog) -> float | None:
+        """What a process that ended means; how long to wait before the next one, None if there is none."""
+        stopping = self._stopping.is_set()
+        match decide(code, stopping=stopping, drained=child.drained, refused=child.refused is not None):
+            case Next.DONE:
+                return None
+            case Next.REFUSED:
+                self._say_once(child.refused or "")
+                self._end(REFUSED)
+                return None
+            case Next.RESTART:
+                delay_s = restarts.next_delay_s(time.monotonic())
+                how = {"signal": signal.Signals(-code).name} if code < 0 else {"exit_code": code}
+                self._log.warning("handler process died", slot=child.slot, pid=child.pid, restart_in_s=delay_s, **how)
+                if delay_s is None:
+                    limits = self._intensity
+                    self._say_once(
+                        f"pulse: handler process {child.slot} died more than {limits.max_restarts} times within "
+                        f"{limits.window_s:g} s; the pool gives up"
+                    )
+                    self._end(CRASH_LOOP)
+                return delay_s
+
+    async def _listen(self, child: Child, watch: Watch) -> None:
+        while True:
+            await anyio.wait_readable(child.notes_fd)
+            if not self._take_notes(child, watch):
+                return  # the child closed its end; its pidfd tells the rest
+
+    def _take_notes(self, child: Child, watch: Watch) -> bool:
+        """Read what is there; whether there may be more."""
+        try:
+            data = os.read(child.notes_fd, _NOTES_BYTES)
+        except BlockingIOError:
+            return True
+        for note in child.notes.feed(data):
+            match note.kind:
+                case Kind.SESSION:
+                    watch.connected(note.text, time.monotonic())
+                case Kind.BEAT:
+                    watch.answered(time.monotonic())
+                case Kind.DRAINED:
+                    child.drained = True
+                case Kind.REFUSED:
+                    child.refused = note.text.decode("utf-8", "replace")
+        return bool(data)
+
+    async def _mind(self) -> None:
+        refused = await mind(self._minder, self._options.socket, worker_name("pool"), self._log)
+        self._say_once(f"pulse: {refused.message}")
+        self._end(REFUSED)
+
+    async def _watch_signals(self) -> None:
+        while True:
+            await self._waker.wait()
+            if self._signals.count > 1:
+                self._kill_all()
+                os._exit(SIGNALED + self._signals.last)
+            if self._signals.count:
+                self._end(0)
+
+    async def _stop_in_time(self) -> None:
+        """Once the pool is to end: ask every child, give them their time, kill those that are left."""
+        await self._stopping.wait()
+        self._log.info("stopping", processes=len(self._children), drain_s=self._options.drain_s)
+        for child in self._children.values():
+            child.signal(signal.SIGTERM)
+        with anyio.move_on_after(self._options.drain_s + GRACE_S):
+            await self._ended.wait()
+        if not self._ended.is_set():
+            self._log.warning("killing what is left", processes=len(self._children))
+            self._kill_all()
+
+    def _kill_all(self) -> None:
+        for child in self._children.values():
+            child.kill_group()
+
+    def _end(self, exit_code: int) -> None:
+        """Stop the pool; the first reason that is not "asked to" gives the exit code."""
+        self._exit_code = self._exit_code or exit_code
+        self._stopping.set()
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            sys.stderr.write(text + "\n")
+            sys.stderr.flush()

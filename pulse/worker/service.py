@@ -1,0 +1,254 @@
+"""The life of a handler process: connect, work, lose the connection, come back with all that is held, drain, end."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Mapping
+from typing import Final
+
+import anyio
+from anyio.abc import TaskGroup
+
+from pulse.app import App
+from pulse.outcome import Ending
+from pulse.worker.attempt import Attempt, Pair, StopReason
+from pulse.worker.bells import Bell, Signals, Waker, exit_now
+from pulse.worker.connection import Connection
+from pulse.worker.deadlines import Deadlines
+from pulse.worker.desk import Desk
+from pulse.worker.notes import Kind, NoteWriter
+from pulse.worker.options import HostOptions
+from pulse.worker.runner import Runner, interrupt, make_runner
+from pulse.worker.session import Dialer, Log, RefusedForGoodError
+
+__all__ = ["REFUSED", "Service"]
+
+OBEY_S: Final = 2.0  # for cancelled handlers to end, after the drain; the parent kills one second later
+SAME_SIGNAL_S: Final = 1.0  # a service manager signals the group, then the parent passes it on
+REFUSED: Final = 78  # exit code: this process cannot work, and another one could not either
+UNFINISHED: Final = 1  # exit code: the drain ended with attempts still held
+LEASE_LOOKS: Final = 6  # per lease: how often is looked whether it has passed unanswered
+STABLE_S: Final = 5.0  # a connection that lasted this long was a good one
+
+
+class Service:
+    """
+    One handler process.
+
+    Args:
+        options: What it was told.
+        app: The handlers.
+        notes: Where the pool parent listens.
+        log: Bound to this worker.
+
+    """
+
+    def __init__(self, options: HostOptions, app: App, notes: NoteWriter, log: Log) -> None:
+        self._options = options
+        self._handlers = app.handlers
+        self._notes = notes
+        self._log = log
+        self._desk = Desk(app.handlers, options.pool.concurrency)
+        self._capacity = options.pool.concurrency
+        self._deadlines = Deadlines()
+        self._dialer = Dialer(options.pool.socket, self._hello, log)
+        self._connection: Connection | None = None
+        self._session: bytes | None = None
+        self._waker = Waker()
+        self._signals = Signals(self._waker, same_within_s=SAME_SIGNAL_S, at_once=exit_now)
+        self._loop_thread = threading.get_ident()
+        self._lease_s = 0.0
+        self._confirmed_s = time.monotonic()
+        self._lease_passed = False
+        self._exit_code = 0
+        self._deadline_bell = Bell()
+        self._empty = anyio.Event()
+        self._over = anyio.Event()
+
+    async def run(self) -> int:
+        """Work until told to end; returns the exit code."""
+        self._signals.install()
+        async with anyio.create_task_group() as group:
+            self._group: TaskGroup = group
+            self._runner: Runner = make_runner(self, group, self._options.pool.concurrency)
+            for work in (self._stay_connected, self._watch_deadlines, self._watch_leases, self._watch_waker):
+                group.start_soon(work)
+            await self._over.wait()
+            if self._desk.running:
+                os._exit(
+                    self._exit_code
+                )  # threads cannot be stopped; whatever they hold is given back once they are gone
+            group.cancel_scope.cancel()
+        return self._exit_code
+
+    # What runners call.
+
+    def ended(self, attempt: Attempt, ending: Ending) -> None:
+        """The handler has really ended."""
+        self._desk.ended(attempt, ending)
+        if self._connection is not None:
+            self._connection.ring()
+
+    def lease_lost(self, attempt: Attempt) -> bool:
+        """Whether the attempt no longer holds its job, or its lease has passed unanswered."""
+        return attempt.lost or (self._lease_passed and attempt.lease_until_s < time.monotonic())
+
+    def progressed(self, attempt: Attempt, text: str) -> None:
+        """The handler told how far it is."""
+        attempt.progress = text
+        self._soon()
+
+    def checkpointed(self, attempt: Attempt, text: str) -> None:
+        """The handler saved its state."""
+        self._desk.checkpointed(attempt.pair, text)
+        self._soon()
+
+    # What the connection calls.
+
+    def start(self, attempts: list[Attempt]) -> None:
+        """Call these handlers: the server knows of them."""
+        for attempt in attempts:
+            attempt.named = True
+            self._runner.start(attempt)
+            timeout_s = attempt.job.timeout_s
+            if timeout_s is not None and self._deadlines.add(attempt, time.monotonic() + timeout_s):
+                self._deadline_bell.ring()
+
+    def stop(self, pair: Pair, reason: StopReason) -> None:
+        """Make one attempt end."""
+        attempt = self._desk.stop(pair, reason)
+        if attempt is not None:
+            interrupt(attempt)
+        if self._connection is not None:
+            self._connection.ring()
+
+    def changed(self) -> None:
+        """Attempts are no longer held."""
+        if self._desk.draining and not self._desk.held:
+            self._empty.set()
+
+    def beat_answered(self, sent_s: float) -> None:
+        """The server extended the leases as of *sent_s*, monotonic."""
+        self._confirmed_s = max(self._confirmed_s, sent_s)
+        self._lease_passed = False
+        self._notes.write(Kind.BEAT)
+
+    def drain(self, *, reconnect: bool) -> None:
+        """The server sends no more jobs; without *reconnect* the process is to end."""
+        self._log.info("told to drain", reconnect=reconnect, held=self._desk.held)
+        if not reconnect:
+            self._notes.write(Kind.DRAINED)
+            self._start_draining()
+
+    # Tasks.
+
+    async def _stay_connected(self) -> None:
+        while True:
+            try:
+                stream, welcome = await self._dialer.dial()
+            except RefusedForGoodError as error:
+                self._notes.write(Kind.REFUSED, f"pulse: {error.message}".encode("utf-8", "replace"))
+                self._leave(REFUSED)
+                return
+            if welcome.session is not None:
+                self._session = welcome.session
+                self._notes.write(Kind.SESSION, welcome.session)
+            self._lease_s = welcome.lease_s
+            since_s = time.monotonic()
+            self._log.info("connected", server=welcome.server, held=self._desk.held)
+            self._connection = Connection(stream, welcome, self._desk, self, self._log)
+            cause = await self._connection.run()
+            self._connection = None
+            if time.monotonic() - since_s >= STABLE_S:
+                self._dialer.proved_good()
+            self._log.warning("connection lost", cause=cause.message, held=self._desk.held)
+            await self._dialer.pause()
+
+    async def _watch_deadlines(self) -> None:
+        while True:
+            next_s = self._deadlines.next_s()
+            with anyio.move_on_after(None if next_s is None else next_s - time.monotonic()):
+                await self._deadline_bell.wait()
+            for attempt in self._deadlines.due(time.monotonic()):
+                self.stop(attempt.pair, "timeout")
+
+    async def _watch_leases(self) -> None:
+        """
+        See that the lease has passed without an answer.
+
+        Twice in a row, with a pause: after a handler has blocked the loop, nothing was answered because nothing could
+        be asked, and the parent has beaten meanwhile.
+        """
+        late = False
+        while True:
+            await anyio.sleep((self._lease_s or 1.0) / LEASE_LOOKS)
+            was_late, late = late, bool(self._lease_s) and time.monotonic() > self._confirmed_s + self._lease_s
+            self._lease_passed = late and was_late
+
+    async def _watch_waker(self) -> None:
+        while True:
+            await self._waker.wait()
+            if self._signals.count:
+                self._start_draining()
+            if self._connection is not None:
+                self._connection.progressed()
+                self._connection.ring()
+
+    def _start_draining(self) -> None:
+        if self._desk.draining:
+            return
+        self._log.info("draining", running=self._desk.running, held=self._desk.held)
+        self._desk.drain()
+        if self._connection is not None:
+            self._connection.send_capacity(0)
+        self.changed()
+        self._group.start_soon(self._drain)
+
+    async def _drain(self) -> None:
+        with anyio.move_on_after(self._options.pool.drain_s):
+            await self._empty.wait()
+        if self._desk.held:
+            for attempt in self._desk.started():
+                self.stop(attempt.pair, "drain")
+            with anyio.move_on_after(OBEY_S):
+                await self._empty.wait()
+        if self._desk.held:
+            self._log.warning(
+                "left behind", running=self._desk.running, unreported=self._desk.held - self._desk.running
+            )
+        self._leave(UNFINISHED if self._desk.held else 0)
+
+    def _leave(self, exit_code: int) -> None:
+        self._exit_code = exit_code
+        self._over.set()
+
+    def _soon(self) -> None:
+        """From any thread: have the connection look."""
+        connection = self._connection
+        if connection is None:
+            return
+        if threading.get_ident() == self._loop_thread:
+            connection.progressed()
+            connection.ring()
+        else:
+            self._waker.wake()
+
+    def _hello(self) -> Mapping[str, object]:
+        topics = self._options.pool.topics
+        if topics is None:
+            topics = tuple(sorted({"default", *(one.topic for one in self._handlers.values() if one.topic)}))
+        body: dict[str, object] = {
+            "protocol": 1,
+            "role": "worker",
+            "worker": self._options.name,
+            "topics": topics,
+            "names": sorted(self._handlers),
+            "handlers": {name: handler.declared() for name, handler in self._handlers.items()},
+            "capacity": 0 if self._desk.draining else self._capacity,
+            "running": self._desk.running_list(),
+        }
+        if self._session is not None:
+            body["session"] = self._session
+        return body

@@ -1,0 +1,105 @@
+"""Jobs in any state, and what became of them: the vocabulary of the store's tests."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from pulse.ids import uuid7
+from pulse.job import Status
+from pulse.protocol import NewJob
+from pulse.store.rows import Claim, Fence
+from pulse.store.store import Store
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+NOW: Final = datetime(2030, 1, 1, tzinfo=UTC)  # the time that tests pass to statements
+LEASE_S: Final = 30.0
+WORKER: Final = "w1"
+OTHER: Final = "w2"
+TOPIC: Final = "t"
+TERMINAL: Final = ("COMPLETED", "DEAD_LETTERED", "CANCELED")
+WAITING: Final = ("PENDING", "RETRYING")
+STATUSES: Final = tuple(status.value for status in Status)
+
+_COLUMNS: Final = """id, submitted_at, next_run_at, started_at, lease_until, completed_at, occurrence, timeout_s, schedule_id, attempts,
+    uncharged, max_attempts, crashes, status::text AS status, priority, topic, name, args, locked_by, progress, result, last_error"""
+
+Row = dict[str, Any]
+
+
+def at(seconds: float) -> datetime:
+    """*seconds* after NOW."""
+    return NOW + timedelta(seconds=seconds)
+
+
+def new_id() -> bytes:
+    """A new job id."""
+    return uuid7().bytes
+
+
+def job(**fields: Any) -> NewJob:
+    """A job to be submitted, with an id."""
+    return NewJob(**{"name": "n", "topic": TOPIC, "id": new_id(), **fields})
+
+
+async def forge(connection: Connection[Record], status: str = "PENDING", **columns: Any) -> bytes:
+    """Insert a row as it might stand in *status*, attempt 1, held by WORKER where that applies; returns its id."""
+    row: Row = {
+        "id": new_id(),
+        "name": "n",
+        "topic": TOPIC,
+        "max_attempts": 5,
+        "submitted_at": NOW,
+        "next_run_at": NOW,
+        "attempts": 0 if status == "PENDING" else 1,
+        "started_at": None if status == "PENDING" else NOW,
+        "locked_by": WORKER if status == "RUNNING" else None,
+        "lease_until": at(LEASE_S) if status == "RUNNING" else None,
+        "completed_at": NOW if status in TERMINAL else None,
+        "last_error": "boom" if status == "DEAD_LETTERED" else None,
+        **columns,
+    }
+    names = ", ".join(row)
+    places = ", ".join(f"${number}" for number in range(2, len(row) + 2))
+    identity: bytes = row["id"]
+    values = [identity.hex() if name == "id" else value for name, value in row.items()]
+    # The status goes through text: asyncpg would look the enum up first, for 30 ms on each new connection.
+    sql = f"INSERT INTO pulse.jobs (status, {names}) VALUES ($1::text::pulse.job_status, {places})"
+    await connection.execute(sql, status, *values)
+    return identity
+
+
+async def read(connection: Connection[Record], identity: bytes) -> Row:
+    """All columns of one job."""
+    found = await connection.fetchrow(f"SELECT {_COLUMNS} FROM pulse.jobs WHERE id = $1", identity.hex())
+    assert found is not None
+    return dict(found)
+
+
+async def history(connection: Connection[Record], identity: bytes) -> list[Row]:
+    """The attempts of one job that did not simply succeed, oldest first."""
+    found = await connection.fetch("SELECT * FROM pulse.attempts WHERE job_id = $1 ORDER BY attempt", identity.hex())
+    return [dict(row) for row in found]
+
+
+async def count(connection: Connection[Record]) -> int:
+    """How many jobs there are."""
+    found: int = await connection.fetchval("SELECT count(*) FROM pulse.jobs")
+    return found
+
+
+async def claim(store: Store, limit: int = 10, *, worker: str = WORKER, topic: str = TOPIC, seconds: float = 0.0) -> list[Claim]:
+    """Claim at NOW + *seconds* for one worker."""
+    return await store.claim([topic], [worker], [0] * limit, LEASE_S, now=at(seconds))
+
+
+def fence(identity: bytes, attempt: int = 1, worker: str = WORKER) -> Fence:
+    """The token of an attempt."""
+    return Fence(identity, attempt, worker)
+
+
+def changes(before: Row, after: Row) -> Row:
+    """The columns that differ, with their new values."""
+    return {name: value for name, value in after.items() if before[name] != value}

@@ -1,0 +1,199 @@
+"""The claim: who gets what, in which order, and what can never be claimed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import asyncpg
+import pytest
+
+from pulse.store.rows import Claim, Completion, Renewal
+from pulse.store.statements import STATEMENTS
+from pulse.store.store import Store
+from tests.store.helpers import LEASE_S, NOW, STATUSES, TOPIC, WAITING, WORKER, at, changes, claim, forge, new_id, read
+from tests.support.waiting import until_blocked
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+GATE_LOCK: Final = 7
+# In front of the gate, which a claim reads first: a view that waits for the test.
+SLOW_GATE: Final = f"""
+    ALTER TABLE pulse.dispatch_control RENAME TO gate;
+    CREATE FUNCTION pulse.wait() RETURNS boolean LANGUAGE plpgsql VOLATILE AS
+        'BEGIN PERFORM pg_advisory_xact_lock_shared({GATE_LOCK}); RETURN true; END';
+    CREATE VIEW pulse.dispatch_control AS SELECT * FROM pulse.gate WHERE pulse.wait() OFFSET 0;
+"""
+
+
+@pytest.mark.parametrize("status", WAITING)
+async def test_a_claim_opens_the_lease(store: Store, connection: Connection[Record], status: str) -> None:
+    """A claim sets status, lease and token at once, clears the progress of the attempt before, and changes nothing else."""
+    identity = await forge(
+        connection, status, attempts=3, uncharged=1, crashes=1, progress='"half"', last_error="boom", priority=4, timeout_s=2.5
+    )
+    before = await read(connection, identity)
+    claimed = await claim(store, seconds=5.0)
+    assert claimed == [
+        Claim(identity, 4, "n", TOPIC, "{}", 2.5, 4, NOW.timestamp(), 0, 1, 1, None),
+    ]
+    assert changes(before, await read(connection, identity)) == {
+        "status": "RUNNING",
+        "attempts": 4,
+        "locked_by": WORKER,
+        "started_at": at(5),
+        "lease_until": at(5 + LEASE_S),
+        "progress": None,
+    }
+
+
+async def test_a_claim_tells_the_occurrence(store: Store, connection: Connection[Record]) -> None:
+    """A job of a schedule comes with the time that it was fired for."""
+    await forge(connection, schedule_id=new_id().hex(), occurrence=at(-3))
+    assert [one.occurrence_at for one in await claim(store)] == [at(-3).timestamp()]
+
+
+@pytest.mark.parametrize("status", sorted(set(STATUSES) - set(WAITING)))
+async def test_only_waiting_jobs_are_claimed(store: Store, connection: Connection[Record], status: str) -> None:
+    """A job that runs or is finished is never claimed, and does not take a place in the batch either."""
+    identity = await forge(connection, status, next_run_at=at(-9))
+    before = await read(connection, identity)
+    waiting = await forge(connection)
+    assert [one.id for one in await claim(store, 1)] == [waiting]
+    assert await claim(store) == []
+    assert await read(connection, identity) == before
+
+
+@pytest.mark.parametrize("status", WAITING)
+async def test_only_due_jobs_are_claimed(store: Store, connection: Connection[Record], status: str) -> None:
+    """A job is claimed from the microsecond on at which it is due, and one that is not due takes no place."""
+    later = await forge(connection, status, next_run_at=at(10), priority=9)
+    now = await forge(connection, status)
+    assert [one.id for one in await claim(store, 1)] == [now]
+    assert await claim(store, seconds=9.999999) == []
+    assert [one.id for one in await claim(store, seconds=10)] == [later]
+
+
+async def test_the_database_clock_decides(store: Store, connection: Connection[Record]) -> None:
+    """Without a time given, due is what the server's clock says."""
+    await forge(connection, next_run_at=await connection.fetchval("SELECT now() + interval '1 minute'"))
+    due = await forge(connection, next_run_at=await connection.fetchval("SELECT now()"))
+    claimed = await store.claim([TOPIC], [WORKER], [0, 0], LEASE_S)
+    assert [one.id for one in claimed] == [due]
+    left_s = "SELECT extract(epoch FROM lease_until - clock_timestamp()) FROM pulse.jobs WHERE status = 'RUNNING'"
+    assert LEASE_S - 5 < float(await connection.fetchval(left_s)) <= LEASE_S
+
+
+async def test_only_the_topics_asked_for(store: Store, connection: Connection[Record]) -> None:
+    """Jobs of other topics stay."""
+    await forge(connection, topic="other")
+    assert await claim(store) == []
+    assert await store.claim([], [WORKER], [0], LEASE_S, now=NOW) == []
+
+
+@pytest.mark.parametrize(("paused", "claimable"), [("", set[str]()), ("a", {"b"}), ("c", {"a", "b"})])
+async def test_the_gate(store: Store, connection: Connection[Record], paused: str, claimable: set[str]) -> None:
+    """A closed gate stops claims of its topic, that of the whole all; opened again, it stops none."""
+    for topic in "ab":
+        await forge(connection, topic=topic)
+        await forge(connection, topic=topic)
+    await store.gate.pause(paused, None)
+    claimed = await store.claim(["a", "b"], [WORKER], [0] * 4, LEASE_S, now=NOW)
+    assert {one.topic for one in claimed} == claimable
+    assert len(claimed) == 2 * len(claimable)
+    await store.gate.resume(paused)
+    rest = await store.claim(["a", "b"], [WORKER], [0] * 4, LEASE_S, now=NOW)
+    assert len(claimed) + len(rest) == 4
+
+
+async def test_a_pause_stops_nothing_but_claims(store: Store, connection: Connection[Record]) -> None:
+    """While the gate is closed, attempts are extended and completed."""
+    identity = await forge(connection, "RUNNING")
+    await store.gate.pause("", "why")
+    assert await store.extend([Renewal(identity, 1, WORKER, None)], LEASE_S) == {(identity, 1)}
+    assert await store.complete([Completion(identity, 1, WORKER, None)]) == {identity}
+
+
+async def test_order(store: Store, connection: Connection[Record]) -> None:
+    """Higher priority first, whatever the topic; then the topic named first; then what was due first."""
+    ranked = [
+        await forge(connection, topic="b", priority=5),
+        await forge(connection, topic="a", priority=2, next_run_at=at(-1)),
+        await forge(connection, topic="a", priority=2),
+        await forge(connection, topic="b", priority=2, next_run_at=at(-9)),
+        await forge(connection, topic="a", priority=-4, next_run_at=at(-99)),
+    ]
+    claimed = [await store.claim(["a", "b"], [WORKER], [0], LEASE_S, now=NOW) for _ in ranked]
+    assert [[one.id for one in batch] for batch in claimed] == [[identity] for identity in ranked]
+
+
+async def test_a_batch_is_what_comes_first(store: Store, connection: Connection[Record]) -> None:
+    """A batch is cut off by the limit over all levels together, not per level."""
+    for priority in (3, 2, 1):
+        for due_s in (-2, -1, 0):
+            await forge(connection, priority=priority, next_run_at=at(due_s))
+    claimed = await claim(store, 5)
+    ranked = sorted((-one.priority, one.due_at) for one in claimed)
+    assert [(-rank, round(due_at - NOW.timestamp())) for rank, due_at in ranked] == [(3, -2), (3, -1), (3, 0), (2, -2), (2, -1)]
+    assert len(await claim(store, 50)) == 4
+
+
+async def test_seats(store: Store, connection: Connection[Record]) -> None:
+    """The n-th job in order goes to the worker of the n-th seat."""
+    ranked = [await forge(connection, priority=priority, next_run_at=at(due)) for priority, due in ((9, 0), (5, -1), (5, 0), (1, -9))]
+    claimed = await store.claim([TOPIC], ["x", "y", "z"], [2, 0, 0, 1], LEASE_S, now=NOW)
+    assert {one.id: one.worker for one in claimed} == dict(zip(ranked, (2, 0, 0, 1), strict=True))
+    assert [(await read(connection, one))["locked_by"] for one in ranked] == ["z", "x", "x", "y"]
+
+
+async def test_no_seats_no_jobs(store: Store, connection: Connection[Record]) -> None:
+    """A claim for nobody takes nothing."""
+    await forge(connection)
+    assert await store.claim([TOPIC], [WORKER], [], LEASE_S, now=NOW) == []
+
+
+async def test_claims_never_wait_for_each_other(store: Store, connection: Connection[Record]) -> None:
+    """What another session is just claiming is passed over at once; the two get different jobs."""
+    first, second = await forge(connection, priority=1), await forge(connection)
+    async with connection.transaction():
+        args = ([TOPIC], 1, [WORKER], [1], LEASE_S, NOW)
+        mine = await connection.fetch(STATEMENTS["claim_jobs"].sql, *args)
+        others = await asyncio.wait_for(claim(store), 1.5)
+    assert [row["id"] for row in mine] == [first]
+    assert [one.id for one in others] == [second]
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "claimed_attempt"),
+    [
+        ("status = 'RUNNING', attempts = 1, locked_by = 'w2', lease_until = now(), started_at = now()", None),
+        ("status = 'CANCELED', completed_at = now()", None),
+        ("status = 'RETRYING', attempts = 1, next_run_at = next_run_at + interval '1 hour'", None),
+        ("status = 'RETRYING', attempts = 1", 2),
+        ("status = 'PENDING', attempts = 6, uncharged = 6", 7),
+    ],
+    ids=["claimed", "canceled", "put off", "failed, due", "given back"],
+)
+async def test_a_claim_sees_what_happened_since_it_began(
+    store: Store, connection: Connection[Record], dsn: str, meanwhile: str, claimed_attempt: int | None
+) -> None:
+    """A row that was changed and committed after a claim took its snapshot is judged as it is now, not as it was."""
+    identity = await forge(connection)
+    await connection.execute(SLOW_GATE)
+    holder = await asyncpg.connect(dsn)
+    try:
+        await holder.execute(f"SELECT pg_advisory_lock({GATE_LOCK})")
+        claiming = asyncio.create_task(claim(store))
+        await until_blocked(connection, by=holder.get_server_pid())
+        await connection.execute(f"UPDATE pulse.jobs SET {meanwhile}")
+        before = await read(connection, identity)
+        await holder.execute(f"SELECT pg_advisory_unlock({GATE_LOCK})")
+        claimed = await claiming
+    finally:
+        await holder.close(timeout=5)
+    assert [one.attempt for one in claimed] == ([] if claimed_attempt is None else [claimed_attempt])
+    if claimed_attempt is None:
+        assert await read(connection, identity) == before

@@ -1,0 +1,118 @@
+"""``queries.sql`` held against its own headers, the state machine, and the code that uses it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import pulse.store
+from pulse.job import TRANSITIONS, Status
+from pulse.store.statements import STATEMENTS, Statement, parse
+
+LEGAL: Final = {(source.value, target.value) for source, targets in TRANSITIONS.items() for target in targets}
+MOVING: Final = sorted(name for name, statement in STATEMENTS.items() if statement.moves)
+# Cancelling is an operator's move: it ends whatever attempt there is, so it has no token to match.
+FENCED: Final = sorted({name for name in MOVING if ("RUNNING") in {move[0] for move in STATEMENTS[name].moves}} - {"cancel_jobs"})
+SET_STATUS: Final = re.compile(r"SET status = (.*?)(?:,\s+\w+ =|\n\s+\w+ =)", re.DOTALL)
+STORE: Final = Path(str(pulse.store.__file__)).parent
+GOOD: Final = "-- name: a :one\n-- What: x. Args: none. Guard: none. Returns: one.\nSELECT 1;\n"
+
+
+@pytest.mark.parametrize("name", MOVING)
+def test_moves_are_legal(name: str) -> None:
+    """Every move that a header claims is in the table of transitions; a new job starts as PENDING."""
+    for source, target in STATEMENTS[name].moves:
+        if source == "none":
+            assert target == "PENDING"
+        elif (source, target) != ("RUNNING", "RUNNING"):  # a lease that moves is no change of status
+            assert (source, target) in LEGAL
+
+
+@pytest.mark.parametrize("name", sorted(STATEMENTS))
+def test_headers_tell_each_change_of_status(name: str) -> None:
+    """The statuses that a statement writes are exactly those that its header says it moves to."""
+    statement = STATEMENTS[name]
+    targets = {target for _, target in statement.moves}
+    assigned = SET_STATUS.search(statement.sql)
+    if assigned:
+        assert set(re.findall(r"'([A-Z_]+)'", assigned[1])) == targets
+    elif "INSERT INTO pulse.jobs" in statement.sql:
+        assert statement.moves == {("none", "PENDING")}
+    else:
+        assert targets <= {"RUNNING"}
+        assert targets == set() or "UPDATE pulse.jobs" in statement.sql
+
+
+def test_all_transitions_of_the_table_are_written_by_somebody() -> None:
+    """No transition is left without a statement, but for the one of expiry, which nothing does yet."""
+    written = {move for statement in STATEMENTS.values() for move in statement.moves}
+    assert written & LEGAL | {("PENDING", "DEAD_LETTERED"), ("RETRYING", "DEAD_LETTERED")} == LEGAL
+
+
+@pytest.mark.parametrize("name", FENCED)
+def test_writes_to_running_jobs_match_the_whole_fence(name: str) -> None:
+    """A write by a worker names id, status, locked_by and attempts in its SQL and in its header."""
+    statement = STATEMENTS[name]
+    for column in (r"id = \w+\.id", r"status::text = 'RUNNING'", r"locked_by = \w+\.worker", r"attempts = \w+\.attempt\b"):
+        assert re.search(rf"\bj\.{column}", statement.sql), column
+    guard = statement.header.split("Guard:")[1]
+    assert guard.split()[:4] == ["id,", "status,", "locked_by,", "attempts."] or "id, status, locked_by, attempts" in guard
+
+
+def test_the_fenced_statements_are_these() -> None:
+    """A new statement that writes to RUNNING jobs is noticed here."""
+    assert FENCED == ["complete_jobs", "end_attempts", "extend_leases", "move_claims"]
+
+
+@pytest.mark.parametrize("name", sorted(STATEMENTS))
+def test_every_statement_is_used(name: str) -> None:
+    """No statement is left in the file that no code asks for."""
+    code = "".join(path.read_text("utf-8") for path in STORE.glob("*.py"))
+    assert f'"{name}"' in code
+
+
+def test_no_sql_elsewhere() -> None:
+    """Outside of queries.sql and schema.sql nothing reads or writes a table of pulse."""
+    root = STORE.parents[1]
+    sources = [path for package in ("pulse", "supervisor", "actors") for path in (root / package).rglob("*.py")]
+    assert sources
+    touching = re.compile(r"\b(?:FROM|INTO|UPDATE|JOIN)\s+pulse\.\w+")
+    assert [path.name for path in sources if touching.search(path.read_text("utf-8"))] == []
+
+
+def test_moves_of_a_header() -> None:
+    """Sources and targets are combined; a statement without From/to moves nothing."""
+    header = "What: x.   From/to: PENDING, RUNNING -> CANCELED, RETRYING\nArgs: none"
+    moved = Statement("a", "one", header, "SELECT 1").moves
+    assert moved == {(a, b) for a in (Status.PENDING, Status.RUNNING) for b in (Status.CANCELED, Status.RETRYING)}
+    assert Statement("a", "one", "What: x.", "SELECT 1").moves == frozenset()
+
+
+def test_parse_reads_name_result_header_and_sql() -> None:
+    """A block becomes a statement without its comments and its semicolon."""
+    parsed = parse("-- preface\n\n" + GOOD + "\n-- name: b :many\n-- What: Args: Guard: Returns:\nSELECT 2\n-- why\n, 3;")
+    assert parsed["a"] == Statement("a", "one", "What: x. Args: none. Guard: none. Returns: one.", "SELECT 1")
+    assert (parsed["b"].result, parsed["b"].sql) == ("many", "SELECT 2\n, 3")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("SELECT 1;\n" + GOOD, "without a name"),
+        ("SELECT 1;\n", "without a name"),
+        (GOOD + "SELECT 2;\n", "exactly one"),
+        (GOOD.replace(":one", ":some"), "without a name"),
+        (GOOD + GOOD.replace(": a :one", ": b :some"), "exactly one"),
+        (GOOD + GOOD, "there twice"),
+        (GOOD.replace("SELECT 1;", "SELECT 1"), "exactly one"),
+        (GOOD.replace("SELECT 1;", ""), "exactly one"),
+        *((GOOD.replace(f"{word}:", ""), f"lacks {word}:") for word in ("What", "Args", "Guard", "Returns")),
+    ],
+)
+def test_parse_refuses(text: str, reason: str) -> None:
+    """A statement without name or header, with a name that is taken, or not alone in its block is refused."""
+    with pytest.raises(ValueError, match=reason):
+        parse(text)

@@ -1,0 +1,283 @@
+"""
+A server on a real Unix socket that plays its part by hand: the peer that workers are tested against.
+
+It keeps every frame that it hears, in order, and answers hello, heartbeat, ping and report by itself unless it is told
+not to. Everything else, a test sends when it wants to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from pulse.protocol import FrameReader, decode_any, encode
+
+DEADLINE_S: Final = 20.0
+Body = dict[str, Any]
+Pair = tuple[bytes, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A frame that came, and when (monotonic)."""
+
+    kind: str
+    request: int | None
+    body: Body
+    at_s: float
+
+
+class Peer:
+    """One connection."""
+
+    def __init__(self, server: FakeServer, connection: socket.socket) -> None:
+        self._server = server
+        self._connection = connection
+        self._changed = threading.Condition()
+        self._waiting: list[Heard] = []
+        self.log: list[Heard] = []
+        self.closed = False
+        self.session = uuid.uuid4().bytes
+
+    @property
+    def hello(self) -> Body:
+        """What the peer said first."""
+        return self.log[0].body
+
+    @property
+    def is_parent(self) -> bool:
+        """Whether this is a pool parent: it serves no handlers."""
+        return not self.hello.get("names")
+
+    def take(self, kind: str, where: Callable[[Heard], bool] = lambda _: True) -> Heard:
+        """The oldest frame of *kind* that was not taken yet; waits for it."""
+
+        def found() -> Heard | None:
+            return next((one for one in self._waiting if one.kind == kind and where(one)), None)
+
+        with self._changed:
+            assert self._changed.wait_for(lambda: found() or self.closed, DEADLINE_S), f"no {kind}: {self._heard()}"
+            heard = found()
+            assert heard is not None, f"closed before {kind}: {self._heard()}"
+            self._waiting.remove(heard)
+            return heard
+
+    def take_results(self, count: int) -> list[list[Any]]:
+        """The next *count* results, of as many reports as it takes."""
+        results: list[list[Any]] = []
+        while len(results) < count:
+            results += self.take("report").body["results"]
+        return results
+
+    def wait_closed(self) -> None:
+        """Wait until the other side is gone."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.closed, DEADLINE_S), f"not closed: {self._heard()}"
+
+    def count(self, kind: str) -> int:
+        """How many frames of *kind* came so far."""
+        return sum(1 for heard in list(self.log) if heard.kind == kind)
+
+    def send(self, kind: str, request: int | None, body: Body) -> None:
+        """Say something."""
+        with contextlib.suppress(OSError):
+            self._connection.sendall(encode(kind, request, body))
+
+    def assign(self, jobs: Iterable[Sequence[Any]]) -> None:
+        """Hand jobs over; see ``job``."""
+        self.send("assign", None, {"jobs": list(jobs)})
+
+    def close(self) -> None:
+        """Cut the connection."""
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+        self._connection.close()
+
+    def serve(self) -> None:
+        """Read until the end; runs in a thread of its own."""
+        reader = FrameReader()
+        while True:
+            try:
+                data = self._connection.recv(65536)
+            except OSError:
+                data = b""
+            if not data:
+                break
+            for frame in reader.feed(data):
+                self._hear(Heard(frame.kind, frame.request, decode_any(frame), time.monotonic()))
+        with self._changed:
+            self.closed = True
+            self._changed.notify_all()
+
+    def _hear(self, heard: Heard) -> None:
+        with self._changed:
+            self.log.append(heard)
+            self._waiting.append(heard)
+            self._changed.notify_all()
+        self._server.answer(self, heard)
+
+    def _heard(self) -> list[str]:
+        return [heard.kind for heard in self.log]
+
+
+class FakeServer:
+    """
+    The server; use it as a context manager.
+
+    Args:
+        heartbeat_s: What welcome says.
+        lease_s: What welcome says.
+        max_frame_bytes: What welcome says.
+        silent_on: Kinds that are not answered by themselves.
+
+    Attributes:
+        directory: A runtime directory, with a path short enough for sockets.
+        path: The socket.
+        lost: What the next welcomes call lost; None: not known.
+        lost_beats: What the next beats call lost.
+
+    """
+
+    def __init__(
+        self,
+        *,
+        heartbeat_s: float = 10.0,
+        lease_s: float = 30.0,
+        max_frame_bytes: int = 8 * 1024 * 1024,
+        silent_on: Iterable[str] = (),
+    ) -> None:
+        self.heartbeat_s = heartbeat_s
+        self.lease_s = lease_s
+        self.max_frame_bytes = max_frame_bytes
+        self.silent_on = set(silent_on)
+        self.lost: list[Pair] | None = []
+        self.lost_beats: list[Pair] = []
+        self.sessions: dict[str, bytes] = {}
+        self.directory = Path(tempfile.mkdtemp(prefix="pulse-fake-", dir="/tmp"))
+        self.path = self.directory / "pulse.sock"
+        self._listener: socket.socket | None = None
+        self._changed = threading.Condition()
+        self._new: list[Peer] = []
+        self._peers: list[Peer] = []
+
+    def __enter__(self) -> Self:
+        self.listen()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        shutil.rmtree(self.directory)
+
+    def listen(self) -> None:
+        """Accept connections, from now on."""
+        listener = self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(str(self.path))
+        listener.listen(64)
+        threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
+
+    def stop(self) -> None:
+        """Cut every connection and accept no more: what a killed server looks like."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            self.path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)
+            listener.close()
+        for peer in self._peers:
+            peer.close()
+
+    def wait_child(self) -> Peer:
+        """The next handler process that says hello."""
+        return self._wait(lambda peer: not peer.is_parent)
+
+    def wait_parent(self) -> Peer:
+        """The next pool parent that says hello."""
+        return self._wait(lambda peer: peer.is_parent)
+
+    def wait_peer(self) -> Peer:
+        """Whoever says hello next."""
+        return self._wait(lambda _: True)
+
+    def answer(self, peer: Peer, heard: Heard) -> None:
+        """What the server says by itself."""
+        if heard.kind in self.silent_on:
+            return
+        match heard.kind:
+            case "hello":
+                self._welcome(peer, heard)
+            case "heartbeat":
+                peer.send("beat", heard.request, {"lost": self.lost_beats})
+            case "report":
+                peer.send("reported", heard.request, {"stale": []})
+            case "ping":
+                peer.send("ok", heard.request, {})
+            case _:
+                pass
+
+    def _welcome(self, peer: Peer, heard: Heard) -> None:
+        body: Body = {
+            "protocol": 1,
+            "server": "fake",
+            "heartbeat_s": self.heartbeat_s,
+            "lease_s": self.lease_s,
+            "max_frame_bytes": self.max_frame_bytes,
+        }
+        if heard.body["role"] == "worker":
+            peer.session = self.sessions.setdefault(heard.body["worker"], peer.session)
+            body |= {"session": peer.session, "lost": self.lost}
+        peer.send("welcome", heard.request, body)
+        with self._changed:
+            self._new.append(peer)
+            self._changed.notify_all()
+
+    def _accept(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            peer = Peer(self, connection)
+            self._peers.append(peer)
+            threading.Thread(target=peer.serve, daemon=True).start()
+
+    def _wait(self, where: Callable[[Peer], bool]) -> Peer:
+        def found() -> Peer | None:
+            return next((peer for peer in self._new if where(peer)), None)
+
+        with self._changed:
+            assert self._changed.wait_for(lambda: found() is not None, DEADLINE_S), "nobody came"
+            peer = found()
+            assert peer is not None
+            self._new.remove(peer)
+            return peer
+
+
+def job(
+    name: str,
+    args: str = "{}",
+    *,
+    attempt: int = 1,
+    topic: str = "default",
+    timeout_s: float | None = None,
+    lease_s: float = 30.0,
+    extra: Body | None = None,
+) -> list[Any]:
+    """One job of an assignment, with an id of its own."""
+    return [uuid.uuid4().bytes, attempt, name, topic, args, timeout_s, lease_s, extra]
+
+
+def pair(assigned: Sequence[Any]) -> list[Any]:
+    """The id and attempt of a job, as frames carry them."""
+    return list(assigned[:2])

@@ -1,0 +1,34 @@
+"""Waiting for the database to be in a certain state: asked again until a deadline, never slept for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+DEADLINE_S: Final = 10.0
+_BLOCKED: Final = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid)))"
+
+
+async def until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
+    """
+    Return when *condition* holds.
+
+    Raises:
+        AssertionError: It did not within DEADLINE_S; names *what* was waited for.
+    """
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not await condition():
+        assert time.monotonic() < deadline_s, f"waited in vain for: {what}"
+
+
+async def until_blocked(connection: Connection[Record], *, by: int) -> None:
+    """Return when some session waits for a lock that the backend *by* holds."""
+
+    async def is_blocked() -> bool:
+        return bool(await connection.fetchval(_BLOCKED, by))
+
+    await until(is_blocked, f"a session that waits for {by}")

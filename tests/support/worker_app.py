@@ -1,0 +1,214 @@
+"""The handlers that worker processes of the tests serve."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+import pulse
+
+app = pulse.App()
+_running = 0
+
+
+class UnprintableError(Exception):
+    """Cannot be shown."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@app.handler("echo", topic="images", max_attempts=7, timeout_s=50.0, max_crashes=4)
+async def echo(**given: Any) -> Any:
+    """The args are the result."""
+    return given
+
+
+@app.handler("echo-plain")
+def echo_plain(**given: Any) -> Any:
+    """The same in a thread."""
+    return given
+
+
+@app.handler("nothing")
+async def nothing() -> None:
+    """No result."""
+
+
+@app.handler("wait")
+async def wait(gate: str, started: str | None = None) -> str:
+    """End when a file is there; tell by another file that the call began."""
+    if started is not None:
+        Path(started).touch()
+    while not Path(gate).exists():
+        await anyio.sleep(0.005)
+    return "through"
+
+
+@app.handler("wait-plain")
+def wait_plain(gate: str, started: str, ctx: pulse.Context) -> str:
+    """The same in a thread, which nobody can interrupt; it ends when it is asked to, as well."""
+    Path(started).touch()
+    while not Path(gate).exists():
+        if ctx.cancelled:
+            return f"asked to end, lease lost: {ctx.lease_lost}"
+    return "through"
+
+
+@app.handler("deaf")
+def deaf(started: str) -> None:
+    """Run for ever, whatever is asked."""
+    Path(started).touch()
+    while True:
+        pass
+
+
+@app.handler("append")
+async def append(path: str, line: str) -> None:
+    """Write down that this was called."""
+    with Path(path).open("a") as file:
+        file.write(f"{line}\n")
+
+
+@app.handler("crowd")
+async def crowd(gate: str, counts: str) -> None:
+    """Write down how many of these run at once."""
+    global _running  # noqa: PLW0603 - what is counted is the process
+    _running += 1
+    with Path(counts).open("a") as file:
+        file.write(f"{_running}\n")
+    while not Path(gate).exists():
+        await anyio.sleep(0.005)
+    _running -= 1
+
+
+@app.handler("hold-interpreter")
+def hold_interpreter(seconds: float, started: str) -> str:
+    """Keep the interpreter to itself, as a C extension may."""
+    Path(started).touch()
+    ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))  # PyDLL does not let the interpreter go
+    return "held"
+
+
+@app.handler("block-loop")
+async def block_loop(gate: str, started: str) -> str:
+    """Block the event loop of this process, not the interpreter."""
+    Path(started).touch()
+    while not Path(gate).exists():
+        os.sched_yield()
+    return "blocked"
+
+
+@app.handler("exit")
+async def leave() -> None:
+    """Call sys.exit."""
+    sys.exit(3)
+
+
+@app.handler("exit-plain")
+def leave_plain() -> None:
+    """The same in a thread."""
+    sys.exit(3)
+
+
+@app.handler("interrupt")
+async def interrupt() -> None:
+    """Raise what Ctrl-C raises."""
+    raise KeyboardInterrupt
+
+
+@app.handler("cancel-itself")
+async def cancel_itself() -> None:
+    """Raise a cancellation that nobody asked for."""
+    raise asyncio.CancelledError
+
+
+@app.handler("unprintable")
+async def unprintable() -> None:
+    """Fail without words."""
+    raise UnprintableError
+
+
+@app.handler("not-json")
+async def not_json() -> object:
+    """Return what JSON cannot hold."""
+    return {1, 2}
+
+
+@app.handler("nan")
+async def nan() -> float:
+    """Return what JSON has no word for."""
+    return float("nan")
+
+
+@app.handler("big")
+async def big(size: int) -> str:
+    """Return a long text."""
+    return "x" * size
+
+
+@app.handler("snooze")
+async def snooze() -> pulse.Snooze:
+    """Ask to be called again."""
+    return pulse.Snooze(7)
+
+
+@app.handler("discard")
+async def discard() -> None:
+    """Give up for good."""
+    raise pulse.Discard("no such customer")
+
+
+@app.handler("retry-after")
+def retry_after() -> None:
+    """Fail with a time."""
+    raise pulse.RetryAfter(9.5, "rate limited")
+
+
+@app.handler("tell")
+async def tell(gate: str, ctx: pulse.Context) -> dict[str, object]:
+    """Report progress, then tell what the context knows."""
+    await ctx.progress(0.5, "half way")
+    await ctx.checkpoint({"page": 3})
+    while not Path(gate).exists():
+        await anyio.sleep(0.005)
+    previous = ctx.previous
+    return {
+        "job_id": str(ctx.job_id),
+        "attempt": ctx.attempt,
+        "name": ctx.name,
+        "topic": ctx.topic,
+        "deadline": ctx.deadline is not None,
+        "occurrence": ctx.occurrence.isoformat() if ctx.occurrence else None,
+        "previous": None if previous is None else [previous.outcome, previous.reason, previous.checkpoint],
+    }
+
+
+@app.handler("tell-plain")
+def tell_plain(ctx: pulse.Context) -> None:
+    """The same from a thread, without await."""
+    ctx.progress({"done": 3, "of": 4})
+
+
+@app.handler("stubborn")
+async def stubborn(started: str, gate: str) -> str:
+    """Take a cancellation as a hint, and finish."""
+    Path(started).touch()
+    try:
+        await anyio.sleep_forever()
+    except BaseException:
+        while not Path(gate).exists():  # noqa: ASYNC110 - no await may be used here
+            pass
+    return "finished all the same"
+
+
+@app.handler("die")
+async def die() -> None:
+    """End the process without a word."""
+    os._exit(7)

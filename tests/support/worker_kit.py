@@ -1,0 +1,82 @@
+"""Real worker pools for tests: started as a user starts them, seen through their socket, their files and their exit."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, TypeVar
+
+import psutil
+
+from tests.support.fake_server import FakeServer
+
+ROOT: Final = Path(__file__).parents[2]
+APP: Final = "tests.support.worker_app:app"
+DEADLINE_S: Final = 20.0
+T = TypeVar("T")
+
+
+class WorkerProcess:
+    """A pool parent and its children."""
+
+    def __init__(self, process: subprocess.Popen[bytes], stderr: Path) -> None:
+        self.process = process
+        self._stderr = stderr
+
+    @property
+    def stderr(self) -> str:
+        """What it has logged and said so far."""
+        return self._stderr.read_text()
+
+    def children(self) -> list[psutil.Process]:
+        """The handler processes that live."""
+        return psutil.Process(self.process.pid).children()
+
+    def terminate(self) -> None:
+        """Ask it to stop."""
+        self.process.send_signal(signal.SIGTERM)
+
+    def wait(self) -> int:
+        """Its exit code; waits for it."""
+        return self.process.wait(DEADLINE_S)
+
+
+@contextlib.contextmanager
+def worker(
+    server: FakeServer, *options: str, app: str = APP, cwd: Path = ROOT, env: dict[str, str] | None = None
+) -> Iterator[WorkerProcess]:
+    """A pool that serves the app of the tests; whatever happens, nothing of it is left."""
+    stderr = server.directory / f"stderr-{time.monotonic_ns()}"
+    command = [sys.executable, "-m", "pulse.worker", app, "--socket", str(server.path), *options]
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("PULSE_")}
+    with stderr.open("wb") as file:
+        process = subprocess.Popen(command, cwd=cwd, env={**clean, **(env or {})}, stderr=file, start_new_session=True)
+    pool = WorkerProcess(process, stderr)
+    family: list[psutil.Process] = []
+    try:
+        yield pool
+    except BaseException:
+        sys.stderr.write(pool.stderr)
+        raise
+    finally:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            family = psutil.Process(process.pid).children(recursive=True)
+        for child in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+        process.kill()
+        process.wait()
+
+
+def until(look: Callable[[], T], what: str) -> T:
+    """What *look* returns once that is true; never waits longer than a deadline."""
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not (found := look()):
+        assert time.monotonic() < deadline_s, f"waited in vain for: {what}"
+    return found

@@ -1,0 +1,122 @@
+"""Args as people write them: one JSON text, or many lines of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulse.cli.argstext import check_args
+from pulse.cli.jsonlines import BadLineError, Batch, batches
+from pulse.errors import BadRequestError
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}",
+        ' {"path": "a.png"} ',
+        '{"n": ' + "9" * 5000 + "}",
+        '{"x": 1e400, "y": -0.1}',
+        r'{"emoji": "\ud83d\ude00", "path": "C:\\u0000"}',
+        '{"ö": "日本"}',
+        '{"a": 1, "a": 2}',
+    ],
+)
+def test_args_that_can_be_stored(text: str) -> None:
+    """Every JSON object passes that PostgreSQL can hold, with numbers of any length."""
+    check_args(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[1]", "args must be a JSON object of keyword arguments, not an array"),
+        ('"x"', "args must be a JSON object of keyword arguments, not a string"),
+        ("5", "args must be a JSON object of keyword arguments, not a number"),
+        ("5.5", "args must be a JSON object of keyword arguments, not a number"),
+        ("true", "args must be a JSON object of keyword arguments, not true or false"),
+        ("null", "args must be a JSON object of keyword arguments, not null"),
+        ("", "args are not JSON: Expecting value at character 1"),
+        ("{'a': 1}", "args are not JSON: Expecting property name enclosed in double quotes at character 2"),
+        ('{"a":\n 1,,}', "args are not JSON: Expecting property name enclosed in double quotes at line 2, character 4"),
+        ("{} {}", "args are not JSON: Extra data at character 4"),
+        ('{"a": NaN}', "args are not JSON: NaN is no JSON number"),
+        ('{"a": -Infinity}', "args are not JSON: -Infinity is no JSON number"),
+        (r'{"a": "\u0000"}', "args are not storable: it contains a NUL character"),
+        (r'{"\u0000": 1}', "args are not storable: it contains a NUL character"),
+        (r'{"a": ["\ud800"]}', "args are not storable: it contains a lone surrogate"),
+        ('{"a": "\udc80"}', "args are not UTF-8 text"),
+        ('{"a": "\x00"}', "args are not JSON: Invalid control character at at character 8"),
+        ('{"a":' * 100_000, "args are nested too deeply"),
+    ],
+)
+def test_args_that_cannot_be_stored(text: str, message: str) -> None:
+    """Each wrong text is refused with one line that says what is wrong with it."""
+    with pytest.raises(BadRequestError) as caught:
+        check_args(text)
+    assert caught.value.message == message
+
+
+def cut_up(data: bytes, sizes: Iterable[int]) -> Iterator[bytes]:
+    """*data* in chunks of *sizes*, then the rest."""
+    start = 0
+    for size in sizes:
+        yield data[start : start + size]
+        start += size
+    yield data[start:]
+
+
+def test_lines_become_batches() -> None:
+    """Batches end at their size; empty lines are passed over, but counted."""
+    data = b"".join(b'{"n": %d}\n' % number for number in range(5)) + b"\n  \n" + b'{"n": 5}'
+    assert list(batches([data], most_jobs=2)) == [
+        Batch(1, 2, ['{"n": 0}', '{"n": 1}']),
+        Batch(3, 4, ['{"n": 2}', '{"n": 3}']),
+        Batch(5, 7, ['{"n": 4}']),
+        Batch(8, 8, ['{"n": 5}']),
+    ]
+
+
+def test_a_large_line_goes_alone() -> None:
+    """A batch of more than one job stays below its bytes."""
+    large = b'{"x": "' + b"y" * 200 + b'"}'
+    sizes = [len(batch.args) for batch in batches([b"\n".join([b"{}", b"{}", large, b"{}"])], most_bytes=100)]
+    assert sizes == [2, 1, 1]
+
+
+def test_what_was_read_does_not_wait_for_more() -> None:
+    """The lines of one read are a batch: a slow producer's jobs are not kept back."""
+    assert [batch.args for batch in batches([b"{}\n{}\n{", b"}\n"])] == [["{}", "{}"], ["{}"]]
+
+
+@pytest.mark.parametrize("bad", [b"[3]", b"{", b'{"a": "\xff"}', rb'{"a": "\u0000"}'])
+def test_a_bad_line_ends_the_batches(bad: bytes) -> None:
+    """All lines before a bad one come out, none behind it, and the error has its number."""
+    seen: list[str] = []
+    with pytest.raises(BadLineError, match=r"^line 4: args "):
+        for batch in batches([b'{}\n\n{"a": 1}\n' + bad + b"\n{}\n"]):
+            seen += batch.args
+    assert seen == ["{}", '{"a": 1}']
+
+
+def test_input_without_lines_is_not_read_for_ever() -> None:
+    """Endless input without a line break is refused when it is longer than any job can be."""
+
+    def endless() -> Iterator[bytes]:
+        while True:
+            yield b"y" * 1024 * 1024
+
+    with pytest.raises(BadLineError, match="line 1: args are not JSON"):
+        list(batches(endless()))
+
+
+@given(st.lists(st.integers(), max_size=30), st.lists(st.integers(1, 9), max_size=40), st.integers(1, 5))
+def test_batches_do_not_depend_on_how_the_input_arrives(numbers: list[int], sizes: list[int], most: int) -> None:
+    """However the bytes are cut, the jobs are the same, in order."""
+    data = b"".join(b'{"n":%d}\n' % number for number in numbers)
+    found = list(batches(cut_up(data, sizes), most_jobs=most))
+    assert [text for batch in found for text in batch.args] == [f'{{"n":{number}}}' for number in numbers]
+    assert all(1 <= len(batch.args) <= most for batch in found)

@@ -1,0 +1,98 @@
+"""The tree of commands: complete, described, and cheap to look at."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from pulse.cli.lazy import LazyGroup
+from pulse.cli.main import cli
+from pulse.errors import PulseError
+
+EXPECTED = {
+    "ctl actors restart": {"--json"},
+    "ctl dispatch pause": {"--topic", "--reason", "--json"},
+    "ctl dispatch resume": {"--topic", "--json"},
+    "ctl dispatch status": {"--json"},
+    "ctl drain": {"--all", "--json"},
+    "ctl jobs cancel": {"--json"},
+    "ctl jobs get": {"--json"},
+    "ctl jobs list": {"--status", "--topic", "--name", "--schedule", "--limit", "--after", "--json"},
+    "ctl jobs retry": {"--json"},
+    "ctl schedules create": {
+        "--cron", "--timezone", "--every", "--at", "--args", "--topic", "--priority", "--max-attempts", "--timeout",
+        "--id", "--json",
+    },
+    "ctl schedules delete": {"--json"},
+    "ctl schedules get": {"--json"},
+    "ctl schedules list": {"--limit", "--after", "--json"},
+    "ctl status": {"--json"},
+    "ctl submit": {
+        "--topic", "--priority", "--delay", "--at", "--max-attempts", "--timeout", "--id", "--json",
+    },
+    "ctl workers": {"--json"},
+    "migrate": {"--dsn"},
+    "worker": {"--processes", "--concurrency", "--topic", "--socket", "--backend"},
+}  # fmt: skip
+
+
+def commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Every command below *group*, groups included, with its path."""
+    context = click.Context(group, info_name="pulse")
+    for name in group.list_commands(context):
+        if isinstance(group, LazyGroup) and importlib.util.find_spec(group.lazy[name].module) is None:
+            continue  # registered, and not part of this checkout yet
+        command = group.get_command(context, name)
+        assert command is not None
+        yield f"{path}{name}", command
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{path}{name} ")
+
+
+ALL = dict(commands(cli))
+
+
+@pytest.mark.parametrize("path", EXPECTED)
+def test_every_command_of_the_contract_is_there(path: str) -> None:
+    """Users rely on these commands and options; there may be more of both."""
+    options = {option for param in ALL[path].params for option in param.opts}
+    assert EXPECTED[path] <= options
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_every_command_has_a_help_text(path: str) -> None:
+    """Each command says what it does, each option what it is for, and each command that acts shows how to call it."""
+    command = ALL[path]
+    context = click.Context(command, info_name=f"pulse {path}")
+    assert command.get_help(context)
+    assert command.help
+    for param in command.params:
+        if isinstance(param, click.Option) and not param.hidden and not isinstance(param.type, click.Choice):
+            assert param.help, param.opts
+    if not isinstance(command, click.Group):
+        assert f"pulse {path}" in (command.epilog or "")
+
+
+@pytest.mark.parametrize("path", ["", "ctl"])
+def test_the_lists_of_commands_say_what_the_commands_say(path: str) -> None:
+    """The short help in the table of a group is the first sentence of the command's own."""
+    group = ALL[path] if path else cli
+    assert isinstance(group, LazyGroup)
+    for name, entry in group.lazy.items():
+        command = ALL.get(f"{path} {name}".strip())
+        if command is not None and name not in {"status", "submit", "workers", "drain", "migrate", "jobs", "actors"}:
+            assert entry.help.rstrip(".") in " ".join((command.help or "").split()), name
+
+
+def test_an_unknown_command_is_bad_usage() -> None:
+    """A name that is in no table is refused with the name."""
+    with pytest.raises(click.UsageError, match="nonsense"):
+        cli.invoke(cli.make_context("pulse", ["nonsense"]))
+
+
+def test_every_error_of_pulse_is_a_line() -> None:
+    """What users see of an error is its message, so it has to have one."""
+    assert str(PulseError()) == "pulse could not do what was asked."

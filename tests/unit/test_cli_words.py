@@ -1,0 +1,127 @@
+"""Times, numbers and foreign text in words."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulse.cli.words import ago, count, cut, duration, iso, one_line, printable, width_of
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "1970-01-01T00:00:00Z"),
+        (1_900_000_000.0, "2030-03-17T17:46:40Z"),
+        (1_900_000_000.25, "2030-03-17T17:46:40.250000Z"),
+        (1_763_632_800.000001, "2025-11-20T10:00:00.000001Z"),
+        (-1.0, "1969-12-31T23:59:59Z"),
+    ],
+)
+def test_iso_is_utc_to_the_microsecond(seconds: float, text: str) -> None:
+    """A time ends in Z, and has a fraction exactly where there is one."""
+    assert iso(seconds) == text
+
+
+def test_iso_refuses_what_no_calendar_has() -> None:
+    """A time beyond the year 9999 is an error, not another time."""
+    with pytest.raises(OverflowError):
+        iso(1e12)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0 s"),
+        (0.0004, "1 ms"),
+        (0.0871, "87 ms"),
+        (0.5, "0.5 s"),
+        (3.0, "3 s"),
+        (9.94, "9.9 s"),
+        (42.9, "42 s"),
+        (119.9, "119 s"),
+        (120.0, "2 min"),
+        (7_199.0, "119 min"),
+        (7_200.0, "2 h"),
+        (172_799.0, "47 h"),
+        (172_800.0, "2 d"),
+        (86_400.0 * 400, "400 d"),
+        (-5.0, "0 s"),
+    ],
+)
+def test_duration(seconds: float, text: str) -> None:
+    """A duration has the unit of which there are at least two, and never rounds up."""
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("moment_s", "text"), [(1000.0, "now"), (999.8, "now"), (940.0, "60 s ago"), (1300.0, "in 5 min")]
+)
+def test_ago(moment_s: float, text: str) -> None:
+    """Past and future are told apart."""
+    assert ago(moment_s, 1000.0) == text
+
+
+def test_count() -> None:
+    """One thing is singular, thousands are grouped."""
+    assert (count(1, "job"), count(0, "job"), count(12000, "job")) == ("1 job", "0 jobs", "12,000 jobs")
+    assert count(2, "crash", "crashes") == "2 crashes"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain", "plain"),
+        ("größe 日本", "größe 日本"),
+        ("\x1b[31mred", r"\x1b[31mred"),
+        ("a\nb", r"a\nb"),
+        ("\u202egnp.exe", r"\u202egnp.exe"),
+        ("\udc80", r"\udc80"),
+        ("\x00", r"\x00"),
+    ],
+)
+def test_printable_escapes_what_acts_on_a_terminal(text: str, shown: str) -> None:
+    """Control, bidirectional and surrogate characters are shown, never sent."""
+    assert printable(text) == shown
+
+
+def test_printable_keeps_lines_where_asked() -> None:
+    """An error of several lines stays one; a carriage return does not overwrite anything."""
+    assert printable("a\r\nb\tc\rd\x07", keep_lines=True) == "a\nb    c\\rd\\x07"
+
+
+@given(st.text())
+def test_printable_is_always_printable(text: str) -> None:
+    """Whatever comes in, no control character goes out."""
+    assert printable(text).isprintable()
+    assert one_line(text).isprintable()
+
+
+def test_one_line_folds_white_space() -> None:
+    """A traceback becomes a line."""
+    assert one_line("ValueError:\n  no\t file ") == "ValueError: no file"
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "shown"),
+    [
+        ("short", 5, "short"),
+        ("longer", 5, "long…"),
+        ("日本語", 6, "日本語"),
+        ("日本語", 5, "日本…"),
+        ("日本語", 4, "日…"),
+        ("abc", 1, "…"),
+        ("abc", 0, ""),
+        ("", 0, ""),
+    ],
+)
+def test_cut(text: str, width: int, shown: str) -> None:
+    """A text is cut by columns, not by characters, and says so."""
+    assert cut(text, width) == shown
+
+
+@given(st.text(), st.integers(0, 40))
+def test_cut_never_exceeds_its_width(text: str, width: int) -> None:
+    """Whatever the text, its columns fit."""
+    assert width_of(cut(printable(text), width)) <= width

@@ -1,0 +1,554 @@
+"""The machine by histories: a list of events, and what must have been decided after it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from pulse_supervisor.events import (
+    Briefed,
+    BusBroken,
+    Deadline,
+    Effect,
+    Event,
+    Exited,
+    Hello,
+    Pong,
+    Ready,
+    Refused,
+    RestartAsked,
+    SendStart,
+    SendStop,
+    Signal,
+    Slept,
+    Spawn,
+    SpawnFailed,
+    SpawnOk,
+    Start,
+    StopAll,
+    StopAsked,
+    StopNow,
+)
+from pulse_supervisor.machine import (
+    EXIT_REFUSED,
+    EXIT_RESTART_LIMIT,
+    SHOWN,
+    TABLE,
+    ChildState,
+    IllegalEventError,
+    Phase,
+    accepts,
+    step,
+)
+from pulse_supervisor.policy import Intensity, Restart
+from pulse_supervisor.tree import (
+    POSTGRES_AT_ONCE,
+    POSTGRES_STOP,
+    Child,
+    Kind,
+    Limits,
+    Slot,
+    StopStep,
+    actors,
+    command_line,
+    pool,
+    stop_order,
+)
+
+ACTOR = Child("dispatcher", Kind.ACTOR, ("x",), limits=Limits())
+POOL = Child("pool", Kind.POOL, ("x",), stop=(StopStep(signal.SIGTERM, 35.0), StopStep(signal.SIGKILL, 5.0)))
+POSTGRES = Child("postgres", Kind.DATABASE, ("x",), stop=POSTGRES_STOP, at_once=POSTGRES_AT_ONCE)
+TO_RUNNING: tuple[Event, ...] = (Start(), SpawnOk(1), Hello(), Briefed(), Ready())
+
+
+def play(child: Child, events: Iterable[Event], state: ChildState | None = None, now_s: float = 0.0) -> ChildState:
+    """The state after *events*, all at one time."""
+    state = state or ChildState()
+    for event in events:
+        state, _ = step(child, state, event, now_s)
+    return state
+
+
+def running(child: Child = ACTOR, now_s: float = 0.0) -> ChildState:
+    """The state of an actor that runs."""
+    return play(child, TO_RUNNING, now_s=now_s)
+
+
+def signals(effects: Iterable[Effect]) -> list[signal.Signals]:
+    """The signals among *effects*."""
+    return [effect.signal for effect in effects if isinstance(effect, Signal)]
+
+
+class TestStart:
+    """From nothing to running."""
+
+    def test_an_actor_goes_through_hello_and_settings_to_ready(self) -> None:
+        """Each step of a start leads to the next, and the settings are sent once, at hello."""
+        state, phases, effects = ChildState(), list[Phase](), list[Effect]()
+        for event in TO_RUNNING:
+            state, decided = step(ACTOR, state, event, 0.0)
+            phases.append(state.phase)
+            effects += decided
+        assert phases == [Phase.SPAWNING, Phase.SPAWNED, Phase.GREETED, Phase.PRIMING, Phase.RUNNING]
+        assert effects == [Spawn(), SendStart(boot=True)]
+
+    def test_only_the_first_start_is_a_boot(self) -> None:
+        """After a death the settings go out with boot false, even when it died before it was ready."""
+        state = play(ACTOR, [Start(), SpawnOk(1), Exited(code=70), SpawnOk(2)])
+        _, effects = step(ACTOR, state, Hello(), 0.0)
+        assert effects == (SendStart(boot=False),)
+
+    def test_a_pool_runs_as_soon_as_it_is_spawned(self) -> None:
+        """A child without a bus has nobody to wait for."""
+        assert play(POOL, [Start(), SpawnOk(1)]).phase is Phase.RUNNING
+
+    def test_a_busy_import_is_not_silence(self) -> None:
+        """Before hello only the boot deadline counts."""
+        state = play(ACTOR, [Start(), SpawnOk(1)])
+        assert state.deadline_s == Limits().hello_s
+
+    def test_waiting_for_settings_has_no_deadline(self) -> None:
+        """A database that recovers for minutes costs no actor its life."""
+        assert play(ACTOR, [Start(), SpawnOk(1), Hello()]).deadline_s is None
+
+    def test_no_hello_at_boot_stops_everything_with_a_reason(self) -> None:
+        """Somebody waits for the start, so its failure is told and not retried."""
+        state, effects = step(ACTOR, play(ACTOR, [Start(), SpawnOk(1)]), Deadline(), 30.0)
+        assert state.phase is Phase.STOPPING
+        assert effects[-1] == StopAll(EXIT_REFUSED, "dispatcher does not start: no hello 30 s after its start")
+
+    def test_not_ready_at_boot_stops_everything_with_a_reason(self) -> None:
+        """An actor that answers pings and never gets ready is a failed start."""
+        state = play(ACTOR, [Start(), SpawnOk(1), Hello(), Briefed()])
+        state = play(ACTOR, [Pong(0.0)], state, now_s=29.0)
+        _, effects = step(ACTOR, state, Deadline(), 30.0)
+        assert effects[-1] == StopAll(EXIT_REFUSED, "dispatcher does not start: not ready 30 s after its start")
+
+    def test_a_restarted_actor_may_prime_for_ever_as_long_as_it_answers(self) -> None:
+        """While the database is away a restarted actor waits for it, and only silence ends it."""
+        state = play(ACTOR, [*TO_RUNNING, Exited(signal=9), SpawnOk(2), Hello(), Briefed()])
+        for now_s in range(1, 1000):
+            state = play(ACTOR, [Pong(0.0)], state, now_s=float(now_s))
+            assert state.deadline_s == now_s + Limits().priming_pong_s
+
+    def test_a_program_that_cannot_be_executed_is_a_death(self) -> None:
+        """A failed spawn is retried under the same intensity as any other end."""
+        state = play(ACTOR, [Start(), SpawnFailed("no such file")])
+        assert state.phase is Phase.SPAWNING
+        for _ in range(5):
+            state = play(ACTOR, [SpawnFailed("no such file")], state)
+            if state.phase is Phase.WAITING:
+                state = play(ACTOR, [Deadline()], state)
+        assert state.phase is Phase.FAILED
+
+
+class TestSilence:
+    """Who does not answer is dead, however alive its process is."""
+
+    def test_a_silent_actor_is_killed_and_started_again(self) -> None:
+        """Three seconds without a pong: SIGKILL at once, and a new process after its end."""
+        state, effects = step(ACTOR, running(), Deadline(), 3.0)
+        assert (state.phase, signals(effects)) == (Phase.STOPPING, [signal.SIGKILL])
+        state, effects = step(ACTOR, state, Exited(signal=9), 3.1)
+        assert (state.phase, effects) == (Phase.SPAWNING, (Spawn(),))
+
+    def test_every_pong_buys_three_seconds(self) -> None:
+        """The deadline is counted from the last sign of life."""
+        state = play(ACTOR, [Pong(0.0)], running(), now_s=2.9)
+        assert state.deadline_s == pytest.approx(5.9)
+
+    def test_a_stuck_turn_is_as_bad_as_silence(self) -> None:
+        """A loop that answers pings while its turn hangs is killed."""
+        state, effects = step(ACTOR, running(), Pong(turn_age_s=31.0), 1.0)
+        assert signals(effects) == [signal.SIGKILL]
+        assert state.fault == "stuck: its turn takes 31 s already"
+
+    def test_a_broken_bus_is_as_bad_as_silence(self) -> None:
+        """Who speaks nonsense cannot be asked anything, so it is replaced."""
+        _, effects = step(ACTOR, running(), BusBroken("not a frame"), 1.0)
+        assert signals(effects) == [signal.SIGKILL]
+
+    def test_the_supervisors_own_sleep_is_nobodys_fault(self) -> None:
+        """Time in which the supervisor did not run is added to every deadline."""
+        state = play(ACTOR, [Slept(100.0)], running(), now_s=102.0)
+        assert state.deadline_s == pytest.approx(103.0)
+
+    def test_a_kill_for_silence_counts_against_the_intensity(self) -> None:
+        """An actor that hangs again and again is a loop like one that crashes."""
+        state = running()
+        for _ in range(5):
+            state = play(ACTOR, [BusBroken("x"), Exited(signal=9)], state)
+            state = play(ACTOR, [Deadline()], state) if state.phase is Phase.WAITING else state
+            state = play(ACTOR, [SpawnOk(2), Hello(), Briefed(), Ready()], state)
+        state, effects = step(ACTOR, play(ACTOR, [BusBroken("x")], state), Exited(signal=9), 0.0)
+        assert state.phase is Phase.FAILED
+        assert isinstance(effects[0], StopAll)
+
+
+class TestRestart:
+    """What an end that nobody asked for leads to."""
+
+    def test_six_deaths_in_a_minute_stop_everything_with_70(self) -> None:
+        """The intensity is a property of the child, and its end is everyone's."""
+        state = running()
+        for death in range(6):
+            state, effects = step(ACTOR, state, Exited(code=1), float(death))
+            if state.phase is Phase.WAITING:
+                state, effects = step(ACTOR, state, Deadline(), float(death))
+            if state.phase is Phase.SPAWNING:
+                state = play(ACTOR, [SpawnOk(death), Hello(), Briefed(), Ready()], state, now_s=float(death))
+        assert state.phase is Phase.FAILED
+        message = "dispatcher died 6 times within 60 s (the last time: exit code 1); giving up"
+        assert effects == (StopAll(EXIT_RESTART_LIMIT, message),)
+
+    def test_deaths_that_are_far_apart_never_stop_anything(self) -> None:
+        """A death every 13 s is five in a minute, for ever."""
+        state = running()
+        for death in range(100):
+            state = play(ACTOR, [Exited(signal=11)], state, now_s=death * 13.0)
+            state = play(ACTOR, [Deadline()], state) if state.phase is Phase.WAITING else state
+            state = play(ACTOR, [SpawnOk(death), Hello(), Briefed(), Ready()], state, now_s=death * 13.0)
+        assert (state.phase, state.restarts) == (Phase.RUNNING, 100)
+
+    def test_the_second_restart_waits_a_little(self) -> None:
+        """Only the first restart in the window is immediate."""
+        state = play(ACTOR, [Exited(code=1), SpawnOk(2), Exited(code=1)], running())
+        assert (state.phase, state.deadline_s) == (Phase.WAITING, ACTOR.delay.first_s)
+        assert state.shown == "failed"
+
+    def test_exit_code_78_stops_everything_with_the_childs_own_words(self) -> None:
+        """Who refuses to run is not asked again, and its reason is what a person reads."""
+        _, effects = step(ACTOR, play(ACTOR, [Refused("schema 9 is too new")], running()), Exited(code=78), 0.0)
+        assert effects == (StopAll(EXIT_REFUSED, "schema 9 is too new"),)
+
+    def test_exit_code_78_without_a_word_still_has_a_clear_line(self) -> None:
+        """A child that could not even say why is named."""
+        _, effects = step(ACTOR, running(), Exited(code=78), 0.0)
+        assert effects == (StopAll(EXIT_REFUSED, "dispatcher refuses to run (exit code 78)"),)
+
+    def test_a_hopeless_end_stops_everything(self) -> None:
+        """PostgreSQL has no exit code for it, so who knows its log says that another start is in vain."""
+        state = play(POSTGRES, [Start(), SpawnOk(1)])
+        _, effects = step(POSTGRES, state, Exited(code=1, hopeless="no room"), 0.0)
+        assert effects == (StopAll(EXIT_REFUSED, "no room"),)
+
+    def test_a_transient_child_that_ends_well_stays_away(self) -> None:
+        """The restart kind is asked before the intensity."""
+        child = replace(POOL, restart=Restart.TRANSIENT)
+        state, effects = step(child, play(child, [Start(), SpawnOk(1)]), Exited(code=0), 0.0)
+        assert (state.phase, effects) == (Phase.STOPPED, ())
+
+    def test_a_restart_that_was_asked_for_counts_for_nothing(self) -> None:
+        """An operator may restart as often as he likes."""
+        state = running()
+        for _ in range(20):
+            state = play(ACTOR, [RestartAsked(), Exited(code=0), SpawnOk(2), Hello(), Briefed(), Ready()], state)
+        assert (state.phase, state.restarts, state.log.at_s) == (Phase.RUNNING, 20, ())
+
+    def test_stop_wins_over_restart(self) -> None:
+        """A child that is being restarted and then is to stop does not come back."""
+        state = play(ACTOR, [RestartAsked(), StopAsked(), Exited(code=0)], running())
+        assert state.phase is Phase.STOPPED
+
+    def test_stop_wins_over_a_pending_restart(self) -> None:
+        """A child that waits for its restart just stays away."""
+        state = play(ACTOR, [Exited(code=1), SpawnOk(2), Exited(code=1), StopAsked()], running())
+        assert (state.phase, state.deadline_s) == (Phase.STOPPED, None)
+
+
+class TestStop:
+    """Ask, then SIGTERM, then SIGKILL, a bound each."""
+
+    def climb(self, child: Child, state: ChildState, first: Event) -> list[Effect]:
+        """All that is tried on a child that does not end."""
+        state, effects = step(child, state, first, 0.0)
+        tried = list(effects)
+        while state.phase is Phase.STOPPING:
+            assert state.deadline_s is not None
+            state, effects = step(child, state, Deadline(), state.deadline_s)
+            tried += effects
+        assert state.phase is Phase.FAILED
+        return tried
+
+    def test_an_actor_is_asked_then_told_then_killed(self) -> None:
+        """The ladder of an actor has three rungs, and each bound is the frame's own grace."""
+        assert self.climb(ACTOR, running(), StopAsked()) == [
+            SendStop(5.0),
+            Signal(signal.SIGTERM),
+            Signal(signal.SIGKILL),
+        ]
+
+    def test_an_actor_that_is_not_ready_is_not_asked(self) -> None:
+        """It holds nothing, and may not listen: SIGTERM comes first."""
+        state = play(ACTOR, [Start(), SpawnOk(1), Hello(), Briefed()])
+        assert self.climb(ACTOR, state, StopAsked()) == [Signal(signal.SIGTERM), Signal(signal.SIGKILL)]
+
+    def test_a_pool_may_drain(self) -> None:
+        """SIGTERM, and SIGKILL only after the drain and a little more."""
+        state, effects = step(POOL, play(POOL, [Start(), SpawnOk(1)]), StopAsked(), 0.0)
+        assert (signals(effects), state.deadline_s) == ([signal.SIGTERM], 35.0)
+
+    def test_postgres_is_stopped_fast_then_immediately_then_by_force(self) -> None:
+        """PostgreSQL's own words for its own signals, in this order."""
+        state = play(POSTGRES, [Start(), SpawnOk(1), Ready()])
+        tried = self.climb(POSTGRES, state, StopAsked())
+        assert signals(tried) == [signal.SIGINT, signal.SIGQUIT, signal.SIGKILL]
+
+    def test_at_once_means_sigkill_for_an_actor(self) -> None:
+        """The impatient are obeyed without a frame and without SIGTERM."""
+        assert self.climb(ACTOR, running(), StopNow()) == [Signal(signal.SIGKILL)]
+
+    def test_at_once_goes_on_where_the_patient_ladder_stands(self) -> None:
+        """A PostgreSQL that was asked to stop fast is next told to stop immediately."""
+        state = play(POSTGRES, [Start(), SpawnOk(1), Ready(), StopAsked()])
+        _, effects = step(POSTGRES, state, StopNow(), 1.0)
+        assert signals(effects) == [signal.SIGQUIT]
+
+    def test_what_survives_sigkill_is_reported_and_not_waited_for(self) -> None:
+        """A process stuck in the kernel ends the ladder, not the shutdown."""
+        state = play(ACTOR, [StopNow(), Deadline()], running())
+        assert (state.phase, state.pid, state.shown) == (Phase.FAILED, 1, "failed")
+
+    def test_nothing_is_started_beside_a_process_that_cannot_be_killed(self) -> None:
+        """A restart that would make two of them stops everything instead."""
+        state, effects = step(ACTOR, play(ACTOR, [BusBroken("x")], running()), Deadline(), 5.0)
+        assert effects == (StopAll(EXIT_RESTART_LIMIT, "dispatcher (pid 1) does not die of SIGKILL"),)
+        assert play(ACTOR, [Exited(signal=9)], state).phase is Phase.FAILED
+
+    def test_what_an_actor_says_while_it_stops_changes_nothing(self) -> None:
+        """Frames that crossed the stop on their way are no reason for anything."""
+        state = play(ACTOR, [StopAsked()], running())
+        assert play(ACTOR, [Pong(99.0), Ready(), Refused("x"), BusBroken("y")], state) == state
+
+
+class TestTable:
+    """The table itself."""
+
+    def test_an_event_that_cannot_happen_raises(self) -> None:
+        """A missing key is the error."""
+        with pytest.raises(IllegalEventError, match="dispatcher: Hello while running"):
+            step(ACTOR, running(), Hello(), 0.0)
+        assert not accepts(running(), Hello())
+
+    def test_stop_and_sleep_are_answered_in_every_phase(self) -> None:
+        """There is no phase in which the supervisor could not be stopped."""
+        missing = [
+            (phase, kind) for phase, row in TABLE.items() for kind in (StopAsked, StopNow, Slept) if kind not in row
+        ]
+        assert missing == []
+
+    def test_every_phase_has_a_word_for_status(self) -> None:
+        """Status knows five words, and every phase is one of them."""
+        assert set(TABLE) == set(SHOWN) == set(Phase)
+        assert set(SHOWN.values()) == {"stopped", "starting", "running", "stopping", "failed"}
+
+
+class TestTree:
+    """The children as data."""
+
+    def test_the_order_of_stopping_is_the_reverse_with_all_pools_first(self) -> None:
+        """Pools at once and before the dispatcher, whom their reports need; PostgreSQL last."""
+        second = replace(POOL, name="pool2")
+        order = stop_order([POSTGRES, *actors(), POOL, second])
+        names = [[child.name for child in batch] for batch in order]
+        assert names == [["pool", "pool2"], ["dispatcher"], ["scheduler"], ["pause"], ["watchdog"], ["postgres"]]
+
+    def test_slots_become_options_with_their_numbers(self) -> None:
+        """What is known only at the spawn is written into the command line there."""
+        words = command_line(actors()[-1], {Slot.BUS_FD: 5, Slot.LISTEN_FD: 6, Slot.PARENT_PID: 7})
+        assert words[1:] == [
+            "-P",
+            "-m",
+            "pulse_actors",
+            "dispatcher",
+            *("--bus-fd", "5"),
+            *("--parent-pid", "7"),
+            *("--listen-fd", "6"),
+        ]
+
+    def test_a_pool_is_told_where_the_dispatcher_listens(self) -> None:
+        """The pool's command line names app, sizes, socket and parent, and no secret."""
+        child = pool("shop:app", processes=2, concurrency=5, socket_path="/run/x/pulse.sock", drain_s=30.0)
+        words = command_line(child, {Slot.PARENT_PID: 7})[1:]
+        assert words[:3] == ["-m", "pulse.worker", "shop:app"]
+        assert words[3:7] == ["--processes", "2", "--concurrency", "5"]
+        assert words[7:] == ["--socket", "/run/x/pulse.sock", "--parent-pid", "7"]
+        assert [(rung.signal, rung.wait_s) for rung in child.stop][0] == (signal.SIGTERM, 35.0)
+
+
+class World(RuleBasedStateMachine):
+    """A child in a world that does anything a world can do; the rules of the supervisor hold all the same."""
+
+    @initialize(kind=st.sampled_from([ACTOR, POOL, POSTGRES]), max_restarts=st.integers(0, 3))
+    def begin(self, kind: Child, max_restarts: int) -> None:
+        """Take a child with a random intensity."""
+        self.child = replace(kind, intensity=Intensity(max_restarts, window_s=60.0))
+        self.state = ChildState()
+        self.now_s = 0.0
+        self.alive: set[int] = set()
+        self.next_pid = 1
+        self.unasked_s: list[float] = []
+        self.asked: list[object] = []
+        self.told_kill = False
+        self.must_spawn = False
+        self.gave_up = False
+        self.forever = False
+
+    def feed(self, event: Event) -> None:
+        """Feed an event, and let the world carry out what is decided."""
+        if not accepts(self.state, event):
+            before = self.state
+            with pytest.raises(IllegalEventError):
+                step(self.child, self.state, event, self.now_s)
+            assert self.state is before
+            return
+        self.state, effects = step(self.child, self.state, event, self.now_s)
+        for effect in effects:
+            self.do(effect)
+
+    def do(self, effect: Effect) -> None:
+        """One effect, and what must be true of it."""
+        match effect:
+            case Spawn():
+                assert not self.alive, "two living processes of one child"
+                assert not self.forever, "started again after it was stopped for good"
+                counted = [at_s for at_s in self.unasked_s if self.unasked_s[-1] - at_s < 60.0]
+                assert len(counted) <= self.child.intensity.max_restarts, "one restart too many"
+                self.must_spawn = True
+            case Signal(signal.SIGKILL):
+                polite = self.asked and self.asked[-1] in {signal.SIGTERM, signal.SIGQUIT}
+                assert polite or self.told_kill, f"SIGKILL after {self.asked}"
+                self.asked.append(signal.SIGKILL)
+            case Signal(number):
+                self.asked.append(number)
+            case SendStop():
+                self.asked.append("frame")
+            case StopAll():
+                self.gave_up = True
+            case _:
+                pass
+
+    @precondition(lambda self: self.state.phase in {Phase.STOPPED, Phase.FAILED} and not self.alive)
+    @rule()
+    def start(self) -> None:
+        """Its turn to start, also after it was stopped for good; one that failed is born anew."""
+        if self.state.phase is Phase.FAILED:
+            self.state, self.unasked_s = ChildState(), []
+        self.forever = self.gave_up = False
+        self.feed(Start())
+
+    @precondition(lambda self: self.must_spawn and self.state.phase is Phase.SPAWNING)
+    @rule(succeeds=st.booleans())
+    def spawn(self, succeeds: bool) -> None:
+        """The spawn that was ordered, for better or worse."""
+        self.must_spawn = False
+        if not succeeds:
+            self.unasked_s.append(self.now_s)
+            self.feed(SpawnFailed("no room"))
+            return
+        self.alive.add(self.next_pid)
+        self.asked, self.told_kill = [], False
+        self.feed(SpawnOk(self.next_pid))
+        self.next_pid += 1
+
+    @precondition(lambda self: self.alive)
+    @rule(how=st.sampled_from([Exited(code=0), Exited(code=1), Exited(code=78), Exited(signal=9), Exited(signal=11)]))
+    def exit(self, how: Exited) -> None:
+        """The process ends."""
+        self.alive.clear()
+        if self.state.phase is not Phase.STOPPING or self.state.fault is not None:
+            self.unasked_s.append(self.now_s)
+        self.feed(how)
+
+    @precondition(lambda self: self.alive and self.child.kind is Kind.ACTOR)
+    @rule(event=st.sampled_from([Hello(), Ready(), Pong(0.0), Refused("no")]))
+    def say(self, event: Event) -> None:
+        """The child says something, in its turn or not."""
+        self.feed(event)
+
+    @precondition(lambda self: self.alive and self.child.kind is Kind.ACTOR)
+    @rule(event=st.sampled_from([Pong(99.0), BusBroken("x")]))
+    def misbehave(self, event: Event) -> None:
+        """The child says something for which it is killed."""
+        self.told_kill = True
+        self.feed(event)
+
+    @precondition(lambda self: self.state.phase is Phase.GREETED)
+    @rule()
+    def brief(self) -> None:
+        """The settings are there."""
+        self.feed(Briefed())
+
+    @precondition(lambda self: self.state.phase is Phase.SPAWNED and self.child.kind is Kind.DATABASE)
+    @rule()
+    def database_ready(self) -> None:
+        """PostgreSQL accepts connections."""
+        self.feed(Ready())
+
+    @precondition(lambda self: self.state.deadline_s is not None)
+    @rule()
+    def wait(self) -> None:
+        """Time passes until the deadline."""
+        assert self.state.deadline_s is not None
+        self.now_s = max(self.now_s, self.state.deadline_s)
+        self.told_kill = self.told_kill or self.state.phase is not Phase.STOPPING
+        self.feed(Deadline())
+
+    @rule(pause_s=st.floats(0.0, 30.0), asleep=st.booleans())
+    def pass_time(self, pause_s: float, asleep: bool) -> None:
+        """Time passes; the supervisor may have slept through it, else it would have woken for the deadline."""
+        deadline_s = self.state.deadline_s
+        if asleep:
+            self.now_s += pause_s
+            self.feed(Slept(pause_s))
+        elif deadline_s is None or self.now_s + pause_s < deadline_s:
+            self.now_s += pause_s
+
+    @precondition(lambda self: self.state.phase is not Phase.STOPPED)
+    @rule()
+    def ask_to_stop(self) -> None:
+        """It is to stop for good."""
+        self.forever = True
+        self.must_spawn = False
+        self.feed(StopAsked())
+
+    @precondition(lambda self: self.state.phase is not Phase.STOPPED)
+    @rule()
+    def stop_now(self) -> None:
+        """It is to stop for good, at once."""
+        self.forever = self.told_kill = True
+        self.must_spawn = False
+        self.feed(StopNow())
+
+    @precondition(lambda self: not self.forever)
+    @rule()
+    def ask_to_restart(self) -> None:
+        """An operator wants a new process."""
+        self.feed(RestartAsked())
+
+    @invariant()
+    def pid_is_that_of_the_living(self) -> None:
+        """What the state calls alive is alive, and nothing else is."""
+        assert {self.state.pid} - {None} == self.alive
+
+    @invariant()
+    def who_is_stopping_or_waiting_has_a_deadline(self) -> None:
+        """Nothing hangs: what is not at rest or at work is looked at again."""
+        if self.state.phase in {Phase.STOPPING, Phase.WAITING, Phase.PRIMING}:
+            assert self.state.deadline_s is not None
+
+    @invariant()
+    def giving_up_is_told(self) -> None:
+        """A child that failed has said so to all, unless everything was to stop anyway."""
+        if self.state.phase is Phase.FAILED and not self.forever:
+            assert self.gave_up
+
+
+World.TestCase.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+TestWorld = World.TestCase
