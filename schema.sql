@@ -76,6 +76,8 @@ CREATE TABLE pulse.jobs (
     CONSTRAINT jobs_crashes CHECK (crashes >= 0),
     CONSTRAINT jobs_max_attempts CHECK (max_attempts BETWEEN 1 AND 10000),
     CONSTRAINT jobs_priority CHECK (priority BETWEEN -100 AND 100),
+    -- What Python's datetime can hold: a single row outside of it would fail every claim and every page that it is in.
+    CONSTRAINT jobs_next_run_at CHECK (next_run_at >= '0001-01-02 00:00+00' AND next_run_at < '9999-12-31 00:00+00'),
     CONSTRAINT jobs_timeout CHECK (timeout_s > 0 AND timeout_s <= 1e9),
     CONSTRAINT jobs_topic CHECK (length(topic) BETWEEN 1 AND 200),
     CONSTRAINT jobs_name CHECK (length(name) BETWEEN 1 AND 200),
@@ -127,6 +129,8 @@ CREATE TABLE pulse.schedules (
         WHEN 'every' THEN every_s IS NOT NULL AND run_at IS NULL AND cron IS NULL AND timezone IS NULL
         WHEN 'cron' THEN cron IS NOT NULL AND timezone IS NOT NULL AND run_at IS NULL AND every_s IS NULL
         ELSE false END),
+    CONSTRAINT schedules_next_run_at CHECK (next_run_at >= '0001-01-02 00:00+00' AND next_run_at < '9999-12-31 00:00+00'),
+    CONSTRAINT schedules_run_at CHECK (run_at >= '0001-01-02 00:00+00' AND run_at < '9999-12-31 00:00+00'),
     CONSTRAINT schedules_every CHECK (every_s > 0 AND every_s <= 1e9),
     CONSTRAINT schedules_timeout CHECK (timeout_s > 0 AND timeout_s <= 1e9),
     CONSTRAINT schedules_max_attempts CHECK (max_attempts BETWEEN 1 AND 10000),
@@ -193,7 +197,7 @@ BEGIN
                 SELECT encode(
                     set_bit(set_bit(
                         overlay(uuid_send(gen_random_uuid())
-                                placing substring(int8send((extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3)
+                                placing substring(int8send(floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3)
                                 FROM 1 FOR 6),
                         52, 1), 53, 1),
                     'hex')::uuid;
@@ -209,12 +213,18 @@ CREATE FUNCTION pulse.submit_many(jobs jsonb) RETURNS SETOF uuid
 LANGUAGE plpgsql VOLATILE SET search_path = pulse, pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
+    began timestamptz := clock_timestamp();
     made  uuid[];
     fresh bigint;
     bad   text;
 BEGIN
     IF jobs IS NULL OR jsonb_typeof(jobs) <> 'array' THEN
         RAISE EXCEPTION 'jobs must be a JSON array of objects, not %', coalesce(jsonb_typeof(jobs), 'NULL')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT jsonb_typeof(job) INTO bad FROM jsonb_array_elements(jobs) AS job WHERE jsonb_typeof(job) <> 'object' LIMIT 1;
+    IF bad IS NOT NULL THEN
+        RAISE EXCEPTION 'jobs must be a JSON array of objects, and one of them is of type %', bad
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     SELECT k INTO bad FROM jsonb_array_elements(jobs) AS job, jsonb_object_keys(job) AS k
@@ -233,13 +243,14 @@ BEGIN
     ), put AS (
         INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s)
         SELECT g.id, g.name, coalesce(g.topic, h.topic, 'default'), g.args, g.priority,
-               coalesce(g.run_at, clock_timestamp()) + (g.place - 1) * interval '1 microsecond',
+               coalesce(g.run_at, began) + (g.place - 1) * interval '1 microsecond',
                coalesce(g.max_attempts, h.max_attempts, t.max_attempts, s.max_attempts),
                coalesce(g.timeout_s, h.timeout_s, t.timeout_s, s.timeout_s)
         FROM given g
         LEFT JOIN pulse.handlers h ON h.name = g.name
         LEFT JOIN pulse.topics t ON t.topic = coalesce(g.topic, h.topic, 'default')
         LEFT JOIN pulse.topics s ON s.topic = ''
+        ORDER BY g.id
         ON CONFLICT (id) DO NOTHING
         RETURNING id
     )

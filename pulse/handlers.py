@@ -10,6 +10,7 @@ import functools
 import inspect
 import math
 import re
+import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -192,7 +193,9 @@ def _is_context(function: Callable[..., object], annotation: object) -> bool:
         resolved = _resolve(function, annotation)
     except Exception:  # noqa: BLE001 - evaluating an annotation runs code of the user's
         return isinstance(annotation, str) and _WRITTEN_CONTEXT.search(annotation) is not None
-    return resolved is Context or Context in typing.get_args(resolved)
+    if typing.get_origin(resolved) in {typing.Union, types.UnionType}:
+        return Context in typing.get_args(resolved)
+    return resolved is Context
 
 
 def _resolve(function: Callable[..., object], annotation: object) -> object:

@@ -60,7 +60,6 @@ class Bus:
 
     def __init__(self, stream: anyio.abc.SocketStream) -> None:
         self._stream = stream
-        self._socket: socket.socket = stream.extra(anyio.abc.SocketAttribute.raw_socket)
         self._reader = protocol.FrameReader(BUS_FRAME_BYTES)
         self._lock = anyio.Lock()
         self._next_request = 0
@@ -93,22 +92,21 @@ class Bus:
 
     async def send(self, kind: str, request: int | None, body: dict[str, object]) -> None:
         """Send a frame; nothing happens when the supervisor is gone (its death ends this process)."""
-        try:
-            async with self._lock:
-                await self._stream.send(protocol.encode(kind, request, body))
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            return
+        await self._write(protocol.encode(kind, request, body))
 
     async def hint(self, hint: Hint) -> None:
         """Send a hint; dropped if it is too long for one, or if the supervisor does not read."""
         frame = protocol.encode("hint", None, {"to": hint.peer, "event": hint.event, "data": hint.data})
         if len(frame) > HINT_BYTES:
             return
+        # A send that is cancelled here has handed its whole frame to the transport: no half frame is left behind.
         with anyio.move_on_after(HINT_WAIT_S):
+            await self._write(frame)
+
+    async def _write(self, frame: bytes) -> None:
+        with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             async with self._lock:
-                with contextlib.suppress(OSError):  # full, or gone
-                    # The kernel takes so short a message whole or not at all; a cancelled send could leave half of it.
-                    self._socket.send(frame, socket.MSG_DONTWAIT)
+                await self._stream.send(frame)
 
     async def ask_status(self, timeout_s: float) -> dict[str, object] | None:
         """What the supervisor says of itself and its children; None when it does not answer in time."""

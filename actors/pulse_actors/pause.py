@@ -65,6 +65,10 @@ class Pause:
 async def _listen(runtime: Runtime) -> None:
     """Turn each NOTIFY into a turn, on a connection of its own; the refresh is behind it."""
     backoff = Backoff()
+
+    def heard(*_notification: object) -> None:
+        runtime.poke(Hint("pause", "gate changed"))
+
     while True:
         lost = asyncio.Event()
         try:
@@ -75,7 +79,7 @@ async def _listen(runtime: Runtime) -> None:
         try:
             connection.add_termination_listener(lambda _connection, lost=lost: lost.set())
             async with asyncio.timeout(STATEMENT_DEADLINE_S):
-                await connection.add_listener(GATE_CHANNEL, lambda *_: runtime.poke(Hint("pause", "gate changed")))
+                await connection.add_listener(GATE_CHANNEL, heard)
             backoff.reset()
             await lost.wait()
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:

@@ -68,9 +68,15 @@ def _topic_line(topic: str, pause_: Pause, now_s: float) -> Line:
 
 
 def _pause_line(what: str, reason: str | None, since_s: float | None, now_s: float) -> Line:
-    since = "" if since_s is None else f" since {ago(since_s, now_s)}"
-    line = [Cell(what, "bold yellow"), Cell(since.removesuffix(" ago"))]
+    line = [Cell(what, "bold yellow"), Cell(_since(since_s, now_s))]
     return [*line, Cell(": "), foreign(reason)] if reason else line
+
+
+def _since(moment_s: float | None, now_s: float) -> str:
+    if moment_s is None:
+        return ""
+    distance = ago(moment_s, now_s)
+    return f" since {distance.removesuffix(' ago')}" if distance.endswith(" ago") else " just now"
 
 
 def _ask(kind: str, body: dict[str, object], *, as_json: bool) -> None:

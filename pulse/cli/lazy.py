@@ -30,7 +30,7 @@ class Lazy(NamedTuple):
     Attributes:
         module: The module that has it.
         attribute: Its name there.
-        help: Its short help; a test holds it against the command's own.
+        help: A sentence.
 
     """
 

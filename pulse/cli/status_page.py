@@ -9,7 +9,7 @@ from pulse.cli.dispatch import gate_lines
 from pulse.cli.render import Cell, Line, Screen, foreign
 from pulse.cli.styles import ACTOR_STYLES, STATUS_STYLES
 from pulse.cli.views import Database, Process, Status, Supervisor, Worker
-from pulse.cli.words import count, duration, one_line
+from pulse.cli.words import count, duration, iso, one_line
 
 __all__ = ["overview", "problems", "show_status"]
 
@@ -55,6 +55,9 @@ def problems(status: Status, silent: Mapping[str, str]) -> Iterator[str]:
         yield f"the {who} does not answer: {one_line(why)}"
     if status.database is not None and not status.database.ok:
         yield f"the database is away: {one_line(status.database.error or 'no reason was told')}"
+    if status.gate is not None and status.gate.as_of is not None:
+        as_of = status.gate.as_of
+        yield f"the gate is shown as it was at {as_of if isinstance(as_of, str) else iso(int(as_of))}"
     for process in (*(status.actors or ()), *(status.pools or ())):
         if process.state != "running":
             yield f"{one_line(process.name)} is {one_line(process.state)}{_restarts(process)}"

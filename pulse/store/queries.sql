@@ -14,7 +14,8 @@
 -- What:    insert jobs, resolving topic, max_attempts and timeout_s: job, else handler, else topic, else server.   From/to: none -> PENDING
 -- Args:    $1 ids uuid[], $2 names text[], $3 args text[], $4 topics text[], $5 priorities smallint[], $6 run_at float8[] (Unix),
 --          $7 delay_s float8[], $8 max_attempts int[], $9 timeout_s float8[] (same length; NULL elements: resolve), $10 now
--- Guard:   the primary key: an id that exists raises 23505, and nothing of the whole call is inserted.
+-- Guard:   the primary key: an id that exists raises 23505, and nothing of the whole call is inserted. In id order: two
+--          servers that get the same jobs in another order wait for each other, but never in a circle.
 -- Returns: topics that got work due now, with the highest priority: what to wake.
 WITH put AS (
     INSERT INTO pulse.jobs (id, name, args, topic, priority, submitted_at, next_run_at, max_attempts, timeout_s)
@@ -28,6 +29,7 @@ WITH put AS (
     LEFT JOIN pulse.handlers h ON h.name = d.name
     LEFT JOIN pulse.topics t ON t.topic = coalesce(d.topic, h.topic, 'default')
     LEFT JOIN pulse.topics s ON s.topic = ''
+    ORDER BY d.id
     RETURNING topic, priority, next_run_at
 )
 SELECT topic, max(priority) AS priority FROM put
@@ -127,20 +129,22 @@ RETURNING uuid_send(j.id) AS id;
 
 -- name: complete_jobs :many
 -- What:    close the attempts that their workers still own.   From/to: RUNNING -> COMPLETED
--- Args:    $1 ids uuid[], $2 attempts int[], $3 workers text[], $4 results text[] (JSON or NULL; same length, sorted by id), $5 now
--- Guard:   id, status, locked_by, attempts.   Returns: ids closed; a missing one was stale: never repeat it.
+-- Args:    $1 ids uuid[], $2 attempts int[], $3 workers text[], $4 results text[], $5 progress text[] (JSON or NULL; same length,
+--          sorted by id), $6 now
+-- Guard:   id, status, locked_by, attempts.   Returns: id, attempt closed; a missing one was stale: never repeat it.
 UPDATE pulse.jobs j
-SET status = 'COMPLETED', completed_at = coalesce($5, clock_timestamp()), locked_by = NULL, lease_until = NULL, result = d.result::jsonb
-FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[]) AS d(id, attempt, worker, result)
+SET status = 'COMPLETED', completed_at = coalesce($6, clock_timestamp()), locked_by = NULL, lease_until = NULL,
+    result = d.result::jsonb, progress = coalesce(d.progress::jsonb, j.progress)
+FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::text[]) AS d(id, attempt, worker, result, progress)
 WHERE j.id = d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt
-RETURNING uuid_send(j.id) AS id;
+RETURNING uuid_send(j.id) AS id, j.attempts;
 
 
 -- name: completed_at_attempt :many
 -- What:    which of these attempts are the very ones that completed their jobs: a report that was repeated.
 -- Args:    $1 ids uuid[], $2 attempts int[]
--- Guard:   none: reads.   Returns: ids.
-SELECT uuid_send(j.id) AS id FROM unnest($1::uuid[], $2::int[]) AS d(id, attempt)
+-- Guard:   none: reads.   Returns: id, attempt.
+SELECT uuid_send(j.id) AS id, j.attempts FROM unnest($1::uuid[], $2::int[]) AS d(id, attempt)
 JOIN pulse.jobs j ON j.id = d.id AND j.status::text = 'COMPLETED' AND j.attempts = d.attempt;
 
 
@@ -148,13 +152,14 @@ JOIN pulse.jobs j ON j.id = d.id AND j.status::text = 'COMPLETED' AND j.attempts
 -- What:    end attempts in any way but success, through the one retry path, and write their history.
 --          From/to: RUNNING -> RETRYING, DEAD_LETTERED, PENDING
 -- Args:    $1 ids uuid[], $2 attempts int[], $3 workers text[], $4 outcomes text[], $5 errors text[] (NULL: keep last_error),
---          $6 delay_s float8[] (NULL: the back-off), $7 exit codes int[] (same length, sorted by id), $8 now
+--          $6 delay_s float8[] (NULL: the back-off), $7 exit codes int[], $8 progress text[] (JSON or NULL; same length,
+--          sorted by id), $9 now
 -- Guard:   id, status, locked_by, attempts; and for outcome lease_expired a lease that has lapsed by the database's clock.
 -- Returns: id, attempt, new status, topic, priority, seconds until due; a missing one was stale.
 --          Charged tries are attempts - uncharged. Uncharged: released, snoozed; crashed spends a budget of its own, whose
 --          first retry is immediate. Without a charged try behind it, a job that was given back is PENDING again.
 WITH ended AS (
-    SELECT d.id, d.attempt, d.worker, d.outcome, d.error, d.exit_code, coalesce($8, clock_timestamp()) AS at,
+    SELECT d.id, d.attempt, d.worker, d.outcome, d.error, d.exit_code, d.progress, coalesce($9, clock_timestamp()) AS at,
            d.outcome IN ('released', 'snoozed', 'crashed') AS uncharged, d.outcome = 'crashed' AS crashed,
            coalesce(d.delay_s, CASE d.outcome WHEN 'released' THEN 0 WHEN 'crashed' THEN j.crashes ^ 2
                                               ELSE (d.attempt - j.uncharged) ^ 2 END) AS delay_s,
@@ -168,8 +173,8 @@ WITH ended AS (
                    (SELECT t.max_crashes FROM pulse.topics t WHERE t.topic = ''))
                ELSE d.attempt - j.uncharged >= j.max_attempts
            END AS dead
-    FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::int[])
-        AS d(id, attempt, worker, outcome, error, delay_s, exit_code)
+    FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::int[],
+                $8::text[]) AS d(id, attempt, worker, outcome, error, delay_s, exit_code, progress)
     JOIN pulse.jobs j ON j.id = d.id
 ), changed AS (
     UPDATE pulse.jobs j
@@ -179,7 +184,8 @@ WITH ended AS (
         next_run_at = CASE WHEN e.dead THEN j.next_run_at ELSE e.at + e.delay_s * interval '1 second' END,
         completed_at = CASE WHEN e.dead THEN e.at END,
         uncharged = j.uncharged + e.uncharged::int, crashes = j.crashes + e.crashed::int,
-        last_error = coalesce(e.error, j.last_error), locked_by = NULL, lease_until = NULL
+        last_error = coalesce(e.error, j.last_error), progress = coalesce(e.progress::jsonb, j.progress),
+        locked_by = NULL, lease_until = NULL
     FROM ended e
     WHERE j.id = e.id AND j.status::text = 'RUNNING' AND j.locked_by = e.worker AND j.attempts = e.attempt
       AND (e.outcome <> 'lease_expired' OR j.lease_until < e.at)
@@ -302,16 +308,10 @@ WHERE ($1::text[] IS NULL OR j.status = ANY ($1::text[]::pulse.job_status[]))
 ORDER BY j.submitted_at DESC, j.id DESC LIMIT $7;
 
 
--- name: table_size :one
--- What:    rows in pulse.jobs as the statistics have it (-1: never analysed), and its pages now.
--- Args: none.   Guard: none: reads.   Returns: rows, pages.
-SELECT c.reltuples AS rows, pg_relation_size(c.oid) / current_setting('block_size')::int AS pages
-FROM pg_class c WHERE c.oid = 'pulse.jobs'::regclass;
-
-
 -- name: count_jobs :many
--- What:    jobs per status, exactly.   Args: none.   Guard: none: reads.   Returns: status, count.
-SELECT j.status::text AS status, count(*) AS count FROM pulse.jobs j GROUP BY j.status;
+-- What:    jobs per status among at most so many rows: exact where the table has no more.
+-- Args:    $1 limit bigint.   Guard: none: reads.   Returns: status, count.
+SELECT j.status::text AS status, count(*) AS count FROM (SELECT status FROM pulse.jobs LIMIT $1) AS j GROUP BY j.status;
 
 
 -- name: estimate_jobs :many
@@ -438,13 +438,18 @@ FROM pulse.schedules s WHERE s.next_run_at IS NOT NULL AND NOT s.paused;
 -- What:    fire occurrences: move each cursor on and insert its job, in one statement.   From/to: none -> PENDING
 -- Args:    $1 schedule ids uuid[], $2 expected cursors timestamptz[], $3 next cursors timestamptz[] (NULL: no more),
 --          $4 job ids uuid[] (uuid v5 of schedule and occurrence; same length, sorted by schedule id), $5 now
--- Guard:   compare-and-set on the cursor: of two that fire the same occurrence one finds it moved; and the job's id is made of
+-- Guard:   compare-and-set on the cursor, locked in id order first: of two that fire the same occurrence one finds it moved; and the job's id is made of
 --          the occurrence, ON CONFLICT DO NOTHING, so not even a cursor that was set back fires twice.
 -- Returns: topic, priority of jobs that were inserted.
-WITH moved AS (
-    UPDATE pulse.schedules s SET next_run_at = d.next_at, last_run_at = d.occurrence
+WITH due AS (
+    SELECT s.id, d.occurrence, d.next_at, d.job_id
     FROM unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::uuid[]) AS d(id, occurrence, next_at, job_id)
-    WHERE s.id = d.id AND s.next_run_at = d.occurrence AND NOT s.paused
+    JOIN pulse.schedules s ON s.id = d.id
+    WHERE s.next_run_at = d.occurrence AND NOT s.paused
+    ORDER BY s.id FOR UPDATE OF s
+), moved AS (
+    UPDATE pulse.schedules s SET next_run_at = d.next_at, last_run_at = d.occurrence
+    FROM due d WHERE s.id = d.id AND s.next_run_at = d.occurrence AND NOT s.paused
     RETURNING s.*, d.occurrence, d.job_id
 )
 INSERT INTO pulse.jobs AS j (id, name, args, topic, priority, submitted_at, next_run_at, max_attempts, timeout_s, schedule_id, occurrence)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from asyncpg.pgproto.pgproto import UUID
 
 from pulse.errors import BadRequestError
+from pulse.job import Status
 from pulse.store.statements import STATEMENTS
 from pulse.store.times import from_us, to_s, to_us
 
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from pulse.store.pool import Pool
 
 EXACT_ROWS: Final = 500_000  # counting that many takes about 0.1 s; beyond, terminal statuses are estimated
-_MIN_ROW_BYTES: Final = 150
-_PAGE_BYTES: Final = 8192
+STATUSES: Final = tuple(status.value for status in Status)
 _CURSOR: Final = struct.Struct(">q16s")
 
 Row = dict[str, object]
@@ -96,15 +96,12 @@ class Reads:
 
     async def counts(self) -> tuple[dict[str, int], bool]:
         """Jobs per status, and whether that is exact."""
+        counts = dict.fromkeys(STATUSES, 0)
         async with self._pool.connection() as connection:
-            size = await connection.fetchrow(STATEMENTS["table_size"].sql)
-            rows, pages = (size["rows"], size["pages"]) if size else (-1, 0)
-            exact = pages * _PAGE_BYTES / _MIN_ROW_BYTES <= EXACT_ROWS or 0 <= rows <= EXACT_ROWS
-            statement = STATEMENTS["count_jobs" if exact else "estimate_jobs"]
-            found = await connection.fetch(statement.sql)
-        counts: dict[str, int] = dict.fromkeys(
-            ("PENDING", "RUNNING", "RETRYING", "COMPLETED", "DEAD_LETTERED", "CANCELED"), 0
-        )
+            found = await connection.fetch(STATEMENTS["count_jobs"].sql, EXACT_ROWS + 1)
+            exact = sum(row["count"] for row in found) <= EXACT_ROWS
+            if not exact:
+                found = await connection.fetch(STATEMENTS["estimate_jobs"].sql)
         counts.update((row["status"], row["count"]) for row in found)
         return counts, exact
 

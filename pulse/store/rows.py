@@ -32,12 +32,13 @@ class Fence(NamedTuple):
 
 
 class Completion(NamedTuple):
-    """A success to be written; ``result`` is JSON text or None."""
+    """A success to be written; ``result`` and ``progress`` are JSON text or None, which keeps the row's progress."""
 
     id: bytes
     attempt: int
     worker: str
     result: str | None
+    progress: str | None = None
 
 
 class EndingKind(enum.StrEnum):
@@ -58,7 +59,8 @@ class Ending(NamedTuple):
     """
     An end without success, to be written.
 
-    ``error`` None keeps the row's last_error; ``delay_s`` None means the back-off; ``exit_code`` negative: that signal.
+    ``error`` None keeps the row's last_error; ``delay_s`` None means the back-off; ``exit_code`` negative: that signal;
+    ``progress`` is JSON text, None keeps the row's.
     """
 
     id: bytes
@@ -68,6 +70,7 @@ class Ending(NamedTuple):
     error: str | None = None
     delay_s: float | None = None
     exit_code: int | None = None
+    progress: str | None = None
 
 
 class Ended(NamedTuple):

@@ -48,14 +48,16 @@ async def ensure_schema(connection: Connection[Record]) -> int:
             await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'")
             await connection.execute("SET LOCAL statement_timeout = 0")
             await connection.execute(STATEMENTS["schema_lock"].sql)
-            if await _installed_now(connection) == 0:
+            if await _installed(connection) == 0:
                 await connection.execute(schema_sql())
     return found
 
 
 async def _installed(connection: Connection[Record]) -> int:
+    """The version that is there now; in a savepoint, since a missing table would spoil the transaction."""
     try:
-        version = await connection.fetchval(STATEMENTS["schema_version"].sql)
+        async with connection.transaction():
+            version = await connection.fetchval(STATEMENTS["schema_version"].sql)
     except _NOT_INSTALLED:
         return 0
     found = int(version or 0)
@@ -63,12 +65,3 @@ async def _installed(connection: Connection[Record]) -> int:
         message = f"the database has schema version {found}; this pulse knows up to {SCHEMA_VERSION}: upgrade pulse"
         raise SchemaError(message)
     return found
-
-
-async def _installed_now(connection: Connection[Record]) -> int:
-    """Under the lock; in a savepoint, since a missing table would spoil the transaction."""
-    try:
-        async with connection.transaction():
-            return int(await connection.fetchval(STATEMENTS["schema_version"].sql) or 0)
-    except _NOT_INSTALLED:
-        return 0

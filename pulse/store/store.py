@@ -134,21 +134,24 @@ class Store:
             rows = await connection.fetch(_sql("move_claims"), *_fences(fences), [heir for _, heir in ordered])
         return {row["id"] for row in rows}
 
-    async def complete(self, completions: Sequence[Completion], *, now: datetime | None = None) -> set[bytes]:
-        """Close attempts as COMPLETED; the ids that were. A missing one was stale."""
+    async def complete(
+        self, completions: Sequence[Completion], *, now: datetime | None = None
+    ) -> set[tuple[bytes, int]]:
+        """Close attempts as COMPLETED; the attempts that were. A missing one was stale."""
         ordered = sorted(completions, key=_by_id)
         results = [completion.result for completion in ordered]
+        progress = [completion.progress for completion in ordered]
         async with self.hot.connection() as connection:
-            rows = await connection.fetch(_COMPLETE, *_fences(ordered), results, now)
-        return {row["id"] for row in rows}
+            rows = await connection.fetch(_COMPLETE, *_fences(ordered), results, progress, now)
+        return {(row["id"], row["attempts"]) for row in rows}
 
-    async def completed_already(self, fences: Sequence[tuple[bytes, int]]) -> set[bytes]:
+    async def completed_already(self, fences: Sequence[tuple[bytes, int]]) -> set[tuple[bytes, int]]:
         """Which of these attempts are the ones that completed their jobs."""
         async with self.hot.connection() as connection:
             rows = await connection.fetch(
                 _sql("completed_at_attempt"), [UUID(fence[0]) for fence in fences], [fence[1] for fence in fences]
             )
-        return {row["id"] for row in rows}
+        return {(row["id"], row["attempts"]) for row in rows}
 
     async def end(self, endings: Sequence[Ending], *, now: datetime | None = None) -> list[Ended]:
         """End attempts without success; what became of each. A missing one was stale."""
@@ -158,6 +161,7 @@ class Store:
             [ending.error for ending in ordered],
             [ending.delay_s for ending in ordered],
             [ending.exit_code for ending in ordered],
+            [ending.progress for ending in ordered],
         )
         async with self.hot.connection() as connection:
             rows = await connection.fetch(_END, *_fences(ordered), *columns, now)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Final
 
+from pulse import procs
 from pulse_supervisor import embedded
 from pulse_supervisor.events import Exited
-from pulse_supervisor.postmaster import is_ready, settle
+from pulse_supervisor.postmaster import is_ready, postmaster_pid, settle
 from pulse_supervisor.tree import Child, postgres
 
+_BURIAL_S: Final = 10.0
+_POLL_S: Final = 0.01
 _BOOT_TRIES: Final = 3  # the first may meet what a killed predecessor left; the third has met it for good
 
 
@@ -53,6 +57,15 @@ class Database:
 
         """
         settle(self._server.cluster, self._log)
+        # PostgreSQL takes a postmaster that is dead but not reaped for a living one. Where the supervisor was killed
+        # with it, reaping is the business of pid 1, and some take their time.
+        deadline_s = time.monotonic() + _BURIAL_S
+        while self._is_unburied() and time.monotonic() < deadline_s:
+            time.sleep(_POLL_S)
+
+    def _is_unburied(self) -> bool:
+        pid = postmaster_pid(self._server.cluster)
+        return pid is not None and procs.state(pid) == "Z"
 
     def is_ready(self, pid: int) -> bool:
         """Whether the postmaster *pid* accepts connections."""

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from pulse_supervisor.notify import Notifier
 
 _SLEPT_S: Final = 0.5  # a wake-up that is so late was not the children's doing: we, or the whole machine, stood still
+DISPATCHER: Final = "dispatcher"
 _PING_S: Final = Limits().ping_s
 _DATABASE_POLL_S: Final = 0.01  # PostgreSQL tells its readiness in a file, within a fraction of a second
 
@@ -94,6 +95,7 @@ class Loop:
         self._notifier = notifier
         self._log = log
         self._settings: Mapping[str, object] | None = None
+        self._draining = False
         self._hurried = False
         self._nursery: trio.Nursery | None = None
         self._changed = trio.Event()
@@ -141,6 +143,11 @@ class Loop:
         if self.verdict is None:
             self.verdict = verdict
             self._announce()
+
+    def drain_dispatcher(self) -> None:
+        """Have the dispatcher claim no more; one that is started after this is told too."""
+        self._draining = True
+        self.hub.tell_nowait(DISPATCHER, "drain", {})
 
     def ask_to_stop(self, name: str) -> None:
         """Begin to stop a child for good."""
@@ -249,6 +256,8 @@ class Loop:
         if seat.link is not None:
             seat.link.send_nowait("start", None, {"settings": self._settings, "boot": boot})
             seat.link.briefed = True
+            if self._draining and seat.child.name == DISPATCHER:
+                self.drain_dispatcher()
 
     def _heard(self, name: str, event: Event) -> None:
         """What a child says or does of its own accord; what it cannot mean is its fault, not ours."""

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from pulse.config import Settings
     from pulse_supervisor.database import Database
-    from pulse_supervisor.sockets import Sockets
     from pulse_supervisor.tree import Child
 
 _FAILED: Final = 1
@@ -57,7 +56,7 @@ _LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 )
 @click.option("--version", is_flag=True, help="Show the version and exit.")
 def cli(config: Path | None, version: bool, **options: object) -> int:
-    r"""
+    """
     Run pulse: the dispatcher, its fellow actors, and, unless a DSN is given, a PostgreSQL of their own.
 
     Stays in the foreground. SIGTERM or Ctrl-C lets running jobs finish, then stops everything; a second one stops
@@ -77,9 +76,11 @@ def cli(config: Path | None, version: bool, **options: object) -> int:
     Then, elsewhere:
       pulse ctl status
       pulse ctl submit resize '{"path": "a.png", "width": 64}'
-    """
+    """  # noqa: D301 - click wants the character \\b before what it must not wrap
     if version:
-        click.echo(f"pulse-supervisor {_version()}")
+        from pulse.version import VERSION
+
+        click.echo(f"pulse-supervisor {VERSION}")
         return 0
     from pulse import config as configuration
 
@@ -144,6 +145,7 @@ def run(settings: Settings, actors: Sequence[Child] | None = None, pools: Sequen
     import trio
 
     from pulse import places
+    from pulse.version import VERSION
     from pulse_supervisor import tree
     from pulse_supervisor.notify import Notifier
     from pulse_supervisor.sockets import open_sockets
@@ -153,13 +155,14 @@ def run(settings: Settings, actors: Sequence[Child] | None = None, pools: Sequen
     places.prepare_runtime_dir(directory, named=_is_named(settings, os.environ))
     sockets = open_sockets(directory)
     settings = msgspec.structs.replace(settings, runtime_dir=directory)
+    configured = [tree.pool(settings.app, settings, sockets.client_path)] if settings.app is not None else []
     plan = Plan(
         settings=settings,
         sockets=sockets,
         actors=tree.actors() if actors is None else actors,
-        pools=[*_configured_pools(settings, sockets), *pools],
+        pools=[*configured, *pools],
         make_database=functools.partial(_make_database, settings, log) if settings.dsn is None else None,
-        version=_version(),
+        version=VERSION,
     )
     try:
         verdict = trio.run(supervise, plan, Notifier(os.environ), log)
@@ -183,30 +186,16 @@ def _make_database(settings: Settings, log: FilteringBoundLogger) -> Database:
     return Database(embedded.prepare(state_dir, embedded_user=settings.embedded_user, log=log.info), log.info)
 
 
-def _configured_pools(settings: Settings, sockets: Sockets) -> list[Child]:
-    from pulse_supervisor.tree import pool
-
-    if settings.app is None:
-        return []
-    sizes = {"processes": settings.processes, "concurrency": settings.concurrency}
-    return [pool(settings.app, **sizes, socket_path=str(sockets.client_path), drain_s=settings.drain_s)]
-
-
 def _is_named(settings: Settings, env: Mapping[str, str]) -> bool:
     """Whether a person or the service manager chose the runtime directory, and not custom."""
     return settings.runtime_dir is not None or bool(env.get("RUNTIME_DIRECTORY"))
 
 
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version("pulse-supervisor")
-
-
 def _say(message: str) -> None:
     """One line on stderr for each line of *message*; most have one."""
     for line in message.splitlines():
-        click.echo(f"pulse-supervisor: {line}", err=True)
+        sys.stderr.write(f"pulse-supervisor: {line}\n")
+    sys.stderr.flush()
 
 
 if __name__ == "__main__":

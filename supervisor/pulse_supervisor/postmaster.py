@@ -2,9 +2,10 @@
 The processes of one data directory: which of them live, and how to make sure that none does.
 
 PostgreSQL guards its data directory by postmaster.pid and by a shared memory segment, and that guard is left alone: the
-postmaster.pid of a living server is never removed, and that of a dead one PostgreSQL replaces by itself. There is one
-case that it cannot judge. It takes any living process of its own user with the noted pid for its predecessor, and in a
-container, where few pids are in use, that pid soon belongs to a worker. Here /proc tells the two apart.
+postmaster.pid of a living server is never removed, and that of a dead one PostgreSQL replaces by itself. There are two
+cases that it cannot judge, since all it asks is whether the noted pid can be signalled. In a container, where few pids
+are in use, that pid soon belongs to a worker of the same user; and a killed postmaster stays a zombie until pid 1 reaps
+it, which some do late and some never. /proc tells. (Its other guard, the segment of this directory's inode, remains.)
 
 Processes are recognised by what /proc shows to everybody, their command line and title. Their current directory is the
 better mark, since it also tells a server that somebody started by hand, but for root to read it of another user's
@@ -171,20 +172,21 @@ def _signal(cluster: Cluster, pid: int, number: signal.Signals) -> None:
 
 
 def _remove_misleading(cluster: Cluster, log: Callable[..., object]) -> None:
-    """Remove lock files whose pid now belongs to a process that is no PostgreSQL at all, but of the same user."""
+    """Remove lock files that PostgreSQL would take for those of a living server; none lives, `settle` made sure."""
     for path in (cluster.data_dir / "postmaster.pid", cluster.socket_dir / ".s.PGSQL.5432.lock"):
         pid = _noted_pid(path)
-        if pid is not None and _is_stranger(pid):
-            log("lock file of a dead PostgreSQL removed: its pid is another program's now", path=str(path), pid=pid)
+        if pid is not None and _seems_alive(pid):
+            log("lock file of a dead PostgreSQL removed", path=str(path), pid=pid)
             path.unlink(missing_ok=True)
 
 
-def _is_stranger(pid: int) -> bool:
+def _seems_alive(pid: int) -> bool:
+    """Whether *pid* can be signalled, although it is a zombie, or another program altogether."""
     try:
         command = Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").strip()
     except OSError:
-        return False  # dead, so PostgreSQL sees by itself that the file is stale; or hidden, so nothing is known
-    return command not in {"postgres", "postmaster"} and procs.state(pid) not in {"", "Z", "X"}
+        return False  # gone, so PostgreSQL sees by itself that the file is stale; or hidden, so nothing is known
+    return procs.state(pid) in {"Z", "X"} or command not in {"postgres", "postmaster"}
 
 
 def _noted_pid(path: Path) -> int | None:

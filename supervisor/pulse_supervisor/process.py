@@ -98,7 +98,7 @@ def spawn(child: Child, shared: Mapping[Slot, int]) -> Process:
         popen = subprocess.Popen(
             command_line(child, values),
             stdin=subprocess.DEVNULL,
-            env={name: value for name, value in os.environ.items() if name not in _NOT_INHERITED},
+            env={name: value for name, value in os.environ.items() if name not in _NOT_INHERITED} | dict(child.env),
             pass_fds=[values[slot] for slot in (Slot.BUS_FD, Slot.LISTEN_FD) if slot in child.argv],
             start_new_session=True,  # Ctrl-C is for the supervisor, which stops its children in order
         )

@@ -6,8 +6,7 @@ import contextlib
 import ctypes
 import os
 import signal
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -51,17 +50,16 @@ class Reaper:
 
     def __init__(self, is_child: Callable[[int], bool]) -> None:
         self._is_child = is_child
-        self._pauses = 0
+        self._paused = False
 
-    @contextmanager
-    def paused(self) -> Generator[None]:
-        """Leave all to others, while a thread runs programs and waits for them itself."""
-        self._pauses += 1
-        try:
-            yield
-        finally:
-            self._pauses -= 1
-            self.reap_orphans()
+    def pause(self) -> None:
+        """Reap nothing while a thread runs programs and waits for them itself."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Reap again, and what has died meanwhile."""
+        self._paused = False
+        self.reap_orphans()
 
     def reap_orphans(self) -> None:
         """
@@ -70,7 +68,7 @@ class Reaper:
         SIGCHLD coalesces, so this goes on until there are none. It stops at a dead child, whose own reaping is under
         way and calls this again.
         """
-        if self._pauses:
+        if self._paused:
             return
         with contextlib.suppress(ChildProcessError):
             while dead := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
@@ -100,23 +98,29 @@ class Reaper:
 
     def _living(self) -> set[int]:
         self.reap_orphans()
-        me = str(os.getpid())
         pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
-        return {pid for pid in pids if _parent(pid) == me}
+        return {pid for pid in pids if _is_ours(pid)}
 
 
 def _send(pid: int, number: signal.Signals) -> None:
-    """Signal one of our children: its pid cannot go to another before we have reaped it."""
+    """Signal a child of ours; whether it is one is asked again once the pidfd holds on to whatever has this pid."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)
+        pidfd = os.pidfd_open(pid)
+        try:
+            if _is_ours(pid):
+                signal.pidfd_send_signal(pidfd, number)
+        finally:
+            os.close(pidfd)
 
 
-def _parent(pid: int) -> str:
+def _is_ours(pid: int) -> bool:
+    """Whether *pid* is a living child of this process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text("utf-8", errors="replace")
     except OSError:
-        return ""
-    return text[text.rindex(")") + 2 :].split()[1]
+        return False
+    state, parent_pid = text[text.rindex(")") + 2 :].split()[:2]
+    return int(parent_pid) == os.getpid() and state not in {"Z", "X"}
 
 
 def _command(pid: int) -> str:

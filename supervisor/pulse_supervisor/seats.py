@@ -60,11 +60,10 @@ def describe(identity: Identity, seats: Iterable[Seat], now_s: float) -> dict[st
 
 def _row(seat: Seat, now_s: float) -> dict[str, object]:
     state = seat.state
-    waits_for_its_turn = state.phase is Phase.STOPPED and state.boot
     return {
         "name": seat.child.name,
         "pid": state.pid,
-        "state": "starting" if waits_for_its_turn else state.shown,
+        "state": state.shown,
         "restarts": state.restarts,
         "uptime_s": round(now_s - state.spawned_s, 3) if state.pid is not None else None,
     }

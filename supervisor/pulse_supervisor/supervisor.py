@@ -1,9 +1,8 @@
 """
 The life of a supervisor: start everything, answer at the door, stop everything, in an order that loses nothing.
 
-Start: PostgreSQL, and at the same time the actors, whose interpreters import while it recovers; their settings, with
-the DSN, are held back until it accepts connections. When all actors are ready, so is the supervisor, and the pools
-start.
+Start: the actors, whose interpreters import while PostgreSQL is prepared and started; their settings, with the DSN, are
+held back until it accepts connections. When all actors are ready, so is the supervisor, and the pools start.
 
 Stop: the dispatcher is told to claim no more; the pools drain, and report through it; then the actors, last started
 first; then PostgreSQL. Each has its ladder of asking and its bounds.
@@ -28,7 +27,7 @@ from pulse.errors import ConflictError, EmbeddedError, NotFoundError
 from pulse.protocol import DrainRequest, Named
 from pulse_supervisor.door import Door
 from pulse_supervisor.events import RestartAsked, Start
-from pulse_supervisor.loop import Loop, Verdict
+from pulse_supervisor.loop import DISPATCHER, Loop, Verdict
 from pulse_supervisor.machine import EXIT_REFUSED, Phase
 from pulse_supervisor.notify import Notifier
 from pulse_supervisor.reaper import become_subreaper
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from pulse_supervisor.database import Database
     from pulse_supervisor.sockets import Sockets
 
-DISPATCHER: Final = "dispatcher"
 EXIT_STOPPED: Final = 0
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
@@ -131,32 +129,36 @@ class Supervisor:
     async def _start(self) -> None:
         plan, settings = self._plan, self._plan.settings
         for child in plan.actors:
-            self._loop.add(child)
+            self._begin(child)
         if plan.make_database is not None:
             database = await self._make_database(plan.make_database)
             if database is None:
                 return
             self._loop.database = database
             settings = msgspec.structs.replace(settings, dsn=database.dsn)
-            self._loop.add(database.child)
-            self._loop.feed(database.child.name, Start())
-        for child in plan.actors:
-            self._loop.feed(child.name, Start())
+            self._begin(database.child)
         await self._loop.wait_until(lambda: self._are_running(Kind.DATABASE))
         self._loop.brief(config.dump(settings))
         await self._loop.wait_until(lambda: self._are_running(Kind.ACTOR))
         for child in plan.pools:
-            self._loop.add(child)
-            self._loop.feed(child.name, Start())
+            self._begin(child)
         self._tell_ready()
 
+    def _begin(self, child: Child) -> None:
+        self._loop.add(child)
+        self._loop.feed(child.name, Start())
+
     async def _make_database(self, make: Callable[[], Database]) -> Database | None:
+        database = None
+        self._loop.reaper.pause()
         try:
-            with self._loop.reaper.paused():
-                return await trio.to_thread.run_sync(make, abandon_on_cancel=True)
+            database = await trio.to_thread.run_sync(make, abandon_on_cancel=True)
         except EmbeddedError as error:
             self._loop.stop(Verdict(EXIT_REFUSED, error.message))
-            return None
+        # Not in a finally: a stop abandons the thread, which must then still learn how its programs end. An initdb that
+        # was killed and reaped by another would look like one that succeeded.
+        self._loop.reaper.resume()
+        return database
 
     def _tell_ready(self) -> None:
         sockets = self._plan.sockets
@@ -177,7 +179,7 @@ class Supervisor:
 
     async def _stop(self) -> None:
         self._notifier.stopping("stopping")
-        self._loop.hub.tell_nowait(DISPATCHER, "drain", {})
+        self._loop.drain_dispatcher()
         # The order of starting: PostgreSQL took its seat behind the actors', since it had to be prepared first.
         seats = [*self._seats(Kind.DATABASE), *self._seats(Kind.ACTOR), *self._seats(Kind.POOL)]
         for batch in stop_order([seat.child for seat in seats]):

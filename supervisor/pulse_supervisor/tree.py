@@ -12,8 +12,10 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+from pulse.config import Settings
 from pulse_supervisor.policy import Delay, Intensity, Restart
 
 
@@ -109,6 +111,7 @@ class Child:
         stop: The ladder by which it is stopped.
         at_once: The ladder of the impatient.
         limits: How long it may keep silent; None: it does not speak on the bus.
+        env: Variables on top of the supervisor's own environment.
 
     """
 
@@ -121,6 +124,7 @@ class Child:
     stop: tuple[StopStep, ...] = ACTOR_STOP
     at_once: tuple[StopStep, ...] = AT_ONCE
     limits: Limits | None = None
+    env: tuple[tuple[str, str], ...] = ()
 
 
 def actor(name: str, *slots: Slot) -> Child:
@@ -135,23 +139,31 @@ def actors() -> list[Child]:
     return [actor("watchdog"), actor("pause"), actor("scheduler"), actor("dispatcher", Slot.LISTEN_FD)]
 
 
-def pool(app: str, *, processes: int, concurrency: int, socket_path: str, drain_s: float) -> Child:
+def pool(app: str, settings: Settings, socket_path: Path) -> Child:
     """
-    A worker pool.
+    The worker pool that the settings describe.
 
     Args:
         app: ``MODULE:APP``.
-        processes: Handler processes.
-        concurrency: Jobs held at once by each.
+        settings: Its sizes and drain; what else it is to know goes into its environment, and no secret.
         socket_path: Where the dispatcher listens.
-        drain_s: How long running handlers may go on after SIGTERM.
 
     """
-    sizes = ("--processes", str(processes), "--concurrency", str(concurrency))
+    sizes = ("--processes", str(settings.processes), "--concurrency", str(settings.concurrency))
     command = (sys.executable, "-m", "pulse.worker", app)
-    argv: tuple[str | Slot, ...] = (*command, *sizes, "--socket", socket_path, Slot.PARENT_PID)
-    stop = (StopStep(signal.SIGTERM, drain_s + _POOL_REPORT_S), StopStep(signal.SIGKILL, _UNTIL_DEAD_S))
-    return Child("pool", Kind.POOL, argv, stop=stop)
+    argv: tuple[str | Slot, ...] = (*command, *sizes, "--socket", str(socket_path), Slot.PARENT_PID)
+    stop = (StopStep(signal.SIGTERM, settings.drain_s + _POOL_REPORT_S), StopStep(signal.SIGKILL, _UNTIL_DEAD_S))
+    # As the supervisor has them, also where an option of its own command line decided; and a handler that submits jobs
+    # looks for its server in PULSE_RUNTIME_DIR.
+    told: dict[str, object] = {
+        "PULSE_RUNTIME_DIR": socket_path.parent,
+        "PULSE_DRAIN_S": settings.drain_s,
+        "PULSE_LOG_LEVEL": settings.log_level,
+        "PULSE_LOG_FORMAT": settings.log_format,
+        "PULSE_CONFIG": settings.config,
+    }
+    env = tuple((name, str(value)) for name, value in told.items() if value is not None)
+    return Child("pool", Kind.POOL, argv, stop=stop, env=env)
 
 
 def postgres(argv: Sequence[str]) -> Child:

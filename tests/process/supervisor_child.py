@@ -7,6 +7,7 @@ Every act is one line, ``name what``, appended to the file of --diary; lines of 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import socket
@@ -29,6 +30,9 @@ class ScriptedChild:
         self.options = options
         self.diary = os.open(options.diary, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self.bus = socket.socket(fileno=options.bus_fd) if options.bus_fd is not None else None
+        self.listener = socket.socket(fileno=options.listen_fd) if options.listen_fd is not None else None
+        if self.listener is not None:
+            self.listener.setblocking(False)
 
     def note(self, what: str) -> None:
         """Write down what happens."""
@@ -85,6 +89,7 @@ class ScriptedChild:
                 self.become_ready()
             case "ping":
                 self.send("pong", frame.request, turn_age_s=self.options.turn_age_s)
+                self.let_in()
             case "stop":
                 self.note(f"stop grace={body['grace_s']:g}")
                 if not self.options.stubborn:
@@ -97,6 +102,15 @@ class ScriptedChild:
                 self.note(f"told {sorted(body)}")
             case _:
                 self.note(f"unknown {frame.kind}")
+
+    def let_in(self) -> None:
+        """Accept who waits at the listening socket."""
+        if self.listener is None:
+            return
+        with contextlib.suppress(BlockingIOError):
+            client, _ = self.listener.accept()
+            client.close()
+            self.note("lets a client in")
 
     def become_ready(self) -> None:
         """Say ready, or do what the script wants instead."""
@@ -116,9 +130,11 @@ class ScriptedChild:
 
     def status(self) -> dict[str, object]:
         """What a status question is answered with."""
-        gate = {"paused": False, "reason": None, "topics": []} if self.options.name == "dispatcher" else None
-        jobs = {"PENDING": 3} if self.options.name == "dispatcher" else None
-        return {"database": {"ok": True, "told_by": self.options.name}, "gate": gate, "jobs": jobs}
+        database: dict[str, object] = {"ok": True, "told_by": self.options.name}
+        if self.options.name != "dispatcher":
+            return {"database": database, "gate": None, "jobs": None}
+        gate: dict[str, object] = {"paused": False, "reason": None, "topics": []}
+        return {"database": database, "gate": gate, "jobs": {"PENDING": 3}}
 
     def on_term(self, _number: int, _frame: object) -> None:
         """SIGTERM."""

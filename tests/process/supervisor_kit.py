@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -34,8 +33,7 @@ def eventually(look: Callable[[], T], what: str, within_s: float = SOON_S) -> T:
     deadline_s = time.monotonic() + within_s
     while not (seen := look()):
         assert time.monotonic() < deadline_s, f"not within {within_s} s: {what}"
-        os.sched_yield()
-        signal.sigtimedwait([], 0.005)
+        time.sleep(0.005)
     return seen
 
 
@@ -57,6 +55,11 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def open_files(pid: int) -> list[str]:
+    """What the descriptors of *pid* refer to."""
+    return [str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir()]
+
+
 @dataclass(slots=True)
 class Rig:
     """A supervisor that runs, and its places."""
@@ -65,7 +68,6 @@ class Rig:
     directory: Path
     diary: Path
     errors: Path
-    seen: set[int] = field(default_factory=set)
 
     @property
     def pid(self) -> int:
@@ -221,8 +223,9 @@ def supervisor(
     *,
     directory: Path | None = None,
     env: Mapping[str, str] | None = None,
+    pipes_log: bool = False,
 ) -> Iterator[Rig]:
-    """A supervisor over these children; whatever it leaves behind is killed and fails the test."""
+    """A supervisor over these children; whatever it leaves behind is killed. *pipes_log*: its log is a pipe to us."""
     with contextlib.ExitStack() as stack:
         base = stack.enter_context(short_dir())
         runtime_dir = directory or base / "run"
@@ -242,7 +245,7 @@ def supervisor(
                 [sys.executable, str(PROGRAM), str(diary), json.dumps(children)],
                 env=environment,
                 stdin=subprocess.DEVNULL,
-                stderr=sink,
+                stderr=subprocess.PIPE if pipes_log else sink,
                 cwd=base,
             )
         rig = Rig(process, runtime_dir, diary, errors)
@@ -251,7 +254,7 @@ def supervisor(
 
 
 def _bury(rig: Rig) -> None:
-    """End the supervisor at once, and see that nothing of it is left."""
+    """End the supervisor at once, and whatever is below it."""
     below = rig.descendants()
     if rig.process.poll() is None:
         rig.process.kill()

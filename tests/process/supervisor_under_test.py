@@ -32,7 +32,8 @@ class Script(msgspec.Struct, frozen=True):
 
 def child(script: Script, diary: str) -> Child:
     """The child that *script* describes."""
-    argv = (sys.executable, str(SCRIPT), script.name, "--diary", diary, *script.words, Slot.PARENT_PID)
+    program = (sys.executable, str(SCRIPT), script.name, "--diary", diary)
+    argv: tuple[str | Slot, ...] = (*program, *script.words, Slot.PARENT_PID)
     term, kill = StopStep(signal.SIGTERM, script.stop_s), StopStep(signal.SIGKILL, 5.0)
     if script.kind == "pool":
         return Child(script.name, Kind.POOL, argv, stop=(term, kill))

@@ -14,6 +14,7 @@ import pytest
 
 from pulse.errors import EmbeddedError
 from pulse_supervisor import embedded, postmaster
+from pulse_supervisor.accounts import run_as
 from tests.process.embedded_kit import (
     FOUND,
     IS_ROOT,
@@ -164,19 +165,25 @@ def test_an_orphaned_backend_is_ended(state: Path, binaries: Path) -> None:
         embedded.stop(second)
 
 
-def test_a_server_started_by_hand_is_recognised(state: Path, binaries: Path) -> None:
+@pytest.mark.parametrize("named", ["absolute", "relative"])
+def test_a_server_started_by_hand_is_recognised(state: Path, binaries: Path, named: str) -> None:
     """A postmaster that somebody started there, naming the directory in his own way, is found and stopped."""
     with running(state, candidates=[binaries]) as (server, process):
+        if named == "relative" and not postmaster._works_in(process.pid, server.data_dir):
+            pytest.skip("the kernel shows no other user's current directory here (CAP_SYS_PTRACE)")
         embedded.stop(process)
         account = this_account()
         user, groups = (account.uid, account.groups) if account else (None, None)
-        argv = [str(binaries / "postgres"), "-D", "data", "-c", "listen_addresses=", "-k", str(server.socket_dir)]
-        home = server.data_dir.parent
+        home, name = server.data_dir.parent, "data" if named == "relative" else str(server.data_dir)
+        argv = [str(binaries / "postgres"), "-D", name, "-c", "listen_addresses=", "-k", str(server.socket_dir)]
         with subprocess.Popen(argv, cwd=home, user=user, extra_groups=groups, stderr=subprocess.DEVNULL) as by_hand:
-            embedded.wait_ready(server, by_hand.pid, 10)
-            assert by_hand.pid in postmaster.living(server.cluster)
-            postmaster.settle(server.cluster, Events(), own_end_s=0.05)
-            by_hand.wait(1)
+            try:
+                embedded.wait_ready(server, by_hand.pid, 10)
+                assert by_hand.pid in postmaster.living(server.cluster)
+                postmaster.settle(server.cluster, Events(), own_end_s=0.05)
+                by_hand.wait(1)
+            finally:
+                by_hand.kill()
         assert postmaster.living(server.cluster) == frozenset()
 
 
@@ -223,6 +230,17 @@ def test_lock_files_whose_pid_is_another_program_now(state: Path) -> None:
             finally:
                 embedded.stop(second)
                 stranger.kill()
+
+
+def test_a_postmaster_that_nobody_reaps(state: Path) -> None:
+    """A killed postmaster that stays a zombie, as below a pid 1 that does not reap, does not delay the next start."""
+    with running(state) as (server, process):
+        before = server.log_file.stat().st_size
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        second = embedded.run(server, Events())
+        embedded.stop(second)
+        assert "FATAL" not in server.log_file.read_text()[before:]
 
 
 def test_initdb_killed_half_way(state: Path) -> None:
@@ -286,7 +304,9 @@ def test_the_environment_does_not_reach_the_server(state: Path, monkeypatch: pyt
     monkeypatch.setenv("PULSE_AUTH_USERS", "secret")
     with running(state) as (server, process):
         assert values(server, "SELECT current_user", "SHOW port") == ["pulse", "5432"]
-        assert b"secret" not in Path(f"/proc/{process.pid}/environ").read_bytes()
+        environment = run_as(this_account(), ["/bin/cat", f"/proc/{process.pid}/environ"]).stdout
+        assert "LC_ALL=C" in environment
+        assert "secret" not in environment
         assert os.getpgid(process.pid) == process.pid
 
 

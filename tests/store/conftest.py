@@ -1,13 +1,46 @@
-"""Tests of the store run on each PostgreSQL that is found: the wheel's and the system's."""
+"""
+Fixtures of the store's tests, which run on each PostgreSQL that is found: the wheel's and the system's.
+
+``store`` and ``connection`` (a plain one) share one database with all tests of their module, emptied before each: a
+database, its connections and their caches cost ten times what a test does with them. A test that changes more than rows
+asks for ``own_database`` as well, and gets all three fresh.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
+import asyncpg
 import pytest
+from anyio.lowlevel import checkpoint
 
+from pulse.store.pool import Target
+from pulse.store.store import Store
 from tests.support import postgres
 from tests.support.postgres import Installation, Postgres, Servers
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+EMPTY: Final = """
+    DELETE FROM pulse.jobs; DELETE FROM pulse.attempts; DELETE FROM pulse.schedules; DELETE FROM pulse.handlers;
+    DELETE FROM pulse.hosts; DELETE FROM pulse.topics; DELETE FROM pulse.dispatch_control;
+    DELETE FROM pulse.schema_version WHERE version > 1;
+    INSERT INTO pulse.topics (topic, max_attempts, max_crashes) VALUES ('', 5, 3);
+    INSERT INTO pulse.dispatch_control (topic) VALUES ('');
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A database and two ways to it."""
+
+    dsn: str
+    store: Store
+    connection: Connection[Record]
 
 
 def _choices() -> list[Installation | None]:
@@ -27,3 +60,72 @@ def server(request: pytest.FixtureRequest, servers: Servers) -> Postgres:
     """One server after the other."""
     choice: Installation | None = request.param
     return servers.get(choice)
+
+
+@pytest.fixture(scope="module")
+def module_database(server: Postgres) -> Iterator[str]:
+    """The database of one module."""
+    with server.database() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+async def module_shared(module_database: str) -> AsyncIterator[Shared]:
+    """What the tests of one module share."""
+    async for made in _open(module_database):
+        yield made
+
+
+@pytest.fixture
+async def shared(module_shared: Shared) -> Shared:
+    """The same, emptied."""
+    await module_shared.connection.execute(EMPTY)
+    return module_shared
+
+
+@pytest.fixture
+def own_database(server: Postgres) -> Iterator[str]:
+    """A fresh database for this test alone."""
+    with server.database() as made:
+        yield made
+
+
+@pytest.fixture
+async def own(own_database: str) -> AsyncIterator[Shared]:
+    """A fresh database for this test alone, and two ways to it."""
+    async for made in _open(own_database):
+        yield made
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest, server: Postgres, anyio_backend: str) -> Shared:
+    """The test's own database where it asks for one, else the module's."""
+    found: Shared = request.getfixturevalue("own" if "own_database" in request.fixturenames else "shared")
+    return found
+
+
+@pytest.fixture
+def dsn(place: Shared) -> str:
+    """The DSN of the test's database."""
+    return place.dsn
+
+
+@pytest.fixture
+def store(place: Shared) -> Store:
+    """A store on the test's database."""
+    return place.store
+
+
+@pytest.fixture
+def connection(place: Shared) -> Connection[Record]:
+    """A plain connection to the test's database."""
+    return place.connection
+
+
+async def _open(dsn: str) -> AsyncIterator[Shared]:
+    store = Store(Target(dsn, "pulse-tests"))
+    connection = await asyncpg.connect(dsn)
+    yield Shared(dsn, store, connection)
+    store.close()
+    await connection.close(timeout=5)
+    await checkpoint()  # the loop closes the store's sockets at its next turn

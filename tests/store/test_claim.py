@@ -114,7 +114,7 @@ async def test_a_pause_stops_nothing_but_claims(store: Store, connection: Connec
     identity = await forge(connection, "RUNNING")
     await store.gate.pause("", "why")
     assert await store.extend([Renewal(identity, 1, WORKER, None)], LEASE_S) == {(identity, 1)}
-    assert await store.complete([Completion(identity, 1, WORKER, None)]) == {identity}
+    assert await store.complete([Completion(identity, 1, WORKER, None)]) == {(identity, 1)}
 
 
 async def test_order(store: Store, connection: Connection[Record]) -> None:
@@ -177,6 +177,7 @@ async def test_claims_never_wait_for_each_other(store: Store, connection: Connec
     ],
     ids=["claimed", "canceled", "put off", "failed, due", "given back"],
 )
+@pytest.mark.usefixtures("own_database")
 async def test_a_claim_sees_what_happened_since_it_began(
     store: Store, connection: Connection[Record], dsn: str, meanwhile: str, claimed_attempt: int | None
 ) -> None:

@@ -134,6 +134,15 @@ async def test_history(store: Store, connection: Connection[Record], kind: Endin
     }
 
 
+async def test_last_progress(store: Store, connection: Connection[Record]) -> None:
+    """Progress that comes with the end is kept, in the row and in the history; none keeps what is there."""
+    told, silent = [await forge(connection, "RUNNING", progress="0.1") for _ in range(2)]
+    await store.end([_ending(told, EndingKind.ERROR, error="why", progress="0.9"), _ending(silent, EndingKind.ERROR, error="why")])
+    for identity, progress in ((told, "0.9"), (silent, "0.1")):
+        assert (await read(connection, identity))["progress"] == progress
+        assert [row["progress"] for row in await history(connection, identity)] == [progress]
+
+
 async def test_history_is_never_rewritten(store: Store, connection: Connection[Record]) -> None:
     """A row that is there already for this attempt stays, and the end is written all the same."""
     identity = await forge(connection, "RUNNING")

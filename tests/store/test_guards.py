@@ -49,7 +49,8 @@ class Write:
 
 
 async def _complete(store: Store, fences: list[Fence]) -> set[bytes]:
-    return await store.complete([Completion(*one, '"done"') for one in fences], now=at(LATER_S))
+    completed = await store.complete([Completion(*one, '"done"') for one in fences], now=at(LATER_S))
+    return {identity for identity, _ in completed}
 
 
 async def _extend(store: Store, fences: list[Fence]) -> set[bytes]:
@@ -101,6 +102,7 @@ async def test_a_stale_write_changes_nothing(store: Store, connection: Connectio
 
 
 @pytest.mark.parametrize("write", WRITES, ids=str)
+@pytest.mark.usefixtures("own_database")
 async def test_only_a_running_row_is_written(store: Store, connection: Connection[Record], write: Write) -> None:
     """A row in any other status is left alone, even one that still names the holder (which the schema refuses)."""
     await connection.execute("ALTER TABLE pulse.jobs DROP CONSTRAINT jobs_lease")
@@ -146,17 +148,15 @@ async def test_an_operators_retry_leaves_no_hole(store: Store, connection: Conne
 
 
 async def test_complete(store: Store, connection: Connection[Record]) -> None:
-    """Completing stores result and time, gives the lease up, and leaves no history."""
+    """Completing stores result, progress (where some is sent) and time, gives the lease up, and leaves no history."""
     identity = await forge(connection, "RUNNING", progress='"half"', last_error="before", crashes=1)
-    before = await read(connection, identity)
-    await store.complete([Completion(identity, 1, WORKER, '{"a": 1}')], now=at(2))
-    assert changes(before, await read(connection, identity)) == {
-        "status": "COMPLETED",
-        "completed_at": at(2),
-        "locked_by": None,
-        "lease_until": None,
-        "result": '{"a": 1}',
-    }
+    other = await forge(connection, "RUNNING", progress='"half"')
+    before = await read(connection, identity), await read(connection, other)
+    completions = [Completion(identity, 1, WORKER, '{"a": 1}'), Completion(other, 1, WORKER, None, '"whole"')]
+    assert await store.complete(completions, now=at(2)) == {(identity, 1), (other, 1)}
+    done = {"status": "COMPLETED", "completed_at": at(2), "locked_by": None, "lease_until": None}
+    assert changes(before[0], await read(connection, identity)) == {**done, "result": '{"a": 1}'}
+    assert changes(before[1], await read(connection, other)) == {**done, "progress": '"whole"'}
     assert await history(connection, identity) == []
 
 
@@ -165,7 +165,7 @@ async def test_completed_already(store: Store, connection: Connection[Record]) -
     done = await forge(connection, "COMPLETED", attempts=2)
     others = [await forge(connection, status, attempts=2) for status in STATUSES if status != "COMPLETED"]
     asked = [(done, 1), (done, 2), (done, 3), (new_id(), 2), *((one, 2) for one in others)]
-    assert await store.completed_already(asked) == {done}
+    assert await store.completed_already(asked) == {(done, 2)}
     assert await store.completed_already([(done, 1), (done, 3)]) == set()
 
 
@@ -186,7 +186,7 @@ async def test_move(store: Store, connection: Connection[Record]) -> None:
     assert await store.move([(fence(identity), HEIR)]) == {identity}
     assert changes(before, await read(connection, identity)) == {"locked_by": HEIR}
     assert await store.complete([Completion(identity, 1, WORKER, None)]) == set()
-    assert await store.complete([Completion(identity, 1, HEIR, None)]) == {identity}
+    assert await store.complete([Completion(identity, 1, HEIR, None)]) == {(identity, 1)}
 
 
 async def test_lapsed(store: Store, connection: Connection[Record]) -> None:
@@ -200,6 +200,7 @@ async def test_lapsed(store: Store, connection: Connection[Record]) -> None:
     assert await store.lapsed(1, now=NOW) == [fence(old)]
 
 
+@pytest.mark.usefixtures("own_database")
 async def test_lapsed_looks_at_the_status(store: Store, connection: Connection[Record]) -> None:
     """A row that is not RUNNING never counts as lapsed, even if it had a lease (which the schema refuses)."""
     await connection.execute("ALTER TABLE pulse.jobs DROP CONSTRAINT jobs_lease")
@@ -219,6 +220,7 @@ async def test_a_living_lease_is_never_reaped(
     assert bool(changes(before, await read(connection, identity))) is reaped
 
 
+@pytest.mark.usefixtures("own_database")
 async def test_running_of(store: Store, connection: Connection[Record]) -> None:
     """What a worker holds is told by attempt, of its own RUNNING rows only; workers are told once each."""
     await connection.execute("ALTER TABLE pulse.jobs DROP CONSTRAINT jobs_lease")

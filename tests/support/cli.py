@@ -7,6 +7,7 @@ import fcntl
 import os
 import pty
 import re
+import shlex
 import struct
 import subprocess
 import sys
@@ -122,6 +123,11 @@ def run_on_terminal(
         out = _read_all(master)
         code = process.wait(DEADLINE_S)
     return Done(code, out.decode(), "", time.monotonic() - started_s)
+
+
+def pulse(runtime_dir: Path, line: str, *, stdin: bytes = b"", command: Sequence[str] = PULSE) -> Done:
+    """Run a line such as ``ctl status`` with pipes, on the servers in *runtime_dir*."""
+    return run(shlex.split(line), environment(runtime_dir), stdin=stdin, command=command)
 
 
 @contextlib.contextmanager

@@ -58,6 +58,8 @@ class FakeDispatcher:
         hang_up: Kinds of requests that are answered by closing the connection, once each.
 
     Attributes:
+        directory: The runtime directory.
+        path: The socket.
         asked: The requests that came, in order.
 
     """
@@ -71,6 +73,7 @@ class FakeDispatcher:
         frozen: bool = False,
         hang_up: frozenset[str] = frozenset(),
     ) -> None:
+        self.directory = directory
         self.path = directory / name
         self.asked: list[Asked] = []
         self._script = script or {}

@@ -101,7 +101,6 @@ class Peer:
         """Cut the connection."""
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
-        self._connection.close()
 
     def serve(self) -> None:
         """Read until the end; runs in a thread of its own."""
@@ -115,6 +114,7 @@ class Peer:
                 break
             for frame in reader.feed(data):
                 self._hear(Heard(frame.kind, frame.request, decode_any(frame), time.monotonic()))
+        self._connection.close()
         with self._changed:
             self.closed = True
             self._changed.notify_all()
@@ -145,6 +145,7 @@ class FakeServer:
         path: The socket.
         lost: What the next welcomes call lost; None: not known.
         lost_beats: What the next beats call lost.
+        refuse_hello: Code and message that the next hellos are answered with.
 
     """
 
@@ -162,6 +163,7 @@ class FakeServer:
         self.silent_on = set(silent_on)
         self.lost: list[Pair] | None = []
         self.lost_beats: list[Pair] = []
+        self.refuse_hello: tuple[str, str] | None = None
         self.sessions: dict[str, bytes] = {}
         self.directory = Path(tempfile.mkdtemp(prefix="pulse-fake-", dir="/tmp"))
         self.path = self.directory / "pulse.sock"
@@ -169,6 +171,7 @@ class FakeServer:
         self._changed = threading.Condition()
         self._new: list[Peer] = []
         self._peers: list[Peer] = []
+        self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> Self:
         self.listen()
@@ -183,9 +186,11 @@ class FakeServer:
     def listen(self) -> None:
         """Accept connections, from now on."""
         listener = self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind(str(self.path))
+        early = self.directory / "early.sock"
+        listener.bind(str(early))
         listener.listen(64)
-        threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
+        early.rename(self.path)  # nobody finds a socket on which nobody listens yet
+        self._spawn(self._accept, listener)
 
     def stop(self) -> None:
         """Cut every connection and accept no more: what a killed server looks like."""
@@ -197,6 +202,9 @@ class FakeServer:
             listener.close()
         for peer in self._peers:
             peer.close()
+        for thread in self._threads:
+            thread.join(DEADLINE_S)
+        self._threads.clear()
 
     def wait_child(self) -> Peer:
         """The next handler process that says hello."""
@@ -209,6 +217,10 @@ class FakeServer:
     def wait_peer(self) -> Peer:
         """Whoever says hello next."""
         return self._wait(lambda _: True)
+
+    def first_hello(self) -> Body:
+        """What the first peer said, welcome or not."""
+        return self._peers[0].hello
 
     def answer(self, peer: Peer, heard: Heard) -> None:
         """What the server says by itself."""
@@ -227,6 +239,10 @@ class FakeServer:
                 pass
 
     def _welcome(self, peer: Peer, heard: Heard) -> None:
+        if self.refuse_hello is not None:
+            code, message = self.refuse_hello
+            peer.send("error", heard.request, {"code": code, "message": message})
+            return
         body: Body = {
             "protocol": 1,
             "server": "fake",
@@ -242,6 +258,11 @@ class FakeServer:
             self._new.append(peer)
             self._changed.notify_all()
 
+    def _spawn(self, work: Callable[..., None], *args: object) -> None:
+        thread = threading.Thread(target=work, args=args, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
     def _accept(self, listener: socket.socket) -> None:
         while True:
             try:
@@ -250,7 +271,7 @@ class FakeServer:
                 return
             peer = Peer(self, connection)
             self._peers.append(peer)
-            threading.Thread(target=peer.serve, daemon=True).start()
+            self._spawn(peer.serve)
 
     def _wait(self, where: Callable[[Peer], bool]) -> Peer:
         def found() -> Peer | None:

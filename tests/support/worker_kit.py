@@ -19,6 +19,7 @@ from tests.support.fake_server import FakeServer
 ROOT: Final = Path(__file__).parents[2]
 APP: Final = "tests.support.worker_app:app"
 DEADLINE_S: Final = 20.0
+POLL_S: Final = 0.002  # leaves the processor to those who are waited for
 T = TypeVar("T")
 
 
@@ -79,4 +80,5 @@ def until(look: Callable[[], T], what: str) -> T:
     deadline_s = time.monotonic() + DEADLINE_S
     while not (found := look()):
         assert time.monotonic() < deadline_s, f"waited in vain for: {what}"
+        time.sleep(POLL_S)
     return found

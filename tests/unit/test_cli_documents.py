@@ -55,7 +55,10 @@ def test_numbers_that_are_no_times_stay() -> None:
 
 def test_topics_may_have_the_names_of_columns() -> None:
     """The name of a topic is no column: what is under it is an object, whatever it is called."""
-    topics = {"args": {"reason": "x", "paused_at": 0.0}, "submitted_at": {"reason": None, "paused_at": 0.0}}
+    topics: dict[str, dict[str, object]] = {
+        "args": {"reason": "x", "paused_at": 0.0},
+        "submitted_at": {"reason": None, "paused_at": 0.0},
+    }
     shown = as_json({"topics": topics})
     assert shown == {"topics": {name: {**pause, "paused_at": "1970-01-01T00:00:00Z"} for name, pause in topics.items()}}
 

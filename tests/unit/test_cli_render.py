@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pulse.cli.render import Cell, Column, Screen, Table, fit, foreign, plain_table
 from pulse.cli.words import width_of
 
+ID = "0190163d-8694-739b-aea5-966c26f8ad91"
 COLUMNS = (
     Column("id"),
     Column("name", least=4),
@@ -38,10 +39,10 @@ def test_piped_text_is_aligned_and_whole() -> None:
 
 def test_the_widest_column_is_cut_first() -> None:
     """Where space is short the longest text gives way."""
-    assert plain_table(SMALL, 40) == [
+    assert plain_table(SMALL, 41) == [
         "id  name            tries  error",
         "a1  resize            1/5",
-        "b2  crunch numbers  12/20  ValueError: …",
+        "b2  crunch numbers  12/20  ValueError: n…",
     ]
 
 
@@ -54,16 +55,17 @@ def test_columns_are_left_out_in_their_order() -> None:
 
 
 def test_rows_become_blocks_where_nothing_else_fits() -> None:
-    """In a very narrow window every row is a block, and cells without text are left out."""
-    assert plain_table(SMALL, 7) == [
-        "a1",
-        "  name   …",
-        "  tries  …",
-        "b2",
-        "  name   …",
-        "  tries  …",
-        "  error  …",
+    """In a very narrow window every row is a block, ids whole, the rest cut, and cells without text are left out."""
+    wide = table((ID, "resize", "1/5", ""), (ID, "crunch numbers", "", "ValueError: no such file"))
+    assert plain_table(wide, 40) == [
+        ID,
+        "  name   resize",
+        "  tries  1/5",
+        ID,
+        "  name   crunch numbers",
+        "  error  ValueError: no such file",
     ]
+    assert plain_table(wide, 20)[-1] == "  error  ValueError…"
 
 
 def test_wide_characters_take_two_columns() -> None:

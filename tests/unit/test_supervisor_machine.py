@@ -5,12 +5,14 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import settings as profile
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from pulse.config import Settings
 from pulse_supervisor.events import (
     Briefed,
     BusBroken,
@@ -197,6 +199,7 @@ class TestRestart:
     def test_six_deaths_in_a_minute_stop_everything_with_70(self) -> None:
         """The intensity is a property of the child, and its end is everyone's."""
         state = running()
+        effects: tuple[Effect, ...] = ()
         for death in range(6):
             state, effects = step(ACTOR, state, Exited(code=1), float(death))
             if state.phase is Phase.WAITING:
@@ -373,13 +376,23 @@ class TestTree:
         ]
 
     def test_a_pool_is_told_where_the_dispatcher_listens(self) -> None:
-        """The pool's command line names app, sizes, socket and parent, and no secret."""
-        child = pool("shop:app", processes=2, concurrency=5, socket_path="/run/x/pulse.sock", drain_s=30.0)
+        """The pool's command line names app, sizes, socket and parent."""
+        child = pool("shop:app", Settings(processes=2, concurrency=5, drain_s=30.0), Path("/run/x/pulse.sock"))
         words = command_line(child, {Slot.PARENT_PID: 7})[1:]
         assert words[:3] == ["-m", "pulse.worker", "shop:app"]
         assert words[3:7] == ["--processes", "2", "--concurrency", "5"]
         assert words[7:] == ["--socket", "/run/x/pulse.sock", "--parent-pid", "7"]
-        assert [(rung.signal, rung.wait_s) for rung in child.stop][0] == (signal.SIGTERM, 35.0)
+        assert child.stop[0] == StopStep(signal.SIGTERM, 35.0)
+
+    def test_a_pool_knows_the_settings_of_its_supervisor_and_no_secret(self) -> None:
+        """Options of the supervisor's own command line hold for its pool too, and the DSN is not its business."""
+        settings = Settings(dsn="postgresql://u:secret@h/d", drain_s=3.5, log_level="debug", config=Path("/etc/p.toml"))
+        assert dict(pool("shop:app", settings, Path("/run/x/pulse.sock")).env) == {
+            "PULSE_RUNTIME_DIR": "/run/x",
+            "PULSE_DRAIN_S": "3.5",
+            "PULSE_LOG_LEVEL": "debug",
+            "PULSE_CONFIG": "/etc/p.toml",
+        }
 
 
 class World(RuleBasedStateMachine):
@@ -550,5 +563,5 @@ class World(RuleBasedStateMachine):
             assert self.gave_up
 
 
-World.TestCase.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+World.TestCase.settings = profile(max_examples=300, stateful_step_count=40, deadline=None)
 TestWorld = World.TestCase

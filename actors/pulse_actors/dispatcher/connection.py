@@ -47,7 +47,8 @@ class Connection:
             return
         frame = protocol.encode(kind, request, body)
         if len(frame) > self._max_frame_bytes and kind == "ok":
-            message = f"the answer has {len(frame)} bytes; at most {self._max_frame_bytes} are allowed: ask for less at once"
+            most = self._max_frame_bytes
+            message = f"the answer has {len(frame)} bytes; at most {most} are allowed: ask for less at once"
             frame = protocol.encode_error(request, TooLargeError.code, message)
         self._out.append(frame)
         self._out_bytes += len(frame)

@@ -227,7 +227,8 @@ def _discarded(claim: Claim, seat: str) -> Ending:
 
     A worker would break the connection over it, come back, and be given it again.
     """
-    error = f"args have {len(claim.args.encode())} bytes as the database prints them; at most {ARGS_MAX_BYTES} can be sent"
+    size_bytes = len(claim.args.encode())
+    error = f"args have {size_bytes} bytes as the database prints them; at most {ARGS_MAX_BYTES} can be sent"
     return Ending(claim.id, claim.attempt, seat, EndingKind.DISCARDED, error)
 
 

@@ -13,6 +13,7 @@ import msgspec
 from pulse import protocol
 from pulse.errors import BadRequestError, ConflictError, NotFoundError
 from pulse.ids import uuid7
+from pulse.store.reads import STATUSES
 from pulse.store.rows import NewSchedule
 from pulse.store.store import Store
 from pulse.store.times import from_us
@@ -22,7 +23,6 @@ from pulse_actors.dispatcher.desk import Desk, Worker
 from pulse_actors.recurrence import Recurrence
 from pulse_actors.runtime import database_status
 
-STATUSES: Final = ("PENDING", "RUNNING", "COMPLETED", "RETRYING", "DEAD_LETTERED", "CANCELED")
 SUPERVISOR_ANSWER_S: Final = 1.0
 
 Answer: TypeAlias = Mapping[str, object]

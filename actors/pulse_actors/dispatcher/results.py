@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -13,7 +12,7 @@ import asyncpg
 import structlog
 
 from pulse.errors import UnavailableError
-from pulse.protocol import Result
+from pulse.protocol import Result, ResultExtra
 from pulse.store.pool import is_bad_row
 from pulse.store.rows import Completion, Ending, EndingKind
 from pulse.store.store import Store
@@ -24,6 +23,7 @@ from pulse_actors.runtime import Backoff
 
 BATCH: Final = 2000
 MAX_ERROR_BYTES: Final = 64 * 1024
+MAX_CODE: Final = 2**31 - 1  # the column is an integer
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 _KINDS: Final = {
@@ -91,7 +91,7 @@ class Results:
                 return done
 
     async def _complete(self, completions: Sequence[Completion], rejected: list[Ending]) -> set[Pair]:
-        done: set[bytes] = set()
+        done: set[Pair] = set()
         rejected.clear()
 
         async def write(some: Sequence[Completion]) -> bool:
@@ -103,20 +103,15 @@ class Results:
                 if len(some) > 1:
                     return False
                 bad = some[0]
+                if bad.progress is not None:
+                    return await write([bad._replace(progress=None)])
                 text = clean(f"result is not storable: {error}")
                 rejected.append(Ending(bad.id, bad.attempt, bad.worker, EndingKind.ERROR, text))
             return True
 
-        written: set[Pair] = set()
-        for layer in layers(completions):
-            done.clear()
-            await halve(layer, write)
-            bad_ids = {ending.id for ending in rejected}
-            missing = [(one.id, one.attempt) for one in layer if one.id not in done and one.id not in bad_ids]
-            if missing:
-                done |= await self._store.completed_already(missing)
-            written |= {(one.id, one.attempt) for one in layer if one.id in done}
-        return written
+        await halve(completions, write)
+        missing = [(one.id, one.attempt) for one in completions if (one.id, one.attempt) not in done]
+        return done | await self._store.completed_already(missing) if missing else done
 
     async def _end(self, endings: Sequence[Ending]) -> set[Pair]:
         done: set[Pair] = set()
@@ -129,8 +124,11 @@ class Results:
                     raise
                 if len(some) > 1:
                     return False
+                bad = some[0]
+                if bad.progress is not None:
+                    return await write([bad._replace(progress=None)])
                 log.warning("ending_not_storable", error=str(error))
-                ended = await self._store.end([some[0]._replace(error="error text is not storable")])
+                ended = await self._store.end([bad._replace(error="error text is not storable")])
             for one in ended:
                 done.add((one.id, one.attempt))
                 if one.status != "DEAD_LETTERED":
@@ -150,28 +148,11 @@ def split(reports: Sequence[Reported]) -> tuple[list[Completion], list[Ending]]:
         for result in report.results:
             if result.outcome == "ok":
                 text = result.detail if isinstance(result.detail, str) else None
-                completions.append(Completion(result.id, result.attempt, identity, text))
+                progress = None if result.extra is None else result.extra.progress
+                completions.append(Completion(result.id, result.attempt, identity, text, progress))
             else:
                 endings.append(ending_of(result, identity))
     return completions, endings
-
-
-def layers(completions: Sequence[Completion]) -> list[list[Completion]]:
-    """
-    *completions* in as few lists as keep each id once in a list.
-
-    The statement tells which ids it closed, not which attempts: an attempt that is stale must not hide behind the one
-    that is not, when both report at the same time.
-    """
-    found: list[list[Completion]] = []
-    seen: Counter[bytes] = Counter()
-    for completion in completions:
-        depth = seen[completion.id]
-        seen[completion.id] += 1
-        if depth == len(found):
-            found.append([])
-        found[depth].append(completion)
-    return found
 
 
 def ending_of(result: Result, worker: str) -> Ending:
@@ -190,7 +171,12 @@ def ending_of(result: Result, worker: str) -> Ending:
             pass
     if text is not None:
         text = clean(text)
-    return Ending(result.id, result.attempt, worker, _KINDS[result.outcome], text, delay_s, code)
+    if code is not None and not -MAX_CODE <= code <= MAX_CODE:
+        code = None
+    kind, extra = _KINDS[result.outcome], result.extra or ResultExtra()
+    if kind is EndingKind.ERROR and extra.stopped == "timeout":
+        kind = EndingKind.TIMEOUT
+    return Ending(result.id, result.attempt, worker, kind, text, delay_s, code, extra.progress)
 
 
 def clean(text: str) -> str:

@@ -89,13 +89,13 @@ class Dispatcher:
         counts, exact = await store.reads.counts()
         return {"database": database, "gate": await store.gate.get(), "jobs": counts, "jobs_exact": exact}
 
-    async def serve(self, listener: anyio.abc.Listener[anyio.abc.SocketStream]) -> None:
+    async def serve(self, listener: anyio.abc.SocketListener) -> None:
         """Take peers in until cancelled."""
         async with anyio.create_task_group() as visits:
             while True:
                 try:
                     stream = await listener.accept()
-                except OSError as error:  # no descriptor is free: those who are in go on, the others wait in the backlog
+                except OSError as error:  # no descriptor is free: who is in goes on, the others wait in the backlog
                     log.warning("accept_failed", error=str(error))
                     await anyio.sleep(ACCEPT_PAUSE_S)
                 else:

@@ -15,6 +15,7 @@ from pulse.protocol import NewJob
 from pulse.store.pool import is_bad_row
 from pulse.store.rows import Wake
 from pulse.store.store import Store
+from pulse.store.times import from_s
 from pulse_actors.dispatcher.batching import Batcher, halve
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.desk import Link
@@ -105,18 +106,30 @@ def checked(jobs: Sequence[NewJob]) -> list[NewJob]:
     *jobs* with an id each, held against what can be told without the database.
 
     Raises:
-        BadRequestError: A job's args are too long, or it has both run_at and delay_s.
+        BadRequestError: A job's args are too long, it has both run_at and delay_s, or no calendar has its run_at.
     """
     ready: list[NewJob] = []
     for place, job in enumerate(jobs):
-        if len(job.args) > MAX_ARGS_BYTES:
-            message = f"job {place} ({job.name}): args have {len(job.args)} bytes; at most {MAX_ARGS_BYTES} are allowed"
-            raise BadRequestError(message)
-        if job.run_at is not None and job.delay_s is not None:
-            message = f"job {place} ({job.name}): run_at and delay_s are both given; one of them is allowed"
-            raise BadRequestError(message)
+        problem = _problem(job)
+        if problem is not None:
+            raise BadRequestError(f"job {place} ({job.name}): {problem}")
         ready.append(job if job.id is not None else msgspec.structs.replace(job, id=uuid7().bytes))
     return ready
+
+
+def _problem(job: NewJob) -> str | None:
+    size_bytes = len(job.args) if job.args.isascii() else len(job.args.encode())
+    if size_bytes > MAX_ARGS_BYTES:
+        return f"args have {size_bytes} bytes; at most {MAX_ARGS_BYTES} are allowed"
+    if job.run_at is None:
+        return None
+    if job.delay_s is not None:
+        return "run_at and delay_s are both given; one of them is allowed"
+    try:
+        from_s(job.run_at)
+    except OverflowError:
+        return f"run_at is {job.run_at:g}; Unix seconds of the years 1 to 9999 are allowed"
+    return None
 
 
 def _explain(jobs: Sequence[NewJob], error: asyncpg.PostgresError) -> str:

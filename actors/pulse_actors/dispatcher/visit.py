@@ -167,7 +167,7 @@ class Visit:
         office.claims.wake()
 
     async def _note_handlers(self, hello: Hello, request: int | None) -> None:
-        """Remember what it says of its handlers; refuse words that the database cannot hold, before a claim uses them."""
+        """Remember what it says of its handlers; refuse what the database cannot hold, before a claim uses it."""
         words = (*hello.topics, *hello.names, *hello.handlers, *(info.topic or "" for info in hello.handlers.values()))
         bad = next((word for word in words if "\0" in word), None)
         if bad is not None:

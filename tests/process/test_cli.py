@@ -1,0 +1,402 @@
+"""``pulse ctl`` as a whole process against a server on real sockets: output, exit codes, servers that are not well."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pulse.errors import NotFoundError, UnavailableError
+from pulse.places import SUPERVISOR_SOCKET
+from tests.support import cli_answers as answers
+from tests.support.cli import DEADLINE_S, PULSE, environment, pulse, run
+from tests.support.fake_dispatcher import FakeDispatcher, RuntimeDir
+
+pytestmark = pytest.mark.process
+
+JOB = str(answers.JOB_ID)
+SCHEDULE = str(answers.SCHEDULE_ID)
+OTHER = "0190163d-8694-739b-aea5-966c26f8ad99"
+MINIMUM_KEYS = {"supervisor", "actors", "pools", "database", "gate", "workers", "jobs", "jobs_exact"}
+ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?Z")
+
+READING = [
+    "ctl status",
+    "ctl jobs list",
+    f"ctl jobs get {JOB}",
+    "ctl workers",
+    "ctl dispatch status",
+    "ctl schedules list",
+    f"ctl schedules get {SCHEDULE}",
+]
+CHANGING = [
+    "ctl submit resize",
+    f"ctl jobs cancel {JOB}",
+    f"ctl jobs retry {JOB}",
+    "ctl dispatch pause",
+    "ctl dispatch resume",
+    "ctl schedules create report --every 5",
+    f"ctl schedules delete {SCHEDULE}",
+    "ctl actors restart dispatcher",
+    "ctl drain",
+]
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """An empty runtime directory."""
+    with RuntimeDir() as made:
+        yield made.path
+
+
+@pytest.fixture
+def server() -> Iterator[FakeDispatcher]:
+    """A dispatcher that answers everything, with a supervisor beside it."""
+    with answers.system() as dispatcher:
+        yield dispatcher
+
+
+class TestOutput:
+    """What comes out, and where."""
+
+    @pytest.mark.parametrize("line", READING + CHANGING)
+    def test_json_is_one_document_and_nothing_else(self, server: FakeDispatcher, line: str) -> None:
+        """With --json stdout is one JSON document on one line, and stderr is empty."""
+        done = pulse(server.directory, f"{line} --json")
+        assert (done.code, done.err) == (0, "")
+        assert done.out.count("\n") == 1
+        assert isinstance(done.document, dict)
+        assert server.asked or "actors" in line or "drain" in line
+
+    @pytest.mark.parametrize("line", READING + CHANGING)
+    def test_people_get_plain_text_in_a_pipe(self, server: FakeDispatcher, line: str) -> None:
+        """Piped text has no escapes, whatever the server sent, and errors do not mix with it."""
+        done = pulse(server.directory, line)
+        assert done.code == 0
+        assert done.out
+        assert "\x1b" not in done.out + done.err
+        assert not done.err or done.err.startswith("more: ")
+
+    def test_values_of_a_job(self, server: FakeDispatcher) -> None:
+        """In JSON ids are text, times ISO 8601 UTC, args, result and progress JSON values, and the history is there."""
+        document: Any = pulse(server.directory, f"ctl jobs get {JOB} --json").document
+        assert set(document) == {*answers.job(), "history"}
+        assert (document["id"], document["schedule_id"]) == (JOB, SCHEDULE)
+        assert all(
+            ISO.fullmatch(document[key]) for key in ("submitted_at", "next_run_at", "started_at", "completed_at")
+        )
+        assert document["args"] == {"path": "a.png", "width": 1.1}
+        assert (document["progress"], document["result"]) == ({"fraction": 0.5}, None)
+        (attempt,) = document["history"]
+        assert (attempt["job_id"], attempt["outcome"], attempt["exit_code"]) == (JOB, "crashed", -9)
+        assert ISO.fullmatch(attempt["ended_at"])
+
+    def test_json_keeps_the_digits_of_args(self, server: FakeDispatcher) -> None:
+        """A number comes out as the database has it: 1.10 is not 1.1."""
+        assert '"args":{"path": "a.png", "width": 1.10}' in pulse(server.directory, f"ctl jobs get {JOB} --json").out
+
+    def test_pages(self, server: FakeDispatcher) -> None:
+        """Filters reach the server, the cursor of the next page is told, and taken."""
+        done = pulse(server.directory, "ctl jobs list --status running --status RETRYING --topic t --name n --limit 2")
+        assert done.err == "more: repeat with --after abc\n"
+        pulse(server.directory, f"ctl jobs list --after abc --schedule {SCHEDULE}")
+        first, second = server.bodies("jobs.list")
+        assert first == {"status": ["RUNNING", "RETRYING"], "topic": "t", "name": "n", "limit": 2}
+        assert second == {"after": "abc", "schedule": answers.SCHEDULE_ID.bytes, "limit": 50}
+
+    def test_status_has_the_keys_of_the_contract(self, server: FakeDispatcher) -> None:
+        """Status is one document of both answers, workers included."""
+        document: Any = pulse(server.directory, "ctl status --json").document
+        assert set(document) == MINIMUM_KEYS
+        assert document["workers"][0]["running"] == [JOB]
+        assert document["gate"]["topics"].keys() == {"images"}
+
+    def test_the_gate(self, server: FakeDispatcher) -> None:
+        """Pausing says topic and reason to the server, and shows the gate as it then is."""
+        done = pulse(server.directory, "ctl dispatch pause --topic images --reason 'new disks'")
+        assert server.bodies("dispatch.pause") == [{"topic": "images", "reason": "new disks"}]
+        assert done.out.startswith("all topics paused since 3 min: maintenance\ntopic images paused since ")
+        assert pulse(server.directory, "ctl dispatch resume").out == "open\n"
+        assert server.bodies("dispatch.resume") == [{"topic": ""}]
+
+    def test_schedules(self, server: FakeDispatcher) -> None:
+        """A schedule reaches the server in the words of the wire, with an id of its own."""
+        line = "ctl schedules create report --cron '30 6 * * *' --timezone UTC --args '{\"a\": 1.0}' --priority 3"
+        assert pulse(server.directory, line).code == 0
+        assert pulse(server.directory, "ctl schedules create once --at 2030-01-01T00:00:00").code == 0
+        cron, once = server.bodies("schedules.create")
+        assert isinstance(cron.pop("id"), bytes)
+        assert cron == {"name": "report", "cron": "30 6 * * *", "timezone": "UTC", "args": '{"a": 1.0}', "priority": 3}
+        assert once["at"] == 1893456000.0
+
+    @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+    def test_any_encoding(self, server: FakeDispatcher, encoding: str) -> None:
+        """A terminal that lacks a character gets its escape; JSON is UTF-8 all the same."""
+        env = environment(server.directory, PYTHONIOENCODING=encoding)
+        server._script = {"jobs.get": {"job": answers.job(name="größe 日本", args='{"ö": "日"}', last_error=None)}}
+        done = subprocess.run(
+            [*PULSE, "ctl", "jobs", "get", JOB], env=env, capture_output=True, check=False, timeout=30
+        )
+        assert done.returncode == 0
+        assert rb"\u65e5\u672c" in done.stdout
+        document: Any = run(["ctl", "jobs", "get", JOB, "--json"], env).document
+        assert (document["name"], document["args"]) == ("größe 日本", {"ö": "日"})
+
+
+class TestExitCodes:
+    """How commands end."""
+
+    def test_a_refusal_is_one_line(self, directory: Path) -> None:
+        """What the server refuses ends with 1 and its message."""
+        refusal = NotFoundError("there is no job x")
+        with FakeDispatcher(directory, {"jobs.get": refusal}):
+            done = pulse(directory, f"ctl jobs get {JOB} --json")
+        assert (done.code, done.out, done.err) == (1, "", "pulse: there is no job x\n")
+
+    def test_an_absent_database_is_one_line(self, directory: Path) -> None:
+        """A server without its database says so."""
+        with FakeDispatcher(directory, {"jobs.list": UnavailableError("the database is away")}):
+            done = pulse(directory, "ctl jobs list")
+        assert (done.code, done.err) == (1, "pulse: the database is away\n")
+
+    @pytest.mark.parametrize("as_json", [False, True])
+    @pytest.mark.parametrize("verb", ["cancel", "retry"])
+    def test_some_refused(self, directory: Path, verb: str, as_json: bool) -> None:
+        """When some ids are refused the others are done, each refusal is a line, and the end is 1."""
+        answer = {"done": [answers.JOB_ID.bytes], "refused": [[bytes.fromhex(OTHER.replace("-", "")), "conflict"]]}
+        with FakeDispatcher(directory, {f"jobs.{verb}": answer}):
+            done = pulse(directory, f"ctl jobs {verb} {JOB} {OTHER} {'--json' if as_json else ''}")
+        assert done.code == 1
+        assert done.err == f"pulse: {OTHER}: conflict: its last attempt is still held by a worker\n"
+        if as_json:
+            assert done.document == {"done": [JOB], "refused": [[OTHER, "conflict"]]}
+        else:
+            assert done.out.split() == ["canceled" if verb == "cancel" else "retried", JOB]
+
+    @pytest.mark.parametrize(
+        ("line", "message"),
+        [
+            ("nonsense", "No such command 'nonsense'"),
+            ("ctl jobs get", "Missing argument 'ID'"),
+            ("ctl jobs get 42", "Invalid value for 'ID': '42': a UUID is allowed"),
+            ("ctl jobs cancel", "Missing argument 'ID...'"),
+            ("ctl jobs list --status DONE", "Invalid value for '--status': 'DONE': PENDING, RUNNING, "),
+            ("ctl jobs list --limit 0", "Invalid value for '--limit': 0 is not in the range 1<=x<=1000"),
+            ("ctl submit x --priority 101", "Invalid value for '--priority': 101 is not in the range -100<=x<=100"),
+            ("ctl submit x --delay nan", "Invalid value for '--delay': 'nan': a number of seconds, 0 or more"),
+            ("ctl submit x --at tomorrow", "Invalid value for '--at': 'tomorrow': a time in ISO 8601 is allowed"),
+            ("ctl submit x --delay 1 --at 2030-01-01", "--delay and --at cannot be given together"),
+            ("ctl submit x - --id " + JOB, "--id names one job"),
+            ("ctl submit x [1]", "'[1]': args must be a JSON object of keyword arguments, not an array"),
+            ("ctl submit x '{'", "'{': args are not JSON: Expecting property name"),
+            (r"""ctl submit x '{"a": "\u0000"}'""", "args are not storable: it contains a NUL character"),
+            (r"""ctl submit x '{"a": "\ud800"}'""", "args are not storable: it contains a lone surrogate"),
+            ("""ctl submit x '{"a": NaN}'""", "args are not JSON: NaN is no JSON number"),
+            ("ctl schedules create x", "none of them given"),
+            ("ctl --timeout 0 status", "Invalid value for '--timeout': '0': a number of seconds, above 0"),
+            ("completion tcsh", "'tcsh' is not one of"),
+            ("migrate", "no database is named: give --dsn or set PULSE_DSN"),
+        ],
+    )
+    def test_bad_usage_is_one_line(self, directory: Path, line: str, message: str) -> None:
+        """A wrong command line ends with 2 and one line: the value, what is allowed, and where help is."""
+        done = pulse(directory, line)
+        assert (done.code, done.out) == (2, "")
+        assert done.err.count("\n") == 1
+        assert done.err.startswith("pulse: ")
+        assert message in done.err
+        assert " --help)" in done.err
+
+    def test_args_that_are_not_utf8(self, directory: Path) -> None:
+        """Bytes that are no text are refused like everything else."""
+        done = run(["ctl", "submit", "x", b'{"a": "\xff"}'], environment(directory))
+        assert (done.code, done.err.count("\n")) == (2, 1)
+        assert "args are not UTF-8 text" in done.err
+
+    @pytest.mark.parametrize("line", ["", "ctl"])
+    def test_without_a_command_the_help_is_shown(self, directory: Path, line: str) -> None:
+        """A group alone is bad usage, answered by its help."""
+        done = pulse(directory, line)
+        assert (done.code, done.out) == (2, "")
+        assert "Commands:" in done.err
+
+    def test_a_closed_pipe_is_quiet(self, directory: Path) -> None:
+        """`pulse … | head -1` shows one line and no error, however much there was to show."""
+        page = {"jobs": [answers.job(last_error="x" * 200)] * 1000, "next": None}
+        command = f"{shlex.join(PULSE)} ctl jobs list | head -1"
+        with FakeDispatcher(directory, {"jobs.list": page}):
+            done = subprocess.run(
+                ["sh", "-c", command], env=environment(directory), capture_output=True, check=False, timeout=DEADLINE_S
+            )
+        assert done.stdout.count(b"\n") == 1
+        assert done.stderr == b""
+
+    @pytest.mark.parametrize("line", ["ctl jobs list", "ctl jobs list --json"])
+    def test_a_full_disk_is_one_line(self, server: FakeDispatcher, line: str) -> None:
+        """Output that cannot be written is a failure, told in a line."""
+        with Path("/dev/full").open("wb") as full:
+            done = subprocess.run(
+                [*PULSE, *line.split()],
+                env=environment(server.directory),
+                stdout=full,
+                stderr=subprocess.PIPE,
+                check=False,
+                timeout=DEADLINE_S,
+            )
+        assert done.returncode == 1
+        assert b"pulse: cannot go on: No space left on device\n" in done.stderr
+        assert b"Traceback" not in done.stderr
+
+    def test_interrupted(self, directory: Path) -> None:
+        """Ctrl-C while waiting for an answer ends with 130 and no traceback."""
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job inherits SIG_IGN
+        try:
+            with FakeDispatcher(directory) as silent:
+                process = subprocess.Popen(
+                    [*PULSE, "ctl", "jobs", "list"], env=environment(directory), stderr=subprocess.PIPE
+                )
+                deadline_s = time.monotonic() + DEADLINE_S
+                while not silent.asked:
+                    assert time.monotonic() < deadline_s
+                    process.poll()
+                process.send_signal(signal.SIGINT)
+                _, stderr = process.communicate(timeout=DEADLINE_S)
+        finally:
+            signal.signal(signal.SIGINT, before)
+        assert (process.returncode, stderr) == (130, b"pulse: interrupted\n")
+
+
+class TestNobodyAnswers:
+    """Servers that are down, stopped, or frozen."""
+
+    def test_the_places_are_listed(self, directory: Path) -> None:
+        """When nobody is there the end is 3, and the line lists where was looked, with the reason."""
+        done = pulse(directory, "ctl jobs list")
+        assert (done.code, done.out, done.err.count("\n")) == (3, "", 1)
+        assert f"{directory}/pulse.sock (no such file or directory)" in done.err
+        assert "/run/pulse/pulse.sock" in done.err
+
+    def test_status_lists_both_sockets(self, directory: Path) -> None:
+        """Status has asked supervisor and dispatcher, and says so, once each."""
+        socket_path = directory / "pulse.sock"
+        done = pulse(directory, f"ctl --socket {socket_path} status")
+        reason = "no such file or directory"
+        expected = (
+            f"pulse: nobody answers; looked at {socket_path} ({reason}); {directory}/supervisor.sock ({reason})\n"
+        )
+        assert (done.code, done.err) == (3, expected)
+
+    def test_a_stale_socket(self, directory: Path) -> None:
+        """A socket file that nobody listens on is told from one that is missing."""
+        with socket.socket(socket.AF_UNIX) as stale:
+            stale.bind(str(directory / "pulse.sock"))
+        done = pulse(directory, f"ctl --socket {directory}/pulse.sock workers")
+        assert done.code == 3
+        assert "connection refused" in done.err
+
+    def test_a_directory_of_others_is_refused(self, directory: Path) -> None:
+        """Where everyone may put a socket nobody is asked."""
+        directory.chmod(0o777)
+        with FakeDispatcher(directory, answers.dispatcher()) as server:
+            done = pulse(directory, f"ctl --socket {server.path} workers")
+        assert done.code == 3
+        assert "writable by others" in done.err
+        assert server.asked == []
+
+    def test_a_frozen_server(self, directory: Path) -> None:
+        """A server that accepts and says nothing is nobody, after the time that was given."""
+        with FakeDispatcher(directory, frozen=True):
+            done = pulse(directory, "ctl --timeout 0.2 workers")
+        assert done.code == 3
+        assert "no answer to hello" in done.err
+        assert done.spent_s < 2.0
+
+    def test_a_server_that_does_not_answer(self, directory: Path) -> None:
+        """A request without an answer ends after the time that was given."""
+        with FakeDispatcher(directory) as silent:
+            done = pulse(directory, "ctl --timeout 0.2 workers")
+        assert (done.code, done.err) == (3, "pulse: workers.list: no answer within 0.2 s\n")
+        assert len(silent.asked) == 1
+
+    def test_status_of_a_frozen_system_is_bounded(self, directory: Path) -> None:
+        """When both sockets accept and say nothing, status ends within 2 s all the same."""
+        with FakeDispatcher(directory, frozen=True), FakeDispatcher(directory, name=SUPERVISOR_SOCKET, frozen=True):
+            done = pulse(directory, "ctl status --json")
+        assert (done.code, done.out) == (3, "")
+        assert done.spent_s <= 2.0
+
+    @pytest.mark.parametrize("frozen", [True, False])
+    def test_status_without_the_dispatcher(self, directory: Path, frozen: bool) -> None:
+        """A dispatcher that hangs leaves the supervisor's answer: workers are null, within 2 s."""
+        supervisor = FakeDispatcher(directory, answers.supervisor(), name=SUPERVISOR_SOCKET)
+        with supervisor, FakeDispatcher(directory, frozen=frozen):
+            done = pulse(directory, "ctl status --json")
+            words = pulse(directory, "ctl status")
+        document: Any = done.document
+        assert (done.code, done.err) == (0, "")
+        assert set(document) == MINIMUM_KEYS
+        assert document["workers"] is None
+        assert document["jobs"] == {"PENDING": 12, "RUNNING": 1, "COMPLETED": 12345}
+        assert done.spent_s <= 2.0
+        assert "! the dispatcher does not answer: " in words.out
+
+    @pytest.mark.parametrize("frozen", [True, False])
+    def test_status_without_the_supervisor(self, directory: Path, frozen: bool) -> None:
+        """A supervisor that hangs leaves the dispatcher's answer, within 2 s."""
+        supervisor = FakeDispatcher(directory, name=SUPERVISOR_SOCKET, frozen=frozen)
+        with supervisor, FakeDispatcher(directory, answers.dispatcher()):
+            done = pulse(directory, "ctl status --json")
+            words = pulse(directory, "ctl status")
+        document: Any = done.document
+        assert done.code == 0
+        assert document["workers"][0]["name"] == "w1"
+        assert document["supervisor"]["pid"] == 1
+        assert done.spent_s <= 2.0
+        assert "! the supervisor does not answer: " in words.out
+
+    def test_control_asks_the_supervisor(self, directory: Path) -> None:
+        """Restarting an actor and draining go to supervisor.sock, and need nobody else."""
+        with FakeDispatcher(directory, answers.supervisor(), name=SUPERVISOR_SOCKET) as supervisor:
+            assert pulse(directory, "ctl actors restart pause").out == "pause restarted, pid 77\n"
+            assert pulse(directory, "ctl drain --all").code == 0
+            assert pulse(directory, f"ctl --socket {directory}/pulse.sock drain").code == 0
+        assert supervisor.bodies("actors.restart") == [{"name": "pause"}]
+        assert supervisor.bodies("drain") == [{"all": True}, {"all": False}]
+
+
+class TestPlaces:
+    """Which server is asked."""
+
+    def test_the_config_file_names_the_directory(self, server: FakeDispatcher, tmp_path: Path) -> None:
+        """runtime_dir in pulse.toml is used, and PULSE_CONFIG finds the file from anywhere."""
+        config = tmp_path / "pulse.toml"
+        config.write_text(f'runtime_dir = "{server.directory}"\n')
+        assert run(["ctl", "workers"], environment(), cwd=tmp_path).code == 0
+        assert run(["ctl", "workers"], environment(PULSE_CONFIG=str(config))).code == 0
+        assert run(["ctl", "status"], environment(PULSE_CONFIG=str(config))).code == 0
+
+    def test_the_environment_wins_over_the_file(self, server: FakeDispatcher, tmp_path: Path) -> None:
+        """PULSE_RUNTIME_DIR is asked, whatever the file says."""
+        (tmp_path / "pulse.toml").write_text('runtime_dir = "/nonexistent"\n')
+        assert run(["ctl", "workers"], environment(server.directory), cwd=tmp_path).code == 0
+
+    def test_a_wrong_config_file_is_one_line(self, tmp_path: Path) -> None:
+        """A setting that is not allowed is named."""
+        (tmp_path / "pulse.toml").write_text('runtime_dri = "/x"\n')
+        done = run(["ctl", "workers"], environment(), cwd=tmp_path)
+        assert (done.code, done.err.count("\n")) == (1, 1)
+        assert "runtime_dri" in done.err
+
+    def test_a_path_that_is_too_long(self, directory: Path) -> None:
+        """A socket path that the kernel cannot hold is refused with its length."""
+        done = pulse(directory, f"ctl --socket /tmp/{'x' * 120} workers")
+        assert (done.code, done.err.count("\n")) == (1, 1)
+        assert "125 bytes" in done.err

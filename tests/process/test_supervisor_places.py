@@ -1,0 +1,235 @@
+"""The runtime directory, the service manager, and the command line, with real processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.process.supervisor_kit import Rig, eventually, four, open_files, short_dir, supervisor
+
+pytestmark = pytest.mark.process
+
+
+class Manager:
+    """A service manager: a datagram socket that keeps what it is told."""
+
+    def __init__(self, address: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(address)
+        self._socket.setblocking(False)
+        self.told: list[str] = []
+
+    def heard(self, text: str) -> list[str]:
+        """The messages so far with *text* in them."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self.told.append(self._socket.recv(4096).decode())
+        return [message for message in self.told if text in message]
+
+    def wait(self, text: str) -> str:
+        """The first message with *text* in it."""
+        return eventually(lambda: self.heard(text), f"{text} in {self.told}")[0]
+
+    def close(self) -> None:
+        """Be gone."""
+        self._socket.close()
+
+
+def command(
+    *words: str, env: dict[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """The command pulse-supervisor, to its end."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("PULSE_")}
+    return subprocess.run(
+        [sys.executable, "-m", "pulse_supervisor.main", *words],
+        env={**inherited, **(env or {})},
+        cwd=cwd,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+
+class TestRuntimeDirectory:
+    """One supervisor per place."""
+
+    def test_a_second_one_is_refused_by_one_line(self) -> None:
+        """The line names the directory and the pid of the holder; the holder and its sockets are untouched."""
+        with supervisor(four()) as first:
+            first.wait_ready()
+            with supervisor(four(), directory=first.directory) as second:
+                assert second.wait_exit() == 1
+                holder = f"another pulse-supervisor (pid {first.pid})"
+                assert second.lines() == [
+                    f"pulse-supervisor: runtime directory {first.directory} is in use by {holder}"
+                ]
+                assert second.acts() == []
+            assert first.ask("ping") == {}
+
+    def test_no_child_holds_the_lock(self) -> None:
+        """A child that outlives its supervisor cannot keep the next one out."""
+        with supervisor(four()) as rig:
+            rig.wait_ready()
+            for pid in rig.pids().values():
+                assert not any(file.endswith("supervisor.lock") for file in open_files(pid))
+
+    def test_what_is_not_a_socket_is_not_removed(self) -> None:
+        """A file with the name of a socket is somebody's file."""
+        with short_dir() as place:
+            (place / "pulse.sock").write_text("mine")
+            with supervisor(four(), directory=place) as rig:
+                assert rig.wait_exit() == 1
+                assert rig.lines() == [
+                    f"pulse-supervisor: {place / 'pulse.sock'} is in the way: it is not a socket; move it away"
+                ]
+            assert (place / "pulse.sock").read_text() == "mine"
+
+    def test_a_long_path_is_refused_with_its_length(self) -> None:
+        """A socket path over 107 bytes is told before anything starts."""
+        with short_dir() as place, supervisor(four(), directory=place / ("x" * 120)) as rig:
+            assert rig.wait_exit() == 1
+            assert re.search(r"pulse-supervisor: socket path .* has \d+ bytes", rig.lines()[0])
+
+    def test_clients_wait_in_the_backlog_while_the_dispatcher_is_away(self) -> None:
+        """A client that connects between the death of a dispatcher and the next one is let in by the next one."""
+        with supervisor(four()) as rig:
+            rig.wait_ready()
+            dispatcher = rig.pids()["dispatcher"]
+            os.kill(dispatcher, signal.SIGSTOP)
+            os.kill(dispatcher, signal.SIGKILL)
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(str(rig.directory / "pulse.sock"))
+                rig.wait_log("child_running", name="dispatcher", restarts=1)
+                rig.wait_act("dispatcher lets a client in")
+
+
+class TestServiceManager:
+    """sd_notify, to a real datagram socket."""
+
+    @pytest.fixture(params=["path", "abstract"])
+    def manager_env(self, request: pytest.FixtureRequest) -> object:
+        """The kind of address."""
+        return request.param
+
+    def listen(self, kind: object, place: Path) -> tuple[Manager, str]:
+        """A manager at an address of that kind, and NOTIFY_SOCKET for it."""
+        if kind == "path":
+            return Manager(str(place / "notify")), str(place / "notify")
+        name = f"pulse-test-{os.getpid()}-{place.name}"
+        return Manager("\0" + name), "@" + name
+
+    def test_it_tells_ready_watchdog_and_stopping(self, manager_env: object) -> None:
+        """READY with the main pid once all are ready, WATCHDOG while all answer, STOPPING when the stop begins."""
+        with short_dir() as place:
+            manager, address = self.listen(manager_env, place)
+            with (
+                contextlib.closing(manager),
+                supervisor(four(), env={"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000000"}) as rig,
+            ):
+                ready = manager.wait("READY=1")
+                assert f"MAINPID={rig.pid}" in ready.splitlines()
+                assert "STATUS=ready" in ready.splitlines()
+                manager.wait("WATCHDOG=1")
+                assert manager.heard("STOPPING=1") == []
+                rig.process.terminate()
+                manager.wait("STOPPING=1")
+                assert rig.wait_exit() == 0
+
+    def test_the_watchdog_is_not_fed_while_an_actor_is_away(self) -> None:
+        """From the kill of a frozen actor until its successor answers, WATCHDOG=1 does not come."""
+        with short_dir() as place:
+            manager, address = self.listen("path", place)
+            env = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "100000"}
+            with contextlib.closing(manager), supervisor(four(), env=env) as rig:
+                manager.wait("WATCHDOG=1")
+                os.kill(rig.pids()["scheduler"], signal.SIGKILL)
+                manager.wait("STATUS=scheduler starting")
+                order = [message for message in manager.told if "scheduler" in message or "WATCHDOG" in message]
+                assert order[-1].startswith("STATUS=scheduler")
+                manager.wait("STATUS=ready")
+
+    def test_children_do_not_speak_to_the_manager(self) -> None:
+        """NOTIFY_SOCKET and the watchdog's variables are the supervisor's alone."""
+        with short_dir() as place:
+            manager, address = self.listen("path", place)
+            with contextlib.closing(manager), supervisor(four(), env={"NOTIFY_SOCKET": address}) as rig:
+                rig.wait_ready()
+                for pid in rig.pids().values():
+                    assert b"NOTIFY_SOCKET" not in Path(f"/proc/{pid}/environ").read_bytes()
+
+
+class TestCommand:
+    """The command line."""
+
+    def test_help_shows_examples(self) -> None:
+        """--help exits 0 and shows how to begin."""
+        done = command("--help")
+        assert done.returncode == 0
+        assert "pulse-supervisor --app shop.jobs:app --processes 4" in done.stdout
+
+    def test_version_is_told(self) -> None:
+        """--version exits 0 with one line."""
+        done = command("--version")
+        assert done.returncode == 0
+        assert re.fullmatch(r"pulse-supervisor \d+\.\d+\.\d+\S*\n", done.stdout)
+
+    @pytest.mark.parametrize(
+        "words", [["--nonsense"], ["--processes", "many"], ["--processes", "2"], ["--log-level", "loud"], ["extra"]]
+    )
+    def test_bad_usage_is_one_line_and_exit_2(self, words: list[str]) -> None:
+        """What cannot be meant is said before anything starts."""
+        with short_dir() as place:
+            done = command(*words, cwd=place)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert re.fullmatch(r"pulse-supervisor: .*\n", done.stderr)
+
+    def test_a_bad_setting_is_one_line_and_exit_1(self) -> None:
+        """The line names the setting, the value and what is allowed."""
+        with short_dir() as place:
+            done = command(env={"PULSE_LEASE_S": "soon"}, cwd=place)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert re.fullmatch(r"pulse-supervisor: PULSE_LEASE_S is 'soon': .*\n", done.stderr)
+
+    def test_a_directory_that_cannot_be_made_is_one_line_and_exit_1(self) -> None:
+        """The line names the directory and the reason."""
+        with short_dir() as place:
+            (place / "file").write_text("")
+            done = command("--runtime-dir", str(place / "file" / "run"), cwd=place)
+        assert done.returncode == 1
+        assert re.fullmatch(r"pulse-supervisor: runtime directory .* cannot be (made|used): .*\n", done.stderr)
+
+
+def test_a_log_that_nobody_reads_any_more_stops_nothing() -> None:
+    """When the reader of stderr has gone, the supervisor goes on, answers, and stops cleanly."""
+    with supervisor(four(), pipes_log=True) as rig:
+        close_log(rig)
+        os.kill(rig.pids()["pause"], signal.SIGKILL)
+        eventually(lambda: rig.actor("pause")["restarts"] == 1, "the actor is back")
+        rig.process.terminate()
+        assert rig.wait_exit() == 0
+
+
+def test_a_failure_that_nobody_reads_keeps_its_exit_code() -> None:
+    """A refusal ends with exit code 1 also when its line has nowhere to go."""
+    with supervisor(four(pause=["--crash", "refuse"]), pipes_log=True) as rig:
+        assert rig.process.stderr is not None
+        rig.process.stderr.close()
+        assert rig.wait_exit() == 1
+
+
+def close_log(rig: Rig) -> None:
+    """Stop reading the supervisor's stderr, once it is ready."""
+    assert rig.process.stderr is not None
+    for line in rig.process.stderr:
+        if b"supervisor_ready" in line:
+            break
+    rig.process.stderr.close()

@@ -1,0 +1,204 @@
+"""The guarded statements as operations on one job, and sessions to do them in: on a connection of one's own choice."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import asyncpg
+
+from pulse.store.gate import GateStore
+from pulse.store.pool import HOT_SETTINGS, STATEMENT_DEADLINE_S, Pool, Target, connect
+from pulse.store.reads import Reads
+from pulse.store.rows import Completion, Ending, EndingKind, Firing, NewSchedule, Renewal
+from pulse.store.schedules import ScheduleStore
+from pulse.store.store import Store
+from pulse.store.times import to_us
+from tests.store.helpers import LEASE_S, NOW, OTHER, WORKER, at, fence, forge, job, new_id
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+LATER_S: Final = 2 * LEASE_S  # when all operations happen: leases opened at NOW have lapsed
+STAGES: Final = ("absent", "PENDING", "RETRYING", "RUNNING", "COMPLETED")
+_STATE: Final = """
+    SELECT jsonb_build_object(
+        'job', (SELECT to_jsonb(j) - '{id,topic}'::text[] FROM pulse.jobs j WHERE j.id = $1),
+        'history', (SELECT jsonb_agg(to_jsonb(a) - 'job_id' ORDER BY a.attempt) FROM pulse.attempts a WHERE a.job_id = $1),
+        'schedule', (SELECT to_jsonb(s) - '{id,topic,created_at}'::text[] FROM pulse.schedules s WHERE s.id = $2),
+        'fired', (SELECT count(*) FROM pulse.jobs j WHERE j.schedule_id = $2),
+        'gate', (SELECT to_jsonb(g) - 'topic' FROM pulse.dispatch_control g WHERE g.topic = $3)
+    )::text"""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """One job, in a topic of its own, and a schedule that is due; ``job`` may not be there yet."""
+
+    job: bytes = field(default_factory=new_id)
+    schedule: bytes = field(default_factory=new_id)
+    topic: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def firing(self) -> Firing:
+        """The one occurrence that is due."""
+        job_id = uuid.uuid5(uuid.UUID(bytes=self.schedule), "occurrence").bytes
+        return Firing(self.schedule, to_us(NOW), to_us(at(3600)), job_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """
+    One guarded statement.
+
+    Attributes:
+        do: Does it and returns what it said, without anything that differs from world to world.
+        hot: On which kind of connection it runs.
+    """
+
+    name: str
+    do: Callable[[Store, World], Awaitable[object]]
+    hot: bool = True
+
+    def __str__(self) -> str:
+        """For the ids of tests."""
+        return self.name
+
+
+class PinnedPool(Pool):
+    """A pool of the one connection that it is given, which it neither opens nor closes."""
+
+    def __init__(self, target: Target, pinned: Connection[Record]) -> None:
+        super().__init__(target, size=1)
+        self.pinned = pinned
+
+    @contextlib.asynccontextmanager
+    async def connection(self, deadline_s: float = STATEMENT_DEADLINE_S) -> AsyncIterator[Connection[Record]]:
+        """The pinned connection."""
+        yield self.pinned
+
+
+class Session(Store):
+    """A store whose statements run on two known connections, a hot one and one for queries: to hold transactions open."""
+
+    def __init__(self, target: Target, hot: Connection[Record], query: Connection[Record]) -> None:
+        super().__init__(target)
+        self.hot = self.beats = PinnedPool(target, hot)
+        self.query = PinnedPool(target, query)
+        self.reads = Reads(self.query)
+        self.gate = GateStore(self.query)
+        self.schedules = ScheduleStore(self.query)
+        self._pinned = {True: hot, False: query}
+
+    @classmethod
+    async def open(cls, dsn: str) -> Session:
+        """Both connections, with the settings that they have in production."""
+        target = Target(dsn, "pulse-tests")
+        return cls(target, await connect(target, HOT_SETTINGS), await connect(target, {}))
+
+    def connection_of(self, op: Op) -> Connection[Record]:
+        """The connection that *op* runs on."""
+        return self._pinned[op.hot]
+
+    def close(self) -> None:
+        """Drop both connections."""
+        super().close()
+        for connection in self._pinned.values():
+            connection.terminate()
+
+
+async def made(connection: Connection[Record], store: Store, stage: str) -> World:
+    """A world whose job stands in *stage*; a RUNNING one is held by WORKER, and its lease lapses before LATER_S."""
+    world = World()
+    if stage != "absent":
+        await forge(connection, stage, id=world.job, topic=world.topic)
+    await store.schedules.create(
+        NewSchedule(world.schedule, "n", "every", "{}", next_run_at=NOW, topic=world.topic, every_s=3600.0)
+    )
+    return world
+
+
+async def state(connection: Connection[Record], world: World) -> str:
+    """All that the database knows of *world*, without its names: equal states are equal strings."""
+    ids = (uuid.UUID(bytes=world.job), uuid.UUID(bytes=world.schedule))
+    found: str = await connection.fetchval(_STATE, *ids, world.topic)
+    return found
+
+
+async def said(op: Op, store: Store, world: World) -> object:
+    """What *op* returns, or the name of the database's refusal."""
+    try:
+        return await op.do(store, world)
+    except asyncpg.PostgresError as error:
+        return type(error).__name__
+
+
+async def _claim(store: Store, world: World) -> object:
+    claimed = await store.claim([world.topic], [OTHER], [0, 0], LEASE_S, now=at(LATER_S))
+    return sorted((one.id == world.job, one.attempt) for one in claimed)
+
+
+async def _complete(store: Store, world: World) -> object:
+    return len(await store.complete([Completion(world.job, 1, WORKER, "1")], now=at(LATER_S)))
+
+
+def _end(kind: EndingKind) -> Op:
+    async def end(store: Store, world: World) -> object:
+        ended = await store.end([Ending(*fence(world.job), kind, kind.value)], now=at(LATER_S))
+        return [(one.status, one.delay_s) for one in ended]
+
+    return Op(kind.value, end)
+
+
+async def _extend(store: Store, world: World) -> object:
+    return len(await store.extend([Renewal(world.job, 1, WORKER, "0.5")], LEASE_S, now=at(LATER_S)))
+
+
+async def _move(store: Store, world: World) -> object:
+    return len(await store.move([(fence(world.job), OTHER)]))
+
+
+async def _cancel(store: Store, world: World) -> object:
+    return [(one.attempt, one.worker) for one in await store.cancel([world.job], now=at(LATER_S))]
+
+
+async def _retry(store: Store, world: World) -> object:
+    return len(await store.retry([world.job], now=at(LATER_S)))
+
+
+async def _fire(store: Store, world: World) -> object:
+    return len(await store.schedules.fire([world.firing], now=at(LATER_S)))
+
+
+async def _pause(store: Store, world: World) -> object:
+    return await store.gate.pause(world.topic, None, now=at(LATER_S))
+
+
+async def _submit(store: Store, world: World) -> object:
+    return len(await store.submit([job(id=world.job, topic=world.topic)], now=at(LATER_S)))
+
+
+async def _submit_again(store: Store, world: World) -> object:
+    return len(await store.submit_again([job(id=world.job, topic=world.topic)], now=at(LATER_S)))
+
+
+CLAIM: Final = Op("claim", _claim)
+OPS: Final = [
+    CLAIM,
+    Op("complete", _complete),
+    _end(EndingKind.ERROR),
+    _end(EndingKind.RELEASED),
+    _end(EndingKind.CRASHED),
+    _end(EndingKind.LEASE_EXPIRED),
+    Op("extend", _extend),
+    Op("move", _move),
+    Op("cancel", _cancel, hot=False),
+    Op("retry", _retry, hot=False),
+    Op("fire", _fire, hot=False),
+    Op("pause", _pause, hot=False),
+    Op("submit", _submit),
+    Op("submit again", _submit_again, hot=False),
+]

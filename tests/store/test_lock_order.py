@@ -1,0 +1,150 @@
+"""
+Every statement that writes several rows takes them in id order, so that no two can wait for each other in a circle.
+
+The rows lie in the table in the opposite order. A session holds the first; a statement that wants all of them must wait
+for it before it has touched any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import asyncpg
+import pytest
+
+from pulse.errors import UnavailableError
+from pulse.protocol import HandlerInfo
+from pulse.store.pool import Target
+from pulse.store.rows import Completion, Ending, EndingKind, Fence, Firing, NewSchedule, Renewal
+from pulse.store.store import Store
+from pulse.store.times import to_us
+from tests.store.helpers import LEASE_S, NOW, OTHER, TOPIC, WORKER, at, fence, forge, job, new_id
+from tests.support import audit
+from tests.support.waiting import until_blocked
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.usefixtures("own_database")]
+
+ROWS: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A statement over the rows *ids*, which stand in *status* in *table* when it begins."""
+
+    name: str
+    do: Callable[[Store, list[bytes]], Awaitable[object]]
+    status: str = "RUNNING"
+    table: str = "pulse.jobs"
+
+    def __str__(self) -> str:
+        """For the ids of tests."""
+        return self.name
+
+
+def _firing(identity: bytes) -> Firing:
+    return Firing(identity, to_us(NOW), None, new_id())
+
+
+UPDATES: Final = [
+    Write("complete", lambda store, ids: store.complete([Completion(one, 1, WORKER, None) for one in ids])),
+    Write("end", lambda store, ids: store.end([Ending(*fence(one), EndingKind.ERROR, "why") for one in ids])),
+    Write("extend", lambda store, ids: store.extend([Renewal(one, 1, WORKER, None) for one in ids], LEASE_S)),
+    Write("move", lambda store, ids: store.move([(fence(one), OTHER) for one in ids])),
+    Write("cancel", lambda store, ids: store.cancel(ids)),
+    Write("retry", lambda store, ids: store.retry(ids), status="CANCELED"),
+    Write("fire", lambda store, ids: store.schedules.fire([_firing(one) for one in ids]), table="pulse.schedules"),
+]
+INSERTS: Final = [
+    Write("submit", lambda store, ids: store.submit([job(id=one) for one in ids])),
+    Write("submit again", lambda store, ids: store.submit_again([job(id=one) for one in ids])),
+]
+
+
+async def _made(connection: Connection[Record], store: Store, write: Write) -> list[bytes]:
+    """The ids of the rows, in an order that is neither that of the ids nor that of the table."""
+    ids = sorted(new_id() for _ in range(ROWS))
+    for identity in reversed(ids):
+        if write.table == "pulse.jobs":
+            await forge(connection, write.status, id=identity)
+        else:
+            await store.schedules.create(NewSchedule(identity, "n", "every", "{}", next_run_at=NOW, every_s=60.0))
+    return [*ids[1::2], *ids[::2]]
+
+
+@pytest.mark.parametrize("analysed", [False, True], ids=["never analysed", "analysed"])
+@pytest.mark.parametrize("write", UPDATES, ids=str)
+async def test_updates(store: Store, connection: Connection[Record], dsn: str, write: Write, analysed: bool) -> None:
+    """While the first row is locked by another, none of the others is locked by who waits for it."""
+    ids = await _made(connection, store, write)
+    if analysed:
+        await connection.execute("ANALYZE pulse.jobs, pulse.schedules")
+    hexes = sorted(one.hex() for one in ids)
+    watcher = await asyncpg.connect(dsn)
+    holding = connection.transaction()
+    await holding.start()
+    await connection.execute(f"SELECT FROM {write.table} WHERE id = $1 FOR UPDATE", hexes[0])
+    writing = asyncio.create_task(write.do(store, ids))
+    await until_blocked(watcher, by=connection.get_server_pid())
+    free = await watcher.fetch(f"SELECT id FROM {write.table} WHERE id = ANY ($1::uuid[]) FOR UPDATE SKIP LOCKED", hexes)
+    await holding.rollback()
+    await writing
+    await watcher.close(timeout=5)
+    assert sorted(row["id"].hex for row in free) == hexes[1:]
+
+
+@pytest.mark.parametrize("write", INSERTS, ids=str)
+async def test_inserts(store: Store, connection: Connection[Record], dsn: str, write: Write) -> None:
+    """While another inserts the first id, none of the others is inserted yet by who waits for it."""
+    ids = sorted(new_id() for _ in range(ROWS))
+    watcher = await asyncpg.connect(dsn)
+    holding = connection.transaction()
+    await holding.start()
+    await forge(connection, id=ids[0])
+    writing = asyncio.create_task(write.do(store, [*ids[1::2], *ids[::2]]))
+    await until_blocked(watcher, by=connection.get_server_pid())
+    await watcher.execute("SET lock_timeout = '200ms'")
+    for identity in ids[1:]:
+        probe = watcher.transaction()
+        await probe.start()
+        await forge(watcher, id=identity)
+        await probe.rollback()
+    await holding.rollback()
+    await writing
+    await watcher.close(timeout=5)
+
+
+async def test_submit_many(store: Store, connection: Connection[Record], dsn: str) -> None:
+    """The same for submits by SQL."""
+    sql = "SELECT pulse.submit_many((SELECT jsonb_agg(jsonb_build_object('name', 'n', 'id', id)) FROM unnest($1::uuid[]) AS id))"
+    await test_inserts(store, connection, dsn, Write("SQL", lambda _, ids: _fetch(dsn, sql, [one.hex() for one in ids])))
+
+
+async def test_handlers(store: Store, connection: Connection[Record], dsn: str) -> None:
+    """What two workers say of the same handlers is written in the order of their names."""
+    names = ["a", "b", "c", "d"]
+    for name in reversed(names):
+        await store.note_handlers({name: HandlerInfo()})
+    watcher = await asyncpg.connect(dsn)
+    holding = connection.transaction()
+    await holding.start()
+    await connection.execute("SELECT FROM pulse.handlers WHERE name = 'a' FOR UPDATE")
+    writing = asyncio.create_task(store.note_handlers({name: HandlerInfo(topic="x") for name in reversed(names)}))
+    await until_blocked(watcher, by=connection.get_server_pid())
+    free = await watcher.fetch("SELECT name FROM pulse.handlers FOR UPDATE SKIP LOCKED")
+    await holding.rollback()
+    await writing
+    await watcher.close(timeout=5)
+    assert sorted(row["name"] for row in free) == names[1:]
+
+
+async def _fetch(dsn: str, sql: str, *args: object) -> None:
+    connection = await asyncpg.connect(dsn)
+    await connection.fetch(sql, *args)
+    await connection.close(timeout=5)

@@ -1,0 +1,200 @@
+"""What people do to jobs and to the gate: cancel, retry, pause, resume; and what servers and workers say of themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from pulse.protocol import HandlerInfo
+from pulse.store.gate import GATE_CHANNEL
+from pulse.store.rows import Canceled, Wake
+from pulse.store.store import Store
+from tests.store.helpers import NOW, STATUSES, TERMINAL, TOPIC, WORKER, at, changes, claim, forge, history, new_id, read
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+ACTIVE: Final = ("PENDING", "RETRYING", "RUNNING")
+
+
+@pytest.mark.parametrize("status", ACTIVE)
+async def test_cancel(store: Store, connection: Connection[Record], status: str) -> None:
+    """A job that is not finished is canceled, whatever it does; its budgets, progress and last error stay."""
+    identity = await forge(connection, status, progress='"half"', last_error="before")
+    before = await read(connection, identity)
+    running = status == "RUNNING"
+    assert await store.cancel([identity], now=at(3)) == [Canceled(identity, before["attempts"], WORKER if running else None)]
+    lease = {"locked_by": None, "lease_until": None} if running else {}
+    assert changes(before, await read(connection, identity)) == {"status": "CANCELED", "completed_at": at(3), **lease}
+    rows = await history(connection, identity)
+    assert [(row["attempt"], row["outcome"], row["worker"], row["started_at"], row["ended_at"], row["progress"]) for row in rows] == (
+        [(1, "canceled", WORKER, NOW, at(3), '"half"')] if running else []
+    )
+
+
+@pytest.mark.parametrize("status", TERMINAL)
+async def test_a_finished_job_is_not_canceled(store: Store, connection: Connection[Record], status: str) -> None:
+    """Cancelling a finished or unknown job changes nothing, also beside one that is canceled."""
+    identity, other = await forge(connection, status), await forge(connection)
+    before = await read(connection, identity)
+    assert [one.id for one in await store.cancel([identity, new_id(), other])] == [other]
+    assert await read(connection, identity) == before
+    assert await history(connection, identity) == []
+
+
+async def test_cancel_keeps_history(store: Store, connection: Connection[Record]) -> None:
+    """A row of history that is there already stays, and the job is canceled all the same."""
+    identity = await forge(connection, "RUNNING")
+    await connection.execute("INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, 1, 'expired')", identity.hex())
+    assert len(await store.cancel([identity])) == 1
+    assert [row["outcome"] for row in await history(connection, identity)] == ["expired"]
+
+
+async def test_an_id_twice_in_one_cancel(store: Store, connection: Connection[Record]) -> None:
+    """The same id twice cancels once."""
+    identity = await forge(connection, "RUNNING")
+    assert await store.cancel([identity, identity]) == [Canceled(identity, 1, WORKER)]
+
+
+@pytest.mark.parametrize("status", TERMINAL)
+async def test_retry(store: Store, connection: Connection[Record], status: str) -> None:
+    """A finished job starts again with fresh budgets, due now; attempts goes on, and what it ended with is gone."""
+    identity = await forge(
+        connection, status, attempts=5, uncharged=2, crashes=3, result='"x"', progress='"half"', last_error="boom", priority=4
+    )
+    before = await read(connection, identity)
+    assert await store.retry([identity], now=at(7)) == {identity: Wake(TOPIC, 4)}
+    assert changes(before, await read(connection, identity)) == {
+        "status": "PENDING",
+        "uncharged": 5,
+        "crashes": 0,
+        "next_run_at": at(7),
+        "completed_at": None,
+        "result": None,
+        "progress": None,
+    }
+    assert [one.attempt for one in await claim(store, seconds=7)] == [6]
+
+
+@pytest.mark.parametrize("status", ACTIVE)
+async def test_an_active_job_is_not_retried(store: Store, connection: Connection[Record], status: str) -> None:
+    """Retrying a job that is not finished, or unknown, changes nothing, also beside one that is retried."""
+    identity, other = await forge(connection, status), await forge(connection, "CANCELED")
+    before = await read(connection, identity)
+    assert set(await store.retry([identity, new_id(), other])) == {other}
+    assert await read(connection, identity) == before
+
+
+async def test_statuses(store: Store, connection: Connection[Record]) -> None:
+    """The status of each job that exists is told, so that a refusal can be explained."""
+    made = {await forge(connection, status, attempts=3): (status, 3) for status in STATUSES}
+    assert await store.statuses([*made, new_id()]) == made
+
+
+async def test_pause_and_resume(store: Store) -> None:
+    """The gate of the whole and of topics are kept apart; opening one that is open says so."""
+    await store.gate.pause("", "deploy", now=NOW)
+    await store.gate.pause("a", None, now=at(1))
+    assert await store.gate.get() == {
+        "paused": True,
+        "reason": "deploy",
+        "paused_at": NOW.timestamp(),
+        "topics": {"a": {"reason": None, "paused_at": at(1).timestamp()}},
+    }
+    assert [await store.gate.resume(topic) for topic in ("", "", "a", "b")] == [True, False, True, False]
+    assert await store.gate.get() == {"paused": False, "reason": None, "paused_at": None, "topics": {}}
+
+
+async def test_a_second_pause_keeps_the_first_ones_time(store: Store) -> None:
+    """Pausing what is paused keeps when it began; a new reason replaces the old one, none keeps it."""
+    for seconds, reason, kept in ((0, "first", "first"), (1, None, "first"), (2, "third", "third")):
+        await store.gate.pause("a", reason, now=at(seconds))
+        assert (await store.gate.get())["topics"] == {"a": {"reason": kept, "paused_at": NOW.timestamp()}}
+
+
+async def test_a_pause_after_a_resume_begins_anew(store: Store) -> None:
+    """The time and reason of an earlier pause are forgotten."""
+    await store.gate.pause("a", "first", now=NOW)
+    await store.gate.resume("a")
+    await store.gate.pause("a", None, now=at(5))
+    assert (await store.gate.get())["topics"] == {"a": {"reason": None, "paused_at": at(5).timestamp()}}
+
+
+async def test_the_gate_tells_others(store: Store, connection: Connection[Record]) -> None:
+    """Closing and opening are notified to other hosts, with the topic; opening what is open is not."""
+    heard: asyncio.Queue[object] = asyncio.Queue()
+    await connection.add_listener(GATE_CHANNEL, lambda *message: heard.put_nowait(message[3]))
+    await store.gate.pause("a", None)
+    await store.gate.resume("b")
+    await store.gate.resume("a")
+    await store.gate.pause("", None)
+    assert [await asyncio.wait_for(heard.get(), 5) for _ in range(3)] == ["a", "a", ""]
+
+
+async def test_handlers(store: Store, connection: Connection[Record]) -> None:
+    """The last hello wins, name by name."""
+    await store.note_handlers({"b": HandlerInfo(topic="x"), "a": HandlerInfo(max_attempts=2, timeout_s=1.5, max_crashes=4)})
+    await store.note_handlers({"b": HandlerInfo(topic="y", max_attempts=3)})
+    found = await connection.fetch("SELECT name, topic, max_attempts, timeout_s, max_crashes FROM pulse.handlers ORDER BY name")
+    assert [tuple(row) for row in found] == [("a", None, 2, 1.5, 4), ("b", "y", 3, None, None)]
+
+
+@pytest.mark.parametrize(
+    ("said", "age", "written"),
+    [
+        (HandlerInfo(topic="x"), "0", False),
+        (HandlerInfo(topic="x"), "2 minutes", True),
+        (HandlerInfo(topic="y"), "0", True),
+        (HandlerInfo(topic="x", max_attempts=1), "0", True),
+        (HandlerInfo(topic="x", timeout_s=1.0), "0", True),
+        (HandlerInfo(topic="x", max_crashes=1), "0", True),
+    ],
+    ids=["same", "same, old", "topic", "attempts", "timeout", "crashes"],
+)
+async def test_unchanged_handlers_are_rarely_written(
+    store: Store, connection: Connection[Record], said: HandlerInfo, age: str, written: bool
+) -> None:
+    """What a hello repeats is written at most once a minute; what it changes is written at once."""
+    await store.note_handlers({"n": HandlerInfo(topic="x")})
+    await connection.execute("UPDATE pulse.handlers SET seen_at = seen_at - $1::text::interval", age)
+    before = await connection.fetchval("SELECT xmin::text FROM pulse.handlers")
+    await store.note_handlers({"n": said})
+    assert (await connection.fetchval("SELECT xmin::text FROM pulse.handlers") != before) is written
+
+
+async def test_server_defaults(store: Store, connection: Connection[Record]) -> None:
+    """The row '' holds the server's defaults; writing the same again writes nothing, and timeout_s is left alone."""
+    await connection.execute("UPDATE pulse.topics SET timeout_s = 9")
+    seen = []
+    for attempts, crashes in ((7, 2), (7, 2), (8, 2), (8, 3)):
+        await store.set_server_defaults(attempts, crashes)
+        [row] = await connection.fetch("SELECT max_attempts, max_crashes, timeout_s, xmin::text AS version FROM pulse.topics")
+        assert (row["max_attempts"], row["max_crashes"], row["timeout_s"]) == (attempts, crashes, 9)
+        seen.append(row["version"])
+    assert seen[0] == seen[1]
+    assert len(set(seen)) == 3
+
+
+async def test_server_defaults_are_put_back(store: Store, connection: Connection[Record]) -> None:
+    """Where somebody removed the row, it is made again."""
+    await connection.execute("DELETE FROM pulse.topics")
+    await store.set_server_defaults(7, 2)
+    assert [tuple(row) for row in await connection.fetch("SELECT topic, max_attempts, max_crashes FROM pulse.topics")] == [("", 7, 2)]
+
+
+async def test_hosts(store: Store, connection: Connection[Record]) -> None:
+    """A host is one row per boot and pid namespace, with the time at which it was last seen."""
+    await store.note_host("h", "boot1", 1)
+    await connection.execute("UPDATE pulse.hosts SET seen_at = seen_at - interval '1 hour'")
+    for boot, pidns in (("boot1", 1), ("boot2", 1), ("boot1", 2)):
+        await store.note_host("h", boot, pidns)
+    sql = "SELECT host, boot, pidns, seen_at > now() - interval '1 minute' FROM pulse.hosts ORDER BY boot, pidns"
+    assert [tuple(row) for row in await connection.fetch(sql)] == [
+        ("h", "boot1", 1, True),
+        ("h", "boot1", 2, True),
+        ("h", "boot2", 1, True),
+    ]

@@ -1,0 +1,114 @@
+"""What people ask of the store: one job, pages of jobs, counts."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pulse.errors import BadRequestError
+from pulse.store import reads
+from pulse.store.rows import Ending, EndingKind
+from pulse.store.store import Store
+from tests.store.helpers import NOW, STATUSES, TOPIC, WORKER, at, fence, forge, new_id
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+
+async def pages(store: Store, limit: int, **filters: Any) -> list[list[object]]:
+    """The ids of all pages."""
+    wanted: dict[str, Any] = {"statuses": None, "topic": None, "name": None, "schedule": None, **filters}
+    found: list[list[object]] = []
+    after: str | None = None
+    while True:
+        rows, after = await store.reads.jobs(limit=limit, after=after, **wanted)
+        found.append([row["id"] for row in rows])
+        if after is None:
+            return found
+
+
+async def test_one_job(store: Store, connection: Connection[Record]) -> None:
+    """A job is told with all its columns, times as Unix seconds, JSON as text, and its history, oldest first."""
+    identity = await forge(connection, "RUNNING", args='{"a": [1]}', progress="0.5", attempts=2, lease_until=at(-1))
+    await connection.execute("INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, 1, 'error')", identity.hex())
+    await store.end([Ending(*fence(identity, 2), EndingKind.TIMEOUT, "why", 5.0)], now=NOW)
+    found = await store.reads.job(identity)
+    assert found is not None
+    columns = await connection.fetch("SELECT attname FROM pg_attribute WHERE attrelid = 'pulse.jobs'::regclass AND attnum > 0")
+    assert set(found) == {row["attname"] for row in columns} | {"history"}
+    expected = {"id": identity, "args": '{"a": [1]}', "status": "RETRYING", "next_run_at": at(5).timestamp(), "progress": "0.5"}
+    assert {name: found[name] for name in expected} == expected
+    told: Any = found["history"]
+    assert [(row["attempt"], row["outcome"], row["worker"]) for row in told] == [(1, "error", None), (2, "timeout", WORKER)]
+    assert (told[1]["job_id"], told[1]["ended_at"], told[1]["progress"]) == (identity, NOW.timestamp(), "0.5")
+
+
+async def test_no_job(store: Store) -> None:
+    """An unknown id is None."""
+    assert await store.reads.job(new_id()) is None
+
+
+async def test_pages_are_newest_first(store: Store, connection: Connection[Record]) -> None:
+    """Pages follow each other without gap or repetition, also among jobs submitted at the same moment."""
+    made = [await forge(connection, submitted_at=at(second)) for second in (1, 2, 2, 2, 3)]
+    expected = [made[4], *sorted(made[1:4], reverse=True), made[0]]
+    assert await pages(store, 2) == [expected[:2], expected[2:4], expected[4:]]
+    assert await pages(store, 5) == [expected]
+
+
+async def test_filters(store: Store, connection: Connection[Record]) -> None:
+    """Each filter narrows the list, and none of them widens it."""
+    schedule = new_id()
+    other = await forge(connection, "COMPLETED", topic="x", name="m", schedule_id=schedule.hex())
+    await forge(connection, "CANCELED")
+    for filters in ({"statuses": ["COMPLETED", "RUNNING"]}, {"topic": "x"}, {"name": "m"}, {"schedule": schedule}):
+        assert await pages(store, 10, **filters) == [[other]]
+    assert await pages(store, 10, statuses=["COMPLETED"], topic=TOPIC) == [[]]
+
+
+@pytest.mark.parametrize("after", ["", "x", "ü", "A" * 31, "A" * 33, "~" * 32], ids=repr)
+async def test_a_cursor_that_pulse_did_not_give(store: Store, after: str) -> None:
+    """A cursor that is not one is a bad request, not an internal error."""
+    with pytest.raises(BadRequestError, match="after is"):
+        await store.reads.jobs(statuses=None, topic=None, name=None, schedule=None, limit=1, after=after)
+
+
+def test_cursors_are_exact() -> None:
+    """A cursor gives back the very microsecond and id that it was made of."""
+    identity = new_id()
+    moment, decoded = reads.decode_cursor(reads.encode_cursor(at(0.000001), identity))
+    assert (moment, decoded) == (at(0.000001), uuid.UUID(bytes=identity))
+
+
+async def test_counts(store: Store, connection: Connection[Record]) -> None:
+    """A small table is counted exactly, every status named, also those without a job."""
+    for number, status in enumerate(STATUSES[1:], 1):
+        for _ in range(number):
+            await forge(connection, status)
+    expected = dict(zip(STATUSES, range(len(STATUSES)), strict=True))
+    assert await store.reads.counts() == (expected, True)
+
+
+async def test_counts_of_a_large_table(
+    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond the limit, jobs that may still run are counted, and finished ones estimated from the statistics."""
+    monkeypatch.setattr(reads, "EXACT_ROWS", 5)
+    for status, jobs in (("COMPLETED", 30), ("PENDING", 4), ("RUNNING", 3), ("RETRYING", 2), ("CANCELED", 10)):
+        for _ in range(jobs):
+            await forge(connection, status)
+    await connection.execute("ANALYZE pulse.jobs")
+    await forge(connection)
+    counted, exact = await store.reads.counts()
+    assert not exact
+    assert counted == {"PENDING": 5, "RUNNING": 3, "RETRYING": 2, "COMPLETED": 30, "DEAD_LETTERED": 0, "CANCELED": 10}
+
+
+async def test_the_database(store: Store, connection: Connection[Record]) -> None:
+    """The database is told with its version and without its password."""
+    told = await store.reads.database()
+    assert told == {"ok": True, "dsn": store.query.target.shown, "server_version": await connection.fetchval("SHOW server_version")}

@@ -1,0 +1,242 @@
+"""Schedules: an occurrence fires exactly once, whoever fires it, and its job is resolved as any other."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+import asyncpg
+import pytest
+
+from pulse.protocol import HandlerInfo
+from pulse.store.rows import Due, Firing, NewSchedule, Wake
+from pulse.store.store import Store
+from pulse.store.times import to_us
+from tests.store.helpers import NOW, TOPIC, Row, at, count, new_id
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+EVERY_S: Final = 60.0
+
+
+def new(**fields: Any) -> NewSchedule:
+    """A schedule that fires every minute, first at NOW."""
+    base: dict[str, Any] = {
+        "id": new_id(),
+        "name": "n",
+        "kind": "every",
+        "args": '{"a": 1}',
+        "next_run_at": NOW,
+        "topic": TOPIC,
+    }
+    kind = {"every_s": EVERY_S} if fields.get("kind", "every") == "every" else {}
+    return NewSchedule(**{**base, **kind, **fields})
+
+
+def firing(schedule: NewSchedule, seconds: float = 0.0, *, more: bool = True, job_id: bytes | None = None) -> Firing:
+    """The occurrence at NOW + *seconds*, with the id that its job always has."""
+    cursor_us = to_us(at(seconds))
+    identity = uuid.uuid5(uuid.UUID(bytes=schedule.id), str(cursor_us)).bytes
+    return Firing(schedule.id, cursor_us, to_us(at(seconds + EVERY_S)) if more else None, job_id or identity)
+
+
+async def cursor(connection: Connection[Record], schedule: NewSchedule) -> tuple[Any, Any]:
+    """The cursor and the newest occurrence that fired."""
+    sql = "SELECT next_run_at, last_run_at FROM pulse.schedules WHERE id = $1"
+    row = await connection.fetchrow(sql, schedule.id.hex())
+    assert row is not None
+    return tuple(row)
+
+
+async def only_job(connection: Connection[Record]) -> Row:
+    """The one job that there is."""
+    [row] = await connection.fetch("SELECT *, NULL AS status FROM pulse.jobs")
+    return dict(row)
+
+
+async def test_fire(store: Store, connection: Connection[Record]) -> None:
+    """Firing moves the cursor on and inserts the occurrence's job, due now, in one step."""
+    schedule = new(priority=4, max_attempts=3, timeout_s=2.5)
+    await store.schedules.create(schedule)
+    fired = firing(schedule)
+    assert await store.schedules.fire([fired], now=at(0.25)) == [Wake(TOPIC, 4)]
+    assert await cursor(connection, schedule) == (at(EVERY_S), NOW)
+    found = await only_job(connection)
+    expected = {
+        "id": uuid.UUID(bytes=fired.job_id),
+        "name": "n",
+        "topic": TOPIC,
+        "args": '{"a": 1}',
+        "priority": 4,
+        "max_attempts": 3,
+        "timeout_s": 2.5,
+        "submitted_at": at(0.25),
+        "next_run_at": at(0.25),
+        "schedule_id": uuid.UUID(bytes=schedule.id),
+        "occurrence": NOW,
+        "attempts": 0,
+    }
+    assert {name: found[name] for name in expected} == expected
+
+
+async def test_the_last_occurrence(store: Store, connection: Connection[Record]) -> None:
+    """Without a next occurrence the cursor is empty, and nothing fires any more."""
+    schedule = new()
+    await store.schedules.create(schedule)
+    await store.schedules.fire([firing(schedule, more=False)])
+    assert await cursor(connection, schedule) == (None, NOW)
+    assert await store.schedules.due(10, now=at(1e6)) == []
+    assert await store.schedules.next_due_s(now=NOW) is None
+    assert await store.schedules.fire([firing(schedule)]) == []
+
+
+async def test_an_occurrence_fires_once(store: Store, connection: Connection[Record]) -> None:
+    """Of two that fire the same occurrence, the second finds the cursor moved and inserts nothing, under any id."""
+    schedule = new()
+    await store.schedules.create(schedule)
+    await store.schedules.fire([firing(schedule)])
+    before = await cursor(connection, schedule)
+    assert await store.schedules.fire([firing(schedule)]) == []
+    assert await store.schedules.fire([firing(schedule, job_id=new_id())]) == []
+    assert await cursor(connection, schedule) == before
+    assert await count(connection) == 1
+
+
+async def test_a_cursor_that_was_set_back_does_not_fire_again(store: Store, connection: Connection[Record]) -> None:
+    """The job's id is made of the occurrence, so even a cursor that stands there again inserts no second job."""
+    schedule = new()
+    await store.schedules.create(schedule)
+    await store.schedules.fire([firing(schedule)])
+    before = await only_job(connection)
+    await connection.execute("UPDATE pulse.schedules SET next_run_at = $1", NOW)
+    assert await store.schedules.fire([firing(schedule)]) == []
+    assert await only_job(connection) == before
+    assert await cursor(connection, schedule) == (at(EVERY_S), NOW)
+
+
+@pytest.mark.parametrize("seconds", [-EVERY_S, -0.000001, 0.000001, EVERY_S])
+async def test_another_cursor_does_not_fire(store: Store, connection: Connection[Record], seconds: float) -> None:
+    """An occurrence that the cursor does not stand at, to the microsecond, is not fired."""
+    schedule = new()
+    await store.schedules.create(schedule)
+    assert await store.schedules.fire([firing(schedule, seconds)]) == []
+    assert await cursor(connection, schedule) == (NOW, None)
+    assert await count(connection) == 0
+
+
+async def test_a_paused_schedule_does_not_fire(store: Store, connection: Connection[Record]) -> None:
+    """A schedule that is paused is neither due nor fired, even by one who saw it due before."""
+    schedule = new()
+    await store.schedules.create(schedule)
+    await connection.execute("UPDATE pulse.schedules SET paused = true")
+    assert await store.schedules.due(10, now=at(1)) == []
+    assert await store.schedules.next_due_s(now=NOW) is None
+    assert await store.schedules.fire([firing(schedule)]) == []
+    assert await cursor(connection, schedule) == (NOW, None)
+
+
+async def test_each_of_a_batch_is_judged_alone(store: Store, connection: Connection[Record]) -> None:
+    """In one call, stale firings are passed over and the others fire."""
+    schedules = [new(name=f"n{number}") for number in range(4)]
+    for schedule in schedules:
+        await store.schedules.create(schedule)
+    await store.schedules.fire([firing(schedules[1]), firing(schedules[2])])
+    assert len(await store.schedules.fire([firing(one) for one in reversed(schedules)])) == 2
+    found = await connection.fetch("SELECT name FROM pulse.jobs ORDER BY name")
+    assert [row["name"] for row in found] == ["n0", "n1", "n2", "n3"]
+
+
+@pytest.mark.parametrize("first", range(4), ids=["schedule", "handler", "topic", "server"])
+async def test_policy_is_resolved_when_it_fires(store: Store, connection: Connection[Record], first: int) -> None:
+    """max_attempts and timeout_s are the schedule's, else the handler's, else the topic's, else the server's."""
+    policies = [(11, 1.5), (12, 2.5), (13, 3.5), (14, 4.5)]
+    schedule = new(max_attempts=11, timeout_s=1.5) if first == 0 else new()
+    await store.schedules.create(schedule)
+    if first <= 1:
+        await store.note_handlers({"n": HandlerInfo(max_attempts=12, timeout_s=2.5)})
+    if first <= 2:
+        await connection.execute("INSERT INTO pulse.topics VALUES ($1, 13, 3, 3.5)", TOPIC)
+    await connection.execute("UPDATE pulse.topics SET max_attempts = 14, timeout_s = 4.5 WHERE topic = ''")
+    await store.schedules.fire([firing(schedule)])
+    found = await only_job(connection)
+    assert (found["max_attempts"], found["timeout_s"]) == policies[first]
+
+
+@pytest.mark.parametrize(("own", "handler", "resolved"), [("x", "y", "x"), (None, "y", "y"), (None, None, "default")])
+async def test_topic_is_resolved_when_it_fires(
+    store: Store, connection: Connection[Record], own: str | None, handler: str | None, resolved: str
+) -> None:
+    """The topic is the schedule's, else the handler's at that time, else `default`; its policy is that topic's."""
+    await connection.execute("INSERT INTO pulse.topics SELECT topic, place, 3 FROM unnest(ARRAY['x', 'y', 'default']) WITH ORDINALITY AS t(topic, place)")
+    schedule = new(topic=own)
+    await store.schedules.create(schedule)
+    await store.note_handlers({"n": HandlerInfo(topic=handler)})
+    await store.schedules.fire([firing(schedule)])
+    found = await only_job(connection)
+    assert (found["topic"], found["max_attempts"]) == (resolved, ["", "x", "y", "default"].index(resolved))
+
+
+async def test_due(store: Store) -> None:
+    """A schedule is due from the microsecond of its cursor on; the one that waits longest comes first."""
+    late, early = new(next_run_at=at(-5)), new(kind="cron", cron="* * * * *", timezone="UTC")
+    await store.schedules.create(early)
+    await store.schedules.create(late)
+    assert await store.schedules.due(10, now=at(-0.000001)) == [
+        Due(late.id, "every", None, None, EVERY_S, to_us(at(-5)), to_us(at(-0.000001)))
+    ]
+    second = Due(early.id, "cron", "* * * * *", "UTC", None, to_us(NOW), to_us(NOW))
+    assert (await store.schedules.due(10, now=NOW))[1:] == [second]
+    assert [due.id for due in await store.schedules.due(1, now=NOW)] == [late.id]
+
+
+async def test_next_due(store: Store) -> None:
+    """Seconds until the earliest cursor, negative when it is overdue, None when there is no schedule."""
+    assert await store.schedules.next_due_s() is None
+    await store.schedules.create(new(next_run_at=at(90)))
+    await store.schedules.create(new(next_run_at=at(2.5)))
+    assert await store.schedules.next_due_s(now=NOW) == 2.5
+    assert await store.schedules.next_due_s(now=at(4)) == -1.5
+
+
+async def test_create_get_delete(store: Store, connection: Connection[Record]) -> None:
+    """A schedule is kept as it was given; its id is taken once; deleting it leaves its jobs."""
+    schedule = new(kind="at", run_at=at(5), next_run_at=at(5), topic=None, priority=2)
+    assert await store.schedules.create(schedule)
+    assert not await store.schedules.create(new(id=schedule.id, name="other"))
+    found = await store.schedules.get(schedule.id)
+    assert found is not None
+    expected = {"id": schedule.id, "kind": "at", "name": "n", "run_at": at(5).timestamp(), "topic": None, "args": '{"a": 1}'}
+    assert {name: found[name] for name in expected} == expected
+    await store.schedules.fire([firing(schedule, 5, more=False)])
+    assert [await store.schedules.delete(schedule.id) for _ in range(2)] == [True, False]
+    assert await store.schedules.get(schedule.id) is None
+    assert await count(connection) == 1
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"kind": "never"}, {"kind": "cron", "cron": "* * * * *"}, {"kind": "at"}, {"every_s": None}, {"every_s": 0.0}, {"run_at": NOW}],
+    ids=str,
+)
+async def test_a_schedule_of_no_kind(store: Store, fields: dict[str, Any]) -> None:
+    """The fields of exactly one kind are set, or the schedule is refused."""
+    with pytest.raises(asyncpg.CheckViolationError):
+        await store.schedules.create(new(**fields))
+
+
+async def test_pages(store: Store) -> None:
+    """Schedules are listed newest first, page by page, each once."""
+    made = [new() for _ in range(5)]
+    for schedule in made:
+        await store.schedules.create(schedule)
+    seen: list[object] = []
+    after = None
+    for size in (2, 2, 1):
+        rows, after = await store.schedules.page(2, after)
+        assert len(rows) == size
+        seen += [row["id"] for row in rows]
+    assert after is None
+    assert seen == [schedule.id for schedule in reversed(made)]

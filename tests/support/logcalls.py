@@ -1,0 +1,56 @@
+"""Finds every event that the product logs by reading its source: the name, or the fixed parts of a composed one."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+LEVELS: Final = frozenset({"debug", "info", "warning", "error", "critical", "exception"})
+LOGGERS: Final = frozenset({"log", "_log", "logger"})
+CALLABLES: Final = frozenset({"log", "_log", "tell"})  # a bound method of a logger, handed over
+
+
+@dataclass(frozen=True, slots=True)
+class LogCall:
+    """One call; *event* None where the name is composed, *text* then its constant parts."""
+
+    path: Path
+    line: int
+    level: str
+    event: str | None
+    text: str
+
+
+def log_calls(root: Path) -> Iterator[LogCall]:
+    """All calls that log, of the Python files under *root*."""
+    for path in sorted(root.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and (level := _level(node.func)) and node.args:
+                yield _call(path, node, level)
+
+
+def _level(function: ast.expr) -> str:
+    """The level of a call that logs, '?' where whoever handed the logger over decides; '' for other calls."""
+    match function:
+        case ast.Attribute(value=ast.Name(id=name) | ast.Attribute(attr=name), attr=level) if (
+            name in LOGGERS and level in LEVELS
+        ):
+            return "error" if level == "exception" else level
+        case ast.Name(id=name) | ast.Attribute(attr=name) if name in CALLABLES:
+            return "?"
+        case _:
+            return ""
+
+
+def _call(path: Path, node: ast.Call, level: str) -> LogCall:
+    match node.args[0]:
+        case ast.Constant(value=str(event)):
+            return LogCall(path, node.lineno, level, event, event)
+        case ast.JoinedStr(values=values):
+            text = "".join(str(part.value) if isinstance(part, ast.Constant) else "*" for part in values)
+            return LogCall(path, node.lineno, level, None, text)
+        case other:
+            return LogCall(path, node.lineno, level, None, ast.unparse(other))

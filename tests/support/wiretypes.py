@@ -1,0 +1,96 @@
+"""The types of the wire in the words of ``docs/protocol.md``, made from the Structs of ``pulse.protocol``."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+from msgspec import Struct, inspect
+
+NAMES: Final = {
+    "JobRef": "ref",
+    "HandlerInfo": "handler",
+    "Assignment": "assignment",
+    "Result": "result",
+    "ResultExtra": "end",
+    "Beat": "held",
+    "StopOrder": "order",
+    "NewJob": "job",
+}
+
+
+def fields(kind: type[Struct]) -> list[tuple[str, str, str]]:
+    """Name, type and default of each field, as the tables show them."""
+    info = inspect.type_info(kind)
+    assert isinstance(info, inspect.StructType)
+    return [(field.encode_name, type_name(field.type), default_of(field)) for field in info.fields]
+
+
+def default_of(field: inspect.Field) -> str:
+    """What a field is when it is left out; ``required`` when it may not be."""
+    if field.required:
+        return "required"
+    if field.default_factory is not msgspec.NODEFAULT:
+        return {list: "[]", dict: "{}"}[field.default_factory]
+    return "nil" if field.default is None else str(msgspec.json.encode(field.default).decode())
+
+
+def type_name(kind: inspect.Type) -> str:  # noqa: PLR0911 - one for each kind of type
+    """A type as the tables show it."""
+    match kind:
+        case inspect.ListType(item, min_length, max_length):
+            lengths = "" if max_length is None else f" {min_length or 0}…{max_length}"
+            return f"[{type_name(item)}…]{lengths}"
+        case inspect.DictType(key, value):
+            return f"{{{type_name(key)}: {type_name(value)}}}"
+        case inspect.TupleType(items):
+            return f"[{', '.join(type_name(item) for item in items)}]"
+        case inspect.UnionType(options):
+            return " or ".join(sorted((type_name(option) for option in options), key="nil".__eq__))
+        case inspect.StructType(cls):
+            return NAMES[cls.__name__]
+        case inspect.EnumType(cls):
+            return " ".join(sorted(str(member.value) for member in cls))
+        case _:
+            return _scalar(kind)
+
+
+def _scalar(kind: inspect.Type) -> str:
+    match kind:
+        case inspect.IntType():
+            return f"int{_range(kind)}"
+        case inspect.FloatType():
+            return f"float{_range(kind)}"
+        case inspect.BytesType(min_length, max_length):
+            assert min_length == max_length
+            return f"bin {min_length}"
+        case inspect.StrType():
+            return _text(kind)
+        case inspect.LiteralType(values):
+            return " ".join(sorted(str(value) for value in values))
+        case _:
+            return {inspect.NoneType: "nil", inspect.BoolType: "bool", inspect.RawType: "any"}[type(kind)]
+
+
+def _text(kind: inspect.StrType) -> str:
+    if kind.pattern is not None:
+        return kind.pattern.removeprefix("^").removesuffix(r"\Z")
+    if kind.max_length is None:
+        return "str"
+    return f"str {kind.min_length or 0}…{kind.max_length}"
+
+
+def _range(kind: inspect.IntType | inspect.FloatType) -> str:
+    low = kind.ge if kind.ge is not None else kind.gt
+    if low is None or kind.le is None:
+        return ""
+    above = ">" if kind.gt is not None else ""
+    return f" {above}{_number(low)}…{_number(kind.le)}"
+
+
+def _number(value: float) -> str:
+    """Integers in full, floats as short as they can be written: 1e9."""
+    if isinstance(value, int):
+        return str(value)
+    return re.sub(r"e\+?(-?)0*", r"e\1", f"{value:g}")

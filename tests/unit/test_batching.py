@@ -1,0 +1,159 @@
+"""Merging: batches respect their weight and their order, and halving finds exactly the bad ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulse_actors.dispatcher.batching import Batcher, halve
+
+pytestmark = pytest.mark.anyio
+
+
+def own_weight(item: int) -> int:
+    """An item weighs what it is."""
+    return item
+
+
+class Handler:
+    """Keeps the batches, and holds up each until it is let go."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.gate = anyio.Event()
+
+    async def __call__(self, items: Sequence[int]) -> None:
+        """Take a batch."""
+        self.batches.append(list(items))
+        await self.gate.wait()
+
+    async def until(self, count: int) -> None:
+        """Return when so many batches have come."""
+        with anyio.fail_after(5):
+            while len(self.batches) < count:
+                await checkpoint()
+
+
+async def test_what_arrives_during_a_batch_shares_the_next() -> None:
+    """While one batch is handled the next gathers, in the order of arrival."""
+    handler = Handler()
+    batcher = Batcher(handler, own_weight, 100)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(batcher.run)
+        batcher.put(1)
+        await handler.until(1)
+        for item in (2, 3, 4):
+            batcher.put(item)
+        assert len(batcher) == 3
+        handler.gate.set()
+        await handler.until(2)
+        assert handler.batches == [[1], [2, 3, 4]]
+        tasks.cancel_scope.cancel()
+
+
+async def test_idle_means_that_all_is_handled() -> None:
+    """wait_idle returns at once before anything was put, and only after the last batch is done."""
+    handler = Handler()
+    batcher = Batcher(handler, own_weight, 1)
+    with anyio.fail_after(5):
+        await batcher.wait_idle()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(batcher.run)
+        batcher.put(1)
+        batcher.put(1)
+        await handler.until(1)
+        with anyio.move_on_after(0) as vain:
+            await batcher.wait_idle()
+        assert vain.cancelled_caught
+        handler.gate.set()
+        with anyio.fail_after(5):
+            await batcher.wait_idle()
+        assert handler.batches == [[1], [1]]
+        batcher.put(5)  # idle again, then busy again
+        with anyio.fail_after(5):
+            await batcher.wait_idle()
+        assert handler.batches == [[1], [1], [5]]
+        tasks.cancel_scope.cancel()
+
+
+async def test_an_error_of_the_handler_ends_the_run() -> None:
+    """What the handler raises is not swallowed: the actor is to be restarted."""
+
+    async def broken(_items: Sequence[int]) -> None:
+        await checkpoint()
+        message = "bug"
+        raise RuntimeError(message)
+
+    batcher = Batcher(broken, own_weight, 1)
+    batcher.put(1)
+    with pytest.raises(RuntimeError, match="bug"):
+        await batcher.run()
+
+
+@given(st.lists(st.integers(1, 30), max_size=40), st.integers(1, 20))
+def test_batches_keep_order_and_weight(items: list[int], limit: int) -> None:
+    """Every item once, in order; no batch above the limit but one of a single item; no two that would fit into one."""
+    taken: list[list[int]] = []
+
+    async def handle(batch: Sequence[int]) -> None:
+        await checkpoint()
+        taken.append(list(batch))
+
+    async def main() -> None:
+        batcher = Batcher(handle, own_weight, limit)
+        for item in items:
+            batcher.put(item)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(batcher.run)
+            await batcher.wait_idle()
+            tasks.cancel_scope.cancel()
+
+    anyio.run(main)
+    assert [item for batch in taken for item in batch] == items
+    assert all(sum(batch) <= limit or len(batch) == 1 for batch in taken)
+    assert all(sum(one) + other[0] > limit for one, other in pairwise(taken))
+
+
+@given(st.lists(st.booleans(), max_size=60))
+def test_halving_finds_exactly_the_bad_ones(bad: list[bool]) -> None:
+    """Each good item is written exactly once, each bad one is handed over alone, and order is kept."""
+    items = list(enumerate(bad))
+    written: list[tuple[int, bool]] = []
+    alone: list[tuple[int, bool]] = []
+    statements = 0
+
+    async def write(some: Sequence[tuple[int, bool]]) -> bool:
+        nonlocal statements
+        await checkpoint()
+        statements += 1
+        if not any(is_bad for _, is_bad in some):
+            written.extend(some)
+        elif len(some) > 1:
+            return False
+        else:
+            alone.extend(some)
+        return True
+
+    async def main() -> None:
+        await halve(items, write)
+
+    anyio.run(main)
+    assert written == [item for item in items if not item[1]]
+    assert alone == [item for item in items if item[1]]
+    assert statements <= 1 + 2 * len(alone) * max(1, len(items).bit_length())
+
+
+async def test_halving_nothing_writes_nothing() -> None:
+    """No items, no statement."""
+
+    async def write(_some: Sequence[int]) -> bool:
+        await checkpoint()
+        pytest.fail("written")
+
+    await halve([], write)

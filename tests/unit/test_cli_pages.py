@@ -1,0 +1,361 @@
+"""What people are shown of a job, a schedule, the gate and the whole: pure functions of an answer and a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
+
+import click
+import msgspec
+import pytest
+
+from pulse.cli.dispatch import gate_lines
+from pulse.cli.job_page import facts, history_table, outcome_of
+from pulse.cli.jobs import jobs_table
+from pulse.cli.render import Line, Screen, plain_table
+from pulse.cli.schedules import When, schedules_table, when_body, when_words
+from pulse.cli.schedules import facts as schedule_facts
+from pulse.cli.status import merge
+from pulse.cli.status_page import overview, problems
+from pulse.cli.views import (
+    Attempt,
+    Changed,
+    Gate,
+    Job,
+    JobPage,
+    Pause,
+    Schedule,
+    SchedulePage,
+    Status,
+    Worker,
+    part,
+    read,
+)
+from pulse.cli.workers import workers_table
+from pulse.errors import ProtocolError
+
+NOW_S = 1_900_000_000.0
+ID = UUID("0190163d-8694-739b-aea5-966c26f8ad91")
+
+
+def texts(lines: Iterable[Line]) -> list[str]:
+    """The lines without their styles."""
+    return ["".join(cell.text for cell in line).rstrip() for line in lines]
+
+
+def job(**columns: Any) -> Job:
+    """A job of these columns."""
+    return Job(
+        **{"id": ID.bytes, "name": "resize", "topic": "images", "status": "PENDING", "max_attempts": 5, **columns}
+    )
+
+
+def status(**parts: Any) -> Status:
+    """A sound system, apart from *parts*."""
+    sound: dict[str, Any] = {
+        "supervisor": {"pid": 1, "uptime_s": 7200.0, "version": "0.1.0"},
+        "actors": [{"name": "watchdog", "pid": 2, "state": "running", "restarts": 0, "uptime_s": 7199.0}],
+        "pools": [],
+        "database": {"ok": True, "dsn": "postgresql:///pulse", "server_version": "18.0"},
+        "gate": {"paused": False, "reason": None, "topics": {}},
+        "workers": [{"name": "w", "capacity": 10, "running": [ID.bytes]}],
+        "jobs": {"PENDING": 0, "RUNNING": 1, "COMPLETED": 12345},
+        "jobs_exact": True,
+    }
+    return read(Status, {**sound, **parts})
+
+
+class TestStatus:
+    """The overview, and what is wrong in words."""
+
+    def test_a_sound_system(self) -> None:
+        """Everything is told in a few lines, and nothing is wrong."""
+        assert texts(overview(status(), NOW_S)) == [
+            "supervisor  pulse 0.1.0, pid 1, up 2 h",
+            "database    ok  PostgreSQL 18.0  postgresql:///pulse",
+            "gate        open",
+            "actors      watchdog  running   pid 2, up 119 min",
+            "workers     1 connected, 1 of 10 places taken",
+            "jobs        1 running, 12,345 completed",
+        ]
+        assert list(problems(status(), {})) == []
+
+    def test_an_empty_system(self) -> None:
+        """No jobs and no workers are no problem."""
+        empty = status(workers=[], jobs={"PENDING": 0})
+        assert texts(overview(empty, NOW_S))[-2:] == ["workers     none connected", "jobs        none"]
+        assert list(problems(empty, {})) == []
+
+    def test_nothing_is_known(self) -> None:
+        """What nobody told is unknown, not zero."""
+        assert texts(overview(Status(), NOW_S)) == [
+            "supervisor  unknown",
+            "database    unknown: no actor told in time",
+            "gate        unknown",
+            "workers     unknown",
+            "jobs        unknown",
+        ]
+
+    def test_the_database_is_away(self) -> None:
+        """A database that was tried and failed is told with the reason."""
+        away = status(database={"ok": False, "dsn": "postgresql://db/x", "error": "connection\nrefused"}, jobs=None)
+        assert texts(overview(away, NOW_S))[1] == "database    away  postgresql://db/x"
+        assert list(problems(away, {})) == ["the database is away: connection refused"]
+
+    @pytest.mark.parametrize("as_of", [NOW_S, "2030-03-17T17:46:40Z"])
+    def test_a_gate_of_the_past(self, as_of: float | str) -> None:
+        """A gate that nobody could look at now is shown with the time at which it was so."""
+        past = status(gate={"paused": False, "topics": {}, "as_of": as_of})
+        assert list(problems(past, {})) == ["the gate is shown as it was at 2030-03-17T17:46:40Z"]
+
+    def test_a_restarting_actor(self) -> None:
+        """An actor that does not run, or has not for long, is named with its restarts."""
+        rows = [
+            {"name": "dispatcher", "pid": None, "state": "starting", "restarts": 3, "uptime_s": None},
+            {"name": "pause", "pid": 9, "state": "running", "restarts": 1, "uptime_s": 5.0},
+            {"name": "watchdog", "pid": 8, "state": "running", "restarts": 1, "uptime_s": 500.0},
+        ]
+        assert list(problems(status(actors=rows), {})) == [
+            "dispatcher is starting (3 restarts so far)",
+            "pause was restarted 5 s ago (1 restart so far)",
+        ]
+
+    def test_jobs_that_wait_in_vain(self) -> None:
+        """Waiting jobs without workers, or behind a closed gate, are told."""
+        waiting = status(workers=[], jobs={"PENDING": 2, "RETRYING": 1}, gate={"paused": True, "topics": {}})
+        assert list(problems(waiting, {})) == [
+            "dispatch is paused: 3 jobs will not start before `pulse ctl dispatch resume`",
+            "no workers are connected: 3 jobs wait",
+        ]
+
+    def test_who_does_not_answer(self) -> None:
+        """A silent half is named with the reason."""
+        assert list(problems(status(), {"dispatcher": "no answer within 1 s"})) == [
+            "the dispatcher does not answer: no answer within 1 s"
+        ]
+
+    def test_estimates_are_called_so(self) -> None:
+        """Counts that are not exact say so."""
+        shown = texts(overview(status(jobs_exact=False), NOW_S))[-1]
+        assert shown == "jobs        1 running, 12,345 completed (ended ones estimated)"
+
+
+class TestMerge:
+    """One document of two answers."""
+
+    def test_it_has_the_keys_of_the_contract(self) -> None:
+        """Every key is there, whoever answered, and what else was told is kept."""
+        keys = {"supervisor", "actors", "pools", "database", "gate", "workers", "jobs", "jobs_exact"}
+        assert set(merge({}, None)) == set(merge(None, {})) == set(merge({}, {})) == keys
+        assert merge({"more": 1}, None)["more"] == 1
+
+    def test_each_tells_what_it_knows_best(self) -> None:
+        """The supervisor tells of processes, the dispatcher of workers, jobs, gate and database."""
+        supervisor: dict[str, object] = {
+            "supervisor": {"pid": 1},
+            "actors": [1],
+            "pools": [2],
+            "database": {"ok": True, "dsn": "old"},
+        }
+        supervisor |= {"jobs": {"PENDING": 1}, "gate": {"paused": True}, "workers": None}
+        dispatcher: dict[str, object] = {
+            "supervisor": None,
+            "actors": None,
+            "pools": None,
+            "database": {"ok": True, "dsn": "new"},
+        }
+        dispatcher |= {"jobs": {"PENDING": 2}, "jobs_exact": True, "gate": {"paused": False}, "workers": [3]}
+        assert merge(supervisor, dispatcher) == {
+            "supervisor": {"pid": 1},
+            "actors": [1],
+            "pools": [2],
+            "database": {"ok": True, "dsn": "new"},
+            "jobs": {"PENDING": 2},
+            "jobs_exact": True,
+            "gate": {"paused": False},
+            "workers": [3],
+        }
+
+    def test_without_the_dispatcher_workers_are_unknown(self) -> None:
+        """What an actor told the supervisor stays; workers are null, not an empty list."""
+        merged = merge({"database": {"ok": True}, "jobs": {"PENDING": 1}, "workers": [1]}, None)
+        assert (merged["workers"], merged["jobs"], merged["database"]) == (None, {"PENDING": 1}, {"ok": True})
+
+    def test_counts_and_database_are_of_one_moment(self) -> None:
+        """When the dispatcher found the database away, no counts stand beside it."""
+        supervisor: dict[str, object] = {
+            "database": {"ok": True},
+            "jobs": {"PENDING": 1},
+            "jobs_exact": True,
+            "gate": {"paused": True},
+        }
+        merged = merge(supervisor, {"database": {"ok": False}, "jobs": None, "gate": None, "workers": []})
+        assert (merged["database"], merged["jobs"], merged["jobs_exact"]) == ({"ok": False}, None, None)
+        assert merged["gate"] == {"paused": True}
+
+    def test_without_the_supervisor_the_dispatcher_tells_all(self) -> None:
+        """The dispatcher's document stands alone."""
+        told: dict[str, object] = {"supervisor": {"pid": 1}, "actors": [], "pools": [], "database": None, "gate": None}
+        told |= {"workers": [], "jobs": None, "jobs_exact": None}
+        assert merge(None, told) == told
+
+
+class TestGate:
+    """The gate in words."""
+
+    @pytest.mark.parametrize(
+        ("gate", "lines"),
+        [
+            (Gate(), ["open"]),
+            (Gate(paused=True, paused_at=NOW_S - 300), ["all topics paused since 5 min"]),
+            (Gate(paused=True, paused_at=NOW_S), ["all topics paused just now"]),
+            (Gate(paused=True, reason="upgrade"), ["all topics paused: upgrade"]),
+            (
+                Gate(topics={"b\x1b": Pause(reason="x\ny", paused_at=NOW_S - 30), "a": Pause()}),
+                ["open, except:", "topic a paused", "topic b\\x1b paused since 30 s: x\\ny"],
+            ),
+            (Gate(paused=True, topics={"a": Pause()}), ["all topics paused", "topic a paused"]),
+        ],
+    )
+    def test_lines(self, gate: Gate, lines: list[str]) -> None:
+        """The whole first, then each paused topic, with reason and time."""
+        assert texts(gate_lines(gate, NOW_S)) == lines
+
+
+class TestJobs:
+    """A page of jobs, and one job."""
+
+    def test_table(self) -> None:
+        """A line for each job; tries that count, of those allowed; the error on one line."""
+        dead = job(status="DEAD_LETTERED", attempts=7, uncharged=2, last_error="Value\nError", submitted_at=NOW_S - 60)
+        lines = plain_table(jobs_table(JobPage([dead]), NOW_S), None)
+        assert lines[0].split() == ["id", "status", "name", "topic", "tries", "age", "error"]
+        assert lines[1].split() == [str(ID), "DEAD_LETTERED", "resize", "images", "5/5", "60", "s", "Value", "Error"]
+
+    def test_a_long_error_is_cut_even_when_piped(self) -> None:
+        """An error of 64 KiB does not fill the listing."""
+        (_, line) = plain_table(jobs_table(JobPage([job(last_error="x" * 65536)]), NOW_S), None)
+        assert len(line) < 400
+
+    def test_an_error_is_seen_in_80_columns(self) -> None:
+        """The usual window shows ids whole and the beginning of the error."""
+        dead = job(status="DEAD_LETTERED", last_error="ValueError: no", submitted_at=NOW_S - 600, attempts=5)
+        (_, line) = plain_table(jobs_table(JobPage([dead]), NOW_S), 80)
+        assert line == f"{ID}  DEAD_LETTERED  resize  10 min  ValueError…"
+
+    def test_facts_of_a_waiting_job(self) -> None:
+        """What does not apply is left out; times are absolute and relative."""
+        waiting = job(next_run_at=NOW_S + 5, submitted_at=NOW_S - 60.5, attempts=3, uncharged=1, crashes=1, priority=-5)
+        assert {label: cell.text for label, cell in facts(waiting, NOW_S)} == {
+            "status": "PENDING",
+            "name": "resize",
+            "topic": "images",
+            "tries": "2 of 5 (3 attempts, 1 uncharged, 1 crash)",
+            "priority": "-5",
+            "submitted": "2030-03-17T17:45:39Z (60 s ago)",
+            "due": "2030-03-17T17:46:45Z (in 5 s)",
+        }
+
+    def test_facts_of_a_running_job(self) -> None:
+        """Who runs it, and until when its lease is."""
+        running = job(
+            status="RUNNING", started_at=NOW_S - 2, lease_until=NOW_S + 28, locked_by="h/w\x07", timeout_s=90.0
+        )
+        shown = {label: cell.text for label, cell in facts(running, NOW_S)}
+        assert shown["worker"] == "h/w\\x07"
+        assert shown["lease until"].endswith("(in 28 s)")
+        assert shown["timeout"] == "90 s"
+        assert "due" not in shown
+
+    @pytest.mark.parametrize(
+        ("exit_code", "shown"),
+        [(None, "crashed"), (-9, "crashed (SIGKILL)"), (3, "crashed (exit code 3)"), (-99, "crashed (signal 99)")],
+    )
+    def test_outcomes(self, exit_code: int | None, shown: str) -> None:
+        """The signal that killed a worker is named."""
+        assert outcome_of(Attempt(outcome="crashed", exit_code=exit_code)) == shown
+
+    def test_history(self) -> None:
+        """Attempts are a table: when, how long, who, why."""
+        attempt = Attempt(2, "error", "h/w", NOW_S - 12, NOW_S - 10, "Oops\n")
+        (_, line) = plain_table(history_table(job(history=[attempt]), NOW_S), None)
+        assert line.split() == ["2", "error", "10", "s", "ago", "2", "s", "h/w", "Oops"]
+
+
+class TestSchedules:
+    """When schedules fire."""
+
+    @pytest.mark.parametrize(
+        ("schedule", "words"),
+        [
+            (Schedule(b"", cron="*/5 * * * *", timezone="UTC"), "*/5 * * * * UTC"),
+            (Schedule(b"", every_s=90.0), "every 90 s"),
+            (Schedule(b"", run_at=NOW_S), "once at 2030-03-17T17:46:40Z"),
+        ],
+    )
+    def test_when(self, schedule: Schedule, words: str) -> None:
+        """Each kind in words, exactly."""
+        assert when_words(schedule) == words
+
+    def test_table(self) -> None:
+        """The next occurrence is relative; paused and spent schedules say so."""
+        some = [
+            Schedule(ID.bytes, "a", every_s=5.0, next_run_at=NOW_S + 3),
+            Schedule(ID.bytes, "b", every_s=5.0, paused=True),
+            Schedule(ID.bytes, "c", run_at=NOW_S),
+        ]
+        lines = plain_table(schedules_table(SchedulePage(some), NOW_S), None)
+        assert [line.rstrip().rsplit("  ", 1)[1].strip() for line in lines[1:]] == ["in 3 s", "paused", "never again"]
+
+    def test_facts(self) -> None:
+        """A schedule that is spent, or leaves the topic to the handler, says so."""
+        shown = {label: cell.text for label, cell in schedule_facts(Schedule(ID.bytes, "a", run_at=NOW_S), NOW_S)}
+        assert (shown["topic"], shown["next"]) == ("the handler's", "never again")
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ({}, "none of them given"),
+            ({"cron": "* * * * *", "every": 5.0}, "--cron and --every given"),
+            ({"every": 5.0, "at": NOW_S}, "--every and --at given"),
+            ({"every": 5.0, "timezone": "UTC"}, "--timezone goes with --cron"),
+        ],
+    )
+    def test_exactly_one_kind(self, given: dict[str, Any], message: str) -> None:
+        """No kind, two kinds, or a time zone without cron are bad usage."""
+        when: When = {"cron": None, "timezone": None, "every": None, "at": None, **given}  # type: ignore[typeddict-item]
+        with pytest.raises(click.UsageError, match=message):
+            when_body(when)
+
+
+class TestWorkers:
+    """The connected workers."""
+
+    @pytest.mark.parametrize("running", [2, [ID.bytes, ID.bytes]])
+    def test_table(self, running: object) -> None:
+        """Jobs held are counted, whether the server lists or counts them."""
+        body = {"identity": "i", "name": "w1", "pid": 7, "host": "h", "topics": ["a", "b"], "names": ["n"]}
+        worker = read(Worker, {**body, "capacity": 10, "running": running, "draining": True})
+        (_, line) = plain_table(workers_table([worker]), None)
+        assert line.split() == ["w1", "7", "h", "2/10", "draining", "a,", "b", "n"]
+
+
+def test_an_answer_of_another_shape_is_an_error_of_the_server() -> None:
+    """What is not understood is one error, not a traceback."""
+    with pytest.raises(ProtocolError, match="the answer is not understood"):
+        read(Changed, {"done": 5})
+    with pytest.raises(ProtocolError, match="the answer has no object 'job'"):
+        part({}, "job")
+
+
+def test_unknown_keys_are_ignored() -> None:
+    """A newer server says more, and is shown all the same."""
+    assert read(Gate, {"paused": True, "news": {"a": 1}}) == Gate(paused=True)
+    assert msgspec.structs.fields(Job)
+
+
+def test_screen_can_be_made_of_any_stream(capsys: pytest.CaptureFixture[str]) -> None:
+    """By default standard output is written to."""
+    Screen().lines(gate_lines(Gate(), NOW_S))
+    assert capsys.readouterr().out == "open\n"

@@ -1,0 +1,334 @@
+"""The dispatcher's book: who gets what, and what becomes of a claim that its seat cannot run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulse.store.rows import Claim, Ending, EndingKind, Fence
+from pulse_actors.dispatcher import desk as book
+from pulse_actors.dispatcher.desk import ClaimPlan, Desk, Placement, Worker, deal
+
+NAMES = ("red", "green", "blue")
+TOPICS = ("a", "b")
+
+
+@dataclass(slots=True)
+class Wire:
+    """Keeps what is sent to a worker."""
+
+    sent: list[tuple[str, Mapping[str, object]]] = field(default_factory=list[tuple[str, Mapping[str, object]]])
+    closed: bool = False
+
+    def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
+        """Remember a frame."""
+        self.sent.append((kind, body))
+
+    def close(self) -> None:
+        """Remember the end."""
+        self.closed = True
+
+
+def worker(
+    identity: str = "w",
+    *,
+    capacity: int = 10,
+    names: Sequence[str] = NAMES,
+    topics: Sequence[str] = ("a",),
+    held: int = 0,
+) -> Worker:
+    """A worker that holds some jobs already."""
+    made = Worker(
+        identity, identity, identity.encode().ljust(16), 1, 0, tuple(topics), frozenset(names), capacity, Wire()
+    )
+    for number in range(held):
+        made.held[f"{identity}{number}".encode().ljust(16), 1] = book.Held("red", "a")
+    return made
+
+
+def desk_of(*workers: Worker) -> Desk:
+    """A book with these workers in it."""
+    desk = Desk()
+    for one in workers:
+        desk.join(one)
+    return desk
+
+
+def claim(number: int = 0, *, name: str = "red", topic: str = "a", seat: int = 0, uncharged: int = 0) -> Claim:
+    """A claimed job."""
+    return Claim(number.to_bytes(16), 1, name, topic, "{}", None, 0, 0.0, seat, uncharged, 0, None)
+
+
+def plan_for(*workers: Worker) -> ClaimPlan:
+    """A plan with a seat for each worker."""
+    return ClaimPlan(("a",), tuple(one.identity for one in workers), tuple(range(len(workers))))
+
+
+def returned(placement: Placement) -> Ending:
+    """The one claim that was put back."""
+    assert placement.assigned == {}
+    assert placement.moved == []
+    (ending,) = placement.returned
+    return ending
+
+
+@pytest.mark.parametrize(("capacity", "held", "credit"), [(10, 0, 10), (10, 4, 6), (10, 10, 0), (3, 10, 0), (0, 0, 0)])
+def test_credit_is_capacity_minus_held(capacity: int, held: int, credit: int) -> None:
+    """A worker takes as many more jobs as it has free places, never a negative number of them."""
+    assert worker(capacity=capacity, held=held).credit == credit
+
+
+def test_a_draining_worker_has_no_credit() -> None:
+    """Who drains gets nothing more, however much room it has."""
+    one = worker()
+    one.draining = True
+    assert one.credit == 0
+    assert desk_of(one).plan(500) == []
+
+
+def test_a_plan_has_a_seat_for_each_free_place() -> None:
+    """One worker with ten free places gets a claim of ten; the batch size bounds it."""
+    desk = desk_of(worker(capacity=10))
+    assert desk.plan(500) == [ClaimPlan(("a",), ("w",), (0,) * 10)]
+    assert desk.plan(4) == [ClaimPlan(("a",), ("w",), (0,) * 4)]
+
+
+def test_workers_with_the_same_topics_share_a_claim() -> None:
+    """Workers are grouped by the topics that they serve; each group is one claim, the freest worker first in it."""
+    desk = desk_of(
+        worker("x", capacity=1), worker("y", capacity=3), worker("z", capacity=2, topics=["b"]), worker("full", held=10)
+    )
+    plans = {plan.topics: plan for plan in desk.plan(500)}
+    assert plans == {("a",): ClaimPlan(("a",), ("y", "x"), (0, 1, 0, 0)), ("b",): ClaimPlan(("b",), ("z",), (0, 0))}
+
+
+def test_a_worker_without_topics_or_capacity_is_not_planned_for() -> None:
+    """A pool parent (capacity 0) and a worker that serves no topic cause no claims."""
+    assert desk_of(worker("parent", capacity=0), worker("idle", topics=[])).plan(500) == []
+
+
+def test_topics_take_turns() -> None:
+    """No topic is always the last among equal priorities: each comes first in its turn."""
+    desk = desk_of(worker(topics=["a", "b", "c"]))
+    assert {desk.plan(500)[0].topics[0] for _ in range(3)} == {"a", "b", "c"}
+
+
+def test_a_closed_book_plans_nothing() -> None:
+    """Once dispatch is closed, nothing is claimed any more."""
+    desk = desk_of(worker())
+    desk.closed = True
+    assert desk.plan(500) == []
+
+
+def test_jobs_are_dealt_in_turn() -> None:
+    """Seats go round, so that work spreads; who is full drops out."""
+    assert deal([3, 1, 2], 100) == [0, 1, 2, 0, 2, 0]
+    assert deal([3, 1, 2], 4) == [0, 1, 2, 0]
+    assert deal([5], 3) == [0, 0, 0]
+    assert deal([], 3) == []
+
+
+@given(st.lists(st.integers(0, 50), max_size=8), st.integers(0, 100))
+def test_deal_uses_exactly_what_is_free(free: list[int], limit: int) -> None:
+    """As many seats as there are free places up to the limit, and none beyond a worker's own."""
+    seats = deal(free, limit)
+    assert len(seats) == min(limit, sum(free))
+    assert all(count <= free[seat] for seat, count in Counter(seats).items())
+
+
+def test_a_claim_goes_to_its_seat() -> None:
+    """A worker that names the job and has room gets what was claimed for it; the book is not written yet."""
+    one = worker()
+    placement = desk_of(one).place(plan_for(one), [claim(1), claim(2)])
+    assert placement == Placement(assigned={"w": [claim(1), claim(2)]})
+    assert one.held == {}
+
+
+def test_a_claim_that_its_seat_does_not_name_goes_to_an_heir() -> None:
+    """Within a topic a job is routed to the freest worker that names it."""
+    seat, small, large = worker("seat", names=["blue"]), worker("small", capacity=1), worker("large")
+    placement = desk_of(seat, small, large).place(plan_for(seat), [claim(1)])
+    assert placement == Placement(moved=[(claim(1), Fence(claim(1).id, 1, "seat"), "large")])
+
+
+@pytest.mark.parametrize(
+    ("uncharged", "delay_s"), [(0, 5.0), (1, 10.0), (2, 20.0), (3, 40.0), (4, 60.0), (1_000_000, 60.0)]
+)
+def test_a_name_that_nobody_serves_is_put_back_later_and_later(uncharged: int, delay_s: float) -> None:
+    """Put back uncharged, after 5 s, doubling to 60 s, and the row says why."""
+    one = worker(names=["blue"])
+    ending = returned(desk_of(one).place(plan_for(one), [claim(1, uncharged=uncharged)]))
+    assert ending == Ending(
+        claim(1).id, 1, "w", EndingKind.RELEASED, 'no handler named "red" on topic "a"', delay_s, None
+    )
+
+
+def test_a_name_served_on_another_topic_is_not_served() -> None:
+    """A handler of that name on another topic does not take it."""
+    seat, other = worker("seat", names=["blue"]), worker("other", names=["red"], topics=["b"])
+    assert returned(desk_of(seat, other).place(plan_for(seat), [claim(1)])).error is not None
+
+
+@pytest.mark.parametrize("why", ["full", "draining"])
+def test_a_name_whose_workers_are_busy_comes_back_soon(why: str) -> None:
+    """When those who name it have no room or are leaving, it is put back for a second, without an error."""
+    seat, other = worker("seat", names=["blue"]), worker("other", held=10 if why == "full" else 0)
+    other.draining = why == "draining"
+    ending = returned(desk_of(seat, other).place(plan_for(seat), [claim(1)]))
+    assert ending == Ending(claim(1).id, 1, "seat", EndingKind.RELEASED, None, book.ALL_BUSY_S, None)
+
+
+def test_a_claim_whose_seat_began_to_drain_is_no_missing_handler() -> None:
+    """A worker that drains since the claim was planned still names its handlers: no error is written."""
+    one = worker()
+    one.draining = True
+    assert returned(desk_of(one).place(plan_for(one), [claim(1)])).error is None
+
+
+def test_a_claim_for_a_worker_that_left_is_put_back_at_once() -> None:
+    """Its seat has gone and nobody else takes it: due again at once, for whoever comes."""
+    gone = worker("gone")
+    ending = returned(desk_of(worker("other", names=["blue"])).place(plan_for(gone), [claim(1)]))
+    assert ending == Ending(claim(1).id, 1, "gone", EndingKind.RELEASED, None, 0.0, None)
+
+
+def test_a_claim_that_comes_after_the_close_is_put_back_at_once() -> None:
+    """What was claimed while dispatch closed waits for the successor without delay and without an error."""
+    one = worker()
+    desk = desk_of(one)
+    one.draining, desk.closed = True, True
+    ending = returned(desk.place(plan_for(one), [claim(1)]))
+    assert ending == Ending(claim(1).id, 1, "w", EndingKind.RELEASED, None, 0.0, None)
+
+
+def test_capacity_that_was_lowered_meanwhile_is_respected() -> None:
+    """What was claimed for more room than is left is put back; what is held stays."""
+    one = worker(capacity=5)
+    desk = desk_of(one)
+    (plan,) = desk.plan(500)
+    one.capacity = 2
+    placement = desk.place(plan, [claim(number) for number in range(5)])
+    assert len(placement.assigned["w"]) == 2
+    assert len(placement.returned) == 3
+
+
+def test_args_that_no_frame_can_carry_are_a_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job whose args are longer than a frame ends with a reason, instead of breaking one connection after another."""
+    monkeypatch.setattr(book, "ARGS_MAX_BYTES", 20)
+    one, other = worker("w"), worker("other")
+    long = Claim(b"l" * 16, 1, "red", "a", '{"a": "ééééééé"}', None, 0, 0.0, 0, 0, 0, None)
+    assert len(long.args) < 20
+    ending = returned(desk_of(one, other).place(plan_for(one), [long]))
+    assert ending.kind is EndingKind.DISCARDED
+    assert ending.error == "args have 23 bytes as the database prints them; at most 20 can be sent"
+
+
+def test_a_superseded_worker_does_not_remove_its_successor() -> None:
+    """When the older connection of an identity ends, the newer one stays in the book, by identity and by session."""
+    older, newer = worker(), worker()
+    desk = desk_of(older, newer)
+    desk.leave(older)
+    assert desk.get("w") is newer
+    assert desk.by_session(newer.session) is newer
+    desk.leave(newer)
+    assert desk.workers() == []
+    assert desk.by_session(newer.session) is None
+
+
+def test_held_until_answered() -> None:
+    """A job takes a place from its hand-over until its result was answered; an answer for another changes nothing."""
+    one = worker(capacity=3)
+    desk = desk_of(one)
+    desk.hand_over("w", [claim(1), claim(2)])
+    assert one.credit == 1
+    assert desk.held_among([claim(1).id, claim(3).id]) == {claim(1).id}
+    desk.started(one, [(claim(1).id, 1), (claim(9).id, 1)])
+    assert [held.started for held in one.held.values()] == [True, False]
+    desk.free(one, [(claim(1).id, 1), (claim(2).id, 7)])
+    assert set(one.held) == {(claim(2).id, 1)}
+    assert one.credit == 2
+
+
+workers_strategy = st.lists(
+    st.builds(
+        lambda capacity, held, names, topics, draining: (capacity, held, names, topics, draining),
+        st.integers(0, 6),
+        st.integers(0, 6),
+        st.sets(st.sampled_from(NAMES)),
+        st.lists(st.sampled_from(TOPICS), unique=True),
+        st.booleans(),
+    ),
+    max_size=5,
+)
+
+
+@given(
+    workers_strategy,
+    st.integers(1, 12),
+    st.data(),
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=3),
+)
+def test_every_claim_is_placed_once_and_nobody_is_overfilled(
+    shapes: list[tuple[int, int, set[str], list[str], bool]],
+    batch: int,
+    data: st.DataObject,
+    changes: list[tuple[int, int]],
+) -> None:
+    """Whatever is claimed, and whoever leaves or shrinks meanwhile: each job goes to one place, none above capacity."""
+    desk = Desk()
+    made: list[Worker] = []
+    for number, (capacity, held, names, topics, draining) in enumerate(shapes):
+        one = worker(f"w{number}", capacity=capacity, held=held, names=sorted(names), topics=topics)
+        one.draining = draining
+        made.append(one)
+        desk.join(one)
+    for plan in desk.plan(batch):
+        assert len(plan.seats) <= batch
+        planned = Counter(plan.workers[seat] for seat in plan.seats)
+        assert all(count <= found.credit for name, count in planned.items() if (found := desk.get(name)))
+        for index, capacity in changes:
+            if index < len(made):
+                made[index].capacity = capacity
+                if capacity == 3:
+                    desk.leave(made[index])
+        claims = [
+            claim(
+                number,
+                name=data.draw(st.sampled_from(NAMES)),
+                topic=data.draw(st.sampled_from(plan.topics)),
+                seat=seat,
+                uncharged=data.draw(st.integers(0, 5)),
+            )
+            for number, seat in enumerate(plan.seats)
+        ]
+        free = {one.identity: one.credit for one in desk.workers()}
+        placement = desk.place(plan, claims)
+        assert Counter(placed_ids(placement)) == Counter(one.id for one in claims)
+        for identity, count in Counter(who for who, _ in runs(placement)).items():
+            assert count <= free[identity]
+        for identity, job in runs(placement):
+            found = desk.get(identity)
+            assert found is not None
+            assert not found.draining
+            assert job.name in found.names
+            assert job.topic in found.topics
+        for ending in placement.returned:
+            assert ending.kind is EndingKind.RELEASED
+            assert ending.delay_s is not None
+            assert 0 <= ending.delay_s <= 60
+
+
+def placed_ids(placement: Placement) -> list[bytes]:
+    """Every job of a placement."""
+    return [one.id for _, one in runs(placement)] + [ending.id for ending in placement.returned]
+
+
+def runs(placement: Placement) -> list[tuple[str, Claim]]:
+    """Who runs what."""
+    assigned = [(identity, one) for identity, claims in placement.assigned.items() for one in claims]
+    return assigned + [(heir, one) for one, _, heir in placement.moved]

@@ -1,0 +1,90 @@
+"""JSON as pulse stores it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulse.jsontext import NotJsonError, NotStorableError, dumps, loads
+
+storable = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+documents = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | storable,
+    lambda inner: st.lists(inner) | st.dictionaries(storable, inner),
+    max_leaves=20,
+)
+
+
+@given(documents)
+def test_what_is_json_comes_back(value: object) -> None:
+    """Any JSON value survives; its text can be sent as UTF-8."""
+    text = dumps(value)
+    assert loads(text) == value
+    assert text.encode().decode() == text
+
+
+@pytest.mark.parametrize("value", ["a\0b", {"\0": 1}, ["\\\0"], "\ud800", {"k": "x\udfff"}])
+def test_what_postgresql_cannot_hold(value: object) -> None:
+    """NUL and lone surrogates are refused, wherever they hide."""
+    with pytest.raises(NotStorableError):
+        dumps(value)
+
+
+@pytest.mark.parametrize("value", ["\\u0000", "\\\\u0000", {"\\u0000": "\\"}, "u0000", "\U0001f600"])
+def test_what_only_looks_like_it(value: object) -> None:
+    """A backslash before u0000 is text like any other."""
+    assert json.loads(dumps(value)) == value
+
+
+class Rude(dict[str, object]):
+    """Fails in its own way when it is looked at."""
+
+    def items(self) -> object:  # type: ignore[override]
+        """Fail."""
+        raise OSError("no")
+
+
+def endless() -> list[object]:
+    """A list that contains itself."""
+    value: list[object] = []
+    value.append(value)
+    return value
+
+
+def deep() -> object:
+    """A list in a list in a list..."""
+    value: object = 1
+    for _ in range(100_000):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        float("nan"),
+        float("inf"),
+        [float("-inf")],
+        {1, 2},
+        object(),
+        b"x",
+        {(1, 2): 3},
+        Rude(a=1),
+        endless(),
+        [10**5000],
+    ],
+)
+def test_what_has_no_json_form(value: object) -> None:
+    """Everything else is one kind of error with a text."""
+    with pytest.raises(NotJsonError) as caught:
+        dumps(value)
+    assert str(caught.value)
+
+
+def test_nested_too_deeply() -> None:
+    """Depth that no parser follows is an error, not a crash."""
+    with pytest.raises(NotJsonError, match="deeply"):
+        dumps(deep())

@@ -1,0 +1,115 @@
+"""``docs/operations.md`` held against the code: settings, limits, exit codes and log events."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pytest
+
+from pulse.config import Settings
+from pulse.worker import pool, service
+from pulse_actors import runtime
+from pulse_supervisor import machine
+from tests.support.logcalls import LogCall, log_calls
+from tests.support.markdown import DOCS, Row, section, table
+
+PAGE: Final = (DOCS / "operations.md").read_text("utf-8")
+ROOT: Final = DOCS.parent
+PRODUCT: Final = [ROOT / "pulse", ROOT / "actors" / "pulse_actors", ROOT / "supervisor" / "pulse_supervisor"]
+FIELDS: Final = {field.name: field for field in msgspec.structs.fields(Settings)}
+NO_EFFECT: Final = "–"
+FOUND_BEFORE_ANY_IS_READ: Final = "config"
+COMPOSED: Final = {"child_*": [f"child_{phase.value}" for phase in machine.Phase]}
+
+
+def _sources() -> list[Path]:
+    return [path for folder in PRODUCT for path in folder.rglob("*.py")]
+
+
+def _settings() -> list[Row]:
+    return table(section(PAGE, "Settings"))
+
+
+def _calls() -> list[LogCall]:
+    """What is logged; the demo tells its story on the terminal instead."""
+    return [call for folder in PRODUCT for call in log_calls(folder) if "demo" not in call.path.parts]
+
+
+def test_settings_are_all_there_with_their_defaults() -> None:
+    """The table has every setting, in the order of the code, with its default."""
+    shown = {name: _shown(field.default) for name, field in FIELDS.items()}
+    assert [(row["setting"], row["default"]) for row in _settings()] == list(shown.items())
+
+
+def _shown(default: object) -> str:
+    match default:
+        case None:
+            return ""
+        case bool():
+            return str(int(default))
+        case float():
+            return f"{default:g}"
+        case _:
+            return str(default)
+
+
+@pytest.mark.parametrize("row", _settings(), ids=lambda row: row["setting"])
+def test_settings_without_effect_are_told_from_the_others(row: Row) -> None:
+    """A setting that the product never reads is marked, and one that it reads is not."""
+    if row["setting"] == FOUND_BEFORE_ANY_IS_READ:
+        return
+    use = re.compile(rf"\bsettings\.{row['setting']}\b")
+    used = any(use.search(path.read_text("utf-8")) for path in _sources() if path.name != "config.py")
+    assert (row["used by"] != NO_EFFECT) == used
+
+
+def test_limits_have_the_values_of_the_code() -> None:
+    """Each limit is the constant, or the default of the record's field, that stands beside it."""
+    (limits,) = re.findall(r"(?:^\| limit .*\n)(?:^\|.*\n)+", PAGE, re.MULTILINE)
+    rows = table(limits)
+    assert len(rows) >= 10
+    for row in rows:
+        assert float(row["value"].split()[0]) == _value(row["in the code"]), row
+
+
+def _value(path: str) -> float:
+    owner, _, name = path.rpartition(".")
+    module, _, kind = owner.rpartition(".")
+    holder = getattr(importlib.import_module(module), kind)() if kind[0].isupper() else importlib.import_module(owner)
+    value: float = getattr(holder, name)
+    return value
+
+
+def test_exit_codes_are_those_of_the_code() -> None:
+    """The codes of the table are the constants of those who exit with them."""
+    rows = {row["code"]: row for row in table(section(PAGE, "Exit codes"))}
+    assert list(rows) == ["0", "1", "2", "3", "70", "128 + n"]
+    assert {machine.EXIT_RESTART_LIMIT, pool.CRASH_LOOP, runtime.EXIT_INTERNAL} == {70}
+    assert (machine.EXIT_REFUSED, pool.REFUSED) == (1, 1)
+    assert {machine.CHILD_REFUSES, runtime.EXIT_REFUSED, service.REFUSED} == {78}
+    assert "exits with 78" in PAGE
+
+
+def test_log_events_are_all_described_and_no_others() -> None:
+    """The table has exactly the events that some line of the product logs."""
+    logged: set[str] = set()
+    for call in _calls():
+        if call.event is not None:
+            logged.add(call.event)
+        else:
+            assert call.text in COMPOSED, call
+            logged.update(COMPOSED[call.text])
+    described = [row["event"] for row in table(section(PAGE, "Logs"))]
+    assert sorted(described) == sorted(logged)
+
+
+def test_log_levels_are_those_of_the_calls() -> None:
+    """Where the level stands in the call, the table names it."""
+    levels = {row["event"]: row["level"].split(", ") for row in table(section(PAGE, "Logs"))}
+    for call in _calls():
+        if call.event is not None and call.level != "?":
+            assert call.level in levels[call.event], call

@@ -1,0 +1,291 @@
+"""The wire: what is sent is what arrives, however it is cut; what is not the protocol is one error, early and cheap."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import tracemalloc
+import uuid
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Struct
+
+from pulse import protocol
+from pulse.errors import ProtocolError
+from pulse.protocol import (
+    ALLOWED,
+    ANSWERS,
+    BrokenStreamError,
+    Frame,
+    FrameReader,
+    Role,
+    check_result,
+    decode_any,
+    decode_body,
+    encode,
+    encode_error,
+)
+
+ID = uuid.UUID(int=7).bytes
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=20)
+    | st.binary(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=10,
+)
+bodies = st.dictionaries(st.text(max_size=8), values, max_size=5)
+requests = st.none() | st.integers(0, 2**63 - 1)
+
+
+def framed(payload: bytes) -> bytes:
+    """A frame of any payload, right or wrong."""
+    return struct.pack(">I", len(payload)) + payload
+
+
+def only(data: bytes) -> Frame:
+    """The one frame in *data*."""
+    (frame,) = FrameReader().feed(data)
+    return frame
+
+
+def packed(*parts: Any) -> bytes:
+    """An array of *parts*, framed."""
+    return framed(msgpack.packb(list(parts)))
+
+
+@given(st.text(max_size=64), requests, bodies)
+def test_what_is_sent_arrives(kind: str, request: int | None, body: dict[str, object]) -> None:
+    """Kind, number and body come out as they went in."""
+    frame = only(encode(kind, request, body))
+    assert (frame.kind, frame.request) == (kind, request)
+    assert decode_any(frame) == body
+
+
+@given(st.lists(st.tuples(requests, bodies), min_size=1, max_size=4))
+def test_cut_at_every_place(sent: list[tuple[int | None, dict[str, object]]]) -> None:
+    """Wherever the stream is cut in two, the same frames come out in the same order."""
+    data = b"".join(encode("kind", request, body) for request, body in sent)
+    for cut in range(len(data) + 1):
+        reader = FrameReader()
+        frames = reader.feed(data[:cut]) + reader.feed(data[cut:])
+        assert [(frame.request, decode_any(frame)) for frame in frames] == sent
+        assert reader.buffered_bytes == 0
+
+
+def test_byte_by_byte() -> None:
+    """A frame that trickles in is one frame, at its last byte."""
+    reader = FrameReader()
+    data = encode("ping", 1, {"a": [1, 2, {"b": None}]})
+    assert [len(reader.feed(data[at : at + 1])) for at in range(len(data))] == [0] * (len(data) - 1) + [1]
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (struct.pack(">I", 0), "bad_request"),
+        (struct.pack(">I", 2**32 - 1), "too_large"),
+        (struct.pack(">I", protocol.MAX_FRAME_BYTES + 1), "too_large"),
+        (framed(b"\xc1"), "bad_request"),
+        (framed(b"\x80"), "bad_request"),
+        (packed("ping", 1), "bad_request"),
+        (packed(1, 1, {}), "bad_request"),
+        (packed("x" * 65, 1, {}), "bad_request"),
+        (packed("ping", -1, {}), "bad_request"),
+        (packed("ping", 2**63, {}), "bad_request"),
+        (packed("ping", "1", {}), "bad_request"),
+        (packed("ping", 1.0, {}), "bad_request"),
+        (packed("ping", 1, []), "bad_request"),
+        (packed("ping", 1, None), "bad_request"),
+        (packed("ping", 1, "{}"), "bad_request"),
+        (framed(msgpack.packb(["ping", 1, {}]) + b"\x00"), "bad_request"),
+        (framed(msgpack.packb(["ping", 1, {"a": 1}])[:-1]), "bad_request"),
+        (framed(b"\x93\xa1\xff\x01\x80"), "bad_request"),
+        (framed(b"\x93\xa1k\x01\xdf\xff\xff\xff\xff"), "bad_request"),
+        (framed(b"\xdd\xff\xff\xff\xff"), "bad_request"),
+        (framed(b"\x93\xa1k\x01" + b"\x81\xa1a" * 100_000 + b"\x80"), "bad_request"),
+        (framed(b"\x93\xa1k\x01" + b"\x91" * 100_000 + b"\x80"), "bad_request"),
+    ],
+)
+def test_a_broken_frame_is_one_error(data: bytes, code: str) -> None:
+    """Whatever is wrong with it, the error is a ProtocolError without number, and nothing is read behind it."""
+    reader = FrameReader()
+    good = encode("ping", 1, {})
+    with pytest.raises(BrokenStreamError) as caught:
+        reader.feed(good + data)
+    assert caught.value.code == code
+    assert caught.value.request is None
+    assert [frame.kind for frame in caught.value.frames] == ["ping"]
+    with pytest.raises(ProtocolError):
+        reader.feed(good)
+
+
+def number_of_refusal(kind: type[Struct], frame: Frame) -> int | None:
+    """The number that the error carries, the frame's own where the body fits."""
+    try:
+        decode_body(kind, frame)
+    except ProtocolError as error:
+        return error.request
+    return frame.request
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_frames_or_one_error(data: bytes) -> None:
+    """No bytes make the reader raise anything but a ProtocolError, and no frame makes a decoder do so."""
+    try:
+        frames = FrameReader().feed(data)
+    except ProtocolError:
+        return
+    kinds: list[type[Struct]] = [*ALLOWED[Role.WORKER].values(), *ANSWERS.values(), protocol.Hello]
+    for frame, kind in itertools.product(frames, kinds):
+        assert number_of_refusal(kind, frame) == frame.request
+
+
+@given(st.sampled_from(sorted(ALLOWED[Role.WORKER])), bodies)
+def test_any_body_is_the_kinds_own_or_one_error(kind: str, body: dict[str, object]) -> None:
+    """A body that does not fit is a ProtocolError with the number of its request."""
+    assert number_of_refusal(ALLOWED[Role.WORKER][kind], only(encode(kind, 5, body))) == 5
+
+
+def test_the_limit_comes_before_the_memory() -> None:
+    """A frame that is announced too long is refused on its length, before a byte of it is kept."""
+    reader = FrameReader(max_frame_bytes=100)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ProtocolError) as caught:
+            reader.feed(struct.pack(">I", 101))
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+    assert caught.value.code == "too_large"
+    assert "101 bytes" in caught.value.message
+    assert FrameReader(max_frame_bytes=100).feed(framed(msgpack.packb(["k", 1, {"a": "x" * 91}]))[:104]) != []
+
+
+@pytest.mark.parametrize("filling", [b"\x80" * 1_000_000, b"\x90" * 1_000_000])
+def test_an_unknown_key_costs_nothing(filling: bytes) -> None:
+    """A million empty maps under a key that nobody knows are skipped, without an object being made for each."""
+    payload = b"\x93\xa4ping\x01\x81\xa1x\xdd" + struct.pack(">I", len(filling)) + filling
+    tracemalloc.start()
+    try:
+        decode_body(protocol.Nothing, only(framed(payload)))
+        assert tracemalloc.get_traced_memory()[1] < 8 * len(filling)
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_million_unknown_keys_cost_little() -> None:
+    """A body of very many keys is not made into a dictionary before its own type has looked at it."""
+    count = 500_000
+    keys = b"".join(b"\xa3" + bytes((i & 127, i >> 7 & 127, i >> 14 & 127)) + b"\xc0" for i in range(count))
+    payload = b"\x93\xa4ping\x01\xdf" + struct.pack(">I", count) + keys
+    tracemalloc.start()
+    try:
+        decode_body(protocol.Nothing, only(framed(payload)))
+        assert tracemalloc.get_traced_memory()[1] < 6 * len(payload)
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_is_unknown_is_ignored() -> None:
+    """Keys that are not known and elements behind the known ones change nothing: that is how the protocol grows."""
+    frame = only(
+        encode(
+            "assign",
+            None,
+            {"jobs": [[ID, 1, "n", "t", "{}", None, 30.0, {"later": 1}, "and", "more"]], "later": {"a": 1}},
+        )
+    )
+    (job,) = decode_body(protocol.Assign, frame).jobs
+    assert (job.id, job.attempt, job.name, job.timeout_s, job.lease_s) == (ID, 1, "n", None, 30.0)
+    beat = decode_body(protocol.Heartbeat, only(packed("heartbeat", 1, {"jobs": [[ID, 2]]}, "later"))).jobs
+    assert beat == [protocol.Beat(ID, 2)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("report", {}),
+        ("report", {"results": [[ID, 0, "ok", None]]}),
+        ("report", {"results": [[ID, 1, "done", None]]}),
+        ("report", {"results": [[ID[:15], 1, "ok", None]]}),
+        ("report", {"results": [["x" * 16, 1, "ok", None]]}),
+        ("started", {"jobs": [[ID]]}),
+        ("started", {"jobs": [[ID, 2**31]]}),
+        ("heartbeat", {}),
+        ("capacity", {"capacity": -1}),
+        ("submit", {"jobs": []}),
+        ("submit", {"jobs": [{"name": ""}]}),
+        ("submit", {"jobs": [{"name": "n", "priority": 101}]}),
+        ("submit", {"jobs": [{"name": "n", "delay_s": float("nan")}]}),
+        ("submit", {"jobs": [{"name": "n", "run_at": float("inf")}]}),
+        ("submit", {"jobs": [{"name": "n", "timeout_s": 0}]}),
+        ("submit", {"jobs": [{"name": "n", "max_attempts": True}]}),
+        ("jobs.list", {"limit": 1001}),
+        ("jobs.get", {}),
+        ("jobs.get", {"id": str(uuid.UUID(int=7))}),
+        ("jobs.cancel", {"ids": []}),
+    ],
+)
+def test_a_body_that_does_not_fit(kind: str, body: dict[str, object]) -> None:
+    """Missing keys, wrong types and values out of range are refused with the request's number."""
+    with pytest.raises(ProtocolError) as caught:
+        decode_body(ALLOWED[Role.WORKER][kind], only(encode(kind, 9, body)))
+    assert (caught.value.code, caught.value.request) == ("bad_request", 9)
+    assert caught.value.message.startswith(f"{kind}: ")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "detail", "fits"),
+    [
+        ("ok", None, True),
+        ("ok", "{}", True),
+        ("ok", 1.0, False),
+        ("error", "boom", True),
+        ("error", None, False),
+        ("discard", "why", True),
+        ("discard", [1.0, "why"], False),
+        ("retry", [1.5, "why"], True),
+        ("retry", [2, "why"], True),
+        ("retry", [-1.0, "why"], False),
+        ("retry", [float("nan"), "why"], False),
+        ("retry", "why", False),
+        ("snooze", 7.0, True),
+        ("snooze", 7, True),
+        ("snooze", float("inf"), False),
+        ("release", None, True),
+        ("release", "why", False),
+        ("crash", ["why", 9], True),
+        ("crash", ["why", None], True),
+        ("crash", "why", False),
+    ],
+)
+def test_a_detail_must_suit_its_outcome(outcome: str, detail: object, fits: bool) -> None:
+    """Each outcome takes its own kind of detail and no other."""
+    frame = only(encode("report", 1, {"results": [[ID, 1, outcome, detail]]}))
+    (result,) = decode_body(protocol.Report, frame).results
+    if fits:
+        check_result(result)
+    else:
+        with pytest.raises(ProtocolError):
+            check_result(result)
+
+
+def test_clients_may_not_speak_as_workers() -> None:
+    """A worker may ask what a client asks; what only workers say is no request of a client."""
+    assert not protocol.WORKER_KINDS.keys() & ALLOWED[Role.CLIENT].keys()
+    assert ALLOWED[Role.CLIENT].keys() < ALLOWED[Role.WORKER].keys()
+
+
+def test_errors_carry_code_and_message() -> None:
+    """An error frame says what and why."""
+    frame = only(encode_error(None, "too_large", "no"))
+    assert (frame.kind, frame.request) == ("error", None)
+    assert decode_body(protocol.ErrorBody, frame) == protocol.ErrorBody("too_large", "no")

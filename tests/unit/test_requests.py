@@ -1,0 +1,214 @@
+"""Requests: the frames that both clients send."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import pulse
+from pulse import protocol, requests
+from pulse.errors import BadRequestError, HandlerError, TooLargeError
+from pulse.protocol import CLIENT_KINDS, FrameReader, decode_body
+from pulse.requests import Request
+
+app = pulse.App()
+JOB = uuid.UUID(int=1)
+
+
+@app.handler("resize")
+async def resize(path: str) -> None:
+    """Only submitted here."""
+
+
+def sent(request: Request[Any]) -> Any:
+    """The body as the server decodes it."""
+    (frame,) = FrameReader().feed(request.encode(1, protocol.MAX_FRAME_BYTES))
+    return decode_body(CLIENT_KINDS[frame.kind], frame)
+
+
+def test_a_submit_always_has_ids() -> None:
+    """Each job gets an id of version 7 before it is sent; the request may be repeated."""
+    request = requests.submit([{"name": "a"}, {"name": resize, "args": {"path": "ä"}}])
+    first, second = sent(request).jobs
+    assert request.repeatable
+    assert (first.name, second.name) == ("a", "resize")
+    assert (first.args, second.args) == ("{}", '{"path":"ä"}')
+    assert {uuid.UUID(bytes=first.id).version, uuid.UUID(bytes=second.id).version} == {7}
+    assert sent(request) == sent(request)
+
+
+def test_a_submit_says_what_was_said() -> None:
+    """Options are sent as they are; what was left out or None is not."""
+    at = datetime(2030, 1, 1, tzinfo=UTC)
+    (job,) = sent(
+        requests.submit(
+            [
+                {
+                    "name": "a",
+                    "topic": "t",
+                    "priority": -5,
+                    "run_at": at,
+                    "max_attempts": 3,
+                    "timeout_s": 2.5,
+                    "id": str(JOB),
+                    "delay_s": None,
+                }
+            ]
+        )
+    ).jobs
+    assert job == protocol.NewJob(
+        name="a", topic="t", priority=-5, run_at=at.timestamp(), max_attempts=3, timeout_s=2.5, id=JOB.bytes
+    )
+    body: Any = requests.submit([{"name": "a"}]).body
+    assert set(body["jobs"][0]) == {"name", "args", "id"}
+
+
+@pytest.mark.parametrize(
+    ("job", "text"),
+    [
+        ({"name": "a", "args": [1]}, "args must be an object of keyword arguments, not list"),
+        ({"name": "a", "args": "{}"}, "args must be an object of keyword arguments, not str"),
+        ({"name": "a", "args": {"x": float("nan")}}, "args are not JSON: "),
+        ({"name": "a", "args": {"x": {1}}}, "args are not JSON: Object of type set"),
+        ({"name": "a", "args": {"x": "\0"}}, "args are not storable: it contains a NUL character"),
+        ({"name": "a", "args": {"x": "\ud800"}}, "args are not storable: it contains a lone surrogate"),
+        ({"name": "a", "id": "not a uuid"}, "not a UUID: 'not a uuid'"),
+        ({"name": "a", "id": 7}, "not a UUID: 7"),
+        ({"name": "a", "run_at": datetime(2030, 1, 1)}, "run_at has no time zone"),  # noqa: DTZ001 - what is tested
+        ({"name": "a", "run_at": "tomorrow"}, "run_at must be an aware datetime or Unix seconds, not 'tomorrow'"),
+        ({"name": "a", "run_at": float("nan")}, "run_at must be"),
+        ({"name": "a", "run_at": 1.0, "delay_s": 1.0}, "give run_at or delay_s, not both"),
+        ({"name": "a", "prioritty": 1}, "unknown key 'prioritty'"),
+        ({"args": {}}, "a job has no name"),
+    ],
+)
+def test_refused_jobs(job: Any, text: str) -> None:
+    """What the server could never take is refused before anything is sent, in one line."""
+    with pytest.raises(BadRequestError) as caught:
+        requests.submit([{"name": "good"}, job])
+    assert text in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+def test_a_function_that_is_no_handler() -> None:
+    """Submitting any other function says how to make it a handler."""
+    with pytest.raises(HandlerError, match=r"register it with @app\.handler"):
+        requests.submit([{"name": sent}])
+
+
+def test_nothing_is_not_submitted() -> None:
+    """An empty submit is a mistake."""
+    with pytest.raises(BadRequestError, match="no jobs"):
+        requests.submit([])
+
+
+def test_too_large_is_found_before_sending() -> None:
+    """The message has the size and the limit."""
+    request = requests.submit([{"name": "a", "args": {"x": "y" * 2000}}])
+    with pytest.raises(TooLargeError, match=r"the request has 20\d\d bytes; the server accepts 1000"):
+        request.encode(1, 1000)
+
+
+@pytest.mark.parametrize("value", [object(), "\ud800", 2**70, {1}])
+def test_what_msgpack_cannot_hold(value: object) -> None:
+    """A value that cannot be sent is one clear error."""
+    with pytest.raises(BadRequestError, match="a value cannot be sent"):
+        requests.raw("ping", {"x": value}, repeatable=True).encode(1, 1000)
+
+
+def test_lists_are_filtered() -> None:
+    """Filters are sent in the words of the wire."""
+    body = sent(
+        requests.list_jobs({"status": pulse.Status.RUNNING, "name": resize, "schedule": JOB, "limit": 7, "after": None})
+    )
+    assert body == protocol.JobsList(status=["RUNNING"], name="resize", schedule=JOB.bytes, limit=7)
+    assert sent(requests.list_jobs({"status": ["PENDING", pulse.Status.RETRYING]})).status == ["PENDING", "RETRYING"]
+    assert sent(requests.list_jobs({})) == protocol.JobsList()
+
+
+def test_ids_of_any_kind() -> None:
+    """UUIDs, their text and their bytes mean the same; no id at all is a mistake."""
+    assert sent(requests.cancel([JOB, str(JOB), JOB.bytes])).ids == [JOB.bytes] * 3
+    assert sent(requests.get(str(JOB))).id == JOB.bytes
+    with pytest.raises(BadRequestError, match="no ids"):
+        requests.retry([])
+
+
+def test_what_may_be_repeated() -> None:
+    """Reads, submits and the gate may be asked twice; what moves a job may not."""
+    assert all(
+        request.repeatable
+        for request in (
+            requests.submit([{"name": "a"}]),
+            requests.get(JOB),
+            requests.list_jobs({}),
+            requests.pause(),
+            requests.resume(),
+            requests.simple("status"),
+        )
+    )
+    assert not any(
+        request.repeatable
+        for request in (
+            requests.cancel([JOB]),
+            requests.retry([JOB]),
+            requests.create_schedule("a", None, {"every_s": 5}),
+            requests.delete_schedule(JOB),
+        )
+    )
+
+
+def test_schedules() -> None:
+    """A schedule says when in exactly one way, in the words of the wire."""
+    every = sent(requests.create_schedule(resize, {"path": "a"}, {"every_s": 5, "topic": "t"}))
+    assert (every.name, every.args, every.every, every.topic, every.cron) == ("resize", '{"path":"a"}', 5.0, "t", None)
+    at = sent(requests.create_schedule("a", None, {"run_at": 12.5, "id": JOB}))
+    assert (at.at, at.id) == (12.5, JOB.bytes)
+    cron = sent(requests.create_schedule("a", None, {"cron": "*/5 * * * *", "timezone": "Europe/Berlin"}))
+    assert (cron.cron, cron.timezone) == ("*/5 * * * *", "Europe/Berlin")
+    for wrong in ({}, {"every_s": 5.0, "cron": "* * * * *"}):
+        with pytest.raises(BadRequestError, match="exactly one of cron, every_s and run_at"):
+            requests.create_schedule("a", None, wrong)  # type: ignore[arg-type]
+
+
+def test_every_request_is_one_of_the_protocol() -> None:
+    """What the helpers make is what the protocol knows."""
+    some: list[Request[Any]] = [
+        requests.get_schedule(JOB),
+        requests.list_schedules(5, "cursor"),
+        requests.delete_schedule(JOB),
+        requests.pause("t", "maintenance"),
+        requests.resume("t"),
+        *(requests.simple(kind) for kind in ("status", "ping", "workers.list", "dispatch.status")),
+    ]
+    for request in some:
+        sent(request)
+
+
+def test_pauses_grow() -> None:
+    """The first look comes after 10 ms, later ones every 500 ms."""
+    pauses_s = list(itertools.islice(requests.poll_pauses_s(), 20))
+    assert pauses_s[0] == 0.01
+    assert pauses_s == sorted(pauses_s)
+    assert pauses_s[-1] == 0.5
+
+
+def test_waiting_ends_in_time() -> None:
+    """The last pause is cut to the timeout; after it, TimeoutError says where the job stands."""
+    job = pulse.Job(id=JOB, name="a", topic="t", status=pulse.Status.RUNNING)
+    assert requests.cut_pause_s(job, 0.5, 100.0, None) == 0.5
+    assert requests.cut_pause_s(job, 0.5, 0.9, 1.0) == pytest.approx(0.1)
+    with pytest.raises(TimeoutError, match=f"job {JOB} is RUNNING after 1 s"):
+        requests.cut_pause_s(job, 0.5, 1.0, 1.0)
+
+
+def test_times_are_unix_seconds() -> None:
+    """Aware datetimes of any zone and numbers are the same instant."""
+    at = datetime(2030, 1, 1, 12, tzinfo=UTC)
+    assert requests.unix_time(at, "x") == requests.unix_time(at.astimezone(), "x") == at.timestamp()
+    assert requests.unix_time(1, "x") == 1.0
+    assert requests.unix_time(at + timedelta(microseconds=1), "x") > at.timestamp()

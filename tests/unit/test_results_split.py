@@ -1,0 +1,152 @@
+"""From results on the wire to what the store writes: which success, which ending, with which text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulse import protocol
+from pulse.errors import ProtocolError
+from pulse.protocol import Result
+from pulse.store.rows import Completion, Ending, EndingKind
+from pulse_actors.dispatcher.desk import Worker
+from pulse_actors.dispatcher.results import MAX_ERROR_BYTES, Reported, clean, ending_of, split
+
+JOB = b"j" * 16
+
+
+class Deaf:
+    """A link to nobody."""
+
+    def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
+        """Nobody listens."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def reported(identity: str, *results: Result) -> Reported:
+    """One report frame of a worker."""
+    worker = Worker(identity, identity, identity.encode(), 1, 0, (), frozenset(), 1, Deaf())
+    return Reported(worker, 1, results)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "detail", "ending"),
+    [
+        ("error", "boom", (EndingKind.ERROR, "boom", None, None)),
+        ("error", "", (EndingKind.ERROR, "no reason given", None, None)),
+        ("discard", "why", (EndingKind.DISCARDED, "why", None, None)),
+        ("discard", "", (EndingKind.DISCARDED, "no reason given", None, None)),
+        ("retry", (7.5, "later"), (EndingKind.RETRY, "later", 7.5, None)),
+        ("retry", (0.0, ""), (EndingKind.RETRY, "no reason given", 0.0, None)),
+        ("snooze", 3.0, (EndingKind.SNOOZED, None, 3.0, None)),
+        ("release", None, (EndingKind.RELEASED, None, None, None)),
+        ("crash", ("died", -9), (EndingKind.CRASHED, "died", None, -9)),
+        ("crash", ("died", None), (EndingKind.CRASHED, "died", None, None)),
+        ("crash", ("died", 2**31), (EndingKind.CRASHED, "died", None, None)),
+    ],
+)
+def test_each_outcome_has_its_ending(
+    outcome: str, detail: object, ending: tuple[EndingKind, str | None, float | None, int | None]
+) -> None:
+    """Text, delay and exit code come from where the contract has them for that outcome, and from nowhere else."""
+    result = msgspec.convert((JOB, 3, outcome, detail), Result)
+    assert ending_of(result, "w") == Ending(JOB, 3, "w", *ending)
+
+
+@pytest.mark.parametrize(("detail", "stored"), [("null", "null"), ('{"a":1}', '{"a":1}'), (None, None)])
+def test_a_success_keeps_its_result_as_it_is(detail: str | None, stored: str | None) -> None:
+    """The JSON text of a result passes through untouched; none stays none."""
+    assert split([reported("w", Result(JOB, 1, "ok", detail))]) == ([Completion(JOB, 1, "w", stored)], [])
+
+
+def test_reports_of_many_workers_are_merged() -> None:
+    """Each result keeps the identity of the worker that sent it, in the order of arrival."""
+    other = b"o" * 16
+    completions, endings = split(
+        [
+            reported("a", Result(JOB, 1, "ok"), Result(other, 2, "error", "x")),
+            reported("b", Result(other, 3, "ok", "1"), Result(JOB, 1, "release")),
+        ]
+    )
+    assert completions == [Completion(JOB, 1, "a", None), Completion(other, 3, "b", "1")]
+    assert [(one.id, one.worker, one.kind) for one in endings] == [
+        (other, "a", EndingKind.ERROR),
+        (JOB, "b", EndingKind.RELEASED),
+    ]
+
+
+def test_what_a_result_tells_beside_its_outcome() -> None:
+    """Progress that no heartbeat carried is kept; a handler that its deadline stopped has timed out."""
+    told = {"progress": "0.5", "stopped": "timeout"}
+    results = [
+        msgspec.convert((JOB, 1, *rest, told), Result) for rest in (("ok", None), ("error", "x"), ("discard", "x"))
+    ]
+    assert split([reported("w", *results)]) == (
+        [Completion(JOB, 1, "w", None, "0.5")],
+        [
+            Ending(JOB, 1, "w", EndingKind.TIMEOUT, "x", progress="0.5"),
+            Ending(JOB, 1, "w", EndingKind.DISCARDED, "x", progress="0.5"),
+        ],
+    )
+
+
+details = st.one_of(
+    st.none(),
+    st.text(max_size=20),
+    st.floats(),
+    st.integers(-(2**63), 2**64 - 1),
+    st.tuples(
+        st.one_of(st.floats(), st.text(max_size=5)),
+        st.one_of(st.text(max_size=5), st.integers(-(2**40), 2**40), st.none()),
+    ),
+    st.lists(st.integers(-9, 9), max_size=3),
+    st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+)
+
+
+@given(st.sampled_from(["ok", "error", "retry", "discard", "snooze", "release", "crash", "nonsense"]), details)
+def test_whatever_passes_the_check_can_be_written(outcome: str, detail: object) -> None:
+    """A result off the wire is refused by a ProtocolError, or becomes a success or an ending with sound values."""
+    frame = protocol.FrameReader().feed(_frame(outcome, detail))[0]
+    try:
+        report = protocol.decode_body(protocol.Report, frame)
+        for result in report.results:
+            protocol.check_result(result)
+    except ProtocolError:
+        return
+    completions, endings = split([reported("w", *report.results)])
+    assert len(completions) + len(endings) == 1
+    for ending in endings:
+        assert ending.delay_s is None or 0 <= ending.delay_s <= protocol.MAX_SECONDS
+        assert ending.error is None or ending.error
+        assert ending.exit_code is None or -(2**31) <= ending.exit_code < 2**31
+        assert ending.kind in {EndingKind.SNOOZED, EndingKind.RELEASED} or ending.error
+
+
+def _frame(outcome: str, detail: object) -> bytes:
+    return protocol.encode("report", 1, {"results": [[JOB, 1, outcome, detail]]})
+
+
+@given(st.text(st.characters(exclude_categories=()), max_size=200))
+def test_cleaned_text_can_be_stored(text: str) -> None:
+    """What comes out is UTF-8 without NUL and surrogates, not empty, and the same text where that was so already."""
+    cleaned = clean(text)
+    assert cleaned
+    assert "\0" not in cleaned
+    cleaned.encode()
+    if text and "\0" not in text and not any("\ud800" <= char <= "\udfff" for char in text):
+        assert cleaned == text
+
+
+@pytest.mark.parametrize("char", ["a", "é", "\u20ac", "\U0001f600", "\0"])
+def test_cleaned_text_is_cut_to_64_kib(char: str) -> None:
+    """However wide its characters are, a text takes at most 64 KiB, and is not cut within a character."""
+    cleaned = clean(char * 100_000)
+    assert MAX_ERROR_BYTES - 4 < len(cleaned.encode()) <= MAX_ERROR_BYTES
+    assert set(cleaned) == {"\N{REPLACEMENT CHARACTER}" if char == "\0" else char}

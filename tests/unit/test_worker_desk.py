@@ -1,0 +1,354 @@
+"""The desk: what a worker holds, and what it still has to tell."""
+# ruff: noqa: D102, D103 - the rules of the machine are named after what happens
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+import pulse
+from pulse.outcome import RELEASED, Ending
+from pulse.protocol import Assignment
+from pulse.worker.attempt import Attempt, Phase
+from pulse.worker.desk import Desk
+
+ROOM = 1_000_000
+app = pulse.App()
+
+
+@app.handler("n")
+async def n() -> None: ...
+
+
+def job(name: str = "n", attempt: int = 1, **more: Any) -> Assignment:
+    """One assigned job."""
+    return Assignment(
+        id=uuid.uuid4().bytes,
+        attempt=attempt,
+        name=name,
+        topic="t",
+        args="{}",
+        timeout_s=more.get("timeout_s"),
+        lease_s=30.0,
+    )
+
+
+def desk(concurrency: int = 2) -> Desk:
+    """An empty desk."""
+    return Desk(app.handlers, concurrency)
+
+
+def reported(one: Desk, number: int = 1) -> list[tuple[bytes, int, str]]:
+    """The results of the next report, without details."""
+    return [result[:3] for result in one.take_report(number, ROOM)]
+
+
+def test_from_assignment_to_reported() -> None:
+    """An attempt is held from its assignment until its report was answered, and starts when there is room."""
+    one = desk(2)
+    jobs = [job() for _ in range(3)]
+    one.assign(jobs, 0.0)
+    first, second = one.take_startable()
+    assert [first.job, second.job] == jobs[:2]
+    assert one.take_startable() == []
+    one.ended(first, Ending("ok", None))
+    assert [attempt.job for attempt in one.take_startable()] == jobs[2:]
+    assert reported(one) == [(jobs[0].id, 1, "ok")]
+    assert reported(one, 2) == []
+    assert one.held == 3
+    one.reported(1)
+    assert one.held == 2
+    assert one.running_list() == [(one_job.id, 1) for one_job in jobs[1:]]
+
+
+def test_an_assignment_that_came_twice_is_held_once() -> None:
+    """The same id and attempt again is the same attempt; another attempt of the job is another one."""
+    one = desk()
+    same = job()
+    one.assign([same, same, Assignment(same.id, 2, "n", "t", "{}", None, 30.0)], 0.0)
+    assert one.held == 2
+
+
+def test_an_unknown_handler_is_an_error_at_once() -> None:
+    """A job whose name is not served is reported, not started."""
+    one = desk()
+    one.assign([job("unknown")], 0.0)
+    assert one.take_startable() == []
+    ((_, _, outcome, detail),) = one.take_report(1, ROOM)  # type: ignore[misc]
+    assert (outcome, detail) == ("error", 'this worker has no handler named "unknown"')
+
+
+def test_what_could_not_be_named_goes_back_in_order() -> None:
+    """When `started` could not be written, the attempts are queued again as they were."""
+    one = desk(2)
+    jobs = [job() for _ in range(3)]
+    one.assign(jobs, 0.0)
+    one.put_back(one.take_startable())
+    assert one.running == 0
+    assert [attempt.job for attempt in one.take_startable()] == jobs[:2]
+
+
+def test_what_was_stopped_while_it_was_named_does_not_go_back() -> None:
+    """A stop that came during the failed write is obeyed: the attempt is given back."""
+    one = desk(1)
+    stopped = job()
+    one.assign([stopped], 0.0)
+    taken = one.take_startable()
+    assert one.stop((stopped.id, 1), "canceled") is taken[0]
+    one.put_back(taken)
+    assert one.take_startable() == []
+    assert reported(one) == [(stopped.id, 1, "release")]
+
+
+def test_stopping() -> None:
+    """Queued: given back at once. Running: to be interrupted, once. Ended or unknown: nothing."""
+    one = desk(1)
+    running, queued = job(), job()
+    one.assign([running, queued], 0.0)
+    (attempt,) = one.take_startable()
+    assert one.stop((queued.id, 1), "canceled") is None
+    assert reported(one) == [(queued.id, 1, "release")]
+    assert one.stop((running.id, 1), "timeout") is attempt
+    assert one.stop((running.id, 1), "lost") is None
+    assert (attempt.stopped, attempt.lost) == ("timeout", True)
+    assert one.stop((running.id, 2), "lost") is None
+    one.ended(attempt, RELEASED)
+    assert one.stop((running.id, 1), "canceled") is None
+    assert reported(one, 2) == [(running.id, 1, "release")]
+
+
+def test_recall_takes_only_what_waits() -> None:
+    """A recalled attempt is given back if it has not started, else left alone."""
+    one = desk(1)
+    running, queued = job(), job()
+    one.assign([running, queued], 0.0)
+    (attempt,) = one.take_startable()
+    one.recall((running.id, 1))
+    one.recall((queued.id, 1))
+    assert attempt.stopped is None
+    assert reported(one) == [(queued.id, 1, "release")]
+
+
+def test_draining() -> None:
+    """What waits is given back, and what still comes; what runs goes on."""
+    one = desk(1)
+    running, queued, late = job(), job(), job()
+    one.assign([running, queued], 0.0)
+    (attempt,) = one.take_startable()
+    one.drain()
+    one.assign([late], 0.0)
+    assert reported(one) == [(queued.id, 1, "release"), (late.id, 1, "release")]
+    assert one.started() == [attempt]
+
+
+def test_results_under_way_come_back_in_order() -> None:
+    """After a lost connection everything unanswered is sent again, oldest first, and nothing twice."""
+    one = desk(4)
+    jobs = [job() for _ in range(4)]
+    one.assign(jobs, 0.0)
+    attempts = one.take_startable()
+    one.ended(attempts[0], RELEASED)
+    assert len(reported(one, 1)) == 1
+    one.ended(attempts[1], RELEASED)
+    assert len(reported(one, 2)) == 1
+    one.ended(attempts[2], RELEASED)
+    one.disconnected()
+    assert [result[0] for result in one.take_report(1, ROOM)] == [one_job.id for one_job in jobs[:3]]
+    one.reported(2)  # an answer of the old connection means nothing now
+    assert one.held == 4
+
+
+def test_a_refused_report() -> None:
+    """Refused for now: sent again. Refused for good: each alone; refused alone: let go."""
+    one = desk(3)
+    jobs = [job() for _ in range(3)]
+    one.assign(jobs, 0.0)
+    for attempt in one.take_startable():
+        one.ended(attempt, RELEASED)
+    assert len(reported(one, 1)) == 3
+    assert one.refused(1, passing=True) == []
+    assert len(reported(one, 2)) == 3
+    assert one.refused(2, passing=False) == []
+    alone = [one.take_report(number, ROOM) for number in (3, 4, 5)]
+    assert [len(results) for results in alone] == [1, 1, 1]
+    assert one.refused(3, passing=False) == [alone[0][0][:2]]
+    assert one.held == 2
+    assert one.refused(99, passing=False) == []
+
+
+def test_reports_fit_into_frames() -> None:
+    """Results are spread over reports by size; one that fits into none becomes an error."""
+    one = desk(4)
+    one.assign([job() for _ in range(4)], 0.0)
+    for attempt, text in zip(one.take_startable(), ["x" * 500, "x" * 500, "ä" * 600, "x" * 2000], strict=True):
+        one.ended(attempt, Ending("ok", f'"{text}"'))
+    reports = [one.take_report(number, 1500) for number in range(1, 5)]
+    assert [[result[2] for result in report] for report in reports] == [["ok", "ok"], ["ok"], ["error"], []]
+    assert str(reports[2][0][3]).startswith("too large: result of about 2")
+
+
+def test_progress_is_told_once() -> None:
+    """A heartbeat carries progress that the server does not have; a result what no heartbeat could."""
+    one = desk(1)
+    told = job()
+    one.assign([told], 0.0)
+    (attempt,) = one.take_startable()
+    attempt.progress = "1"
+    sheet = one.beat_sheet(0.0)
+    assert sheet.jobs == [(told.id, 1, "1")]
+    assert one.beat_sheet(0.0).jobs == [(told.id, 1, "1")]
+    sheet.answered()
+    assert one.beat_sheet(0.0).jobs == [(told.id, 1, None)]
+    attempt.progress = "2"
+    one.ended(attempt, Ending("ok", None))
+    assert one.take_report(1, ROOM) == [(told.id, 1, "ok", None, {"progress": "2"})]
+
+
+def test_a_heartbeat_is_bounded() -> None:
+    """Very much progress is spread over several heartbeats."""
+    one = desk(40)
+    one.assign([job() for _ in range(40)], 0.0)
+    for attempt in one.take_startable():
+        attempt.progress = "x" * 16_000
+    sheet = one.beat_sheet(0.0)
+    told = sum(text is not None for _, _, text in sheet.jobs)
+    assert 10 <= told < 40
+    assert not sheet.complete
+    sheet.answered()
+    assert sum(text is not None for _, _, text in one.beat_sheet(0.0).jobs) > 0
+
+
+def test_checkpoints_are_sent_once_and_the_newest() -> None:
+    """Only the newest state of an attempt counts."""
+    one = desk()
+    one.checkpointed((b"a", 1), "1")
+    one.checkpointed((b"a", 1), "2")
+    assert one.take_checkpoints() == [(b"a", 1, "2")]
+    assert one.take_checkpoints() == []
+
+
+@pytest.mark.parametrize(
+    ("stopped", "value", "ending"),
+    [
+        (None, None, Ending("ok", None)),
+        (None, ValueError("x"), Ending("error", "ValueError: x")),
+        ("canceled", KeyboardInterrupt(), RELEASED),
+        ("lost", ValueError("closed under me"), RELEASED),
+        ("drain", ValueError("closed under me"), RELEASED),
+        ("drain", pulse.Discard("hopeless"), Ending("discard", "hopeless")),
+        ("drain", {"done": 1}, Ending("ok", '{"done":1}')),
+        ("timeout", BaseException(), Ending("error", "timed out after 2.5 s")),
+        ("timeout", ValueError("late"), Ending("error", "timed out after 2.5 s\nValueError: late")),
+        ("timeout", 7, Ending("ok", "7")),
+    ],
+)
+def test_how_a_stopped_attempt_ended(stopped: Any, value: object, ending: Ending) -> None:
+    """What the handler did counts; how it took its interruption does not."""
+    attempt = Attempt(job(timeout_s=2.5), app.handlers["n"], 0.0)
+    attempt.stopped = stopped
+    assert attempt.ending(value) == ending
+
+
+class DeskMachine(RuleBasedStateMachine):
+    """Any sequence of events against a model: every assigned attempt gets a result, none two on one connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.desk = desk(3)
+        self.open: set[tuple[bytes, int]] = set()
+        self.starting: list[Attempt] = []
+        self.running: list[Attempt] = []
+        self.sent: dict[int, list[tuple[bytes, int]]] = {}
+        self.number = 0
+
+    @rule(count=st.integers(1, 4))
+    def assign(self, count: int) -> None:
+        jobs = [job() for _ in range(count)]
+        self.open |= {(one.id, one.attempt) for one in jobs}
+        self.desk.assign(jobs, 0.0)
+
+    @precondition(lambda self: not self.starting)
+    @rule()
+    def take_startable(self) -> None:
+        self.starting = self.desk.take_startable()
+
+    @precondition(lambda self: self.starting)
+    @rule(written=st.booleans())
+    def write_started(self, written: bool) -> None:
+        if written:
+            self.running += self.starting
+        else:
+            self.desk.put_back(self.starting)
+        self.starting = []
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def end(self, data: st.DataObject) -> None:
+        attempt = data.draw(st.sampled_from(self.running))
+        self.running.remove(attempt)
+        self.desk.ended(attempt, Ending("ok", None))
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data(), reason=st.sampled_from(["canceled", "lost", "timeout", "drain", "recall"]))
+    def stop(self, data: st.DataObject, reason: Any) -> None:
+        chosen = data.draw(st.sampled_from(sorted(self.open)))
+        if reason == "recall":
+            self.desk.recall(chosen)
+        else:
+            attempt = self.desk.stop(chosen, reason)
+            assert attempt is None or attempt in self.running + self.starting
+
+    @rule(room=st.sampled_from([300, ROOM]))
+    def report(self, room: int) -> None:
+        self.number += 1
+        taken = [result[:2] for result in self.desk.take_report(self.number, room)]
+        under_way = {pair for pairs in self.sent.values() for pair in pairs}
+        assert not under_way & set(taken), "a result was sent twice on one connection"
+        assert set(taken) <= self.open
+        if taken:
+            self.sent[self.number] = taken
+
+    @precondition(lambda self: self.sent)
+    @rule(data=st.data(), answer=st.sampled_from(["reported", "passing"]))
+    def answer(self, data: st.DataObject, answer: str) -> None:
+        number = data.draw(st.sampled_from(sorted(self.sent)))
+        pairs = self.sent.pop(number)
+        if answer == "passing":
+            self.desk.refused(number, passing=True)
+        else:
+            self.desk.reported(number)
+            self.open -= set(pairs)
+
+    @rule()
+    def disconnect(self) -> None:
+        self.desk.put_back(self.starting)
+        self.starting = []
+        self.desk.disconnected()
+        self.sent.clear()
+
+    @rule()
+    def drain(self) -> None:
+        self.desk.drain()
+
+    @invariant()
+    def holds_what_is_open(self) -> None:
+        assert set(self.desk.running_list()) == self.open
+        assert self.desk.held == len(self.open)
+        assert self.desk.running == len(self.running) + len(self.starting) <= 3
+
+    def teardown(self) -> None:
+        self.desk.put_back(self.starting)
+        self.desk.drain()
+        for attempt in self.running:
+            self.desk.ended(attempt, RELEASED)
+        self.desk.disconnected()
+        told = [result[:2] for result in self.desk.take_report(10_000, ROOM)]
+        assert sorted(told) == sorted(self.open), "every open attempt has exactly one result"
+        assert all(attempt.phase is Phase.ENDED for attempt in self.desk.all_held())
+
+
+TestDesk = DeskMachine.TestCase

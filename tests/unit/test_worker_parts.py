@@ -1,0 +1,212 @@
+"""The small pure parts of the worker: deadlines, restarts, the parent's watch, notes, back-off, loading."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulse.outcome import RELEASED
+from pulse.protocol import Assignment
+from pulse.worker.attempt import Attempt, Phase
+from pulse.worker.beats import Minder
+from pulse.worker.deadlines import Deadlines
+from pulse.worker.loading import AppError, load_app
+from pulse.worker.notes import Kind, Note, NoteReader, NoteWriter
+from pulse.worker.options import worker_name
+from pulse.worker.policy import Intensity, Next, RestartLog, decide
+from pulse.worker.session import FIRST_PAUSE_S, LAST_PAUSE_S, Backoff
+
+
+def attempt() -> Attempt:
+    """Any running attempt."""
+    one = Attempt(Assignment(b"x" * 16, 1, "n", "t", "{}", 1.0, 30.0), None, 0.0)
+    one.phase = Phase.STARTED
+    return one
+
+
+def test_deadlines_come_in_order() -> None:
+    """The earliest is first, whenever it was added; what is due is due once."""
+    deadlines = Deadlines()
+    late, early = attempt(), attempt()
+    assert deadlines.next_s() is None
+    assert deadlines.add(late, 9.0)
+    assert deadlines.add(early, 5.0)
+    assert not deadlines.add(attempt(), 7.0)
+    assert deadlines.next_s() == 5.0
+    assert deadlines.due(5.0) == [early]
+    assert deadlines.due(5.0) == []
+
+
+def test_deadlines_forget_what_has_ended() -> None:
+    """An ended attempt is never due, and is not kept until its time either."""
+    deadlines = Deadlines()
+    ended = [attempt() for _ in range(5000)]
+    for one in ended:
+        deadlines.add(one, 1e6)
+        one.phase = Phase.ENDED
+    assert deadlines.next_s() is None
+    assert len(deadlines._heap) < 2048
+    assert deadlines.due(2e6) == []
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "stopping", "drained", "refused", "after"),
+    [
+        (0, False, False, False, Next.RESTART),
+        (-9, False, False, False, Next.RESTART),
+        (7, False, True, False, Next.RESTART),
+        (0, False, True, False, Next.DONE),
+        (-9, True, False, False, Next.DONE),
+        (78, False, False, True, Next.REFUSED),
+        (78, True, False, True, Next.REFUSED),
+    ],
+)
+def test_what_follows_an_ending(exit_code: int, stopping: bool, drained: bool, refused: bool, after: Next) -> None:
+    """Only who was asked to end, or cannot work at all, is not started again."""
+    assert decide(exit_code, stopping=stopping, drained=drained, refused=refused) is after
+
+
+def test_restarts_slow_down_and_end() -> None:
+    """The first restart is immediate, the next ones wait longer, the sixth within a minute does not happen."""
+    restarts = RestartLog(Intensity())
+    assert [restarts.next_delay_s(float(second)) for second in range(6)] == [0.0, 0.25, 0.5, 1.0, 2.0, None]
+
+
+def test_old_crashes_are_forgotten() -> None:
+    """A crash now and then is borne for ever."""
+    restarts = RestartLog(Intensity())
+    assert {restarts.next_delay_s(61.0 * hour) for hour in range(100)} == {0.0}
+
+
+def test_the_parent_beats_for_the_silent_and_living() -> None:
+    """Due 1.2 heartbeats after the child's last answer, then every heartbeat, and only while the child is at work."""
+    states = {7: "S", 8: "S"}
+    minder = Minder(lambda pid: states[pid])
+    minder.heartbeat_s = 1.0
+    silent, lively = minder.add(0, 7), minder.add(1, 8)
+    assert minder.next_due_s() == float("inf")
+    silent.connected(b"silent", 0.0)
+    lively.connected(b"lively", 0.0)
+    lively.answered(1.0)
+    assert minder.take_due(1.0) == []
+    assert minder.next_due_s() == pytest.approx(1.2)
+    assert minder.take_due(1.3) == [b"silent"]
+    assert minder.take_due(1.4) == []
+    assert minder.take_due(2.3) == [b"silent", b"lively"]
+    silent.answered(2.4)
+    assert minder.take_due(3.4) == [b"lively"]
+    for state in ("T", "t", "Z", "X", ""):
+        states[7] = state
+        assert b"silent" not in minder.take_due(100.0 + ord(state or " "))
+    states[7] = "D"
+    assert b"silent" in minder.take_due(500.0)
+    minder.remove(0)
+    assert minder.take_due(1000.0) == [b"lively"]
+
+
+@pytest.mark.parametrize(("heartbeat_s", "lease_s"), [(10.0, 30.0), (1.0, 3.0), (0.1, 0.3)])
+def test_the_parent_is_in_time(heartbeat_s: float, lease_s: float) -> None:
+    """From the last answer of a child that falls silent, no gap is as long as a lease, one lost beat included."""
+    minder = Minder(lambda _: "S")
+    minder.heartbeat_s = heartbeat_s
+    minder.add(0, 1).connected(b"s", 0.0)
+    times_s = [0.0]
+    while len(times_s) < 6:
+        now_s = minder.next_due_s()
+        assert minder.take_due(now_s) == [b"s"]
+        times_s.append(now_s)
+    assert all(later - earlier < lease_s for earlier, later in zip(times_s, times_s[2:], strict=False))
+
+
+@given(st.lists(st.tuples(st.sampled_from(Kind), st.binary(max_size=50)), max_size=5), st.data())
+def test_notes_arrive_however_they_are_cut(sent: list[tuple[Kind, bytes]], data: st.DataObject) -> None:
+    """What a child writes, the parent reads."""
+    stream = b"".join(kind.value + len(text).to_bytes(4, "big") + text for kind, text in sent)
+    cut = data.draw(st.integers(0, len(stream)))
+    reader = NoteReader()
+    assert reader.feed(stream[:cut]) + reader.feed(stream[cut:]) == [Note(kind, text) for kind, text in sent]
+
+
+def test_notes_never_stop_the_writer() -> None:
+    """A full pipe or a parent that is gone costs a note, nothing else."""
+    reader, writer = os.pipe()
+    notes = NoteWriter(writer)
+    assert not os.get_inheritable(writer)
+    for _ in range(10_000):
+        notes.write(Kind.BEAT, b"x" * 100)
+    os.close(reader)
+    notes.write(Kind.BEAT)
+    os.close(writer)
+
+
+def test_backoff_grows_and_spreads() -> None:
+    """Pauses double from 50 ms to 2 s, shortened by up to a half, and start anew after a success."""
+    longest, shortest = Backoff(lambda: 0.0), Backoff(lambda: 1.0)
+    assert [longest.next_s() for _ in range(7)] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, LAST_PAUSE_S]
+    assert [shortest.next_s() for _ in range(2)] == [0.025, 0.05]
+    longest.reset()
+    assert longest.next_s() == FIRST_PAUSE_S
+
+
+def test_worker_names_fit_the_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the host is called, the name has the characters and the length that hello takes."""
+    monkeypatch.setattr("socket.gethostname", lambda: "büro/" * 30)
+    name = worker_name(3)
+    assert len(name) <= 64
+    assert set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+    assert name.endswith(f"-{os.getpid()}-3")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A current directory that is not on the path yet."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", ["/nowhere"])
+    return tmp_path
+
+
+def test_an_app_in_the_current_directory(here: Path) -> None:
+    """MODULE is found where the command was called, in packages too, and APP may be an attribute of something."""
+    package = here / "package_of_test"
+    package.mkdir()
+    package.joinpath("jobs.py").write_text(
+        "import pulse\nclass box:\n    app = pulse.App()\n@box.app.handler('x')\ndef x(): ...\n"
+    )
+    assert list(load_app("package_of_test.jobs:box.app").handlers) == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "text"),
+    [
+        ("loading_a", "", "write MODULE:APP"),
+        (":app", "", "write MODULE:APP"),
+        ("loading_b:", "", "write MODULE:APP"),
+        ("no_such_module_here:app", "", "no module 'no_such_module_here' here"),
+        ("no_such_package.jobs:app", "", "no module 'no_such_package' here"),
+        ("loading_c:app", "x = 1", "loading_c has no 'app'"),
+        ("loading_d:app", "app = 1", "it is of type int, not a pulse.App"),
+        ("loading_e:app", "import pulse\napp = pulse.App()", "the app has no handlers"),
+        ("loading_f:app", "import no_such_dependency", "ModuleNotFoundError: No module named 'no_such_dependency'"),
+        ("loading_g:app", "import sys; sys.exit(3)", "SystemExit: 3"),
+        ("loading_h:app", "def", "SyntaxError"),
+        ("loading_i:app", "import pulse\npulse.App().handler('x')(1)", "handler 'x': 1 is not callable"),
+    ],
+)
+def test_an_app_that_cannot_be_loaded(here: Path, name: str, source: str, text: str) -> None:
+    """Each cause is said in one message; what the user's module raised comes with its traceback."""
+    if source:
+        here.joinpath(name.split(":", maxsplit=1)[0] + ".py").write_text(source + "\n")
+    with pytest.raises(AppError) as caught:
+        load_app(name)
+    assert caught.value.message.startswith(f"cannot load {name!r}: ")
+    assert text in caught.value.message
+    assert ("Traceback" in caught.value.trace) == any(word in text for word in ("Error", "Exit", "callable"))
+
+
+def test_released_is_one_thing() -> None:
+    """A given-back attempt says nothing but that."""
+    assert RELEASED == ("release", None)
