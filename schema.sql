@@ -65,6 +65,7 @@ CREATE TABLE pulse.jobs (
     locked_by    text,
     progress     jsonb,
     result       jsonb,
+    checkpoint   jsonb,                             -- what ctx.checkpoint saved, for the next attempt
     last_error   text,
 
     CONSTRAINT jobs_lease CHECK ((status = 'RUNNING') = (locked_by IS NOT NULL)
@@ -83,6 +84,8 @@ CREATE TABLE pulse.jobs (
     CONSTRAINT jobs_name CHECK (length(name) BETWEEN 1 AND 200),
     CONSTRAINT jobs_args CHECK (jsonb_typeof(args) = 'object')
 ) WITH (
+    -- Room on the page for the new versions that heartbeats write: without it 4 % of them were HOT, with it 64 to 98 %.
+    fillfactor = 70,
     -- A queue's table turns over completely within minutes: vacuum by count, not by share of the table.
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0
 );

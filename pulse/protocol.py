@@ -33,7 +33,7 @@ from pulse.errors import ProtocolError
 
 PROTOCOL_VERSION: Final = 1
 MAX_FRAME_BYTES: Final = 8 * 1024 * 1024  # a submit of 40 000 small jobs; one result of 8 MiB is a file, not a result
-HELLO_MAX_FRAME_BYTES: Final = 256 * 1024  # before hello nobody is known yet: 1000 handler names fit
+HELLO_MAX_FRAME_BYTES: Final = 1024 * 1024  # before hello nobody is known yet; 40 000 running jobs fit
 MAX_ATTEMPT: Final = 2**31 - 1  # attempts is a PostgreSQL integer
 MAX_SECONDS: Final = 1e9  # 31 years; keeps every sum of times finite
 _LENGTH_BYTES: Final = 4
@@ -195,6 +195,12 @@ class Beat(Struct, frozen=True, array_like=True, gc=False):
     text: str | None = None
 
 
+class Checkpoint(Struct, frozen=True):
+    """What handlers saved for the next attempt, as JSON text."""
+
+    jobs: list[Beat]
+
+
 class Heartbeat(Struct, frozen=True):
     """All that a worker holds; or, from a pool parent, a session and nil: all that this session holds."""
 
@@ -330,6 +336,7 @@ WORKER_KINDS: Final[Mapping[str, type[Struct]]] = {
     "started": Started,
     "report": Report,
     "heartbeat": Heartbeat,
+    "checkpoint": Checkpoint,
     "capacity": Capacity,
 }
 CLIENT_KINDS: Final[Mapping[str, type[Struct]]] = {

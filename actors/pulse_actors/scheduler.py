@@ -42,12 +42,14 @@ class Scheduler:
     async def turn(self, turn: Turn) -> TurnResult:
         """Fire all that is due; then pause to the next."""
         fired, stuck, more = 0, False, True
-        while more and time.monotonic() - turn.now_s < TURN_S:
+        while more:
             due = await self._store.schedules.due(FIRE_LIMIT)
             firings = [firing for one in due if (firing := _firing_or_none(one)) is not None]
             stuck = len(firings) < len(due)
             fired += await self._fire(firings)
             more = len(due) == FIRE_LIMIT and bool(firings)
+            if time.monotonic() - turn.now_s > TURN_S:
+                break
         due_s = await self._store.schedules.next_due_s()
         pause_s = LOOK_S if due_s is None or stuck else min(LOOK_S, max(MIN_PAUSE_S, due_s))
         return TurnResult(pause_s, (Hint("dispatcher", "ready"),) if fired else ())

@@ -44,11 +44,13 @@ class Watchdog:
         """One sweep."""
         await self._store.note_host(self._host.id, self._host.boot, self._host.pidns)
         reaped, more = 0, True
-        while more and time.monotonic() - turn.now_s < TURN_S:
+        while more:
             lapsed = await self._store.lapsed(SWEEP_LIMIT)
             ended = await self._store.end([Ending(*fence, EndingKind.LEASE_EXPIRED, REASON) for fence in lapsed])
             reaped += len(ended)
             more = len(lapsed) == SWEEP_LIMIT and bool(ended)
+            if time.monotonic() - turn.now_s > TURN_S:
+                break
         next_s = 0.0 if more else self._sweep_s
         if not reaped:
             return TurnResult(next_s)

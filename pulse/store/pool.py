@@ -49,9 +49,9 @@ HOT_SETTINGS: Final[Mapping[str, str]] = {
 BEAT_SETTINGS: Final[Mapping[str, str]] = {**HOT_SETTINGS, "synchronous_commit": "off"}
 
 # The one table of what is worth trying again: the server is away, restarting, full, read-only, or chose us as a victim.
-RETRYABLE_CLASSES: Final = frozenset({"08"})
+RETRYABLE_CLASSES: Final = frozenset({"08", "53"})  # connection; disk full, out of memory, too many connections
 RETRYABLE_SQLSTATES: Final = frozenset(
-    {"57P01", "57P02", "57P03", "57P05", "53300", "25006", "40001", "40P01", "55P03", "57014", "25P03"}
+    {"57P01", "57P02", "57P03", "57P05", "25006", "40001", "40P01", "55P03", "57014", "25P03", "58030"}
 )
 # Only a change of the settings helps: wrong password, unknown user or database, no permission.
 REFUSED_SQLSTATES: Final = frozenset({"28000", "28P01", "3D000", "42501"})

@@ -114,7 +114,10 @@ SET status = 'RUNNING', attempts = j.attempts + 1, locked_by = ($3::text[])[($4:
 FROM seated s
 WHERE j.id = s.id AND j.status::text IN ('PENDING', 'RETRYING')
 RETURNING uuid_send(j.id) AS id, j.attempts, j.name, j.topic, j.args::text AS args, j.timeout_s, j.priority, j.next_run_at,
-    ($4::int[])[s.seat] AS worker, j.uncharged, j.crashes, j.occurrence;
+    ($4::int[])[s.seat] AS worker, j.uncharged, j.occurrence, j.checkpoint::text AS checkpoint,
+    CASE WHEN j.attempts > 1 THEN (
+        SELECT jsonb_build_array(a.outcome, a.error, a.worker, a.progress::text)::text
+        FROM pulse.attempts a WHERE a.job_id = j.id AND a.attempt = j.attempts - 1) END AS previous;
 
 
 -- name: move_claims :many
@@ -212,6 +215,16 @@ WHERE j.id = d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND 
 RETURNING uuid_send(j.id) AS id, j.attempts;
 
 
+-- name: save_checkpoints :many
+-- What:    keep what handlers saved for the next attempt.   From/to: RUNNING -> RUNNING
+-- Args:    $1 ids uuid[], $2 attempts int[], $3 workers text[], $4 checkpoints text[] (JSON; same length, sorted by id)
+-- Guard:   id, status, locked_by, attempts.   Returns: id, attempt saved; a missing one is lost to its worker.
+UPDATE pulse.jobs j SET checkpoint = d.checkpoint::jsonb
+FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[]) AS d(id, attempt, worker, checkpoint)
+WHERE j.id = d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt
+RETURNING uuid_send(j.id) AS id, j.attempts;
+
+
 -- name: lapsed_attempts :many
 -- What:    RUNNING jobs whose lease has lapsed: what the watchdog ends as lease_expired.
 -- Args:    $1 limit int, $2 now
@@ -268,7 +281,7 @@ WITH target AS (
 )
 UPDATE pulse.jobs j
 SET status = 'PENDING', uncharged = j.attempts, crashes = 0, next_run_at = coalesce($2, clock_timestamp()), completed_at = NULL,
-    result = NULL, progress = NULL
+    result = NULL, progress = NULL, checkpoint = NULL
 FROM target t WHERE j.id = t.id AND j.status::text IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
 RETURNING uuid_send(j.id) AS id, j.topic, j.priority;
 
@@ -438,8 +451,8 @@ FROM pulse.schedules s WHERE s.next_run_at IS NOT NULL AND NOT s.paused;
 -- What:    fire occurrences: move each cursor on and insert its job, in one statement.   From/to: none -> PENDING
 -- Args:    $1 schedule ids uuid[], $2 expected cursors timestamptz[], $3 next cursors timestamptz[] (NULL: no more),
 --          $4 job ids uuid[] (uuid v5 of schedule and occurrence; same length, sorted by schedule id), $5 now
--- Guard:   compare-and-set on the cursor, locked in id order first: of two that fire the same occurrence one finds it moved; and the job's id is made of
---          the occurrence, ON CONFLICT DO NOTHING, so not even a cursor that was set back fires twice.
+-- Guard:   compare-and-set on the cursor, locked in id order first: of two that fire the same occurrence one finds it moved;
+--          and the job's id is made of the occurrence, ON CONFLICT DO NOTHING: not even a cursor that was set back fires twice.
 -- Returns: topic, priority of jobs that were inserted.
 WITH due AS (
     SELECT s.id, d.occurrence, d.next_at, d.job_id
@@ -474,6 +487,12 @@ SELECT max(v.version) AS version FROM pulse.schema_version v;
 -- What:    one migration at a time, in this database; released at the end of the transaction.
 -- Args: none.   Guard: pg_advisory_xact_lock, bounded by lock_timeout.   Returns: nothing.
 SELECT pg_advisory_xact_lock(hashtextextended('pulse schema', 0));
+
+
+-- name: schema_limits :one
+-- What:    how long a migration may wait for another one, and that its statements may take their time.
+-- Args:    $1 lock timeout, as PostgreSQL writes it.   Guard: none: this transaction only.   Returns: nothing of use.
+SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', '0', true);
 
 
 -- name: server_now :one

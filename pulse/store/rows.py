@@ -102,6 +102,8 @@ class Claim:
         worker: Index into the workers that the claim was made for.
         due_at: Unix seconds at which it became due.
         occurrence_at: Unix seconds of its schedule's occurrence, or None.
+        checkpoint: JSON text that an earlier attempt saved, or None.
+        previous: JSON text ``[outcome, error, worker, progress]`` of the attempt before, None where it left no history.
     """
 
     id: bytes
@@ -114,8 +116,9 @@ class Claim:
     due_at: float
     worker: int
     uncharged: int
-    crashes: int
-    occurrence_at: float | None
+    occurrence_at: float | None = None
+    checkpoint: str | None = None
+    previous: str | None = None
 
 
 class Wake(NamedTuple):

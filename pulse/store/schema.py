@@ -45,8 +45,7 @@ async def ensure_schema(connection: Connection[Record]) -> int:
     found = await _installed(connection)
     if found != SCHEMA_VERSION:
         async with connection.transaction():
-            await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'")
-            await connection.execute("SET LOCAL statement_timeout = 0")
+            await connection.execute(STATEMENTS["schema_limits"].sql, f"{LOCK_TIMEOUT_S}s")
             await connection.execute(STATEMENTS["schema_lock"].sql)
             if await _installed(connection) == 0:
                 await connection.execute(schema_sql())

@@ -177,6 +177,15 @@ class Store:
             rows = await connection.fetch(_EXTEND, *_fences(ordered), progress, lease_s, now)
         return {(row["id"], row["attempts"]) for row in rows}
 
+    async def checkpoint(self, checkpoints: Sequence[Renewal]) -> set[tuple[bytes, int]]:
+        """Keep what handlers saved (JSON text in ``progress``); the attempts that still hold their jobs."""
+        ordered = sorted(checkpoints, key=_by_id)
+        async with self.hot.connection() as connection:
+            rows = await connection.fetch(
+                _sql("save_checkpoints"), *_fences(ordered), [one.progress for one in ordered]
+            )
+        return {(row["id"], row["attempts"]) for row in rows}
+
     async def lapsed(self, limit: int, *, now: datetime | None = None) -> list[Fence]:
         """Attempts whose lease has lapsed, at most *limit*."""
         async with self.query.connection() as connection:
@@ -261,7 +270,7 @@ def _columns(jobs: Sequence[NewJob]) -> tuple[list[object], ...]:
 
 
 def _claim(row: Record) -> Claim:
-    identity, attempt, name, topic, args, timeout_s, priority, due, worker, uncharged, crashes, occurrence = row
+    identity, attempt, name, topic, args, timeout_s, priority, due, worker, uncharged, occurrence, *before = row
     return Claim(
         identity,
         attempt,
@@ -273,6 +282,6 @@ def _claim(row: Record) -> Claim:
         to_s(due),
         worker - 1,
         uncharged,
-        crashes,
         None if occurrence is None else to_s(occurrence),
+        *before,
     )

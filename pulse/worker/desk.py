@@ -89,7 +89,7 @@ class Desk:
         self._results: list[WireResult] = []
         self._suspects: list[WireResult] = []  # of a report that was refused: each is sent alone, to find the bad one
         self._under_way: dict[int, list[WireResult]] = {}
-        self._checkpoints: dict[Pair, str] = {}
+        self._checkpoints: deque[tuple[Pair, str]] = deque()
         self.draining = False
 
     @property
@@ -205,15 +205,16 @@ class Desk:
         return sheet
 
     def checkpointed(self, pair: Pair, text: str) -> None:
-        """A handler saved its state; the newest counts."""
-        self._checkpoints[pair] = text
+        """A handler saved its state; the newest counts. May be called from any thread."""
+        self._checkpoints.append((pair, text))
 
     def take_checkpoints(self) -> list[tuple[bytes, int, str]]:
         """The states to send now."""
-        if not self._checkpoints:
-            return []
-        checkpoints, self._checkpoints = self._checkpoints, {}
-        return [(*pair, text) for pair, text in checkpoints.items()]
+        newest: dict[Pair, str] = {}
+        while self._checkpoints:
+            pair, text = self._checkpoints.popleft()
+            newest[pair] = text
+        return [(*pair, text) for pair, text in newest.items()]
 
     def take_report(self, number: int, max_bytes: int) -> list[WireResult]:
         """

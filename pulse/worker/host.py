@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import signal
 import sys
 from typing import Any
@@ -40,9 +40,15 @@ def main(arguments: list[str]) -> int:
 
 
 def _backend_options(backend: Backend) -> dict[str, Any]:
-    if backend == "asyncio" and importlib.util.find_spec("uvloop") is not None:
-        return {"use_uvloop": True}
-    return {}
+    return {"use_uvloop": _has_uvloop()} if backend == "asyncio" else {}
+
+
+def _has_uvloop() -> bool:
+    try:
+        importlib.import_module("uvloop")
+    except ImportError:
+        return False
+    return True
 
 
 def _configure_logging(options: HostOptions) -> None:

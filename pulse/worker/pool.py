@@ -132,21 +132,30 @@ class Pool:
         """One slot: a process after the other, until there shall be none."""
         restarts = RestartLog(self._intensity)
         while not self._stopping.is_set():
-            child = self._children[slot] = Child(self._options, slot)
-            watch = self._minder.add(slot, child.pid)
-            async with anyio.create_task_group() as group:
-                group.start_soon(self._listen, child, watch)
-                await anyio.wait_readable(child.pidfd)
-                group.cancel_scope.cancel()
-            self._take_notes(child, watch)
-            child.kill_group()
-            del self._children[slot]
-            self._minder.remove(slot)
-            delay_s = self._after(child, child.reap(), restarts)
+            try:
+                child = Child(self._options, slot)
+            except OSError as error:  # no memory or no more processes at this moment; the other slots go on
+                delay_s = self._restart(slot, restarts, cause=f"cannot be started: {error}")
+            else:
+                delay_s = self._after(child, await self._see_through(child), restarts)
             if delay_s is None:
                 return
             with anyio.move_on_after(delay_s):
                 await self._stopping.wait()
+
+    async def _see_through(self, child: Child) -> int:
+        """Be a process's parent until its end; returns its exit code."""
+        self._children[child.slot] = child
+        watch = self._minder.add(child.slot, child.pid)
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._listen, child, watch)
+            await anyio.wait_readable(child.pidfd)
+            group.cancel_scope.cancel()
+        self._take_notes(child, watch)
+        child.kill_group()
+        del self._children[child.slot]
+        self._minder.remove(child.slot)
+        return child.reap()
 
     def _after(self, child: Child, code: int, restarts: RestartLog) -> float | None:
         """What a process that ended means; how long to wait before the next one, None if there is none."""
@@ -159,17 +168,20 @@ class Pool:
                 self._end(REFUSED)
                 return None
             case Next.RESTART:
-                delay_s = restarts.next_delay_s(time.monotonic())
                 how = {"signal": signal.Signals(-code).name} if code < 0 else {"exit_code": code}
-                self._log.warning("handler process died", slot=child.slot, pid=child.pid, restart_in_s=delay_s, **how)
-                if delay_s is None:
-                    limits = self._intensity
-                    self._say_once(
-                        f"pulse: handler process {child.slot} died more than {limits.max_restarts} times within "
-                        f"{limits.window_s:g} s; the pool gives up"
-                    )
-                    self._end(CRASH_LOOP)
-                return delay_s
+                return self._restart(child.slot, restarts, pid=child.pid, **how)
+
+    def _restart(self, slot: int, restarts: RestartLog, **how: object) -> float | None:
+        delay_s = restarts.next_delay_s(time.monotonic())
+        self._log.warning("handler process died", slot=slot, restart_in_s=delay_s, **how)
+        if delay_s is None:
+            limits = self._intensity
+            self._say_once(
+                f"pulse: handler process {slot} died more than {limits.max_restarts} times within "
+                f"{limits.window_s:g} s; the pool gives up"
+            )
+            self._end(CRASH_LOOP)
+        return delay_s
 
     async def _listen(self, child: Child, watch: Watch) -> None:
         while True:

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from typing import Final
 
 _MICROSECONDS: Final = 1e6
+# A manager's queue holds ten datagrams. What it must not miss waits for room; the rest comes again by itself.
+_PATIENCE_S: Final = 2.0
 
 
 class Notifier:
@@ -28,18 +30,21 @@ class Notifier:
         self._address = _address(env.get("NOTIFY_SOCKET", ""))
         self._watchdog_s = _watchdog_s(env)
         self._watchdog_due_s = 0.0
+        self._status = ""
 
     def ready(self, status: str) -> None:
         """All children are ready."""
-        self._send("READY=1", f"STATUS={status}", f"MAINPID={os.getpid()}")
+        self._send("READY=1", f"STATUS={status}", f"MAINPID={os.getpid()}", patience_s=_PATIENCE_S)
 
     def status(self, status: str) -> None:
-        """One line for ``systemctl status``."""
-        self._send(f"STATUS={status}")
+        """One line for ``systemctl status``; nothing is sent when it says what the last one said."""
+        if status != self._status:
+            self._status = status
+            self._send(f"STATUS={status}")
 
     def stopping(self, status: str) -> None:
         """The shutdown has begun."""
-        self._send("STOPPING=1", f"STATUS={status}")
+        self._send("STOPPING=1", f"STATUS={status}", patience_s=_PATIENCE_S)
 
     def alive(self, now_s: float) -> None:
         """Every actor has answered its ping; tells the watchdog as often as it asked for, at half its interval."""
@@ -47,12 +52,13 @@ class Notifier:
             self._watchdog_due_s = now_s + self._watchdog_s / 2
             self._send("WATCHDOG=1")
 
-    def _send(self, *lines: str) -> None:
+    def _send(self, *lines: str, patience_s: float = 0.0) -> None:
         if self._address is None:
             return
         text = "\n".join(line.replace("\n", " ") for line in lines)
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sock:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+                sock.settimeout(patience_s)
                 sock.sendto(text.encode("utf-8", "replace"), self._address)
         except OSError:
             return  # a manager that does not listen is no reason to stop serving

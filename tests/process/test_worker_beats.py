@@ -52,7 +52,7 @@ def test_the_parent_beats_for_a_child_that_cannot(name: str, tmp_path: Path) -> 
         until(lambda: len(beats_for(parent, child.session)) >= 8, "heartbeats of the parent")
         gate.touch()
         (result,) = child.take_results(1)
-        assert result[2] == "ok"
+        assert result[2:] == ["ok", '"held, lease lost: False"']
         ended_s = child.log[-1].at_s
         extended = [heard for heard in child.log if heard.kind == "heartbeat" and heard.body["jobs"]]
         extended += beats_for(parent, child.session)
@@ -100,6 +100,22 @@ def test_an_attempt_that_a_beat_calls_lost_is_cancelled(tmp_path: Path) -> None:
         beats = child.count("heartbeat")
         until(lambda: child.count("heartbeat") >= beats + 2, "more heartbeats")
         assert child.count("report") <= 2
+
+
+def test_a_lease_that_passes_unanswered(tmp_path: Path) -> None:
+    """When no heartbeat was answered for a lease, handlers see it and go on; an answer clears it."""
+    with FakeServer(heartbeat_s=0.2, lease_s=0.6, silent_on=["heartbeat"]) as server, worker(server):
+        child = server.wait_child()
+        child.assign([job("watch-lease", lease_s=0.6)])
+        assert child.take_results(1)[0][2:] == ["ok", '"lost, cancelled: False"']
+        server.silent_on.clear()
+        answered = child.count("heartbeat")
+        until(lambda: child.count("heartbeat") > answered + 1, "an answered heartbeat")
+        gate, started = tmp_path / "gate", tmp_path / "started"
+        gate.touch()
+        again = job("block-loop", json.dumps({"gate": str(gate), "started": str(started)}), lease_s=0.0)
+        child.assign([again])
+        assert child.take_results(1)[0][2:] == ["ok", '"held, lease lost: False"']
 
 
 def test_a_server_that_falls_silent_is_left() -> None:

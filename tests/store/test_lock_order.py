@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 import asyncpg
 import pytest
 
-from pulse.errors import UnavailableError
 from pulse.protocol import HandlerInfo
 from pulse.store.pool import Target
 from pulse.store.rows import Completion, Ending, EndingKind, Fence, Firing, NewSchedule, Renewal
@@ -148,3 +147,45 @@ async def _fetch(dsn: str, sql: str, *args: object) -> None:
     connection = await asyncpg.connect(dsn)
     await connection.fetch(sql, *args)
     await connection.close(timeout=5)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_a_storm(connection: Connection[Record], dsn: str, seed: int) -> None:
+    """Many sessions that do everything to the same few jobs at once never wait in a circle, and break no rule."""
+    await audit.install(connection)
+    ids = [await forge(connection, max_attempts=20, next_run_at=at(-9)) for _ in range(12)]
+    stores = [Store(Target(dsn, "storm"), hot=1, queries=1) for _ in range(5)]
+    try:
+        await asyncio.gather(*(_rage(store, random.Random(f"{seed} {number}"), ids) for number, store in enumerate(stores)))
+    finally:
+        for store in stores:
+            store.close()
+    assert await audit.violations(connection) == []
+    assert await connection.fetchval("SELECT count(*) FROM public.moves") > 100
+
+
+async def _rage(store: Store, chance: random.Random, ids: list[bytes]) -> None:
+    """A hundred random statements over random jobs; some tokens are current, most are not."""
+    tokens: list[Fence] = [fence(identity) for identity in ids]
+    for turn in range(100):
+        now = at(turn * LEASE_S)
+        some, few = chance.sample(tokens, min(8, len(tokens))), chance.sample(ids, 3)
+        match chance.randrange(9):
+            case 0 | 1 | 2:
+                workers = [f"w{chance.randrange(2)}", f"w{chance.randrange(2)}"]
+                claimed = await store.claim([TOPIC], workers, [chance.randrange(2) for _ in range(6)], LEASE_S, now=now)
+                tokens += [fence(one.id, one.attempt, workers[one.worker]) for one in claimed]
+            case 3:
+                await store.complete([Completion(*one, None) for one in some], now=now)
+            case 4:
+                kinds = [EndingKind.ERROR, EndingKind.RELEASED, EndingKind.SNOOZED, EndingKind.CRASHED, EndingKind.DISCARDED]
+                await store.end([Ending(*one, chance.choice(kinds), "why", 1.0) for one in some], now=now)
+            case 5:
+                await store.extend([Renewal(*one, None) for one in some], LEASE_S, now=now)
+            case 6:
+                lapsed = await store.lapsed(5, now=now)
+                await store.end([Ending(*one, EndingKind.LEASE_EXPIRED, "worker lease expired") for one in lapsed], now=now)
+            case 7:
+                await store.cancel(few[:1], now=now)
+            case _:
+                await store.retry(few, now=now)

@@ -90,20 +90,28 @@ async def crowd(gate: str, counts: str) -> None:
 
 
 @app.handler("hold-interpreter")
-def hold_interpreter(seconds: float, started: str) -> str:
+def hold_interpreter(seconds: float, started: str, ctx: pulse.Context) -> str:
     """Keep the interpreter to itself, as a C extension may."""
     Path(started).touch()
     ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))  # PyDLL does not let the interpreter go
-    return "held"
+    return f"held, lease lost: {ctx.lease_lost}"
+
+
+@app.handler("watch-lease")
+async def watch_lease(ctx: pulse.Context) -> str:
+    """End when the lease is lost."""
+    while not ctx.lease_lost:
+        await anyio.sleep(0.005)
+    return f"lost, cancelled: {ctx.cancelled}"
 
 
 @app.handler("block-loop")
-async def block_loop(gate: str, started: str) -> str:
+async def block_loop(gate: str, started: str, ctx: pulse.Context) -> str:
     """Block the event loop of this process, not the interpreter."""
     Path(started).touch()
     while not Path(gate).exists():
         os.sched_yield()
-    return "blocked"
+    return f"held, lease lost: {ctx.lease_lost}"
 
 
 @app.handler("exit")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import json
 import time
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -18,6 +19,7 @@ from pulse_actors.runtime import Backoff
 
 ASSIGN_BYTES: Final = 1024 * 1024  # of args in one frame; a worker starts the first job while the next frame comes
 FAR_S: Final = 3600.0  # what is due later than that is left to the poll
+_PREVIOUS: Final = ("outcome", "reason", "worker", "progress")  # as claim_jobs returns them
 MAX_WAKES: Final = 10_000  # due times kept in memory; behind them is the poll
 
 log = structlog.get_logger()
@@ -177,5 +179,14 @@ def _frames(claims: Sequence[Claim]) -> Iterable[Sequence[Claim]]:
 
 
 def _wire(claim: Claim, lease_s: float) -> tuple[object, ...]:
-    extra = None if claim.occurrence_at is None else {"occurrence": claim.occurrence_at}
-    return (claim.id, claim.attempt, claim.name, claim.topic, claim.args, claim.timeout_s, lease_s, extra)
+    return (claim.id, claim.attempt, claim.name, claim.topic, claim.args, claim.timeout_s, lease_s, _extra(claim))
+
+
+def _extra(claim: Claim) -> dict[str, object] | None:
+    extra: dict[str, object] = {}
+    if claim.occurrence_at is not None:
+        extra["occurrence"] = claim.occurrence_at
+    if claim.previous is not None or claim.checkpoint is not None:
+        words = json.loads(claim.previous) if claim.previous is not None else [None] * len(_PREVIOUS)
+        extra["previous"] = {**dict(zip(_PREVIOUS, words, strict=True)), "checkpoint": claim.checkpoint}
+    return extra or None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -59,18 +59,27 @@ class Leases:
         self._desk = desk
         self._host = host
         self._lease_s = lease_s
-        self.batcher: Batcher[Beating] = Batcher(self._write, lambda beat: len(beat.jobs or ()) + 1, BATCH)
+        self.batcher: Batcher[Beating] = Batcher(self._beat, _weight, BATCH)
+        self.checkpoints: Batcher[Beating] = Batcher(self._save, _weight, BATCH)
 
-    async def _write(self, beats: Sequence[Beating]) -> None:
+    async def _beat(self, beats: Sequence[Beating]) -> None:
+        await self._answer(beats, self._extend)
+
+    async def _save(self, beats: Sequence[Beating]) -> None:
+        await self._answer(beats, self._keep)
+
+    async def _answer(
+        self, beats: Sequence[Beating], write: Callable[[Sequence[Renewal]], Awaitable[set[Pair]]]
+    ) -> None:
         try:
             wanted = [await self._renewals(beat) for beat in beats]
-            extended = await self._extend([renewal for some in wanted for renewal in some])
+            written = await write([renewal for some in wanted for renewal in some])
         except UnavailableError as error:
             for beat in beats:
                 beat.link.send("error", beat.request, {"code": error.code, "message": error.message})
             return
         for beat, renewals in zip(beats, wanted, strict=True):
-            lost = [(one.id, one.attempt) for one in renewals if (one.id, one.attempt) not in extended]
+            lost = [(one.id, one.attempt) for one in renewals if (one.id, one.attempt) not in written]
             if lost:
                 log.info("leases_lost", worker=renewals[0].worker, count=len(lost))
             beat.link.send("beat", beat.request, {"lost": lost})
@@ -96,19 +105,42 @@ class Leases:
         return []
 
     async def _extend(self, renewals: Sequence[Renewal]) -> set[Pair]:
-        extended: set[Pair] = set()
+        async def alone(bad: Renewal) -> set[Pair]:
+            log.warning("progress_not_storable", worker=bad.worker)
+            return await self._store.extend([bad._replace(progress=None)], self._lease_s)
 
-        async def write(some: Sequence[Renewal]) -> bool:
-            try:
-                extended.update(await self._store.extend(some, self._lease_s))
-            except asyncpg.PostgresError as error:
-                if not is_bad_row(error):
-                    raise
-                if len(some) > 1:
-                    return False
-                log.warning("progress_not_storable", worker=some[0].worker, error=str(error))
-                extended.update(await self._store.extend([some[0]._replace(progress=None)], self._lease_s))
-            return True
+        return await _halved(renewals, lambda some: self._store.extend(some, self._lease_s), alone)
 
-        await halve(renewals, write)
-        return extended
+    async def _keep(self, checkpoints: Sequence[Renewal]) -> set[Pair]:
+        async def alone(bad: Renewal) -> set[Pair]:
+            log.warning("checkpoint_not_storable", worker=bad.worker)
+            return {(bad.id, bad.attempt)}  # not lost to its worker
+
+        return await _halved(checkpoints, self._store.checkpoint, alone)
+
+
+async def _halved(
+    renewals: Sequence[Renewal],
+    merged: Callable[[Sequence[Renewal]], Awaitable[set[Pair]]],
+    alone: Callable[[Renewal], Awaitable[set[Pair]]],
+) -> set[Pair]:
+    """Write all in one statement; where one of them cannot be stored, that one goes to *alone*."""
+    written: set[Pair] = set()
+
+    async def write(some: Sequence[Renewal]) -> bool:
+        try:
+            written.update(await merged(some))
+        except asyncpg.PostgresError as error:
+            if not is_bad_row(error):
+                raise
+            if len(some) > 1:
+                return False
+            written.update(await alone(some[0]))
+        return True
+
+    await halve(renewals, write)
+    return written
+
+
+def _weight(beat: Beating) -> int:
+    return len(beat.jobs or ()) + 1

@@ -138,6 +138,7 @@ def dispatcher(listen_fd: int) -> ActorMain:
                 office.claims.run,
                 office.results.batcher.run,
                 office.leases.batcher.run,
+                office.leases.checkpoints.run,
                 office.submits.batcher.run,
             ):
                 tasks.start_soon(loop)

@@ -216,6 +216,9 @@ class Visit:
                     self._connection, frame.request, self._peer.uid, worker.identity, body.session, body.jobs
                 )
                 self._office.leases.batcher.put(beating)
+            case protocol.Checkpoint():
+                saving = Beating(self._connection, frame.request, self._peer.uid, worker.identity, None, body.jobs)
+                self._office.leases.checkpoints.put(saving)
             case protocol.Capacity():
                 worker.capacity = body.capacity
                 self._office.claims.wake()

@@ -1,0 +1,179 @@
+"""What the store has to do, as plain Python over a dict: written from the contract, not from the SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from pulse.store.rows import Canceled, Completion, Ended, Ending, EndingKind, Fence, Renewal
+
+MAX_CRASHES: Final = 3
+UNCHARGED: Final = {EndingKind.RELEASED, EndingKind.SNOOZED, EndingKind.CRASHED}
+FINISHED: Final = {"COMPLETED", "DEAD_LETTERED", "CANCELED"}
+Key = tuple[int, int, datetime]  # how claims are ordered: priority (negated), place of the topic, due time
+
+
+@dataclass(slots=True)
+class ModelJob:
+    """A row, by the names of its columns."""
+
+    id: bytes
+    topic: str
+    name: str
+    args: str
+    priority: int
+    max_attempts: int
+    submitted_at: datetime
+    next_run_at: datetime
+    status: str = "PENDING"
+    attempts: int = 0
+    uncharged: int = 0
+    crashes: int = 0
+    started_at: datetime | None = None
+    lease_until: datetime | None = None
+    completed_at: datetime | None = None
+    locked_by: str | None = None
+    progress: str | None = None
+    result: str | None = None
+    last_error: str | None = None
+
+    def is_held(self, fence: Sequence[object]) -> bool:
+        """Whether the attempt *fence* holds this job now."""
+        return self.status == "RUNNING" and (self.id, self.attempts, self.locked_by) == tuple(fence[:3])
+
+    def let_go(self, status: str, *, finished_at: datetime | None = None) -> None:
+        """Leave RUNNING, or whatever it was."""
+        self.status, self.completed_at = status, finished_at
+        self.locked_by = self.lease_until = None
+
+
+@dataclass(slots=True)
+class Model:
+    """All jobs, their history, and the gate."""
+
+    jobs: dict[bytes, ModelJob] = field(default_factory=dict)
+    history: dict[tuple[bytes, int], dict[str, Any]] = field(default_factory=dict)
+    paused: set[str] = field(default_factory=set)
+
+    def claimable(self, topics: Sequence[str], now: datetime) -> list[tuple[Key, bytes]]:
+        """The jobs that a claim may take, in the order in which it takes them; equal keys in any order."""
+        if "" in self.paused:
+            return []
+        return sorted(
+            ((-job.priority, topics.index(job.topic), job.next_run_at), job.id)
+            for job in self.jobs.values()
+            if job.status in {"PENDING", "RETRYING"}
+            and job.topic in topics
+            and job.topic not in self.paused
+            and job.next_run_at <= now
+        )
+
+    def seated(self, claimed: Iterable[bytes], workers: Sequence[str], lease_s: float, now: datetime) -> dict[bytes, str]:
+        """Give *claimed* to *workers*, one each: by priority, due time, id; returns who got what."""
+        jobs = sorted((self.jobs[one] for one in claimed), key=lambda job: (-job.priority, job.next_run_at, job.id))
+        for job, worker in zip(jobs, workers, strict=False):
+            job.status, job.locked_by, job.attempts = "RUNNING", worker, job.attempts + 1
+            job.started_at, job.lease_until, job.progress = now, now + timedelta(seconds=lease_s), None
+        return {job.id: job.locked_by or "" for job in jobs}
+
+    def complete(self, completions: Sequence[Completion], now: datetime) -> set[tuple[bytes, int]]:
+        """Close those attempts that hold their jobs."""
+        closed = set()
+        for one in completions:
+            job = self.jobs[one.id]
+            if job.is_held(one):
+                job.let_go("COMPLETED", finished_at=now)
+                job.result, job.progress = one.result, one.progress if one.progress is not None else job.progress
+                closed.add((job.id, job.attempts))
+        return closed
+
+    def extend(self, renewals: Sequence[Renewal], lease_s: float, now: datetime) -> set[tuple[bytes, int]]:
+        """Extend the leases of those attempts that hold their jobs."""
+        held = [one for one in renewals if self.jobs[one.id].is_held(one)]
+        for one in held:
+            job = self.jobs[one.id]
+            job.lease_until = now + timedelta(seconds=lease_s)
+            job.progress = one.progress if one.progress is not None else job.progress
+        return {(one.id, one.attempt) for one in held}
+
+    def move(self, fence: Fence, heir: str) -> set[bytes]:
+        """Pass an attempt on."""
+        job = self.jobs[fence.id]
+        if not job.is_held(fence):
+            return set()
+        job.locked_by = heir
+        return {job.id}
+
+    def lapsed(self, now: datetime) -> set[Fence]:
+        """The attempts whose lease has lapsed."""
+        return {
+            Fence(job.id, job.attempts, job.locked_by or "")
+            for job in self.jobs.values()
+            if job.lease_until is not None and job.lease_until < now
+        }
+
+    def end(self, endings: Sequence[Ending], now: datetime) -> list[Ended]:
+        """End those attempts that hold their jobs, without success."""
+        return [self._end(one, now) for one in endings if self._may_end(one, now)]
+
+    def _may_end(self, one: Ending, now: datetime) -> bool:
+        job = self.jobs[one.id]
+        lapsed = job.lease_until is not None and job.lease_until < now
+        return job.is_held(one) and (one.kind != EndingKind.LEASE_EXPIRED or lapsed)
+
+    def _end(self, one: Ending, now: datetime) -> Ended:
+        job = self.jobs[one.id]
+        tries = job.attempts - job.uncharged  # with this one
+        if one.kind == EndingKind.CRASHED:
+            dead, delay_s = job.crashes + 1 >= MAX_CRASHES, float(job.crashes**2)
+            job.crashes += 1
+        elif one.kind in UNCHARGED:
+            dead, delay_s = False, 0.0
+        else:
+            dead, delay_s = one.kind == EndingKind.DISCARDED or tries >= job.max_attempts, float(tries**2)
+        delay_s = delay_s if one.delay_s is None else one.delay_s
+        job.uncharged += one.kind in UNCHARGED
+        untried = one.kind in UNCHARGED - {EndingKind.CRASHED} and job.uncharged == job.attempts
+        job.progress = one.progress if one.progress is not None else job.progress
+        job.last_error = one.error if one.error is not None else job.last_error
+        self._remember(job, one.kind.value, now, error=one.error, exit_code=one.exit_code)
+        if dead:
+            job.let_go("DEAD_LETTERED", finished_at=now)
+        else:
+            job.let_go("PENDING" if untried else "RETRYING")
+            job.next_run_at = now + timedelta(seconds=delay_s)
+        return Ended(job.id, job.attempts, job.status, job.topic, job.priority, delay_s)
+
+    def cancel(self, ids: Iterable[bytes], now: datetime) -> list[Canceled]:
+        """Cancel those that are not finished."""
+        canceled = []
+        for job in (self.jobs[one] for one in ids):
+            if job.status not in FINISHED:
+                if job.status == "RUNNING":
+                    self._remember(job, "canceled", now)
+                canceled.append(Canceled(job.id, job.attempts, job.locked_by))
+                job.let_go("CANCELED", finished_at=now)
+        return canceled
+
+    def retry(self, ids: Iterable[bytes], now: datetime) -> set[bytes]:
+        """Give those that are finished fresh budgets."""
+        chosen = {one for one in ids if self.jobs[one].status in FINISHED}
+        for job in (self.jobs[one] for one in chosen):
+            job.let_go("PENDING")
+            job.uncharged, job.crashes, job.next_run_at = job.attempts, 0, now
+            job.result = job.progress = None
+        return chosen
+
+    def _remember(self, job: ModelJob, outcome: str, now: datetime, **more: Any) -> None:
+        self.history[job.id, job.attempts] = {
+            "worker": job.locked_by,
+            "started_at": job.started_at,
+            "ended_at": now,
+            "outcome": outcome,
+            "error": None,
+            "exit_code": None,
+            "progress": job.progress,
+            **more,
+        }

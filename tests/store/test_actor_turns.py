@@ -1,0 +1,359 @@
+"""The turns of watchdog, scheduler and pause, called by hand on a real database."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from pulse.errors import ConfigError, UnavailableError
+from pulse.ids import uuid7
+from pulse.store.pool import Target
+from pulse.store.rows import NewSchedule
+from pulse.store.store import Store
+from pulse.store.times import to_us
+from pulse_actors import scheduler as scheduling
+from pulse_actors import watchdog as watching
+from pulse_actors.bus import Hint
+from pulse_actors.identity import Host
+from pulse_actors.pause import REFRESH_S, Pause
+from pulse_actors.runtime import Actor, Turn, TurnResult
+from pulse_actors.scheduler import LOOK_S, Scheduler
+from pulse_actors.watchdog import Watchdog
+from tests.store.helpers import count, forge, history, read
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+SWEEP_S: Final = 10.0
+HOST: Final = Host("here", "boot", 1)
+READY: Final = (Hint("dispatcher", "ready"),)
+
+
+def ago(seconds: float) -> datetime:
+    """So many seconds before now."""
+    return datetime.now(UTC) - timedelta(seconds=seconds)
+
+
+async def turn(actor: Actor) -> TurnResult:
+    """One turn, now."""
+    return await actor.turn(Turn(time.monotonic()))
+
+
+def watchdog(store: Store) -> Watchdog:
+    """A watchdog of this host."""
+    return Watchdog(store, HOST, SWEEP_S)
+
+
+async def schedule(store: Store, **fields: Any) -> bytes:
+    """A schedule that became due a second ago; its id."""
+    cursor = fields.pop("next_run_at", ago(1))
+    new = {"id": uuid7().bytes, "name": "n", "kind": "every", "args": '{"a": 1}', "every_s": 3600.0, **fields}
+    assert await store.schedules.create(NewSchedule(next_run_at=cursor, **new))
+    identity: bytes = new["id"]
+    return identity
+
+
+async def cursor_of(connection: Connection[Record], identity: bytes) -> datetime | None:
+    """Where the cursor of a schedule stands."""
+    found: datetime | None = await connection.fetchval(
+        "SELECT next_run_at FROM pulse.schedules WHERE id = $1", identity.hex()
+    )
+    return found
+
+
+async def move_cursor(connection: Connection[Record], identity: bytes, to: datetime) -> None:
+    """Set the cursor of a schedule."""
+    await connection.execute("UPDATE pulse.schedules SET next_run_at = $2 WHERE id = $1", identity.hex(), to)
+
+
+async def test_a_lapsed_lease_is_ended_through_the_retry_path(store: Store, connection: Connection[Record]) -> None:
+    """A RUNNING row whose lease has lapsed becomes RETRYING with its reason, the attempt charged and kept."""
+    lapsed = await forge(connection, "RUNNING", lease_until=ago(0.1))
+    assert await turn(watchdog(store)) == TurnResult(SWEEP_S, READY)
+    row = await read(connection, lapsed)
+    assert (row["status"], row["last_error"], row["attempts"], row["uncharged"]) == (
+        "RETRYING",
+        "worker lease expired",
+        1,
+        0,
+    )
+    assert row["locked_by"] is None
+    assert [(one["outcome"], one["error"]) for one in await history(connection, lapsed)] == [
+        ("lease_expired", "worker lease expired")
+    ]
+
+
+async def test_the_last_try_is_a_dead_letter(store: Store, connection: Connection[Record]) -> None:
+    """A lapsed lease of the last attempt of the budget makes a dead letter with the reason."""
+    lapsed = await forge(connection, "RUNNING", lease_until=ago(0.1), max_attempts=1)
+    await turn(watchdog(store))
+    row = await read(connection, lapsed)
+    assert (row["status"], row["last_error"]) == ("DEAD_LETTERED", "worker lease expired")
+
+
+async def test_a_lease_that_has_not_lapsed_is_left_alone(store: Store, connection: Connection[Record]) -> None:
+    """Nothing is reaped early, and nobody is woken for nothing."""
+    held = await forge(connection, "RUNNING", lease_until=ago(-30))
+    before = await read(connection, held)
+    assert await turn(watchdog(store)) == TurnResult(SWEEP_S)
+    assert await read(connection, held) == before
+
+
+async def test_more_than_one_statement_can_take(
+    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All lapsed rows are reaped in one turn, however many statements that takes."""
+    monkeypatch.setattr(watching, "SWEEP_LIMIT", 3)
+    for _ in range(10):
+        await forge(connection, "RUNNING", lease_until=ago(1))
+    held = await forge(connection, "RUNNING", lease_until=ago(-30))
+    assert await turn(watchdog(store)) == TurnResult(SWEEP_S, READY)
+    assert await connection.fetchval("SELECT count(*) FROM pulse.jobs WHERE status = 'RETRYING'") == 10
+    assert (await read(connection, held))["status"] == "RUNNING"
+
+
+async def test_a_long_sweep_is_cut_into_turns(
+    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A turn that has lasted long enough ends with work left, and the next one follows at once."""
+    monkeypatch.setattr(watching, "SWEEP_LIMIT", 3)
+    monkeypatch.setattr(watching, "TURN_S", -1.0)
+    for _ in range(4):
+        await forge(connection, "RUNNING", lease_until=ago(1))
+    actor = watchdog(store)
+    assert await turn(actor) == TurnResult(0.0, READY)
+    assert await turn(actor) == TurnResult(SWEEP_S, READY)
+    assert await turn(actor) == TurnResult(SWEEP_S)
+
+
+async def test_a_watchdog_says_that_its_host_is_here(store: Store, connection: Connection[Record]) -> None:
+    """Priming and each sweep refresh the host's row."""
+    actor = watchdog(store)
+    await actor.prime(boot=True)
+    first = await connection.fetchval("SELECT seen_at FROM pulse.hosts WHERE (host, boot, pidns) = ('here', 'boot', 1)")
+    await turn(actor)
+    assert await connection.fetchval("SELECT seen_at FROM pulse.hosts") > first
+
+
+async def test_a_due_schedule_fires_and_its_cursor_moves_on(store: Store, connection: Connection[Record]) -> None:
+    """The job carries the schedule's words and the occurrence, and its id is made of both; the next one is awaited."""
+    cursor = ago(1)
+    identity = await schedule(store, next_run_at=cursor, topic="t", priority=7, max_attempts=2, timeout_s=1.5)
+    assert await turn(Scheduler(store)) == TurnResult(LOOK_S, READY)
+    job = await read(connection, uuid.uuid5(uuid.UUID(bytes=identity), str(to_us(cursor))).bytes)
+    expected = {
+        "status": "PENDING",
+        "name": "n",
+        "args": '{"a": 1}',
+        "topic": "t",
+        "priority": 7,
+        "max_attempts": 2,
+        "timeout_s": 1.5,
+        "occurrence": cursor,
+    }
+    assert {name: job[name] for name in expected} == expected
+    assert job["schedule_id"].bytes == identity
+    assert await cursor_of(connection, identity) == cursor + timedelta(hours=1)
+    assert await turn(Scheduler(store)) == TurnResult(LOOK_S)
+    assert await count(connection) == 1
+
+
+async def test_missed_occurrences_come_to_one(store: Store, connection: Connection[Record]) -> None:
+    """After an outage of many steps one job is made, for the oldest, and the cursor is the next of the grid."""
+    cursor = ago(95)
+    identity = await schedule(store, next_run_at=cursor, every_s=10.0)
+    await turn(Scheduler(store))
+    assert await connection.fetchval("SELECT array_agg(occurrence) FROM pulse.jobs") == [cursor]
+    assert await cursor_of(connection, identity) == cursor + timedelta(seconds=100)
+
+
+async def test_at_fires_once_and_is_over(store: Store, connection: Connection[Record]) -> None:
+    """A schedule of one occurrence has no next one."""
+    when = ago(5)
+    identity = await schedule(store, kind="at", every_s=None, run_at=when, next_run_at=when)
+    await turn(Scheduler(store))
+    assert await cursor_of(connection, identity) is None
+    assert await count(connection) == 1
+
+
+async def test_cron_fires_in_its_zone(store: Store, connection: Connection[Record]) -> None:
+    """A cron's cursor goes to the next local time of its zone."""
+    identity = await schedule(store, kind="cron", every_s=None, cron="30 12 * * *", timezone="Asia/Kolkata")
+    await turn(Scheduler(store))
+    following = await cursor_of(connection, identity)
+    assert following is not None
+    assert following > datetime.now(UTC)
+    assert (following.hour, following.minute) == (7, 0)
+
+
+async def test_the_scheduler_sleeps_to_the_next_due_time(store: Store) -> None:
+    """The pause ends when the next schedule is due, if that is sooner than the next look."""
+    await schedule(store, next_run_at=ago(-0.5))
+    result = await turn(Scheduler(store))
+    assert result.hints == ()
+    assert 0 < result.next_s <= 0.5
+
+
+async def test_a_paused_schedule_does_not_fire(store: Store, connection: Connection[Record]) -> None:
+    """A schedule that is paused fires nothing and wakes nobody."""
+    identity = await schedule(store)
+    await connection.execute("UPDATE pulse.schedules SET paused = true WHERE id = $1", identity.hex())
+    assert await turn(Scheduler(store)) == TurnResult(LOOK_S)
+    assert await count(connection) == 0
+
+
+async def test_two_schedulers_fire_each_occurrence_once(store: Store, dsn: str, connection: Connection[Record]) -> None:
+    """Two schedulers that race for the same occurrences, round after round, make one job for each."""
+    identities = [await schedule(store) for _ in range(50)]
+    other = Store(Target(dsn, "pulse-tests"))
+    try:
+        for number in range(1, 6):
+            cursor = ago(60 - number)
+            await connection.execute("UPDATE pulse.schedules SET next_run_at = $1", cursor)
+            await asyncio.gather(*(turn(Scheduler(one)) for one in (store, other, store, other)))
+            assert await count(connection) == number * len(identities)
+            assert await connection.fetchval("SELECT count(*) FROM pulse.jobs WHERE occurrence = $1", cursor) == 50
+    finally:
+        other.close()
+
+
+async def test_a_cursor_that_was_set_back_does_not_fire_twice(store: Store, connection: Connection[Record]) -> None:
+    """An occurrence that has fired does not fire again, even when a restored cursor names it again."""
+    cursor = ago(1)
+    identity = await schedule(store, next_run_at=cursor)
+    await turn(Scheduler(store))
+    await move_cursor(connection, identity, cursor)
+    assert await turn(Scheduler(store)) == TurnResult(LOOK_S)
+    assert await count(connection) == 1
+    assert await cursor_of(connection, identity) == cursor + timedelta(hours=1)
+
+
+async def test_more_schedules_than_one_statement_can_fire(
+    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that is due fires in one turn, however many statements that takes."""
+    monkeypatch.setattr(scheduling, "FIRE_LIMIT", 3)
+    for _ in range(10):
+        await schedule(store)
+    await turn(Scheduler(store))
+    assert await count(connection) == 10
+
+
+async def test_long_firing_is_cut_into_turns(
+    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A turn that has lasted long enough ends with work left, and the next one follows at once."""
+    monkeypatch.setattr(scheduling, "FIRE_LIMIT", 3)
+    monkeypatch.setattr(scheduling, "TURN_S", -1.0)
+    for _ in range(4):
+        await schedule(store)
+    result = await turn(Scheduler(store))
+    assert await count(connection) == 3
+    assert result.next_s < 0.1
+    await turn(Scheduler(store))
+    assert await count(connection) == 4
+
+
+@pytest.mark.parametrize(("cron", "zone"), [("nonsense", "UTC"), ("* * * * *", "Mars/Base")])
+async def test_a_schedule_that_cannot_be_followed_stops_nobody_else(
+    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch, cron: str, zone: str
+) -> None:
+    """A rule that SQL or a lost time zone made impossible waits as it is, looked at now and then; the others fire."""
+    monkeypatch.setattr(scheduling, "FIRE_LIMIT", 1)
+    stuck = await schedule(store, kind="cron", every_s=None, cron=cron, timezone=zone, next_run_at=ago(-60))
+    await schedule(store, next_run_at=ago(3))
+    cursor = ago(2)
+    await move_cursor(connection, stuck, cursor)
+    assert await turn(Scheduler(store)) == TurnResult(LOOK_S, READY)
+    assert await count(connection) == 1
+    assert await cursor_of(connection, stuck) == cursor
+
+
+async def test_the_gate_is_told_when_it_changes(store: Store) -> None:
+    """The dispatcher hears of a pause and of a resume, of each topic and of the whole, once each."""
+    actor = Pause(store)
+    await actor.prime(boot=True)
+    quiet, told = TurnResult(REFRESH_S), TurnResult(REFRESH_S, (Hint("dispatcher", "gate changed"),))
+    assert await turn(actor) == quiet
+    for topic in ("", "t"):
+        await store.gate.pause(topic, "why")
+        assert await turn(actor) == told
+        assert await turn(actor) == quiet
+    for topic in ("", "t"):
+        await store.gate.resume(topic)
+        assert await turn(actor) == told
+        assert await turn(actor) == quiet
+
+
+async def test_a_gate_that_was_closed_before_is_known_after_priming(store: Store) -> None:
+    """What was paused before the start is no news; its opening is."""
+    await store.gate.pause("", "upgrade")
+    actor = Pause(store)
+    await actor.prime(boot=True)
+    assert await turn(actor) == TurnResult(REFRESH_S)
+    await store.gate.resume("")
+    assert (await turn(actor)).hints == (Hint("dispatcher", "gate changed"),)
+
+
+async def test_status_shows_gate_and_database(store: Store) -> None:
+    """The pause actor tells the gate, and each of them whether the database is there."""
+    await store.gate.pause("t", "why")
+    status = await Pause(store).status()
+    assert status["gate"] == await store.gate.get()
+    for actor in (Pause(store), Scheduler(store), watchdog(store)):
+        database = (await actor.status())["database"]
+        assert isinstance(database, dict)
+        assert database["ok"] is True
+
+
+@pytest.fixture
+def nowhere() -> str:
+    """A DSN at which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"postgresql://pulse:secret@127.0.0.1:{probe.getsockname()[1]}/pulse"
+
+
+@pytest.mark.parametrize("make", [Pause, Scheduler, watchdog])
+async def test_priming_refuses_while_the_database_is_away(make: type[Pause], nowhere: str) -> None:
+    """Nobody starts on a database that does not answer; the error shows where, without the password."""
+    away = Store(Target(nowhere, "pulse-tests"))
+    with pytest.raises(UnavailableError) as refused:
+        await make(away).prime(boot=True)
+    assert "127.0.0.1" in refused.value.message
+    assert "secret" not in refused.value.message
+    away.close()
+
+
+async def test_priming_refuses_a_database_that_does_not_exist(dsn: str) -> None:
+    """A database that is not there is a matter of the settings, not of time."""
+    wrong = Store(Target(dsn.replace("/pulse_test_", "/no_such_", 1), "pulse-tests"))
+    with pytest.raises(ConfigError, match="no_such_"):
+        await Pause(wrong).prime(boot=True)
+    wrong.close()
+
+
+async def test_status_tells_that_the_database_is_away(nowhere: str) -> None:
+    """Status answers while the database is away: not ok, with the DSN but without the password."""
+    away = Store(Target(nowhere, "pulse-tests"))
+    database = (await watchdog(away).status())["database"]
+    assert isinstance(database, dict)
+    assert database["ok"] is False
+    assert "secret" not in str(database)
+    away.close()
+
+
+async def test_a_turn_leaves_other_jobs_alone(store: Store, connection: Connection[Record]) -> None:
+    """A sweep changes no row that is not RUNNING, however old it is."""
+    waiting = [await forge(connection, status) for status in ("PENDING", "RETRYING", "COMPLETED", "CANCELED")]
+    before = [await read(connection, one) for one in waiting]
+    assert await turn(watchdog(store)) == TurnResult(SWEEP_S)
+    assert [await read(connection, one) for one in waiting] == before

@@ -1,0 +1,210 @@
+"""The handlers of the whole system's tests. Each call writes into a ledger what happens to it, and when."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+
+import pulse
+
+LEDGER: Final = "SYSTEM_LEDGER"  # the variable that names the file
+LOOK_S: Final = 0.01
+
+app = pulse.App()
+
+
+class UnprintableError(Exception):
+    """Cannot be shown."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def note(event: str, ctx: pulse.Context, **more: object) -> None:
+    """One line of the ledger; short enough that the kernel never mixes two."""
+    entry = {"event": event, "job": str(ctx.job_id), "attempt": ctx.attempt, "pid": os.getpid(), "at_s": time.monotonic()}
+    descriptor = os.open(os.environ[LEDGER], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(descriptor, json.dumps(entry | more).encode() + b"\n")
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def noted(ctx: pulse.Context) -> Iterator[None]:
+    """Note the start, and whether it came to its end or was interrupted."""
+    note("start", ctx)
+    try:
+        yield
+    except BaseException as error:
+        note("broken", ctx, error=type(error).__name__, cancelled=ctx.cancelled, lease_lost=ctx.lease_lost)
+        raise
+    note("end", ctx)
+
+
+def is_open(gate: str, ctx: pulse.Context) -> bool:
+    """Whether the gate is open, for everybody or for this attempt."""
+    return Path(gate).exists() or Path(f"{gate}.{ctx.attempt}").exists()
+
+
+@app.handler("hold")
+async def hold(gate: str, ctx: pulse.Context) -> str:
+    """Run until the gate is open."""
+    with noted(ctx):
+        while not is_open(gate, ctx):
+            await anyio.sleep(LOOK_S)
+    return f"through at attempt {ctx.attempt}"
+
+
+@app.handler("hold-plain")
+def hold_plain(gate: str, ctx: pulse.Context) -> str:
+    """The same in a thread, which can only be asked to end."""
+    with noted(ctx):
+        while not is_open(gate, ctx):
+            if ctx.cancelled:
+                note("asked", ctx, lease_lost=ctx.lease_lost)
+                break
+            time.sleep(LOOK_S)
+    return f"through at attempt {ctx.attempt}"
+
+
+@app.handler("deaf")
+def deaf(gate: str, ctx: pulse.Context) -> None:
+    """The same, without listening to anybody."""
+    with noted(ctx):
+        while not is_open(gate, ctx):
+            time.sleep(LOOK_S)
+
+
+@app.handler("grip")
+def grip(seconds: float, ctx: pulse.Context) -> str:
+    """Hold the interpreter, as a C extension or a regular expression may."""
+    with noted(ctx):
+        ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))  # PyDLL does not let the interpreter go
+    return "let go"
+
+
+@app.handler("nap")
+async def nap(seconds: float, ctx: pulse.Context) -> str:
+    """Work of that length."""
+    with noted(ctx):
+        await anyio.sleep(seconds)
+    return "rested"
+
+
+@app.handler("mark")
+async def mark(ctx: pulse.Context, **given: Any) -> Any:
+    """Be called, and give back the args."""
+    with noted(ctx):
+        return given
+
+
+@app.handler("mark-plain")
+def mark_plain(ctx: pulse.Context, **given: Any) -> Any:
+    """The same in a thread."""
+    with noted(ctx):
+        return given
+
+
+@app.handler("mark-trio", topic="trio")
+async def mark_trio(ctx: pulse.Context) -> str:
+    """Tell which event loop runs this."""
+    with noted(ctx):
+        await anyio.sleep(0)
+        try:
+            return type(asyncio.get_running_loop()).__module__
+        except RuntimeError:
+            return "no asyncio"
+
+
+@app.handler("tell")
+async def tell(gate: str, ctx: pulse.Context) -> dict[str, object]:
+    """Report progress, and then tell of the context."""
+    with noted(ctx):
+        await ctx.progress(0.5, "half way")
+        while not is_open(gate, ctx):
+            await anyio.sleep(LOOK_S)
+    return {"name": ctx.name, "topic": ctx.topic, "has_deadline": ctx.deadline is not None}
+
+
+@app.handler("occur")
+async def occur(ctx: pulse.Context) -> str | None:
+    """Tell the occurrence."""
+    with noted(ctx):
+        return ctx.occurrence.isoformat() if ctx.occurrence else None
+
+
+@app.handler("snooze-once")
+async def snooze_once(seconds: float, ctx: pulse.Context) -> str | pulse.Snooze:
+    """Ask to be called again, the first time."""
+    with noted(ctx):
+        return pulse.Snooze(seconds) if ctx.attempt == 1 else "awake"
+
+
+@app.handler("retry-once")
+def retry_once(seconds: float, ctx: pulse.Context) -> str:
+    """Fail with a time, the first time."""
+    with noted(ctx):
+        if ctx.attempt == 1:
+            raise pulse.RetryAfter(seconds, "rate limited")
+        return "served"
+
+
+@app.handler("discard")
+async def discard(ctx: pulse.Context) -> None:
+    """Give up for good."""
+    with noted(ctx):
+        raise pulse.Discard("no such customer")
+
+
+@app.handler("fail")
+async def fail(text: str, ctx: pulse.Context) -> None:
+    """Raise an error with that text."""
+    with noted(ctx):
+        raise ValueError(text)
+
+
+@app.handler("exit")
+async def leave() -> None:
+    """Call sys.exit."""
+    sys.exit(3)
+
+
+@app.handler("exit-plain")
+def leave_plain() -> None:
+    """The same in a thread."""
+    sys.exit(3)
+
+
+@app.handler("unprintable")
+async def unprintable() -> None:
+    """Raise what cannot be shown."""
+    raise UnprintableError
+
+
+@app.handler("return-set")
+async def return_set() -> object:
+    """Return what JSON cannot hold."""
+    return {1, 2}
+
+
+@app.handler("return-nan")
+def return_nan() -> float:
+    """Return what JSON has no word for."""
+    return float("nan")
+
+
+@app.handler("return-text")
+async def return_text(size: int = 0, code_point: int = 0x78) -> str:
+    """Return one character many times."""
+    return chr(code_point) * size

@@ -1,0 +1,39 @@
+"""The public surface: what `import pulse` gives, and what it costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import pulse
+
+
+def test_every_public_name_is_there() -> None:
+    """Each name of __all__ can be had, and is listed in order."""
+    assert pulse.__all__ == sorted(pulse.__all__)
+    for name in pulse.__all__:
+        assert getattr(pulse, name) is not None
+    assert set(pulse.__all__) <= set(dir(pulse))
+    assert pulse.__version__
+
+
+def test_other_names_are_not() -> None:
+    """A name that does not exist is an AttributeError like that of any module."""
+    with pytest.raises(AttributeError, match="module 'pulse' has no attribute 'nonsense'"):
+        pulse.nonsense  # noqa: B018 - asking is the test
+
+
+def test_declaring_handlers_is_light() -> None:
+    """A program that only declares handlers loads no event loop, no wire and no database."""
+    code = (
+        "import sys, pulse\n"
+        "app = pulse.App()\n"
+        "@app.handler('x')\n"
+        "def x(ctx: pulse.Context) -> None: raise pulse.Discard('x')\n"
+        "heavy = {'anyio', 'asyncio', 'asyncpg', 'click', 'msgpack', 'msgspec', 'structlog', 'trio'}\n"
+        "print(*sorted(heavy & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert (done.stdout.split(), done.stderr) == ([], "")
