@@ -15,6 +15,7 @@ from pulse_actors.runtime import Runtime, Turn, TurnResult, database_status
 
 REASON: Final = "worker lease expired"
 SWEEP_LIMIT: Final = 1000  # rows of one statement; repeated until nothing is left
+MAX_DELAYS: Final = 100  # in one hint; few differ, since a back-off is the square of the tries
 TURN_S: Final = 5.0  # then the next turn goes on: an unfinished turn of 30 s looks stuck to the supervisor
 
 log = structlog.get_logger()
@@ -43,11 +44,12 @@ class Watchdog:
     async def turn(self, turn: Turn) -> TurnResult:
         """One sweep."""
         await self._store.note_host(self._host.id, self._host.boot, self._host.pidns)
-        reaped, more = 0, True
+        reaped, more, delays_s = 0, True, set[float]()
         while more:
             lapsed = await self._store.lapsed(SWEEP_LIMIT)
             ended = await self._store.end([Ending(*fence, EndingKind.LEASE_EXPIRED, REASON) for fence in lapsed])
             reaped += len(ended)
+            delays_s |= {round(one.delay_s, 3) for one in ended if one.status != "DEAD_LETTERED"}
             more = len(lapsed) == SWEEP_LIMIT and bool(ended)
             if time.monotonic() - turn.now_s > TURN_S:
                 break
@@ -55,7 +57,7 @@ class Watchdog:
         if not reaped:
             return TurnResult(next_s)
         log.warning("leases_expired", count=reaped)
-        return TurnResult(next_s, (Hint("dispatcher", "ready"),))
+        return TurnResult(next_s, (Hint("dispatcher", "ready", {"delays_s": sorted(delays_s)[:MAX_DELAYS]}),))
 
     async def status(self) -> dict[str, object]:
         """Whether the database is there."""

@@ -40,6 +40,8 @@ class Attempt:
         lost: The server said that this attempt no longer holds its job.
         progress: The newest progress as JSON text.
         progress_sent: The progress that the server has for certain.
+        checkpoint: The newest checkpoint as JSON text.
+        checkpoint_saved: The checkpoint that the server has for certain.
         cancel: Cancels the task of the handler; None when there is none.
         begun: The handler was called; before that, cancelling its task would lose the result.
 
@@ -48,6 +50,8 @@ class Attempt:
     __slots__ = (
         "begun",
         "cancel",
+        "checkpoint",
+        "checkpoint_saved",
         "handler",
         "job",
         "lease_until_s",
@@ -71,8 +75,15 @@ class Attempt:
         self.lost = False
         self.progress: str | None = None
         self.progress_sent: str | None = None
+        self.checkpoint: str | None = None
+        self.checkpoint_saved: str | None = None
         self.cancel: Callable[[], object] | None = None
         self.begun = False
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the server has its newest checkpoint, or there is none."""
+        return self.checkpoint is self.checkpoint_saved
 
     def ending(self, value: object) -> Ending:
         """What the attempt came to, *value* being what the handler returned or the exception that ended it."""
@@ -122,4 +133,7 @@ def _text(value: JsonValue) -> str | None:
 
 
 def _json(value: JsonValue) -> JsonValue:
-    return jsontext.loads(value) if isinstance(value, str) else None
+    try:
+        return jsontext.loads(value) if isinstance(value, str) else None
+    except ValueError:
+        return None  # as in _decode

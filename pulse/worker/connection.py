@@ -172,15 +172,19 @@ class Connection:
         frames, self._out = self._out, []
         if startable:
             frames.append(encode("started", None, {"jobs": [attempt.pair for attempt in startable]}))
-        checkpoints = self._desk.take_checkpoints()
-        if checkpoints:
-            frames.append(encode("checkpoint", self._next_number(), {"jobs": checkpoints}))
         if self._reports_from_s is None:
-            number = self._next_number()
-            while results := self._desk.take_report(number, self._welcome.max_frame_bytes):
-                frames.append(encode("report", number, {"results": results}))
-                number = self._next_number()
+            self._add_results(frames)
         return frames[0] if len(frames) == 1 else b"".join(frames)
+
+    def _add_results(self, frames: list[bytes]) -> None:
+        max_bytes = self._welcome.max_frame_bytes
+        number = self._next_number()
+        while checkpoints := self._desk.checkpoints.take(number, max_bytes):
+            frames.append(encode("checkpoint", number, {"jobs": checkpoints}))
+            number = self._next_number()
+        while results := self._desk.take_report(number, max_bytes):
+            frames.append(encode("report", number, {"results": results}))
+            number = self._next_number()
 
     async def _beat(self) -> None:
         heartbeat_s = self._welcome.heartbeat_s
@@ -234,10 +238,12 @@ class Connection:
                 pass  # the answer to a ping, or what a newer server says
 
     def _take_beat(self, frame: Frame) -> None:
-        sheet = self._beats.pop(frame.request or 0, None)
+        number = frame.request or 0
+        sheet = self._beats.pop(number, None)
         if sheet is not None:
             sheet.answered()
             self._owner.beat_answered(sheet.made_s)
+        self._desk.saved(self._desk.checkpoints.answered(number))
         for ref in decode_body(BeatAnswer, frame).lost:
             self._owner.stop(ref.pair, "lost")
 
@@ -257,6 +263,7 @@ class Connection:
         if self._beats.pop(number, None) is not None:
             return  # the next heartbeat asks again
         passing = refusal.code in _PASSING
+        self._desk.saved(self._desk.checkpoints.refused(number, passing=passing))
         dropped = self._desk.refused(number, passing=passing)
         if passing:
             self._reports_from_s = time.monotonic() + REFUSED_PAUSE_S

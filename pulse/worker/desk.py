@@ -22,6 +22,7 @@ from pulse.handlers import Handler
 from pulse.outcome import RELEASED, Detail, Ending
 from pulse.protocol import Assignment
 from pulse.worker.attempt import Attempt, Pair, Phase, StopReason
+from pulse.worker.checkpoints import Checkpoints
 
 __all__ = ["BeatSheet", "Desk", "WireResult"]
 
@@ -89,7 +90,8 @@ class Desk:
         self._results: list[WireResult] = []
         self._suspects: list[WireResult] = []  # of a report that was refused: each is sent alone, to find the bad one
         self._under_way: dict[int, list[WireResult]] = {}
-        self._checkpoints: deque[tuple[Pair, str]] = deque()
+        self._unsaved: dict[Pair, WireResult] = {}  # they wait for their checkpoints
+        self.checkpoints: Final = Checkpoints()
         self.draining = False
 
     @property
@@ -204,17 +206,12 @@ class Desk:
             sheet.add(attempt)
         return sheet
 
-    def checkpointed(self, pair: Pair, text: str) -> None:
-        """A handler saved its state; the newest counts. May be called from any thread."""
-        self._checkpoints.append((pair, text))
-
-    def take_checkpoints(self) -> list[tuple[bytes, int, str]]:
-        """The states to send now."""
-        newest: dict[Pair, str] = {}
-        while self._checkpoints:
-            pair, text = self._checkpoints.popleft()
-            newest[pair] = text
-        return [(*pair, text) for pair, text in newest.items()]
+    def saved(self, attempts: Iterable[Attempt]) -> None:
+        """The checkpoints of these are settled: their results may go."""
+        for attempt in attempts:
+            result = self._unsaved.pop(attempt.pair, None)
+            if result is not None:
+                self._results.append(result)
 
     def take_report(self, number: int, max_bytes: int) -> list[WireResult]:
         """
@@ -255,22 +252,32 @@ class Desk:
 
     def disconnected(self) -> None:
         """The connection is gone: what was under way goes back to the tray, oldest first."""
+        self.checkpoints.disconnected()
         under_way, self._under_way = self._under_way, {}
         self._results[:0] = [result for number in sorted(under_way) for result in under_way[number]]
 
     def _finish(self, attempt: Attempt, ending: Ending) -> None:
         attempt.phase = Phase.ENDED
         attempt.cancel = None
-        job = attempt.job
-        if attempt.progress is attempt.progress_sent and attempt.stopped is None:
+        if attempt.progress is None and attempt.stopped is None and attempt.checkpoint is None:  # nearly every one
+            job = attempt.job
             self._results.append((job.id, job.attempt, ending.outcome, ending.detail))
-            return
+        else:
+            self._finish_with_extra(attempt, ending)
+
+    def _finish_with_extra(self, attempt: Attempt, ending: Ending) -> None:
+        result: WireResult = (*attempt.pair, ending.outcome, ending.detail)
         extra: dict[str, object] = {}
         if attempt.progress is not attempt.progress_sent:
             extra["progress"] = attempt.progress  # no heartbeat will carry it any more
         if attempt.stopped is not None:
             extra["stopped"] = attempt.stopped
-        self._results.append((job.id, job.attempt, ending.outcome, ending.detail, extra))
+        if extra:
+            result = (*attempt.pair, ending.outcome, ending.detail, extra)
+        if attempt.is_saved:
+            self._results.append(result)
+        else:
+            self._unsaved[attempt.pair] = result
 
     def _take_results(self, max_bytes: int) -> list[WireResult]:
         results = self._results

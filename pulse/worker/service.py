@@ -102,7 +102,7 @@ class Service:
 
     def checkpointed(self, attempt: Attempt, text: str) -> None:
         """The handler saved its state."""
-        self._desk.checkpointed(attempt.pair, text)
+        self._desk.checkpoints.save(attempt, text)
         self._soon()
 
     # What the connection calls.

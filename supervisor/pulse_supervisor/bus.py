@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Annotated, Final
 
-from msgspec import Meta, Struct
+import msgspec
+from msgspec import Meta, Raw, Struct
 
 from pulse.errors import ProtocolError
-from pulse.protocol import Frame, decode_body, encode
+from pulse.protocol import Frame, decode_body
 from pulse_supervisor.events import BusBroken, Event, Hello, Pong, Ready, Refused
 from pulse_supervisor.link import Link
 
@@ -37,7 +38,7 @@ class _RefusedBody(Struct, frozen=True):
 class _HintBody(Struct, frozen=True):
     to: str
     event: str
-    data: dict[str, object] = {}
+    data: Raw = Raw(b"\x80")  # an empty map; what a hint says is between the actors
 
 
 class Hub:
@@ -79,9 +80,12 @@ class Hub:
         """The links of all who have their settings and so can be asked."""
         return [link for link in self._links.values() if link.briefed]
 
+    def attach(self, link: Link) -> None:
+        """Take the link of a new process in."""
+        self._links[link.name] = link
+
     async def serve(self, link: Link) -> None:
         """Attend to *link* until it ends."""
-        self._links[link.name] = link
         await link.run(
             lambda frame: self._handle(link, frame),
             lambda error: self._report(link.name, BusBroken(error.message)),
@@ -136,7 +140,9 @@ class Hub:
         if size_bytes > MAX_HINT_BYTES:
             self._dropped(link, hint, hint.to, f"{size_bytes} bytes, at most {MAX_HINT_BYTES} are passed on")
             return
-        passed_on = encode("hint", None, {"from": link.name, "event": hint.event, "data": hint.data})
+        # By msgspec, which passes the data on byte for byte: what was decoded need not be what msgpack can encode.
+        payload = msgspec.msgpack.encode(("hint", None, {"from": link.name, "event": hint.event, "data": hint.data}))
+        passed_on = len(payload).to_bytes(4, "big") + payload
         names = [name for name in self._links if name != link.name] if hint.to == EVERYBODY else [hint.to]
         for name in names:
             to = self._links.get(name)

@@ -227,6 +227,7 @@ class Loop:
         self._tasks.start_soon(self._watch, seat, process)
         if process.bus is not None:
             seat.link = Link(seat.child.name, process.pid, process.bus)
+            self.hub.attach(seat.link)
             self._tasks.start_soon(self.hub.serve, seat.link)
         return SpawnOk(process.pid)
 
@@ -241,15 +242,17 @@ class Loop:
         if seat.state.phase is not Phase.SPAWNING:
             return  # it was to stop meanwhile
         self.feed(name, self._spawn(seat))
-        process = seat.process
-        with trio.move_on_after(self.database.start_s) as waiting:
-            while process is not None and not self.database.is_ready(process.pid):
+        if (process := seat.process) is None:
+            return
+        # At boot somebody waits for an answer; later nothing is gained by giving up on a long recovery.
+        with trio.move_on_after(self.database.start_s if seat.state.boot else float("inf")) as waiting:
+            while not self.database.is_ready(process.pid):
                 await trio.sleep(_DATABASE_POLL_S)
                 if seat.process is not process:
                     return  # it ended, and that is dealt with elsewhere
         if not waiting.cancelled_caught:
             self._heard(name, Ready())
-        elif seat.state.boot:
+        else:
             self.stop(Verdict(EXIT_REFUSED, f"PostgreSQL is not ready in time: {self.database.last_words()}"))
 
     def _send_start(self, seat: Seat, *, boot: bool) -> None:

@@ -103,7 +103,7 @@ class ChildState:
         sent: Signals that this process was sent.
         again: Whether it is started again once it has stopped.
         fault: Why it is being killed, or what it said before it gave up.
-        boot: Whether its next start is its first.
+        boot: Whether its present start, else its next one, is its first.
         restarts: How often it was started after the first time.
         log: The restarts that count against the intensity.
 
@@ -184,7 +184,7 @@ def _spawned(child: Child, state: ChildState, event: SpawnOk, now_s: float) -> O
 
 
 def _spawn_failed(child: Child, state: ChildState, event: SpawnFailed, now_s: float) -> Outcome:
-    return _restart(child, replace(state, boot=False), event.reason, now_s)
+    return _restart(child, state, event.reason, now_s)
 
 
 def _greeted(_child: Child, state: ChildState, _event: Hello, _now_s: float) -> Outcome:
@@ -200,7 +200,7 @@ def _briefed(child: Child, state: ChildState, _event: Briefed, now_s: float) -> 
 
 def _ready(child: Child, state: ChildState, _event: Ready, now_s: float) -> Outcome:
     silent_by_s = now_s + child.limits.pong_s if child.limits else None
-    return replace(state, phase=Phase.RUNNING, boot=False, due_s=None, silent_by_s=silent_by_s), ()
+    return replace(state, phase=Phase.RUNNING, due_s=None, silent_by_s=silent_by_s), ()
 
 
 def _pong(child: Child, state: ChildState, event: Pong, now_s: float) -> Outcome:

@@ -92,6 +92,7 @@ def spawn(child: Child, shared: Mapping[Slot, int]) -> Process:
     """
     values = {**shared, Slot.PARENT_PID: os.getpid()}
     ours, theirs = socket.socketpair() if Slot.BUS_FD in child.argv else (None, None)
+    popen: subprocess.Popen[bytes] | None = None
     try:
         if theirs is not None:
             values[Slot.BUS_FD] = theirs.fileno()
@@ -102,11 +103,14 @@ def spawn(child: Child, shared: Mapping[Slot, int]) -> Process:
             pass_fds=[values[slot] for slot in (Slot.BUS_FD, Slot.LISTEN_FD) if slot in child.argv],
             start_new_session=True,  # Ctrl-C is for the supervisor, which stops its children in order
         )
+        return Process(popen, ours)
     except OSError:
+        if popen is not None:  # there was no descriptor left to watch it by
+            popen.kill()
+            popen.wait()
         if ours is not None:
             ours.close()
         raise
     finally:
         if theirs is not None:
             theirs.close()
-    return Process(popen, ours)

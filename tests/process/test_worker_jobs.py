@@ -162,6 +162,29 @@ def test_context_tells_and_is_told(backend: str, tmp_path: Path) -> None:
     }
 
 
+@both_backends
+def test_a_result_comes_after_its_checkpoint(backend: str, tmp_path: Path) -> None:
+    """The result of an attempt waits until its checkpoint was answered, over a lost connection too."""
+    gate = tmp_path / "gate"
+    gate.touch()
+    with FakeServer(silent_on=["checkpoint"]) as server, worker(server, "--backend", backend):
+        child = server.wait_child()
+        saving, other = job("tell", args(gate=str(gate))), job("nothing")
+        child.assign([saving])
+        first = child.take("checkpoint")
+        child.assign([other])
+        assert child.take_results(1)[0][0] == other[0]
+        assert child.count("report") == 1
+        server.stop()
+        server.listen()
+        again = server.wait_child()
+        second = again.take("checkpoint")
+        assert second.body == first.body
+        assert again.count("report") == 0
+        again.send("beat", second.request, {"lost": []})
+        assert again.take_results(1)[0][:3] == [*pair(saving), "ok"]
+
+
 def test_progress_that_no_heartbeat_carried_comes_with_the_result() -> None:
     """A job that ends before the next heartbeat still tells its last progress."""
     with FakeServer(silent_on=["heartbeat"]) as server, worker(server):

@@ -37,6 +37,7 @@ class ModelJob:
     locked_by: str | None = None
     progress: str | None = None
     result: str | None = None
+    checkpoint: str | None = None
     last_error: str | None = None
 
     def is_held(self, fence: Sequence[object]) -> bool:
@@ -78,6 +79,12 @@ class Model:
             job.started_at, job.lease_until, job.progress = now, now + timedelta(seconds=lease_s), None
         return {job.id: job.locked_by or "" for job in jobs}
 
+    def before(self, identity: bytes) -> tuple[object, ...] | None:
+        """What the attempt before the current one left in the history."""
+        job = self.jobs[identity]
+        row = self.history.get((identity, job.attempts - 1))
+        return None if row is None else (row["outcome"], row["error"], row["worker"], row["progress"])
+
     def complete(self, completions: Sequence[Completion], now: datetime) -> set[tuple[bytes, int]]:
         """Close those attempts that hold their jobs."""
         closed = set()
@@ -96,6 +103,13 @@ class Model:
             job = self.jobs[one.id]
             job.lease_until = now + timedelta(seconds=lease_s)
             job.progress = one.progress if one.progress is not None else job.progress
+        return {(one.id, one.attempt) for one in held}
+
+    def save(self, checkpoints: Sequence[Renewal]) -> set[tuple[bytes, int]]:
+        """Keep the checkpoints of those attempts that hold their jobs."""
+        held = [one for one in checkpoints if self.jobs[one.id].is_held(one)]
+        for one in held:
+            self.jobs[one.id].checkpoint = one.progress
         return {(one.id, one.attempt) for one in held}
 
     def move(self, fence: Fence, heir: str) -> set[bytes]:
@@ -163,7 +177,7 @@ class Model:
         for job in (self.jobs[one] for one in chosen):
             job.let_go("PENDING")
             job.uncharged, job.crashes, job.next_run_at = job.attempts, 0, now
-            job.result = job.progress = None
+            job.result = job.progress = job.checkpoint = None
         return chosen
 
     def _remember(self, job: ModelJob, outcome: str, now: datetime, **more: Any) -> None:

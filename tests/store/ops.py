@@ -157,6 +157,10 @@ async def _extend(store: Store, world: World) -> object:
     return len(await store.extend([Renewal(world.job, 1, WORKER, "0.5")], LEASE_S, now=at(LATER_S)))
 
 
+async def _checkpoint(store: Store, world: World) -> object:
+    return len(await store.checkpoint([Renewal(world.job, 1, WORKER, "7")]))
+
+
 async def _move(store: Store, world: World) -> object:
     return len(await store.move([(fence(world.job), OTHER)]))
 
@@ -194,6 +198,7 @@ OPS: Final = [
     _end(EndingKind.CRASHED),
     _end(EndingKind.LEASE_EXPIRED),
     Op("extend", _extend),
+    Op("checkpoint", _checkpoint),
     Op("move", _move),
     Op("cancel", _cancel, hot=False),
     Op("retry", _retry, hot=False),

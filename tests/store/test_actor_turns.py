@@ -35,6 +35,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 SWEEP_S: Final = 10.0
 HOST: Final = Host("here", "boot", 1)
 READY: Final = (Hint("dispatcher", "ready"),)
+READY_IN_1_S: Final = (Hint("dispatcher", "ready", {"delays_s": [1.0]}),)
 
 
 def ago(seconds: float) -> datetime:
@@ -77,7 +78,7 @@ async def move_cursor(connection: Connection[Record], identity: bytes, to: datet
 async def test_a_lapsed_lease_is_ended_through_the_retry_path(store: Store, connection: Connection[Record]) -> None:
     """A RUNNING row whose lease has lapsed becomes RETRYING with its reason, the attempt charged and kept."""
     lapsed = await forge(connection, "RUNNING", lease_until=ago(0.1))
-    assert await turn(watchdog(store)) == TurnResult(SWEEP_S, READY)
+    assert await turn(watchdog(store)) == TurnResult(SWEEP_S, READY_IN_1_S)
     row = await read(connection, lapsed)
     assert (row["status"], row["last_error"], row["attempts"], row["uncharged"]) == (
         "RETRYING",
@@ -115,7 +116,7 @@ async def test_more_than_one_statement_can_take(
     for _ in range(10):
         await forge(connection, "RUNNING", lease_until=ago(1))
     held = await forge(connection, "RUNNING", lease_until=ago(-30))
-    assert await turn(watchdog(store)) == TurnResult(SWEEP_S, READY)
+    assert await turn(watchdog(store)) == TurnResult(SWEEP_S, READY_IN_1_S)
     assert await connection.fetchval("SELECT count(*) FROM pulse.jobs WHERE status = 'RETRYING'") == 10
     assert (await read(connection, held))["status"] == "RUNNING"
 
@@ -129,8 +130,8 @@ async def test_a_long_sweep_is_cut_into_turns(
     for _ in range(4):
         await forge(connection, "RUNNING", lease_until=ago(1))
     actor = watchdog(store)
-    assert await turn(actor) == TurnResult(0.0, READY)
-    assert await turn(actor) == TurnResult(SWEEP_S, READY)
+    assert await turn(actor) == TurnResult(0.0, READY_IN_1_S)
+    assert await turn(actor) == TurnResult(SWEEP_S, READY_IN_1_S)
     assert await turn(actor) == TurnResult(SWEEP_S)
 
 

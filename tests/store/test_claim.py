@@ -38,7 +38,18 @@ async def test_a_claim_opens_the_lease(store: Store, connection: Connection[Reco
     before = await read(connection, identity)
     claimed = await claim(store, seconds=5.0)
     assert claimed == [
-        Claim(identity, 4, "n", TOPIC, "{}", 2.5, 4, NOW.timestamp(), 0, 1, 1, None),
+        Claim(
+            id=identity,
+            attempt=4,
+            name="n",
+            topic=TOPIC,
+            args="{}",
+            timeout_s=2.5,
+            priority=4,
+            due_at=NOW.timestamp(),
+            worker=0,
+            uncharged=1,
+        )
     ]
     assert changes(before, await read(connection, identity)) == {
         "status": "RUNNING",
@@ -54,6 +65,22 @@ async def test_a_claim_tells_the_occurrence(store: Store, connection: Connection
     """A job of a schedule comes with the time that it was fired for."""
     await forge(connection, schedule_id=new_id().hex(), occurrence=at(-3))
     assert [one.occurrence_at for one in await claim(store)] == [at(-3).timestamp()]
+
+
+async def test_a_claim_tells_the_attempt_before(store: Store, connection: Connection[Record]) -> None:
+    """What the attempt just before left is handed on: its checkpoint and its end; older ends and other jobs' are not."""
+    told = await forge(connection, "RETRYING", attempts=2, checkpoint='{"at": 7}')
+    silent = await forge(connection, "RETRYING", attempts=2)
+    first = await forge(connection)
+    insert = "INSERT INTO pulse.attempts (job_id, attempt, outcome, error, worker, progress) VALUES ($1, $2, 'timeout', 'why', 'w9', '0.5')"
+    await connection.executemany(insert, [(told.hex(), 2), (told.hex(), 1), (silent.hex(), 1)])
+    claimed = {one.id: (one.checkpoint, one.previous) for one in await claim(store)}
+    assert claimed == {
+        told: ('{"at": 7}', '["timeout", "why", "w9", "0.5"]'),
+        silent: (None, None),
+        first: (None, None),
+    }
+    assert (await read(connection, told))["checkpoint"] == '{"at": 7}'
 
 
 @pytest.mark.parametrize("status", sorted(set(STATUSES) - set(WAITING)))

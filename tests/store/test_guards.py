@@ -58,6 +58,11 @@ async def _extend(store: Store, fences: list[Fence]) -> set[bytes]:
     return {identity for identity, _ in extended}
 
 
+async def _checkpoint(store: Store, fences: list[Fence]) -> set[bytes]:
+    kept = await store.checkpoint([Renewal(*one, '{"at": 7}') for one in fences])
+    return {identity for identity, _ in kept}
+
+
 async def _move(store: Store, fences: list[Fence]) -> set[bytes]:
     return await store.move([(one, HEIR) for one in fences])
 
@@ -73,6 +78,7 @@ def _end(kind: EndingKind) -> Callable[[Store, list[Fence]], Awaitable[set[bytes
 WRITES: Final = [
     Write("complete", _complete),
     Write("extend", _extend),
+    Write("checkpoint", _checkpoint),
     Write("move", _move),
     *(Write(kind.value, _end(kind)) for kind in EndingKind),
 ]
@@ -177,6 +183,14 @@ async def test_extend(store: Store, connection: Connection[Record]) -> None:
     assert await store.extend(beats, 12.5, now=at(4)) == {(told, 1), (silent, 1)}
     assert changes(before[0], await read(connection, told)) == {"lease_until": at(16.5), "progress": "0.5"}
     assert changes(before[1], await read(connection, silent)) == {"lease_until": at(16.5)}
+
+
+async def test_checkpoint(store: Store, connection: Connection[Record]) -> None:
+    """A checkpoint is kept in the row and replaces the one before; nothing else is touched."""
+    identity = await forge(connection, "RUNNING", checkpoint="1")
+    before = await read(connection, identity)
+    assert await store.checkpoint([Renewal(identity, 1, WORKER, "2")]) == {(identity, 1)}
+    assert changes(before, await read(connection, identity)) == {"checkpoint": "2"}
 
 
 async def test_move(store: Store, connection: Connection[Record]) -> None:

@@ -55,6 +55,7 @@ UPDATES: Final = [
     Write("complete", lambda store, ids: store.complete([Completion(one, 1, WORKER, None) for one in ids])),
     Write("end", lambda store, ids: store.end([Ending(*fence(one), EndingKind.ERROR, "why") for one in ids])),
     Write("extend", lambda store, ids: store.extend([Renewal(one, 1, WORKER, None) for one in ids], LEASE_S)),
+    Write("checkpoint", lambda store, ids: store.checkpoint([Renewal(one, 1, WORKER, "1") for one in ids])),
     Write("move", lambda store, ids: store.move([(fence(one), OTHER) for one in ids])),
     Write("cancel", lambda store, ids: store.cancel(ids)),
     Write("retry", lambda store, ids: store.retry(ids), status="CANCELED"),

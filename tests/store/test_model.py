@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Coroutine, Iterator
 from dataclasses import asdict, dataclass
@@ -51,7 +52,7 @@ TOPICS: Final = ("a", "b")
 WORKERS: Final = ("w0", "w1", "w2")
 _JOBS: Final = """
     SELECT uuid_send(id) AS id, topic, name, args, priority, max_attempts, submitted_at, next_run_at, status::text AS status,
-        attempts, uncharged, crashes, started_at, lease_until, completed_at, locked_by, progress, result, last_error
+        attempts, uncharged, crashes, started_at, lease_until, completed_at, locked_by, progress, result, checkpoint, last_error
     FROM pulse.jobs"""
 _HISTORY: Final = """
     SELECT uuid_send(job_id) AS job_id, attempt, worker, started_at, ended_at, outcome, error, exit_code, progress
@@ -170,43 +171,50 @@ class StoreMachine(RuleBasedStateMachine):
         for one in claimed:
             job = self.model.jobs[one.id]
             assert (one.attempt, WORKERS[one.worker], one.due_at) == (job.attempts, given[one.id], job.next_run_at.timestamp())
-            assert (one.topic, one.priority, one.uncharged, one.crashes) == (job.topic, job.priority, job.uncharged, job.crashes)
+            assert (one.topic, one.priority, one.uncharged, one.checkpoint) == (job.topic, job.priority, job.uncharged, job.checkpoint)
+            assert (None if one.previous is None else tuple(json.loads(one.previous))) == self.model.before(one.id)
         return multiple(*(Fence(one.id, one.attempt, WORKERS[one.worker]) for one in claimed))
 
-    @rule(held=st.lists(tokens, min_size=1, max_size=4), result=json_text, progress=json_text)
-    def complete(self, held: list[Fence], result: str | None, progress: str | None) -> None:
+    @rule(held=tokens, others=st.lists(tokens, max_size=3), result=json_text, progress=json_text)
+    def complete(self, held: Fence, others: list[Fence], result: str | None, progress: str | None) -> None:
         """Workers report success, some of them too late."""
-        completions = [Completion(*one, result, progress) for one in set(held)]
+        completions = [Completion(*one, result, progress) for one in sorted({held, *others})]
         closed = self.do(self.store.complete(completions, now=self.now))
         assert closed == self.model.complete(completions, self.now)
-        asked = [(one.id, one.attempt) for one in held]
+        asked = [(one.id, one.attempt) for one in (held, *others)]
         done = {(one.id, one.attempts) for one in self.model.jobs.values() if one.status == "COMPLETED"}
         assert self.do(self.store.completed_already(asked)) == done & set(asked)
 
     @rule(
-        held=st.lists(tokens, min_size=1, max_size=3),
+        held=tokens, others=st.lists(tokens, max_size=2),
         kind=st.sampled_from(sorted(set(EndingKind) - {EndingKind.LEASE_EXPIRED})),
         delay_s=st.none() | halves,
         progress=json_text,
         exit_code=st.none() | st.integers(-15, 15),
     )
     def end(
-        self, held: list[Fence], kind: EndingKind, delay_s: float | None, progress: str | None, exit_code: int | None
+        self, held: Fence, others: list[Fence], kind: EndingKind, delay_s: float | None, progress: str | None, exit_code: int | None
     ) -> None:
         """Workers fail, give back, snooze, or die provably."""
         error = None if kind == EndingKind.RELEASED else kind.value
-        self._end([Ending(*one, kind, error, delay_s, exit_code, progress) for one in sorted(set(held))])
+        self._end([Ending(*one, kind, error, delay_s, exit_code, progress) for one in sorted({held, *others})])
 
     def _end(self, endings: list[Ending]) -> None:
         ended = self.do(self.store.end(endings, now=self.now))
         assert sorted(ended) == sorted(self.model.end(endings, self.now))
 
-    @rule(held=st.lists(tokens, min_size=1, max_size=4), progress=json_text)
-    def beat(self, held: list[Fence], progress: str | None) -> None:
+    @rule(held=tokens, others=st.lists(tokens, max_size=3), progress=json_text)
+    def beat(self, held: Fence, others: list[Fence], progress: str | None) -> None:
         """Workers send heartbeats, also for what they have lost."""
-        renewals = [Renewal(*one, progress) for one in set(held)]
+        renewals = [Renewal(*one, progress) for one in sorted({held, *others})]
         extended = self.do(self.store.extend(renewals, LEASE_S, now=self.now))
         assert extended == self.model.extend(renewals, LEASE_S, self.now)
+
+    @rule(held=tokens, others=st.lists(tokens, max_size=3), saved=st.sampled_from(["1", "[2]"]))
+    def save(self, held: Fence, others: list[Fence], saved: str) -> None:
+        """Handlers save checkpoints, also after they have lost their job."""
+        checkpoints = [Renewal(*one, saved) for one in sorted({held, *others})]
+        assert self.do(self.store.checkpoint(checkpoints)) == self.model.save(checkpoints)
 
     @rule(target=tokens, token=tokens, heir=st.sampled_from(WORKERS))
     def move(self, token: Fence, heir: str) -> Fence:
@@ -227,21 +235,21 @@ class StoreMachine(RuleBasedStateMachine):
         assert set(found) <= lapsed
         self._end([Ending(*one, EndingKind.LEASE_EXPIRED, "worker lease expired") for one in found])
 
-    @rule(held=st.lists(tokens, min_size=1, max_size=3))
-    def late_sweep(self, held: list[Fence]) -> None:
+    @rule(held=tokens, others=st.lists(tokens, max_size=2))
+    def late_sweep(self, held: Fence, others: list[Fence]) -> None:
         """A watchdog ends what it saw lapsed before: only what has lapsed still is ended."""
-        self._end([Ending(*one, EndingKind.LEASE_EXPIRED, "worker lease expired") for one in set(held)])
+        self._end([Ending(*one, EndingKind.LEASE_EXPIRED, "worker lease expired") for one in sorted({held, *others})])
 
-    @rule(chosen=st.lists(ids, min_size=1, max_size=3))
-    def cancel(self, chosen: list[bytes]) -> None:
+    @rule(first=ids, others=st.lists(ids, max_size=2))
+    def cancel(self, first: bytes, others: list[bytes]) -> None:
         """An operator cancels."""
-        canceled = self.do(self.store.cancel(chosen, now=self.now))
-        assert sorted(canceled, key=lambda one: one.id) == sorted(self.model.cancel(chosen, self.now), key=lambda one: one.id)
+        canceled = self.do(self.store.cancel([first, *others], now=self.now))
+        assert sorted(canceled, key=lambda one: one.id) == sorted(self.model.cancel([first, *others], self.now), key=lambda one: one.id)
 
-    @rule(chosen=st.lists(ids, min_size=1, max_size=3))
-    def retry(self, chosen: list[bytes]) -> None:
+    @rule(first=ids, others=st.lists(ids, max_size=2))
+    def retry(self, first: bytes, others: list[bytes]) -> None:
         """An operator retries."""
-        assert set(self.do(self.store.retry(chosen, now=self.now))) == self.model.retry(chosen, self.now)
+        assert set(self.do(self.store.retry([first, *others], now=self.now))) == self.model.retry([first, *others], self.now)
 
     @rule(topic=st.sampled_from(("", *TOPICS)))
     def pause(self, topic: str) -> None:

@@ -64,7 +64,7 @@ async def test_an_id_twice_in_one_cancel(store: Store, connection: Connection[Re
 async def test_retry(store: Store, connection: Connection[Record], status: str) -> None:
     """A finished job starts again with fresh budgets, due now; attempts goes on, and what it ended with is gone."""
     identity = await forge(
-        connection, status, attempts=5, uncharged=2, crashes=3, result='"x"', progress='"half"', last_error="boom", priority=4
+        connection, status, attempts=5, uncharged=2, crashes=3, result='"x"', progress='"half"', checkpoint="7", last_error="boom", priority=4
     )
     before = await read(connection, identity)
     assert await store.retry([identity], now=at(7)) == {identity: Wake(TOPIC, 4)}
@@ -76,6 +76,7 @@ async def test_retry(store: Store, connection: Connection[Record], status: str) 
         "completed_at": None,
         "result": None,
         "progress": None,
+        "checkpoint": None,
     }
     assert [one.attempt for one in await claim(store, seconds=7)] == [6]
 

@@ -229,7 +229,7 @@ class FakeServer:
         match heard.kind:
             case "hello":
                 self._welcome(peer, heard)
-            case "heartbeat":
+            case "heartbeat" | "checkpoint":
                 peer.send("beat", heard.request, {"lost": self.lost_beats})
             case "report":
                 peer.send("reported", heard.request, {"stale": []})

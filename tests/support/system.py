@@ -1,9 +1,9 @@
 """
 A whole pulse on a database: a real supervisor with its actors, and raw peers that speak the wire to it.
 
-``System`` starts ``pulse-supervisor`` as a user would, waits until it is ready, and leaves nothing behind. ``Peer`` is a
-blocking socket that sends what a test tells it to, right or wrong, and keeps the frames that come until they are asked
-for; nothing is slept for, every wait has a deadline.
+``System`` starts ``pulse-supervisor`` as a user would, waits until it is ready, and leaves nothing behind. ``Peer`` is
+a blocking socket that sends what a test tells it to, right or wrong, and keeps the frames that come until they are
+asked for; nothing is slept for, every wait has a deadline.
 """
 
 from __future__ import annotations
@@ -81,7 +81,11 @@ class Peer:
     def __init__(self, path: Path) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(DEADLINE_S)
-        self._socket.connect(str(path))
+        try:
+            self._socket.connect(str(path))
+        except OSError:
+            self._socket.close()
+            raise
         self._reader = FrameReader(LARGE_FRAME_BYTES)
         self._got: list[Got] = []
         self._number = 0
@@ -90,12 +94,18 @@ class Peer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
         """Hang up."""
         self._socket.close()
+
+    def stop_sending(self) -> None:
+        """Say nothing more, and go on listening."""
+        self._socket.shutdown(socket.SHUT_WR)
 
     def send_bytes(self, data: bytes) -> None:
         """Send anything; it is no error if the server hangs up meanwhile, what it said can still be read."""
@@ -127,6 +137,12 @@ class Peer:
     def call(self, kind: str, **body: object) -> Body:
         """The answer to a request."""
         return self.answer(self.ask(kind, **body))
+
+    def submit(self, *jobs: Body) -> list[bytes]:
+        """Submit jobs in one request; their ids."""
+        ids: list[bytes] = self.call("submit", jobs=jobs)["ids"]
+        assert ids == [job["id"] for job in jobs]
+        return ids
 
     def expect(self, kind: str, within_s: float = DEADLINE_S) -> Body:
         """The oldest frame of that kind that was not taken yet."""
@@ -265,7 +281,12 @@ class System:
         already = len(self.log("supervisor_ready"))
         with self._errors.open("ab") as sink:
             self.process = subprocess.Popen(
-                self._command, env=self._env, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, cwd=self._errors.parent
+                self._command,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=sink,
+                cwd=self._errors.parent,
             )
 
         def is_ready() -> bool:

@@ -174,6 +174,12 @@ async def fail(text: str, ctx: pulse.Context) -> None:
         raise ValueError(text)
 
 
+@app.handler("fail-unstorable")
+async def fail_unstorable() -> None:
+    """Raise an error whose text PostgreSQL cannot hold."""
+    raise ValueError("a\0b\ud800c")
+
+
 @app.handler("exit")
 async def leave() -> None:
     """Call sys.exit."""

@@ -475,7 +475,8 @@ class World(RuleBasedStateMachine):
     def exit(self, how: Exited) -> None:
         """The process ends."""
         self.alive.clear()
-        if self.state.phase is not Phase.STOPPING or self.state.fault is not None:
+        is_killed_for_a_fault = self.state.fault is not None and not self.forever
+        if self.state.phase is not Phase.STOPPING or is_killed_for_a_fault:
             self.unasked_s.append(self.now_s)
         self.feed(how)
 

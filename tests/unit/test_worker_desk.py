@@ -222,13 +222,74 @@ def test_a_heartbeat_is_bounded() -> None:
     assert sum(text is not None for _, _, text in one.beat_sheet(0.0).jobs) > 0
 
 
-def test_checkpoints_are_sent_once_and_the_newest() -> None:
-    """Only the newest state of an attempt counts."""
+def running(one: Desk, count: int = 1) -> list[Attempt]:
+    """Attempts whose handlers run."""
+    one.assign([job() for _ in range(count)], 0.0)
+    return one.take_startable()
+
+
+def test_the_newest_checkpoint_is_sent_once() -> None:
+    """Of several states of an attempt only the newest is sent, and not again once the server has it."""
     one = desk()
-    one.checkpointed((b"a", 1), "1")
-    one.checkpointed((b"a", 1), "2")
-    assert one.take_checkpoints() == [(b"a", 1, "2")]
-    assert one.take_checkpoints() == []
+    (attempt,) = running(one)
+    one.checkpoints.save(attempt, "1")
+    one.checkpoints.save(attempt, "2")
+    assert one.checkpoints.take(1, ROOM) == [(*attempt.pair, "2")]
+    assert one.checkpoints.take(2, ROOM) == []
+    assert one.checkpoints.answered(1) == [attempt]
+    one.checkpoints.disconnected()
+    assert one.checkpoints.take(3, ROOM) == []
+
+
+def test_a_result_waits_for_its_checkpoint() -> None:
+    """A failure that overtook its checkpoint would let the next attempt begin without it."""
+    one = desk()
+    (attempt,) = running(one)
+    one.checkpoints.save(attempt, "1")
+    one.checkpoints.take(1, ROOM)
+    one.checkpoints.save(attempt, "2")
+    one.ended(attempt, Ending("error", "boom"))
+    one.saved(one.checkpoints.answered(1))
+    assert reported(one, 2) == []  # the newest one is still to be sent
+    assert one.checkpoints.take(3, ROOM) == [(*attempt.pair, "2")]
+    one.saved(one.checkpoints.answered(3))
+    assert reported(one, 4) == [(*attempt.pair, "error")]
+
+
+def test_checkpoints_survive_a_lost_connection() -> None:
+    """What was under way is sent again, in order; what was saved meanwhile is newer."""
+    one = desk(2)
+    first, second = running(one, 2)
+    one.checkpoints.save(first, "1")
+    one.checkpoints.save(second, "1")
+    one.checkpoints.take(1, ROOM)
+    one.checkpoints.save(first, "2")
+    one.disconnected()
+    assert one.checkpoints.take(1, ROOM) == [(*first.pair, "2"), (*second.pair, "1")]
+
+
+def test_a_refused_checkpoint() -> None:
+    """Refused for now: sent again. Refused for good: given up, and the result goes without it."""
+    one = desk()
+    (attempt,) = running(one)
+    one.checkpoints.save(attempt, "1")
+    one.checkpoints.take(1, ROOM)
+    one.ended(attempt, RELEASED)
+    one.saved(one.checkpoints.refused(1, passing=True))
+    assert reported(one, 2) == []
+    assert one.checkpoints.take(3, ROOM) == [(*attempt.pair, "1")]
+    one.saved(one.checkpoints.refused(3, passing=False))
+    assert reported(one, 4) == [(*attempt.pair, "release")]
+
+
+def test_checkpoints_fit_into_frames() -> None:
+    """Many large states are spread over frames."""
+    one = desk(5)
+    attempts = running(one, 5)
+    for attempt in attempts:
+        one.checkpoints.save(attempt, "x" * 400)
+    frames = [one.checkpoints.take(number, 1200) for number in range(1, 5)]
+    assert [len(frame) for frame in frames] == [2, 2, 1, 0]
 
 
 @pytest.mark.parametrize(

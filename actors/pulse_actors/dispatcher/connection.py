@@ -36,6 +36,9 @@ class Connection:
         self._sending = anyio.Event()
         self._closing = False
         self._torn = False
+        self._owed: set[int] = set()
+        self._answered = anyio.Event()
+        self._answered.set()
 
     def known(self) -> None:
         """It said hello: from now on its frames may be long."""
@@ -43,6 +46,10 @@ class Connection:
 
     def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
         """Queue a frame; a peer that does not read is disconnected."""
+        if request is not None:
+            self._owed.discard(request)
+            if not self._owed:
+                self._answered.set()
         if self._closing:
             return
         frame = protocol.encode(kind, request, body)
@@ -56,6 +63,16 @@ class Connection:
             self._out.clear()
             self._closing = True
         self._sending.set()
+
+    def owe(self, request: int | None) -> None:
+        """Remember that a request of that number is to be answered."""
+        if request is not None:
+            self._owed.add(request)
+            self._answered = anyio.Event() if self._answered.is_set() else self._answered
+
+    async def wait_answered(self) -> None:
+        """Return when every request has its answer."""
+        await self._answered.wait()
 
     def refuse(self, request: int | None, code: str, message: str) -> None:
         """Queue an error."""

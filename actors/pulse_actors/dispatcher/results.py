@@ -19,6 +19,7 @@ from pulse.store.store import Store
 from pulse_actors.dispatcher.batching import Batcher, halve
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.desk import Desk, Pair, Worker
+from pulse_actors.dispatcher.explain import explain
 from pulse_actors.runtime import Backoff
 
 BATCH: Final = 2000
@@ -105,7 +106,7 @@ class Results:
                 bad = some[0]
                 if bad.progress is not None:
                     return await write([bad._replace(progress=None)])
-                text = clean(f"result is not storable: {error}")
+                text = clean(f"result is not storable: {explain(error)}")
                 rejected.append(Ending(bad.id, bad.attempt, bad.worker, EndingKind.ERROR, text))
             return True
 

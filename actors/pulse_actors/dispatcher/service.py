@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from typing import Final
+from typing import Final, cast
 
 import anyio
 import anyio.abc
@@ -69,8 +69,15 @@ class Dispatcher:
                 case "drain_workers":
                     self._drain(reconnect=False)
                 case _:
-                    self.office.claims.wake()
+                    self._wake(hint.data.get("delays_s"))
         return TurnResult(TICK_S)
+
+    def _wake(self, delays_s: object) -> None:
+        """Something can be claimed, now or after each of these delays."""
+        self.office.claims.wake()
+        for delay_s in cast("list[object]", delays_s) if isinstance(delays_s, list) else ():
+            if isinstance(delay_s, float):
+                self.office.claims.wake(delay_s)
 
     def _drain(self, *, reconnect: bool) -> None:
         """No more claims; workers come back to a successor, or finish and leave."""

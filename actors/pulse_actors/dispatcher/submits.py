@@ -19,16 +19,10 @@ from pulse.store.times import from_s
 from pulse_actors.dispatcher.batching import Batcher, halve
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.desk import Link
+from pulse_actors.dispatcher.explain import explain
 
 BATCH: Final = 5000
 MAX_ARGS_BYTES: Final = 1024 * 1024  # larger work belongs into a file whose path is the argument
-
-# What the tables' CHECKs mean, in words; the value is in the server's own message.
-_CHECKS: Final = {
-    "jobs_args": "args must be a JSON object",
-    "jobs_topic": "topic must have 1 to 200 characters",
-    "jobs_name": "name must have 1 to 200 characters",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +80,8 @@ class Submits:
         except asyncpg.UniqueViolationError as caught:  # somebody inserted it in between
             refusal = ConflictError(str(caught))
         except asyncpg.PostgresError as caught:
-            refusal = BadRequestError(_explain(submit.jobs, caught))
+            which = f"job {submit.jobs[0].name}" if len(submit.jobs) == 1 else f"one of {len(submit.jobs)} jobs"
+            refusal = BadRequestError(f"{which} cannot be stored: {explain(caught)}")
         else:
             return
         submit.link.send("error", submit.request, {"code": refusal.code, "message": refusal.message})
@@ -130,12 +125,3 @@ def _problem(job: NewJob) -> str | None:
     except OverflowError:
         return f"run_at is {job.run_at:g}; Unix seconds of the years 1 to 9999 are allowed"
     return None
-
-
-def _explain(jobs: Sequence[NewJob], error: asyncpg.PostgresError) -> str:
-    which = f"job {jobs[0].name}" if len(jobs) == 1 else f"one of {len(jobs)} jobs"
-    constraint = getattr(error, "constraint_name", None)
-    if constraint in _CHECKS:
-        return f"{which}: {_CHECKS[constraint]}"
-    detail = getattr(error, "detail", None)
-    return f"{which} cannot be stored: {error.args[0] if error.args else error}" + (f" ({detail})" if detail else "")

@@ -20,12 +20,15 @@ from pulse_actors import identity as identities
 from pulse_actors.dispatcher.claims import Claims, give_back_unlisted
 from pulse_actors.dispatcher.connection import Connection
 from pulse_actors.dispatcher.desk import Held, Worker
+from pulse_actors.dispatcher.explain import explain
 from pulse_actors.dispatcher.leases import Beating, Leases
 from pulse_actors.dispatcher.requests import REQUESTS, Desktop
 from pulse_actors.dispatcher.results import Reported, Results
 from pulse_actors.dispatcher.submits import Submits, Submitted, checked
 
 HELLO_DEADLINE_S: Final = 5.0
+UNANSWERED: Final = (protocol.Started, protocol.Capacity)
+LAST_ANSWERS_S: Final = 5.0  # a peer that only stopped sending still reads
 MAX_REQUESTS: Final = 32  # of one peer at once; then its next frame waits
 
 log = structlog.get_logger()
@@ -75,14 +78,19 @@ class Visit:
         """Serve the peer until it is gone."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._connection.write)
+            broken: ProtocolError | None = None
             try:
                 await self._serve(tasks)
             except ProtocolError as error:
-                self._connection.refuse(error.request, error.code, error.message)
+                broken = error
             finally:
                 if self._worker is not None:
                     self._office.desktop.desk.leave(self._worker)
-                self._connection.close()
+            with anyio.move_on_after(LAST_ANSWERS_S):
+                await self._connection.wait_answered()
+            if broken is not None:
+                self._connection.refuse(broken.request, broken.code, broken.message)
+            self._connection.close()
 
     async def _serve(self, tasks: anyio.abc.TaskGroup) -> None:
         greeted = False
@@ -197,6 +205,8 @@ class Visit:
             return
         try:
             body = protocol.decode_body(kind, frame)
+            if kind not in UNANSWERED:
+                self._connection.owe(frame.request)
             if self._worker is None or not self._hear_worker(self._worker, frame, body):
                 await self._ask(frame, body, tasks)
         except (ProtocolError, BadRequestError) as error:
@@ -243,7 +253,7 @@ class Visit:
             code = "bad_request" if is_bad_row(error) else "internal"
             if code == "internal":
                 log.exception("request_failed", kind=frame.kind)
-            self._connection.refuse(frame.request, code, f"{frame.kind}: {error}")
+            self._connection.refuse(frame.request, code, f"{frame.kind}: {explain(error)}")
         except Exception:
             log.exception("request_failed", kind=frame.kind)  # one request's trouble: the peer's others go on
             self._connection.refuse(frame.request, "internal", f"{frame.kind} failed; the server's log says why")

@@ -1,0 +1,235 @@
+"""What a restart costs: workers come back to the same socket with all that they hold, and no attempt is burned."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from tests.support.postgres import Postgres
+from tests.support.system import Peer, System, Worker, new_job, running
+
+pytestmark = [pytest.mark.postgres, pytest.mark.process]
+
+# Leases that lapse within a test; no poll can help a wake-up that is missing.
+SETTINGS: Final = {"PULSE_POLL_S": "60", "PULSE_LEASE_S": "1.5", "PULSE_HEARTBEAT_S": "0.5", "PULSE_SWEEP_S": "0.2"}
+LEASE_S: Final = 1.5
+
+
+@pytest.fixture
+def client(system: System) -> Iterator[Peer]:
+    """A new client for each test: the dispatcher that the last one spoke to may be dead."""
+    with system.client() as made:
+        yield made
+
+
+def restart(system: System) -> None:
+    """Kill the dispatcher, and wait until there is another one."""
+    system.wait_actor("dispatcher", not_pid=system.kill_actor("dispatcher"))
+
+
+def hold(worker: Worker, client: Peer, topic: str, count: int) -> list[bytes]:
+    """Submit jobs and have the worker hold them at attempt 1; their ids."""
+    ids = client.submit(*(new_job(topic=topic) for _ in range(count)))
+    assert [tuple(job[:2]) for job in worker.jobs(count)] == [(identity, 1) for identity in ids]
+    return ids
+
+
+def test_running_jobs_are_readopted(system: System, client: Peer, topic: str) -> None:
+    """What a worker lists when it comes back it goes on holding, at the same attempt; what it does not list is free."""
+    with system.worker("back", topics=[topic], capacity=3) as worker:
+        kept, finished, unknown = hold(worker, client, topic, 3)
+        worker.send("started", None, jobs=[[kept, 1]])
+        restart(system)
+        assert worker.expect_end() == []
+    # `finished` ended while nobody was there to hear of it, and `unknown` was assigned in a frame that never arrived.
+    with system.worker("back", topics=[topic], capacity=3, running=[[kept, 1], [finished, 1]]) as worker:
+        assert worker.welcome["lost"] == []
+        assert worker.job() == (unknown, 2)
+        assert worker.report([finished, 1, "ok", '"kept"']) == []
+        assert worker.done((kept, 1), (unknown, 2)) == []
+        for identity, attempts, uncharged in ((kept, 1, 0), (finished, 1, 0), (unknown, 2, 1)):
+            row = system.row(identity)
+            assert (row["status"], row["attempts"], row["uncharged"]) == ("COMPLETED", attempts, uncharged)
+        assert system.row(finished)["result"] == '"kept"'
+
+
+def test_a_report_without_an_answer_is_sent_again(system: System, client: Peer, topic: str) -> None:
+    """A result that may or may not have been written is accepted a second time, whichever it was."""
+    with system.worker("unsure", topics=[topic]) as worker:
+        (identity,) = hold(worker, client, topic, 1)
+        worker.ask("report", results=[[identity, 1, "ok", "1"]])
+        restart(system)
+    with system.worker("unsure", topics=[topic], running=[[identity, 1]]) as worker:
+        assert worker.report([identity, 1, "ok", "1"]) == []
+        row = system.row(identity)
+        assert (row["status"], row["attempts"], row["result"]) == ("COMPLETED", 1, "1")
+
+
+def test_capacity_counts_what_was_readopted(system: System, client: Peer, topic: str) -> None:
+    """A worker that comes back full gets nothing more until it has reported."""
+    with system.worker("full", topics=[topic], capacity=2) as worker:
+        held = hold(worker, client, topic, 2)
+        restart(system)
+    with (
+        system.client() as again,
+        system.worker("full", topics=[topic], capacity=2, running=[[identity, 1] for identity in held]) as worker,
+    ):
+        (waiting,) = again.submit(new_job(topic=topic))
+        assert worker.idle()
+        assert worker.done((held[0], 1)) == []
+        assert worker.job() == (waiting, 1)
+        worker.done((held[1], 1), (waiting, 1))
+
+
+def test_a_pool_parent_beats_for_a_silent_child(system: System, client: Peer, topic: str) -> None:
+    """A worker too busy to come back to a new dispatcher keeps its leases as long as its parent beats for it."""
+    with system.worker("busy", topics=[topic]) as worker:
+        held = hold(worker, client, topic, 2)
+        restart(system)
+        silent_s = time.monotonic()
+        with system.worker("parent", capacity=0, names=[], topics=[]) as parent:
+            while time.monotonic() - silent_s < 2 * LEASE_S:
+                assert parent.call("heartbeat", session=worker.session, jobs=None) == {"lost": []}
+            for identity in held:
+                row = system.row(identity)
+                assert (row["status"], row["attempts"]) == ("RUNNING", 1)
+    with system.worker("busy", topics=[topic], running=[[identity, 1] for identity in held]) as worker:
+        assert worker.welcome["lost"] == []
+        assert worker.done(*([identity, 1] for identity in held)) == []
+
+
+def test_a_silent_worker_loses_its_lease(system: System, client: Peer, topic: str) -> None:
+    """The lease lapses, another worker completes attempt 2, and the zombie's late word changes nothing."""
+    with system.worker("zombie", topics=[topic], capacity=1) as zombie, system.worker("heir", topics=[topic]) as heir:
+        heir.send("capacity", None, capacity=0)
+        (identity,) = hold(zombie, client, topic, 1)
+        claimed_s = time.monotonic()
+        heir.send("capacity", None, capacity=1)
+        row = system.wait_row(identity, last_error="worker lease expired")
+        assert time.monotonic() - claimed_s > LEASE_S * 0.9
+        assert row["attempts"] - row["uncharged"] >= 1
+        assert heir.job() == (identity, 2)
+        before = system.row(identity)
+        assert zombie.beat((identity, 1)) == [[identity, 1]]
+        assert zombie.done((identity, 1)) == [[identity, 1]]
+        assert system.row(identity) == before
+        assert heir.done((identity, 2)) == []
+        row = system.row(identity)
+        assert (row["status"], row["attempts"], row["last_error"]) == ("COMPLETED", 2, "worker lease expired")
+
+
+@pytest.mark.parametrize("name", ["watchdog", "pause", "scheduler"])
+def test_an_actor_that_dies_is_replaced(system: System, client: Peer, topic: str, name: str) -> None:
+    """Its successor does its work, and neither connections nor running jobs notice."""
+    with system.worker("steady", topics=[topic], capacity=1) as worker:
+        (held,) = hold(worker, client, topic, 1)
+        system.wait_actor(name, not_pid=system.kill_actor(name))
+        assert worker.beat((held, 1)) == []
+        assert worker.done((held, 1)) == []
+        match name:
+            case "watchdog":
+                (lapsing,) = hold(worker, client, topic, 1)
+                system.wait_row(lapsing, last_error="worker lease expired")
+                worker.done((lapsing, 1))
+            case "scheduler":
+                client.call("schedules.create", name="n", topic=topic, at=time.time())
+                worker.done(worker.job())
+            case _:
+                client.call("dispatch.pause", topic=topic)
+                (waiting,) = client.submit(new_job(topic=topic))
+                assert worker.idle()
+                client.call("dispatch.resume", topic=topic)
+                assert worker.job() == (waiting, 1)
+                worker.done((waiting, 1))
+
+
+def test_a_frozen_dispatcher_is_replaced(newest_server: Postgres) -> None:
+    """One that is stopped does not answer pings: it is killed and replaced, and its workers go on."""
+    with newest_server.database() as dsn, running(dsn) as system:
+        with system.client() as client, system.worker("patient", topics=["t"]) as worker:
+            (held,) = hold(worker, client, "t", 1)
+            old = system.pids()["dispatcher"]
+            os.kill(old, signal.SIGSTOP)
+            system.wait_actor("dispatcher", not_pid=old)
+            assert worker.expect_end() == []
+        with system.worker("patient", topics=["t"], running=[[held, 1]]) as worker:
+            assert worker.welcome["lost"] == []
+            assert worker.done((held, 1)) == []
+
+
+def test_nobody_is_refused_while_the_dispatcher_is_away(newest_server: Postgres) -> None:
+    """The listening socket outlives the dispatcher: who connects meanwhile is served by the next one, pauses kept."""
+    with (
+        newest_server.database() as dsn,
+        running(dsn, {"PULSE_POLL_S": "60"}) as system,
+        contextlib.ExitStack() as stack,
+    ):
+        with system.client() as client:
+            client.call("dispatch.pause", topic="t")
+        old = system.kill_actor("dispatcher")
+        peers = [stack.enter_context(system.peer()) for _ in range(20)]
+        for peer in peers:
+            peer.send("hello", 0, protocol=1, role="client")
+        worker = stack.enter_context(system.worker("early", topics=["t"]))
+        assert {peer.answer(0)["protocol"] for peer in peers} == {1}
+        assert system.wait_actor("dispatcher", not_pid=old)
+        (waiting,) = peers[0].submit(new_job(topic="t"))
+        assert worker.idle()
+        peers[1].call("dispatch.resume", topic="t")
+        assert worker.job() == (waiting, 1)
+        worker.done((waiting, 1))
+
+
+def test_stop_and_start_burn_no_attempt(newest_server: Postgres) -> None:
+    """Workers that the supervisor did not start are told to come back, and go on with what they hold."""
+    with newest_server.database() as dsn, running(dsn, {"PULSE_POLL_S": "60"}) as system:
+        with system.client() as client, system.worker("stays", topics=["t"]) as worker:
+            (held,) = hold(worker, client, "t", 1)
+            assert system.stop() == 0
+            assert worker.expect("drain") == {"reconnect": True}
+            assert worker.expect_end() == []
+            assert system.row(held)["status"] == "RUNNING"
+        system.start()
+        with system.worker("stays", topics=["t"], running=[[held, 1]]) as worker:
+            assert worker.welcome["lost"] == []
+            assert worker.done((held, 1)) == []
+            assert system.row(held)["attempts"] == 1
+
+
+def test_a_killed_supervisor_leaves_nobody_behind(newest_server: Postgres) -> None:
+    """All actors die with it; the next one takes over its directory, and what is held is readopted."""
+    with newest_server.database() as dsn, running(dsn) as system:
+        with system.client() as client, system.worker("stays", topics=["t"]) as worker:
+            (held,) = hold(worker, client, "t", 1)
+            system.kill()
+            assert worker.expect_end() == []
+        with pytest.raises(ConnectionRefusedError):
+            Peer(system.path)
+        system.start()
+        with system.worker("stays", topics=["t"], running=[[held, 1]]) as worker:
+            assert worker.done((held, 1)) == []
+            assert system.row(held)["attempts"] == 1
+
+
+def test_the_database_comes_back(newest_server: Postgres) -> None:
+    """When all sessions are cut, requests are served again at once, results are not lost, and nobody restarts."""
+    with newest_server.database() as dsn, running(dsn) as system:
+        pids = system.pids()
+        with system.client() as client, system.worker("calm", topics=["t"]) as worker:
+            held = hold(worker, client, "t", 3)
+            for identity in held:
+                system.rows(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                )
+                assert worker.done((identity, 1)) == []
+            job = new_job(topic="t")
+            client.submit(job)
+            assert worker.job() == (job["id"], 1)
+        assert system.pids() == pids

@@ -1,0 +1,248 @@
+"""
+How the hot statements reach their rows, whatever the statistics say: never analysed, fresh, or of another time.
+
+A claim reads a range of its index that ends at now, and costs the same behind any number of jobs that are not due. What
+ends or extends an attempt probes the primary key. Looked at as generic and as custom plan; measured in buffers, not time.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import asyncpg
+import pytest
+from anyio.lowlevel import checkpoint
+
+from pulse.store.pool import BEAT_SETTINGS, HOT_SETTINGS, Target, connect
+from pulse.store.rows import Renewal
+from pulse.store.statements import STATEMENTS
+from pulse.store.store import Store
+from tests.store.helpers import LEASE_S, NOW, TOPIC, WORKER, new_id
+from tests.support.postgres import Postgres
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+Node = dict[str, Any]
+ROWS: Final = 200_000
+BATCH: Final = 100
+STATISTICS: Final = ("empty", "never analysed", "analysed", "stale")
+# What each statement is asked for here: as text, in the order of its arguments.
+_IDS: Final = "{" + ",".join(str(new_id().hex()) for _ in range(BATCH)) + "}"
+_ONES: Final = "{" + ",".join("1" for _ in range(BATCH)) + "}"
+_FENCE: Final = (_IDS, _ONES, "{" + ",".join([WORKER] * BATCH) + "}")
+_NULLS: Final = "{" + ",".join(["NULL"] * BATCH) + "}"
+_ERRORS: Final = "{" + ",".join(["error"] * BATCH) + "}"
+ARGUMENTS: Final[dict[str, tuple[str | None, ...]]] = {
+    "claim_jobs": (f"{{{TOPIC},u}}", str(BATCH), f"{{{WORKER}}}", _ONES, str(LEASE_S), NOW.isoformat()),
+    "complete_jobs": (*_FENCE, _NULLS, _NULLS, None),
+    "end_attempts": (*_FENCE, _ERRORS, _ERRORS, _NULLS, _NULLS, _NULLS, None),
+    "extend_leases": (*_FENCE, _NULLS, str(LEASE_S), None),
+    "save_checkpoints": (*_FENCE, _ONES),
+    "move_claims": (*_FENCE, "{" + ",".join([WORKER] * BATCH) + "}"),
+    "completed_at_attempt": (_IDS, _ONES),
+}
+BY_KEY: Final = sorted(set(ARGUMENTS) - {"claim_jobs"})
+_INSERT: Final = """
+    INSERT INTO pulse.jobs (id, topic, name, priority, max_attempts, status, attempts, next_run_at, submitted_at, completed_at, started_at)
+    SELECT gen_random_uuid(), $1, 'n', n % 3, 5, $2::text::pulse.job_status, 1, $3::timestamptz + n * interval '1 ms', $3, $4, $3
+    FROM generate_series(1, $5::int) AS n"""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A hot connection to a table in a certain state."""
+
+    connection: Connection[Record]
+    statistics: str
+
+    async def plan(self, name: str, mode: str, *, analyse: bool = False) -> Node:
+        """The plan of a statement; with *analyse* it is carried out and taken back."""
+        await self.connection.execute(f"SET plan_cache_mode = force_{mode}_plan; DEALLOCATE ALL")
+        await self.connection.execute(f"PREPARE asked AS {STATEMENTS[name].sql}")
+        values = ", ".join("NULL" if value is None else f"'{value}'" for value in ARGUMENTS[name])
+        options = "ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON" if analyse else "FORMAT JSON"
+        transaction = self.connection.transaction()
+        await transaction.start()
+        try:
+            text = await self.connection.fetchval(f"EXPLAIN ({options}) EXECUTE asked ({values})")
+        finally:
+            await transaction.rollback()
+        found: Node = json.loads(text)[0]["Plan"]
+        return found
+
+
+async def fill(connection: Connection[Record], status: str, due: str, rows: int, *, topic: str = TOPIC) -> None:
+    """Insert *rows* jobs in *status*, due from *due* (SQL) on, a millisecond apart, of three priorities."""
+    moment = await connection.fetchval(f"SELECT {due}")
+    await connection.execute(_INSERT, topic, status, moment, NOW if status == "COMPLETED" else None, rows)
+
+
+@pytest.fixture(scope="module", params=STATISTICS)
+def statistics(request: pytest.FixtureRequest) -> str:
+    """What the planner knows of the table."""
+    found: str = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def filled_database(server: Postgres, statistics: str) -> Iterator[str]:
+    """A database for one state of the statistics."""
+    with server.database() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+async def planned(filled_database: str, statistics: str) -> AsyncIterator[Planned]:
+    """200 000 jobs: finished, not due, and 600 due; or none. Stale: analysed when all that there was had finished."""
+    plain = await asyncpg.connect(filled_database)
+    if statistics != "empty":
+        await fill(plain, "COMPLETED", "'2029-12-01'::timestamptz", ROWS // 2)
+        if statistics == "stale":
+            await plain.execute("ANALYZE")
+        await fill(plain, "PENDING", f"'{NOW}'::timestamptz + interval '1 day'", ROWS // 4)
+        await fill(plain, "RETRYING", f"'{NOW}'::timestamptz + interval '1 day'", ROWS // 4)
+        await fill(plain, "PENDING", f"'{NOW}'::timestamptz - interval '1 hour'", 600)
+        if statistics == "analysed":
+            await plain.execute("ANALYZE")
+    hot = await connect(Target(filled_database, "plans"), HOT_SETTINGS)
+    yield Planned(hot, statistics)
+    hot.terminate()
+    await plain.close(timeout=5)
+    await checkpoint()
+
+
+def nodes(plan: Node) -> Iterator[Node]:
+    """All nodes of a plan."""
+    yield plan
+    for child in plan.get("Plans", []):
+        yield from nodes(child)
+
+
+def scans_of_jobs(plan: Node) -> list[Node]:
+    """The nodes that read pulse.jobs."""
+    return [node for node in nodes(plan) if node.get("Relation Name") == "jobs" and "Scan" in node["Node Type"]]
+
+
+def subplan(plan: Node, name: str) -> Node:
+    """The part of a plan that is a CTE of that name."""
+    return next(node for node in nodes(plan) if node.get("Subplan Name") == f"CTE {name}")
+
+
+@pytest.mark.parametrize("mode", ["generic", "custom"])
+async def test_claim_reads_a_range_of_its_index(planned: Planned, mode: str) -> None:
+    """Levels and jobs come from idx_jobs_claim, jobs by a range that ends at now, without a sort; rows by their key."""
+    plan = await planned.plan("claim_jobs", mode)
+    picked = subplan(plan, "picked")
+    [lock] = [node for node in nodes(picked) if node["Node Type"] == "LockRows"]
+    [jobs] = scans_of_jobs(lock)
+    assert (jobs["Node Type"], jobs["Index Name"]) == ("Index Scan", "idx_jobs_claim")
+    for column in ("topic", "priority", "next_run_at"):
+        assert re.search(rf"\b{column} (=|<=)", jobs["Index Cond"]), jobs["Index Cond"]
+    assert "Filter" not in jobs
+    assert "Sort" not in {node["Node Type"] for node in nodes(lock)}
+    levels = [node for node in scans_of_jobs(plan) if node is not jobs and node["Index Name"] == "idx_jobs_claim"]
+    assert len(levels) == 2
+    assert all("topic" in node["Index Cond"] and "Filter" not in node for node in levels)
+    [row] = [node for node in scans_of_jobs(plan) if node["Index Name"] == "jobs_pkey"]
+    assert "id = " in row["Index Cond"]
+    assert len(scans_of_jobs(plan)) == 4
+
+
+@pytest.mark.parametrize("mode", ["generic", "custom"])
+@pytest.mark.parametrize("name", BY_KEY)
+async def test_attempts_are_found_by_key(planned: Planned, name: str, mode: str) -> None:
+    """What ends, extends, moves or asks for attempts walks its arguments in order and probes the primary key for each."""
+    plan = await planned.plan(name, mode)
+    scans = scans_of_jobs(plan)
+    assert scans
+    for scan in scans:
+        assert (scan["Node Type"], scan["Index Name"]) == ("Index Scan", "jobs_pkey")
+        assert "id = " in scan["Index Cond"]
+    types = {node["Node Type"] for node in nodes(plan)}
+    assert types & {"Sort", "Hash Join", "Merge Join", "Seq Scan", "Bitmap Heap Scan", "Materialize", "Memoize"} == set()
+    joins = [node for node in nodes(plan) if node["Node Type"] == "Nested Loop"]
+    assert joins
+    for join in joins:  # the arguments outside, the table inside: rows are locked in the order of the arguments
+        outer, inner = join["Plans"]
+        assert scans_of_jobs(outer) == []
+        assert len(scans_of_jobs(inner)) == 1
+
+
+async def test_claim_gets_all_there_is(planned: Planned) -> None:
+    """The plans above are those of claims that work: as many jobs as there are places, where there are jobs."""
+    plan = await planned.plan("claim_jobs", "custom", analyse=True)
+    assert plan["Actual Rows"] == (0 if planned.statistics == "empty" else BATCH)
+
+
+async def test_statements_without_work_read_next_to_nothing(planned: Planned) -> None:
+    """A hundred unknown attempts cost a descent of the primary key each, in a table of any size."""
+    for name in BY_KEY:
+        plan = await planned.plan(name, "generic", analyse=True)
+        assert _buffers(plan) <= BATCH * 4, name
+
+
+@pytest.mark.usefixtures("own_database")
+async def test_claim_costs_the_same_behind_what_is_not_due(connection: Connection[Record], dsn: str) -> None:
+    """A claim behind 100 000 jobs put off and 100 000 that wait for their retry reads what it reads in an empty table."""
+    hot = Planned(await connect(Target(dsn, "plans"), HOT_SETTINGS), "never analysed")
+    due = f"'{NOW}'::timestamptz - interval '1 hour'"
+    later = f"'{NOW}'::timestamptz + interval '1 day'"
+    await fill(connection, "PENDING", due, 3 * BATCH)
+    alone = await hot.plan("claim_jobs", "generic", analyse=True)
+    await fill(connection, "PENDING", later, 100_000)
+    await fill(connection, "RETRYING", later, 100_000)
+    await fill(connection, "COMPLETED", due, 20_000)
+    behind = await hot.plan("claim_jobs", "generic", analyse=True)
+    hot.connection.terminate()
+    assert (alone["Actual Rows"], behind["Actual Rows"]) == (BATCH, BATCH)
+    # Each descent of a larger index is one or two pages longer; there are nine (levels, and ranges of levels).
+    assert _buffers(subplan(behind, "picked")) <= _buffers(subplan(alone, "picked")) + 30
+    assert _buffers(subplan(behind, "levels")) <= _buffers(subplan(alone, "levels")) + 20
+
+
+@pytest.mark.usefixtures("own_database")
+async def test_a_vain_claim_reads_next_to_nothing(connection: Connection[Record], dsn: str) -> None:
+    """A poll that finds nothing due reads a few pages, however many jobs wait."""
+    await fill(connection, "RETRYING", f"'{NOW}'::timestamptz + interval '1 s'", 100_000)
+    hot = Planned(await connect(Target(dsn, "plans"), HOT_SETTINGS), "never analysed")
+    vain = await hot.plan("claim_jobs", "generic", analyse=True)
+    hot.connection.terminate()
+    assert vain["Actual Rows"] == 0
+    assert _buffers(vain) <= 40
+
+
+@pytest.mark.usefixtures("own_database")
+async def test_heartbeats_are_hot(store: Store, connection: Connection[Record], dsn: str) -> None:
+    """Nine of ten heartbeats write no index, progress or not."""
+    await fill(connection, "PENDING", f"'{NOW}'::timestamptz - interval '1 hour'", 50)
+    claimed = await store.claim([TOPIC], [WORKER], [0] * 50, LEASE_S, now=NOW)
+    assert len(claimed) == 50
+    beats = await connect(Target(dsn, "beats"), BEAT_SETTINGS)
+    before = await _updates(beats)
+    for beat in range(20):
+        renewals = [Renewal(one.id, one.attempt, WORKER, json.dumps({"percent": beat * 5})) for one in claimed]
+        assert len(await store.extend(renewals, LEASE_S)) == 50
+    async with store.beats.connection() as used:
+        await used.execute("SELECT pg_stat_force_next_flush()")
+    updates, hot = (after - old for after, old in zip(await _updates(beats), before, strict=True))
+    beats.terminate()
+    assert updates == 20 * 50
+    assert hot >= 0.9 * updates
+
+
+async def _updates(connection: Connection[Record]) -> tuple[int, int]:
+    sql = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relid = 'pulse.jobs'::regclass"
+    row = await connection.fetchrow(sql)
+    assert row is not None
+    return row["n_tup_upd"], row["n_tup_hot_upd"]
+
+
+def _buffers(plan: Node) -> int:
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
