@@ -141,7 +141,7 @@ class Gate(Struct, frozen=True):
 
 
 class Worker(Struct, frozen=True):
-    """A handler process that is connected; ``running``: the ids of the jobs that it holds, or how many."""
+    """A handler process that is connected; ``running``: the ids of the jobs that it holds."""
 
     identity: str = ""
     name: str = ""
@@ -150,13 +150,13 @@ class Worker(Struct, frozen=True):
     topics: list[str] = []
     names: list[str] = []
     capacity: int = 0
-    running: list[bytes] | int = 0
+    running: list[bytes] = []
     draining: bool = False
 
     @property
     def held(self) -> int:
         """How many jobs it holds."""
-        return self.running if isinstance(self.running, int) else len(self.running)
+        return len(self.running)
 
 
 class Process(Struct, frozen=True):

@@ -268,5 +268,5 @@ class Connection:
         if passing:
             self._reports_from_s = time.monotonic() + REFUSED_PAUSE_S
         if frame.request is None or dropped:
-            self._log.warning("refused by the server", code=refusal.code, cause=refusal.message, dropped=len(dropped))
+            self._log.warning("frame_refused", code=refusal.code, cause=refusal.message, dropped=len(dropped))
             self._owner.changed()

@@ -112,7 +112,7 @@ class Pool:
         """Keep the slots filled until all are done; returns the exit code."""
         self._signals.install()
         options = self._options
-        self._log.info("pool started", app=options.app, processes=options.processes, concurrency=options.concurrency)
+        self._log.info("pool_started", app=options.app, processes=options.processes, concurrency=options.concurrency)
         async with anyio.create_task_group() as group:
             group.start_soon(self._watch_signals)
             group.start_soon(self._stop_in_time)
@@ -120,7 +120,7 @@ class Pool:
             await self._keep_all()
             self._ended.set()
             group.cancel_scope.cancel()
-        self._log.info("pool ended", exit_code=self._exit_code)
+        self._log.info("pool_ended", exit_code=self._exit_code)
         return self._exit_code
 
     async def _keep_all(self) -> None:
@@ -173,7 +173,7 @@ class Pool:
 
     def _restart(self, slot: int, restarts: RestartLog, **how: object) -> float | None:
         delay_s = restarts.next_delay_s(time.monotonic())
-        self._log.warning("handler process died", slot=slot, restart_in_s=delay_s, **how)
+        self._log.warning("handler_process_died", slot=slot, restart_in_s=delay_s, **how)
         if delay_s is None:
             limits = self._intensity
             self._say_once(
@@ -224,13 +224,13 @@ class Pool:
     async def _stop_in_time(self) -> None:
         """Once the pool is to end: ask every child, give them their time, kill those that are left."""
         await self._stopping.wait()
-        self._log.info("stopping", processes=len(self._children), drain_s=self._options.drain_s)
+        self._log.info("pool_stopping", processes=len(self._children), drain_s=self._options.drain_s)
         for child in self._children.values():
             child.signal(signal.SIGTERM)
         with anyio.move_on_after(self._options.drain_s + GRACE_S):
             await self._ended.wait()
         if not self._ended.is_set():
-            self._log.warning("killing what is left", processes=len(self._children))
+            self._log.warning("pool_killed_rest", processes=len(self._children))
             self._kill_all()
 
     def _kill_all(self) -> None:

@@ -137,7 +137,7 @@ class Service:
 
     def drain(self, *, reconnect: bool) -> None:
         """The server sends no more jobs; without *reconnect* the process is to end."""
-        self._log.info("told to drain", reconnect=reconnect, held=self._desk.held)
+        self._log.info("worker_told_to_drain", reconnect=reconnect, held=self._desk.held)
         if not reconnect:
             self._notes.write(Kind.DRAINED)
             self._start_draining()
@@ -157,13 +157,13 @@ class Service:
                 self._notes.write(Kind.SESSION, welcome.session)
             self._lease_s = welcome.lease_s
             since_s = time.monotonic()
-            self._log.info("connected", server=welcome.server, held=self._desk.held)
+            self._log.info("connected_to_server", server=welcome.server, held=self._desk.held)
             self._connection = Connection(stream, welcome, self._desk, self, self._log)
             cause = await self._connection.run()
             self._connection = None
             if time.monotonic() - since_s >= STABLE_S:
                 self._dialer.proved_good()
-            self._log.warning("connection lost", cause=cause.message, held=self._desk.held)
+            self._log.warning("connection_lost", cause=cause.message, held=self._desk.held)
             await self._dialer.pause()
 
     async def _watch_deadlines(self) -> None:
@@ -199,7 +199,7 @@ class Service:
     def _start_draining(self) -> None:
         if self._desk.draining:
             return
-        self._log.info("draining", running=self._desk.running, held=self._desk.held)
+        self._log.info("worker_draining", running=self._desk.running, held=self._desk.held)
         self._desk.drain()
         if self._connection is not None:
             self._connection.send_capacity(0)
@@ -216,7 +216,7 @@ class Service:
                 await self._empty.wait()
         if self._desk.held:
             self._log.warning(
-                "left behind", running=self._desk.running, unreported=self._desk.held - self._desk.running
+                "worker_left_behind", running=self._desk.running, unreported=self._desk.held - self._desk.running
             )
         self._leave(UNFINISHED if self._desk.held else 0)
 

@@ -116,7 +116,7 @@ class Dialer:
             self._refuse(error)
         if error.message != self._cause:
             self._cause = error.message
-            self._log.warning("waiting for the server", cause=error.message)
+            self._log.warning("waiting_for_server", cause=error.message)
 
     def _refuse(self, error: PulseError) -> NoReturn:
         raise RefusedForGoodError(f"the server refuses this worker: {error.message}") from None

@@ -50,7 +50,7 @@ def account_for(embedded_user: str | None, log: Callable[..., object]) -> Accoun
     if os.geteuid() != 0:
         entry = _entry(embedded_user) if embedded_user else None
         if embedded_user and (entry is None or entry.pw_uid != os.geteuid()):
-            log("embedded user ignored: only root can run PostgreSQL as another user", user=embedded_user)
+            log("embedded_user_ignored", user=embedded_user, reason="only root can run PostgreSQL as another user")
         return None
     name = embedded_user or DEFAULT_USER
     entry = _entry(name)
@@ -58,7 +58,7 @@ def account_for(embedded_user: str | None, log: Callable[..., object]) -> Accoun
         raise EmbeddedError(f'PULSE_EMBEDDED_USER names the user "{name}", which does not exist')
     if entry is None:
         entry = make_system_user(name)
-        log("system user made for the embedded PostgreSQL", user=name, uid=entry.pw_uid)
+        log("system_user_made", user=name, uid=entry.pw_uid)
     if entry.pw_uid == 0:
         raise EmbeddedError(f'PostgreSQL refuses to run as root, and the user "{name}" has uid 0')
     return Account(name, entry.pw_uid, entry.pw_gid, tuple(os.getgrouplist(name, entry.pw_gid)))

@@ -253,7 +253,7 @@ def _prepare(
         start_s = time.monotonic()
         _initialise(cluster.data_dir, binaries, account, durable=settings.get("fsync") != "off")
         took_s = round(time.monotonic() - start_s, 3)
-        log("data directory made", directory=str(cluster.data_dir), postgresql=binaries.version, took_s=took_s)
+        log("data_directory_made", directory=str(cluster.data_dir), postgresql=binaries.version, took_s=took_s)
     log_file = root / "postgres.log"
     options = ("--log", str(log_file), "--log-max-bytes", str(_LOG_BYTES), "--cwd", "/")
     return Server(

@@ -128,7 +128,7 @@ def _reachable(directory: Path, copies_dir: Path, account: Account | None, log: 
         return _examine(copy, account)
     except OSError:
         _copy_wheel(directory, copy)
-        log("PostgreSQL copied to where its user can reach it", user=account.name, directory=str(copy))
+        log("postgresql_copied", user=account.name, directory=str(copy))
     return _examine(copy, account)
 
 

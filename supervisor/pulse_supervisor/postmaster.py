@@ -77,13 +77,13 @@ def settle(cluster: Cluster, log: Callable[..., object], *, own_end_s: float = _
     """
     left = living(cluster)
     if left:
-        log("waiting for a former PostgreSQL of this data directory to end", pids=sorted(left))
+        log("former_postgresql_awaited", pids=sorted(left))
         headless = postmaster_pid(cluster) not in left
         left = _wait_gone(cluster, left, min(own_end_s, _ORPHANS_OWN_END_S) if headless else own_end_s)
     for number, wait_s in _ORPHAN_STEPS if postmaster_pid(cluster) not in left else STOP_STEPS:
         if not left:
             break
-        log("stopping a former PostgreSQL of this data directory", pids=sorted(left), signal=number.name)
+        log("former_postgresql_stopped", pids=sorted(left), signal=number.name)
         _signal_cluster(cluster, left, number)
         left = _wait_gone(cluster, left, wait_s)
     if left:
@@ -176,7 +176,7 @@ def _remove_misleading(cluster: Cluster, log: Callable[..., object]) -> None:
     for path in (cluster.data_dir / "postmaster.pid", cluster.socket_dir / ".s.PGSQL.5432.lock"):
         pid = _noted_pid(path)
         if pid is not None and _seems_alive(pid):
-            log("lock file of a dead PostgreSQL removed", path=str(path), pid=pid)
+            log("dead_lock_file_removed", path=str(path), pid=pid)
             path.unlink(missing_ok=True)
 
 

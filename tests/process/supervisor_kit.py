@@ -121,6 +121,14 @@ class Rig:
         except psutil.NoSuchProcess:
             return []
 
+    def programs(self) -> set[str]:
+        """The names of the programs that run below the supervisor."""
+        names: set[str] = set()
+        for process in self.descendants():
+            with contextlib.suppress(psutil.NoSuchProcess):  # it ended meanwhile
+                names.add(process.name())
+        return names
+
     def pids(self) -> dict[str, int]:
         """The living children by name, as status tells."""
         status = self.ask("status")

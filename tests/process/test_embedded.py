@@ -225,7 +225,7 @@ def test_lock_files_whose_pid_is_another_program_now(state: Path) -> None:
             second = embedded.run(server, events)
             try:
                 assert values(server, "SELECT 1") == ["1"]
-                assert events.text().count("lock file of a dead PostgreSQL removed") == 2
+                assert events.text().count("dead_lock_file_removed") == 2
                 assert stranger.poll() is None
             finally:
                 embedded.stop(second)

@@ -110,7 +110,7 @@ def test_a_stop_in_the_middle_of_initdb_leaves_nothing_half_made() -> None:
     with reachable_dir() as place:
         env = own_database(place / "state")
         with supervisor(four(), env=env) as rig:
-            eventually(lambda: "initdb" in [process.name() for process in rig.descendants()], "initdb runs")
+            eventually(lambda: "initdb" in rig.programs(), "initdb runs")
             below = rig.descendants()
             rig.process.terminate()
             assert rig.wait_exit() == 0

@@ -42,7 +42,7 @@ def test_handlers_go_on_without_the_server(backend: str, tmp_path: Path) -> None
         child.assign([running, waiting])
         until(started.exists, "the handler")
         server.stop()
-        until(lambda: "waiting for the server" in pool.stderr, "the loss")
+        until(lambda: "waiting_for_server" in pool.stderr, "the loss")
         gate.touch()
         server.listen()
         again = server.wait_child()
@@ -65,7 +65,7 @@ def test_nothing_is_started_that_the_server_does_not_know_of(tmp_path: Path) -> 
         child.assign([running, job("append", json.dumps({"path": str(late), "line": "called"}))])
         until(started.exists, "the handler")
         server.stop()
-        until(lambda: "waiting for the server" in pool.stderr, "the loss")
+        until(lambda: "waiting_for_server" in pool.stderr, "the loss")
         gate.touch()
         pool.terminate()
         assert pool.wait() == 0
@@ -117,7 +117,7 @@ def test_drain_with_reconnect_comes_back(tmp_path: Path) -> None:
         child.assign([one])
         until(started.exists, "the handler")
         child.send("drain", None, {"reconnect": True})
-        until(lambda: "told to drain" in pool.stderr, "the drain")
+        until(lambda: "worker_told_to_drain" in pool.stderr, "the drain")
         child.close()
         again = server.wait_child()
         assert again.hello["running"] == [pair(one)]
@@ -131,11 +131,11 @@ def test_waits_for_a_server_that_is_not_there_yet() -> None:
     with FakeServer() as server:
         server.stop()
         with worker(server) as pool:
-            until(lambda: pool.stderr.count("waiting for the server") == 2, "a log line of child and parent each")
+            until(lambda: pool.stderr.count("waiting_for_server") == 2, "a log line of child and parent each")
             server.listen()
             child = server.wait_child()
             child.assign([job("nothing")])
             child.take_results(1)
             lines = [json.loads(line) for line in pool.stderr.splitlines()]
-            causes = [line["cause"] for line in lines if line["event"] == "waiting for the server"]
+            causes = [line["cause"] for line in lines if line["event"] == "waiting_for_server"]
             assert causes == [f"nobody answers; looked at {server.path} (no such file or directory)"] * 2

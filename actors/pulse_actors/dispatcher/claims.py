@@ -98,6 +98,8 @@ class Claims:
         more = False
         for plan in self._desk.plan(self._batch):
             async with self.lock:
+                if self._desk.closed:
+                    return False
                 await self._settle_doubts()
                 more |= await self._claim(plan)
         return more

@@ -65,9 +65,9 @@ class Dispatcher:
         for hint in turn.inbox:
             match hint.event:
                 case "drain":
-                    self._drain(reconnect=True)
+                    self.drain(reconnect=True)
                 case "drain_workers":
-                    self._drain(reconnect=False)
+                    self.drain(reconnect=False)
                 case _:
                     self._wake(hint.data.get("delays_s"))
         return TurnResult(TICK_S)
@@ -79,13 +79,14 @@ class Dispatcher:
             if isinstance(delay_s, float):
                 self.office.claims.wake(delay_s)
 
-    def _drain(self, *, reconnect: bool) -> None:
-        """No more claims; workers come back to a successor, or finish and leave."""
+    def drain(self, *, reconnect: bool) -> None:
+        """No more claims; workers come back to a successor, or finish and leave. Each is told once."""
         desk = self.office.desktop.desk
         desk.closed = desk.closed or reconnect
         for worker in desk.workers():
-            worker.draining = True
-            worker.link.send("drain", None, {"reconnect": reconnect})
+            if not worker.draining:
+                worker.draining = True
+                worker.link.send("drain", None, {"reconnect": reconnect})
 
     async def status(self) -> dict[str, object]:
         """Database, gate and counts."""
@@ -121,8 +122,10 @@ class Dispatcher:
             log.exception("visit_failed", pid=peer.pid)  # this peer's own trouble: nobody else notices
 
     async def flush(self) -> None:
-        """Write the reports and submits that have arrived."""
+        """Let the claim that is under way come in, and write the reports and submits that have arrived."""
         with anyio.move_on_after(FLUSH_DEADLINE_S):
+            async with self.office.claims.lock:
+                pass
             await self.office.results.batcher.wait_idle()
             await self.office.submits.batcher.wait_idle()
 
@@ -151,7 +154,7 @@ def dispatcher(listen_fd: int) -> ActorMain:
                 tasks.start_soon(loop)
             tasks.start_soon(actor.serve, listener)
             await runtime.loop(actor)
-            office.desktop.desk.closed = True
+            actor.drain(reconnect=True)  # the supervisor's hint may have come together with its stop
             await actor.flush()
             tasks.cancel_scope.cancel()
 
