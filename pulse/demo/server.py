@@ -24,7 +24,9 @@ _LOG_LINES: Final = 15
 
 
 @contextmanager
-def running_server(app: str, settings: Mapping[str, str], *, processes: int, concurrency: int = 10) -> Generator[Client]:
+def running_server(
+    app: str, settings: Mapping[str, str], *, processes: int, concurrency: int = 10
+) -> Generator[Client]:
     """
     PostgreSQL, the supervisor and a pool of *processes* workers; everything is stopped and removed afterwards.
 

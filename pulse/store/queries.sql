@@ -8,6 +8,10 @@
 --   * status IN ('PENDING', 'RETRYING') is written out wherever the partial index is wanted (a parameter could not use
 --     it), and status::text wherever a primary-key probe is wanted (so that the planner cannot prefer the partial index
 --     of RUNNING rows, which it takes for tiny).
+--   * the hot statements find their rows by id BETWEEN x AND x: it is the same probe as id = x, but an equality would also
+--     offer a walk through the whole primary key in id order (for a merge, even where merge joins are off). The planner
+--     takes that for a table that is small or was when it was analysed, and keeps the plan: 210 ms instead of 4 for 500
+--     heartbeats among 5000 jobs.
 
 
 -- name: submit_jobs :many
@@ -112,7 +116,7 @@ SET status = 'RUNNING', attempts = j.attempts + 1, locked_by = ($3::text[])[($4:
     started_at = coalesce($6, clock_timestamp()), lease_until = coalesce($6, clock_timestamp()) + $5 * interval '1 second',
     progress = NULL
 FROM seated s
-WHERE j.id = s.id AND j.status::text IN ('PENDING', 'RETRYING')
+WHERE j.id BETWEEN s.id AND s.id AND j.status::text IN ('PENDING', 'RETRYING')
 RETURNING uuid_send(j.id) AS id, j.attempts, j.name, j.topic, j.args::text AS args, j.timeout_s, j.priority, j.next_run_at,
     ($4::int[])[s.seat] AS worker, j.uncharged, j.occurrence, j.checkpoint::text AS checkpoint,
     CASE WHEN j.attempts > 1 THEN (
@@ -126,7 +130,7 @@ RETURNING uuid_send(j.id) AS id, j.attempts, j.name, j.topic, j.args::text AS ar
 -- Guard:   id, status, locked_by, attempts.   Returns: ids moved; a missing one was stale.
 UPDATE pulse.jobs j SET locked_by = d.heir
 FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[]) AS d(id, attempt, worker, heir)
-WHERE j.id = d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt
+WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt
 RETURNING uuid_send(j.id) AS id;
 
 
@@ -139,7 +143,7 @@ UPDATE pulse.jobs j
 SET status = 'COMPLETED', completed_at = coalesce($6, clock_timestamp()), locked_by = NULL, lease_until = NULL,
     result = d.result::jsonb, progress = coalesce(d.progress::jsonb, j.progress)
 FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::text[]) AS d(id, attempt, worker, result, progress)
-WHERE j.id = d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt
+WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt
 RETURNING uuid_send(j.id) AS id, j.attempts;
 
 
@@ -148,7 +152,7 @@ RETURNING uuid_send(j.id) AS id, j.attempts;
 -- Args:    $1 ids uuid[], $2 attempts int[]
 -- Guard:   none: reads.   Returns: id, attempt.
 SELECT uuid_send(j.id) AS id, j.attempts FROM unnest($1::uuid[], $2::int[]) AS d(id, attempt)
-JOIN pulse.jobs j ON j.id = d.id AND j.status::text = 'COMPLETED' AND j.attempts = d.attempt;
+JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id AND j.status::text = 'COMPLETED' AND j.attempts = d.attempt;
 
 
 -- name: end_attempts :many
@@ -178,7 +182,7 @@ WITH ended AS (
            END AS dead
     FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::int[],
                 $8::text[]) AS d(id, attempt, worker, outcome, error, delay_s, exit_code, progress)
-    JOIN pulse.jobs j ON j.id = d.id
+    JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id
 ), changed AS (
     UPDATE pulse.jobs j
     SET status = (CASE WHEN e.dead THEN 'DEAD_LETTERED'
@@ -190,7 +194,7 @@ WITH ended AS (
         last_error = coalesce(e.error, j.last_error), progress = coalesce(e.progress::jsonb, j.progress),
         locked_by = NULL, lease_until = NULL
     FROM ended e
-    WHERE j.id = e.id AND j.status::text = 'RUNNING' AND j.locked_by = e.worker AND j.attempts = e.attempt
+    WHERE j.id BETWEEN e.id AND e.id AND j.status::text = 'RUNNING' AND j.locked_by = e.worker AND j.attempts = e.attempt
       AND (e.outcome <> 'lease_expired' OR j.lease_until < e.at)
     RETURNING j.id, j.attempts, j.status, j.topic, j.priority, j.started_at, j.progress, e.worker, e.outcome, e.error, e.exit_code,
               e.at, e.delay_s
@@ -211,7 +215,7 @@ SELECT uuid_send(id) AS id, attempts, status::text AS status, topic, priority, d
 UPDATE pulse.jobs j
 SET lease_until = coalesce($6, clock_timestamp()) + $5 * interval '1 second', progress = coalesce(d.progress::jsonb, j.progress)
 FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[]) AS d(id, attempt, worker, progress)
-WHERE j.id = d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt
+WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt
 RETURNING uuid_send(j.id) AS id, j.attempts;
 
 
@@ -221,7 +225,7 @@ RETURNING uuid_send(j.id) AS id, j.attempts;
 -- Guard:   id, status, locked_by, attempts.   Returns: id, attempt saved; a missing one is lost to its worker.
 UPDATE pulse.jobs j SET checkpoint = d.checkpoint::jsonb
 FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[]) AS d(id, attempt, worker, checkpoint)
-WHERE j.id = d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt
+WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt
 RETURNING uuid_send(j.id) AS id, j.attempts;
 
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import sys
+from typing import Final
 
 import click
 
 from pulse.errors import PulseError
 from pulse.worker.command import worker
+from pulse.worker.pool import REFUSED
+from pulse.worker.service import REFUSED as HOPELESS
+
+_STARTED_BY_SUPERVISOR: Final = "--parent-pid"
 
 
 def main() -> int:
-    """Run the pool; returns the exit code."""
+    """Run the pool; returns the exit code, which tells a supervisor where another start could not help."""
     try:
         code = worker.main(prog_name="pulse worker", standalone_mode=False)
     except click.ClickException as error:
@@ -20,7 +25,9 @@ def main() -> int:
     except PulseError as error:
         for line in error.message.splitlines():
             click.echo(f"pulse: {line}", err=True)
-        return 1
+        code = REFUSED
+    if code == REFUSED and _STARTED_BY_SUPERVISOR in sys.argv:
+        return HOPELESS
     return code if isinstance(code, int) else 0
 
 

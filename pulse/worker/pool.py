@@ -19,15 +19,17 @@ import anyio
 import msgspec
 import structlog
 
+from pulse.restarts import Delay, Intensity, RestartLog
 from pulse.worker.beats import Minder, Watch, mind
 from pulse.worker.bells import SIGNALED, Signals, Waker
 from pulse.worker.notes import Kind, NoteReader
 from pulse.worker.options import HostOptions, PoolOptions, worker_name
-from pulse.worker.policy import Intensity, Next, RestartLog, decide
+from pulse.worker.policy import Next, decide
 
 __all__ = ["run_pool"]
 
 GRACE_S: Final = 3.0  # beyond drain_s: a child gives cancelled handlers 2 s, then ends by itself
+RESTART_DELAY: Final = Delay(first_s=0.25, longest_s=5.0)
 CRASH_LOOP: Final = 70  # exit code: handler processes die faster than they may
 REFUSED: Final = 1  # exit code: the app cannot be loaded, or the server does not want it
 _NOTES_BYTES: Final = 64 * 1024
@@ -71,6 +73,7 @@ class Child:
         self.notes_fd: Final = reader
         self.notes: Final = NoteReader()
         self.drained = False
+        self.worked = False
         self.refused: str | None = None
 
     def signal(self, number: signal.Signals) -> None:
@@ -103,6 +106,7 @@ class Pool:
         self._signals = Signals(self._waker)
         self._minder = Minder()
         self._children: dict[int, Child] = {}
+        self._restarts: dict[int, RestartLog] = {}
         self._stopping = anyio.Event()
         self._ended = anyio.Event()
         self._exit_code = 0
@@ -130,14 +134,13 @@ class Pool:
 
     async def _keep(self, slot: int) -> None:
         """One slot: a process after the other, until there shall be none."""
-        restarts = RestartLog(self._intensity)
         while not self._stopping.is_set():
             try:
                 child = Child(self._options, slot)
             except OSError as error:  # no memory or no more processes at this moment; the other slots go on
-                delay_s = self._restart(slot, restarts, cause=f"cannot be started: {error}")
+                delay_s = self._restart(slot, worked=False, cause=f"cannot be started: {error}")
             else:
-                delay_s = self._after(child, await self._see_through(child), restarts)
+                delay_s = self._after(child, await self._see_through(child))
             if delay_s is None:
                 return
             with anyio.move_on_after(delay_s):
@@ -157,7 +160,7 @@ class Pool:
         self._minder.remove(child.slot)
         return child.reap()
 
-    def _after(self, child: Child, code: int, restarts: RestartLog) -> float | None:
+    def _after(self, child: Child, code: int) -> float | None:
         """What a process that ended means; how long to wait before the next one, None if there is none."""
         stopping = self._stopping.is_set()
         match decide(code, stopping=stopping, drained=child.drained, refused=child.refused is not None):
@@ -169,13 +172,20 @@ class Pool:
                 return None
             case Next.RESTART:
                 how = {"signal": signal.Signals(-code).name} if code < 0 else {"exit_code": code}
-                return self._restart(child.slot, restarts, pid=child.pid, **how)
+                return self._restart(child.slot, worked=child.worked, pid=child.pid, **how)
 
-    def _restart(self, slot: int, restarts: RestartLog, **how: object) -> float | None:
-        delay_s = restarts.next_delay_s(time.monotonic())
+    def _restart(self, slot: int, *, worked: bool, **how: object) -> float | None:
+        """
+        How long to wait before the next process; None: there were too many.
+
+        A process that had *worked* was killed by one of its jobs: that is bounded by the job's own budgets, and must
+        not take the pool away from all the others. One that dies before it got to work does so whatever it is given.
+        """
+        limits = self._intensity
+        log = self._restarts[slot] = self._restarts.get(slot, RestartLog()).record(time.monotonic(), limits)
+        delay_s = None if log.exceeds(limits) and not worked else RESTART_DELAY.after(log.earlier)
         self._log.warning("handler_process_died", slot=slot, restart_in_s=delay_s, **how)
         if delay_s is None:
-            limits = self._intensity
             self._say_once(
                 f"pulse: handler process {slot} died more than {limits.max_restarts} times within "
                 f"{limits.window_s:g} s; the pool gives up"
@@ -198,6 +208,7 @@ class Pool:
         for note in child.notes.feed(data):
             match note.kind:
                 case Kind.SESSION:
+                    child.worked = True
                     watch.connected(note.text, time.monotonic())
                 case Kind.BEAT:
                     watch.answered(time.monotonic())

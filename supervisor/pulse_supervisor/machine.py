@@ -28,6 +28,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, TypeVar, cast
 
+from pulse.restarts import RestartLog
 from pulse_supervisor.events import (
     Briefed,
     BusBroken,
@@ -52,7 +53,6 @@ from pulse_supervisor.events import (
     StopAsked,
     StopNow,
 )
-from pulse_supervisor.policy import RestartLog
 from pulse_supervisor.tree import Child, Kind, StopStep
 
 EXIT_REFUSED: Final = 1  # of the supervisor: the configuration or the database cannot be worked with
@@ -307,7 +307,7 @@ def _restart(child: Child, state: ChildState, cause: str, now_s: float) -> Outco
         message = f"{child.name} died {many} (the last time: {cause}); giving up"
         return _dead(replace(state, log=log), Phase.FAILED, cause), (StopAll(EXIT_RESTART_LIMIT, message),)
     dead = replace(_dead(state, Phase.WAITING, cause), log=log)
-    delay_s = child.delay.after(len(log.at_s) - 1)
+    delay_s = child.delay.after(log.earlier)
     if delay_s == 0:
         return _spawn(child, dead, Start(), now_s)
     return replace(dead, due_s=now_s + delay_s), ()

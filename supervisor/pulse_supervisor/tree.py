@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from pulse.config import Settings
-from pulse_supervisor.policy import Delay, Intensity, Restart
+from pulse.restarts import Delay, Intensity
+from pulse_supervisor.policy import Restart
 
 
 class Slot(enum.Enum):

@@ -212,21 +212,6 @@ def test_a_name_that_nobody_serves_waits_and_says_so(system: System, client: Pee
 # Heartbeats.
 
 
-def age_lease(system: System, identity: bytes) -> None:
-    """Let a lease end soon."""
-    system.rows("UPDATE pulse.jobs SET lease_until = clock_timestamp() + interval '5 s' WHERE id = $1", identity.hex())
-
-
-def lease_s(system: System, identity: bytes) -> float:
-    """How long a lease still lasts."""
-    (row,) = system.rows(
-        "SELECT extract(epoch FROM lease_until - clock_timestamp())::float8 AS s FROM pulse.jobs WHERE id = $1",
-        identity.hex(),
-    )
-    left_s: float = row["s"]
-    return left_s
-
-
 def test_a_heartbeat_extends_what_it_lists(system: System, client: Peer, topic: str) -> None:
     """Exactly the listed leases are extended, with their progress; what is not held is named as lost."""
     with system.worker("beats", topics=[topic]) as worker:
@@ -234,10 +219,10 @@ def test_a_heartbeat_extends_what_it_lists(system: System, client: Peer, topic: 
         worker.jobs(3)
         worker.done((done, 1))
         for identity in (listed, silent):
-            age_lease(system, identity)
+            system.set_lease(identity, 5.0)
         assert worker.beat((listed, 1, '{"at":0.5}'), (done, 1), (silent, 9)) == [[done, 1], [silent, 9]]
-        assert lease_s(system, listed) > 20
-        assert lease_s(system, silent) < 10
+        assert system.lease_s(listed) > 20
+        assert system.lease_s(silent) < 10
         assert system.row(listed)["progress"] == '{"at": 0.5}'
         assert worker.beat((listed, 1, "NaN")) == []
         assert system.row(listed)["progress"] == '{"at": 0.5}'
@@ -252,12 +237,12 @@ def test_a_pool_parent_beats_for_its_child(system: System, client: Peer, topic: 
     ):
         first, second = client.submit(new_job(topic=topic), new_job(topic=topic))
         child.jobs(2)
-        age_lease(system, first)
-        age_lease(system, second)
+        system.set_lease(first, 5.0)
+        system.set_lease(second, 5.0)
         assert parent.call("heartbeat", session=b"?" * 16, jobs=None) == {"lost": []}
-        assert lease_s(system, first) < 10
+        assert system.lease_s(first) < 10
         assert parent.call("heartbeat", session=child.session, jobs=None) == {"lost": []}
-        assert min(lease_s(system, first), lease_s(system, second)) > 20
+        assert min(system.lease_s(first), system.lease_s(second)) > 20
         assert parent.name not in {row["name"] for row in client.call("workers.list")["workers"]}
         child.done((first, 1), (second, 1))
 

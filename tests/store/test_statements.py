@@ -56,7 +56,7 @@ def test_all_transitions_of_the_table_are_written_by_somebody() -> None:
 def test_writes_to_running_jobs_match_the_whole_fence(name: str) -> None:
     """A write by a worker names id, status, locked_by and attempts in its SQL and in its header."""
     statement = STATEMENTS[name]
-    for column in (r"id = \w+\.id", r"status::text = 'RUNNING'", r"locked_by = \w+\.worker", r"attempts = \w+\.attempt\b"):
+    for column in (r"id BETWEEN (\w+)\.id AND \1\.id", r"status::text = 'RUNNING'", r"locked_by = \w+\.worker", r"attempts = \w+\.attempt\b"):
         assert re.search(rf"\bj\.{column}", statement.sql), column
     guard = statement.header.split("Guard:")[1]
     assert guard.split()[:4] == ["id,", "status,", "locked_by,", "attempts."] or "id, status, locked_by, attempts" in guard

@@ -389,6 +389,17 @@ class System:
         (row,) = self.rows("SELECT *, status::text AS status FROM pulse.jobs WHERE id = $1", identity.hex())
         return dict(row)
 
+    def set_lease(self, identity: bytes, seconds: float) -> None:
+        """Let a lease end in so many seconds, or have ended."""
+        sql = "UPDATE pulse.jobs SET lease_until = clock_timestamp() + $2::float8 * interval '1 s' WHERE id = $1"
+        self.rows(sql, identity.hex(), seconds)
+
+    def lease_s(self, identity: bytes) -> float:
+        """How long a lease still lasts, seconds."""
+        sql = "SELECT extract(epoch FROM lease_until - clock_timestamp())::float8 AS s FROM pulse.jobs WHERE id = $1"
+        left_s: float = self.rows(sql, identity.hex())[0]["s"]
+        return left_s
+
     def wait_row(self, identity: bytes, **columns: object) -> Body:
         """A job's columns as soon as these are as given."""
         last: list[Body] = []

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pulse.config import Settings
+from pulse.restarts import Intensity
 from pulse_supervisor.events import (
     Briefed,
     BusBroken,
@@ -48,7 +49,7 @@ from pulse_supervisor.machine import (
     accepts,
     step,
 )
-from pulse_supervisor.policy import Intensity, Restart
+from pulse_supervisor.policy import Restart
 from pulse_supervisor.tree import (
     POSTGRES_AT_ONCE,
     POSTGRES_STOP,

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse_supervisor.policy import Delay, Intensity, Restart, RestartLog
+from pulse.restarts import Delay, Intensity, RestartLog
+from pulse_supervisor.policy import Restart
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from pulse.worker.deadlines import Deadlines
 from pulse.worker.loading import AppError, load_app
 from pulse.worker.notes import Kind, Note, NoteReader, NoteWriter
 from pulse.worker.options import worker_name
-from pulse.worker.policy import Intensity, Next, RestartLog, decide
+from pulse.worker.policy import Next, decide
 from pulse.worker.session import FIRST_PAUSE_S, LAST_PAUSE_S, Backoff
 
 
@@ -68,18 +68,6 @@ def test_deadlines_forget_what_has_ended() -> None:
 def test_what_follows_an_ending(exit_code: int, stopping: bool, drained: bool, refused: bool, after: Next) -> None:
     """Only who was asked to end, or cannot work at all, is not started again."""
     assert decide(exit_code, stopping=stopping, drained=drained, refused=refused) is after
-
-
-def test_restarts_slow_down_and_end() -> None:
-    """The first restart is immediate, the next ones wait longer, the sixth within a minute does not happen."""
-    restarts = RestartLog(Intensity())
-    assert [restarts.next_delay_s(float(second)) for second in range(6)] == [0.0, 0.25, 0.5, 1.0, 2.0, None]
-
-
-def test_old_crashes_are_forgotten() -> None:
-    """A crash now and then is borne for ever."""
-    restarts = RestartLog(Intensity())
-    assert {restarts.next_delay_s(61.0 * hour) for hour in range(100)} == {0.0}
 
 
 def test_the_parent_beats_for_the_silent_and_living() -> None:
