@@ -14,10 +14,10 @@ import structlog
 from pulse.errors import UnavailableError
 from pulse.store.rows import Claim, Ending, EndingKind, Fence
 from pulse.store.store import Store
-from pulse_actors.dispatcher.desk import ClaimPlan, Desk, Pair
+from pulse_actors.dispatcher.desk import ClaimPlan, Desk, Pair, length_of
 from pulse_actors.runtime import Backoff
 
-ASSIGN_BYTES: Final = 1024 * 1024  # of args in one frame; a worker starts the first job while the next frame comes
+ASSIGN_CHARS: Final = 1024 * 1024  # in one frame; a worker starts the first job while the next frame comes
 FAR_S: Final = 3600.0  # what is due later than that is left to the poll
 _PREVIOUS: Final = ("outcome", "reason", "worker", "progress")  # as claim_jobs returns them
 MAX_WAKES: Final = 10_000  # due times kept in memory; behind them is the poll
@@ -173,10 +173,10 @@ async def give_back_unlisted(store: Store, identity: str, listed: set[Pair]) -> 
 def _frames(claims: Sequence[Claim]) -> Iterable[Sequence[Claim]]:
     start, size = 0, 0
     for index, claim in enumerate(claims):
-        size += len(claim.args)
-        if size > ASSIGN_BYTES and index > start:
+        size += length_of(claim)
+        if size > ASSIGN_CHARS and index > start:
             yield claims[start:index]
-            start, size = index, len(claim.args)
+            start, size = index, length_of(claim)
     yield claims[start:]
 
 

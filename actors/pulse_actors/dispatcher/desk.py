@@ -20,7 +20,7 @@ Pair: TypeAlias = tuple[bytes, int]
 NO_HANDLER_MIN_S: Final = 5.0
 NO_HANDLER_MAX_S: Final = 60.0
 ALL_BUSY_S: Final = 1.0  # the workers that name it are full: others behind it in its topic go first for that long
-ARGS_MAX_BYTES: Final = protocol.MAX_FRAME_BYTES - 16 * 1024  # the rest of an assignment fits into 16 KiB
+CLAIM_MAX_BYTES: Final = protocol.MAX_FRAME_BYTES - 16 * 1024  # the rest of an assignment fits into 16 KiB
 _WIDEST_CHAR_BYTES: Final = 4
 
 
@@ -164,7 +164,7 @@ class Desk:
         room = {worker.identity: worker.credit for worker in self._workers.values()}
         for claim in claims:
             seat = plan.workers[claim.worker]
-            if _is_too_long(claim.args):
+            if _is_too_long(claim):
                 placement.returned.append(_discarded(claim, seat))
                 continue
             worker = self._workers.get(seat)
@@ -217,8 +217,17 @@ class Desk:
                 held.started = True
 
 
-def _is_too_long(args: str) -> bool:
-    return len(args) * _WIDEST_CHAR_BYTES > ARGS_MAX_BYTES and len(args.encode()) > ARGS_MAX_BYTES
+def length_of(claim: Claim) -> int:
+    """How much text an assignment of *claim* carries, in characters."""
+    return len(claim.args) + len(claim.checkpoint or "") + len(claim.previous or "")
+
+
+def _bytes_of(claim: Claim) -> int:
+    return sum(len(text.encode()) for text in (claim.args, claim.checkpoint or "", claim.previous or ""))
+
+
+def _is_too_long(claim: Claim) -> bool:
+    return length_of(claim) * _WIDEST_CHAR_BYTES > CLAIM_MAX_BYTES and _bytes_of(claim) > CLAIM_MAX_BYTES
 
 
 def _discarded(claim: Claim, seat: str) -> Ending:
@@ -227,8 +236,8 @@ def _discarded(claim: Claim, seat: str) -> Ending:
 
     A worker would break the connection over it, come back, and be given it again.
     """
-    size_bytes = len(claim.args.encode())
-    error = f"args have {size_bytes} bytes as the database prints them; at most {ARGS_MAX_BYTES} can be sent"
+    what = "args and checkpoint" if claim.checkpoint else "args"
+    error = f"{what} have {_bytes_of(claim)} bytes as the database prints them; at most {CLAIM_MAX_BYTES} can be sent"
     return Ending(claim.id, claim.attempt, seat, EndingKind.DISCARDED, error)
 
 
