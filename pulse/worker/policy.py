@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import enum
+from typing import Final
 
-__all__ = ["Next", "decide"]
+from pulse.restarts import Delay, Intensity, RestartLog
+
+__all__ = ["Next", "decide", "next_delay_s"]
+
+RESTART_DELAY: Final = Delay(first_s=0.25, longest_s=5.0)
 
 
 class Next(enum.Enum):
@@ -31,3 +36,13 @@ def decide(exit_code: int, *, stopping: bool, drained: bool, refused: bool) -> N
     if stopping or (drained and exit_code == 0):
         return Next.DONE
     return Next.RESTART
+
+
+def next_delay_s(log: RestartLog, limits: Intensity, *, worked: bool) -> float | None:
+    """
+    How long to wait before the restart that *log* recorded last; None: there were too many.
+
+    A process that had *worked* was killed by one of its jobs: that is bounded by the job's own budgets, and must not take
+    the pool away from all the others. One that dies before it got to work does so whatever it is given.
+    """
+    return None if log.exceeds(limits) and not worked else RESTART_DELAY.after(log.earlier)

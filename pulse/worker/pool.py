@@ -19,17 +19,16 @@ import anyio
 import msgspec
 import structlog
 
-from pulse.restarts import Delay, Intensity, RestartLog
+from pulse.restarts import Intensity, RestartLog
 from pulse.worker.beats import Minder, Watch, mind
 from pulse.worker.bells import SIGNALED, Signals, Waker
 from pulse.worker.notes import Kind, NoteReader
 from pulse.worker.options import HostOptions, PoolOptions, worker_name
-from pulse.worker.policy import Next, decide
+from pulse.worker.policy import Next, decide, next_delay_s
 
 __all__ = ["run_pool"]
 
 GRACE_S: Final = 3.0  # beyond drain_s: a child gives cancelled handlers 2 s, then ends by itself
-RESTART_DELAY: Final = Delay(first_s=0.25, longest_s=5.0)
 CRASH_LOOP: Final = 70  # exit code: handler processes die faster than they may
 REFUSED: Final = 1  # exit code: the app cannot be loaded, or the server does not want it
 _NOTES_BYTES: Final = 64 * 1024
@@ -175,15 +174,10 @@ class Pool:
                 return self._restart(child.slot, worked=child.worked, pid=child.pid, **how)
 
     def _restart(self, slot: int, *, worked: bool, **how: object) -> float | None:
-        """
-        How long to wait before the next process; None: there were too many.
-
-        A process that had *worked* was killed by one of its jobs: that is bounded by the job's own budgets, and must
-        not take the pool away from all the others. One that dies before it got to work does so whatever it is given.
-        """
+        """How long to wait before the next process; None: the pool gives up."""
         limits = self._intensity
         log = self._restarts[slot] = self._restarts.get(slot, RestartLog()).record(time.monotonic(), limits)
-        delay_s = None if log.exceeds(limits) and not worked else RESTART_DELAY.after(log.earlier)
+        delay_s = next_delay_s(log, limits, worked=worked)
         self._log.warning("handler_process_died", slot=slot, restart_in_s=delay_s, **how)
         if delay_s is None:
             self._say_once(

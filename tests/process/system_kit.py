@@ -97,7 +97,11 @@ class Whole(system.System):
         super().__init__(dsn or "", directory, clean_environment(**env), options)
         self.directory = directory
         self.errors = self._errors
-        self.env = {**self._env, "PULSE_RUNTIME_DIR": str(self.runtime_dir), "PULSE_STATE_DIR": str(directory / "state")}
+        self.env = {
+            **self._env,
+            "PULSE_RUNTIME_DIR": str(self.runtime_dir),
+            "PULSE_STATE_DIR": str(directory / "state"),
+        }
         self.env[LEDGER] = str(directory / "ledger")
         self._env = self.env
         if dsn is None:
@@ -111,7 +115,12 @@ class Whole(system.System):
         assert self.process is None
         with self.errors.open("ab") as sink:
             self.process = subprocess.Popen(
-                [*self._command, *options], env=self.env, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, cwd=self.directory
+                [*self._command, *options],
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=sink,
+                cwd=self.directory,
             )
         return self.process
 

@@ -97,8 +97,10 @@ def can_run(python: str, become: Sequence[str], env: Mapping[str, str], director
     return subprocess.run(command, env=env, cwd=directory, check=False, capture_output=True).returncode == 0
 
 
-def demo(env: Mapping[str, str], directory: Path, python: Sequence[str] = (sys.executable,)) -> tuple[dict[str, str], float]:
-    """Run it to its end, see that no process and no file of it is left in *directory*; what it told, and its seconds."""
+def demo(
+    env: Mapping[str, str], directory: Path, python: Sequence[str] = (sys.executable,)
+) -> tuple[dict[str, str], float]:
+    """Run it to its end; what it told, and its seconds. No process and no file of it may be left in *directory*."""
     marker = f"{os.getpid()}-{time.monotonic_ns()}"
     before = sorted(directory.rglob("*"))
     began_s = time.monotonic()
@@ -149,7 +151,7 @@ def subreaper() -> Iterator[None]:
 
 
 def orphans() -> list[str]:
-    """Command lines of the demonstration's processes that live below this one; the tests' own server is none of them."""
+    """Command lines of the demonstration's processes that live below this one."""
     found: list[str] = []
     for place in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What handlers can do and ask for, through the whole system: submitted by a client, run by workers, kept in the database."""
+"""What handlers can do and ask for, through the whole system, from the client's submit to the row in the database."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from uuid import UUID
 
 import pytest
 
-import pulse
 from pulse.job import Job, Status
 from tests.process.system_kit import Jobs, Whole, measured, place, since
 from tests.support.postgres import Postgres
@@ -106,13 +105,13 @@ class TestOtherEndings:
         assert [entry.outcome for entry in ended.history] == ["discarded"]
 
     def test_back_off_and_dead_letter(self, whole: Whole, jobs: Jobs) -> None:
-        """It is tried again 1 s after the first failure; with the budget spent, the last error is kept; retry revives it."""
+        """It is tried again after 1 s; with the budget spent the last error is kept, and an operator can revive it."""
         job = jobs.submit("fail", {"text": "always"}, max_attempts=2)
         dead = jobs.wait(job, "DEAD_LETTERED")
         assert (dead.attempts, [entry.outcome for entry in dead.history]) == (2, ["error", "error"])
         assert dead.last_error is not None
         assert dead.last_error.startswith("ValueError: always\n")
-        assert 'raise ValueError(text)' in dead.last_error
+        assert "raise ValueError(text)" in dead.last_error
         assert 1.0 <= whole.wait_entry(job, attempt=2).at_s - whole.wait_entry(job, "broken").at_s <= 1.0 + BUSY_S
         assert jobs.client.retry(job).done == (job,)
         whole.wait_entry(job, attempt=3)
@@ -257,7 +256,11 @@ class TestRouting:
 
 def held_by_workers(whole: Whole) -> set[UUID]:
     """What the connected workers hold."""
-    return {UUID(bytes=bytes(job)) if isinstance(job, bytes) else UUID(str(job)) for row in whole.connected() for job in row["running"]}
+    return {
+        UUID(bytes=bytes(job)) if isinstance(job, bytes) else UUID(str(job))
+        for row in whole.connected()
+        for job in row["running"]
+    }
 
 
 class TestSchedules:
@@ -276,8 +279,14 @@ class TestSchedules:
             assert job.started_at is not None
             assert job.result == job.occurrence.isoformat()
             assert timedelta(0) <= job.started_at - job.occurrence <= timedelta(seconds=BUSY_S)
-            measured(f"start behind the occurrence ({schedule.kind})", (job.started_at - job.occurrence).total_seconds())
-        gaps = [later.occurrence - earlier.occurrence for earlier, later in pairwise(ended) if later.occurrence and earlier.occurrence]
+            measured(
+                f"start behind the occurrence ({schedule.kind})", (job.started_at - job.occurrence).total_seconds()
+            )
+        gaps = [
+            later.occurrence - earlier.occurrence
+            for earlier, later in pairwise(ended)
+            if later.occurrence and earlier.occurrence
+        ]
         assert gaps == [timedelta(seconds=1)] * (len(ended) - 1)
 
     def test_once(self, jobs: Jobs) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from pulse.store.rows import EndingKind
+
 Columns = dict[str, str]
 
 BASE: Final[dict[str, Columns]] = {
@@ -21,7 +23,13 @@ BASE: Final[dict[str, Columns]] = {
     "handlers": {"name": "'n'"},
     "topics": {"topic": "'t'"},
 }
-_RUNNING: Final = {"status": "'RUNNING'", "locked_by": "'w'", "lease_until": "now()", "started_at": "now()", "attempts": "1"}
+_RUNNING: Final = {
+    "status": "'RUNNING'",
+    "locked_by": "'w'",
+    "lease_until": "now()",
+    "started_at": "now()",
+    "attempts": "1",
+}
 _DEAD: Final = {"status": "'DEAD_LETTERED'", "completed_at": "now()", "last_error": "'boom'"}
 _CRON: Final = {"kind": "'cron'", "cron": "'* * * * *'", "timezone": "'UTC'", "every_s": "NULL"}
 _AT: Final = {"kind": "'at'", "run_at": "now()", "every_s": "NULL"}
@@ -65,7 +73,9 @@ def _priority(table: str, name: str) -> Check:
 
 
 def _object(table: str, name: str) -> Check:
-    return _column(table, name, "args", good=("'{}'", """'{"a": []}'"""), bad=("'[]'", "'null'", "'1'", """'"{}"'""", "'true'"))
+    return _column(
+        table, name, "args", good=("'{}'", """'{"a": []}'"""), bad=("'[]'", "'null'", "'1'", """'"{}"'""", "'true'")
+    )
 
 
 def _time(table: str, name: str, column: str, **others: str) -> Check:
@@ -93,7 +103,11 @@ CHECKS: Final = [
     Check(
         "jobs",
         "jobs_finished",
-        [_DEAD, *({"status": f"'{status}'", "completed_at": "now()"} for status in ("COMPLETED", "CANCELED")), {"status": "'RETRYING'"}],
+        [
+            _DEAD,
+            *({"status": f"'{status}'", "completed_at": "now()"} for status in ("COMPLETED", "CANCELED")),
+            {"status": "'RETRYING'"},
+        ],
         [
             {**_DEAD, "completed_at": "NULL"},
             {"status": "'COMPLETED'"},
@@ -102,12 +116,18 @@ CHECKS: Final = [
             {**_RUNNING, "completed_at": "now()"},
         ],
     ),
-    Check("jobs", "jobs_dead_letter_reason", [_DEAD, {}], [{**_DEAD, "last_error": "NULL"}, {**_DEAD, "last_error": "''"}]),
+    Check(
+        "jobs", "jobs_dead_letter_reason", [_DEAD, {}], [{**_DEAD, "last_error": "NULL"}, {**_DEAD, "last_error": "''"}]
+    ),
     Check(
         "jobs",
         "jobs_attempts",
         [{"attempts": "2", "uncharged": "2"}, {"attempts": "2", "uncharged": "0"}],
-        [{"attempts": "1", "uncharged": "2"}, {"attempts": "1", "uncharged": "-1"}, {"attempts": "-1", "uncharged": "0"}],
+        [
+            {"attempts": "1", "uncharged": "2"},
+            {"attempts": "1", "uncharged": "-1"},
+            {"attempts": "-1", "uncharged": "0"},
+        ],
     ),
     _column("jobs", "jobs_crashes", "crashes", good=("0", "7"), bad=("-1",)),
     _budget("jobs", "jobs_max_attempts", "max_attempts"),
@@ -122,10 +142,7 @@ CHECKS: Final = [
         "attempts",
         "attempts_outcome_check",
         "outcome",
-        good=[
-            f"'{outcome}'"
-            for outcome in "error retry timeout stalled lease_expired crashed discarded snoozed released canceled expired".split()
-        ],
+        good=[f"'{outcome.value}'" for outcome in EndingKind] + ["'canceled'", "'expired'"],
         bad=("''", "'ERROR'", "'ok'"),
     ),
     Check(

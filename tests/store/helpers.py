@@ -91,7 +91,9 @@ async def count(connection: Connection[Record]) -> int:
     return found
 
 
-async def claim(store: Store, limit: int = 10, *, worker: str = WORKER, topic: str = TOPIC, seconds: float = 0.0) -> list[Claim]:
+async def claim(
+    store: Store, limit: int = 10, *, worker: str = WORKER, topic: str = TOPIC, seconds: float = 0.0
+) -> list[Claim]:
     """Claim at NOW + *seconds* for one worker."""
     return await store.claim([topic], [worker], [0] * limit, LEASE_S, now=at(seconds))
 

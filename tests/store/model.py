@@ -71,7 +71,9 @@ class Model:
             and job.next_run_at <= now
         )
 
-    def seated(self, claimed: Iterable[bytes], workers: Sequence[str], lease_s: float, now: datetime) -> dict[bytes, str]:
+    def seated(
+        self, claimed: Iterable[bytes], workers: Sequence[str], lease_s: float, now: datetime
+    ) -> dict[bytes, str]:
         """Give *claimed* to *workers*, one each: by priority, due time, id; returns who got what."""
         jobs = sorted((self.jobs[one] for one in claimed), key=lambda job: (-job.priority, job.next_run_at, job.id))
         for job, worker in zip(jobs, workers, strict=False):

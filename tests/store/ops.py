@@ -178,7 +178,8 @@ async def _fire(store: Store, world: World) -> object:
 
 
 async def _pause(store: Store, world: World) -> object:
-    return await store.gate.pause(world.topic, None, now=at(LATER_S))
+    await store.gate.pause(world.topic, None, now=at(LATER_S))
+    return None
 
 
 async def _submit(store: Store, world: World) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import time
 import uuid
@@ -269,6 +270,7 @@ async def test_a_schedule_that_cannot_be_followed_stops_nobody_else(
 ) -> None:
     """A rule that SQL or a lost time zone made impossible waits as it is, looked at now and then; the others fire."""
     monkeypatch.setattr(scheduling, "FIRE_LIMIT", 1)
+    monkeypatch.setattr(scheduling, "TURN_S", math.inf)
     stuck = await schedule(store, kind="cron", every_s=None, cron=cron, timezone=zone, next_run_at=ago(-60))
     await schedule(store, next_run_at=ago(3))
     cursor = ago(2)

@@ -82,7 +82,9 @@ async def refused(doing: Awaitable[object]) -> None:
     assert not is_unavailable(caught.value)
 
 
-async def alone(store: Store, connection: Connection[Record], ids: list[bytes], doing: Callable[[], Awaitable[object]]) -> None:
+async def alone(
+    store: Store, connection: Connection[Record], ids: list[bytes], doing: Callable[[], Awaitable[object]]
+) -> None:
     """*doing* is refused, nothing of it was done, and the hot connection is still the same one."""
     before = [await read(connection, identity) for identity in ids]
     pids = [await _pid(store), await _pid(store)]
@@ -112,8 +114,9 @@ async def test_complete(store: Store, connection: Connection[Record], value: str
     """A result that cannot be stored refuses the statement; without it, the others are completed."""
     ids = [await forge(connection, "RUNNING") for _ in range(3)]
     completions = [Completion(identity, 1, WORKER, "1") for identity in ids]
-    for bad in (completions[1]._replace(result=value), completions[1]._replace(progress=value)):
-        await alone(store, connection, ids, lambda bad=bad: store.complete([completions[0], bad, completions[2]]))
+    bad_result, bad_progress = completions[1]._replace(result=value), completions[1]._replace(progress=value)
+    await alone(store, connection, ids, lambda: store.complete([completions[0], bad_result, completions[2]]))
+    await alone(store, connection, ids, lambda: store.complete([completions[0], bad_progress, completions[2]]))
     assert len(await store.complete(completions)) == 3
 
 

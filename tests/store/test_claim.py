@@ -33,7 +33,15 @@ SLOW_GATE: Final = f"""
 async def test_a_claim_opens_the_lease(store: Store, connection: Connection[Record], status: str) -> None:
     """A claim sets status, lease and token at once, clears the progress of the attempt before, and changes nothing else."""
     identity = await forge(
-        connection, status, attempts=3, uncharged=1, crashes=1, progress='"half"', last_error="boom", priority=4, timeout_s=2.5
+        connection,
+        status,
+        attempts=3,
+        uncharged=1,
+        crashes=1,
+        progress='"half"',
+        last_error="boom",
+        priority=4,
+        timeout_s=2.5,
     )
     before = await read(connection, identity)
     claimed = await claim(store, seconds=5.0)
@@ -164,13 +172,22 @@ async def test_a_batch_is_what_comes_first(store: Store, connection: Connection[
             await forge(connection, priority=priority, next_run_at=at(due_s))
     claimed = await claim(store, 5)
     ranked = sorted((-one.priority, one.due_at) for one in claimed)
-    assert [(-rank, round(due_at - NOW.timestamp())) for rank, due_at in ranked] == [(3, -2), (3, -1), (3, 0), (2, -2), (2, -1)]
+    assert [(-rank, round(due_at - NOW.timestamp())) for rank, due_at in ranked] == [
+        (3, -2),
+        (3, -1),
+        (3, 0),
+        (2, -2),
+        (2, -1),
+    ]
     assert len(await claim(store, 50)) == 4
 
 
 async def test_seats(store: Store, connection: Connection[Record]) -> None:
     """The n-th job in order goes to the worker of the n-th seat."""
-    ranked = [await forge(connection, priority=priority, next_run_at=at(due)) for priority, due in ((9, 0), (5, -1), (5, 0), (1, -9))]
+    ranked = [
+        await forge(connection, priority=priority, next_run_at=at(due))
+        for priority, due in ((9, 0), (5, -1), (5, 0), (1, -9))
+    ]
     claimed = await store.claim([TOPIC], ["x", "y", "z"], [2, 0, 0, 1], LEASE_S, now=NOW)
     assert {one.id: one.worker for one in claimed} == dict(zip(ranked, (2, 0, 0, 1), strict=True))
     assert [(await read(connection, one))["locked_by"] for one in ranked] == ["z", "x", "x", "y"]

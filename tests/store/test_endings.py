@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 import pytest
@@ -80,7 +80,7 @@ CASES: Final = [
 ]
 
 
-def _ending(identity: bytes, kind: EndingKind, attempt: int = 1, **fields: object) -> Ending:
+def _ending(identity: bytes, kind: EndingKind, attempt: int = 1, **fields: Any) -> Ending:
     return Ending(*fence(identity, attempt), kind)._replace(**fields)
 
 
@@ -98,7 +98,9 @@ async def test_what_becomes_of_it(store: Store, connection: Connection[Record], 
         progress='"half"',
     )
     before = await read(connection, identity)
-    ended = await store.end([_ending(identity, case.kind, case.attempts, error="why", delay_s=case.given_s)], now=at(10))
+    ended = await store.end(
+        [_ending(identity, case.kind, case.attempts, error="why", delay_s=case.given_s)], now=at(10)
+    )
     assert ended == [Ended(identity, case.attempts, case.status, TOPIC, 3, case.delay_s)]
     dead = case.status == "DEAD_LETTERED"
     expected = {
@@ -137,7 +139,9 @@ async def test_history(store: Store, connection: Connection[Record], kind: Endin
 async def test_last_progress(store: Store, connection: Connection[Record]) -> None:
     """Progress that comes with the end is kept, in the row and in the history; none keeps what is there."""
     told, silent = [await forge(connection, "RUNNING", progress="0.1") for _ in range(2)]
-    await store.end([_ending(told, EndingKind.ERROR, error="why", progress="0.9"), _ending(silent, EndingKind.ERROR, error="why")])
+    await store.end(
+        [_ending(told, EndingKind.ERROR, error="why", progress="0.9"), _ending(silent, EndingKind.ERROR, error="why")]
+    )
     for identity, progress in ((told, "0.9"), (silent, "0.1")):
         assert (await read(connection, identity))["progress"] == progress
         assert [row["progress"] for row in await history(connection, identity)] == [progress]
@@ -179,7 +183,9 @@ async def test_the_database_clock_decides(store: Store, connection: Connection[R
 
 
 @pytest.mark.parametrize(
-    ("handler", "topic", "default", "most"), [(2, 4, 5, 2), (None, 4, 5, 4), (None, None, 5, 5)], ids=["handler", "topic", "server"]
+    ("handler", "topic", "default", "most"),
+    [(2, 4, 5, 2), (None, 4, 5, 4), (None, None, 5, 5)],
+    ids=["handler", "topic", "server"],
 )
 async def test_the_crash_budget_is_resolved(
     store: Store, connection: Connection[Record], handler: int | None, topic: int | None, default: int, most: int
@@ -190,7 +196,9 @@ async def test_the_crash_budget_is_resolved(
     await store.set_server_defaults(5, default)
     survivor = await forge(connection, "RUNNING", crashes=most - 2)
     culprit = await forge(connection, "RUNNING", crashes=most - 1)
-    ended = await store.end([_ending(one, EndingKind.CRASHED, error="worker process died") for one in (survivor, culprit)])
+    ended = await store.end(
+        [_ending(one, EndingKind.CRASHED, error="worker process died") for one in (survivor, culprit)]
+    )
     assert {one.id: one.status for one in ended} == {survivor: "RETRYING", culprit: "DEAD_LETTERED"}
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 import pytest
@@ -38,7 +38,7 @@ class Write:
     """A statement over the rows *ids*, which stand in *status* in *table* when it begins."""
 
     name: str
-    do: Callable[[Store, list[bytes]], Awaitable[object]]
+    do: Callable[[Store, list[bytes]], Coroutine[Any, Any, object]]
     status: str = "RUNNING"
     table: str = "pulse.jobs"
 
@@ -92,7 +92,9 @@ async def test_updates(store: Store, connection: Connection[Record], dsn: str, w
     await connection.execute(f"SELECT FROM {write.table} WHERE id = $1 FOR UPDATE", hexes[0])
     writing = asyncio.create_task(write.do(store, ids))
     await until_blocked(watcher, by=connection.get_server_pid())
-    free = await watcher.fetch(f"SELECT id FROM {write.table} WHERE id = ANY ($1::uuid[]) FOR UPDATE SKIP LOCKED", hexes)
+    free = await watcher.fetch(
+        f"SELECT id FROM {write.table} WHERE id = ANY ($1::uuid[]) FOR UPDATE SKIP LOCKED", hexes
+    )
     await holding.rollback()
     await writing
     await watcher.close(timeout=5)
@@ -123,7 +125,9 @@ async def test_inserts(store: Store, connection: Connection[Record], dsn: str, w
 async def test_submit_many(store: Store, connection: Connection[Record], dsn: str) -> None:
     """The same for submits by SQL."""
     sql = "SELECT pulse.submit_many((SELECT jsonb_agg(jsonb_build_object('name', 'n', 'id', id)) FROM unnest($1::uuid[]) AS id))"
-    await test_inserts(store, connection, dsn, Write("SQL", lambda _, ids: _fetch(dsn, sql, [one.hex() for one in ids])))
+    await test_inserts(
+        store, connection, dsn, Write("SQL", lambda _, ids: _fetch(dsn, sql, [one.hex() for one in ids]))
+    )
 
 
 async def test_handlers(store: Store, connection: Connection[Record], dsn: str) -> None:
@@ -157,7 +161,9 @@ async def test_a_storm(connection: Connection[Record], dsn: str, seed: int) -> N
     ids = [await forge(connection, max_attempts=20, next_run_at=at(-9)) for _ in range(12)]
     stores = [Store(Target(dsn, "storm"), hot=1, queries=1) for _ in range(5)]
     try:
-        await asyncio.gather(*(_rage(store, random.Random(f"{seed} {number}"), ids) for number, store in enumerate(stores)))
+        await asyncio.gather(
+            *(_rage(store, random.Random(f"{seed} {number}"), ids) for number, store in enumerate(stores))
+        )
     finally:
         for store in stores:
             store.close()
@@ -179,13 +185,21 @@ async def _rage(store: Store, chance: random.Random, ids: list[bytes]) -> None:
             case 3:
                 await store.complete([Completion(*one, None) for one in some], now=now)
             case 4:
-                kinds = [EndingKind.ERROR, EndingKind.RELEASED, EndingKind.SNOOZED, EndingKind.CRASHED, EndingKind.DISCARDED]
+                kinds = [
+                    EndingKind.ERROR,
+                    EndingKind.RELEASED,
+                    EndingKind.SNOOZED,
+                    EndingKind.CRASHED,
+                    EndingKind.DISCARDED,
+                ]
                 await store.end([Ending(*one, chance.choice(kinds), "why", 1.0) for one in some], now=now)
             case 5:
                 await store.extend([Renewal(*one, None) for one in some], LEASE_S, now=now)
             case 6:
                 lapsed = await store.lapsed(5, now=now)
-                await store.end([Ending(*one, EndingKind.LEASE_EXPIRED, "worker lease expired") for one in lapsed], now=now)
+                await store.end(
+                    [Ending(*one, EndingKind.LEASE_EXPIRED, "worker lease expired") for one in lapsed], now=now
+                )
             case 7:
                 await store.cancel(few[:1], now=now)
             case _:

@@ -27,13 +27,16 @@ async def test_cancel(store: Store, connection: Connection[Record], status: str)
     identity = await forge(connection, status, progress='"half"', last_error="before")
     before = await read(connection, identity)
     running = status == "RUNNING"
-    assert await store.cancel([identity], now=at(3)) == [Canceled(identity, before["attempts"], WORKER if running else None)]
+    assert await store.cancel([identity], now=at(3)) == [
+        Canceled(identity, before["attempts"], WORKER if running else None)
+    ]
     lease = {"locked_by": None, "lease_until": None} if running else {}
     assert changes(before, await read(connection, identity)) == {"status": "CANCELED", "completed_at": at(3), **lease}
     rows = await history(connection, identity)
-    assert [(row["attempt"], row["outcome"], row["worker"], row["started_at"], row["ended_at"], row["progress"]) for row in rows] == (
-        [(1, "canceled", WORKER, NOW, at(3), '"half"')] if running else []
-    )
+    assert [
+        (row["attempt"], row["outcome"], row["worker"], row["started_at"], row["ended_at"], row["progress"])
+        for row in rows
+    ] == ([(1, "canceled", WORKER, NOW, at(3), '"half"')] if running else [])
 
 
 @pytest.mark.parametrize("status", TERMINAL)
@@ -49,9 +52,23 @@ async def test_a_finished_job_is_not_canceled(store: Store, connection: Connecti
 async def test_cancel_keeps_history(store: Store, connection: Connection[Record]) -> None:
     """A row of history that is there already stays, and the job is canceled all the same."""
     identity = await forge(connection, "RUNNING")
-    await connection.execute("INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, 1, 'expired')", identity.hex())
+    await connection.execute(
+        "INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, 1, 'expired')", identity.hex()
+    )
     assert len(await store.cancel([identity])) == 1
     assert [row["outcome"] for row in await history(connection, identity)] == ["expired"]
+
+
+async def test_cancel_many(store: Store, connection: Connection[Record]) -> None:
+    """Each of several canceled jobs has its own row of history, and only its own."""
+    running = [await forge(connection, "RUNNING", attempts=attempt) for attempt in (1, 2)]
+    waiting = await forge(connection)
+    canceled = await store.cancel([*running, waiting])
+    assert sorted(canceled) == sorted(
+        [Canceled(running[0], 1, WORKER), Canceled(running[1], 2, WORKER), Canceled(waiting, 0, None)]
+    )
+    for identity, attempts in ((running[0], [1]), (running[1], [2]), (waiting, [])):
+        assert [row["attempt"] for row in await history(connection, identity)] == attempts
 
 
 async def test_an_id_twice_in_one_cancel(store: Store, connection: Connection[Record]) -> None:
@@ -64,7 +81,16 @@ async def test_an_id_twice_in_one_cancel(store: Store, connection: Connection[Re
 async def test_retry(store: Store, connection: Connection[Record], status: str) -> None:
     """A finished job starts again with fresh budgets, due now; attempts goes on, and what it ended with is gone."""
     identity = await forge(
-        connection, status, attempts=5, uncharged=2, crashes=3, result='"x"', progress='"half"', checkpoint="7", last_error="boom", priority=4
+        connection,
+        status,
+        attempts=5,
+        uncharged=2,
+        crashes=3,
+        result='"x"',
+        progress='"half"',
+        checkpoint="7",
+        last_error="boom",
+        priority=4,
     )
     before = await read(connection, identity)
     assert await store.retry([identity], now=at(7)) == {identity: Wake(TOPIC, 4)}
@@ -138,9 +164,13 @@ async def test_the_gate_tells_others(store: Store, connection: Connection[Record
 
 async def test_handlers(store: Store, connection: Connection[Record]) -> None:
     """The last hello wins, name by name."""
-    await store.note_handlers({"b": HandlerInfo(topic="x"), "a": HandlerInfo(max_attempts=2, timeout_s=1.5, max_crashes=4)})
+    await store.note_handlers(
+        {"b": HandlerInfo(topic="x"), "a": HandlerInfo(max_attempts=2, timeout_s=1.5, max_crashes=4)}
+    )
     await store.note_handlers({"b": HandlerInfo(topic="y", max_attempts=3)})
-    found = await connection.fetch("SELECT name, topic, max_attempts, timeout_s, max_crashes FROM pulse.handlers ORDER BY name")
+    found = await connection.fetch(
+        "SELECT name, topic, max_attempts, timeout_s, max_crashes FROM pulse.handlers ORDER BY name"
+    )
     assert [tuple(row) for row in found] == [("a", None, 2, 1.5, 4), ("b", "y", 3, None, None)]
 
 
@@ -173,7 +203,9 @@ async def test_server_defaults(store: Store, connection: Connection[Record]) -> 
     seen = []
     for attempts, crashes in ((7, 2), (7, 2), (8, 2), (8, 3)):
         await store.set_server_defaults(attempts, crashes)
-        [row] = await connection.fetch("SELECT max_attempts, max_crashes, timeout_s, xmin::text AS version FROM pulse.topics")
+        [row] = await connection.fetch(
+            "SELECT max_attempts, max_crashes, timeout_s, xmin::text AS version FROM pulse.topics"
+        )
         assert (row["max_attempts"], row["max_crashes"], row["timeout_s"]) == (attempts, crashes, 9)
         seen.append(row["version"])
     assert seen[0] == seen[1]
@@ -184,7 +216,9 @@ async def test_server_defaults_are_put_back(store: Store, connection: Connection
     """Where somebody removed the row, it is made again."""
     await connection.execute("DELETE FROM pulse.topics")
     await store.set_server_defaults(7, 2)
-    assert [tuple(row) for row in await connection.fetch("SELECT topic, max_attempts, max_crashes FROM pulse.topics")] == [("", 7, 2)]
+    assert [
+        tuple(row) for row in await connection.fetch("SELECT topic, max_attempts, max_crashes FROM pulse.topics")
+    ] == [("", 7, 2)]
 
 
 async def test_hosts(store: Store, connection: Connection[Record]) -> None:

@@ -76,7 +76,9 @@ class Planned:
     async def plan(self, name: str, mode: str, *, analyse: bool = False, now: str | None = None) -> Node:
         """The plan of a statement; with *analyse* it is carried out and taken back. *now* replaces its last argument."""
         asked = f"asked_{next(self.numbers)}"
-        await self.connection.execute(f"SET plan_cache_mode = force_{mode}_plan; PREPARE {asked} AS {STATEMENTS[name].sql}")
+        await self.connection.execute(
+            f"SET plan_cache_mode = force_{mode}_plan; PREPARE {asked} AS {STATEMENTS[name].sql}"
+        )
         arguments = ARGUMENTS[name] if now is None else (*ARGUMENTS[name][:-1], now)
         values = ", ".join("NULL" if value is None else f"'{value}'" for value in arguments)
         options = "ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON" if analyse else "FORMAT JSON"
@@ -205,7 +207,9 @@ async def test_attempts_are_found_by_key(planned: Planned, name: str, mode: str)
         assert (scan["Node Type"], scan["Index Name"]) == ("Index Scan", "jobs_pkey")
         assert BY_ID.search(scan["Index Cond"])
     types = {node["Node Type"] for node in nodes(plan)}
-    assert types & {"Sort", "Hash Join", "Merge Join", "Seq Scan", "Bitmap Heap Scan", "Materialize", "Memoize"} == set()
+    assert (
+        types & {"Sort", "Hash Join", "Merge Join", "Seq Scan", "Bitmap Heap Scan", "Materialize", "Memoize"} == set()
+    )
     joins = [node for node in nodes(plan) if node["Node Type"] == "Nested Loop"]
     assert joins
     for join in joins:  # the arguments outside, the table inside: rows are locked in the order of the arguments

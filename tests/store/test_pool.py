@@ -1,4 +1,4 @@
-"""Connections never hang, are never reused in doubt, and tell why the database cannot be used without a secret in it."""
+"""Connections never hang, are never reused in doubt, and when they fail they tell why, without a secret in it."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ async def is_gone(connection: Connection[Record], pid: int) -> bool:
 
 async def is_running(connection: Connection[Record], sql: str) -> bool:
     """Whether some session is in the middle of *sql*."""
-    running = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE state = 'active' AND query = $1 AND pid <> pg_backend_pid())"
+    running = (
+        "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE state = 'active' AND query = $1 AND pid <> pg_backend_pid())"
+    )
     return bool(await connection.fetchval(running, sql))
 
 
@@ -108,9 +110,7 @@ async def test_a_silent_server_at_connect(distant: Pool, proxy: Proxy) -> None:
     assert await pid_of(distant)
 
 
-async def test_connecting_has_a_deadline_of_its_own(
-    dsn: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_connecting_has_a_deadline_of_its_own(dsn: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long the use may take, a handshake may not."""
     monkeypatch.setattr(pool_module, "CONNECT_DEADLINE_S", SHORT_S)
     proxy.cut()
@@ -123,7 +123,7 @@ async def test_connecting_has_a_deadline_of_its_own(
 async def test_keepalive(distant: Pool) -> None:
     """A TCP connection asks whether its other end lives, and gives up what is not acknowledged within 3 s."""
     async with distant.connection() as connection:
-        found: socket.socket = connection._transport.get_extra_info("socket")
+        found: socket.socket = connection._transport.get_extra_info("socket")  # type: ignore[attr-defined]
         options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
         assert found.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         assert [found.getsockopt(socket.IPPROTO_TCP, option) for option in options] == [5, 2, 3, 3000]
@@ -284,7 +284,12 @@ async def test_who_is_let_in(
 ) -> None:
     """What only other settings can repair is a ConfigError, an absent server is not; neither tells a password."""
     await _make_role(connection)
-    parts = {"user": "pulse", "host": str(socket_of(dsn).parent), "database": dsn.partition("?")[0].rpartition("/")[2], **change}
+    parts = {
+        "user": "pulse",
+        "host": str(socket_of(dsn).parent),
+        "database": dsn.partition("?")[0].rpartition("/")[2],
+        **change,
+    }
     bad = f"postgresql:///{parts['database']}?host={parts['host']}&user={parts['user']}&password={parts['password']}"
     with pytest.raises(error, match=reason) as caught:
         await connect(Target(bad, "test"), {})
@@ -313,7 +318,9 @@ async def test_where_nobody_is(bad: str, error: type[Exception]) -> None:
 async def test_a_right_password(dsn: str, connection: Connection[Record]) -> None:
     """With the right password the same role gets in: the test of the wrong one proves something."""
     await _make_role(connection)
-    opened = await connect(Target(f"{dsn}&user={PASSWORD_ROLE}&password={SECRET}".replace("&user=pulse", ""), "test"), {})
+    opened = await connect(
+        Target(f"{dsn}&user={PASSWORD_ROLE}&password={SECRET}".replace("&user=pulse", ""), "test"), {}
+    )
     assert await opened.fetchval("SELECT current_user") == PASSWORD_ROLE
     await opened.close(timeout=5)
 
@@ -348,8 +355,15 @@ async def test_settings_of_each_kind(store: Store) -> None:
     """Each kind of connection has the limits and planner settings that belong to it, in UTC."""
     for pool, own in ((store.hot, HOT_SETTINGS), (store.beats, BEAT_SETTINGS), (store.query, {})):
         async with pool.connection() as connection:
-            found = {name: await connection.fetchval("SELECT current_setting($1)", name) for name in (*SERVER_SETTINGS, *own)}
-        limits = {"statement_timeout": "5s", "lock_timeout": "2s", "idle_in_transaction_session_timeout": "10s", "timezone": "UTC"}
+            found = {
+                name: await connection.fetchval("SELECT current_setting($1)", name) for name in (*SERVER_SETTINGS, *own)
+            }
+        limits = {
+            "statement_timeout": "5s",
+            "lock_timeout": "2s",
+            "idle_in_transaction_session_timeout": "10s",
+            "timezone": "UTC",
+        }
         assert found == {**limits, **own}
     async with store.hot.connection() as connection:
         assert await connection.fetchval("SELECT current_setting('synchronous_commit')") == "on"
@@ -367,7 +381,10 @@ async def test_a_lock_that_nobody_gives_back(store: Store, connection: Connectio
 async def test_a_name_for_each_connection(dsn: str) -> None:
     """pg_stat_activity shows what a connection is for."""
     opened = await connect(Target(dsn, "what it is for"), {})
-    assert await opened.fetchval("SELECT application_name FROM pg_stat_activity WHERE pid = pg_backend_pid()") == "what it is for"
+    assert (
+        await opened.fetchval("SELECT application_name FROM pg_stat_activity WHERE pid = pg_backend_pid()")
+        == "what it is for"
+    )
     await opened.close(timeout=5)
 
 

@@ -34,16 +34,29 @@ async def pages(store: Store, limit: int, **filters: Any) -> list[list[object]]:
 async def test_one_job(store: Store, connection: Connection[Record]) -> None:
     """A job is told with all its columns, times as Unix seconds, JSON as text, and its history, oldest first."""
     identity = await forge(connection, "RUNNING", args='{"a": [1]}', progress="0.5", attempts=2, lease_until=at(-1))
-    await connection.execute("INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, 1, 'error')", identity.hex())
+    await connection.execute(
+        "INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, 1, 'error')", identity.hex()
+    )
     await store.end([Ending(*fence(identity, 2), EndingKind.TIMEOUT, "why", 5.0)], now=NOW)
     found = await store.reads.job(identity)
     assert found is not None
-    columns = await connection.fetch("SELECT attname FROM pg_attribute WHERE attrelid = 'pulse.jobs'::regclass AND attnum > 0")
+    columns = await connection.fetch(
+        "SELECT attname FROM pg_attribute WHERE attrelid = 'pulse.jobs'::regclass AND attnum > 0"
+    )
     assert set(found) == {row["attname"] for row in columns} | {"history"}
-    expected = {"id": identity, "args": '{"a": [1]}', "status": "RETRYING", "next_run_at": at(5).timestamp(), "progress": "0.5"}
+    expected = {
+        "id": identity,
+        "args": '{"a": [1]}',
+        "status": "RETRYING",
+        "next_run_at": at(5).timestamp(),
+        "progress": "0.5",
+    }
     assert {name: found[name] for name in expected} == expected
     told: Any = found["history"]
-    assert [(row["attempt"], row["outcome"], row["worker"]) for row in told] == [(1, "error", None), (2, "timeout", WORKER)]
+    assert [(row["attempt"], row["outcome"], row["worker"]) for row in told] == [
+        (1, "error", None),
+        (2, "timeout", WORKER),
+    ]
     assert (told[1]["job_id"], told[1]["ended_at"], told[1]["progress"]) == (identity, NOW.timestamp(), "0.5")
 
 
@@ -111,4 +124,8 @@ async def test_counts_of_a_large_table(
 async def test_the_database(store: Store, connection: Connection[Record]) -> None:
     """The database is told with its version and without its password."""
     told = await store.reads.database()
-    assert told == {"ok": True, "dsn": store.query.target.shown, "server_version": await connection.fetchval("SHOW server_version")}
+    assert told == {
+        "ok": True,
+        "dsn": store.query.target.shown,
+        "server_version": await connection.fetchval("SHOW server_version"),
+    }

@@ -170,7 +170,7 @@ async def test_topic_is_resolved_when_it_fires(
     store: Store, connection: Connection[Record], own: str | None, handler: str | None, resolved: str
 ) -> None:
     """The topic is the schedule's, else the handler's at that time, else `default`; its policy is that topic's."""
-    await connection.execute("INSERT INTO pulse.topics SELECT topic, place, 3 FROM unnest(ARRAY['x', 'y', 'default']) WITH ORDINALITY AS t(topic, place)")
+    await connection.execute("INSERT INTO pulse.topics VALUES ('x', 1, 3), ('y', 2, 3), ('default', 3, 3)")
     schedule = new(topic=own)
     await store.schedules.create(schedule)
     await store.note_handlers({"n": HandlerInfo(topic=handler)})
@@ -208,7 +208,14 @@ async def test_create_get_delete(store: Store, connection: Connection[Record]) -
     assert not await store.schedules.create(new(id=schedule.id, name="other"))
     found = await store.schedules.get(schedule.id)
     assert found is not None
-    expected = {"id": schedule.id, "kind": "at", "name": "n", "run_at": at(5).timestamp(), "topic": None, "args": '{"a": 1}'}
+    expected = {
+        "id": schedule.id,
+        "kind": "at",
+        "name": "n",
+        "run_at": at(5).timestamp(),
+        "topic": None,
+        "args": '{"a": 1}',
+    }
     assert {name: found[name] for name in expected} == expected
     await store.schedules.fire([firing(schedule, 5, more=False)])
     assert [await store.schedules.delete(schedule.id) for _ in range(2)] == [True, False]
@@ -216,9 +223,25 @@ async def test_create_get_delete(store: Store, connection: Connection[Record]) -
     assert await count(connection) == 1
 
 
+async def test_delete_removes_one(store: Store) -> None:
+    """Deleting one schedule leaves the others."""
+    schedules = [new(), new()]
+    for schedule in schedules:
+        await store.schedules.create(schedule)
+    assert await store.schedules.delete(schedules[0].id)
+    assert await store.schedules.get(schedules[1].id) is not None
+
+
 @pytest.mark.parametrize(
     "fields",
-    [{"kind": "never"}, {"kind": "cron", "cron": "* * * * *"}, {"kind": "at"}, {"every_s": None}, {"every_s": 0.0}, {"run_at": NOW}],
+    [
+        {"kind": "never"},
+        {"kind": "cron", "cron": "* * * * *"},
+        {"kind": "at"},
+        {"every_s": None},
+        {"every_s": 0.0},
+        {"run_at": NOW},
+    ],
     ids=str,
 )
 async def test_a_schedule_of_no_kind(store: Store, fields: dict[str, Any]) -> None:

@@ -113,7 +113,10 @@ async def test_install(empty_dsn: str) -> None:
 
 async def _statuses(store: Store) -> set[str]:
     async with store.query.connection() as connection:
-        return {row["status"] for row in await connection.fetch("SELECT unnest(enum_range(NULL::pulse.job_status))::text AS status")}
+        return {
+            row["status"]
+            for row in await connection.fetch("SELECT unnest(enum_range(NULL::pulse.job_status))::text AS status")
+        }
 
 
 async def test_many_installs_at_once(empty_dsn: str) -> None:
@@ -130,7 +133,9 @@ async def test_many_installs_at_once(empty_dsn: str) -> None:
 async def test_a_newer_schema_is_refused(store: Store, connection: Connection[Record]) -> None:
     """A schema that a newer pulse made is left alone, and the message says what to do."""
     await connection.execute("INSERT INTO pulse.schema_version (version) VALUES ($1)", SCHEMA_VERSION + 1)
-    with pytest.raises(SchemaError, match=f"version {SCHEMA_VERSION + 1}; this pulse knows up to {SCHEMA_VERSION}: upgrade"):
+    with pytest.raises(
+        SchemaError, match=f"version {SCHEMA_VERSION + 1}; this pulse knows up to {SCHEMA_VERSION}: upgrade"
+    ):
         await store.prepare()
 
 
@@ -141,7 +146,9 @@ async def test_a_newer_schema_that_came_while_waiting(empty_dsn: str) -> None:
         await newer.execute(STATEMENTS["schema_lock"].sql)
         waiting = asyncio.create_task(ensure_schema(older))
         await until_blocked(watcher, by=newer.get_server_pid())
-        await newer.execute(f"CREATE SCHEMA pulse; CREATE TABLE pulse.schema_version AS SELECT {SCHEMA_VERSION + 1} AS version")
+        await newer.execute(
+            f"CREATE SCHEMA pulse; CREATE TABLE pulse.schema_version AS SELECT {SCHEMA_VERSION + 1} AS version"
+        )
     with pytest.raises(SchemaError):
         await waiting
     for connection in (newer, older, watcher):
@@ -197,7 +204,7 @@ def test_schema_sql_of_an_installation(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 async def test_uuid7(connection: Connection[Record]) -> None:
-    """pulse.uuid7 makes version 7, variant 10, a prefix of the milliseconds at which it was made, and never the same twice."""
+    """pulse.uuid7 makes version 7, variant 10, a prefix of the milliseconds of its making, and never the same twice."""
     clock = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
     before = await connection.fetchval(clock)
     made = [row["made"] for row in await connection.fetch("SELECT pulse.uuid7() AS made FROM generate_series(1, 2000)")]
@@ -218,6 +225,8 @@ async def test_uuid7_before_18(connection: Connection[Record], server: Postgres,
     assert len({row["made"].bytes[15] for row in rows}) > 100
 
 
-@pytest.mark.skipif(len(postgres.installations()) < 2, reason="only one PostgreSQL is installed: the store is tested on that one")
+@pytest.mark.skipif(
+    len(postgres.installations()) < 2, reason="only one PostgreSQL is installed: the store is tested on that one"
+)
 def test_two_versions() -> None:
     """The store is tested on a second version of PostgreSQL as well."""

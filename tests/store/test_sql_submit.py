@@ -118,7 +118,7 @@ async def test_topic_is_resolved(
 
 @BOTH
 async def test_the_same_submit_twice(connection: Connection[Record], many: bool) -> None:
-    """The same id with the same name, topic and args is the same job, whatever became of it and whatever else is said."""
+    """The same id with the same name, topic and args is the same job, whatever became of it and what else is said."""
     identity = await forge(connection, "COMPLETED", args='{"a": 1, "b": 2}')
     before = await read(connection, identity)
     same: Row = {"name": "n", "topic": TOPIC, "args": {"b": 2, "a": 1}, "id": str(uuid.UUID(bytes=identity))}
@@ -134,12 +134,16 @@ async def test_another_job_under_the_same_id(connection: Connection[Record], man
     """The same id with another name, topic or args is refused, by SQLSTATE 23505 and naming the id."""
     identity = str(uuid.UUID(bytes=await forge(connection)))
     fields = {"name": "n", "topic": TOPIC, "id": identity, **different}
-    with pytest.raises(asyncpg.UniqueViolationError, match=f"job {identity} exists already with another name, topic or args"):
+    with pytest.raises(
+        asyncpg.UniqueViolationError, match=f"job {identity} exists already with another name, topic or args"
+    ):
         await submit(connection, many=many, **fields)
 
 
 @BOTH
-async def test_a_topic_left_out_is_compared_as_resolved(store: Store, connection: Connection[Record], many: bool) -> None:
+async def test_a_topic_left_out_is_compared_as_resolved(
+    store: Store, connection: Connection[Record], many: bool
+) -> None:
     """A repeated submit may leave the topic to the handler, as the first one did."""
     await store.note_handlers({"n": HandlerInfo(topic=TOPIC)})
     identity = await submit(connection, many=many, name="n")
@@ -163,7 +167,9 @@ async def test_in_the_callers_transaction(store: Store, connection: Connection[R
 @BOTH
 async def test_any_search_path(connection: Connection[Record], many: bool) -> None:
     """The caller's search_path does not matter, nor tables of its own that have the same names."""
-    await connection.execute("CREATE TEMP TABLE jobs (id int); CREATE TEMP TABLE topics (id int); SET search_path = pg_temp")
+    await connection.execute(
+        "CREATE TEMP TABLE jobs (id int); CREATE TEMP TABLE topics (id int); SET search_path = pg_temp"
+    )
     await submit(connection, many=many, name="n")
     await connection.execute("DROP TABLE jobs, topics; RESET search_path")
     assert await count(connection) == 1
@@ -221,7 +227,8 @@ async def test_what_the_table_refuses(connection: Connection[Record], many: bool
         (["n"], "jobs must be a JSON array of objects, and one of them is of type string"),
         (
             [{"name": "n", "delay_s": 1}],
-            'unknown key "delay_s" in a job; allowed are name, args, topic, priority, run_at, max_attempts, timeout_s, id',
+            'unknown key "delay_s" in a job; allowed are '
+            "name, args, topic, priority, run_at, max_attempts, timeout_s, id",
         ),
     ],
     ids=str,
@@ -269,7 +276,7 @@ async def test_an_empty_document(connection: Connection[Record]) -> None:
 @pytest.mark.parametrize("analysed", [False, True])
 @pytest.mark.usefixtures("own_database")
 async def test_order_of_a_document(store: Store, connection: Connection[Record], analysed: bool) -> None:
-    """The n-th job is due n microseconds after the first, and the ids come back in order, however the rows are joined."""
+    """The n-th job is due n microseconds after the first, and the ids come back in order, whatever the plan is."""
     if analysed:
         await store.note_handlers({f"n{number}": HandlerInfo() for number in range(100)})
         await connection.execute("ANALYZE pulse.handlers, pulse.topics")

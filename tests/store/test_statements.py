@@ -15,7 +15,9 @@ from pulse.store.statements import STATEMENTS, Statement, parse
 LEGAL: Final = {(source.value, target.value) for source, targets in TRANSITIONS.items() for target in targets}
 MOVING: Final = sorted(name for name, statement in STATEMENTS.items() if statement.moves)
 # Cancelling is an operator's move: it ends whatever attempt there is, so it has no token to match.
-FENCED: Final = sorted({name for name in MOVING if ("RUNNING") in {move[0] for move in STATEMENTS[name].moves}} - {"cancel_jobs"})
+FENCED: Final = sorted(
+    {name for name in MOVING if ("RUNNING") in {move[0] for move in STATEMENTS[name].moves}} - {"cancel_jobs"}
+)
 SET_STATUS: Final = re.compile(r"SET status = (.*?)(?:,\s+\w+ =|\n\s+\w+ =)", re.DOTALL)
 STORE: Final = Path(str(pulse.store.__file__)).parent
 GOOD: Final = "-- name: a :one\n-- What: x. Args: none. Guard: none. Returns: one.\nSELECT 1;\n"
@@ -56,10 +58,17 @@ def test_all_transitions_of_the_table_are_written_by_somebody() -> None:
 def test_writes_to_running_jobs_match_the_whole_fence(name: str) -> None:
     """A write by a worker names id, status, locked_by and attempts in its SQL and in its header."""
     statement = STATEMENTS[name]
-    for column in (r"id BETWEEN (\w+)\.id AND \1\.id", r"status::text = 'RUNNING'", r"locked_by = \w+\.worker", r"attempts = \w+\.attempt\b"):
+    for column in (
+        r"id BETWEEN (\w+)\.id AND \1\.id",
+        r"status::text = 'RUNNING'",
+        r"locked_by = \w+\.worker",
+        r"attempts = \w+\.attempt\b",
+    ):
         assert re.search(rf"\bj\.{column}", statement.sql), column
     guard = statement.header.split("Guard:")[1]
-    assert guard.split()[:4] == ["id,", "status,", "locked_by,", "attempts."] or "id, status, locked_by, attempts" in guard
+    assert (
+        guard.split()[:4] == ["id,", "status,", "locked_by,", "attempts."] or "id, status, locked_by, attempts" in guard
+    )
 
 
 def test_the_fenced_statements_are_these() -> None:
@@ -93,7 +102,9 @@ def test_moves_of_a_header() -> None:
 
 def test_parse_reads_name_result_header_and_sql() -> None:
     """A block becomes a statement without its comments and its semicolon."""
-    parsed = parse("-- preface\n\n" + GOOD + "\n-- name: b :many\n-- What: Args: Guard: Returns:\nSELECT 2\n-- why\n, 3;")
+    parsed = parse(
+        "-- preface\n\n" + GOOD + "\n-- name: b :many\n-- What: Args: Guard: Returns:\nSELECT 2\n-- why\n, 3;"
+    )
     assert parsed["a"] == Statement("a", "one", "What: x. Args: none. Guard: none. Returns: one.", "SELECT 1")
     assert (parsed["b"].result, parsed["b"].sql) == ("many", "SELECT 2\n, 3")
 

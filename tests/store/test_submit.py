@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 LEVELS: Final = ("job", "handler", "topic", "server")
-POLICY: Final = {
+POLICY: Final[dict[str, dict[str, Any]]] = {
     "job": {"max_attempts": 11, "timeout_s": 1.5},
     "handler": {"max_attempts": 12, "timeout_s": 2.5},
     "topic": {"max_attempts": 13, "timeout_s": 3.5},
@@ -32,7 +32,8 @@ async def _set_policy(store: Store, connection: Connection[Record], levels: tupl
     """Say something different on each of *levels*; returns the fields of the job."""
     if "handler" in levels:
         await store.note_handlers({"n": HandlerInfo(**POLICY["handler"])})
-    sql = "INSERT INTO pulse.topics VALUES ($1, $2, 3, $3) ON CONFLICT (topic) DO UPDATE SET max_attempts = $2, timeout_s = $3"
+    sql = """INSERT INTO pulse.topics VALUES ($1, $2, 3, $3)
+             ON CONFLICT (topic) DO UPDATE SET max_attempts = $2, timeout_s = $3"""
     for topic, level in ((TOPIC, "topic"), ("", "server")):
         if level in levels:
             await connection.execute(sql, topic, POLICY[level]["max_attempts"], POLICY[level]["timeout_s"])
@@ -84,7 +85,16 @@ async def test_a_new_job(store: Store, connection: Connection[Record], again: bo
         "submitted_at": NOW,
         "next_run_at": NOW,
     }
-    empty = ("started_at", "completed_at", "lease_until", "locked_by", "progress", "result", "last_error", "schedule_id")
+    empty = (
+        "started_at",
+        "completed_at",
+        "lease_until",
+        "locked_by",
+        "progress",
+        "result",
+        "last_error",
+        "schedule_id",
+    )
     assert {name: found[name] for name in (*expected, *empty)} == {**expected, **dict.fromkeys(empty)}
 
 

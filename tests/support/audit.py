@@ -25,7 +25,8 @@ INSTALL: Final = """
     CREATE TRIGGER audit AFTER INSERT OR UPDATE OR DELETE ON pulse.jobs FOR EACH ROW EXECUTE FUNCTION public.audit();
     -- A move: what changed the status or the token. o and n: status before and after; ot and nt: attempts.
     CREATE VIEW public.moves AS
-    SELECT seq, ts, id, old, new, old->>'status' AS o, new->>'status' AS n, (old->>'attempts')::int AS ot, (new->>'attempts')::int AS nt
+    SELECT seq, ts, id, old, new, old->>'status' AS o, new->>'status' AS n,
+        (old->>'attempts')::int AS ot, (new->>'attempts')::int AS nt
     FROM public.audit
     WHERE new IS NOT NULL AND old IS NOT NULL
       AND (old->>'status' IS DISTINCT FROM new->>'status' OR old->>'attempts' IS DISTINCT FROM new->>'attempts');
@@ -42,21 +43,24 @@ CHECKS: Final[Mapping[str, str]] = {
     "legal moves only": """
         SELECT id FROM public.moves WHERE (o, n) NOT IN (SELECT o, n FROM public.legal)""",
     "no attempt is charged twice, nor given back twice": """
-        SELECT id FROM public.moves WHERE (new->>'uncharged')::int - (old->>'uncharged')::int NOT IN (0, 1) AND n <> 'PENDING'""",
+        SELECT id FROM public.moves
+        WHERE (new->>'uncharged')::int - (old->>'uncharged')::int NOT IN (0, 1) AND n <> 'PENDING'""",
     "uncharged never exceeds attempts": """
         SELECT id FROM public.audit WHERE (new->>'uncharged')::int > (new->>'attempts')::int""",
     "an attempt that ended without success left one row of history": """
         SELECT m.id FROM public.moves m LEFT JOIN pulse.attempts a ON a.job_id = m.id AND a.attempt = m.ot
         WHERE m.o = 'RUNNING' AND m.n <> 'COMPLETED' AND a.job_id IS NULL""",
     "only an attempt that ran has history": """
-        SELECT a.job_id FROM pulse.attempts a LEFT JOIN public.moves m ON m.id = a.job_id AND m.ot = a.attempt AND m.o = 'RUNNING'
-        WHERE m.id IS NULL""",
+        SELECT a.job_id FROM pulse.attempts a
+        LEFT JOIN public.moves m ON m.id = a.job_id AND m.ot = a.attempt AND m.o = 'RUNNING' WHERE m.id IS NULL""",
     "a dead letter tells why, and has spent its budget or was discarded or crashed too often": """
         SELECT j.id FROM pulse.jobs j LEFT JOIN pulse.attempts a ON a.job_id = j.id AND a.attempt = j.attempts
         WHERE j.status = 'DEAD_LETTERED'
-          AND (coalesce(j.last_error, '') = '' OR NOT (j.attempts - j.uncharged >= j.max_attempts OR a.outcome IN ('discarded', 'crashed')))""",
+          AND (coalesce(j.last_error, '') = ''
+               OR NOT (j.attempts - j.uncharged >= j.max_attempts OR a.outcome IN ('discarded', 'crashed')))""",
     "a job is not started before it is due": """
-        SELECT id FROM public.moves WHERE n = 'RUNNING' AND (new->>'started_at')::timestamptz < (old->>'next_run_at')::timestamptz""",
+        SELECT id FROM public.moves
+        WHERE n = 'RUNNING' AND (new->>'started_at')::timestamptz < (old->>'next_run_at')::timestamptz""",
     "a lease that lives is not reaped": """
         SELECT m.id FROM public.moves m JOIN pulse.attempts a ON a.job_id = m.id AND a.attempt = m.ot
         WHERE m.o = 'RUNNING' AND a.outcome = 'lease_expired' AND (m.old->>'lease_until')::timestamptz >= a.ended_at""",

@@ -2,8 +2,8 @@
 Real PostgreSQL servers for tests: started once in a session, a fresh database for whoever asks.
 
 A server lives in a directory of its own, in memory where the machine allows it (a new database costs 10 ms there and
-200 ms on a disk), without the care for the disk that production takes. It dies with the test process, however that ends;
-the directory of a killed session is removed by the next one.
+200 ms on a disk), without the care for the disk that production takes. It dies with the test process, however that
+ends; the directory of a killed session is removed by the next one.
 """
 
 from __future__ import annotations
@@ -145,7 +145,9 @@ class Servers:
     def get(self, installation: Installation | None) -> Postgres:
         """The server of *installation*, None for the one that GIVEN_DSN names."""
         if installation not in self._running:
-            self._running[installation] = self._stack.enter_context(_given() if installation is None else started(installation))
+            self._running[installation] = self._stack.enter_context(
+                _given() if installation is None else started(installation)
+            )
         return self._running[installation]
 
     def close(self) -> None:

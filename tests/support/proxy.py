@@ -1,4 +1,4 @@
-"""A TCP proxy in front of a server's Unix socket, which can fall silent as a cut network does: no bytes, no end, no error."""
+"""A TCP proxy in front of a server's Unix socket, which can fall silent as a cut network does: no bytes, no end."""
 
 from __future__ import annotations
 

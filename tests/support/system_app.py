@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
+from anyio.lowlevel import checkpoint
 
 import pulse
 
@@ -32,7 +33,13 @@ class UnprintableError(Exception):
 
 def note(event: str, ctx: pulse.Context, **more: object) -> None:
     """One line of the ledger; short enough that the kernel never mixes two."""
-    entry = {"event": event, "job": str(ctx.job_id), "attempt": ctx.attempt, "pid": os.getpid(), "at_s": time.monotonic()}
+    entry = {
+        "event": event,
+        "job": str(ctx.job_id),
+        "attempt": ctx.attempt,
+        "pid": os.getpid(),
+        "at_s": time.monotonic(),
+    }
     descriptor = os.open(os.environ[LEDGER], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(descriptor, json.dumps(entry | more).encode() + b"\n")
@@ -61,7 +68,7 @@ def is_open(gate: str, ctx: pulse.Context) -> bool:
 async def hold(gate: str, ctx: pulse.Context) -> str:
     """Run until the gate is open."""
     with noted(ctx):
-        while not is_open(gate, ctx):
+        while not is_open(gate, ctx):  # noqa: ASYNC110 - another process opens it
             await anyio.sleep(LOOK_S)
     return f"through at attempt {ctx.attempt}"
 
@@ -120,7 +127,7 @@ def mark_plain(ctx: pulse.Context, **given: Any) -> Any:
 async def mark_trio(ctx: pulse.Context) -> str:
     """Tell which event loop runs this."""
     with noted(ctx):
-        await anyio.sleep(0)
+        await checkpoint()
         try:
             return type(asyncio.get_running_loop()).__module__
         except RuntimeError:
@@ -132,7 +139,7 @@ async def tell(gate: str, ctx: pulse.Context) -> dict[str, object]:
     """Report progress, and then tell of the context."""
     with noted(ctx):
         await ctx.progress(0.5, "half way")
-        while not is_open(gate, ctx):
+        while not is_open(gate, ctx):  # noqa: ASYNC110 - another process opens it
             await anyio.sleep(LOOK_S)
     return {"name": ctx.name, "topic": ctx.topic, "has_deadline": ctx.deadline is not None}
 

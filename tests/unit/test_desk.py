@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given
@@ -61,7 +61,7 @@ def desk_of(*workers: Worker) -> Desk:
 
 def claim(number: int = 0, *, name: str = "red", topic: str = "a", seat: int = 0, uncharged: int = 0) -> Claim:
     """A claimed job."""
-    return Claim(number.to_bytes(16), 1, name, topic, "{}", None, 0, 0.0, seat, uncharged, 0, None)
+    return Claim(number.to_bytes(16), 1, name, topic, "{}", None, 0, 0.0, seat, uncharged)
 
 
 def plan_for(*workers: Worker) -> ClaimPlan:
@@ -217,15 +217,30 @@ def test_capacity_that_was_lowered_meanwhile_is_respected() -> None:
     assert len(placement.returned) == 3
 
 
-def test_args_that_no_frame_can_carry_are_a_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job whose args are longer than a frame ends with a reason, instead of breaking one connection after another."""
-    monkeypatch.setattr(book, "ARGS_MAX_BYTES", 20)
+@pytest.mark.parametrize(
+    ("args", "checkpoint", "error"),
+    [
+        ('{"a": "ééééééé"}', None, "args have 23 bytes as the database prints them; at most 20 can be sent"),
+        ("{}", '"0123456789abcdefgh"', "args and checkpoint have 22 bytes as the database prints them; at most 20 can"),
+    ],
+)
+def test_what_no_frame_can_carry_is_a_dead_letter(
+    monkeypatch: pytest.MonkeyPatch, args: str, checkpoint: str | None, error: str
+) -> None:
+    """A job whose texts no frame can hold ends with a reason, instead of breaking one connection after another."""
+    monkeypatch.setattr(book, "CLAIM_MAX_BYTES", 20)
     one, other = worker("w"), worker("other")
-    long = Claim(b"l" * 16, 1, "red", "a", '{"a": "ééééééé"}', None, 0, 0.0, 0, 0, 0, None)
-    assert len(long.args) < 20
-    ending = returned(desk_of(one, other).place(plan_for(one), [long]))
+    ending = returned(desk_of(one, other).place(plan_for(one), [replace(claim(), args=args, checkpoint=checkpoint)]))
     assert ending.kind is EndingKind.DISCARDED
-    assert ending.error == "args have 23 bytes as the database prints them; at most 20 can be sent"
+    assert (ending.error or "").startswith(error)
+
+
+def test_what_just_fits_is_assigned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit itself is allowed, counted in bytes."""
+    monkeypatch.setattr(book, "CLAIM_MAX_BYTES", 20)
+    one, fits = worker("w"), replace(claim(), args='{"a": "éééééx"}')
+    assert len(fits.args.encode()) == 20
+    assert desk_of(one).place(plan_for(one), [fits]) == Placement(assigned={"w": [fits]})
 
 
 def test_a_superseded_worker_does_not_remove_its_successor() -> None:

@@ -60,9 +60,9 @@ def test_at_occurs_once() -> None:
 def test_every_begins_one_step_from_now() -> None:
     """An ``every`` occurs first after one step, then at multiples of it from there."""
     rule = checked(every_s=90.0)
-    first = rule.first(NOW_US)
-    assert first == NOW_US + 90 * SECOND_US
-    assert rule.after(first, first) == first + 90 * SECOND_US
+    first_us = NOW_US + 90 * SECOND_US
+    assert rule.first(NOW_US) == first_us
+    assert rule.after(first_us, first_us) == first_us + 90 * SECOND_US
 
 
 def test_missed_steps_come_to_one() -> None:

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from pathlib import Path
 
-import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pulse.outcome import RELEASED
 from pulse.protocol import Assignment
+from pulse.restarts import Intensity, RestartLog
 from pulse.worker.attempt import Attempt, Phase
 from pulse.worker.beats import Minder
 from pulse.worker.deadlines import Deadlines
 from pulse.worker.loading import AppError, load_app
 from pulse.worker.notes import Kind, Note, NoteReader, NoteWriter
-from pulse.worker.options import PoolOptions, worker_name
-from pulse.worker.policy import Next, decide
-from pulse.worker.pool import Pool
+from pulse.worker.options import worker_name
+from pulse.worker.policy import Next, decide, next_delay_s
 from pulse.worker.session import FIRST_PAUSE_S, LAST_PAUSE_S, Backoff
 
 
@@ -205,10 +203,8 @@ def test_released_is_one_thing() -> None:
 
 def test_a_pool_gives_up_on_processes_that_never_worked_only() -> None:
     """The sixth death before the first hello ends the pool; a job that kills its worker each time never does."""
-
-    async def deaths(*, worked: bool) -> list[float | None]:
-        pool = Pool(PoolOptions(app="a:b"))
-        return [pool._restart(0, worked=worked) for _ in range(8)]
-
-    assert anyio.run(partial(deaths, worked=True)) == [0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
-    assert anyio.run(partial(deaths, worked=False))[:6] == [0.0, 0.25, 0.5, 1.0, 2.0, None]
+    limits, logs = Intensity(), [RestartLog()]
+    for second in range(8):
+        logs.append(logs[-1].record(float(second), limits))
+    assert [next_delay_s(log, limits, worked=True) for log in logs[1:]] == [0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
+    assert [next_delay_s(log, limits, worked=False) for log in logs[1:7]] == [0.0, 0.25, 0.5, 1.0, 2.0, None]

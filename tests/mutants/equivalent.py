@@ -1,0 +1,39 @@
+"""
+Changes that no test can see, each with the reason: what they take away is guarded a second time.
+
+``python -m tests.mutants --equivalent`` runs the store's tests with each of them: one that fails is not equivalent.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutant import Mutant, cut, swap
+
+_ALL: Final = ""  # every test of the store
+
+EQUIVALENT: Final[dict[Mutant, str]] = {
+    swap("claim_jobs", " AND j.status::text IN ('PENDING', 'RETRYING')\nRETURNING", "\nRETURNING", _ALL): (
+        "the row is locked and its status was looked at under the lock; a mutant without both is found"
+    ),
+    swap("claim_jobs", "ORDER BY j.next_run_at LIMIT $2 FOR", "LIMIT $2 FOR", _ALL): (
+        "on a hot connection the rows of a level come from idx_jobs_claim, which is in this order"
+    ),
+    swap("claim_jobs", "ORDER BY j.next_run_at LIMIT $2 FOR", "ORDER BY j.next_run_at FOR", _ALL): (
+        "the LIMIT outside of it stops the scan as early; this one is for the planner"
+    ),
+    swap("claim_jobs", "CASE WHEN j.attempts > 1 THEN (", "CASE WHEN true THEN (", _ALL): (
+        "saves a look into the history that finds nothing"
+    ),
+    swap("retry_jobs", "t.id AND j.status::text IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')", "t.id", _ALL): (
+        "the rows are locked and their status was looked at under the lock; a mutant without both is found"
+    ),
+    swap("cancel_jobs", "t.id AND j.status::text IN ('PENDING', 'RETRYING', 'RUNNING')", "t.id", _ALL): "the same",
+    swap(
+        "fire_schedules", "s.id = d.id AND s.next_run_at = d.occurrence AND NOT s.paused", "s.id = d.id", _ALL
+    ): "the same",
+    swap(
+        "next_schedule", "s.next_run_at IS NOT NULL AND ", "", _ALL
+    ): "min() passes over NULL; written out for the partial index",
+    cut("get_gate", " ORDER BY g.topic", _ALL): "the caller makes a dictionary of it",
+}

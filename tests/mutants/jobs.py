@@ -1,0 +1,370 @@
+"""Mutants of the statements that submit, claim and end."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutant import Mutant, cut, swap
+
+CLAIM: Final = "claim_jobs"
+END: Final = "end_attempts"
+_OUTER: Final = " AND j.status::text IN ('PENDING', 'RETRYING')\nRETURNING"
+_BECOMES: Final = "test_endings.py::test_what_becomes_of_it"
+
+
+def _submits(name: str) -> list[Mutant]:
+    policy, topic = "test_submit.py::test_policy_is_resolved", "test_submit.py::test_topic_is_resolved"
+    due, wake = "test_submit.py::test_when_it_is_due", "test_submit.py::test_what_to_wake"
+    return [
+        cut(name, "    ORDER BY d.id\n", "test_lock_order.py::test_inserts"),
+        *(cut(name, f"{level}.{field}, ", policy) for level in "dht" for field in ("max_attempts", "timeout_s")),
+        swap(
+            name,
+            "d.id, d.name, d.args::jsonb, coalesce(d.topic, h.topic, 'default')",
+            "d.id, d.name, d.args::jsonb, coalesce(d.topic, 'default')",
+            topic,
+        ),
+        swap(
+            name,
+            "d.id, d.name, d.args::jsonb, coalesce(d.topic, h.topic",
+            "d.id, d.name, d.args::jsonb, coalesce(h.topic, d.topic",
+            topic,
+        ),
+        swap(name, "t.topic = coalesce(d.topic, h.topic, 'default')", "t.topic = coalesce(d.topic, 'default')", topic),
+        swap(name, "h.name = d.name", "true", topic),
+        cut(name, "\n               + (d.place - 1) * interval '1 microsecond'", due),
+        cut(name, " + coalesce(d.delay_s, 0) * interval '1 second'", due),
+        swap(name, "coalesce(to_timestamp(d.run_at), coalesce($10, now())", "coalesce(NULL, coalesce($10, now())", due),
+        swap(name, "max(priority)", "min(priority)", wake),
+        cut(name, "WHERE next_run_at <= coalesce($10, now()) + interval '1 second' ", wake),
+        swap(name, "+ interval '1 second' GROUP", "GROUP", wake),
+    ]
+
+
+SUBMIT: Final = [
+    *_submits("submit_jobs"),
+    *_submits("submit_again"),
+    swap(
+        "submit_jobs",
+        "RETURNING",
+        "ON CONFLICT (id) DO NOTHING RETURNING",
+        "test_submit.py::test_an_id_that_exists_refuses_the_whole_submit",
+    ),
+    cut(
+        "submit_again",
+        "    ON CONFLICT (id) DO NOTHING\n",
+        "test_submit.py::test_a_repeated_submit_inserts_what_is_missing",
+    ),
+    *(
+        cut("submitted_differently", text, "test_submit.py::test_another_job_under_the_same_id_is_a_conflict")
+        for text in (
+            "j.name <> d.name OR ",
+            "j.topic <> coalesce(d.topic, h.topic, 'default') OR ",
+            " OR j.args <> d.args::jsonb",
+        )
+    ),
+    swap(
+        "submitted_differently",
+        "j.args <> d.args::jsonb",
+        "j.args::text <> d.args",
+        "test_submit.py::test_args_are_compared_as_json",
+    ),
+    swap(
+        "submitted_differently", "j.id = d.id", "true", "test_submit.py::test_a_repeated_submit_inserts_what_is_missing"
+    ),
+    swap(
+        "submitted_differently",
+        "coalesce(d.topic, h.topic,",
+        "coalesce(d.topic,",
+        "test_submit.py::test_a_topic_that_the_handler_names_is_the_same_job",
+    ),
+]
+
+CLAIMS: Final = [
+    cut(CLAIM, "g.paused AND ", "test_claim.py::test_a_claim_opens_the_lease"),
+    swap(CLAIM, "('', t.topic)", "(t.topic)", "test_claim.py::test_the_gate"),
+    swap(CLAIM, "('', t.topic)", "('')", "test_claim.py::test_the_gate"),
+    swap(
+        CLAIM, "WHERE j.topic = o.topic AND", "WHERE", "test_plans.py::test_claim_costs_the_same_behind_what_is_not_due"
+    ),
+    swap(
+        CLAIM,
+        "o.topic AND j.status IN ('PENDING', 'RETRYING')",
+        "o.topic",
+        "test_plans.py::test_claim_reads_a_range_of_its_index",
+    ),
+    swap(
+        CLAIM,
+        "l.topic AND j.status IN ('PENDING', 'RETRYING')",
+        "l.topic",
+        "test_plans.py::test_claim_costs_the_same_behind_what_is_not_due",
+    ),
+    swap(CLAIM, "ORDER BY j.priority DESC LIMIT 1) AS", "ORDER BY j.priority LIMIT 1) AS", "test_claim.py::test_order"),
+    swap(
+        CLAIM,
+        "l.priority ORDER BY j.priority DESC LIMIT 1)",
+        "l.priority ORDER BY j.priority LIMIT 1)",
+        "test_claim.py::test_order",
+    ),
+    swap(CLAIM, "ORDER BY priority DESC, place)", "ORDER BY place)", "test_claim.py::test_order"),
+    swap(CLAIM, "ORDER BY priority DESC, place)", "ORDER BY priority DESC, place DESC)", "test_claim.py::test_order"),
+    swap(
+        CLAIM,
+        "WHERE j.topic = l.topic AND j.priority = l.priority",
+        "WHERE j.topic = l.topic",
+        "test_claim.py::test_order",
+    ),
+    swap(
+        CLAIM,
+        "WHERE j.topic = l.topic AND j.priority = l.priority",
+        "WHERE j.priority = l.priority",
+        "test_claim.py::test_only_the_topics_asked_for",
+    ),
+    swap(
+        CLAIM,
+        "l.priority AND j.status IN ('PENDING', 'RETRYING')",
+        "l.priority",
+        "test_claim.py::test_only_waiting_jobs_are_claimed",
+    ),
+    swap(
+        CLAIM,
+        "l.priority AND j.status IN ('PENDING', 'RETRYING')",
+        "l.priority AND j.status IN ('PENDING')",
+        "test_claim.py::test_a_claim_opens_the_lease",
+    ),
+    swap(
+        CLAIM,
+        "l.priority AND j.status IN ('PENDING', 'RETRYING')",
+        "l.priority AND j.status IN ('RETRYING')",
+        "test_claim.py::test_a_claim_opens_the_lease",
+    ),
+    cut(CLAIM, "\n          AND j.next_run_at <= coalesce($6, now())", "test_claim.py::test_only_due_jobs_are_claimed"),
+    swap(
+        CLAIM,
+        "j.next_run_at <= coalesce($6, now())",
+        "j.next_run_at < coalesce($6, now())",
+        "test_claim.py::test_only_due_jobs_are_claimed",
+    ),
+    swap(
+        CLAIM,
+        "j.next_run_at <= coalesce($6, now())",
+        "j.next_run_at <= now()",
+        "test_claim.py::test_only_due_jobs_are_claimed",
+    ),
+    swap(
+        CLAIM,
+        "j.next_run_at <= coalesce($6, now())",
+        "j.next_run_at <= coalesce($6, timestamptz 'infinity')",
+        "test_claim.py::test_the_database_clock_decides",
+    ),
+    swap(
+        CLAIM,
+        "ORDER BY j.next_run_at LIMIT",
+        "ORDER BY j.next_run_at DESC LIMIT",
+        "test_claim.py::test_a_batch_is_what_comes_first",
+    ),
+    cut(CLAIM, " FOR UPDATE SKIP LOCKED", "test_claim.py::test_claims_never_wait_for_each_other"),
+    cut(CLAIM, " SKIP LOCKED", "test_claim.py::test_claims_never_wait_for_each_other"),
+    cut(CLAIM, "    LIMIT $2\n", "test_claim.py::test_a_batch_is_what_comes_first"),
+    Mutant(
+        CLAIM,
+        ((" FOR UPDATE SKIP LOCKED", ""), (_OUTER, "\nRETURNING")),
+        "test_claim.py::test_a_claim_sees_what_happened_since_it_began",
+    ),
+    swap(
+        CLAIM,
+        "OVER (ORDER BY priority DESC, next_run_at, id)",
+        "OVER (ORDER BY next_run_at, id)",
+        "test_claim.py::test_seats",
+    ),
+    swap(
+        CLAIM,
+        "OVER (ORDER BY priority DESC, next_run_at, id)",
+        "OVER (ORDER BY priority DESC, next_run_at DESC, id)",
+        "test_claim.py::test_seats",
+    ),
+    swap(
+        CLAIM,
+        "OVER (ORDER BY priority DESC, next_run_at, id)",
+        "OVER (ORDER BY priority DESC, next_run_at, id DESC)",
+        "test_model.py::test_the_store_does_what_the_model_does",
+    ),
+    swap(
+        CLAIM,
+        "attempts = j.attempts + 1",
+        "attempts = greatest(j.attempts, 1)",
+        "test_claim.py::test_a_claim_opens_the_lease",
+    ),
+    swap(
+        CLAIM,
+        "started_at = coalesce($6, clock_timestamp())",
+        "started_at = now()",
+        "test_claim.py::test_a_claim_opens_the_lease",
+    ),
+    swap(
+        CLAIM,
+        "+ $5 * interval '1 second'",
+        "+ 0 * $5 * interval '1 second'",
+        "test_claim.py::test_a_claim_opens_the_lease",
+    ),
+    swap(
+        CLAIM,
+        "lease_until = coalesce($6, clock_timestamp())",
+        "lease_until = coalesce($6, timestamptz '2000-01-01')",
+        "test_claim.py::test_the_database_clock_decides",
+    ),
+    cut(CLAIM, ",\n    progress = NULL", "test_claim.py::test_a_claim_opens_the_lease"),
+    swap(CLAIM, "WHERE j.id BETWEEN s.id AND s.id AND", "WHERE", "test_claim.py::test_a_batch_is_what_comes_first"),
+    swap(CLAIM, "j.id BETWEEN s.id AND s.id", "j.id = s.id", "test_plans.py::test_claim_reads_a_range_of_its_index"),
+    swap(
+        CLAIM,
+        "a.attempt = j.attempts - 1",
+        "a.attempt = j.attempts - 2",
+        "test_claim.py::test_a_claim_tells_the_attempt_before",
+    ),
+    cut(CLAIM, "a.job_id = j.id AND ", "test_claim.py::test_a_claim_tells_the_attempt_before"),
+]
+
+
+def _fence(name: str, alias: str = "d") -> list[Mutant]:
+    return [
+        cut(name, f"j.id BETWEEN {alias}.id AND {alias}.id AND ", "test_guards.py::test_the_holder_may_write"),
+        swap(
+            name,
+            f"WHERE j.id BETWEEN {alias}.id AND {alias}.id",
+            f"WHERE j.id = {alias}.id",
+            "test_plans.py::test_attempts_are_found_by_key",
+        ),
+        cut(name, " AND j.status::text = 'RUNNING'", "test_guards.py::test_only_a_running_row_is_written"),
+        cut(name, f" AND j.locked_by = {alias}.worker", "test_guards.py::test_a_stale_write_changes_nothing"),
+        cut(name, f" AND j.attempts = {alias}.attempt", "test_guards.py::test_a_stale_write_changes_nothing"),
+        swap(
+            name,
+            f"j.attempts = {alias}.attempt",
+            f"j.attempts >= {alias}.attempt",
+            "test_guards.py::test_an_operators_retry_leaves_no_hole",
+        ),
+        swap(
+            name,
+            f"j.attempts = {alias}.attempt",
+            f"j.attempts <= {alias}.attempt",
+            "test_guards.py::test_a_stale_write_changes_nothing",
+        ),
+    ]
+
+
+FENCES: Final = [
+    *(
+        mutant
+        for name in ("move_claims", "complete_jobs", "extend_leases", "save_checkpoints")
+        for mutant in _fence(name)
+    ),
+    *_fence(END, "e"),
+    swap(
+        "complete_jobs", "coalesce(d.progress::jsonb, j.progress)", "d.progress::jsonb", "test_guards.py::test_complete"
+    ),
+    swap("complete_jobs", "coalesce($6, clock_timestamp())", "now()", "test_guards.py::test_complete"),
+    swap(
+        "extend_leases", "coalesce(d.progress::jsonb, j.progress)", "d.progress::jsonb", "test_guards.py::test_extend"
+    ),
+    swap(
+        "extend_leases", "+ $5 * interval '1 second'", "+ 0 * $5 * interval '1 second'", "test_guards.py::test_extend"
+    ),
+    cut("completed_at_attempt", " AND j.status::text = 'COMPLETED'", "test_guards.py::test_completed_already"),
+    cut("completed_at_attempt", " AND j.attempts = d.attempt", "test_guards.py::test_completed_already"),
+    swap("completed_at_attempt", "j.id BETWEEN d.id AND d.id", "true", "test_guards.py::test_completed_already"),
+    cut("lapsed_attempts", "j.status = 'RUNNING' AND ", "test_guards.py::test_lapsed_looks_at_the_status"),
+    cut("lapsed_attempts", " AND j.lease_until < coalesce($2, clock_timestamp())", "test_guards.py::test_lapsed"),
+    swap("lapsed_attempts", "j.lease_until <", "j.lease_until <=", "test_guards.py::test_lapsed"),
+    swap(
+        "lapsed_attempts",
+        "ORDER BY j.started_at LIMIT",
+        "ORDER BY j.started_at DESC LIMIT",
+        "test_guards.py::test_lapsed",
+    ),
+    swap("lapsed_attempts", "ORDER BY l.id", "ORDER BY l.id DESC", "test_guards.py::test_lapsed"),
+    cut("running_of_worker", "j.status = 'RUNNING' AND ", "test_guards.py::test_running_of"),
+    swap("running_of_worker", "j.locked_by = $1", "$1 <> ''", "test_guards.py::test_running_of"),
+    cut("running_workers", " WHERE j.status = 'RUNNING'", "test_guards.py::test_running_of"),
+    cut("running_workers", "DISTINCT ", "test_guards.py::test_running_of"),
+]
+
+ENDS: Final = [
+    swap(
+        END,
+        "JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id",
+        "JOIN pulse.jobs j ON j.id = d.id",
+        "test_plans.py::test_attempts_are_found_by_key",
+    ),
+    swap(
+        END,
+        "JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id",
+        "CROSS JOIN pulse.jobs j",
+        "test_endings.py::test_the_crash_budget_is_resolved",
+    ),
+    cut(
+        END,
+        "\n      AND (e.outcome <> 'lease_expired' OR j.lease_until < e.at)",
+        "test_guards.py::test_a_living_lease_is_never_reaped",
+    ),
+    swap(END, "j.lease_until < e.at", "j.lease_until <= e.at", "test_guards.py::test_a_living_lease_is_never_reaped"),
+    cut(END, "e.outcome <> 'lease_expired' OR ", "test_endings.py::test_the_crash_budget_is_resolved"),
+    swap(END, "coalesce(d.delay_s, CASE", "coalesce(NULL, CASE", _BECOMES),
+    swap(END, "WHEN 'released' THEN 0 WHEN", "WHEN", _BECOMES),
+    swap(END, "WHEN 'crashed' THEN j.crashes ^ 2", "WHEN 'crashed' THEN (j.crashes + 1) ^ 2", _BECOMES),
+    swap(END, "ELSE (d.attempt - j.uncharged) ^ 2", "ELSE d.attempt ^ 2", _BECOMES),
+    swap(END, "WHEN 'discarded' THEN true", "WHEN 'discarded' THEN false", _BECOMES),
+    cut(END, "WHEN 'released' THEN false", _BECOMES),
+    cut(END, "WHEN 'snoozed' THEN false", _BECOMES),
+    swap(END, "j.crashes + 1 >= coalesce(", "j.crashes >= coalesce(", _BECOMES),
+    swap(END, "j.crashes + 1 >= coalesce(", "j.crashes + 1 > coalesce(", _BECOMES),
+    cut(
+        END,
+        "(SELECT h.max_crashes FROM pulse.handlers h WHERE h.name = j.name),",
+        "test_endings.py::test_the_crash_budget_is_resolved",
+    ),
+    cut(
+        END,
+        "(SELECT t.max_crashes FROM pulse.topics t WHERE t.topic = j.topic),",
+        "test_endings.py::test_the_crash_budget_is_resolved",
+    ),
+    swap(
+        END,
+        "(SELECT t.max_crashes FROM pulse.topics t WHERE t.topic = '')",
+        "3",
+        "test_endings.py::test_the_crash_budget_is_resolved",
+    ),
+    swap(END, "ELSE d.attempt - j.uncharged >= j.max_attempts", "ELSE d.attempt >= j.max_attempts", _BECOMES),
+    swap(
+        END, "ELSE d.attempt - j.uncharged >= j.max_attempts", "ELSE d.attempt - j.uncharged > j.max_attempts", _BECOMES
+    ),
+    swap(END, "IN ('released', 'snoozed', 'crashed')", "IN ('snoozed', 'crashed')", _BECOMES),
+    swap(END, "IN ('released', 'snoozed', 'crashed')", "IN ('released', 'crashed')", _BECOMES),
+    swap(END, "IN ('released', 'snoozed', 'crashed')", "IN ('released', 'snoozed')", _BECOMES),
+    cut(END, " AND NOT e.crashed", _BECOMES),
+    cut(END, " AND e.attempt = j.uncharged + 1", _BECOMES),
+    swap(
+        END, "CASE WHEN e.dead THEN j.next_run_at ELSE e.at", "CASE WHEN false THEN j.next_run_at ELSE e.at", _BECOMES
+    ),
+    swap(
+        END, "completed_at = CASE WHEN e.dead THEN e.at END", "completed_at = CASE WHEN e.dead THEN now() END", _BECOMES
+    ),
+    swap(END, "uncharged = j.uncharged + e.uncharged::int", "uncharged = j.uncharged", _BECOMES),
+    swap(END, "crashes = j.crashes + e.crashed::int", "crashes = j.crashes", _BECOMES),
+    swap(END, "coalesce(e.error, j.last_error)", "e.error", "test_endings.py::test_no_error_keeps_the_last_one"),
+    swap(END, "coalesce(e.error, j.last_error)", "j.last_error", _BECOMES),
+    swap(END, "coalesce(e.progress::jsonb, j.progress)", "e.progress::jsonb", "test_endings.py::test_last_progress"),
+    swap(END, "coalesce(e.progress::jsonb, j.progress)", "j.progress", "test_endings.py::test_last_progress"),
+    swap(
+        END,
+        "coalesce($9, clock_timestamp())",
+        "coalesce($9, timestamptz '2000-01-01')",
+        "test_endings.py::test_the_database_clock_decides",
+    ),
+    cut(END, "    ON CONFLICT (job_id, attempt) DO NOTHING\n", "test_endings.py::test_history_is_never_rewritten"),
+    swap(
+        END, "FROM changed\n    ON", "FROM changed WHERE outcome <> 'released'\n    ON", "test_endings.py::test_history"
+    ),
+]
+
+MUTANTS: Final = [*SUBMIT, *CLAIMS, *FENCES, *ENDS]

@@ -1,0 +1,385 @@
+"""Mutants of the statements for operators, schedules and policy, and of schema.sql."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutant import SCHEMA, Mutant, cut, swap
+from tests.store.checks import CHECKS
+
+CANCEL: Final = "cancel_jobs"
+RETRY: Final = "retry_jobs"
+FIRE: Final = "fire_schedules"
+_OPS: Final = "test_operators.py::"
+_SCHEDULES: Final = "test_schedules.py::"
+_READS: Final = "test_reads.py::"
+_SQL: Final = "test_sql_submit.py::"
+_MEETING: Final = "test_interleavings.py::test_committed"
+_ACTIVE: Final = "('PENDING', 'RETRYING', 'RUNNING')"
+_FINISHED: Final = "('COMPLETED', 'DEAD_LETTERED', 'CANCELED')"
+_LOCK: Final = "\n    ORDER BY j.id FOR UPDATE"
+
+
+def _target(name: str, statuses: str, done: str, refused: str) -> list[Mutant]:
+    """What cancel and retry have in common: two looks at the status, and a lock between them."""
+    first, second = (
+        f"ANY ($1::uuid[]) AND j.status::text IN {statuses}",
+        f"j.id = t.id AND j.status::text IN {statuses}",
+    )
+    both = ((first, "ANY ($1::uuid[])"), (second, "j.id = t.id"))
+    words = statuses.strip("()").split(", ")
+    fewer = [f"({', '.join(word for word in words if word != left_out)})" for left_out in words]
+    return [
+        Mutant(name, both, refused),
+        *(swap(name, first, first.replace(statuses, less), done) for less in fewer),
+        *(swap(name, second, second.replace(statuses, less), done) for less in fewer),
+        cut(name, _LOCK, "test_lock_order.py::test_updates"),
+        Mutant(name, ((_LOCK, ""), (second, "j.id = t.id")), _MEETING),
+        swap(name, "j.id = ANY ($1::uuid[])", "$1::uuid[] IS NOT NULL", refused),
+        swap(name, "WHERE j.id = t.id AND", "WHERE", refused),
+    ]
+
+
+OPERATORS: Final = [
+    *_target(CANCEL, _ACTIVE, _OPS + "test_cancel", _OPS + "test_a_finished_job_is_not_canceled"),
+    *_target(RETRY, _FINISHED, _OPS + "test_retry", _OPS + "test_an_active_job_is_not_retried"),
+    cut(CANCEL, " FOR UPDATE", _MEETING),
+    cut(CANCEL, " WHERE t.status = 'RUNNING'", _OPS + "test_cancel"),
+    cut(CANCEL, "    ON CONFLICT (job_id, attempt) DO NOTHING\n", _OPS + "test_cancel_keeps_history"),
+    swap(CANCEL, "c ON c.id = t.id WHERE", "c ON true WHERE", _OPS + "test_cancel_many"),
+    cut(CANCEL, ", locked_by = NULL, lease_until = NULL", _OPS + "test_cancel"),
+    swap(CANCEL, "completed_at = coalesce($2, clock_timestamp())", "completed_at = now()", _OPS + "test_cancel"),
+    cut(RETRY, "uncharged = j.attempts, ", _OPS + "test_retry"),
+    cut(RETRY, "crashes = 0, ", _OPS + "test_retry"),
+    swap(RETRY, "next_run_at = coalesce($2, clock_timestamp()), ", "", _OPS + "test_retry"),
+    *(cut(RETRY, f", {column} = NULL", _OPS + "test_retry") for column in ("progress", "checkpoint")),
+    cut(RETRY, "result = NULL, ", _OPS + "test_retry"),
+    cut("get_gate", " WHERE g.paused", _OPS + "test_pause_and_resume"),
+    swap(
+        "pause_dispatch",
+        "coalesce(g.paused_at, excluded.paused_at)",
+        "excluded.paused_at",
+        _OPS + "test_a_second_pause_keeps_the_first_ones_time",
+    ),
+    swap(
+        "pause_dispatch",
+        "coalesce(excluded.reason, g.reason)",
+        "excluded.reason",
+        _OPS + "test_a_second_pause_keeps_the_first_ones_time",
+    ),
+    swap(
+        "pause_dispatch",
+        "coalesce(excluded.reason, g.reason)",
+        "coalesce(g.reason, excluded.reason)",
+        _OPS + "test_a_second_pause_keeps_the_first_ones_time",
+    ),
+    swap("pause_dispatch", "pg_notify('pulse_gate', topic)", "length(topic)", _OPS + "test_the_gate_tells_others"),
+    swap("resume_dispatch", "pg_notify('pulse_gate', topic)", "length(topic)", _OPS + "test_the_gate_tells_others"),
+    cut("resume_dispatch", " AND g.paused", _OPS + "test_pause_and_resume"),
+    swap("resume_dispatch", "g.topic = $1", "$1 >= ''", _OPS + "test_pause_and_resume"),
+    cut("resume_dispatch", "reason = NULL, ", _OPS + "test_a_pause_after_a_resume_begins_anew"),
+    cut("note_handlers", "ORDER BY d.name\n", "test_lock_order.py::test_handlers"),
+    swap(
+        "note_handlers",
+        "   OR h.seen_at < excluded.seen_at - interval '1 minute'",
+        "   OR true",
+        _OPS + "test_unchanged_handlers_are_rarely_written",
+    ),
+    cut(
+        "note_handlers",
+        "   OR h.seen_at < excluded.seen_at - interval '1 minute'",
+        _OPS + "test_unchanged_handlers_are_rarely_written",
+    ),
+    *(
+        Mutant(
+            "note_handlers",
+            ((f"(h.{text}", f"(h.{less}"), (f"(excluded.{there}", f"(excluded.{rest}")),
+            _OPS + "test_unchanged_handlers_are_rarely_written",
+        )
+        for text, less, there, rest in (
+            (
+                "topic, h.max_attempts, h.timeout_s, h.max_crashes)",
+                "max_attempts, h.timeout_s, h.max_crashes)",
+                "topic, excluded.max_attempts, excluded.timeout_s, excluded.max_crashes)",
+                "max_attempts, excluded.timeout_s, excluded.max_crashes)",
+            ),
+            (
+                "topic, h.max_attempts, h.timeout_s, h.max_crashes)",
+                "topic, h.timeout_s, h.max_crashes)",
+                "topic, excluded.max_attempts, excluded.timeout_s, excluded.max_crashes)",
+                "topic, excluded.timeout_s, excluded.max_crashes)",
+            ),
+            (
+                "topic, h.max_attempts, h.timeout_s, h.max_crashes)",
+                "topic, h.max_attempts, h.max_crashes)",
+                "topic, excluded.max_attempts, excluded.timeout_s, excluded.max_crashes)",
+                "topic, excluded.max_attempts, excluded.max_crashes)",
+            ),
+            (
+                "topic, h.max_attempts, h.timeout_s, h.max_crashes)",
+                "topic, h.max_attempts, h.timeout_s)",
+                "topic, excluded.max_attempts, excluded.timeout_s, excluded.max_crashes)",
+                "topic, excluded.max_attempts, excluded.timeout_s)",
+            ),
+        )
+    ),
+    cut(
+        "set_server_defaults",
+        "\nWHERE (t.max_attempts, t.max_crashes) IS DISTINCT FROM (excluded.max_attempts, excluded.max_crashes)",
+        _OPS + "test_server_defaults",
+    ),
+    swap(
+        "set_server_defaults",
+        "(t.max_attempts, t.max_crashes) IS DISTINCT FROM (excluded.max_attempts, excluded.max_crashes)",
+        "t.max_attempts <> excluded.max_attempts",
+        _OPS + "test_server_defaults",
+    ),
+    swap(
+        "set_server_defaults",
+        "(t.max_attempts, t.max_crashes) IS DISTINCT FROM (excluded.max_attempts, excluded.max_crashes)",
+        "t.max_crashes <> excluded.max_crashes",
+        _OPS + "test_server_defaults",
+    ),
+    swap("note_host", "DO UPDATE SET seen_at = clock_timestamp()", "DO NOTHING", _OPS + "test_hosts"),
+    swap("job_statuses", "j.attempts FROM", "j.uncharged FROM", _OPS + "test_statuses"),
+]
+
+SCHEDULES: Final = [
+    cut("create_schedule", "ON CONFLICT (id) DO NOTHING\n", _SCHEDULES + "test_create_get_delete"),
+    swap("delete_schedule", "WHERE s.id = $1", "WHERE $1::uuid IS NOT NULL", _SCHEDULES + "test_delete_removes_one"),
+    cut("due_schedules", "s.next_run_at <= coalesce($2, now()) AND ", _SCHEDULES + "test_due"),
+    swap("due_schedules", "s.next_run_at <= coalesce", "s.next_run_at < coalesce", _SCHEDULES + "test_due"),
+    cut("due_schedules", " AND NOT s.paused", _SCHEDULES + "test_a_paused_schedule_does_not_fire"),
+    swap("due_schedules", "ORDER BY s.next_run_at", "ORDER BY s.next_run_at DESC", _SCHEDULES + "test_due"),
+    cut("next_schedule", " AND NOT s.paused", _SCHEDULES + "test_a_paused_schedule_does_not_fire"),
+    swap("next_schedule", "min(s.next_run_at)", "max(s.next_run_at)", _SCHEDULES + "test_next_due"),
+    Mutant(
+        FIRE,
+        (
+            ("    WHERE s.next_run_at = d.occurrence AND NOT s.paused\n", "    WHERE NOT s.paused\n"),
+            ("s.id = d.id AND s.next_run_at = d.occurrence AND", "s.id = d.id AND"),
+        ),
+        _SCHEDULES + "test_an_occurrence_fires_once",
+    ),
+    Mutant(
+        FIRE,
+        (
+            ("    WHERE s.next_run_at = d.occurrence AND NOT s.paused\n", "    WHERE s.next_run_at = d.occurrence\n"),
+            (
+                " AND s.next_run_at = d.occurrence AND NOT s.paused\n    RETURNING",
+                " AND s.next_run_at = d.occurrence\n    RETURNING",
+            ),
+        ),
+        _SCHEDULES + "test_a_paused_schedule_does_not_fire",
+    ),
+    Mutant(
+        FIRE,
+        ((" FOR UPDATE OF s", ""), ("s.id = d.id AND s.next_run_at = d.occurrence AND", "s.id = d.id AND")),
+        _MEETING,
+    ),
+    cut(FIRE, "\n    ORDER BY s.id FOR UPDATE OF s", "test_lock_order.py::test_updates"),
+    swap(FIRE, "ORDER BY s.id FOR", "ORDER BY s.id DESC FOR", "test_lock_order.py::test_updates"),
+    cut(FIRE, "ON CONFLICT (id) DO NOTHING\n", _SCHEDULES + "test_a_cursor_that_was_set_back_does_not_fire_again"),
+    cut(FIRE, ", last_run_at = d.occurrence", _SCHEDULES + "test_fire"),
+    swap(
+        FIRE,
+        "SET next_run_at = d.next_at",
+        "SET next_run_at = coalesce(d.next_at, s.next_run_at)",
+        _SCHEDULES + "test_the_last_occurrence",
+    ),
+    swap(
+        FIRE,
+        "JOIN pulse.schedules s ON s.id = d.id",
+        "CROSS JOIN pulse.schedules s",
+        _SCHEDULES + "test_each_of_a_batch_is_judged_alone",
+    ),
+    swap(
+        FIRE,
+        "FROM due d WHERE s.id = d.id AND",
+        "FROM due d WHERE",
+        _SCHEDULES + "test_each_of_a_batch_is_judged_alone",
+    ),
+    *(
+        cut(FIRE, f"{level}.{field}, ", _SCHEDULES + "test_policy_is_resolved_when_it_fires")
+        for level in "mht"
+        for field in ("max_attempts", "timeout_s")
+    ),
+    swap(
+        FIRE,
+        "m.args, coalesce(m.topic, h.topic, 'default')",
+        "m.args, coalesce(m.topic, 'default')",
+        _SCHEDULES + "test_topic_is_resolved_when_it_fires",
+    ),
+    swap(
+        FIRE,
+        "m.args, coalesce(m.topic, h.topic",
+        "m.args, coalesce(h.topic, m.topic",
+        _SCHEDULES + "test_topic_is_resolved_when_it_fires",
+    ),
+    swap(
+        FIRE,
+        "t.topic = coalesce(m.topic, h.topic, 'default')",
+        "t.topic = coalesce(m.topic, 'default')",
+        _SCHEDULES + "test_topic_is_resolved_when_it_fires",
+    ),
+    swap(
+        "list_schedules",
+        "(s.created_at, s.id) < ($1, $2::uuid)",
+        "(s.created_at, s.id) <= ($1, $2::uuid)",
+        _SCHEDULES + "test_pages",
+    ),
+    swap("list_schedules", "ORDER BY s.created_at DESC", "ORDER BY s.created_at", _SCHEDULES + "test_pages"),
+]
+
+READS: Final = [
+    swap(
+        "list_jobs",
+        "(j.submitted_at, j.id) < ($5, $6::uuid)",
+        "(j.submitted_at, j.id) <= ($5, $6::uuid)",
+        _READS + "test_pages_are_newest_first",
+    ),
+    swap(
+        "list_jobs",
+        "(j.submitted_at, j.id) < ($5, $6::uuid)",
+        "(j.submitted_at < $5 AND $6::uuid IS NOT NULL)",
+        _READS + "test_pages_are_newest_first",
+    ),
+    swap("list_jobs", "j.id DESC LIMIT", "j.id LIMIT", _READS + "test_pages_are_newest_first"),
+    swap("list_jobs", "j.status = ANY ($1::text[]::pulse.job_status[])", "true", _READS + "test_filters"),
+    swap("list_jobs", "OR j.topic = $2", "OR true", _READS + "test_filters"),
+    swap("list_jobs", "OR j.name = $3", "OR true", _READS + "test_filters"),
+    swap("list_jobs", "OR j.schedule_id = $4", "OR true", _READS + "test_filters"),
+    swap("job_history", "ORDER BY a.attempt", "ORDER BY a.attempt DESC", _READS + "test_one_job"),
+    swap("schema_version", "max(v.version)", "min(v.version)", "test_schema.py::test_a_newer_schema_is_refused"),
+    swap(
+        "schema_lock",
+        "pg_advisory_xact_lock(hashtextextended('pulse schema', 0))",
+        "1",
+        "test_schema.py::test_waiting_for_a_migration_ends",
+    ),
+]
+
+
+def _dropped(what: str, killer: str) -> Mutant:
+    """The schema with *what* dropped from it at its end."""
+    end = "    RETURN made;\nEND\n$$;\n"
+    return Mutant(
+        SCHEMA,
+        ((end, f"{end}ALTER TABLE pulse.{what};\n" if " " in what else f"{end}DROP INDEX pulse.{what};\n"),),
+        killer,
+    )
+
+
+_POLICY: Final = _SQL + "test_policy_is_resolved"
+_TOPIC: Final = _SQL + "test_topic_is_resolved"
+_OTHER: Final = _SQL + "test_another_job_under_the_same_id"
+
+SQL: Final = [
+    *(_dropped(f"{check.table} DROP CONSTRAINT {check.name}", "test_schema.py::test_check") for check in CHECKS),
+    _dropped("jobs DROP CONSTRAINT jobs_pkey", "test_schema.py::test_keys_are_unique"),
+    _dropped("attempts DROP CONSTRAINT attempts_pkey", "test_schema.py::test_keys_are_unique"),
+    _dropped("idx_jobs_claim", "test_plans.py::test_claim_reads_a_range_of_its_index"),
+    swap(
+        SCHEMA,
+        "ON pulse.jobs (started_at) WHERE status = 'RUNNING'",
+        "ON pulse.jobs (started_at, lease_until) WHERE status = 'RUNNING'",
+        "test_plans.py::test_heartbeats_are_hot",
+    ),
+    *(cut(SCHEMA, f"submit.{field}, ", _POLICY) for field in ("max_attempts", "timeout_s")),
+    *(
+        swap(SCHEMA, f"coalesce(g.{field}, h.{field}, t.{field}, s.{field})", f"coalesce({less})", _POLICY)
+        for field in ("max_attempts", "timeout_s")
+        for less in (
+            f"h.{field}, t.{field}, s.{field}",
+            f"g.{field}, t.{field}, s.{field}",
+            f"g.{field}, h.{field}, s.{field}",
+        )
+    ),
+    *(
+        swap(SCHEMA, f"coalesce(submit.{field}, h.{field}, t.{field}, s.{field})", f"coalesce({less})", _POLICY)
+        for field in ("max_attempts", "timeout_s")
+        for less in (f"submit.{field}, t.{field}, s.{field}", f"submit.{field}, h.{field}, s.{field}")
+    ),
+    swap(
+        SCHEMA,
+        "g.name, coalesce(g.topic, h.topic, 'default'), g.args",
+        "g.name, coalesce(g.topic, 'default'), g.args",
+        _TOPIC,
+    ),
+    swap(
+        SCHEMA,
+        "submit.name, coalesce(submit.topic, h.topic, 'default')",
+        "submit.name, coalesce(submit.topic, 'default')",
+        _TOPIC,
+    ),
+    swap(SCHEMA, "t.topic = coalesce(g.topic, h.topic, 'default')", "t.topic = coalesce(g.topic, 'default')", _TOPIC),
+    swap(
+        SCHEMA,
+        "t.topic = coalesce(submit.topic, h.topic, 'default')",
+        "t.topic = coalesce(submit.topic, 'default')",
+        _TOPIC,
+    ),
+    swap(
+        SCHEMA, "coalesce(g.run_at, began)", "coalesce(g.run_at, clock_timestamp())", _SQL + "test_order_of_a_document"
+    ),
+    cut(SCHEMA, " + (g.place - 1) * interval '1 microsecond'", _SQL + "test_order_of_a_document"),
+    cut(SCHEMA, "        ORDER BY g.id\n", "test_lock_order.py::test_submit_many"),
+    swap(
+        SCHEMA,
+        "array_agg(g.id ORDER BY g.place)",
+        "array_agg(g.id ORDER BY g.place DESC)",
+        _SQL + "test_order_of_a_document",
+    ),
+    cut(SCHEMA, "        ON CONFLICT (id) DO NOTHING\n", _SQL + "test_the_same_submit_twice"),
+    swap(
+        SCHEMA,
+        "    ON CONFLICT (id) DO NOTHING\n    RETURNING jobs.id",
+        "    RETURNING jobs.id",
+        _SQL + "test_the_same_submit_twice",
+    ),
+    *(
+        cut(SCHEMA, text, _OTHER)
+        for text in (
+            "j.name <> g.name OR ",
+            "j.topic <> coalesce(g.topic, h.topic, 'default') OR ",
+            " OR j.args <> coalesce(g.args, '{}')",
+        )
+    ),
+    *(
+        cut(SCHEMA, text, _OTHER)
+        for text in (
+            " AND j.name = submit.name",
+            " AND j.args = submit.args",
+            "\n          AND j.topic = coalesce(submit.topic, h.topic, 'default')",
+        )
+    ),
+    swap(
+        SCHEMA,
+        "j.topic <> coalesce(g.topic, h.topic, 'default')",
+        "j.topic <> coalesce(g.topic, 'default')",
+        _SQL + "test_a_topic_left_out_is_compared_as_resolved",
+    ),
+    swap(
+        SCHEMA,
+        "j.topic = coalesce(submit.topic, h.topic, 'default')",
+        "j.topic = coalesce(submit.topic, 'default')",
+        _SQL + "test_a_topic_left_out_is_compared_as_resolved",
+    ),
+    swap(SCHEMA, "jsonb_typeof(jobs) <> 'array'", "false", _SQL + "test_what_submit_many_refuses"),
+    swap(SCHEMA, "WHERE jsonb_typeof(job) <> 'object' LIMIT 1", "WHERE false", _SQL + "test_what_submit_many_refuses"),
+    swap(SCHEMA, "WHERE k <> ALL (", "WHERE false AND k <> ALL (", _SQL + "test_what_submit_many_refuses"),
+    swap(
+        SCHEMA,
+        "submit.name IS NULL OR length(submit.name) NOT BETWEEN 1 AND 200",
+        "false",
+        _SQL + "test_what_submit_refuses",
+    ),
+    swap(SCHEMA, "jsonb_typeof(submit.args) IS DISTINCT FROM 'object'", "false", _SQL + "test_what_submit_refuses"),
+    swap(SCHEMA, "submit.priority NOT BETWEEN -100 AND 100", "false", _SQL + "test_what_submit_refuses"),
+    Mutant(SCHEMA, (("52, 1), 53, 1)", "52, 0), 53, 1)"),), "test_schema.py::test_uuid7", old=True),
+    Mutant(SCHEMA, (("52, 1), 53, 1)", "52, 1), 53, 0)"),), "test_schema.py::test_uuid7", old=True),
+    Mutant(SCHEMA, (("int8send(floor(", "int8send(ceil("),), "test_schema.py::test_uuid7", old=True),
+    Mutant(SCHEMA, (("bigint) FROM 3)", "bigint) FROM 2)"),), "test_schema.py::test_uuid7", old=True),
+]
+
+MUTANTS: Final = [*OPERATORS, *SCHEDULES, *READS, *SQL]

@@ -1,0 +1,12 @@
+"""All mutants, in an order that plugin and runner agree on."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants import jobs, others
+from tests.mutants.equivalent import EQUIVALENT
+from tests.mutants.mutant import Mutant
+
+MUTANTS: Final[list[Mutant]] = [*jobs.MUTANTS, *others.MUTANTS]
+EVERY: Final[list[Mutant]] = [*MUTANTS, *EQUIVALENT]

@@ -1,0 +1,270 @@
+"""Passes of the claim loop, one at a time: what is claimed ends with somebody, whatever comes between."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from pulse.errors import UnavailableError
+from pulse.store.pool import Target
+from pulse.store.rows import Claim, Fence
+from pulse.store.store import Store
+from pulse_actors.dispatcher.claims import Claims, give_back_unlisted
+from pulse_actors.dispatcher.desk import Desk, Held, Worker
+from tests.store.helpers import TOPIC, forge, history, read
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+PAST: Final = datetime(2020, 1, 1, tzinfo=UTC)
+Interruption = Callable[[], Awaitable[None]]
+
+
+class Interrupted(Store):
+    """A store where something happens after a statement was committed and before its answer is heard."""
+
+    after_claim: Interruption | None = None
+    after_move: Interruption | None = None
+
+    async def claim(
+        self,
+        topics: Sequence[str],
+        workers: Sequence[str],
+        seats: Sequence[int],
+        lease_s: float,
+        *,
+        now: datetime | None = None,
+    ) -> list[Claim]:
+        """Claim, then be interrupted."""
+        claims = await super().claim(topics, workers, seats, lease_s, now=now)
+        interruption, self.after_claim = self.after_claim, None
+        if interruption is not None:
+            await interruption()
+        return claims
+
+    async def move(self, claims: Sequence[tuple[Fence, str]]) -> set[bytes]:
+        """Move, then be interrupted."""
+        moved = await super().move(claims)
+        interruption, self.after_move = self.after_move, None
+        if interruption is not None:
+            await interruption()
+        return moved
+
+
+class Wire:
+    """Keeps the jobs that are assigned."""
+
+    def __init__(self) -> None:
+        self.jobs: list[tuple[Any, ...]] = []
+        self.frames = 0
+
+    def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
+        """Remember the jobs of an assign frame."""
+        jobs = body["jobs"]
+        assert kind == "assign"
+        assert request is None
+        assert isinstance(jobs, list)
+        self.jobs += jobs
+        self.frames += 1
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    @property
+    def pairs(self) -> list[tuple[bytes, int]]:
+        """Id and attempt of each."""
+        return [(job[0], job[1]) for job in self.jobs]
+
+
+class Bench:
+    """A claim loop and its workers."""
+
+    def __init__(self, store: Interrupted) -> None:
+        self.store = store
+        self.desk = Desk()
+        self.claims = Claims(store, self.desk, lease_s=30.0, poll_s=60.0, batch=500)
+
+    def join(
+        self, identity: str, *, names: Sequence[str] = ("n",), capacity: int = 10, topics: Sequence[str] = (TOPIC,)
+    ) -> tuple[Worker, Wire]:
+        """A worker comes."""
+        wire = Wire()
+        made = Worker(identity, identity, identity.encode(), 1, 0, tuple(topics), frozenset(names), capacity, wire)
+        self.desk.join(made)
+        return made, wire
+
+    def leave(self, worker: Worker) -> Interruption:
+        """What happens when a worker goes just then."""
+
+        async def gone() -> None:
+            self.desk.leave(worker)
+
+        return gone
+
+    def lost_answer(self) -> Interruption:
+        """What happens when the connection to the database breaks just then."""
+
+        async def lost() -> None:
+            raise UnavailableError
+
+        return lost
+
+    def cancel(self, identity: bytes) -> Interruption:
+        """What happens when an operator's cancel is answered just then."""
+
+        async def canceled() -> None:
+            found = await self.store.cancel([identity])
+            self.claims.forget((job.id, job.attempt) for job in found if job.worker is not None)
+
+        return canceled
+
+
+@pytest.fixture
+async def bench(dsn: str, store: Store) -> AsyncIterator[Bench]:
+    """A claim loop on the test's database."""
+    del store  # it empties the database
+    opened = Interrupted(Target(dsn, "pulse-tests"))
+    yield Bench(opened)
+    opened.close()
+
+
+async def waiting(connection: Connection[Record], **columns: Any) -> bytes:
+    """A job that is due; its id."""
+    return await forge(connection, **{"next_run_at": PAST, **columns})
+
+
+async def state(connection: Connection[Record], identity: bytes) -> tuple[str, str | None, int, int]:
+    """Status, holder, attempts and how many of them count for nobody."""
+    row = await read(connection, identity)
+    return row["status"], row["locked_by"], row["attempts"], row["uncharged"]
+
+
+async def test_a_pass_hands_out_what_is_due(bench: Bench, connection: Connection[Record]) -> None:
+    """What is claimed is in the frame, in the book and in the database; a full claim asks for another pass."""
+    worker, wire = bench.join("w", capacity=2)
+    low, high, middle = [await waiting(connection, priority=priority) for priority in (1, 3, 2)]
+    assert await bench.claims.pass_once() is True
+    assert wire.pairs == [(high, 1), (middle, 1)]
+    assert set(worker.held) == set(wire.pairs)
+    assert await bench.claims.pass_once() is False
+    assert [(await read(connection, one))["locked_by"] for one in (low, high, middle)] == [None, "w", "w"]
+
+
+async def test_a_job_goes_to_who_names_it(bench: Bench, connection: Connection[Record]) -> None:
+    """A claim whose seat does not name it is passed on in the database before it is assigned."""
+    _, wrong = bench.join("wrong", names=["m"], capacity=20)
+    heir, right = bench.join("right", capacity=1)
+    job = await waiting(connection)
+    await bench.claims.pass_once()
+    assert (wrong.pairs, right.pairs) == ([], [(job, 1)])
+    assert set(heir.held) == {(job, 1)}
+    assert await state(connection, job) == ("RUNNING", "right", 1, 0)
+
+
+async def test_an_heir_that_leaves_meanwhile(bench: Bench, connection: Connection[Record]) -> None:
+    """A claim that was passed on to a worker which has just gone is given back, uncharged and at once."""
+    bench.join("wrong", names=["m"], capacity=20)
+    heir, wire = bench.join("right", capacity=1)
+    job = await waiting(connection)
+    bench.store.after_move = bench.leave(heir)
+    await bench.claims.pass_once()
+    assert wire.pairs == []
+    assert await state(connection, job) == ("PENDING", None, 1, 1)
+
+
+async def test_a_seat_that_leaves_meanwhile(bench: Bench, connection: Connection[Record]) -> None:
+    """A claim for a worker that has just gone is given back, uncharged and at once, without an error."""
+    worker, wire = bench.join("w")
+    job = await waiting(connection)
+    bench.store.after_claim = bench.leave(worker)
+    await bench.claims.pass_once()
+    assert wire.pairs == []
+    assert await state(connection, job) == ("PENDING", None, 1, 1)
+    assert (await read(connection, job))["last_error"] is None
+
+
+@pytest.mark.parametrize("when", ["after_claim", "after_move"])
+async def test_a_claim_whose_answer_was_lost(bench: Bench, connection: Connection[Record], when: str) -> None:
+    """What was claimed, but nobody heard of, is given back uncharged by the next pass and then handed out."""
+    if when == "after_move":
+        bench.join("wrong", names=["m"], capacity=20)
+    worker, wire = bench.join("w", capacity=1, topics=[TOPIC] if when == "after_claim" else ["u", TOPIC])
+    held = await forge(connection, "RUNNING", locked_by="w")
+    worker.held[held, 1] = Held("n", TOPIC)
+    worker.capacity = 2
+    job = await waiting(connection)
+    setattr(bench.store, when, bench.lost_answer())
+    with pytest.raises(UnavailableError):
+        await bench.claims.pass_once()
+    assert (await state(connection, job))[0] == "RUNNING"
+    assert wire.pairs == []
+    await bench.claims.pass_once()
+    assert wire.pairs == [(job, 2)]
+    assert await state(connection, job) == ("RUNNING", "w", 2, 1)
+    assert [one["outcome"] for one in await history(connection, job)] == ["released"]
+    assert await state(connection, held) == ("RUNNING", "w", 1, 0)
+
+
+async def test_a_job_that_is_canceled_while_it_is_claimed(bench: Bench, connection: Connection[Record]) -> None:
+    """A cancel that is answered before the claim is heard of keeps the job from being handed out at all."""
+    _, wire = bench.join("w")
+    canceled, other = await waiting(connection), await waiting(connection)
+    bench.store.after_claim = bench.cancel(canceled)
+    await bench.claims.pass_once()
+    assert wire.pairs == [(other, 1)]
+    assert (await state(connection, canceled))[0] == "CANCELED"
+
+
+async def test_a_job_that_is_canceled_while_it_is_passed_on(bench: Bench, connection: Connection[Record]) -> None:
+    """The same for a claim that is on its way to another worker."""
+    bench.join("wrong", names=["m"], capacity=20)
+    _, wire = bench.join("right", capacity=2)
+    canceled, other = await waiting(connection), await waiting(connection)
+    bench.store.after_move = bench.cancel(canceled)
+    await bench.claims.pass_once()
+    assert wire.pairs == [(other, 1)]
+
+
+async def test_nothing_is_claimed_after_the_close(bench: Bench, connection: Connection[Record]) -> None:
+    """Once dispatch is closed no pass claims anything; what was under way is given back for the successor."""
+    worker, wire = bench.join("w")
+    job = await waiting(connection)
+
+    async def close() -> None:
+        bench.desk.closed, worker.draining = True, True
+
+    bench.store.after_claim = close
+    await bench.claims.pass_once()
+    assert wire.pairs == []
+    assert await state(connection, job) == ("PENDING", None, 1, 1)
+    await bench.claims.pass_once()
+    assert await state(connection, job) == ("PENDING", None, 1, 1)
+
+
+async def test_long_args_are_spread_over_frames(bench: Bench, connection: Connection[Record]) -> None:
+    """No frame grows far beyond a megabyte; the order is kept across frames."""
+    _, wire = bench.join("w", capacity=9)
+    args = '{"a":"' + "x" * 400_000 + '"}'
+    jobs = [await waiting(connection, args=args, priority=-number) for number in range(9)]
+    await bench.claims.pass_once()
+    assert wire.pairs == [(job, 1) for job in jobs]
+    assert wire.frames == 5
+
+
+async def test_what_a_worker_does_not_list_is_given_back(store: Store, connection: Connection[Record]) -> None:
+    """At hello the listed attempts stay, all others of this worker are given back, those of others are left alone."""
+    listed, older, unlisted, foreign = [
+        await forge(connection, "RUNNING", locked_by=worker, attempts=attempts)
+        for worker, attempts in (("w", 1), ("w", 2), ("w", 1), ("v", 1))
+    ]
+    kept = await give_back_unlisted(store, "w", {(listed, 1), (older, 1), (foreign, 1)})
+    assert kept == {(listed, 1): ("n", TOPIC)}
+    assert await state(connection, listed) == ("RUNNING", "w", 1, 0)
+    assert await state(connection, older) == ("RETRYING", None, 2, 1)
+    assert await state(connection, unlisted) == ("PENDING", None, 1, 1)
+    assert await state(connection, foreign) == ("RUNNING", "v", 1, 0)
