@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import signal
+import struct
 import sys
 from pathlib import Path
 from typing import Final
@@ -12,6 +14,10 @@ from typing import Final
 _PR_SET_PDEATHSIG: Final = 1
 _STAT_STATE: Final = 0  # fields of /proc/PID/stat behind the command name, which may hold spaces and parentheses
 _STAT_START_TIME: Final = 19
+_STAT_EXIT_CODE: Final = 49
+_PIDFD_INFO: Final = struct.Struct("Q52xi")  # mask, ids that are of no interest here, exit status
+_PIDFD_INFO_EXIT: Final = 1 << 3  # Linux 6.15
+_PIDFD_GET_INFO: Final = (3 << 30) | (_PIDFD_INFO.size << 16) | (0xFF << 8) | 11
 
 
 def die_with_parent(parent_pid: int, death_signal: signal.Signals) -> None:
@@ -64,3 +70,31 @@ def _stat(pid: int) -> list[str]:
 def own_pid() -> int:
     """This process."""
     return os.getpid()
+
+
+def exit_status(pid: int, pidfd: int) -> int | None:
+    """
+    How the process of *pidfd*, which has ended, ended: as waitpid tells it; None where the kernel does not.
+
+    Nobody need be its parent for that. Until it is reaped, /proc shows the status; afterwards the pidfd knows it.
+    """
+    fields = _stat(pid)
+    if fields and fields[_STAT_STATE] == "Z":
+        return int(fields[_STAT_EXIT_CODE])
+    info = bytearray(_PIDFD_INFO.pack(_PIDFD_INFO_EXIT, 0))
+    try:
+        fcntl.ioctl(pidfd, _PIDFD_GET_INFO, info)
+    except OSError:
+        return None
+    mask, status = _PIDFD_INFO.unpack(info)
+    return status if mask & _PIDFD_INFO_EXIT else None
+
+
+def describe_exit(status: int | None) -> str:
+    """*status* for people: ``SIGKILL``, ``exit code 7``, or that it is not known."""
+    if status is None:
+        return "how is not known"
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+    return f"exit code {os.WEXITSTATUS(status)}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 import socket
 import struct
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from pulse import procs
 
 _UCRED: Final = struct.Struct("3i")
 _SESSION_BYTES: Final = 16
+SO_PEERPIDFD: Final = 77  # Linux 6.5; not in Python's socket module yet
 _MACHINE_IDS: Final = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
 
 
@@ -80,6 +82,35 @@ def peer_of(connection: socket.socket) -> Peer:
     return Peer(pid, uid, gid, procs.start_time(pid) if pid else 0, procs.pid_namespace(pid) if pid else 0)
 
 
+def pidfd_of(connection: socket.socket, peer: Peer) -> int | None:
+    """
+    A pidfd of the process that connected, for the caller to close; None where the kernel gives none, or it is gone.
+
+    Best from the socket itself, which cannot name another process; before Linux 6.5 by pid, with the start time held
+    against what it was when the process connected.
+    """
+    try:
+        return connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
+    except OSError:
+        pass
+    try:
+        pidfd = os.pidfd_open(peer.pid)
+    except OSError:
+        return None
+    if procs.start_time(peer.pid) != peer.start_time:
+        os.close(pidfd)
+        return None
+    return pidfd
+
+
+def leads_group(peer: Peer) -> bool:
+    """Whether the process leads a process group of its own, which can be killed with it."""
+    try:
+        return os.getpgid(peer.pid) == peer.pid
+    except OSError:
+        return False
+
+
 def compose(host: Host, peer: Peer, name: str) -> str:
     """The ``locked_by`` of the worker *name* in the process *peer*."""
     return f"{host.id}/{host.boot}/{peer.pidns}/{peer.pid}.{peer.start_time}/{name}"
@@ -96,12 +127,32 @@ def session_of(host: Host, identity: str) -> bytes:
     return hashlib.blake2b(identity.encode(), digest_size=_SESSION_BYTES, key=host.boot.encode()).digest()
 
 
-def user_of(identity: str) -> int | None:
-    """The uid of the living process that *identity* names; None when it is gone or not of this form."""
+def process_of(host: Host, identity: str) -> tuple[int, int] | None:
+    """
+    The pid and start time in *identity*; None for another host, another boot, another pid namespace, or another form.
+
+    Only of a process that this kernel numbers in this namespace can be said whether it lives.
+    """
     try:
-        pid, start_time = identity.split("/")[3].split(".")
-        if not pid.isdecimal() or procs.start_time(int(pid)) != int(start_time):
-            return None
-        return Path(f"/proc/{pid}").stat().st_uid
-    except (IndexError, ValueError, OSError):
+        name, boot, pidns, process, _ = identity.split("/", 4)
+        pid, start_time = map(int, process.split("."))
+    except ValueError:
+        return None
+    return (pid, start_time) if (name, boot, pidns) == (host.id, host.boot, str(host.pidns)) and pid > 0 else None
+
+
+def lives(process: tuple[int, int]) -> bool:
+    """Whether the process of that pid and start time is there; a zombie is not."""
+    pid, start_time = process
+    return procs.start_time(pid) == start_time and procs.state(pid) not in {"Z", "X", ""}
+
+
+def user_of(host: Host, identity: str) -> int | None:
+    """The uid of the living process that *identity* names; None when it is gone or cannot be seen from here."""
+    process = process_of(host, identity)
+    if process is None or not lives(process):
+        return None
+    try:
+        return Path(f"/proc/{process[0]}").stat().st_uid
+    except OSError:
         return None

@@ -42,7 +42,7 @@ def next_delay_s(log: RestartLog, limits: Intensity, *, worked: bool) -> float |
     """
     How long to wait before the restart that *log* recorded last; None: there were too many.
 
-    A process that had *worked* was killed by one of its jobs: that is bounded by the job's own budgets, and must not take
-    the pool away from all the others. One that dies before it got to work does so whatever it is given.
+    A process that had *worked* was killed by one of its jobs: that is bounded by the job's own budgets, and must not
+    take the pool away from all the others. One that dies before it got to work does so whatever it is given.
     """
     return None if log.exceeds(limits) and not worked else RESTART_DELAY.after(log.earlier)

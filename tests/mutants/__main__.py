@@ -1,7 +1,7 @@
 """
 Takes the guards out of the store's statements one by one; for each the test that is named for it must fail.
 
-    python -m tests.mutants [TEXT ...]       those whose description holds one of the texts; all of them take some minutes
+    python -m tests.mutants [TEXT ...]       those whose description holds one of the texts; all take some minutes
     python -m tests.mutants --equivalent     those that cannot be seen: with each, all tests of the store must pass
 
 Exit code 0: no survivor.

@@ -1,4 +1,4 @@
-"""A pytest plugin that puts the mutant in force whose number PULSE_MUTANT holds; loaded before anything of the store."""
+"""A pytest plugin that puts the mutant number PULSE_MUTANT in force; loaded before anything of the store is."""
 
 from __future__ import annotations
 

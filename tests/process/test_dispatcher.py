@@ -229,6 +229,22 @@ def test_a_heartbeat_extends_what_it_lists(system: System, client: Peer, topic: 
         worker.done((listed, 1), (silent, 1))
 
 
+def test_a_checkpoint_reaches_the_next_attempt(system: System, client: Peer, topic: str) -> None:
+    """What a worker saved for a job comes with its next attempt; what is no JSON is not kept, nor is the job lost."""
+    with system.worker("saves", topics=[topic], capacity=1) as worker:
+        (identity,) = client.submit(new_job(topic=topic))
+        worker.job()
+        jobs = [[identity, 1, '{"at":1}'], [identity, 2, "2"]]
+        assert worker.call("checkpoint", jobs=jobs) == {"lost": [[identity, 2]]}
+        assert worker.call("checkpoint", jobs=[[identity, 1, "NaN"]]) == {"lost": []}
+        worker.report([identity, 1, "release", None])
+        ((_, attempt, *_, extra),) = worker.jobs(1)
+        assert attempt == 2
+        assert extra["previous"]["outcome"] == "released"
+        assert extra["previous"]["checkpoint"] == '{"at": 1}'
+        worker.done((identity, 2))
+
+
 def test_a_pool_parent_beats_for_its_child(system: System, client: Peer, topic: str) -> None:
     """A session and nil extend all leases of that session; a session that nobody has extends nothing."""
     with (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -312,15 +311,6 @@ class TestSupervisor:
             line,
         )
 
-    def test_a_host_where_nobody_answers(self, unreachable: subprocess.Popen[str]) -> None:
-        """It waits a while for a database that may be starting, then says which one does not answer."""
-        _, said = unreachable.communicate(timeout=60)
-        assert unreachable.returncode == 1
-        assert SECRET not in said
-        (line,) = [line for line in said.splitlines() if not line.startswith("{")]
-        assert line.startswith("pulse-supervisor: the database postgresql://user:***@127.0.0.1:1/db does not answer: ")
-        assert "Connection refused" in line
-
     def test_settings_of_the_environment(self) -> None:
         """A line for each setting that is wrong: its name, its value, what is allowed."""
         said = self.refused(PULSE_LEASE_S="3x", PULSE_BATCH="0", PULSE_LOG_LEVEL="loud", PULSE_BACKOFF="none")
@@ -380,23 +370,6 @@ class TestSupervisor:
                 f"pulse-supervisor: {directory / 'pulse.sock'} is in the way: it is not a socket; move it away"
             ]
             assert (directory / "pulse.sock").read_text() == "mine"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def unreachable() -> Iterator[subprocess.Popen[str]]:
-    """A supervisor whose database does not answer; started first, since it takes 20 s to give up."""
-    with short_directory() as directory:
-        env = clean_environment(
-            PULSE_RUNTIME_DIR=str(directory / "run"),
-            PULSE_DSN=f"postgresql://user:{SECRET}@127.0.0.1:1/db",
-            PULSE_LOG_FORMAT="json",
-        )
-        command = [sys.executable, "-m", "pulse_supervisor.main"]
-        with subprocess.Popen(
-            command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        ) as process:
-            yield process
-            process.kill()
 
 
 def changed_dsn(dsn: str, *, database: str | None = None, user: str | None = None, password: str = "") -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from uuid import UUID
@@ -12,9 +14,9 @@ import pytest
 
 from pulse.job import Status
 from tests.process.embedded_kit import needs_postgres
-from tests.process.system_kit import APP, Whole, cpu_s, is_alive, measured, place, since
+from tests.process.system_kit import APP, Whole, clean_environment, cpu_s, is_alive, measured, place, since
 from tests.support.postgres import Postgres
-from tests.support.system import until
+from tests.support.system import short_directory, until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres]
 
@@ -25,7 +27,7 @@ IDLE_S = 10.0
 IDLE_SHARE = 0.01  # of a core, supervisor and actors together
 ACTORS_RSS_BYTES = 200 * 1024 * 1024
 DRAIN_S = 2.0
-TERM = signal.SIGTERM
+SECRET = "geh31m"
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +59,7 @@ class TestWithItsOwnPostgres:
         """From there on it takes 2 s."""
         assert start(embedded, "existing directory") <= READY_AGAIN_S * BUSY
 
+    @pytest.mark.usefixtures("unreachable")
     def test_idle(self, embedded: Whole) -> None:
         """With nothing to do, supervisor and actors use 1 % of a core, and the actors hold 200 MB."""
         assert embedded.process is not None
@@ -101,13 +104,20 @@ def idle_share(pids: list[int]) -> float:
     return measured("idle, share of a core", (cpu_s(pids) - before) / since(began_s) * 100, "%") / 100
 
 
-@pytest.fixture
-def whole(server: Postgres) -> Iterator[Whole]:
-    """A system that runs a pool of its own."""
+@pytest.fixture(scope="module")
+def stopping(server: Postgres) -> Iterator[Whole]:
+    """A system that runs a pool of its own; the tests stop it."""
     with server.database() as dsn, place(dsn, ("--app", APP), PULSE_DRAIN_S=str(DRAIN_S), PULSE_LEASE_S="15") as whole:
-        whole.start()
-        until(whole.connected, "its pool connects")
         yield whole
+
+
+@pytest.fixture
+def whole(stopping: Whole) -> Whole:
+    """That system, running."""
+    if stopping.process is None:
+        stopping.start()
+    until(lambda: any("default" in row["topics"] for row in stopping.connected()), "its pool connects")
+    return stopping
 
 
 def own_processes(whole: Whole) -> set[int]:
@@ -175,12 +185,42 @@ class TestStop:
         whole.wait_entry(job)
         processes = own_processes(whole)
         assert whole.process is not None
-        whole.process.send_signal(TERM)
+        whole.process.send_signal(signal.SIGTERM)
         until(lambda: whole.log("supervisor_stopping"), "it stops")
         hurried_s = time.monotonic()
         assert whole.stop() == 0
         assert measured("second SIGTERM to exit", since(hurried_s)) <= DRAIN_S
         assert not any(map(is_alive, processes))
+
+
+class TestNoDatabase:
+    """A supervisor whose database does not answer."""
+
+    def test_it_gives_up_in_one_line(self, unreachable: subprocess.Popen[str]) -> None:
+        """It waits a while for a database that may be starting, then names the one that does not answer; exit code 1."""
+        _, said = unreachable.communicate(timeout=60)
+        assert unreachable.returncode == 1
+        assert SECRET not in said
+        (line,) = [line for line in said.splitlines() if not line.startswith("{")]
+        assert line.startswith("pulse-supervisor: the database postgresql://user:***@127.0.0.1:1/db does not answer: ")
+        assert "Connection refused" in line
+
+
+@pytest.fixture(scope="module")
+def unreachable() -> Iterator[subprocess.Popen[str]]:
+    """Such a supervisor, started early: it takes 20 s to give up."""
+    with short_directory() as directory:
+        env = clean_environment(
+            PULSE_RUNTIME_DIR=str(directory / "run"),
+            PULSE_DSN=f"postgresql://user:{SECRET}@127.0.0.1:1/db",
+            PULSE_LOG_FORMAT="json",
+        )
+        command = [sys.executable, "-m", "pulse_supervisor.main"]
+        with subprocess.Popen(
+            command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        ) as process:
+            yield process
+            process.kill()
 
 
 def statuses(whole: Whole, *jobs: UUID) -> list[tuple[Status, int, int]]:

@@ -23,7 +23,8 @@ TERMINAL: Final = ("COMPLETED", "DEAD_LETTERED", "CANCELED")
 WAITING: Final = ("PENDING", "RETRYING")
 STATUSES: Final = tuple(status.value for status in Status)
 
-_COLUMNS: Final = """id, submitted_at, next_run_at, started_at, lease_until, completed_at, occurrence, timeout_s, schedule_id, attempts,
+_COLUMNS: Final = """
+    id, submitted_at, next_run_at, started_at, lease_until, completed_at, occurrence, timeout_s, schedule_id, attempts,
     uncharged, max_attempts, crashes, status::text AS status, priority, topic, name, args, locked_by, progress, result,
     checkpoint, last_error"""
 

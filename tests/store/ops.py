@@ -27,7 +27,8 @@ STAGES: Final = ("absent", "PENDING", "RETRYING", "RUNNING", "COMPLETED")
 _STATE: Final = """
     SELECT jsonb_build_object(
         'job', (SELECT to_jsonb(j) - '{id,topic}'::text[] FROM pulse.jobs j WHERE j.id = $1),
-        'history', (SELECT jsonb_agg(to_jsonb(a) - 'job_id' ORDER BY a.attempt) FROM pulse.attempts a WHERE a.job_id = $1),
+        'history', (SELECT jsonb_agg(to_jsonb(a) - 'job_id' ORDER BY a.attempt)
+                    FROM pulse.attempts a WHERE a.job_id = $1),
         'schedule', (SELECT to_jsonb(s) - '{id,topic,created_at}'::text[] FROM pulse.schedules s WHERE s.id = $2),
         'fired', (SELECT count(*) FROM pulse.jobs j WHERE j.schedule_id = $2),
         'gate', (SELECT to_jsonb(g) - 'topic' FROM pulse.dispatch_control g WHERE g.topic = $3)
@@ -82,7 +83,7 @@ class PinnedPool(Pool):
 
 
 class Session(Store):
-    """A store whose statements run on two known connections, a hot one and one for queries: to hold transactions open."""
+    """A store on two known connections, a hot one and one for queries, so that a transaction can be held open."""
 
     def __init__(self, target: Target, hot: Connection[Record], query: Connection[Record]) -> None:
         super().__init__(target)

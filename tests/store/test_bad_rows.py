@@ -1,7 +1,7 @@
 """
-Values that PostgreSQL cannot store: each is told as the row's fault, so that the others of a merged statement can go on.
+Values that PostgreSQL cannot store: each is told as the row's fault, so that the others of a statement can go on.
 
-A merged statement that fails for a bad row changes nothing, leaves its connection usable, and succeeds without that row.
+A statement that fails for a bad row changes nothing, leaves its connection usable, and succeeds without that row.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ SLOW_GATE: Final = f"""
 
 @pytest.mark.parametrize("status", WAITING)
 async def test_a_claim_opens_the_lease(store: Store, connection: Connection[Record], status: str) -> None:
-    """A claim sets status, lease and token at once, clears the progress of the attempt before, and changes nothing else."""
+    """A claim sets status, lease and token at once, clears the progress of the one before, and changes nothing else."""
     identity = await forge(
         connection,
         status,
@@ -76,11 +76,12 @@ async def test_a_claim_tells_the_occurrence(store: Store, connection: Connection
 
 
 async def test_a_claim_tells_the_attempt_before(store: Store, connection: Connection[Record]) -> None:
-    """What the attempt just before left is handed on: its checkpoint and its end; older ends and other jobs' are not."""
+    """What the attempt just before left is handed on, checkpoint and end; older ends and other jobs' are not."""
     told = await forge(connection, "RETRYING", attempts=2, checkpoint='{"at": 7}')
     silent = await forge(connection, "RETRYING", attempts=2)
     first = await forge(connection)
-    insert = "INSERT INTO pulse.attempts (job_id, attempt, outcome, error, worker, progress) VALUES ($1, $2, 'timeout', 'why', 'w9', '0.5')"
+    insert = """INSERT INTO pulse.attempts (job_id, attempt, outcome, error, worker, progress)
+                VALUES ($1, $2, 'timeout', 'why', 'w9', '0.5')"""
     await connection.executemany(insert, [(told.hex(), 2), (told.hex(), 1), (silent.hex(), 1)])
     claimed = {one.id: (one.checkpoint, one.previous) for one in await claim(store)}
     assert claimed == {

@@ -96,7 +96,7 @@ async def test_the_holder_may_write(store: Store, connection: Connection[Record]
 
 @pytest.mark.parametrize("write", WRITES, ids=str)
 async def test_a_stale_write_changes_nothing(store: Store, connection: Connection[Record], write: Write) -> None:
-    """An unknown id, another attempt, older or newer, or another holder: zero rows, and the row and its history stay."""
+    """An unknown id, an older or newer attempt, or another holder: zero rows, and the row and its history stay."""
     identity = await forge(connection, "RUNNING", attempts=5)
     before = await read(connection, identity)
     stale = [fence(new_id(), 5), fence(identity, 4), fence(identity, 6), fence(identity, 5, OTHER)]

@@ -124,7 +124,8 @@ async def test_inserts(store: Store, connection: Connection[Record], dsn: str, w
 
 async def test_submit_many(store: Store, connection: Connection[Record], dsn: str) -> None:
     """The same for submits by SQL."""
-    sql = "SELECT pulse.submit_many((SELECT jsonb_agg(jsonb_build_object('name', 'n', 'id', id)) FROM unnest($1::uuid[]) AS id))"
+    sql = """SELECT pulse.submit_many((
+                 SELECT jsonb_agg(jsonb_build_object('name', 'n', 'id', id)) FROM unnest($1::uuid[]) AS id))"""
     await test_inserts(
         store, connection, dsn, Write("SQL", lambda _, ids: _fetch(dsn, sql, [one.hex() for one in ids]))
     )

@@ -51,8 +51,9 @@ LEASE_S: Final = 30.0
 TOPICS: Final = ("a", "b")
 WORKERS: Final = ("w0", "w1", "w2")
 _JOBS: Final = """
-    SELECT uuid_send(id) AS id, topic, name, args, priority, max_attempts, submitted_at, next_run_at, status::text AS status,
-        attempts, uncharged, crashes, started_at, lease_until, completed_at, locked_by, progress, result, checkpoint, last_error
+    SELECT uuid_send(id) AS id, topic, name, args, priority, max_attempts, submitted_at, next_run_at,
+        status::text AS status, attempts, uncharged, crashes, started_at, lease_until, completed_at, locked_by,
+        progress, result, checkpoint, last_error
     FROM pulse.jobs"""
 _HISTORY: Final = """
     SELECT uuid_send(job_id) AS job_id, attempt, worker, started_at, ended_at, outcome, error, exit_code, progress

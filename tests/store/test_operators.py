@@ -1,4 +1,4 @@
-"""What people do to jobs and to the gate: cancel, retry, pause, resume; and what servers and workers say of themselves."""
+"""What people do: cancel, retry, pause, resume; and what servers and workers say of themselves."""
 
 from __future__ import annotations
 

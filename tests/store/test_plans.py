@@ -2,7 +2,7 @@
 How the hot statements reach their rows, whatever the statistics say: never analysed, fresh, or of another time.
 
 A claim reads a range of its index that ends at now, and costs the same behind any number of jobs that are not due. What
-ends or extends an attempt probes the primary key. Looked at as generic and as custom plan; measured in buffers, not time.
+ends or extends an attempt probes the primary key. Looked at as generic and as custom plan; measured in buffers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ LARGE: Final = ("stale", "analysed", "never analysed")
 FORGET: Final = """
     DELETE FROM pg_statistic WHERE starelid = 'pulse.jobs'::regclass;
     UPDATE pg_class SET reltuples = -1, relpages = 0
-    WHERE oid = 'pulse.jobs'::regclass OR oid IN (SELECT indexrelid FROM pg_index WHERE indrelid = 'pulse.jobs'::regclass);
+    WHERE oid = 'pulse.jobs'::regclass
+       OR oid IN (SELECT indexrelid FROM pg_index WHERE indrelid = 'pulse.jobs'::regclass);
 """
 # What each statement is asked for here: as text, in the order of its arguments.
 _IDS: Final = "{" + ",".join(str(new_id().hex()) for _ in range(BATCH)) + "}"
@@ -61,8 +62,10 @@ ARGUMENTS: Final[dict[str, tuple[str | None, ...]]] = {
 BY_ID: Final = re.compile(r"\(id >= (\w\.id)\) AND \(id <= \1\)")
 BY_KEY: Final = sorted(set(ARGUMENTS) - {"claim_jobs"})
 _INSERT: Final = """
-    INSERT INTO pulse.jobs (id, topic, name, priority, max_attempts, status, attempts, next_run_at, submitted_at, completed_at, started_at)
-    SELECT gen_random_uuid(), $1, 'n', n % 3, 5, $2::text::pulse.job_status, 1, $3::timestamptz + n * interval '1 ms', $3, $4, $3
+    INSERT INTO pulse.jobs (id, topic, name, priority, max_attempts, status, attempts, next_run_at, submitted_at,
+        completed_at, started_at)
+    SELECT gen_random_uuid(), $1, 'n', n % 3, 5, $2::text::pulse.job_status, 1, $3::timestamptz + n * interval '1 ms',
+        $3, $4, $3
     FROM generate_series(1, $5::int) AS n"""
 
 
@@ -74,7 +77,7 @@ class Planned:
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     async def plan(self, name: str, mode: str, *, analyse: bool = False, now: str | None = None) -> Node:
-        """The plan of a statement; with *analyse* it is carried out and taken back. *now* replaces its last argument."""
+        """The plan of a statement; with *analyse* it is carried out and taken back. *now* is its last argument."""
         asked = f"asked_{next(self.numbers)}"
         await self.connection.execute(
             f"SET plan_cache_mode = force_{mode}_plan; PREPARE {asked} AS {STATEMENTS[name].sql}"
@@ -93,7 +96,7 @@ class Planned:
 
 
 async def fill(connection: Connection[Record], status: str, due: str, rows: int) -> None:
-    """Insert *rows* jobs in *status*, due from *due* (an interval after NOW) on, a millisecond apart, of three priorities."""
+    """Insert *rows* jobs in *status*, due from NOW + *due* on, a millisecond apart, of three priorities."""
     moment = await connection.fetchval("SELECT $1::timestamptz + $2::text::interval", NOW, due)
     await connection.execute(_INSERT, TOPIC, status, moment, NOW if status == "COMPLETED" else None, rows)
 
@@ -199,7 +202,7 @@ def _check_levels(plan: Node, jobs: Node) -> int:
 @pytest.mark.parametrize("mode", ["generic", "custom"])
 @pytest.mark.parametrize("name", BY_KEY)
 async def test_attempts_are_found_by_key(planned: Planned, name: str, mode: str) -> None:
-    """What ends, extends, moves or asks for attempts walks its arguments in order and probes the primary key for each."""
+    """What ends, extends or moves attempts walks its arguments in order and probes the primary key for each."""
     plan = await planned.plan(name, mode)
     scans = scans_of_jobs(plan)
     assert scans

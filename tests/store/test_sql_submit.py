@@ -227,8 +227,10 @@ async def test_what_the_table_refuses(connection: Connection[Record], many: bool
         (["n"], "jobs must be a JSON array of objects, and one of them is of type string"),
         (
             [{"name": "n", "delay_s": 1}],
-            'unknown key "delay_s" in a job; allowed are '
-            "name, args, topic, priority, run_at, max_attempts, timeout_s, id",
+            (
+                'unknown key "delay_s" in a job; allowed are '
+                "name, args, topic, priority, run_at, max_attempts, timeout_s, id"
+            ),
         ),
     ],
     ids=str,

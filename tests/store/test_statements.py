@@ -11,6 +11,8 @@ import pytest
 import pulse.store
 from pulse.job import TRANSITIONS, Status
 from pulse.store.statements import STATEMENTS, Statement, parse
+from tests.mutants.mutant import Mutant
+from tests.mutants.table import EVERY, MUTANTS
 
 LEGAL: Final = {(source.value, target.value) for source, targets in TRANSITIONS.items() for target in targets}
 MOVING: Final = sorted(name for name, statement in STATEMENTS.items() if statement.moves)
@@ -19,6 +21,7 @@ FENCED: Final = sorted(
     {name for name in MOVING if ("RUNNING") in {move[0] for move in STATEMENTS[name].moves}} - {"cancel_jobs"}
 )
 SET_STATUS: Final = re.compile(r"SET status = (.*?)(?:,\s+\w+ =|\n\s+\w+ =)", re.DOTALL)
+HERE: Final = Path(__file__).parent
 STORE: Final = Path(str(pulse.store.__file__)).parent
 GOOD: Final = "-- name: a :one\n-- What: x. Args: none. Guard: none. Returns: one.\nSELECT 1;\n"
 
@@ -90,6 +93,22 @@ def test_no_sql_elsewhere() -> None:
     assert sources
     touching = re.compile(r"\b(?:FROM|INTO|UPDATE|JOIN)\s+pulse\.\w+")
     assert [path.name for path in sources if touching.search(path.read_text("utf-8"))] == []
+
+
+@pytest.mark.parametrize("mutant", EVERY, ids=str)
+def test_mutants_fit(mutant: Mutant) -> None:
+    """What a mutant takes out is there exactly once, and the test that is to notice it exists."""
+    assert mutant.mutated(mutant.original()) != mutant.original()
+    file, _, function = mutant.killer.partition("::")
+    assert not mutant.killer or f"def {function}(" in (HERE / file).read_text("utf-8")
+
+
+def test_every_guard_has_a_mutant() -> None:
+    """Each statement whose header tells a guard has a mutant without it."""
+    guarded = {
+        name for name, statement in STATEMENTS.items() if "Guard: none" not in " ".join(statement.header.split())
+    }
+    assert guarded - {mutant.where for mutant in MUTANTS} == set()
 
 
 def test_moves_of_a_header() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -221,3 +222,27 @@ def return_nan() -> float:
 async def return_text(size: int = 0, code_point: int = 0x78) -> str:
     """Return one character many times."""
     return chr(code_point) * size
+
+
+@app.handler("die", max_crashes=3)
+async def die(how: int, ctx: pulse.Context) -> None:
+    """Take the process along: by that signal, or 0: by leaving without a word, exit code 7."""
+    with noted(ctx):
+        if how == 0:
+            os._exit(7)
+        os.kill(os.getpid(), how)
+        await anyio.sleep_forever()
+
+
+@app.handler("leave-child")
+async def leave_child(gate: str, ctx: pulse.Context) -> int:
+    """Fork a child that keeps every descriptor of this process, then hold."""
+    with noted(ctx):
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+            os._exit(0)
+        note("child", ctx, child=child)
+        while not is_open(gate, ctx):  # noqa: ASYNC110 - another process opens it
+            await anyio.sleep(LOOK_S)
+        return child

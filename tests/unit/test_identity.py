@@ -70,23 +70,47 @@ def test_sessions_differ_by_identity_and_by_boot() -> None:
     assert session != identity.session_of(Host("host", "f" * 16, HOST.pidns), "a")
 
 
+def identity_of(pid: int, *, start_time: int | None = None, host: Host = HOST) -> str:
+    """The identity of a worker in a process."""
+    began = procs.start_time(pid) if start_time is None else start_time
+    return identity.compose(host, Peer(pid, 0, 0, began, host.pidns), "w")
+
+
 def test_the_user_of_a_living_process() -> None:
     """An identity whose pid and start time are those of a living process has that process's user."""
-    pid = os.getpid()
-    peer = Peer(pid, 0, 0, procs.start_time(pid), procs.pid_namespace())
-    assert identity.user_of(identity.compose(HOST, peer, "w")) == os.geteuid()
+    assert identity.user_of(HOST, identity_of(os.getpid())) == os.geteuid()
 
 
 def test_the_user_of_a_dead_process_is_nobody() -> None:
-    """Once the process is gone, or another has its pid, nobody stands behind the identity."""
+    """Once the process is gone, even while it is still a zombie, nobody stands behind the identity."""
     with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]) as child:
-        peer = Peer(child.pid, 0, 0, procs.start_time(child.pid), 1)
-        alive = identity.compose(HOST, peer, "w")
-        assert identity.user_of(alive) == os.geteuid()
-        assert identity.user_of(identity.compose(HOST, Peer(child.pid, 0, 0, 1, 1), "w")) is None
+        alive = identity_of(child.pid)
+        seen = identity.user_of(HOST, alive)
         child.send_signal(signal.SIGKILL)
-        child.wait()
-        assert identity.user_of(alive) is None
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        as_zombie = identity.user_of(HOST, alive)
+    assert (seen, as_zombie, identity.user_of(HOST, alive)) == (os.geteuid(), None, None)
+
+
+def test_another_process_of_the_same_pid_is_nobody() -> None:
+    """A pid that is used again has another start time."""
+    assert identity.user_of(HOST, identity_of(os.getpid(), start_time=1)) is None
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        Host("other", HOST.boot, HOST.pidns),
+        Host(HOST.id, "other", HOST.pidns),
+        Host(HOST.id, HOST.boot, HOST.pidns + 1),
+    ],
+)
+def test_processes_elsewhere_cannot_be_seen(host: Host) -> None:
+    """A pid of another host, another boot or another pid namespace says nothing about a process here."""
+    elsewhere = identity_of(os.getpid(), host=host)
+    assert identity.process_of(HOST, elsewhere) is None
+    assert identity.user_of(HOST, elsewhere) is None
+    assert identity.process_of(host, elsewhere) == (os.getpid(), procs.start_time(os.getpid()))
 
 
 @pytest.mark.parametrize(
@@ -94,4 +118,14 @@ def test_the_user_of_a_dead_process_is_nobody() -> None:
 )
 def test_what_is_no_identity_has_no_user(text: str) -> None:
     """Text of another form, as a peer of another namespace or SQL may have left it, names nobody."""
-    assert identity.user_of(text) is None
+    assert identity.user_of(Host("h", "b", 1), text) is None
+
+
+def test_a_pidfd_is_of_the_peer() -> None:
+    """The kernel gives a descriptor of the very process that connected."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        pidfd = identity.pidfd_of(ours, identity.peer_of(ours))
+    assert pidfd is not None
+    assert f"Pid:\t{os.getpid()}\n" in Path(f"/proc/self/fdinfo/{pidfd}").read_text("ascii")
+    os.close(pidfd)

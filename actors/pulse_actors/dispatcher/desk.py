@@ -63,6 +63,7 @@ class Worker:
     names: frozenset[str]
     capacity: int
     link: Link
+    leads_group: bool = False
     held: dict[Pair, Held] = field(default_factory=dict[Pair, Held])
     draining: bool = False
 

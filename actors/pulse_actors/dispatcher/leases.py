@@ -100,7 +100,10 @@ class Leases:
             return [Renewal(*pair, worker.identity, None) for pair in worker.held]
         # Not connected: too busy to say hello to a restarted dispatcher. Its leases tell who it is.
         for identity in await self._store.running_workers():
-            if identities.session_of(self._host, identity) == session and uid in {identities.user_of(identity), 0}:
+            if identities.session_of(self._host, identity) == session and uid in {
+                identities.user_of(self._host, identity),
+                0,
+            }:
                 return [Renewal(*pair, identity, None) for pair in await self._store.running_of(identity)]
         return []
 

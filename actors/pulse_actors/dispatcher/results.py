@@ -48,6 +48,13 @@ class Reported:
     results: Sequence[Result]
 
 
+@dataclass(frozen=True, slots=True)
+class Obituary:
+    """How all that a dead worker held ended; written behind its last reports, so what it finished stays finished."""
+
+    endings: Sequence[Ending]
+
+
 class Results:
     """
     Collects reports and writes them; what is written is answered after the commit.
@@ -62,10 +69,12 @@ class Results:
         self._store = store
         self._desk = desk
         self._claims = claims
-        self.batcher: Batcher[Reported] = Batcher(self._write, lambda report: len(report.results), BATCH)
+        self.batcher: Batcher[Reported | Obituary] = Batcher(self._write, _weight, BATCH)
 
-    async def _write(self, reports: Sequence[Reported]) -> None:
+    async def _write(self, items: Sequence[Reported | Obituary]) -> None:
+        reports = [item for item in items if isinstance(item, Reported)]
         completions, endings = split(reports)
+        endings += [ending for item in items if isinstance(item, Obituary) for ending in item.endings]
         rejected: list[Ending] = []
         written = await self._insist(lambda: self._complete(completions, rejected))
         written |= await self._insist(lambda: self._end([*endings, *rejected]))
@@ -138,6 +147,10 @@ class Results:
 
         await halve(endings, write)
         return done
+
+
+def _weight(item: Reported | Obituary) -> int:
+    return len(item.results) if isinstance(item, Reported) else len(item.endings)
 
 
 def split(reports: Sequence[Reported]) -> tuple[list[Completion], list[Ending]]:

@@ -13,6 +13,7 @@ from pulse import protocol, version
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.connection import Connection
+from pulse_actors.dispatcher.deaths import Deaths, bury_forgotten
 from pulse_actors.dispatcher.desk import Desk
 from pulse_actors.dispatcher.leases import Leases
 from pulse_actors.dispatcher.requests import Desktop
@@ -42,16 +43,18 @@ class Dispatcher:
         desk = Desk()
         claims = Claims(store, desk, lease_s=settings.lease_s, poll_s=settings.poll_s, batch=settings.batch)
         host = identities.this_host(settings.host_id)
+        results = Results(store, desk, claims)
         self.office = Office(
             Desktop(store, desk, claims, runtime.bus),
             claims,
-            Results(store, desk, claims),
+            results,
             Leases(store, desk, host, lease_s=settings.lease_s),
             Submits(store, claims),
             host,
             f"pulse {version.VERSION}",
             settings.heartbeat_s,
             settings.lease_s,
+            Deaths(desk, claims, results) if settings.proof_of_death else None,
         )
 
     async def prime(self, *, boot: bool) -> None:
@@ -59,6 +62,8 @@ class Dispatcher:
         del boot
         settings = self._runtime.settings
         await self._runtime.store.set_server_defaults(settings.max_attempts, settings.max_crashes)
+        if settings.proof_of_death:
+            await bury_forgotten(self._runtime.store, self.office.host)
 
     async def turn(self, turn: Turn) -> TurnResult:
         """Hear hints: something may be claimable, or a drain began."""
@@ -109,15 +114,21 @@ class Dispatcher:
                 else:
                     visits.start_soon(self._visit, stream)
 
+    def _knows(self, peer: identities.Peer) -> bool:
+        """Whether the kernel can say of this peer's process that it has ended, here and of no other process."""
+        return self.office.deaths is not None and peer.pid != 0 and peer.pidns == self.office.host.pidns
+
     async def _visit(self, stream: anyio.abc.SocketStream) -> None:
         try:
-            peer = identities.peer_of(stream.extra(anyio.abc.SocketAttribute.raw_socket))
+            raw = stream.extra(anyio.abc.SocketAttribute.raw_socket)
+            peer = identities.peer_of(raw)
+            pidfd = identities.pidfd_of(raw, peer) if self._knows(peer) else None
         except OSError:  # gone already
             await stream.aclose()
             return
         connection = Connection(stream, protocol.MAX_FRAME_BYTES)
         try:
-            await Visit(self.office, connection, peer).run()
+            await Visit(self.office, connection, peer, pidfd).run()
         except Exception:
             log.exception("visit_failed", pid=peer.pid)  # this peer's own trouble: nobody else notices
 
@@ -152,6 +163,8 @@ def dispatcher(listen_fd: int) -> ActorMain:
                 office.submits.batcher.run,
             ):
                 tasks.start_soon(loop)
+            if office.deaths is not None:
+                tasks.start_soon(office.deaths.run)
             tasks.start_soon(actor.serve, listener)
             await runtime.loop(actor)
             actor.drain(reconnect=True)  # the supervisor's hint may have come together with its stop

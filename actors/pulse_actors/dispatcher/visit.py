@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -19,6 +20,7 @@ from pulse.store.pool import is_bad_row
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.claims import Claims, give_back_unlisted
 from pulse_actors.dispatcher.connection import Connection
+from pulse_actors.dispatcher.deaths import Deaths
 from pulse_actors.dispatcher.desk import Held, Worker
 from pulse_actors.dispatcher.explain import explain
 from pulse_actors.dispatcher.leases import Beating, Leases
@@ -53,6 +55,7 @@ class Office:
     server: str
     heartbeat_s: float
     lease_s: float
+    deaths: Deaths | None
 
 
 class Visit:
@@ -63,16 +66,19 @@ class Visit:
         office: What its frames are handed to.
         connection: Its frames.
         peer: Who the kernel says it is.
+        pidfd: Of its process, for a worker to be watched by; closed here unless it was handed on.
     """
 
-    def __init__(self, office: Office, connection: Connection, peer: identities.Peer) -> None:
+    def __init__(self, office: Office, connection: Connection, peer: identities.Peer, pidfd: int | None) -> None:
         self._office = office
         self._connection = connection
         self._peer = peer
+        self._pidfd = pidfd
         self._worker: Worker | None = None
         self._identity = ""
         self._role = Role.CLIENT
         self._requests = anyio.Semaphore(MAX_REQUESTS)
+        self._heard_out = anyio.Event()
 
     async def run(self) -> None:
         """Serve the peer until it is gone."""
@@ -84,6 +90,9 @@ class Visit:
             except ProtocolError as error:
                 broken = error
             finally:
+                self._heard_out.set()
+                if self._pidfd is not None:
+                    os.close(self._pidfd)
                 if self._worker is not None:
                     self._office.desktop.desk.leave(self._worker)
             with anyio.move_on_after(LAST_ANSWERS_S):
@@ -155,6 +164,7 @@ class Visit:
             frozenset(hello.names),
             hello.capacity,
             self._connection,
+            identities.leads_group(self._peer),
         )
         listed = {ref.pair for ref in hello.running}
         desk = office.desktop.desk
@@ -166,9 +176,12 @@ class Visit:
                 older.link.send("error", None, {"code": "conflict", "message": "this worker has connected again"})
                 older.link.close()
             for pair in listed:
-                worker.held[pair] = Held("", "", started=True)
+                worker.held[pair] = Held("", "")
             desk.join(worker)
             self._worker = worker
+            if office.deaths is not None and self._pidfd is not None:
+                pidfd, self._pidfd = self._pidfd, None
+                office.deaths.watch(worker, pidfd, self._heard_out)
             answer = {"session": worker.session, "lost": None if lost is None else [list(pair) for pair in lost]}
             self._connection.send("welcome", request, self._welcome() | answer)
         log.info("worker_connected", worker=self._identity, capacity=hello.capacity, running=len(listed))

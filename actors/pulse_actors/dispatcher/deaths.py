@@ -1,0 +1,132 @@
+"""
+Proof of death: the kernel says when a worker process of this host has ended, so nobody has to wait for its leases.
+
+Every Unix peer that says hello as a worker is watched by pidfd, beyond the end of its connection: a connection that
+broke proves nothing (the process may come back on another one), and one that did not break proves nothing either (a
+child of the worker may hold it). When the pidfd says that the process is gone, what was still in its socket is read,
+its process group is killed, and what it held is ended at once: attempts that it had named as started spend the crash
+budget, with the exit status as the reason; those that it had not named were never started: given back uncharged.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from typing import Final
+
+import anyio
+import anyio.abc
+import structlog
+
+from pulse import procs
+from pulse.store.rows import Ending, EndingKind
+from pulse.store.store import Store
+from pulse_actors import identity as identities
+from pulse_actors.dispatcher.claims import Claims
+from pulse_actors.dispatcher.desk import Desk, Worker
+from pulse_actors.dispatcher.results import Obituary, Results
+
+LAST_WORDS_S: Final = 0.05  # to read what it had still written; EOF comes at once unless a child holds the socket
+
+log = structlog.get_logger()
+
+
+class Deaths:
+    """
+    Watches the worker processes of this host.
+
+    Args:
+        desk: Who holds what.
+        claims: Whose lock keeps jobs from being handed to a worker while it is being buried.
+        results: Writes the endings, behind all reports that have arrived, as soon as the database takes them.
+    """
+
+    def __init__(self, desk: Desk, claims: Claims, results: Results) -> None:
+        self._desk = desk
+        self._claims = claims
+        self._results = results
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._scopes: dict[str, anyio.CancelScope] = {}
+
+    async def run(self) -> None:
+        """Hold the watches until cancelled."""
+        async with anyio.create_task_group() as self._tasks:
+            await anyio.sleep_forever()
+
+    def watch(self, worker: Worker, pidfd: int, heard_out: anyio.Event) -> None:
+        """
+        Watch *worker* until its process ends, or says hello again.
+
+        Args:
+            worker: Who said hello.
+            pidfd: Of its process; closed here.
+            heard_out: Set when its connection has been read to its end.
+        """
+        if self._tasks is None:
+            os.close(pidfd)
+            return
+        self._tasks.start_soon(self._watch, worker, pidfd, heard_out)
+
+    async def _watch(self, worker: Worker, pidfd: int, heard_out: anyio.Event) -> None:
+        older = self._scopes.pop(worker.identity, None)
+        if older is not None:
+            older.cancel()
+        with anyio.CancelScope() as scope:
+            self._scopes[worker.identity] = scope
+            try:
+                await anyio.wait_readable(pidfd)
+                status = procs.exit_status(worker.pid, pidfd)
+            finally:
+                os.close(pidfd)
+            await self._bury(worker, status, heard_out)
+        if self._scopes.get(worker.identity) is scope:
+            del self._scopes[worker.identity]
+
+    async def _bury(self, worker: Worker, status: int | None, heard_out: anyio.Event) -> None:
+        worker.draining = True
+        with anyio.move_on_after(LAST_WORDS_S):
+            await heard_out.wait()
+        worker.link.close()
+        _kill_group(worker)
+        async with self._claims.lock:  # a claim that is under way for it is in the book, or given back, after this
+            self._desk.leave(worker)
+        reason = f"worker process died: {procs.describe_exit(status)}"
+        endings = obituary(worker, reason, None if status is None else os.waitstatus_to_exitcode(status))
+        log.warning("worker_died", worker=worker.identity, reason=reason, held=len(endings))
+        if endings:
+            self._results.batcher.put(Obituary(endings))
+
+
+def obituary(worker: Worker, reason: str, exit_code: int | None) -> list[Ending]:
+    """How what *worker* held ended: started attempts crashed, the others were never started."""
+    return [
+        Ending(*pair, worker.identity, EndingKind.CRASHED, reason, exit_code=exit_code)
+        if held.started
+        else Ending(*pair, worker.identity, EndingKind.RELEASED)
+        for pair, held in worker.held.items()
+    ]
+
+
+def _kill_group(worker: Worker) -> None:
+    """What a handler left running must not write beside the next attempt; only a group that the worker itself led."""
+    if worker.leads_group:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(worker.pid, signal.SIGKILL)
+
+
+async def bury_forgotten(store: Store, host: identities.Host) -> None:
+    """
+    End what the workers of this host held that died while no dispatcher watched; before the first claim.
+
+    Which of their attempts had started is known to nobody any more, so each spends the crash budget: a job that takes
+    everything down with it must not do so for ever.
+    """
+    for identity in await store.running_workers():
+        process = identities.process_of(host, identity)
+        if process is None or identities.lives(process):
+            continue
+        held = await store.running_of(identity)
+        reason = "worker process died: nobody saw how"
+        await store.end([Ending(*pair, identity, EndingKind.CRASHED, reason) for pair in held])
+        log.warning("worker_died", worker=identity, reason=reason, held=len(held))
