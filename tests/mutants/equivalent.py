@@ -35,5 +35,9 @@ EQUIVALENT: Final[dict[Mutant, str]] = {
     swap(
         "next_schedule", "s.next_run_at IS NOT NULL AND ", "", _ALL
     ): "min() passes over NULL; written out for the partial index",
+    swap("cancel_jobs", "c ON c.id = t.id WHERE", "c ON true WHERE", _ALL): (
+        "all of the locked rows are changed, and the primary key leaves one row of history for each"
+    ),
+    cut("note_handlers", "ORDER BY d.name\n", _ALL): "the store sorts the names before",
     cut("get_gate", " ORDER BY g.topic", _ALL): "the caller makes a dictionary of it",
 }

@@ -104,7 +104,7 @@ CLAIMS: Final = [
         CLAIM,
         "l.priority ORDER BY j.priority DESC LIMIT 1)",
         "l.priority ORDER BY j.priority LIMIT 1)",
-        "test_claim.py::test_order",
+        "test_claim.py::test_a_batch_is_what_comes_first",
     ),
     swap(CLAIM, "ORDER BY priority DESC, place)", "ORDER BY place)", "test_claim.py::test_order"),
     swap(CLAIM, "ORDER BY priority DESC, place)", "ORDER BY priority DESC, place DESC)", "test_claim.py::test_order"),

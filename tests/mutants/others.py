@@ -46,7 +46,6 @@ OPERATORS: Final = [
     cut(CANCEL, " FOR UPDATE", _MEETING),
     cut(CANCEL, " WHERE t.status = 'RUNNING'", _OPS + "test_cancel"),
     cut(CANCEL, "    ON CONFLICT (job_id, attempt) DO NOTHING\n", _OPS + "test_cancel_keeps_history"),
-    swap(CANCEL, "c ON c.id = t.id WHERE", "c ON true WHERE", _OPS + "test_cancel_many"),
     cut(CANCEL, ", locked_by = NULL, lease_until = NULL", _OPS + "test_cancel"),
     swap(CANCEL, "completed_at = coalesce($2, clock_timestamp())", "completed_at = now()", _OPS + "test_cancel"),
     cut(RETRY, "uncharged = j.attempts, ", _OPS + "test_retry"),
@@ -78,7 +77,6 @@ OPERATORS: Final = [
     cut("resume_dispatch", " AND g.paused", _OPS + "test_pause_and_resume"),
     swap("resume_dispatch", "g.topic = $1", "$1 >= ''", _OPS + "test_pause_and_resume"),
     cut("resume_dispatch", "reason = NULL, ", _OPS + "test_a_pause_after_a_resume_begins_anew"),
-    cut("note_handlers", "ORDER BY d.name\n", "test_lock_order.py::test_handlers"),
     swap(
         "note_handlers",
         "   OR h.seen_at < excluded.seen_at - interval '1 minute'",

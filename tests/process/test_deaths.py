@@ -169,3 +169,35 @@ def test_a_death_that_no_dispatcher_saw(whole: Whole, pools: list[Pool]) -> None
     found = wait_history(whole, job, "crashed")
     assert found.last_error == "worker process died: nobody saw how"
     assert (found.attempts, found.uncharged, found.crashes) == (1, 1, 1)
+
+
+def test_a_claim_that_was_committed_late(whole: Whole) -> None:
+    """A row that a dead dispatcher's claim made RUNNING after the hello is given back at a heartbeat, uncharged."""
+    jobs = whole.jobs()
+    with whole.worker("late", names=["never"], topics=["late"], capacity=1) as worker:
+        job = jobs.submit("never", {}, topic="late", delay_s=600)
+        (identity,) = [row["identity"] for row in whole.connected() if row["name"] == "late"]
+        whole.rows(
+            "UPDATE pulse.jobs SET status = 'RUNNING', attempts = 1, locked_by = $2, started_at = clock_timestamp(), "
+            "lease_until = clock_timestamp() + interval '30 s' WHERE id = $1",
+            job,
+            identity,
+        )
+        worker.beat()
+        ((claimed, attempt, *_),) = worker.jobs(1)
+        assert (claimed, attempt) == (job.bytes, 2)
+        found = wait_history(whole, job, "released")
+        assert (found.uncharged, found.crashes) == (1, 0)
+
+
+def test_what_outlasts_a_drain_is_charged_to_nobody(whole: Whole, pools: list[Pool]) -> None:
+    """A handler that does not obey is killed with its process after the drain; only then its job is given back."""
+    pools.append(whole.pool("--concurrency", "1", env={"PULSE_DRAIN_S": "0.2"}))
+    job = whole.jobs().submit("deaf", {"gate": str(whole.gate(f"{time.monotonic_ns()}"))})
+    worker = whole.wait_entry(job).pid
+    pools[0].process.send_signal(signal.SIGTERM)
+    until(lambda: whole.jobs().get(job).status == "PENDING", "the job waits again", 10.0)
+    assert not is_alive(worker)
+    found = whole.jobs().get(job)
+    assert (found.attempts, found.uncharged, found.crashes) == (1, 1, 0)
+    assert [entry.outcome for entry in found.history] == ["released"]

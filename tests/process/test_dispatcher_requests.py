@@ -10,7 +10,6 @@ from typing import Final
 
 import pytest
 
-from pulse.protocol import encode
 from tests.support.system import Body, Peer, Refused, System, new_job, until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.process]
@@ -33,13 +32,6 @@ BAD_JOBS: Final[dict[str, Body]] = {
     "two times": {"run_at": 1.0, "delay_s": 1.0},
     "a time before our calendar": {"run_at": -1e11},
 }
-
-
-def refusal(peer: Peer, kind: str, **body: object) -> tuple[str, str]:
-    """Code and message of a request that is refused."""
-    with pytest.raises(Refused) as refused:
-        peer.call(kind, **body)
-    return refused.value.code, refused.value.message
 
 
 def exists(system: System, *jobs: Body) -> list[bool]:
@@ -90,7 +82,7 @@ def test_an_id_that_is_taken_is_a_conflict(system: System, client: Peer, topic: 
     job = new_job(topic=topic, args='{"a":1}')
     client.submit(job)
     before, fresh = system.row(job["id"]), new_job(topic=topic)
-    code, message = refusal(client, "submit", jobs=[fresh, {**job, **change}])
+    code, message = client.refusal("submit", jobs=[fresh, {**job, **change}])
     assert code == "conflict"
     assert str(uuid.UUID(bytes=job["id"])) in message
     assert system.row(job["id"]) == before
@@ -101,7 +93,7 @@ def test_an_id_that_is_taken_is_a_conflict(system: System, client: Peer, topic: 
 def test_a_bad_job_is_refused(system: System, client: Peer, topic: str, what: str) -> None:
     """One short line; of the request nothing is inserted; the next request is served."""
     good, bad = new_job(topic=topic), new_job(**{"topic": topic, **BAD_JOBS[what]})
-    code, message = refusal(client, "submit", jobs=[good, bad])
+    code, message = client.refusal("submit", jobs=[good, bad])
     assert code == "bad_request"
     assert "\n" not in message
     assert len(message) < 500
@@ -302,8 +294,8 @@ def test_a_schedule_of_every_so_often(system: System, client: Peer, topic: str) 
         assert steps >= 1
         assert abs(steps - round(steps)) < 1e-3
         assert client.call("schedules.delete", id=made["id"]) == {"id": made["id"]}
-        assert refusal(client, "schedules.get", id=made["id"])[0] == "not_found"
-        assert refusal(client, "schedules.delete", id=made["id"])[0] == "not_found"
+        assert client.refusal("schedules.get", id=made["id"])[0] == "not_found"
+        assert client.refusal("schedules.delete", id=made["id"])[0] == "not_found"
         worker.done(first, second)
 
 
@@ -314,7 +306,7 @@ def test_a_cron_schedule_is_kept(client: Peer, topic: str) -> None:
     assert {name: made[name] for name in words} == words
     assert made["next_run_at"] > time.time()
     assert client.call("schedules.create", **words)["schedule"] == made
-    assert refusal(client, "schedules.create", **{**words, "cron": "0 4 * * *"})[0] == "conflict"
+    assert client.refusal("schedules.create", **{**words, "cron": "0 4 * * *"})[0] == "conflict"
     listed = client.call("schedules.list", limit=1000)["schedules"]
     assert [one for one in listed if one["id"] == words["id"]] == [made]
 
@@ -336,7 +328,7 @@ def test_a_cron_schedule_is_kept(client: Peer, topic: str) -> None:
 )
 def test_a_bad_schedule_is_refused(client: Peer, topic: str, words: Body, named: str) -> None:
     """One line that names what is wrong; nothing is stored, and the connection goes on."""
-    code, message = refusal(client, "schedules.create", **{"name": "n", "topic": topic, **words})
+    code, message = client.refusal("schedules.create", **{"name": "n", "topic": topic, **words})
     assert code == "bad_request"
     assert named in message
     assert "\n" not in message
@@ -358,7 +350,7 @@ def test_a_jobs_story(system: System, client: Peer, topic: str) -> None:
     assert (job["id"], job["status"], job["attempts"], job["last_error"]) == (identity, "DEAD_LETTERED", 2, "never")
     assert isinstance(job["completed_at"], float)
     assert [(one["attempt"], one["outcome"]) for one in job["history"]] == [(1, "released"), (2, "discarded")]
-    assert refusal(client, "jobs.get", id=b"?" * 16)[0] == "not_found"
+    assert client.refusal("jobs.get", id=b"?" * 16)[0] == "not_found"
 
 
 def test_pages_of_jobs(client: Peer, topic: str) -> None:
@@ -375,8 +367,8 @@ def test_pages_of_jobs(client: Peer, topic: str) -> None:
     assert pages == ids[::-1]
     listed = client.call("jobs.list", topic=topic, name="a", status=["PENDING"])["jobs"]
     assert [job["id"] for job in listed] == [ids[4], ids[2]]
-    assert refusal(client, "jobs.list", after="nonsense")[0] == "bad_request"
-    assert refusal(client, "jobs.list", status="RUNING") == (
+    assert client.refusal("jobs.list", after="nonsense")[0] == "bad_request"
+    assert client.refusal("jobs.list", status="RUNING") == (
         "bad_request",
         "status is 'RUNING'; allowed are PENDING, RUNNING, COMPLETED, RETRYING, DEAD_LETTERED, CANCELED",
     )
@@ -387,7 +379,7 @@ def test_an_answer_that_no_frame_can_carry_is_refused(client: Peer, topic: str) 
     args = '{"a":"' + "x" * (MIB - 100) + '"}'
     for _ in range(9):
         client.submit(new_job(topic=topic, args=args))
-    code, message = refusal(client, "jobs.list", topic=topic)
+    code, message = client.refusal("jobs.list", topic=topic)
     assert code == "too_large"
     assert "ask for less" in message
     assert len(client.call("jobs.list", topic=topic, limit=5)["jobs"]) == 5
@@ -406,100 +398,6 @@ def test_status_at_a_glance(system: System, client: Peer, topic: str) -> None:
     assert "seen" in {worker["name"] for worker in status["workers"]}
     assert set(status["jobs"]) == {"PENDING", "RUNNING", "COMPLETED", "RETRYING", "DEAD_LETTERED", "CANCELED"}
     assert status["jobs_exact"] is True
-
-
-# What is not a request.
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"GET / HTTP/1.1\r\n\r\n",
-        b"\0\0\0\0",
-        b"\xff\xff\xff\xff",
-        b"\0\0\0\1\xc1",
-        b"\0\0\0\1\x05",
-        b"\0\0\0\5\x93\xa1x\x01\x90",
-        b"\0\0\0\5\x93\xa1x\xff\x80",
-        b"\0\0\0\6\x93\xa1\xff\x01\x80\xc0",
-        b"\0\0\x4e\x20" + b"\x91" * 20_000,
-    ],
-    ids=[
-        "HTTP",
-        "length 0",
-        "length 2^32-1",
-        "no msgpack",
-        "no array",
-        "body no map",
-        "number negative",
-        "bad UTF-8",
-        "bomb",
-    ],
-)
-def test_a_broken_frame_ends_its_connection_only(system: System, client: Peer, data: bytes) -> None:
-    """After what came before it was answered: an error with nil, then the end; nobody else notices."""
-    with system.client() as peer:
-        peer.send_bytes(encode("ping", 7, {}) + data)
-        assert peer.answer(7) == {}
-        error = peer.take(lambda got: got.kind == "error", "error")
-        assert error.request is None
-        assert error.body["code"] in {"bad_request", "too_large"}
-        assert peer.expect_end() == []
-    assert client.call("ping") == {}
-
-
-def test_who_stops_sending_still_gets_its_answers(system: System, topic: str) -> None:
-    """A client that sends its requests, closes its side and reads has each answer before the end."""
-    with system.client() as peer:
-        job = new_job(topic=topic)
-        asked = {peer.ask("submit", jobs=[job]), peer.ask("jobs.list", topic=topic), peer.ask("ping")}
-        peer.stop_sending()
-        assert {got.request for got in peer.expect_end() if got.kind == "ok"} == asked
-    assert exists(system, job) == [True]
-
-
-def test_a_frame_of_10_mb_is_refused(system: System, client: Peer) -> None:
-    """Its length alone is enough: too_large, then the end; the server does not read it first."""
-    with system.client() as peer:
-        peer.send_bytes(encode("submit", 1, {"jobs": [new_job(args="x" * 10_000_000)]}))
-        assert peer.expect("error")["code"] == "too_large"
-        assert peer.expect_end() == []
-    assert client.call("ping") == {}
-
-
-@pytest.mark.parametrize("kind", ["fly", "hello", "started", "report", "heartbeat", "capacity", "actors.restart"])
-def test_unknown_kinds_are_refused(client: Peer, kind: str) -> None:
-    """A kind that is not a client's is an error of that request; the connection goes on."""
-    code, message = refusal(client, kind)
-    assert code == "bad_request"
-    assert kind in message
-    assert client.call("ping") == {}
-
-
-@pytest.mark.parametrize(
-    ("kind", "body"),
-    [
-        ("submit", {}),
-        ("submit", {"jobs": []}),
-        ("submit", {"jobs": [{"name": ""}]}),
-        ("submit", {"jobs": [{"name": "n", "priority": 101}]}),
-        ("submit", {"jobs": [{"name": "n", "delay_s": -1.0}]}),
-        ("submit", {"jobs": [{"name": "n", "run_at": float("nan")}]}),
-        ("submit", {"jobs": [{"name": "n", "max_attempts": 0}]}),
-        ("submit", {"jobs": [{"name": "n", "args": {}}]}),
-        ("jobs.get", {"id": b"short"}),
-        ("jobs.cancel", {"ids": []}),
-        ("jobs.list", {"limit": 0}),
-        ("schedules.create", {"name": "n", "every": float("nan")}),
-        ("dispatch.pause", {"topic": "x" * 201}),
-        ("dispatch.pause", {"topic": "\0"}),
-        ("jobs.list", {"topic": "\0"}),
-    ],
-)
-def test_wrong_bodies_are_refused(client: Peer, kind: str, body: Body) -> None:
-    """A body that does not fit is an error of that request; the connection goes on."""
-    assert refusal(client, kind, **body)[0] == "bad_request"
-    assert client.call("ping") == {}
 
 
 def test_drain_sends_workers_home(system: System, client: Peer, topic: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -178,6 +179,11 @@ async def _fire(store: Store, world: World) -> object:
     return len(await store.schedules.fire([world.firing], now=at(LATER_S)))
 
 
+async def _fire_as_another(store: Store, world: World) -> object:
+    firing = dataclasses.replace(world.firing, job_id=new_id(), next_us=to_us(at(7200)))
+    return len(await store.schedules.fire([firing], now=at(LATER_S)))
+
+
 async def _pause(store: Store, world: World) -> object:
     await store.gate.pause(world.topic, None, now=at(LATER_S))
     return None
@@ -205,6 +211,7 @@ OPS: Final = [
     Op("cancel", _cancel, hot=False),
     Op("retry", _retry, hot=False),
     Op("fire", _fire, hot=False),
+    Op("fire as another", _fire_as_another, hot=False),
     Op("pause", _pause, hot=False),
     Op("submit", _submit),
     Op("submit again", _submit_again, hot=False),

@@ -124,9 +124,11 @@ async def test_the_database_clock_decides(store: Store, connection: Connection[R
 
 
 async def test_only_the_topics_asked_for(store: Store, connection: Connection[Record]) -> None:
-    """Jobs of other topics stay."""
+    """Jobs of other topics stay, also beside one of the same priority that is asked for."""
     await forge(connection, topic="other")
     assert await claim(store) == []
+    wanted = await forge(connection)
+    assert [one.id for one in await claim(store)] == [wanted]
     assert await store.claim([], [WORKER], [0], LEASE_S, now=NOW) == []
 
 
@@ -189,9 +191,9 @@ async def test_seats(store: Store, connection: Connection[Record]) -> None:
         await forge(connection, priority=priority, next_run_at=at(due))
         for priority, due in ((9, 0), (5, -1), (5, 0), (1, -9))
     ]
-    claimed = await store.claim([TOPIC], ["x", "y", "z"], [2, 0, 0, 1], LEASE_S, now=NOW)
-    assert {one.id: one.worker for one in claimed} == dict(zip(ranked, (2, 0, 0, 1), strict=True))
-    assert [(await read(connection, one))["locked_by"] for one in ranked] == ["z", "x", "x", "y"]
+    claimed = await store.claim([TOPIC], ["x", "y", "z"], [2, 0, 1, 1], LEASE_S, now=NOW)
+    assert {one.id: one.worker for one in claimed} == dict(zip(ranked, (2, 0, 1, 1), strict=True))
+    assert [(await read(connection, one))["locked_by"] for one in ranked] == ["z", "x", "y", "y"]
 
 
 async def test_no_seats_no_jobs(store: Store, connection: Connection[Record]) -> None:

@@ -169,6 +169,7 @@ async def test_complete(store: Store, connection: Connection[Record]) -> None:
 async def test_completed_already(store: Store, connection: Connection[Record]) -> None:
     """A repeated report is told from a stale one: only the very attempt that completed the job counts."""
     done = await forge(connection, "COMPLETED", attempts=2)
+    await forge(connection, "COMPLETED", attempts=2)
     others = [await forge(connection, status, attempts=2) for status in STATUSES if status != "COMPLETED"]
     asked = [(done, 1), (done, 2), (done, 3), (new_id(), 2), *((one, 2) for one in others)]
     assert await store.completed_already(asked) == {(done, 2)}

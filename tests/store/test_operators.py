@@ -42,10 +42,10 @@ async def test_cancel(store: Store, connection: Connection[Record], status: str)
 @pytest.mark.parametrize("status", TERMINAL)
 async def test_a_finished_job_is_not_canceled(store: Store, connection: Connection[Record], status: str) -> None:
     """Cancelling a finished or unknown job changes nothing, also beside one that is canceled."""
-    identity, other = await forge(connection, status), await forge(connection)
-    before = await read(connection, identity)
+    identity, other, not_asked = [await forge(connection, one) for one in (status, "PENDING", "PENDING")]
+    before = await read(connection, identity), await read(connection, not_asked)
     assert [one.id for one in await store.cancel([identity, new_id(), other])] == [other]
-    assert await read(connection, identity) == before
+    assert (await read(connection, identity), await read(connection, not_asked)) == before
     assert await history(connection, identity) == []
 
 
@@ -110,10 +110,10 @@ async def test_retry(store: Store, connection: Connection[Record], status: str) 
 @pytest.mark.parametrize("status", ACTIVE)
 async def test_an_active_job_is_not_retried(store: Store, connection: Connection[Record], status: str) -> None:
     """Retrying a job that is not finished, or unknown, changes nothing, also beside one that is retried."""
-    identity, other = await forge(connection, status), await forge(connection, "CANCELED")
-    before = await read(connection, identity)
+    identity, other, not_asked = [await forge(connection, one) for one in (status, "CANCELED", "CANCELED")]
+    before = await read(connection, identity), await read(connection, not_asked)
     assert set(await store.retry([identity, new_id(), other])) == {other}
-    assert await read(connection, identity) == before
+    assert (await read(connection, identity), await read(connection, not_asked)) == before
 
 
 async def test_statuses(store: Store, connection: Connection[Record]) -> None:

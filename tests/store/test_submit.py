@@ -156,13 +156,14 @@ async def test_an_id_twice_in_one_submit_is_refused(store: Store, connection: Co
 async def test_a_repeated_submit_inserts_what_is_missing(store: Store, connection: Connection[Record]) -> None:
     """Asked again, jobs that are there stay as they are, even finished ones, and the missing ones are inserted."""
     done = await forge(connection, "COMPLETED", result='"x"', attempts=2)
+    await forge(connection, name="m", topic="u")
     before = await read(connection, done)
     jobs = [job(), job(id=done), job()]
     assert await store.submit_again(jobs, now=NOW) == [Wake(TOPIC, 0)]
-    assert await count(connection) == 3
+    assert await count(connection) == 4
     assert await read(connection, done) == before
     assert await store.submit_again(jobs, now=NOW) == []
-    assert await count(connection) == 3
+    assert await count(connection) == 4
 
 
 async def test_args_are_compared_as_json(store: Store, connection: Connection[Record]) -> None:

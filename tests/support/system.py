@@ -1,9 +1,7 @@
 """
 A whole pulse on a database: a real supervisor with its actors, and raw peers that speak the wire to it.
 
-``System`` starts ``pulse-supervisor`` as a user would, waits until it is ready, and leaves nothing behind. ``Peer`` is
-a blocking socket that sends what a test tells it to, right or wrong, and keeps the frames that come until they are
-asked for; nothing is slept for, every wait has a deadline.
+``System`` starts ``pulse-supervisor`` as a user would, waits until it is ready, and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -12,234 +10,39 @@ import asyncio
 import contextlib
 import json
 import os
-import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import asyncpg
 import psutil
 
-from pulse.ids import uuid7
-from pulse.protocol import Frame, FrameReader, decode_any, encode
+from tests.support.peers import DEADLINE_S, Body, Pair, Peer, Refused, Worker, new_job, until
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-DEADLINE_S: Final = 20.0  # for what takes milliseconds on a quiet machine
-LARGE_FRAME_BYTES: Final = 64 * 1024 * 1024  # a test reads whatever comes
+__all__ = [
+    "DEADLINE_S",
+    "PROGRAM",
+    "Body",
+    "Pair",
+    "Peer",
+    "Refused",
+    "System",
+    "Worker",
+    "new_job",
+    "running",
+    "short_directory",
+    "until",
+]
+
 PROGRAM: Final = Path(sys.executable).with_name("pulse-supervisor")
-Body = dict[str, Any]
-Pair = tuple[bytes, int]
-T = TypeVar("T")
-
-
-def until(look: Callable[[], T], what: str, within_s: float = DEADLINE_S) -> T:
-    """What *look* returns as soon as that is true; fails when it is not in time."""
-    deadline_s = time.monotonic() + within_s
-    while not (seen := look()):
-        assert time.monotonic() < deadline_s, f"not within {within_s} s: {what}"
-        select.select([], [], [], 0.002)  # leaves the processor to those who are waited for
-    return seen
-
-
-class Refused(Exception):
-    """The server answered a request with an error."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(f"{code}: {message}")
-        self.code = code
-        self.message = message
-
-
-@dataclass(frozen=True, slots=True)
-class Got:
-    """A frame from the server."""
-
-    kind: str
-    request: int | None
-    body: Body
-
-
-class Peer:
-    """
-    One connection to a server.
-
-    Args:
-        path: The socket.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(DEADLINE_S)
-        try:
-            self._socket.connect(str(path))
-        except OSError:
-            self._socket.close()
-            raise
-        self._reader = FrameReader(LARGE_FRAME_BYTES)
-        self._got: list[Got] = []
-        self._number = 0
-        self.welcome: Body = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Hang up."""
-        self._socket.close()
-
-    def stop_sending(self) -> None:
-        """Say nothing more, and go on listening."""
-        self._socket.shutdown(socket.SHUT_WR)
-
-    def send_bytes(self, data: bytes) -> None:
-        """Send anything; it is no error if the server hangs up meanwhile, what it said can still be read."""
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self._socket.sendall(data)
-
-    def send(self, kind: str, request: int | None = None, **body: object) -> None:
-        """Send a frame."""
-        self.send_bytes(encode(kind, request, body))
-
-    def ask(self, kind: str, **body: object) -> int:
-        """Send a request; its number."""
-        self._number += 1
-        self.send(kind, self._number, **body)
-        return self._number
-
-    def answer(self, number: int) -> Body:
-        """
-        The answer to the request of that number.
-
-        Raises:
-            Refused: It was an error.
-        """
-        got = self.take(lambda one: one.request == number, f"the answer to {number}")
-        if got.kind == "error":
-            raise Refused(got.body["code"], got.body["message"])
-        return got.body
-
-    def call(self, kind: str, **body: object) -> Body:
-        """The answer to a request."""
-        return self.answer(self.ask(kind, **body))
-
-    def submit(self, *jobs: Body) -> list[bytes]:
-        """Submit jobs in one request; their ids."""
-        ids: list[bytes] = self.call("submit", jobs=jobs)["ids"]
-        assert ids == [job["id"] for job in jobs]
-        return ids
-
-    def expect(self, kind: str, within_s: float = DEADLINE_S) -> Body:
-        """The oldest frame of that kind that was not taken yet."""
-        return self.take(lambda one: one.kind == kind, kind, within_s).body
-
-    def take(self, wanted: Callable[[Got], bool], what: str, within_s: float = DEADLINE_S) -> Got:
-        """The oldest frame that is wanted; frames that are not wait for their turn."""
-        deadline_s = time.monotonic() + within_s
-        while (found := next((one for one in self._got if wanted(one)), None)) is None:
-            assert self._receive(deadline_s - time.monotonic()), f"hung up before {what}; there was {self._got}"
-        self._got.remove(found)
-        return found
-
-    def expect_end(self) -> list[Got]:
-        """Everything that comes until the server hangs up."""
-        deadline_s = time.monotonic() + DEADLINE_S
-        while self._receive(deadline_s - time.monotonic()):
-            pass
-        return self._got
-
-    def pending(self) -> list[Got]:
-        """Everything that the server had to say before it answered this ping."""
-        self.call("ping")
-        return self._got
-
-    def _receive(self, within_s: float) -> bool:
-        """Read once; False at the end of the stream."""
-        assert within_s > 0, f"in vain; there was {self._got}"
-        self._socket.settimeout(within_s)
-        try:
-            data = self._socket.recv(1024 * 1024)
-        except TimeoutError:
-            raise AssertionError(f"nothing came; there was {self._got}") from None
-        except ConnectionResetError:
-            return False
-        self._got += [_got(frame) for frame in self._reader.feed(data)]
-        return bool(data)
-
-
-def _got(frame: Frame) -> Got:
-    return Got(frame.kind, frame.request, decode_any(frame))
-
-
-class Worker(Peer):
-    """
-    A worker by hand: it has said hello, and does nothing by itself.
-
-    Args:
-        path: The socket.
-        name: Its own name; another name is another worker.
-        hello: More of its hello: names, topics, capacity, running …
-    """
-
-    def __init__(self, path: Path, name: str, **hello: object) -> None:
-        super().__init__(path)
-        self.name = name
-        words = {"names": ["n"], "topics": ["default"], "capacity": 10, **hello}
-        self.send("hello", 0, protocol=1, role="worker", worker=name, **words)
-        self.welcome = self.answer(0)
-        self._jobs: list[list[Any]] = []
-
-    @property
-    def session(self) -> bytes:
-        """What its pool parent beats with."""
-        session: bytes = self.welcome["session"]
-        return session
-
-    def jobs(self, count: int, within_s: float = DEADLINE_S) -> list[list[Any]]:
-        """The next *count* assigned jobs, in order, of as many frames as it takes."""
-        deadline_s = time.monotonic() + within_s
-        while len(self._jobs) < count:
-            self._jobs += self.expect("assign", deadline_s - time.monotonic())["jobs"]
-        taken, self._jobs = self._jobs[:count], self._jobs[count:]
-        return taken
-
-    def job(self) -> Pair:
-        """The next assigned job: id and attempt."""
-        ((identity, attempt, *_),) = self.jobs(1)
-        return identity, attempt
-
-    def idle(self) -> bool:
-        """Whether nothing has been assigned that was not taken, as of now."""
-        return not self._jobs and not any(got.kind == "assign" for got in self.pending())
-
-    def report(self, *results: Sequence[object]) -> list[list[Any]]:
-        """Report results; the stale ones."""
-        stale: list[list[Any]] = self.call("report", results=results)["stale"]
-        return stale
-
-    def done(self, *pairs: Sequence[Any]) -> list[list[Any]]:
-        """Report success without a result; the stale ones."""
-        return self.report(*([pair[0], pair[1], "ok", None] for pair in pairs))
-
-    def beat(self, *jobs: Sequence[object]) -> list[list[Any]]:
-        """Send a heartbeat that lists *jobs*; the lost ones."""
-        lost: list[list[Any]] = self.call("heartbeat", jobs=[[*job, None][:3] for job in jobs])["lost"]
-        return lost
 
 
 class System:
@@ -444,8 +247,3 @@ def running(dsn: str, env: Mapping[str, str] | None = None, options: Sequence[st
     with short_directory() as directory, contextlib.closing(System(dsn, directory, env, options)) as system:
         system.start()
         yield system
-
-
-def new_job(**fields: object) -> Body:
-    """A job to be submitted, with an id."""
-    return {"name": "n", "id": uuid7().bytes, **fields}

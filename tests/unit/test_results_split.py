@@ -106,7 +106,7 @@ details = st.one_of(
         st.one_of(st.text(max_size=5), st.integers(-(2**40), 2**40), st.none()),
     ),
     st.lists(st.integers(-9, 9), max_size=3),
-    st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+    st.dictionaries(st.text(max_size=3), st.integers(-9, 9), max_size=2),
 )
 
 

@@ -61,6 +61,11 @@ class Claims:
             heapq.heappush(self._due_s, time.monotonic() + delay_s)
             self._wake.set()  # the loop reckons its pause anew
 
+    def doubt(self, identity: str) -> None:
+        """What this worker holds by the database may be more than it was ever told: look before the next claim."""
+        self._in_doubt.add(identity)
+        self._wake.set()
+
     def forget(self, pairs: Iterable[Pair]) -> None:
         """These were canceled: should the claim that is under way bring one of them, it is not handed out."""
         self._canceled.update(pairs)
@@ -96,11 +101,13 @@ class Claims:
     async def pass_once(self) -> bool:
         """One claim for each set of topics; whether one of them was full, so that more may be waiting."""
         more = False
+        if self._in_doubt:
+            async with self.lock:
+                await self._settle_doubts()
         for plan in self._desk.plan(self._batch):
             async with self.lock:
                 if self._desk.closed:
                     return False
-                await self._settle_doubts()
                 more |= await self._claim(plan)
         return more
 

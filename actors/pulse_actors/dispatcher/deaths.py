@@ -99,10 +99,15 @@ class Deaths:
 
 
 def obituary(worker: Worker, reason: str, exit_code: int | None) -> list[Ending]:
-    """How what *worker* held ended: started attempts crashed, the others were never started."""
+    """
+    How what *worker* held ended: started attempts crashed, the others were never started.
+
+    A worker that had lowered its capacity to 0 was leaving: it ends itself, or is killed, where a handler outlasts the
+    drain. That is no crash of a job's making, so nobody is charged.
+    """
     return [
         Ending(*pair, worker.identity, EndingKind.CRASHED, reason, exit_code=exit_code)
-        if held.started
+        if held.started and worker.capacity
         else Ending(*pair, worker.identity, EndingKind.RELEASED)
         for pair, held in worker.held.items()
     ]

@@ -51,7 +51,9 @@ class Worker:
     Attributes:
         identity: Its ``locked_by``.
         session: Stands for it in its pool parent's heartbeats.
-        capacity: Most jobs that it holds at once; 0 for pool parents.
+        capacity: Most jobs that it holds at once; 0 for pool parents, and for a worker that is about to leave.
+        doubtful_beats: Heartbeats left after which is looked whether a claim for it was committed that nobody handed
+            out: one of a dispatcher that was killed in mid-statement, which may take seconds to come to light.
     """
 
     identity: str
@@ -64,6 +66,7 @@ class Worker:
     capacity: int
     link: Link
     leads_group: bool = False
+    doubtful_beats: int = 2
     held: dict[Pair, Held] = field(default_factory=dict[Pair, Held])
     draining: bool = False
 

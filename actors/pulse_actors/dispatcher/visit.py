@@ -239,6 +239,9 @@ class Visit:
                     self._connection, frame.request, self._peer.uid, worker.identity, body.session, body.jobs
                 )
                 self._office.leases.batcher.put(beating)
+                if body.jobs is not None and worker.doubtful_beats:
+                    worker.doubtful_beats -= 1
+                    self._office.claims.doubt(worker.identity)
             case protocol.Checkpoint():
                 saving = Beating(self._connection, frame.request, self._peer.uid, worker.identity, None, body.jobs)
                 self._office.leases.checkpoints.put(saving)
