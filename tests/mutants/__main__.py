@@ -2,7 +2,7 @@
 Takes the guards out of the store's statements one by one; for each the test that is named for it must fail.
 
     python -m tests.mutants [TEXT ...]       those whose description holds one of the texts; all take some minutes
-    python -m tests.mutants --equivalent     those that cannot be seen: with each, all tests of the store must pass
+    python -m tests.mutants --equivalent     those that cannot be seen: with each, all those tests must pass
 
 Exit code 0: no survivor.
 """
@@ -32,7 +32,7 @@ LIMIT_S: Final = 600.0
 
 async def check(mutant: Mutant, dsn: str, expected: int) -> str:
     """Run the tests with *mutant* in force; what is wrong, '' when they ended as expected."""
-    nodes = f"tests/store/{mutant.killer}" if mutant.killer else "tests/store"
+    killers = [mutant.killer] if mutant.killer else sorted({one.killer.partition("::")[0] for one in MUTANTS})
     command = [
         sys.executable,
         "-m",
@@ -44,7 +44,7 @@ async def check(mutant: Mutant, dsn: str, expected: int) -> str:
         "no:cacheprovider",
         "-p",
         "tests.mutants.plugin",
-        nodes,
+        *(f"tests/store/{killer}" for killer in killers),
     ]
     environment = {**os.environ, NUMBER: str(EVERY.index(mutant)), GIVEN_DSN: dsn}
     process = await asyncio.create_subprocess_exec(

@@ -1,7 +1,7 @@
 """
 Changes that no test can see, each with the reason: what they take away is guarded a second time.
 
-``python -m tests.mutants --equivalent`` runs the store's tests with each of them: one that fails is not equivalent.
+``python -m tests.mutants --equivalent`` runs all tests that find mutants with each of them: one that fails is none.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 
 from tests.mutants.mutant import Mutant, cut, swap
 
-_ALL: Final = ""  # every test of the store
+_ALL: Final = ""  # every test that finds a mutant
 
 EQUIVALENT: Final[dict[Mutant, str]] = {
     swap("claim_jobs", " AND j.status::text IN ('PENDING', 'RETRYING')\nRETURNING", "\nRETURNING", _ALL): (

@@ -279,6 +279,14 @@ class TestSupervisor:
         assert said == [f"pulse-supervisor: runtime directory {whole.runtime_dir} is in use by {holder}"]
         assert whole.command("ctl", "status").returncode == 0
 
+    def test_an_app_that_is_none(self, whole: Whole) -> None:
+        """A pool that cannot work ends the start at once, with the pool's own line."""
+        with short_directory() as directory:
+            said = self.refused("--app", "nosuch:app", PULSE_RUNTIME_DIR=str(directory / "run"), PULSE_DSN=whole.dsn)
+        assert len(said) == 2
+        assert said[0].startswith("pulse: cannot load 'nosuch:app': no module 'nosuch' here ")
+        assert said[1] == "pulse-supervisor: pool refuses to run (exit code 78)"
+
     @pytest.mark.parametrize(
         ("dsn", "shown"),
         [

@@ -27,7 +27,7 @@ def whole(server: Postgres) -> Iterator[Whole]:
     with server.database() as dsn, place(dsn) as whole:
         whole.start()
         pools = [
-            whole.pool("--concurrency", "20", wait=False),
+            whole.pool("--topic", "default", "--concurrency", "20", wait=False),
             whole.pool("--backend", "trio", "--topic", "trio", wait=False),
             whole.pool("--topic", "solo", "--concurrency", "1", wait=False),
         ]

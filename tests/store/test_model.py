@@ -299,6 +299,7 @@ class StoreMachine(RuleBasedStateMachine):
         return jobs, history
 
 
+@pytest.mark.timeout(1.2 * settings().max_examples)
 def test_the_store_does_what_the_model_does(database: Database) -> None:
     """Whatever happens in whatever order, each answer and each row of the database is as the model says."""
 

@@ -65,6 +65,13 @@ async def pid_of(pool: Pool) -> int:
     return pid
 
 
+async def ask(pool: Pool, sql: str, used: list[Connection[Record]]) -> None:
+    """Fetch *sql* within SHORT_S, on a connection that is noted in *used*."""
+    async with pool.connection(SHORT_S) as connection:
+        used.append(connection)
+        await connection.fetch(sql)
+
+
 async def is_gone(connection: Connection[Record], pid: int) -> bool:
     """Whether the backend *pid* has ended."""
     return not await connection.fetchval("SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", pid)
@@ -87,12 +94,12 @@ async def test_a_silent_server(distant: Pool, proxy: Proxy) -> None:
     """A statement whose answer never comes ends at its deadline; the connection is terminated, and a new one works."""
     before = await pid_of(distant)
     proxy.cut()
+    used: list[Connection[Record]] = []
     began_s = time.monotonic()
     with pytest.raises(UnavailableError, match=r"127\.0\.0\.1.* is away: no answer within 0\.3 s"):
-        async with distant.connection(SHORT_S) as connection:
-            await connection.fetchval(PID)
+        await ask(distant, PID, used)
     assert time.monotonic() - began_s < PROMPT_S
-    assert connection.is_closed()
+    assert used[0].is_closed()
     proxy.restore()
     assert await pid_of(distant) != before
     assert proxy.connections == 2
@@ -132,12 +139,12 @@ async def test_keepalive(distant: Pool) -> None:
 async def test_a_statement_that_takes_too_long(pool: Pool) -> None:
     """A server that works on and on is left at the deadline; its connection is not used again."""
     before = await pid_of(pool)
+    used: list[Connection[Record]] = []
     began_s = time.monotonic()
     with pytest.raises(UnavailableError, match="no answer within"):
-        async with pool.connection(SHORT_S) as used:
-            await used.fetch(FOREVER)
+        await ask(pool, FOREVER, used)
     assert time.monotonic() - began_s < PROMPT_S
-    assert used.is_closed()
+    assert used[0].is_closed()
     assert await pid_of(pool) != before
 
 

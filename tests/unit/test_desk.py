@@ -338,6 +338,20 @@ def test_every_claim_is_placed_once_and_nobody_is_overfilled(
             assert 0 <= ending.delay_s <= 60
 
 
+def test_a_silent_worker_gets_no_more() -> None:
+    """Who holds jobs and let a lease pass without a word gets nothing until it is heard; an idle one need not speak."""
+    silent, idle, speaking = worker("silent", held=1), worker("idle"), worker("speaking", held=1)
+    speaking.hear(20.0)
+    desk = desk_of(silent, idle, speaking)
+    assert desk.note_silence(10.0) == [silent]
+    assert desk.note_silence(10.0) == []
+    assert (silent.credit, idle.credit, speaking.credit) == (0, 10, 9)
+    assert silent.hear(30.0)
+    assert not silent.hear(30.0)
+    assert desk.note_silence(10.0) == []
+    assert silent.credit == 9
+
+
 def placed_ids(placement: Placement) -> list[bytes]:
     """Every job of a placement."""
     return [one.id for _, one in runs(placement)] + [ending.id for ending in placement.returned]

@@ -104,6 +104,8 @@ class Claims:
         if self._in_doubt:
             async with self.lock:
                 await self._settle_doubts()
+        for worker in self._desk.note_silence(time.monotonic() - self._lease_s):
+            log.warning("worker_silent", worker=worker.identity, held=len(worker.held))
         for plan in self._desk.plan(self._batch):
             async with self.lock:
                 if self._desk.closed:

@@ -54,6 +54,9 @@ class Worker:
         capacity: Most jobs that it holds at once; 0 for pool parents, and for a worker that is about to leave.
         doubtful_beats: Heartbeats left after which is looked whether a claim for it was committed that nobody handed
             out: one of a dispatcher that was killed in mid-statement, which may take seconds to come to light.
+        heard_s: When it said something, or its pool parent did for it; monotonic clock.
+        silent: It holds jobs and has let a lease pass without a word: stopped by a signal, or hung. It gets no more
+            until it is heard of, else it would spend the budgets of whatever is given to it.
     """
 
     identity: str
@@ -69,11 +72,18 @@ class Worker:
     doubtful_beats: int = 2
     held: dict[Pair, Held] = field(default_factory=dict[Pair, Held])
     draining: bool = False
+    heard_s: float = 0.0
+    silent: bool = False
 
     @property
     def credit(self) -> int:
         """How many more jobs it takes now."""
-        return 0 if self.draining else max(0, self.capacity - len(self.held))
+        return 0 if self.draining or self.silent else max(0, self.capacity - len(self.held))
+
+    def hear(self, now_s: float) -> bool:
+        """It said something; whether that ends a silence."""
+        was_silent, self.heard_s, self.silent = self.silent, now_s, False
+        return was_silent
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +153,13 @@ class Desk:
     def held_among(self, jobs: Iterable[bytes]) -> set[bytes]:
         """Which of *jobs* somebody on this host holds, whichever attempt."""
         return {job for worker in self._workers.values() for job, _ in worker.held}.intersection(jobs)
+
+    def note_silence(self, since_s: float) -> list[Worker]:
+        """Mark who holds jobs and was not heard since then; those of them that were not marked before."""
+        fallen = [one for one in self._workers.values() if one.held and not one.silent and one.heard_s < since_s]
+        for worker in fallen:
+            worker.silent = True
+        return fallen
 
     def plan(self, batch: int) -> list[ClaimPlan]:
         """The claims worth making now: one for each set of topics that workers with credit serve."""

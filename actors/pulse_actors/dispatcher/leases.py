@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -97,6 +98,7 @@ class Leases:
         if worker is not None:
             if uid not in {worker.uid, 0}:
                 return []
+            worker.hear(time.monotonic())  # its parent sees that it is at work
             return [Renewal(*pair, worker.identity, None) for pair in worker.held]
         # Not connected: too busy to say hello to a restarted dispatcher. Its leases tell who it is.
         for identity in await self._store.running_workers():

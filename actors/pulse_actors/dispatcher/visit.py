@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -108,6 +109,8 @@ class Visit:
             group = await anext(groups, None) if greeted else await self._first(groups)
             if group is None:
                 return
+            if self._worker is not None and self._worker.hear(time.monotonic()):
+                self._office.claims.wake()
             for frame in group:
                 if greeted:
                     await self._handle(frame, tasks)
@@ -165,6 +168,7 @@ class Visit:
             hello.capacity,
             self._connection,
             identities.leads_group(self._peer),
+            heard_s=time.monotonic(),
         )
         listed = {ref.pair for ref in hello.running}
         desk = office.desktop.desk
