@@ -11,6 +11,7 @@ __all__ = [
     "BadRequestError",
     "ConfigError",
     "ConflictError",
+    "ContestedError",
     "EmbeddedError",
     "ForbiddenError",
     "HandlerError",
@@ -125,6 +126,10 @@ class UnavailableError(RefusedError):
     """The database is away; nothing was changed, try again."""
 
     code = "unavailable"
+
+
+class ContestedError(UnavailableError):
+    """A statement waited too long: somebody holds a lock on one of its rows, or it was too large."""
 
 
 class InternalError(RefusedError):

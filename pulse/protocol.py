@@ -235,9 +235,10 @@ class Drain(Struct, frozen=True):
 
 
 class Capacity(Struct, frozen=True):
-    """How many jobs this worker will hold from now on."""
+    """How many jobs this worker will hold; from a pool parent, with a session: that worker is about to leave."""
 
     capacity: Count
+    session: Session | None = None
 
 
 class NewJob(Struct, frozen=True):

@@ -104,9 +104,13 @@ def pidfd_of(connection: socket.socket, peer: Peer) -> int | None:
 
 
 def leads_group(peer: Peer) -> bool:
-    """Whether the process leads a process group of its own, which can be killed with it."""
+    """
+    Whether the process leads a session and process group of its own, which can be killed with it.
+
+    A group alone is not enough: a shell makes one of all that stands in a pipeline with it.
+    """
     try:
-        return os.getpgid(peer.pid) == peer.pid
+        return os.getpgid(peer.pid) == os.getsid(peer.pid) == peer.pid
     except OSError:
         return False
 

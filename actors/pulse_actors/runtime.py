@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 import anyio
 import anyio.abc
+import asyncpg
 import structlog
 
 from pulse import config, procs
@@ -37,6 +38,7 @@ BOOT_DEADLINE_S: Final = 20.0  # how long a first start waits for the database b
 RETRY_MIN_S: Final = 0.05
 RETRY_MAX_S: Final = 5.0  # while the database is away: back within 5 s of its return
 LOG_EVERY_S: Final = 1.0
+_NOT_THERE: Final = (UnavailableError, ConfigError, asyncpg.PostgresError)  # what a status answer tells of
 _REFUSALS: Final = (ConfigError, SchemaError, UnavailableError)
 
 log = structlog.get_logger()
@@ -243,8 +245,8 @@ class Runtime:
         if self._on_status is not None:
             try:
                 answer |= await self._on_status()
-            except UnavailableError as error:
-                answer["database"] = {"ok": False, "dsn": self.store.query.target.shown, "error": error.message}
+            except _NOT_THERE as error:  # nobody's work ends because somebody asked how it goes
+                answer["database"] = _not_there(self.store, error)
         await self.bus.send("ok", request, answer)
 
 
@@ -252,8 +254,12 @@ async def database_status(store: Store) -> dict[str, object]:
     """The ``database`` part of a status answer, whether it is there or not."""
     try:
         return await store.reads.database()
-    except (UnavailableError, ConfigError) as error:
-        return {"ok": False, "dsn": store.query.target.shown, "error": error.message}
+    except _NOT_THERE as error:
+        return _not_there(store, error)
+
+
+def _not_there(store: Store, error: Exception) -> dict[str, object]:
+    return {"ok": False, "dsn": store.query.target.shown, "error": str(error) or type(error).__name__}
 
 
 ActorMain = Callable[[Runtime], Awaitable[None]]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Final
 
+import asyncpg
 import structlog
 
-from pulse.store.rows import Ending, EndingKind
+from pulse.store.rows import Ended, Ending, EndingKind
 from pulse.store.store import Store
 from pulse_actors import identity as identities
 from pulse_actors.bus import Hint
+from pulse_actors.merging import write_merged
 from pulse_actors.runtime import Runtime, Turn, TurnResult, database_status
 
 REASON: Final = "worker lease expired"
@@ -47,7 +50,7 @@ class Watchdog:
         reaped, more, delays_s = 0, True, set[float]()
         while more:
             lapsed = await self._store.lapsed(SWEEP_LIMIT)
-            ended = await self._store.end([Ending(*fence, EndingKind.LEASE_EXPIRED, REASON) for fence in lapsed])
+            ended = await self._reap([Ending(*fence, EndingKind.LEASE_EXPIRED, REASON) for fence in lapsed])
             reaped += len(ended)
             delays_s |= {round(one.delay_s, 3) for one in ended if one.status != "DEAD_LETTERED"}
             more = len(lapsed) == SWEEP_LIMIT and bool(ended)
@@ -58,6 +61,19 @@ class Watchdog:
             return TurnResult(next_s)
         log.warning("leases_expired", count=reaped)
         return TurnResult(next_s, (Hint("dispatcher", "ready", {"delays_s": sorted(delays_s)[:MAX_DELAYS]}),))
+
+    async def _reap(self, endings: list[Ending]) -> list[Ended]:
+        """End those attempts; a row that somebody has locked is left to the next sweep."""
+        ended: list[Ended] = []
+
+        async def together(some: Sequence[Ending]) -> None:
+            ended.extend(await self._store.end(some))
+
+        async def alone(_bad: Ending, error: asyncpg.PostgresError) -> None:
+            raise error
+
+        await write_merged(self._store, endings, together, alone)
+        return ended
 
     async def status(self) -> dict[str, object]:
         """Whether the database is there."""

@@ -20,7 +20,7 @@ import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 
 from pulse.dsn import as_url, redact_dsn
-from pulse.errors import ConfigError, UnavailableError
+from pulse.errors import ConfigError, ContestedError, UnavailableError
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -46,13 +46,15 @@ HOT_SETTINGS: Final[Mapping[str, str]] = {
     "jit": "off",
 }
 # A lost heartbeat is sent again by the next one; nothing that opens or closes an attempt runs here.
-BEAT_SETTINGS: Final[Mapping[str, str]] = {**HOT_SETTINGS, "synchronous_commit": "off"}
+BEAT_SETTINGS: Final[Mapping[str, str]] = {**HOT_SETTINGS, "synchronous_commit": "off", "lock_timeout": "500"}
 
 # The one table of what is worth trying again: the server is away, restarting, full, read-only, or chose us as a victim.
 RETRYABLE_CLASSES: Final = frozenset({"08", "53"})  # connection; disk full, out of memory, too many connections
 RETRYABLE_SQLSTATES: Final = frozenset(
     {"57P01", "57P02", "57P03", "57P05", "25006", "40001", "40P01", "55P03", "57014", "25P03", "58030"}
 )
+# Of those, what is the trouble of one row, or of too many: a lock that is held, and the statement's own limit.
+CONTESTED_SQLSTATES: Final = frozenset({"55P03", "57014"})
 # Only a change of the settings helps: wrong password, unknown user or database, no permission.
 REFUSED_SQLSTATES: Final = frozenset({"28000", "28P01", "3D000", "42501"})
 # One row of a merged statement is bad: 22 data exception, 23 constraint, 54 limit exceeded.
@@ -157,6 +159,7 @@ class Pool:
         self._free = asyncio.Semaphore(size)
         self._idle: list[Connection[Record]] = []
         self._closed = False
+        self._proved = False
 
     @contextlib.asynccontextmanager
     async def connection(self, deadline_s: float = STATEMENT_DEADLINE_S) -> AsyncGenerator[Connection[Record]]:
@@ -165,7 +168,7 @@ class Pool:
 
         Raises:
             UnavailableError: The database is away; whether the block's last statement was committed is unknown.
-            ConfigError: The database refuses to let us in.
+            ConfigError: The database refuses to let us in, and never did let us in.
             asyncpg.PostgresError: The statement is at fault, not the database.
         """
         connection: Connection[Record] | None = None
@@ -174,7 +177,7 @@ class Pool:
             async with asyncio.timeout(deadline_s):
                 async with self._free:
                     try:
-                        connection = self._take() or await connect(self.target, self._settings)
+                        connection = self._take() or await self._connect()
                         yield connection
                         clean = True
                     except asyncpg.PostgresError as error:
@@ -188,9 +191,21 @@ class Pool:
         except Exception as error:
             if is_unavailable(error):
                 reason = str(error) or f"no answer within {deadline_s:g} s"
+                if getattr(error, "sqlstate", None) in CONTESTED_SQLSTATES:
+                    raise ContestedError(f"a statement waited too long: {reason}") from error
                 message = f"the database {self.target.shown} is away: {reason}"
                 raise UnavailableError(message) from error
             raise
+
+    async def _connect(self) -> Connection[Record]:
+        try:
+            connection = await connect(self.target, self._settings)
+        except ConfigError as error:
+            if self._proved:  # these settings were right: a password is being changed, or a database restored
+                raise UnavailableError(error.message) from error
+            raise
+        self._proved = True
+        return connection
 
     def _take(self) -> Connection[Record] | None:
         while self._idle:

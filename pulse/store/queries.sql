@@ -86,6 +86,7 @@ WHERE j.name <> d.name OR j.topic <> coalesce(d.topic, h.topic, 'default') OR j.
 --          (a row that changed between the two is not claimed twice).
 -- Returns: the claimed jobs. Levels (topic, priority) are found by a loose index scan, each is a range scan that ends at
 --          now: what is not due is never read. LIMIT outside the LATERAL stops it before the next level is touched.
+--          A claim ends after 8 MiB of args: what it returns has to fit into memory, and through a socket, at once.
 WITH RECURSIVE open AS (
     SELECT t.topic, t.place FROM unnest($1::text[]) WITH ORDINALITY AS t(topic, place)
     WHERE NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', t.topic))
@@ -100,23 +101,26 @@ WITH RECURSIVE open AS (
         AND j.priority < l.priority ORDER BY j.priority DESC LIMIT 1)
     FROM levels l WHERE l.priority IS NOT NULL
 ), picked AS (
-    SELECT p.id, p.next_run_at, l.priority
+    SELECT p.id, p.next_run_at, p.size, l.priority
     FROM (SELECT * FROM levels WHERE priority IS NOT NULL ORDER BY priority DESC, place) AS l
     CROSS JOIN LATERAL (
-        SELECT j.id, j.next_run_at FROM pulse.jobs j
+        SELECT j.id, j.next_run_at,
+               CASE WHEN pg_column_size(j.args) > 2000 THEN octet_length(j.args::text) ELSE 2000 END AS size
+        FROM pulse.jobs j
         WHERE j.topic = l.topic AND j.priority = l.priority AND j.status IN ('PENDING', 'RETRYING')
           AND j.next_run_at <= coalesce($6, now())
         ORDER BY j.next_run_at LIMIT $2 FOR UPDATE SKIP LOCKED) AS p
     LIMIT $2
 ), seated AS (
-    SELECT id, row_number() OVER (ORDER BY priority DESC, next_run_at, id) AS seat FROM picked
+    SELECT id, row_number() OVER place AS seat, sum(size) OVER place - size AS before_bytes FROM picked
+    WINDOW place AS (ORDER BY priority DESC, next_run_at, id)
 )
 UPDATE pulse.jobs j
 SET status = 'RUNNING', attempts = j.attempts + 1, locked_by = ($3::text[])[($4::int[])[s.seat]],
     started_at = coalesce($6, clock_timestamp()), lease_until = coalesce($6, clock_timestamp()) + $5 * interval '1 second',
     progress = NULL
 FROM seated s
-WHERE j.id BETWEEN s.id AND s.id AND j.status::text IN ('PENDING', 'RETRYING')
+WHERE j.id BETWEEN s.id AND s.id AND j.status::text IN ('PENDING', 'RETRYING') AND s.before_bytes < 8388608
 RETURNING uuid_send(j.id) AS id, j.attempts, j.name, j.topic, j.args::text AS args, j.timeout_s, j.priority, j.next_run_at,
     ($4::int[])[s.seat] AS worker, j.uncharged, j.occurrence, j.checkpoint::text AS checkpoint,
     CASE WHEN j.attempts > 1 THEN (
@@ -163,16 +167,18 @@ JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id AND j.status::text = 'COMPLETED'
 --          sorted by id), $9 now
 -- Guard:   id, status, locked_by, attempts; and for outcome lease_expired a lease that has lapsed by the database's clock.
 -- Returns: id, attempt, new status, topic, priority, seconds until due; a missing one was stale.
---          Charged tries are attempts - uncharged. Uncharged: released, snoozed; crashed spends a budget of its own, whose
+--          Charged tries are attempts - uncharged. Uncharged: released, snoozed; unassigned, which no worker ever saw and
+--          which leaves no history; crashed spends a budget of its own, whose
 --          first retry is immediate. Without a charged try behind it, a job that was given back is PENDING again.
 WITH ended AS (
     SELECT d.id, d.attempt, d.worker, d.outcome, d.error, d.exit_code, d.progress, coalesce($9, clock_timestamp()) AS at,
-           d.outcome IN ('released', 'snoozed', 'crashed') AS uncharged, d.outcome = 'crashed' AS crashed,
-           coalesce(d.delay_s, CASE d.outcome WHEN 'released' THEN 0 WHEN 'crashed' THEN j.crashes ^ 2
+           d.outcome IN ('released', 'unassigned', 'snoozed', 'crashed') AS uncharged, d.outcome = 'crashed' AS crashed,
+           coalesce(d.delay_s, CASE d.outcome WHEN 'released' THEN 0 WHEN 'unassigned' THEN 0 WHEN 'crashed' THEN j.crashes ^ 2
                                               ELSE (d.attempt - j.uncharged) ^ 2 END) AS delay_s,
            CASE d.outcome
                WHEN 'discarded' THEN true
                WHEN 'released' THEN false
+               WHEN 'unassigned' THEN false
                WHEN 'snoozed' THEN false
                WHEN 'crashed' THEN j.crashes + 1 >= coalesce(
                    (SELECT h.max_crashes FROM pulse.handlers h WHERE h.name = j.name),
@@ -201,9 +207,19 @@ WITH ended AS (
 ), history AS (
     INSERT INTO pulse.attempts (job_id, attempt, worker, started_at, ended_at, outcome, error, exit_code, progress)
     SELECT id, attempts, worker, started_at, at, outcome, error, exit_code, progress FROM changed
+    WHERE outcome <> 'unassigned'
     ON CONFLICT (job_id, attempt) DO NOTHING
 )
 SELECT uuid_send(id) AS id, attempts, status::text AS status, topic, priority, delay_s FROM changed;
+
+
+-- name: lockable_jobs :many
+-- What:    which of these rows nobody else holds a lock on now; asked when a merged statement had to wait for too long.
+-- Args:    $1 ids uuid[] (sorted)
+-- Guard:   none: SKIP LOCKED, and the locks are let go at once.   Returns: ids; a row that is gone counts as lockable.
+SELECT uuid_send(d.id) AS id FROM unnest($1::uuid[]) AS d(id)
+WHERE NOT EXISTS (SELECT FROM pulse.jobs j WHERE j.id = d.id)
+   OR EXISTS (SELECT FROM pulse.jobs j WHERE j.id = d.id FOR UPDATE SKIP LOCKED);
 
 
 -- name: extend_leases :many
@@ -293,6 +309,15 @@ RETURNING uuid_send(j.id) AS id, j.topic, j.priority;
 -- name: job_statuses :many
 -- What:    status of each of these jobs, to say why one was refused.   Args: $1 ids uuid[].   Guard: none: reads.   Returns: id, status, attempts.
 SELECT uuid_send(j.id) AS id, j.status::text AS status, j.attempts FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
+
+
+-- name: last_workers :many
+-- What:    who had, or has, the last attempt of each of these jobs that was canceled or still runs: it may be running it yet.
+-- Args:    $1 ids uuid[].   Guard: none: reads.   Returns: id, worker.
+SELECT uuid_send(j.id) AS id, coalesce(j.locked_by, a.worker) AS worker
+FROM pulse.jobs j
+LEFT JOIN pulse.attempts a ON a.job_id = j.id AND a.attempt = j.attempts AND a.outcome = 'canceled'
+WHERE j.id = ANY ($1::uuid[]) AND coalesce(j.locked_by, a.worker) IS NOT NULL;
 
 
 -- name: get_job :one

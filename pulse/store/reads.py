@@ -13,6 +13,7 @@ from asyncpg.pgproto.pgproto import UUID
 
 from pulse.errors import BadRequestError
 from pulse.job import Status
+from pulse.store.fit import Row, fit_job, fit_page
 from pulse.store.statements import STATEMENTS
 from pulse.store.times import from_us, to_s, to_us
 
@@ -23,9 +24,8 @@ if TYPE_CHECKING:
 
 EXACT_ROWS: Final = 500_000  # counting that many takes about 0.1 s; beyond, terminal statuses are estimated
 STATUSES: Final = tuple(status.value for status in Status)
+DATABASE_DEADLINE_S: Final = 0.6  # the supervisor waits 1 s for the answer: "it is away" has to be heard within that
 _CURSOR: Final = struct.Struct(">q16s")
-
-Row = dict[str, object]
 
 
 def wire_row(row: Record | Mapping[str, object]) -> Row:
@@ -67,13 +67,19 @@ class Reads:
         self._pool = pool
 
     async def job(self, identity: bytes) -> Row | None:
-        """All columns of one job and its history, or None."""
+        """All columns of one job and its history, as far as a frame can carry them, or None."""
         async with self._pool.connection() as connection:
             row = await connection.fetchrow(STATEMENTS["get_job"].sql, UUID(identity))
             if row is None:
                 return None
             history = await connection.fetch(STATEMENTS["job_history"].sql, UUID(identity))
-        return {**wire_row(row), "history": [wire_row(one) for one in history]}
+        return fit_job(wire_row(row), [wire_row(one) for one in history])
+
+    async def last_workers(self, ids: Sequence[bytes]) -> dict[bytes, str]:
+        """Who had the last attempt of those of *ids* where it was canceled, or has it still."""
+        async with self._pool.connection() as connection:
+            rows = await connection.fetch(STATEMENTS["last_workers"].sql, [UUID(one) for one in ids])
+        return {row["id"]: row["worker"] for row in rows}
 
     async def jobs(
         self,
@@ -112,13 +118,15 @@ class Reads:
 
     async def database(self) -> Row:
         """``{"ok": true, "dsn", "server_version"}``; raises UnavailableError when it is not there."""
-        async with self._pool.connection(deadline_s=1.0) as connection:
+        async with self._pool.connection(deadline_s=DATABASE_DEADLINE_S) as connection:
             row = await connection.fetchrow(STATEMENTS["server_now"].sql)
         return {"ok": True, "dsn": self._pool.target.shown, "server_version": row["server_version"] if row else None}
 
 
 def cut_page(rows: Sequence[Record], limit: int, moment: str) -> tuple[list[Row], str | None]:
-    """Cut *rows* (one more than asked for, where there are more) to a page and its following cursor."""
-    shown = rows[:limit]
-    following = encode_cursor(shown[-1][moment], shown[-1]["id"]) if len(rows) > limit else None
-    return [wire_row(row) for row in shown], following
+    """Cut *rows* (one more than asked for, where there are more) to a page that a frame carries, and its cursor."""
+    page = fit_page([wire_row(row) for row in rows[:limit]])
+    if len(page) == len(rows):
+        return page, None
+    last = rows[len(page) - 1]
+    return page, encode_cursor(last[moment], last["id"])

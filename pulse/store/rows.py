@@ -53,6 +53,7 @@ class EndingKind(enum.StrEnum):
     DISCARDED = "discarded"
     SNOOZED = "snoozed"
     RELEASED = "released"
+    UNASSIGNED = "unassigned"  # given back by a dispatcher before any worker saw it: no history
 
 
 class Ending(NamedTuple):

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from asyncpg.pgproto.pgproto import UUID
 
-from pulse.store.reads import Row, cut_page, decode_cursor, wire_row
+from pulse.store.fit import Row, fit_row
+from pulse.store.reads import cut_page, decode_cursor, wire_row
 from pulse.store.rows import Due, Firing, NewSchedule, Wake
 from pulse.store.statements import STATEMENTS
 from pulse.store.times import from_us, to_us
@@ -54,7 +55,7 @@ class ScheduleStore:
         """One schedule, or None."""
         async with self._pool.connection() as connection:
             row = await connection.fetchrow(STATEMENTS["get_schedule"].sql, UUID(identity))
-        return None if row is None else wire_row(row)
+        return None if row is None else fit_row(wire_row(row))
 
     async def page(self, limit: int, after: str | None) -> tuple[list[Row], str | None]:
         """A page of schedules, newest first, and the cursor of the next page."""

@@ -167,6 +167,12 @@ class Store:
             rows = await connection.fetch(_END, *_fences(ordered), *columns, now)
         return [Ended(*row.values()) for row in rows]
 
+    async def lockable(self, ids: Sequence[bytes]) -> set[bytes]:
+        """Which of these jobs nobody else holds a lock on."""
+        async with self.hot.connection() as connection:
+            rows = await connection.fetch(_sql("lockable_jobs"), _uuids(sorted(ids)))
+        return {row["id"] for row in rows}
+
     async def extend(
         self, renewals: Sequence[Renewal], lease_s: float, *, now: datetime | None = None
     ) -> set[tuple[bytes, int]]:

@@ -374,15 +374,30 @@ def test_pages_of_jobs(client: Peer, topic: str) -> None:
     )
 
 
-def test_an_answer_that_no_frame_can_carry_is_refused(client: Peer, topic: str) -> None:
-    """A page of large jobs says that it is too large; a smaller page is given."""
+def test_pages_of_large_jobs(client: Peer, topic: str) -> None:
+    """A page ends where a frame would be too long, and the next one goes on there: none is refused."""
     args = '{"a":"' + "x" * (MIB - 100) + '"}'
-    for _ in range(9):
-        client.submit(new_job(topic=topic, args=args))
-    code, message = client.refusal("jobs.list", topic=topic)
-    assert code == "too_large"
-    assert "ask for less" in message
-    assert len(client.call("jobs.list", topic=topic, limit=5)["jobs"]) == 5
+    ids = [client.submit(new_job(topic=topic, args=args))[0] for _ in range(9)]
+    pages: list[list[bytes]] = []
+    after = None
+    while after is not None or not pages:
+        page = client.call("jobs.list", topic=topic, after=after)
+        pages.append([job["id"] for job in page["jobs"]])
+        after = page["next"]
+    assert [len(page) for page in pages] == [4, 4, 1]
+    assert [identity for page in pages for identity in page] == ids[::-1]
+
+
+def test_a_job_that_no_frame_can_carry(system: System, client: Peer, topic: str) -> None:
+    """A job whose texts are longer than a frame is told without the longest of them, and says which."""
+    (identity,) = client.submit(new_job(topic=topic))
+    system.rows(
+        "UPDATE pulse.jobs SET args = $2::text::jsonb WHERE id = $1", identity.hex(), '{"a":"' + "x" * 9 * MIB + '"}'
+    )
+    job = client.call("jobs.get", id=identity)["job"]
+    assert (job["id"], job["args"], job["omitted"], job["history"]) == (identity, None, ["args"], [])
+    assert client.call("jobs.list", topic=topic)["jobs"][0]["omitted"] == ["args"]
+    client.call("jobs.cancel", ids=[identity])
 
 
 def test_status_at_a_glance(system: System, client: Peer, topic: str) -> None:

@@ -109,6 +109,22 @@ def test_a_pool_parent_beats_for_a_silent_child(system: System, client: Peer, to
         assert worker.done(*([identity, 1] for identity in held)) == []
 
 
+def test_a_retry_waits_for_a_worker_that_has_not_come_back(system: System, client: Peer, topic: str) -> None:
+    """A canceled job is not run again while the process that had it lives and the new dispatcher cannot ask it."""
+    with system.worker("deaf", topics=[topic]) as worker:
+        (identity,) = hold(worker, client, topic, 1)
+        restart(system)
+    with system.client() as again:
+        assert again.call("jobs.cancel", ids=[identity])["done"] == [identity]
+        assert again.call("jobs.retry", ids=[identity]) == {"done": [], "refused": [[identity, "conflict"]]}
+        with system.worker("deaf", topics=[topic], running=[[identity, 1]]) as worker:
+            assert again.call("jobs.retry", ids=[identity]) == {"done": [], "refused": [[identity, "conflict"]]}
+            assert worker.done((identity, 1)) == [[identity, 1]]
+            assert again.call("jobs.retry", ids=[identity]) == {"done": [identity], "refused": []}
+            assert worker.job() == (identity, 2)
+            worker.done((identity, 2))
+
+
 def test_a_silent_worker_loses_its_lease(system: System, client: Peer, topic: str) -> None:
     """The lease lapses, another worker completes attempt 2, and the zombie's late word changes nothing."""
     with system.worker("zombie", topics=[topic], capacity=1) as zombie, system.worker("heir", topics=[topic]) as heir:

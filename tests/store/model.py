@@ -10,7 +10,8 @@ from typing import Any, Final
 from pulse.store.rows import Canceled, Completion, Ended, Ending, EndingKind, Fence, Renewal
 
 MAX_CRASHES: Final = 3
-UNCHARGED: Final = {EndingKind.RELEASED, EndingKind.SNOOZED, EndingKind.CRASHED}
+GIVEN_BACK: Final = {EndingKind.RELEASED, EndingKind.UNASSIGNED}
+UNCHARGED: Final = {*GIVEN_BACK, EndingKind.SNOOZED, EndingKind.CRASHED}
 FINISHED: Final = {"COMPLETED", "DEAD_LETTERED", "CANCELED"}
 Key = tuple[int, int, datetime]  # how claims are ordered: priority (negated), place of the topic, due time
 
@@ -57,6 +58,12 @@ class Model:
     jobs: dict[bytes, ModelJob] = field(default_factory=dict)
     history: dict[tuple[bytes, int], dict[str, Any]] = field(default_factory=dict)
     paused: set[str] = field(default_factory=set)
+
+    def held(self) -> list[Fence]:
+        """The tokens that are good now."""
+        return sorted(
+            Fence(job.id, job.attempts, job.locked_by or "") for job in self.jobs.values() if job.status == "RUNNING"
+        )
 
     def claimable(self, topics: Sequence[str], now: datetime) -> list[tuple[Key, bytes]]:
         """The jobs that a claim may take, in the order in which it takes them; equal keys in any order."""
@@ -146,7 +153,7 @@ class Model:
             dead, delay_s = job.crashes + 1 >= MAX_CRASHES, float(job.crashes**2)
             job.crashes += 1
         elif one.kind in UNCHARGED:
-            dead, delay_s = False, 0.0
+            dead, delay_s = False, 0.0 if one.kind in GIVEN_BACK else float(tries**2)
         else:
             dead, delay_s = one.kind == EndingKind.DISCARDED or tries >= job.max_attempts, float(tries**2)
         delay_s = delay_s if one.delay_s is None else one.delay_s
@@ -154,7 +161,8 @@ class Model:
         untried = one.kind in UNCHARGED - {EndingKind.CRASHED} and job.uncharged == job.attempts
         job.progress = one.progress if one.progress is not None else job.progress
         job.last_error = one.error if one.error is not None else job.last_error
-        self._remember(job, one.kind.value, now, error=one.error, exit_code=one.exit_code)
+        if one.kind != EndingKind.UNASSIGNED:  # no worker ever saw it
+            self._remember(job, one.kind.value, now, error=one.error, exit_code=one.exit_code)
         if dead:
             job.let_go("DEAD_LETTERED", finished_at=now)
         else:

@@ -10,8 +10,12 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+import anyio
+import anyio.abc
+import asyncpg
 import pytest
 
+from pulse.config import Settings
 from pulse.errors import ConfigError, UnavailableError
 from pulse.ids import uuid7
 from pulse.store.pool import Target
@@ -20,10 +24,10 @@ from pulse.store.store import Store
 from pulse.store.times import to_us
 from pulse_actors import scheduler as scheduling
 from pulse_actors import watchdog as watching
-from pulse_actors.bus import Hint
+from pulse_actors.bus import Bus, Hint
 from pulse_actors.identity import Host
 from pulse_actors.pause import REFRESH_S, Pause
-from pulse_actors.runtime import Actor, Turn, TurnResult
+from pulse_actors.runtime import Actor, Runtime, Turn, TurnResult
 from pulse_actors.scheduler import LOOK_S, Scheduler
 from pulse_actors.watchdog import Watchdog
 from tests.store.helpers import count, forge, history, read
@@ -360,3 +364,50 @@ async def test_a_turn_leaves_other_jobs_alone(store: Store, connection: Connecti
     before = [await read(connection, one) for one in waiting]
     assert await turn(watchdog(store)) == TurnResult(SWEEP_S)
     assert [await read(connection, one) for one in waiting] == before
+
+
+class Failing:
+    """An actor whose status fails."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    async def prime(self, *, boot: bool) -> None:
+        """Nothing is needed."""
+
+    async def turn(self, turn: Turn) -> TurnResult:
+        """Nothing to do."""
+        del turn
+        return TurnResult(60.0)
+
+    async def status(self) -> dict[str, object]:
+        """It cannot say."""
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [UnavailableError("away"), ConfigError("refused"), asyncpg.InsufficientPrivilegeError("denied")],
+    ids=["away", "refused", "denied"],
+)
+async def test_a_status_that_fails_ends_nobody(store: Store, error: Exception) -> None:
+    """Whatever the database says to a question for status is told in the answer, and the actor goes on listening."""
+    here, there = socket.socketpair()
+    runtime = Runtime("failing", await Bus.over(here.detach()), Settings(), store, boot=True)
+    async with await anyio.abc.SocketStream.from_socket(there) as stream:
+        supervisor = Bus(stream)
+        frames = supervisor.frames()
+        await runtime.prime(Failing(error))
+        assert (await anext(frames)).kind == "ready"
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(runtime.listen, tasks.cancel_scope)
+            for number in (1, 2):
+                await supervisor.send("status", number, {})
+                answer = await anext(frames)
+                assert (answer.kind, answer.request) == ("ok", number)
+                assert answer.body["database"] == {
+                    "ok": False,
+                    "dsn": store.query.target.shown,
+                    "error": str(error),
+                }
+            tasks.cancel_scope.cancel()

@@ -63,6 +63,8 @@ class Wire:
         self.jobs: list[tuple[Any, ...]] = []
         self.frames = 0
 
+    backlog_bytes = 0
+
     def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
         """Remember the jobs of an assign frame."""
         jobs = body["jobs"]

@@ -68,6 +68,10 @@ CASES: Final = [
     Case(EndingKind.RELEASED, 4, 2, 0, None, "RETRYING", 0.0, 3),
     Case(EndingKind.RELEASED, 5, 0, 0, 5.0, "RETRYING", 5.0, 1),
     Case(EndingKind.RELEASED, 9, 0, 0, None, "RETRYING", 0.0, 1),
+    # Given back before any worker saw it: the same.
+    Case(EndingKind.UNASSIGNED, 1, 0, 0, None, "PENDING", 0.0, 1),
+    Case(EndingKind.UNASSIGNED, 5, 0, 0, 5.0, "RETRYING", 5.0, 1),
+    Case(EndingKind.UNASSIGNED, 6, 0, 0, None, "RETRYING", 0.0, 1),
     # Snoozed: the same, after the handler's own time.
     Case(EndingKind.SNOOZED, 1, 0, 0, 60.0, "PENDING", 60.0, 1),
     Case(EndingKind.SNOOZED, 5, 0, 0, 60.0, "RETRYING", 60.0, 1),
@@ -117,7 +121,7 @@ async def test_what_becomes_of_it(store: Store, connection: Connection[Record], 
     assert changes(expected, await read(connection, identity)) == {}
 
 
-@pytest.mark.parametrize("kind", EndingKind, ids=str)
+@pytest.mark.parametrize("kind", sorted(set(EndingKind) - {EndingKind.UNASSIGNED}), ids=str)
 async def test_history(store: Store, connection: Connection[Record], kind: EndingKind) -> None:
     """Every end without success leaves one row with all that is known of the attempt."""
     identity = await forge(connection, "RUNNING", attempts=2, lease_until=at(-1), progress='{"done": 1}')
@@ -134,6 +138,13 @@ async def test_history(store: Store, connection: Connection[Record], kind: Endin
         "exit_code": -9,
         "progress": '{"done": 1}',
     }
+
+
+async def test_no_history_of_what_nobody_saw(store: Store, connection: Connection[Record]) -> None:
+    """A claim that never reached a worker leaves no history, beside one that did."""
+    unseen, seen = [await forge(connection, "RUNNING") for _ in range(2)]
+    await store.end([_ending(unseen, EndingKind.UNASSIGNED), _ending(seen, EndingKind.RELEASED)])
+    assert [len(await history(connection, identity)) for identity in (unseen, seen)] == [0, 1]
 
 
 async def test_last_progress(store: Store, connection: Connection[Record]) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Coroutine, Iterator
+from collections.abc import Collection, Coroutine, Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -20,13 +20,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    Bundle,
-    MultipleResults,
     RuleBasedStateMachine,
-    consumes,
     initialize,
     invariant,
-    multiple,
+    precondition,
     rule,
     run_state_machine_as_test,
 )
@@ -38,7 +35,7 @@ from pulse.store.rows import Completion, Ending, EndingKind, Fence, Renewal
 from pulse.store.store import Store
 from tests.store.conftest import EMPTY
 from tests.store.helpers import NOW
-from tests.store.model import Model, ModelJob
+from tests.store.model import FINISHED, GIVEN_BACK, Model, ModelJob
 from tests.support.postgres import Postgres
 
 if TYPE_CHECKING:
@@ -50,6 +47,7 @@ T = TypeVar("T")
 LEASE_S: Final = 30.0
 TOPICS: Final = ("a", "b")
 WORKERS: Final = ("w0", "w1", "w2")
+KINDS: Final = tuple(kind for kind in EndingKind if kind != EndingKind.LEASE_EXPIRED)
 _JOBS: Final = """
     SELECT uuid_send(id) AS id, topic, name, args, priority, max_attempts, submitted_at, next_run_at,
         status::text AS status, attempts, uncharged, crashes, started_at, lease_until, completed_at, locked_by,
@@ -60,8 +58,12 @@ _HISTORY: Final = """
     FROM pulse.attempts"""
 
 halves = st.integers(0, 20).map(lambda number: number / 2)
+new_jobs = st.tuples(st.sampled_from(TOPICS), st.integers(-1, 1), st.just(0.0) | halves, st.integers(1, 3))
 json_text = st.none() | st.sampled_from(['"half"', "1", "[]"])
-batches = st.integers(1, 5)
+places = st.integers(0, 20)
+picks = st.lists(places, min_size=1, max_size=4)
+seats = st.lists(st.integers(0, 2), max_size=4)
+outcomes = st.sampled_from(("", "ok", *(kind.value for kind in KINDS)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,62 +99,62 @@ def database(server: Postgres) -> Iterator[Database]:
 class StoreMachine(RuleBasedStateMachine):
     """Random histories of a few jobs and three workers that never forget a token."""
 
-    ids: Bundle[bytes] = Bundle("ids")
-    tokens: Bundle[Fence] = Bundle("tokens")
-
     def __init__(self, database: Database) -> None:
         super().__init__()
         self.database = database
         self.store = database.store
         self.model = Model()
         self.now = NOW
-        self.made = 0
+        self.tokens: list[Fence] = []  # all that were ever given out, the newest last
 
     def do(self, doing: Coroutine[Any, Any, T]) -> T:
         """Run it on the database."""
         return self.database.run(doing)
 
-    @initialize()
-    def empty(self) -> None:
-        """Begin with an empty database."""
+    def some_tokens(self, picks: list[int]) -> list[Fence]:
+        """Tokens for a merged statement: mostly current ones, some that are stale."""
+        pool = [*self.model.held(), *self.model.held(), *self.tokens[-5:]]
+        return sorted({pool[pick % len(pool)] for pick in picks})
+
+    def some_jobs(self, picks: list[int], statuses: Collection[str]) -> list[bytes]:
+        """Ids for an operator's request: mostly of jobs in *statuses*, sometimes the same twice."""
+        every = list(self.model.jobs.values())
+        pool = [*(job for job in every if job.status in statuses), *every]
+        return [pool[pick % len(pool)].id for pick in picks]
+
+    @initialize(first=st.lists(new_jobs, min_size=3, max_size=6))
+    def begin(self, first: list[tuple[str, int, float, int]]) -> None:
+        """Begin with a few jobs in an empty database."""
         self.do(self.database.connection.execute(EMPTY))
+        for topic, priority, delay_s, max_attempts in first:
+            self._submit(1, topic, priority, delay_s, max_attempts)
 
-    @rule(seconds=halves | st.just(LEASE_S) | st.just(LEASE_S + 0.5))
-    def time_passes(self, seconds: float) -> None:
-        """The database's clock goes on."""
+    @rule(seconds=halves | st.just(LEASE_S) | st.just(LEASE_S + 0.5), seats=seats)
+    def time_passes(self, seconds: float, seats: list[int]) -> None:
+        """The database's clock goes on, and a poll follows."""
         self.now += timedelta(seconds=seconds)
+        self._claim(list(TOPICS), seats)
 
-    @rule(
-        target=ids,
-        number=st.integers(1, 3),
-        topic=st.sampled_from(TOPICS),
-        priority=st.integers(-1, 1),
-        delay_s=st.just(0.0) | halves,
-        max_attempts=st.integers(1, 3),
-    )
-    def submit(
-        self, number: int, topic: str, priority: int, delay_s: float, max_attempts: int
-    ) -> MultipleResults[bytes]:
-        """New jobs."""
-        jobs = [
-            NewJob("n", topic=topic, priority=priority, delay_s=delay_s, max_attempts=max_attempts, id=self._new_id())
-            for _ in range(number)
-        ]
+    @rule(number=st.integers(1, 3), new=new_jobs, seats=seats)
+    def submit(self, number: int, new: tuple[str, int, float, int], seats: list[int]) -> None:
+        """New jobs, and the claim that follows at once."""
+        self._submit(number, *new)
+        self._claim(list(TOPICS), seats)
+
+    def _submit(self, number: int, topic: str, priority: int, delay_s: float, max_attempts: int) -> None:
+        ids = [_nth_id(len(self.model.jobs) + place) for place in range(number)]
+        fields: dict[str, Any] = {"topic": topic, "priority": priority, "max_attempts": max_attempts}
+        jobs = [NewJob("n", delay_s=delay_s, id=one, **fields) for one in ids]
         woken = self.do(self.store.submit(jobs, now=self.now))
         assert [(wake.topic, wake.priority) for wake in woken] == ([(topic, priority)] if delay_s <= 1 else [])
-        for place, one in enumerate(jobs):
+        for place, one in enumerate(ids):
             due = self.now + timedelta(seconds=delay_s, microseconds=place)
-            identity = one.id or b""
-            self.model.jobs[identity] = ModelJob(identity, topic, "n", "{}", priority, max_attempts, self.now, due)
-        return multiple(*(one.id or b"" for one in jobs))
+            self.model.jobs[one] = ModelJob(one, topic, "n", "{}", priority, max_attempts, self.now, due)
 
-    def _new_id(self) -> bytes:
-        self.made += 1
-        return hashlib.md5(str(self.made).encode(), usedforsecurity=False).digest()  # in no order
-
-    @rule(identity=ids, name=st.sampled_from(("n", "m")))
-    def submit_again(self, identity: bytes, name: str) -> None:
+    @rule(pick=places, name=st.sampled_from(("n", "m")))
+    def submit_again(self, pick: int, name: str) -> None:
         """A submit whose answer was lost; or another job under the same id."""
+        [identity] = self.some_jobs([pick], ())
         again = NewJob(name, topic=self.model.jobs[identity].topic, id=identity)
         try:
             assert self.do(self.store.submit_again([again], now=self.now)) == []
@@ -161,9 +163,12 @@ class StoreMachine(RuleBasedStateMachine):
         else:
             assert name == "n"
 
-    @rule(target=tokens, topics=st.permutations(TOPICS), seats=st.lists(st.integers(0, 2), max_size=4))
-    def claim(self, topics: list[str], seats: list[int]) -> MultipleResults[Fence]:
+    @rule(topics=st.permutations(TOPICS), seats=seats)
+    def claim(self, topics: list[str], seats: list[int]) -> None:
         """A dispatcher fills its workers' places."""
+        self._claim(topics, seats)
+
+    def _claim(self, topics: list[str], seats: list[int]) -> list[Fence]:
         candidates = self.model.claimable(topics, self.now)
         claimed = self.do(self.store.claim(topics, WORKERS, seats, LEASE_S, now=self.now))
         keys = {identity: key for key, identity in candidates}
@@ -171,118 +176,117 @@ class StoreMachine(RuleBasedStateMachine):
         given = self.model.seated([one.id for one in claimed], [WORKERS[seat] for seat in seats], LEASE_S, self.now)
         for one in claimed:
             job = self.model.jobs[one.id]
-            assert (one.attempt, WORKERS[one.worker], one.due_at) == (
-                job.attempts,
-                given[one.id],
-                job.next_run_at.timestamp(),
-            )
-            assert (one.topic, one.priority, one.uncharged, one.checkpoint) == (
-                job.topic,
-                job.priority,
-                job.uncharged,
-                job.checkpoint,
-            )
+            assert (one.attempt, WORKERS[one.worker], one.uncharged) == (job.attempts, given[one.id], job.uncharged)
+            assert (one.topic, one.priority, one.checkpoint) == (job.topic, job.priority, job.checkpoint)
+            assert one.due_at == job.next_run_at.timestamp()
             assert (None if one.previous is None else tuple(json.loads(one.previous))) == self.model.before(one.id)
-        return multiple(*(Fence(one.id, one.attempt, WORKERS[one.worker]) for one in claimed))
+        fences = [Fence(one.id, one.attempt, WORKERS[one.worker]) for one in claimed]
+        self.tokens += fences
+        return fences
 
-    @rule(held=tokens, others=st.lists(tokens, max_size=3), result=json_text, progress=json_text)
-    def complete(self, held: Fence, others: list[Fence], result: str | None, progress: str | None) -> None:
-        """Workers report success, some of them too late."""
-        completions = [Completion(*one, result, progress) for one in sorted({held, *others})]
+    @rule(seats=seats, outcomes=st.lists(outcomes, min_size=4, max_size=4))
+    def work(self, seats: list[int], outcomes: list[str]) -> None:
+        """Workers get jobs, and are done with some of them at once."""
+        for fence, outcome in zip(self._claim(list(TOPICS), seats), outcomes, strict=False):
+            if outcome == "ok":
+                self._complete([Completion(*fence, '"done"', None)])
+            elif outcome:
+                self._end([Ending(*fence, EndingKind(outcome), outcome)])
+
+    @precondition(lambda self: self.tokens)
+    @rule(picks=picks, result=json_text, progress=json_text)
+    def complete(self, picks: list[int], result: str | None, progress: str | None) -> None:
+        """Workers report success, some of them too late, some again."""
+        held = self.some_tokens(picks)
+        self._complete([Completion(*one, result, progress) for one in held])
+        asked = {(one.id, one.attempt) for one in held}
+        done = {(one.id, one.attempts) for one in self.model.jobs.values() if one.status == "COMPLETED"}
+        assert self.do(self.store.completed_already(sorted(asked))) == done & asked
+
+    def _complete(self, completions: list[Completion]) -> None:
         closed = self.do(self.store.complete(completions, now=self.now))
         assert closed == self.model.complete(completions, self.now)
-        asked = [(one.id, one.attempt) for one in (held, *others)]
-        done = {(one.id, one.attempts) for one in self.model.jobs.values() if one.status == "COMPLETED"}
-        assert self.do(self.store.completed_already(asked)) == done & set(asked)
 
+    @precondition(lambda self: self.tokens)
     @rule(
-        held=tokens,
-        others=st.lists(tokens, max_size=2),
-        kind=st.sampled_from(sorted(set(EndingKind) - {EndingKind.LEASE_EXPIRED})),
+        picks=picks,
+        kind=st.sampled_from(KINDS),
         delay_s=st.none() | halves,
         progress=json_text,
         exit_code=st.none() | st.integers(-15, 15),
     )
     def end(
-        self,
-        held: Fence,
-        others: list[Fence],
-        kind: EndingKind,
-        delay_s: float | None,
-        progress: str | None,
-        exit_code: int | None,
+        self, picks: list[int], kind: EndingKind, delay_s: float | None, progress: str | None, exit_code: int | None
     ) -> None:
         """Workers fail, give back, snooze, or die provably."""
-        error = None if kind == EndingKind.RELEASED else kind.value
-        self._end([Ending(*one, kind, error, delay_s, exit_code, progress) for one in sorted({held, *others})])
+        error = None if kind in GIVEN_BACK else kind.value
+        self._end([Ending(*one, kind, error, delay_s, exit_code, progress) for one in self.some_tokens(picks)])
 
     def _end(self, endings: list[Ending]) -> None:
         ended = self.do(self.store.end(endings, now=self.now))
         assert sorted(ended) == sorted(self.model.end(endings, self.now))
 
-    @rule(held=tokens, others=st.lists(tokens, max_size=3), progress=json_text)
-    def beat(self, held: Fence, others: list[Fence], progress: str | None) -> None:
+    @precondition(lambda self: self.tokens)
+    @rule(picks=picks, progress=json_text)
+    def beat(self, picks: list[int], progress: str | None) -> None:
         """Workers send heartbeats, also for what they have lost."""
-        renewals = [Renewal(*one, progress) for one in sorted({held, *others})]
+        renewals = [Renewal(*one, progress) for one in self.some_tokens(picks)]
         extended = self.do(self.store.extend(renewals, LEASE_S, now=self.now))
         assert extended == self.model.extend(renewals, LEASE_S, self.now)
 
-    @rule(held=tokens, others=st.lists(tokens, max_size=3), saved=st.sampled_from(["1", "[2]"]))
-    def save(self, held: Fence, others: list[Fence], saved: str) -> None:
+    @precondition(lambda self: self.tokens)
+    @rule(picks=picks, saved=st.sampled_from(["1", "[2]"]))
+    def save(self, picks: list[int], saved: str) -> None:
         """Handlers save checkpoints, also after they have lost their job."""
-        checkpoints = [Renewal(*one, saved) for one in sorted({held, *others})]
+        checkpoints = [Renewal(*one, saved) for one in self.some_tokens(picks)]
         assert self.do(self.store.checkpoint(checkpoints)) == self.model.save(checkpoints)
 
-    @rule(target=tokens, token=tokens, heir=st.sampled_from(WORKERS))
-    def move(self, token: Fence, heir: str) -> Fence:
+    @precondition(lambda self: self.tokens)
+    @rule(pick=places, heir=st.sampled_from(WORKERS))
+    def move(self, pick: int, heir: str) -> None:
         """A dispatcher passes a claim on; the token of the heir may be good or not."""
+        [token] = self.some_tokens([pick])
         assert self.do(self.store.move([(token, heir)])) == self.model.move(token, heir)
-        return token._replace(worker=heir)
+        self.tokens.append(token._replace(worker=heir))
 
-    @rule(token=consumes(tokens))
-    def worker_forgets(self, token: Fence) -> None:
-        """A worker dies, and nobody notices before the lease does."""
-
-    @rule(limit=batches)
+    @rule(limit=st.integers(1, 5))
     def sweep(self, limit: int) -> None:
-        """A watchdog ends what has lapsed."""
+        """A watchdog ends what has lapsed: workers that died and were not noticed otherwise."""
         found = self.do(self.store.lapsed(limit, now=self.now))
         lapsed = self.model.lapsed(self.now)
         assert len(found) == min(limit, len(lapsed))
         assert set(found) <= lapsed
         self._end([Ending(*one, EndingKind.LEASE_EXPIRED, "worker lease expired") for one in found])
 
-    @rule(held=tokens, others=st.lists(tokens, max_size=2))
-    def late_sweep(self, held: Fence, others: list[Fence]) -> None:
+    @precondition(lambda self: self.tokens)
+    @rule(picks=picks)
+    def late_sweep(self, picks: list[int]) -> None:
         """A watchdog ends what it saw lapsed before: only what has lapsed still is ended."""
-        self._end([Ending(*one, EndingKind.LEASE_EXPIRED, "worker lease expired") for one in sorted({held, *others})])
+        held = self.some_tokens(picks)
+        self._end([Ending(*one, EndingKind.LEASE_EXPIRED, "worker lease expired") for one in held])
 
-    @rule(first=ids, others=st.lists(ids, max_size=2))
-    def cancel(self, first: bytes, others: list[bytes]) -> None:
+    @rule(picks=picks)
+    def cancel(self, picks: list[int]) -> None:
         """An operator cancels."""
-        canceled = self.do(self.store.cancel([first, *others], now=self.now))
-        assert sorted(canceled, key=lambda one: one.id) == sorted(
-            self.model.cancel([first, *others], self.now), key=lambda one: one.id
-        )
+        chosen = self.some_jobs(picks[:2], {"RUNNING", "RETRYING"})
+        canceled = self.do(self.store.cancel(chosen, now=self.now))
+        assert {one.id: one for one in canceled} == {one.id: one for one in self.model.cancel(chosen, self.now)}
 
-    @rule(first=ids, others=st.lists(ids, max_size=2))
-    def retry(self, first: bytes, others: list[bytes]) -> None:
+    @rule(picks=picks)
+    def retry(self, picks: list[int]) -> None:
         """An operator retries."""
-        assert set(self.do(self.store.retry([first, *others], now=self.now))) == self.model.retry(
-            [first, *others], self.now
-        )
+        chosen = self.some_jobs(picks, FINISHED)
+        assert set(self.do(self.store.retry(chosen, now=self.now))) == self.model.retry(chosen, self.now)
 
-    @rule(topic=st.sampled_from(("", *TOPICS)))
-    def pause(self, topic: str) -> None:
-        """An operator closes a gate."""
-        self.do(self.store.gate.pause(topic, None, now=self.now))
-        self.model.paused.add(topic)
-
-    @rule(topic=st.sampled_from(("", *TOPICS)))
-    def resume(self, topic: str) -> None:
-        """An operator opens a gate."""
-        assert self.do(self.store.gate.resume(topic)) == (topic in self.model.paused)
-        self.model.paused.discard(topic)
+    @rule(topic=st.sampled_from(("", *TOPICS)), closed=st.sampled_from((False, False, True)))
+    def gate(self, topic: str, closed: bool) -> None:
+        """An operator closes a gate or, more often, opens it."""
+        if closed:
+            self.do(self.store.gate.pause(topic, None, now=self.now))
+            self.model.paused.add(topic)
+        else:
+            assert self.do(self.store.gate.resume(topic)) == (topic in self.model.paused)
+            self.model.paused.discard(topic)
 
     @invariant()
     def database_is_as_the_model(self) -> None:
@@ -308,6 +312,11 @@ def test_the_store_does_what_the_model_does(database: Database) -> None:
             super().__init__(database)
 
     run_state_machine_as_test(OnThisDatabase, settings=settings(suppress_health_check=[HealthCheck.too_slow]))
+
+
+def _nth_id(number: int) -> bytes:
+    """An id that is the same in every run; ids of later jobs are not larger."""
+    return hashlib.md5(str(number).encode(), usedforsecurity=False).digest()
 
 
 def test_the_model_is_strict() -> None:

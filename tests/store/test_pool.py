@@ -395,6 +395,24 @@ async def test_a_name_for_each_connection(dsn: str) -> None:
     await opened.close(timeout=5)
 
 
+@pytest.mark.parametrize("is_proved", [False, True])
+async def test_settings_that_were_right_once(dsn: str, connection: Connection[Record], is_proved: bool) -> None:
+    """Who was let in before and is refused now finds the database away; who never was has a wrong setting."""
+    await _make_role(connection)
+    pool = Pool(Target(f"{dsn}&user={PASSWORD_ROLE}&password={SECRET}".replace("&user=pulse", ""), "rotated"), size=1)
+    if is_proved:
+        with pytest.raises(KeyError):
+            async with pool.connection():
+                raise KeyError  # so that the next use needs a new connection
+    await connection.execute(f"ALTER ROLE {PASSWORD_ROLE} PASSWORD '{SECRET}-new'")
+    with pytest.raises(UnavailableError if is_proved else ConfigError, match="password authentication") as caught:
+        await pool.open()
+    assert SECRET not in str(caught.value)
+    await connection.execute(f"ALTER ROLE {PASSWORD_ROLE} PASSWORD '{SECRET}'")
+    await pool.open()
+    pool.close()
+
+
 async def _make_role(connection: Connection[Record]) -> None:
     if not await connection.fetchval("SELECT true FROM pg_roles WHERE rolname = $1", PASSWORD_ROLE):
         await connection.execute(f"CREATE ROLE {PASSWORD_ROLE} LOGIN PASSWORD '{SECRET}'")

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pulse.errors import BadRequestError
+from pulse.errors import BadRequestError, UnavailableError
 from pulse.store import reads
-from pulse.store.rows import Ending, EndingKind
+from pulse.store.pool import Target
+from pulse.store.rows import Ending, EndingKind, NewSchedule
 from pulse.store.store import Store
+from pulse_supervisor.status import GATHER_S
 from tests.store.helpers import NOW, STATUSES, TOPIC, WORKER, at, fence, forge, new_id
+from tests.support.proxy import Proxy, socket_of, through
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -131,3 +134,72 @@ async def test_the_database(store: Store, connection: Connection[Record]) -> Non
         "dsn": store.query.target.shown,
         "server_version": await connection.fetchval("SHOW server_version"),
     }
+
+
+async def test_a_database_that_is_away_is_told_in_time(dsn: str) -> None:
+    """That the database does not answer is known while the supervisor still waits to hear it."""
+    async with Proxy(socket_of(dsn)).running() as proxy:
+        away = Store(Target(through(dsn, proxy.port), "away"))
+        proxy.cut()
+        with pytest.raises(UnavailableError, match=r"no answer within 0\.6 s"):
+            await away.reads.database()
+        away.close()
+    assert reads.DATABASE_DEADLINE_S < GATHER_S
+
+
+async def test_who_may_still_run_a_job(store: Store, connection: Connection[Record]) -> None:
+    """The worker of the last attempt is told where that was canceled or runs; an older one or a finished one is not."""
+    running = await forge(connection, "RUNNING", attempts=2)
+    canceled = await forge(connection, "RUNNING", locked_by="w2")
+    again = await forge(connection, "CANCELED", attempts=2)
+    waiting = await forge(connection)
+    failed = await forge(connection, "RUNNING", max_attempts=1)
+    await store.cancel([canceled, waiting])
+    await store.end([Ending(*fence(failed), EndingKind.DISCARDED, "why")])
+    await connection.execute(
+        "INSERT INTO pulse.attempts (job_id, attempt, outcome, worker) VALUES ($1, 1, 'canceled', 'w3')", again.hex()
+    )
+    ids = [running, canceled, again, waiting, failed, new_id()]
+    assert await store.reads.last_workers(ids) == {running: WORKER, canceled: "w2"}
+
+
+async def test_pages_of_large_jobs(store: Store, connection: Connection[Record]) -> None:
+    """A page ends before its text is too much for a frame; the next one goes on where it ended, one by one if need be."""
+    large = f'{{"a": "{"x" * 1_000_000}"}}'
+    made = [await forge(connection, args=large, submitted_at=at(second)) for second in range(9)]
+    made.reverse()
+    assert await pages(store, 9) == [made[:4], made[4:8], made[8:]]
+
+
+async def test_pages_of_large_schedules(store: Store) -> None:
+    """The same for schedules."""
+    large = f'{{"a": "{"x" * 1_500_000}"}}'
+    made: list[bytes] = []
+    for _ in range(3):
+        made.append(new_id())
+        await store.schedules.create(NewSchedule(made[-1], "n", "at", large, None, run_at=NOW))
+    first, after = await store.schedules.page(10, None)
+    rest, end = await store.schedules.page(10, after)
+    assert ([row["id"] for row in first], [row["id"] for row in rest], end) == ([made[2], made[1]], [made[0]], None)
+
+
+async def test_a_job_larger_than_a_frame(store: Store, connection: Connection[Record]) -> None:
+    """A job that no frame can carry is told without its longest text, alone and in a page, and says so."""
+    result = f"[{'1, ' * 3_000_000}1]"
+    large = await forge(connection, "COMPLETED", args='{"a": 1}', result=result, submitted_at=at(1))
+    await forge(connection)
+    found = await store.reads.job(large)
+    assert found is not None
+    assert (found["result"], found["omitted"], found["args"], found["history"]) == (None, ["result"], '{"a": 1}', [])
+    listed, after = await store.reads.jobs(statuses=None, topic=None, name=None, schedule=None, limit=2, after=None)
+    assert (listed[0]["id"], listed[0]["omitted"], "omitted" in listed[1], after) == (large, ["result"], False, None)
+
+
+async def test_a_schedule_larger_than_a_frame(store: Store) -> None:
+    """A schedule that no frame can carry is told without its args."""
+    identity = new_id()
+    large = f'{{"a": "{"x" * 9_000_000}"}}'
+    await store.schedules.create(NewSchedule(identity, "n", "at", large, None, run_at=NOW))
+    found = await store.schedules.get(identity)
+    assert found is not None
+    assert (found["args"], found["omitted"]) == (None, ["args"])

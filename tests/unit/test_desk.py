@@ -24,6 +24,7 @@ class Wire:
 
     sent: list[tuple[str, Mapping[str, object]]] = field(default_factory=list[tuple[str, Mapping[str, object]]])
     closed: bool = False
+    backlog_bytes: int = 0
 
     def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
         """Remember a frame."""
@@ -164,7 +165,7 @@ def test_a_name_that_nobody_serves_is_put_back_later_and_later(uncharged: int, d
     one = worker(names=["blue"])
     ending = returned(desk_of(one).place(plan_for(one), [claim(1, uncharged=uncharged)]))
     assert ending == Ending(
-        claim(1).id, 1, "w", EndingKind.RELEASED, 'no handler named "red" on topic "a"', delay_s, None
+        claim(1).id, 1, "w", EndingKind.UNASSIGNED, 'no handler named "red" on topic "a"', delay_s, None
     )
 
 
@@ -180,7 +181,7 @@ def test_a_name_whose_workers_are_busy_comes_back_soon(why: str) -> None:
     seat, other = worker("seat", names=["blue"]), worker("other", held=10 if why == "full" else 0)
     other.draining = why == "draining"
     ending = returned(desk_of(seat, other).place(plan_for(seat), [claim(1)]))
-    assert ending == Ending(claim(1).id, 1, "seat", EndingKind.RELEASED, None, book.ALL_BUSY_S, None)
+    assert ending == Ending(claim(1).id, 1, "seat", EndingKind.UNASSIGNED, None, book.ALL_BUSY_MIN_S, None)
 
 
 def test_a_claim_whose_seat_began_to_drain_is_no_missing_handler() -> None:
@@ -194,7 +195,7 @@ def test_a_claim_for_a_worker_that_left_is_put_back_at_once() -> None:
     """Its seat has gone and nobody else takes it: due again at once, for whoever comes."""
     gone = worker("gone")
     ending = returned(desk_of(worker("other", names=["blue"])).place(plan_for(gone), [claim(1)]))
-    assert ending == Ending(claim(1).id, 1, "gone", EndingKind.RELEASED, None, 0.0, None)
+    assert ending == Ending(claim(1).id, 1, "gone", EndingKind.UNASSIGNED, None, 0.0, None)
 
 
 def test_a_claim_that_comes_after_the_close_is_put_back_at_once() -> None:
@@ -203,7 +204,7 @@ def test_a_claim_that_comes_after_the_close_is_put_back_at_once() -> None:
     desk = desk_of(one)
     one.draining, desk.closed = True, True
     ending = returned(desk.place(plan_for(one), [claim(1)]))
-    assert ending == Ending(claim(1).id, 1, "w", EndingKind.RELEASED, None, 0.0, None)
+    assert ending == Ending(claim(1).id, 1, "w", EndingKind.UNASSIGNED, None, 0.0, None)
 
 
 def test_capacity_that_was_lowered_meanwhile_is_respected() -> None:
@@ -333,7 +334,7 @@ def test_every_claim_is_placed_once_and_nobody_is_overfilled(
             assert job.name in found.names
             assert job.topic in found.topics
         for ending in placement.returned:
-            assert ending.kind is EndingKind.RELEASED
+            assert ending.kind is EndingKind.UNASSIGNED
             assert ending.delay_s is not None
             assert 0 <= ending.delay_s <= 60
 
@@ -361,3 +362,23 @@ def runs(placement: Placement) -> list[tuple[str, Claim]]:
     """Who runs what."""
     assigned = [(identity, one) for identity, claims in placement.assigned.items() for one in claims]
     return assigned + [(heir, one) for one, _, heir in placement.moved]
+
+
+def test_who_does_not_read_gets_no_more() -> None:
+    """A worker whose socket holds a large backlog has no credit until it has read it."""
+    slow = worker(capacity=10)
+    assert isinstance(slow.link, Wire)
+    slow.link.backlog_bytes = book.BACKLOG_BYTES + 1
+    assert slow.credit == 0
+    slow.link.backlog_bytes = book.BACKLOG_BYTES
+    assert slow.credit == 10
+
+
+@pytest.mark.parametrize(("uncharged", "delay_s"), [(0, 1.0), (1, 2.0), (3, 8.0), (4, 10.0), (1000, 10.0)])
+def test_busy_names_come_back_later_and_later(uncharged: int, delay_s: float) -> None:
+    """Jobs that nobody has room for bounce ever less often, at most every ten seconds."""
+    desk = Desk()
+    desk.join(worker("seat", names=["green"]))
+    desk.join(worker("full", names=["red"], capacity=1, held=1))
+    (ending,) = desk.place(ClaimPlan(("a",), ("seat",), (0,)), [replace(claim(1), uncharged=uncharged)]).returned
+    assert (ending.kind, ending.delay_s) == (EndingKind.UNASSIGNED, delay_s)

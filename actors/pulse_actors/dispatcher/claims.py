@@ -51,7 +51,8 @@ class Claims:
         self._wake = anyio.Event()
         self._due_s: list[float] = []
         self._canceled: set[Pair] = set()
-        self._in_doubt: set[str] = set()
+        self._in_doubt: set[str] = set()  # a claim may have taken jobs for them whose answer was lost
+        self._doubted: set[str] = set()  # the claim of a dispatcher before this one may have
 
     def wake(self, delay_s: float = 0.0) -> None:
         """There may be something to claim, now or in *delay_s*."""
@@ -63,7 +64,7 @@ class Claims:
 
     def doubt(self, identity: str) -> None:
         """What this worker holds by the database may be more than it was ever told: look before the next claim."""
-        self._in_doubt.add(identity)
+        self._doubted.add(identity)
         self._wake.set()
 
     def forget(self, pairs: Iterable[Pair]) -> None:
@@ -101,7 +102,7 @@ class Claims:
     async def pass_once(self) -> bool:
         """One claim for each set of topics; whether one of them was full, so that more may be waiting."""
         more = False
-        if self._in_doubt:
+        if self._in_doubt or self._doubted:
             async with self.lock:
                 await self._settle_doubts()
         for worker in self._desk.note_silence(time.monotonic() - self._lease_s):
@@ -143,7 +144,7 @@ class Claims:
         if self._desk.get(heir) is not None:
             self._assign(heir, [claim])
         else:  # it left while its job was passed on to it
-            await self._store.end([Ending(claim.id, claim.attempt, heir, EndingKind.RELEASED)])
+            await self._store.end([Ending(claim.id, claim.attempt, heir, EndingKind.UNASSIGNED)])
 
     def _assign(self, identity: str, claims: list[Claim]) -> None:
         worker = self._desk.get(identity)
@@ -156,12 +157,13 @@ class Claims:
 
     async def _settle_doubts(self) -> None:
         """Give back what a claim may have taken whose answer was lost."""
-        for identity in tuple(self._in_doubt):
+        for identity in self._in_doubt | self._doubted:
             worker = self._desk.get(identity)
             if worker is not None:
                 held = set(worker.held)
                 await give_back_unlisted(self._store, identity, held)
             self._in_doubt.discard(identity)
+            self._doubted.discard(identity)
 
 
 async def give_back_unlisted(store: Store, identity: str, listed: set[Pair]) -> dict[Pair, tuple[str, str]]:

@@ -64,6 +64,11 @@ class Connection:
             self._closing = True
         self._sending.set()
 
+    @property
+    def backlog_bytes(self) -> int:
+        """What is queued and not yet taken by the socket."""
+        return self._out_bytes
+
     def owe(self, request: int | None) -> None:
         """Remember that a request of that number is to be answered."""
         if request is not None:
@@ -122,12 +127,12 @@ class Connection:
 
     async def _flush(self, deadline_s: float) -> None:
         chunk, self._out = b"".join(self._out), []
-        self._out_bytes = 0
         if chunk and not self._torn:
             self._torn = True  # until the last byte is out
             with anyio.fail_after(deadline_s):
                 await self._stream.send(chunk)
             self._torn = False
+        self._out_bytes -= len(chunk)
 
     async def _part(self) -> None:
         """What is queued when this process ends still goes out, as far as the socket takes it; then close."""

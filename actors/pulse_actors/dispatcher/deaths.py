@@ -20,6 +20,7 @@ import anyio.abc
 import structlog
 
 from pulse import procs
+from pulse.errors import UnavailableError
 from pulse.store.rows import Ending, EndingKind
 from pulse.store.store import Store
 from pulse_actors import identity as identities
@@ -37,12 +38,14 @@ class Deaths:
     Watches the worker processes of this host.
 
     Args:
+        store: The database.
         desk: Who holds what.
         claims: Whose lock keeps jobs from being handed to a worker while it is being buried.
         results: Writes the endings, behind all reports that have arrived, as soon as the database takes them.
     """
 
-    def __init__(self, desk: Desk, claims: Claims, results: Results) -> None:
+    def __init__(self, store: Store, desk: Desk, claims: Claims, results: Results) -> None:
+        self._store = store
         self._desk = desk
         self._claims = claims
         self._results = results
@@ -84,30 +87,40 @@ class Deaths:
             del self._scopes[worker.identity]
 
     async def _bury(self, worker: Worker, status: int | None, heard_out: anyio.Event) -> None:
-        worker.draining = True
+        worker.draining, worker.leaving = True, worker.leaving or worker.draining
         with anyio.move_on_after(LAST_WORDS_S):
             await heard_out.wait()
         worker.link.close()
-        _kill_group(worker)
+        if worker.topics:
+            _kill_group(worker)
         async with self._claims.lock:  # a claim that is under way for it is in the book, or given back, after this
             self._desk.leave(worker)
+            unseen = await self._unseen(worker)
         reason = f"worker process died: {procs.describe_exit(status)}"
-        endings = obituary(worker, reason, None if status is None else os.waitstatus_to_exitcode(status))
-        log.warning("worker_died", worker=worker.identity, reason=reason, held=len(endings))
+        endings = obituary(worker, reason, None if status is None else os.waitstatus_to_exitcode(status)) + unseen
+        say = log.warning if endings else log.info
+        say("worker_died", worker=worker.identity, reason=reason, held=len(endings))
         if endings:
             self._results.batcher.put(Obituary(endings))
+
+    async def _unseen(self, worker: Worker) -> list[Ending]:
+        """Claims for it that it was never told of: their answer was lost, or came to light late."""
+        try:
+            running = await self._store.running_of(worker.identity)
+        except UnavailableError:
+            return []  # then they lapse
+        return [Ending(*pair, worker.identity, EndingKind.UNASSIGNED) for pair in running if pair not in worker.held]
 
 
 def obituary(worker: Worker, reason: str, exit_code: int | None) -> list[Ending]:
     """
     How what *worker* held ended: started attempts crashed, the others were never started.
 
-    A worker that had lowered its capacity to 0 was leaving: it ends itself, or is killed, where a handler outlasts the
-    drain. That is no crash of a job's making, so nobody is charged.
+    A worker that was leaving ended itself, or was killed because a handler outlasted the drain: nobody is charged.
     """
     return [
         Ending(*pair, worker.identity, EndingKind.CRASHED, reason, exit_code=exit_code)
-        if held.started and worker.capacity
+        if held.started and not worker.leaving
         else Ending(*pair, worker.identity, EndingKind.RELEASED)
         for pair, held in worker.held.items()
     ]
@@ -120,18 +133,25 @@ def _kill_group(worker: Worker) -> None:
             os.killpg(worker.pid, signal.SIGKILL)
 
 
-async def bury_forgotten(store: Store, host: identities.Host) -> None:
+async def bury_forgotten(store: Store, host: identities.Host, *, boot: bool) -> None:
     """
     End what the workers of this host held that died while no dispatcher watched; before the first claim.
 
-    Which of their attempts had started is known to nobody any more, so each spends the crash budget: a job that takes
-    everything down with it must not do so for ever.
+    Which of their attempts had started is known to nobody any more. After a restart of the dispatcher alone each spends
+    the crash budget: a job that takes the dispatcher down with its worker must not do so for ever. At the start of the
+    whole nobody is charged: somebody had stopped it all, perhaps in a hurry.
+
+    Args:
+        store: The database.
+        host: Whose workers.
+        boot: Whether the supervisor starts it for the first time.
     """
+    kind = EndingKind.RELEASED if boot else EndingKind.CRASHED
     for identity in await store.running_workers():
         process = identities.process_of(host, identity)
         if process is None or identities.lives(process):
             continue
         held = await store.running_of(identity)
         reason = "worker process died: nobody saw how"
-        await store.end([Ending(*pair, identity, EndingKind.CRASHED, reason) for pair in held])
+        await store.end([Ending(*pair, identity, kind, reason) for pair in held])
         log.warning("worker_died", worker=identity, reason=reason, held=len(held))

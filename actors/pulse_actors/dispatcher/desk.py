@@ -19,7 +19,9 @@ Pair: TypeAlias = tuple[bytes, int]
 
 NO_HANDLER_MIN_S: Final = 5.0
 NO_HANDLER_MAX_S: Final = 60.0
-ALL_BUSY_S: Final = 1.0  # the workers that name it are full: others behind it in its topic go first for that long
+BACKLOG_BYTES: Final = 4 * 1024 * 1024  # who has not read so much yet gets no more; a claim brings 8 MiB at most
+ALL_BUSY_MIN_S: Final = 1.0  # the workers that name it are full: others behind it in its topic go first for that long
+ALL_BUSY_MAX_S: Final = 10.0
 CLAIM_MAX_BYTES: Final = protocol.MAX_FRAME_BYTES - 16 * 1024  # the rest of an assignment fits into 16 KiB
 _WIDEST_CHAR_BYTES: Final = 4
 
@@ -29,6 +31,11 @@ class Link(Protocol):
 
     def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
         """Queue a frame; never waits."""
+
+    @property
+    def backlog_bytes(self) -> int:
+        """What is queued and not yet taken by the socket."""
+        ...
 
     def close(self) -> None:
         """Close after what is queued."""
@@ -51,7 +58,8 @@ class Worker:
     Attributes:
         identity: Its ``locked_by``.
         session: Stands for it in its pool parent's heartbeats.
-        capacity: Most jobs that it holds at once; 0 for pool parents, and for a worker that is about to leave.
+        capacity: Most jobs that it holds at once; 0 for pool parents.
+        leaving: It, its pool parent or we said that it is about to end: then its end is no crash of a job's making.
         doubtful_beats: Heartbeats left after which is looked whether a claim for it was committed that nobody handed
             out: one of a dispatcher that was killed in mid-statement, which may take seconds to come to light.
         heard_s: When it said something, or its pool parent did for it; monotonic clock.
@@ -69,16 +77,19 @@ class Worker:
     capacity: int
     link: Link
     leads_group: bool = False
+    leaving: bool = False
     doubtful_beats: int = 2
     held: dict[Pair, Held] = field(default_factory=dict[Pair, Held])
     draining: bool = False
-    heard_s: float = 0.0
+    heard_s: float = float("inf")  # until it is first heard of
     silent: bool = False
 
     @property
     def credit(self) -> int:
         """How many more jobs it takes now."""
-        return 0 if self.draining or self.silent else max(0, self.capacity - len(self.held))
+        if self.draining or self.silent or self.link.backlog_bytes > BACKLOG_BYTES:
+            return 0
+        return max(0, self.capacity - len(self.held))
 
     def hear(self, now_s: float) -> bool:
         """It said something; whether that ends a silence."""
@@ -212,12 +223,13 @@ class Desk:
 
     def _returned(self, claim: Claim, fence: Fence) -> Ending:
         if self.closed or fence.worker not in self._workers:  # for a successor, or for who else serves the topic
-            return Ending(*fence, EndingKind.RELEASED, delay_s=0.0)
+            return Ending(*fence, EndingKind.UNASSIGNED, delay_s=0.0)
+        longer = 2.0 ** min(claim.uncharged, 10)
         if self._naming(claim):
-            return Ending(*fence, EndingKind.RELEASED, delay_s=ALL_BUSY_S)
-        delay_s = min(NO_HANDLER_MAX_S, NO_HANDLER_MIN_S * 2.0 ** min(claim.uncharged, 10))
+            return Ending(*fence, EndingKind.UNASSIGNED, delay_s=min(ALL_BUSY_MAX_S, ALL_BUSY_MIN_S * longer))
+        delay_s = min(NO_HANDLER_MAX_S, NO_HANDLER_MIN_S * longer)
         error = f'no handler named "{claim.name}" on topic "{claim.topic}"'
-        return Ending(*fence, EndingKind.RELEASED, error=error, delay_s=delay_s)
+        return Ending(*fence, EndingKind.UNASSIGNED, error=error, delay_s=delay_s)
 
     def hand_over(self, identity: str, claims: Sequence[Claim]) -> None:
         """Write into the book that the worker holds these from now on."""

@@ -12,12 +12,12 @@ import structlog
 
 from pulse.errors import UnavailableError
 from pulse.protocol import Beat
-from pulse.store.pool import is_bad_row
 from pulse.store.rows import Renewal
 from pulse.store.store import Store
 from pulse_actors import identity as identities
-from pulse_actors.dispatcher.batching import Batcher, halve
+from pulse_actors.dispatcher.batching import Batcher
 from pulse_actors.dispatcher.desk import Desk, Link, Pair
+from pulse_actors.merging import write_merged
 
 BATCH: Final = 5000
 
@@ -110,41 +110,33 @@ class Leases:
         return []
 
     async def _extend(self, renewals: Sequence[Renewal]) -> set[Pair]:
-        async def alone(bad: Renewal) -> set[Pair]:
-            log.warning("progress_not_storable", worker=bad.worker)
-            return await self._store.extend([bad._replace(progress=None)], self._lease_s)
+        extended: set[Pair] = set()
 
-        return await _halved(renewals, lambda some: self._store.extend(some, self._lease_s), alone)
+        async def together(some: Sequence[Renewal]) -> None:
+            extended.update(await self._store.extend(some, self._lease_s))
+
+        async def alone(bad: Renewal, _error: asyncpg.PostgresError) -> None:
+            log.warning("progress_not_storable", worker=bad.worker)
+            await together([bad._replace(progress=None)])
+
+        return extended | _pairs(await write_merged(self._store, renewals, together, alone))
 
     async def _keep(self, checkpoints: Sequence[Renewal]) -> set[Pair]:
-        async def alone(bad: Renewal) -> set[Pair]:
+        kept: set[Pair] = set()
+
+        async def together(some: Sequence[Renewal]) -> None:
+            kept.update(await self._store.checkpoint(some))
+
+        async def alone(bad: Renewal, _error: asyncpg.PostgresError) -> None:
             log.warning("checkpoint_not_storable", worker=bad.worker)
-            return {(bad.id, bad.attempt)}  # not lost to its worker
+            kept.add((bad.id, bad.attempt))  # not lost to its worker
 
-        return await _halved(checkpoints, self._store.checkpoint, alone)
+        return kept | _pairs(await write_merged(self._store, checkpoints, together, alone))
 
 
-async def _halved(
-    renewals: Sequence[Renewal],
-    merged: Callable[[Sequence[Renewal]], Awaitable[set[Pair]]],
-    alone: Callable[[Renewal], Awaitable[set[Pair]]],
-) -> set[Pair]:
-    """Write all in one statement; where one of them cannot be stored, that one goes to *alone*."""
-    written: set[Pair] = set()
-
-    async def write(some: Sequence[Renewal]) -> bool:
-        try:
-            written.update(await merged(some))
-        except asyncpg.PostgresError as error:
-            if not is_bad_row(error):
-                raise
-            if len(some) > 1:
-                return False
-            written.update(await alone(some[0]))
-        return True
-
-    await halve(renewals, write)
-    return written
+def _pairs(locked: Sequence[Renewal]) -> set[Pair]:
+    """Rows that somebody else has locked: not extended now, and not lost either; the next heartbeat tries again."""
+    return {(one.id, one.attempt) for one in locked}
 
 
 def _weight(beat: Beating) -> int:

@@ -17,6 +17,7 @@ from pulse.store.reads import STATUSES
 from pulse.store.rows import NewSchedule
 from pulse.store.store import Store
 from pulse.store.times import from_us
+from pulse_actors import identity as identities
 from pulse_actors.bus import Bus, Hint
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.desk import Desk, Worker
@@ -37,6 +38,7 @@ class Desktop:
     desk: Desk
     claims: Claims
     bus: Bus
+    host: identities.Host
 
 
 async def list_jobs(on: Desktop, body: protocol.JobsList) -> Answer:
@@ -78,11 +80,19 @@ async def cancel_jobs(on: Desktop, body: protocol.ByIds) -> Answer:
 
 async def retry_jobs(on: Desktop, body: protocol.ByIds) -> Answer:
     """Give terminal jobs fresh budgets, but not while their last attempt is still held here."""
-    held = on.desk.held_among(body.ids)
+    last_workers = await on.store.reads.last_workers(body.ids)
+    absent = {worker for worker in last_workers.values() if _is_absent(on, worker)}
+    held = on.desk.held_among(body.ids) | {job for job, worker in last_workers.items() if worker in absent}
     retried = await on.store.retry([job for job in body.ids if job not in held])
     if retried:
         on.claims.wake()
     return await _done_and_refused(on, body.ids, set(retried), conflicts=held)
+
+
+def _is_absent(on: Desktop, worker: str) -> bool:
+    """Whether its process lives here but is not connected: too busy to come back, it may be running its jobs yet."""
+    process = identities.process_of(on.host, worker)
+    return on.desk.get(worker) is None and process is not None and identities.lives(process)
 
 
 async def _done_and_refused(

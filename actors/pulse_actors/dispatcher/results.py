@@ -13,16 +13,19 @@ import structlog
 
 from pulse.errors import UnavailableError
 from pulse.protocol import Result, ResultExtra
-from pulse.store.pool import is_bad_row
-from pulse.store.rows import Completion, Ending, EndingKind
+from pulse.store.rows import Completion, Ended, Ending, EndingKind
 from pulse.store.store import Store
-from pulse_actors.dispatcher.batching import Batcher, halve
+from pulse_actors.dispatcher.batching import Batcher
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.desk import Desk, Pair, Worker
 from pulse_actors.dispatcher.explain import explain
+from pulse_actors.merging import write_merged
 from pulse_actors.runtime import Backoff
 
-BATCH: Final = 2000
+BATCH: Final = 2000  # rows of one statement
+ROW_BYTES: Final = 4096  # so that it has at most about 8 MiB
+MAX_RESULT_BYTES: Final = 4 * 1024 * 1024  # jsonb prints more than it was given, and has to fit into a frame again
+LOCKED_PAUSE_S: Final = 0.2  # before rows that somebody else has locked are tried again
 MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_CODE: Final = 2**31 - 1  # the column is an integer
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
@@ -47,12 +50,22 @@ class Reported:
     request: int | None
     results: Sequence[Result]
 
+    @property
+    def pairs(self) -> list[Pair]:
+        """The attempts that it is about."""
+        return [result.pair for result in self.results]
+
 
 @dataclass(frozen=True, slots=True)
 class Obituary:
     """How all that a dead worker held ended; written behind its last reports, so what it finished stays finished."""
 
     endings: Sequence[Ending]
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """The attempts that it is about."""
+        return [(ending.id, ending.attempt) for ending in self.endings]
 
 
 class Results:
@@ -69,88 +82,111 @@ class Results:
         self._store = store
         self._desk = desk
         self._claims = claims
+        self._kept: set[Pair] = set()  # written, of reports that are still to be answered
         self.batcher: Batcher[Reported | Obituary] = Batcher(self._write, _weight, BATCH)
 
     async def _write(self, items: Sequence[Reported | Obituary]) -> None:
         reports = [item for item in items if isinstance(item, Reported)]
         completions, endings = split(reports)
         endings += [ending for item in items if isinstance(item, Obituary) for ending in item.endings]
-        rejected: list[Ending] = []
-        written = await self._insist(lambda: self._complete(completions, rejected))
-        written |= await self._insist(lambda: self._end([*endings, *rejected]))
+        batch = _Batch(self._store)
+        batch.written |= self._kept.intersection(pair for item in items for pair in item.pairs)
+        await self._insist(lambda: batch.complete(completions))
+        await self._insist(lambda: batch.end(endings))
+        for ended in batch.ended:
+            if ended.status != "DEAD_LETTERED":
+                self._claims.wake(ended.delay_s)
         for report in reports:
-            pairs = [result.pair for result in report.results]
-            stale = [pair for pair in pairs if pair not in written]
-            if stale:
-                log.info("results_stale", worker=report.worker.identity, count=len(stale))
-            self._desk.free(report.worker, pairs)
-            report.worker.link.send("reported", report.request, {"stale": stale})
+            self._answer(report, batch)
         self._claims.wake()
+        if batch.locked:
+            log.warning("rows_locked", count=len(batch.locked))
+            await anyio.sleep(LOCKED_PAUSE_S)
+            for item in items:
+                if any(pair in batch.locked for pair in item.pairs):
+                    self._kept |= batch.written.intersection(item.pairs)
+                    self.batcher.put(item)
 
-    async def _insist(self, write: Callable[[], Awaitable[set[Pair]]]) -> set[Pair]:
+    def _answer(self, report: Reported, batch: _Batch) -> None:
+        """Tell what was stale; a report some of whose rows are locked is answered when they are not."""
+        pairs = report.pairs
+        if any(pair in batch.locked for pair in pairs):
+            return
+        stale = [pair for pair in pairs if pair not in batch.written]
+        if stale:
+            log.info("results_stale", worker=report.worker.identity, count=len(stale))
+        self._kept.difference_update(pairs)
+        self._desk.free(report.worker, pairs)
+        report.worker.link.send("reported", report.request, {"stale": stale})
+
+    async def _insist(self, write: Callable[[], Awaitable[None]]) -> None:
         """Repeat until the database takes it: a result is never dropped, and the fence makes repeating it harmless."""
         backoff = Backoff()
         while True:
             try:
-                done = await write()
+                await write()
             except UnavailableError as error:
                 if backoff.may_log():
                     log.warning("database_away", step="report", error=error.message)
                 await anyio.sleep(backoff.next_s())
             else:
-                return done
+                return
 
-    async def _complete(self, completions: Sequence[Completion], rejected: list[Ending]) -> set[Pair]:
-        done: set[Pair] = set()
-        rejected.clear()
 
-        async def write(some: Sequence[Completion]) -> bool:
-            try:
-                done.update(await self._store.complete(some))
-            except asyncpg.PostgresError as error:
-                if not is_bad_row(error):
-                    raise
-                if len(some) > 1:
-                    return False
-                bad = some[0]
-                if bad.progress is not None:
-                    return await write([bad._replace(progress=None)])
-                text = clean(f"result is not storable: {explain(error)}")
-                rejected.append(Ending(bad.id, bad.attempt, bad.worker, EndingKind.ERROR, text))
-            return True
+class _Batch:
+    """What became of the rows of one flush."""
 
-        await halve(completions, write)
-        missing = [(one.id, one.attempt) for one in completions if (one.id, one.attempt) not in done]
-        return done | await self._store.completed_already(missing) if missing else done
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.written: set[Pair] = set()
+        self.locked: set[Pair] = set()
+        self.locked_endings: list[Ending] = []
+        self.ended: list[Ended] = []
+        self._rejected: list[Ending] = []
 
-    async def _end(self, endings: Sequence[Ending]) -> set[Pair]:
-        done: set[Pair] = set()
+    async def complete(self, completions: Sequence[Completion]) -> None:
+        self._rejected.clear()
 
-        async def write(some: Sequence[Ending]) -> bool:
-            try:
-                ended = await self._store.end(some)
-            except asyncpg.PostgresError as error:
-                if not is_bad_row(error):
-                    raise
-                if len(some) > 1:
-                    return False
-                bad = some[0]
-                if bad.progress is not None:
-                    return await write([bad._replace(progress=None)])
-                log.warning("ending_not_storable", error=str(error))
-                ended = await self._store.end([bad._replace(error="error text is not storable")])
-            for one in ended:
-                done.add((one.id, one.attempt))
-                if one.status != "DEAD_LETTERED":
-                    self._claims.wake(one.delay_s)
-            return True
+        async def together(some: Sequence[Completion]) -> None:
+            self.written |= await self._store.complete(some)
 
-        await halve(endings, write)
-        return done
+        async def alone(bad: Completion, error: asyncpg.PostgresError) -> None:
+            if bad.progress is not None:
+                await write_merged(self._store, [bad._replace(progress=None)], together, alone)
+                return
+            text = clean(f"result is not storable: {explain(error)}")
+            self._rejected.append(Ending(bad.id, bad.attempt, bad.worker, EndingKind.ERROR, text))
+
+        locked = await write_merged(self._store, completions, together, alone)
+        self.locked = {(row.id, row.attempt) for row in locked}
+        pairs = [(one.id, one.attempt) for one in completions]
+        missing = [pair for pair in pairs if pair not in self.written and pair not in self.locked]
+        if missing:
+            self.written |= await self._store.completed_already(missing)
+
+    async def end(self, endings: Sequence[Ending]) -> None:
+        async def together(some: Sequence[Ending]) -> None:
+            ended = await self._store.end(some)
+            self.ended += ended
+            self.written |= {(one.id, one.attempt) for one in ended}
+
+        async def alone(bad: Ending, error: asyncpg.PostgresError) -> None:
+            if bad.progress is not None:
+                await write_merged(self._store, [bad._replace(progress=None)], together, alone)
+                return
+            log.warning("ending_not_storable", error=explain(error))
+            await together([bad._replace(error="error text is not storable")])
+
+        rows = [*endings, *self._rejected]
+        self.locked_endings = await write_merged(self._store, rows, together, alone)
+        self.locked |= {(row.id, row.attempt) for row in self.locked_endings}
 
 
 def _weight(item: Reported | Obituary) -> int:
-    return len(item.results) if isinstance(item, Reported) else len(item.endings)
+    """Rows, and long texts as many rows as they have pages: a statement has to end within its time."""
+    if isinstance(item, Obituary):
+        return len(item.endings)
+    return sum(1 + (len(one.detail) // ROW_BYTES if isinstance(one.detail, str) else 0) for one in item.results)
 
 
 def split(reports: Sequence[Reported]) -> tuple[list[Completion], list[Ending]]:
@@ -162,6 +198,10 @@ def split(reports: Sequence[Reported]) -> tuple[list[Completion], list[Ending]]:
         for result in report.results:
             if result.outcome == "ok":
                 text = result.detail if isinstance(result.detail, str) else None
+                if text is not None and len(text) > MAX_RESULT_BYTES:
+                    error = f"result is too large: {len(text)} bytes; at most {MAX_RESULT_BYTES} are stored"
+                    endings.append(Ending(result.id, result.attempt, identity, EndingKind.ERROR, error))
+                    continue
                 progress = None if result.extra is None else result.extra.progress
                 completions.append(Completion(result.id, result.attempt, identity, text, progress))
             else:

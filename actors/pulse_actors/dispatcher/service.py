@@ -45,7 +45,7 @@ class Dispatcher:
         host = identities.this_host(settings.host_id)
         results = Results(store, desk, claims)
         self.office = Office(
-            Desktop(store, desk, claims, runtime.bus),
+            Desktop(store, desk, claims, runtime.bus, host),
             claims,
             results,
             Leases(store, desk, host, lease_s=settings.lease_s),
@@ -54,16 +54,15 @@ class Dispatcher:
             f"pulse {version.VERSION}",
             settings.heartbeat_s,
             settings.lease_s,
-            Deaths(desk, claims, results) if settings.proof_of_death else None,
+            Deaths(store, desk, claims, results) if settings.proof_of_death else None,
         )
 
     async def prime(self, *, boot: bool) -> None:
         """Write the server's defaults where every submit finds them."""
-        del boot
         settings = self._runtime.settings
         await self._runtime.store.set_server_defaults(settings.max_attempts, settings.max_crashes)
         if settings.proof_of_death:
-            await bury_forgotten(self._runtime.store, self.office.host)
+            await bury_forgotten(self._runtime.store, self.office.host, boot=boot)
 
     async def turn(self, turn: Turn) -> TurnResult:
         """Hear hints: something may be claimable, or a drain began."""

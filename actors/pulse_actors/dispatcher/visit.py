@@ -31,6 +31,7 @@ from pulse_actors.dispatcher.submits import Submits, Submitted, checked
 
 HELLO_DEADLINE_S: Final = 5.0
 UNANSWERED: Final = (protocol.Started, protocol.Capacity)
+RECONCILE_S: Final = 2.0  # for the database to say what a worker holds; a client gives up on its hello after 10 s
 LAST_ANSWERS_S: Final = 5.0  # a peer that only stopped sending still reads
 MAX_REQUESTS: Final = 32  # of one peer at once; then its next frame waits
 
@@ -171,33 +172,48 @@ class Visit:
             heard_s=time.monotonic(),
         )
         listed = {ref.pair for ref in hello.running}
-        desk = office.desktop.desk
-        await self._note_handlers(hello, request)
-        async with office.claims.lock:
-            lost = await self._reconcile(listed)
-            older = desk.get(self._identity)
-            if older is not None:
-                older.link.send("error", None, {"code": "conflict", "message": "this worker has connected again"})
-                older.link.close()
-            for pair in listed:
-                worker.held[pair] = Held("", "")
-            desk.join(worker)
-            self._worker = worker
-            if office.deaths is not None and self._pidfd is not None:
-                pidfd, self._pidfd = self._pidfd, None
-                office.deaths.watch(worker, pidfd, self._heard_out)
-            answer = {"session": worker.session, "lost": None if lost is None else [list(pair) for pair in lost]}
-            self._connection.send("welcome", request, self._welcome() | answer)
+        self._refuse_unstorable(hello, request)
+        lost: list[tuple[bytes, int]] | None = None
+        with anyio.move_on_after(RECONCILE_S):
+            await self._note_handlers(hello)
+            async with office.claims.lock:
+                lost = await self._reconcile(listed)
+                self._join(worker, listed, lost, request)
+        if self._worker is None:  # the database is away, or slow: what it holds is looked at before the next claim
+            self._join(worker, listed, None, request)
+            office.claims.doubt(self._identity)
         log.info("worker_connected", worker=self._identity, capacity=hello.capacity, running=len(listed))
         office.claims.wake()
 
-    async def _note_handlers(self, hello: Hello, request: int | None) -> None:
-        """Remember what it says of its handlers; refuse what the database cannot hold, before a claim uses it."""
+    def _join(
+        self, worker: Worker, listed: set[tuple[bytes, int]], lost: list[tuple[bytes, int]] | None, request: int | None
+    ) -> None:
+        """Write it into the book, and say so; nothing may be awaited between the look and this."""
+        office, desk = self._office, self._office.desktop.desk
+        older = desk.get(self._identity)
+        if older is not None:
+            older.link.send("error", None, {"code": "conflict", "message": "this worker has connected again"})
+            older.link.close()
+        for pair in listed:
+            worker.held[pair] = Held("", "")
+        desk.join(worker)
+        self._worker = worker
+        if office.deaths is not None and self._pidfd is not None:
+            pidfd, self._pidfd = self._pidfd, None
+            office.deaths.watch(worker, pidfd, self._heard_out)
+        answer = {"session": worker.session, "lost": None if lost is None else [list(pair) for pair in lost]}
+        self._connection.send("welcome", request, self._welcome() | answer)
+
+    def _refuse_unstorable(self, hello: Hello, request: int | None) -> None:
+        """Refuse what the database cannot hold, before a claim uses it."""
         words = (*hello.topics, *hello.names, *hello.handlers, *(info.topic or "" for info in hello.handlers.values()))
         bad = next((word for word in words if "\0" in word), None)
         if bad is not None:
             message = f"hello: {bad!r:.60} contains a NUL character; names and topics without one are allowed"
             raise ProtocolError(message, request=request)
+
+    async def _note_handlers(self, hello: Hello) -> None:
+        """Remember what it says of its handlers."""
         if hello.handlers:
             try:
                 await self._office.desktop.store.note_handlers(hello.handlers)
@@ -250,11 +266,20 @@ class Visit:
                 saving = Beating(self._connection, frame.request, self._peer.uid, worker.identity, None, body.jobs)
                 self._office.leases.checkpoints.put(saving)
             case protocol.Capacity():
-                worker.capacity = body.capacity
-                self._office.claims.wake()
+                self._resize(worker, body)
             case _:
                 return False
         return True
+
+    def _resize(self, worker: Worker, body: protocol.Capacity) -> None:
+        if body.session is not None:
+            other = self._office.desktop.desk.by_session(body.session)
+            if other is None or self._peer.uid not in {other.uid, 0}:
+                return
+            worker = other
+        worker.capacity = body.capacity
+        worker.leaving = body.capacity == 0
+        self._office.claims.wake()
 
     async def _ask(self, frame: Frame, body: msgspec.Struct, tasks: anyio.abc.TaskGroup) -> None:
         if isinstance(body, protocol.Submit):

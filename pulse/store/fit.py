@@ -1,0 +1,72 @@
+"""
+Cuts what people ask for to what one frame can carry.
+
+Neither args nor results are bounded as the database prints them: SQL submits args of any length, and jsonb puts a space
+behind each comma. A row that is too long is told without its longest texts, rather than not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pulse.protocol import MAX_FRAME_BYTES
+
+Row = dict[str, object]
+
+PAGE_BYTES: Final = 4 * 1024 * 1024  # of text in a page; half a frame, so that the names around it always fit too
+ROW_BYTES: Final = MAX_FRAME_BYTES - 64 * 1024  # of text in one row with its history
+_ENTRY_BYTES: Final = 512  # of names, numbers and times around the texts of one attempt: about half of that
+_LONG: Final = ("args", "result", "progress", "last_error")
+
+
+def text_bytes(row: Mapping[str, object]) -> int:
+    """How much text *row* has, UTF-8."""
+    return sum(len(value.encode()) for value in row.values() if isinstance(value, str))
+
+
+def fit_row(row: Row, max_bytes: int = ROW_BYTES) -> Row:
+    """
+    *row* as it is where its text has at most *max_bytes*.
+
+    Else its longest texts are None, as many as it takes, and ``omitted`` names them.
+    """
+    excess = text_bytes(row) - max_bytes
+    if excess <= 0:
+        return row
+    lengths = {name: len(value.encode()) for name in _LONG if isinstance(value := row.get(name), str)}
+    omitted: list[str] = []
+    for name in sorted(lengths, key=lambda name: -lengths[name]):
+        if excess <= 0:
+            break
+        omitted.append(name)
+        excess -= lengths[name]
+    return {**row, **dict.fromkeys(omitted), "omitted": omitted}
+
+
+def fit_job(row: Row, history: Sequence[Row], max_bytes: int = ROW_BYTES) -> Row:
+    """*row* with its ``history``; where that is too long, without the oldest attempts, and ``omitted`` names it."""
+    fitted = fit_row(row, max_bytes)
+    left = max_bytes - text_bytes(fitted)
+    kept = 0
+    for entry in reversed(history):
+        left -= text_bytes(entry) + _ENTRY_BYTES
+        if left < 0:
+            break
+        kept += 1
+    if kept == len(history):
+        return {**fitted, "history": list(history)}
+    already = fitted.get("omitted")
+    omitted = [*(already if isinstance(already, list) else ()), "history"]
+    return {**fitted, "history": list(history[len(history) - kept :]), "omitted": omitted}
+
+
+def fit_page(rows: Sequence[Row], max_bytes: int = PAGE_BYTES) -> list[Row]:
+    """The first of *rows* that have *max_bytes* of text together; at least one, if there is one."""
+    page: list[Row] = []
+    for row in map(fit_row, rows):
+        max_bytes -= text_bytes(row)
+        if page and max_bytes < 0:
+            break
+        page.append(row)
+    return page
