@@ -56,8 +56,7 @@ def problems(status: Status, silent: Mapping[str, str]) -> Iterator[str]:
     if status.database is not None and not status.database.ok:
         yield f"the database is away: {one_line(status.database.error or 'no reason was told')}"
     if status.gate is not None and status.gate.as_of is not None:
-        as_of = status.gate.as_of
-        yield f"the gate is shown as it was at {as_of if isinstance(as_of, str) else iso(int(as_of))}"
+        yield f"the gate is shown as it was at {iso(int(status.gate.as_of))}"
     for process in (*(status.actors or ()), *(status.pools or ())):
         if process.state != "running":
             yield f"{one_line(process.name)} is {one_line(process.state)}{_restarts(process)}"

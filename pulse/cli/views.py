@@ -137,7 +137,7 @@ class Gate(Struct, frozen=True):
     reason: str | None = None
     paused_at: float | None = None
     topics: dict[str, Pause] = {}
-    as_of: float | str | None = None
+    as_of: float | None = None
 
 
 class Worker(Struct, frozen=True):

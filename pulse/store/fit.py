@@ -31,9 +31,14 @@ def fit_row(row: Row, max_bytes: int = ROW_BYTES) -> Row:
 
     Else its longest texts are None, as many as it takes, and ``omitted`` names them.
     """
+    omitted = _too_long(row, max_bytes)
+    return {**row, **dict.fromkeys(omitted), "omitted": omitted} if omitted else row
+
+
+def _too_long(row: Row, max_bytes: int) -> list[str]:
     excess = text_bytes(row) - max_bytes
     if excess <= 0:
-        return row
+        return []
     lengths = {name: len(value.encode()) for name in _LONG if isinstance(value := row.get(name), str)}
     omitted: list[str] = []
     for name in sorted(lengths, key=lambda name: -lengths[name]):
@@ -41,7 +46,7 @@ def fit_row(row: Row, max_bytes: int = ROW_BYTES) -> Row:
             break
         omitted.append(name)
         excess -= lengths[name]
-    return {**row, **dict.fromkeys(omitted), "omitted": omitted}
+    return omitted
 
 
 def fit_job(row: Row, history: Sequence[Row], max_bytes: int = ROW_BYTES) -> Row:
@@ -56,8 +61,7 @@ def fit_job(row: Row, history: Sequence[Row], max_bytes: int = ROW_BYTES) -> Row
         kept += 1
     if kept == len(history):
         return {**fitted, "history": list(history)}
-    already = fitted.get("omitted")
-    omitted = [*(already if isinstance(already, list) else ()), "history"]
+    omitted = [*_too_long(row, max_bytes), "history"]
     return {**fitted, "history": list(history[len(history) - kept :]), "omitted": omitted}
 
 

@@ -1,9 +1,12 @@
 """
-The parent's heartbeats: for a child that does not beat itself, while the kernel says that it lives.
+What the parent says for its children: heartbeats while they live, notice when they are to leave.
 
 A handler that holds the interpreter (a regular expression, a C extension) stops every thread of its process, so its
 heartbeats stop; but it is at work, and its jobs must not be given to somebody else. The parent, which runs no user
 code, sees that the child exists and is not stopped, and extends the leases of its session.
+
+Nor can such a child say that it is leaving, and its end would look like a crash of its jobs' making. So when the pool
+stops, the parent gives notice of all its children.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from pulse.errors import PulseError
 from pulse.protocol import encode
 from pulse.stream import FrameStream
 from pulse.targets import ConnectionLostError
+from pulse.worker.bells import Bell
 from pulse.worker.session import Dialer, Log, RefusedForGoodError
 
 __all__ = ["Minder", "Watch", "mind"]
@@ -56,12 +60,25 @@ class Watch:
 
 
 class Minder:
-    """The children of a pool by slot, and who is silent. Pure but for the look at the kernel, which is passed in."""
+    """
+    The children of a pool by slot, who is silent, and who leaves.
+
+    Pure but for the look at the kernel, which is passed in.
+
+    Args:
+        state_of: The state of a process, as the kernel shows it.
+
+    Attributes:
+        heartbeat_s: How often the server wants to hear of each.
+        leaving: The pool is being stopped, and all its children with it.
+
+    """
 
     def __init__(self, state_of: Callable[[int], str] = procs.state) -> None:
         self._watches: dict[int, Watch] = {}
         self._state_of = state_of
         self.heartbeat_s = 10.0
+        self.leaving = False
 
     def add(self, slot: int, pid: int) -> Watch:
         """A child was started."""
@@ -86,9 +103,24 @@ class Minder:
                     sessions.append(watch.session)
         return sessions
 
+    def leavers(self) -> list[bytes]:
+        """The sessions that are about to end because the pool is being stopped."""
+        watches = self._watches.values() if self.leaving else ()
+        return [watch.session for watch in watches if watch.session is not None]
 
-async def mind(minder: Minder, socket: str | None, name: str, log: Log) -> RefusedForGoodError:
-    """Beat for the silent children over a connection of the parent's own, until the server refuses it."""
+
+async def mind(minder: Minder, news: Bell, socket: str | None, name: str, log: Log) -> RefusedForGoodError:
+    """
+    Speak for the children over a connection of the parent's own, until the server refuses it.
+
+    Args:
+        minder: Knows the children.
+        news: Rung when there may be more leavers.
+        socket: The server's socket; None: it is looked for.
+        name: What the parent calls itself.
+        log: Where each new cause of failing is told.
+
+    """
 
     def hello() -> Mapping[str, object]:
         return {"protocol": 1, "role": "worker", "worker": name, "topics": [], "names": [], "capacity": 0}
@@ -100,16 +132,18 @@ async def mind(minder: Minder, socket: str | None, name: str, log: Log) -> Refus
         except RefusedForGoodError as error:
             return error
         minder.heartbeat_s = welcome.heartbeat_s
-        await _Line(stream, minder).run()
+        await _Line(stream, minder, news).run()
         await dialer.pause()
 
 
 class _Line:
     """One connection of the parent."""
 
-    def __init__(self, stream: FrameStream, minder: Minder) -> None:
+    def __init__(self, stream: FrameStream, minder: Minder, news: Bell) -> None:
         self._stream = stream
         self._minder = minder
+        self._news = news
+        self._noticed: set[bytes] = set()
         self._number = 0
         self._unheard = 0
 
@@ -123,7 +157,7 @@ class _Line:
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(guarded, self._read, group)
-                group.start_soon(guarded, self._beat, group)
+                group.start_soon(guarded, self._speak, group)
         finally:
             await self._stream.aclose()
 
@@ -132,25 +166,34 @@ class _Line:
             await self._stream.receive()
             self._unheard = 0
 
-    async def _beat(self) -> None:
+    async def _speak(self) -> None:
         minder = self._minder
         own_s = time.monotonic() + minder.heartbeat_s
         while True:
+            await self._give_notice()
             now_s = time.monotonic()
             if now_s >= own_s:
                 own_s = now_s + minder.heartbeat_s
                 await self._ping()
             for session in minder.take_due(now_s):
-                await self._send("heartbeat", {"session": session, "jobs": None})
+                await self._ask("heartbeat", {"session": session, "jobs": None})
             # A child that connects meanwhile is due no earlier than one heartbeat later.
-            await anyio.sleep(max(0.0, min(own_s, minder.next_due_s()) - time.monotonic()))
+            with anyio.move_on_after(max(0.0, min(own_s, minder.next_due_s()) - time.monotonic())):
+                await self._news.wait()
+
+    async def _give_notice(self) -> None:
+        """Once for each session and connection: a dispatcher that is new does not know what the one before was told."""
+        for session in self._minder.leavers():
+            if session not in self._noticed:
+                self._noticed.add(session)
+                await self._stream.send(encode("capacity", None, {"capacity": 0, "session": session}))
 
     async def _ping(self) -> None:
         if self._unheard >= MAX_UNHEARD_PINGS:
             raise ConnectionLostError(f"{MAX_UNHEARD_PINGS} pings were not answered")
         self._unheard += 1
-        await self._send("ping", {})
+        await self._ask("ping", {})
 
-    async def _send(self, kind: str, body: Mapping[str, object]) -> None:
+    async def _ask(self, kind: str, body: Mapping[str, object]) -> None:
         self._number += 1
         await self._stream.send(encode(kind, self._number, body))

@@ -20,12 +20,11 @@ class Next(enum.Enum):
     REFUSED = enum.auto()  # it cannot work, and the next one could not either
 
 
-def decide(exit_code: int, *, stopping: bool, drained: bool, refused: bool) -> Next:
+def decide(*, stopping: bool, drained: bool, refused: bool) -> Next:
     """
-    What to do after a process ended.
+    What to do after a process ended, however it did: one whose handler outlasts the drain must not come back either.
 
     Args:
-        exit_code: Its exit code; negative: killed by that signal.
         stopping: The pool is being stopped.
         drained: The server had asked the process to end for good.
         refused: The process said that it cannot work.
@@ -33,9 +32,7 @@ def decide(exit_code: int, *, stopping: bool, drained: bool, refused: bool) -> N
     """
     if refused:
         return Next.REFUSED
-    if stopping or (drained and exit_code == 0):
-        return Next.DONE
-    return Next.RESTART
+    return Next.DONE if stopping or drained else Next.RESTART
 
 
 def next_delay_s(log: RestartLog, limits: Intensity, *, worked: bool) -> float | None:

@@ -21,7 +21,7 @@ import structlog
 
 from pulse.restarts import Intensity, RestartLog
 from pulse.worker.beats import Minder, Watch, mind
-from pulse.worker.bells import SIGNALED, Signals, Waker
+from pulse.worker.bells import SIGNALED, Bell, Signals, Waker
 from pulse.worker.notes import Kind, NoteReader
 from pulse.worker.options import HostOptions, PoolOptions, worker_name
 from pulse.worker.policy import Next, decide, next_delay_s
@@ -104,6 +104,7 @@ class Pool:
         self._waker = Waker()
         self._signals = Signals(self._waker)
         self._minder = Minder()
+        self._news = Bell()  # for the parent's connection: sessions may be there that it is to give notice of
         self._children: dict[int, Child] = {}
         self._restarts: dict[int, RestartLog] = {}
         self._stopping = anyio.Event()
@@ -162,7 +163,7 @@ class Pool:
     def _after(self, child: Child, code: int) -> float | None:
         """What a process that ended means; how long to wait before the next one, None if there is none."""
         stopping = self._stopping.is_set()
-        match decide(code, stopping=stopping, drained=child.drained, refused=child.refused is not None):
+        match decide(stopping=stopping, drained=child.drained, refused=child.refused is not None):
             case Next.DONE:
                 return None
             case Next.REFUSED:
@@ -204,6 +205,7 @@ class Pool:
                 case Kind.SESSION:
                     child.worked = True
                     watch.connected(note.text, time.monotonic())
+                    self._news.ring()
                 case Kind.BEAT:
                     watch.answered(time.monotonic())
                 case Kind.DRAINED:
@@ -213,7 +215,7 @@ class Pool:
         return bool(data)
 
     async def _mind(self) -> None:
-        refused = await mind(self._minder, self._options.socket, worker_name("pool"), self._log)
+        refused = await mind(self._minder, self._news, self._options.socket, worker_name("pool"), self._log)
         self._say_once(f"pulse: {refused.message}")
         self._end(REFUSED)
 
@@ -227,9 +229,11 @@ class Pool:
                 self._end(0)
 
     async def _stop_in_time(self) -> None:
-        """Once the pool is to end: ask every child, give them their time, kill those that are left."""
+        """Once the pool is to end: tell the server, ask every child, give them their time, kill those that are left."""
         await self._stopping.wait()
         self._log.info("pool_stopping", processes=len(self._children), drain_s=self._options.drain_s)
+        self._minder.leaving = True
+        self._news.ring()
         for child in self._children.values():
             child.signal(signal.SIGTERM)
         with anyio.move_on_after(self._options.drain_s + GRACE_S):

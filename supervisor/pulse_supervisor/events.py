@@ -89,7 +89,9 @@ class StopAsked(Event):
 
 @dataclass(frozen=True, slots=True)
 class StopNow(Event):
-    """It is to stop for good, at once."""
+    """It is to stop for good, at once; or at *not_before_s*, when it is needed until then."""
+
+    not_before_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 _SLEPT_S: Final = 0.5  # a wake-up that is so late was not the children's doing: we, or the whole machine, stood still
 DISPATCHER: Final = "dispatcher"
+BURIAL_S: Final = 0.5  # what the dispatcher needs, many times over, to give back what killed workers held
 _PING_S: Final = Limits().ping_s
 _DATABASE_POLL_S: Final = 0.01  # PostgreSQL tells its readiness in a file, within a fraction of a second
 
@@ -97,6 +98,7 @@ class Loop:
         self._settings: Mapping[str, object] | None = None
         self._draining = False
         self._hurried = False
+        self._pool_ended_s = float("-inf")
         self._nursery: trio.Nursery | None = None
         self._changed = trio.Event()
         self._rescheduled = trio.Event()
@@ -146,19 +148,30 @@ class Loop:
 
     def drain_dispatcher(self) -> None:
         """Have the dispatcher claim no more; one that is started after this is told too."""
-        self._draining = True
-        self.hub.tell_nowait(DISPATCHER, "drain", {})
+        if not self._draining:
+            self._draining = True
+            self._tell_of_drain()
 
     def ask_to_stop(self, name: str) -> None:
-        """Begin to stop a child for good."""
-        self.feed(name, StopNow() if self._hurried else StopAsked())
+        """Begin to stop a child for good; in a hurry, with all of its kind."""
+        if not self._hurried:
+            self.feed(name, StopAsked())
+            return
+        kind = self.seats[name].child.kind
+        # Killed with the pools, the dispatcher could not bury them: the next one would charge their jobs with a crash.
+        stop_now = StopNow(self._pool_ended_s + BURIAL_S if kind is Kind.ACTOR else 0.0)
+        for seat in self._seats_of(kind):
+            self.feed(seat.child.name, stop_now)
 
     def hurry(self) -> None:
-        """Stop at once whatever still runs; the database only after those who use it, unless its turn has come."""
+        """Stop at once the pools, and the others as soon as their turn comes, as ``ask_to_stop`` is called for them."""
         self._hurried = True
-        for name, seat in self.seats.items():
-            if seat.child.kind is not Kind.DATABASE or seat.state.phase is Phase.STOPPING:
-                self.feed(name, StopNow())
+        self.drain_dispatcher()
+        pools = self._seats_of(Kind.POOL)
+        asked = [seat for seat in self.seats.values() if seat.state.phase is Phase.STOPPING]
+        # While a pool is there, an actor can be stopping only to be started again, and is needed for the burials.
+        for seat in asked if all(pool.is_gone for pool in pools) else pools:
+            self.ask_to_stop(seat.child.name)
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait for something that changes with a child's phase, or with the verdict."""
@@ -186,6 +199,9 @@ class Loop:
             missing = [f"{other.child.name} {other.state.shown}" for other in self._not_running()]
             self._notifier.status(", ".join(missing) or "ready")
         self._announce()
+
+    def _seats_of(self, kind: Kind) -> list[Seat]:
+        return [seat for seat in self.seats.values() if seat.child.kind is kind]
 
     def _not_running(self) -> list[Seat]:
         return [seat for seat in self.seats.values() if seat.state.phase is not Phase.RUNNING]
@@ -260,7 +276,10 @@ class Loop:
             seat.link.send_nowait("start", None, {"settings": self._settings, "boot": boot})
             seat.link.briefed = True
             if self._draining and seat.child.name == DISPATCHER:
-                self.drain_dispatcher()
+                self._tell_of_drain()
+
+    def _tell_of_drain(self) -> None:
+        self.hub.tell_nowait(DISPATCHER, "drain", {})
 
     def _heard(self, name: str, event: Event) -> None:
         """What a child says or does of its own accord; what it cannot mean is its fault, not ours."""
@@ -276,6 +295,8 @@ class Loop:
         if seat.link is not None:
             self.hub.hang_up(seat.link)
         seat.process, seat.link = None, None
+        if seat.child.kind is Kind.POOL:
+            self._pool_ended_s = trio.current_time()
         self.reaper.reap_orphans()
         self._report_exit(seat, process.pid, exited)
         if seat.child.kind is Kind.DATABASE and self.database is not None:
@@ -323,7 +344,7 @@ class Loop:
         for seat in pinged:
             if seat.link is not None and seat.child.limits is not None:
                 seat.link.ping_nowait()
-        actors = [seat for seat in self.seats.values() if seat.child.kind is Kind.ACTOR]
+        actors = self._seats_of(Kind.ACTOR)
         # Whoever was silent for too long is not in these phases any more.
         if actors and all(seat.state.phase in PINGED for seat in actors):
             self._notifier.alive(now_s)

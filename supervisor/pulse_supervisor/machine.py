@@ -255,10 +255,14 @@ def _restart_asked(child: Child, state: ChildState, event: RestartAsked, now_s: 
     return replace(stopping, again=True), effects
 
 
-def _stop_now(child: Child, state: ChildState, _event: StopNow, now_s: float) -> Outcome:
+def _stop_now(child: Child, state: ChildState, event: StopNow, now_s: float) -> Outcome:
     rungs = tuple(rung for rung in child.at_once if rung.signal not in state.sent)
     stopping = replace(state, phase=Phase.STOPPING, again=False, silent_by_s=None)
-    return _climb(replace(stopping, rungs=rungs), now_s) if rungs else (stopping, ())
+    if not rungs:
+        return stopping, ()
+    if event.not_before_s > now_s:
+        return replace(stopping, rungs=rungs, due_s=event.not_before_s), ()
+    return _climb(replace(stopping, rungs=rungs), now_s)
 
 
 def _stop_for_good(_child: Child, state: ChildState, _event: StopAsked, _now_s: float) -> Outcome:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
@@ -42,7 +42,7 @@ class Told(Struct, frozen=True):
 @dataclass(frozen=True, slots=True)
 class _KnownGate:
     gate: Mapping[str, object]
-    as_of: datetime
+    as_of: float
 
 
 class StatusDesk:
@@ -84,11 +84,11 @@ class StatusDesk:
 
     def _remember(self, gate: dict[str, object] | None) -> Mapping[str, object] | None:
         if gate is not None:
-            self._gate = _KnownGate(gate, datetime.now(UTC))
+            self._gate = _KnownGate(gate, time.time())
             return gate
         if self._gate is None:
             return None
-        return {**self._gate.gate, "as_of": self._gate.as_of.isoformat()}
+        return {**self._gate.gate, "as_of": self._gate.as_of}
 
 
 async def _ask(link: Link, answers: trio.MemorySendChannel[Told]) -> None:

@@ -5,7 +5,8 @@ Start: the actors, whose interpreters import while PostgreSQL is prepared and st
 held back until it accepts connections. When all actors are ready, so is the supervisor, and the pools start.
 
 Stop: the dispatcher is told to claim no more; the pools drain, and report through it; then the actors, last started
-first; then PostgreSQL. Each has its ladder of asking and its bounds.
+first; then PostgreSQL. Each has its ladder of asking and its bounds. A second signal kills in the same order: pools,
+then, as soon as the dispatcher had time to give back what they held, the actors; PostgreSQL is still asked.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from datetime import datetime
 
 import psutil
 import pytest
@@ -92,6 +93,60 @@ def test_a_second_signal_stops_at_once() -> None:
         assert rig.wait_exit() == 0
         assert time.monotonic() - again_s < 3.0
         assert not any("stop grace" in act for act in rig.acts())
+
+
+def ends(rig: Rig) -> dict[str, datetime]:
+    """When the supervisor saw each child end, by name and in order."""
+    return {str(one["name"]): datetime.fromisoformat(str(one["timestamp"])) for one in rig.log("child_exited")}
+
+
+def test_in_a_hurry_the_dispatcher_outlives_the_pools() -> None:
+    """Pools are killed first; then the dispatcher has half a second to bury what they held, before actors are killed."""
+    pools = [script(name, "--stubborn", kind="pool", stop_s=60.0) for name in ("pool", "pond")]
+    with supervisor([*four(), *pools]) as rig:
+        rig.wait_ready()
+        for name in ("pool", "pond"):
+            rig.wait_act(f"{name} starts")
+        rig.process.terminate()
+        rig.wait_act("pond SIGTERM")
+        rig.process.terminate()
+        assert rig.wait_exit() == 0
+        ended = ends(rig)
+        assert set(list(ended)[:2]) == {"pool", "pond"}
+        assert set(list(ended)[2:]) == set(NAMES)
+        pools_at = max(ended["pool"], ended["pond"])
+        assert all((ended[name] - pools_at).total_seconds() > 0.45 for name in NAMES)
+        assert rig.acts().count("dispatcher hint drain from=supervisor data={}") == 1
+
+
+def test_a_hurry_that_comes_first_tells_of_the_drain_too() -> None:
+    """Two signals at once: the dispatcher hears of the drain before the pools are killed, and has time to act on it."""
+    with supervisor([*four(), script("pool", "--stubborn", kind="pool", stop_s=60.0)]) as rig:
+        rig.wait_ready()
+        rig.wait_act("pool starts")
+        rig.process.send_signal(signal.SIGSTOP)
+        rig.process.send_signal(signal.SIGINT)
+        rig.process.send_signal(signal.SIGTERM)
+        rig.process.send_signal(signal.SIGCONT)
+        assert rig.wait_exit() == 0
+        assert rig.log("supervisor_hurries") != []
+        assert next(iter(ends(rig))) == "pool"
+        assert rig.acts().count("dispatcher hint drain from=supervisor data={}") == 1
+        assert "pool SIGTERM" not in rig.acts()
+
+
+def test_a_hurry_without_pools_waits_for_nothing() -> None:
+    """Where no pool has ended, there is nothing to bury: actors that do not stop are killed at once."""
+    with supervisor(four(dispatcher=["--stubborn"])) as rig:
+        rig.wait_ready()
+        rig.process.terminate()
+        rig.wait_act("dispatcher stop grace=5")
+        rig.process.terminate()
+        assert rig.wait_exit() == 0
+        assert rig.log("child_killed") != []
+        hurried = datetime.fromisoformat(str(rig.log("supervisor_hurries")[0]["timestamp"]))
+        killed = datetime.fromisoformat(str(rig.log("child_killed", name="dispatcher")[0]["timestamp"]))
+        assert (killed - hurried).total_seconds() < 0.3
 
 
 def test_a_stop_during_the_start_is_obeyed() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.support.fake_server import FakeServer, job, pair
+from tests.support.fake_server import FakeServer, Peer, job, pair
 from tests.support.worker_kit import until, worker
 
 pytestmark = pytest.mark.process
@@ -110,6 +110,19 @@ def test_drain_without_reconnect_ends_the_pool(tmp_path: Path) -> None:
         assert pool.wait() == 0
 
 
+def test_a_drained_process_that_does_not_obey_is_not_started_again(tmp_path: Path) -> None:
+    """One whose handler outlasts the drain ends by itself, and no other takes its place to be given its jobs again."""
+    started = tmp_path / "started"
+    with FakeServer() as server, worker(server, env={"PULSE_DRAIN_S": "0.2"}) as pool:
+        child = server.wait_child()
+        child.assign([job("deaf", json.dumps({"started": str(started)}))])
+        until(started.exists, "the handler")
+        child.send("drain", None, {"reconnect": False})
+        assert pool.wait() == 0
+        assert "worker_left_behind" in pool.stderr
+        assert "handler_process_died" not in pool.stderr
+
+
 @both_backends
 def test_sigterm_lets_running_handlers_finish(backend: str, tmp_path: Path) -> None:
     """SIGTERM: no more capacity, waiting jobs given back, running ones finished, exit 0."""
@@ -175,6 +188,47 @@ def test_sigterm_ends_a_process_that_holds_the_interpreter(tmp_path: Path) -> No
         assert pool.wait() == 0
         assert not psutil.pid_exists(process.pid)
         assert "pool_killed_rest" in pool.stderr
+
+
+def notices(parent: Peer) -> list[dict[str, Any]]:
+    """What a pool parent said about those who leave."""
+    return [heard.body for heard in list(parent.log) if heard.kind == "capacity" and heard.request is None]
+
+
+def test_sigterm_gives_notice_of_every_child(tmp_path: Path) -> None:
+    """The parent tells at once that its children leave, for one that holds the interpreter cannot; and stays till then."""
+    started = tmp_path / "started"
+    given = {"seconds": 60, "started": str(started)}
+    with FakeServer() as server, worker(server, "--processes", "2", env={"PULSE_DRAIN_S": "0.2"}) as pool:
+        parent, holding, idle = server.wait_parent(), server.wait_child(), server.wait_child()
+        holding.assign([job("hold-interpreter", json.dumps(given))])
+        until(started.exists, "the handler")
+        assert notices(parent) == []
+        pool.terminate()
+        told = [parent.take("capacity").body, parent.take("capacity").body]
+        assert not holding.closed
+        sessions = sorted([holding.session, idle.session])
+        assert sorted(told, key=lambda body: bytes(body["session"])) == [
+            {"capacity": 0, "session": session} for session in sessions
+        ]
+        holding.wait_closed()
+        assert pool.wait() == 0
+        assert notices(parent) == told
+        assert holding.count("capacity") == 0
+
+
+def test_a_new_server_is_given_notice_too(tmp_path: Path) -> None:
+    """A server that comes while the pool stops has heard nothing of it yet, and is told."""
+    started = tmp_path / "started"
+    given = {"seconds": 60, "started": str(started)}
+    with FakeServer() as server, worker(server, env={"PULSE_DRAIN_S": "3"}) as pool:
+        parent, child = server.wait_parent(), server.wait_child()
+        child.assign([job("hold-interpreter", json.dumps(given))])
+        until(started.exists, "the handler")
+        pool.terminate()
+        first = parent.take("capacity").body
+        parent.close()
+        assert server.wait_parent().take("capacity").body == first == {"capacity": 0, "session": child.session}
 
 
 def test_a_second_signal_ends_the_pool_at_once(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
-import anyio.abc
 import asyncpg
 import pytest
+from anyio.abc import SocketStream
 
 from pulse.config import Settings
 from pulse.errors import ConfigError, UnavailableError
@@ -393,9 +393,8 @@ class Failing:
 async def test_a_status_that_fails_ends_nobody(store: Store, error: Exception) -> None:
     """Whatever the database says to a question for status is told in the answer, and the actor goes on listening."""
     here, there = socket.socketpair()
-    runtime = Runtime("failing", await Bus.over(here.detach()), Settings(), store, boot=True)
-    async with await anyio.abc.SocketStream.from_socket(there) as stream:
-        supervisor = Bus(stream)
+    async with await SocketStream.from_socket(here) as near, await SocketStream.from_socket(there) as far:
+        runtime, supervisor = Runtime("failing", Bus(near), Settings(), store, boot=True), Bus(far)
         frames = supervisor.frames()
         await runtime.prime(Failing(error))
         assert (await anext(frames)).kind == "ready"

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from anyio.abc import SocketStream
 
 from pulse import procs
 from pulse.protocol import ByIds
@@ -34,6 +35,8 @@ ELSEWHERE: Final = compose(Host("there", "boot", 1), Peer(PID, 0, 0, procs.start
 class Silent:
     """Takes frames and sends none."""
 
+    backlog_bytes = 0
+
     def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
         """Nobody reads it."""
 
@@ -48,8 +51,8 @@ async def desktop(store: Store) -> AsyncIterator[Desktop]:
     desk = Desk()
     claims = Claims(store, desk, lease_s=30.0, poll_s=60.0, batch=500)
     with there:
-        bus = await Bus.over(here.detach())
-        yield Desktop(store, desk, claims, bus, HOST)
+        async with await SocketStream.from_socket(here) as stream:
+            yield Desktop(store, desk, claims, Bus(stream), HOST)
 
 
 def connected(desktop: Desktop) -> Worker:

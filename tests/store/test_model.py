@@ -63,7 +63,7 @@ json_text = st.none() | st.sampled_from(['"half"', "1", "[]"])
 places = st.integers(0, 20)
 picks = st.lists(places, min_size=1, max_size=4)
 seats = st.lists(st.integers(0, 2), max_size=4)
-outcomes = st.sampled_from(("", "ok", *(kind.value for kind in KINDS)))
+outcomes = st.lists(st.sampled_from(("", "ok", *(kind.value for kind in KINDS))), max_size=4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,17 +129,17 @@ class StoreMachine(RuleBasedStateMachine):
         for topic, priority, delay_s, max_attempts in first:
             self._submit(1, topic, priority, delay_s, max_attempts)
 
-    @rule(seconds=halves | st.just(LEASE_S) | st.just(LEASE_S + 0.5), seats=seats)
-    def time_passes(self, seconds: float, seats: list[int]) -> None:
+    @rule(seconds=halves | st.just(LEASE_S) | st.just(LEASE_S + 0.5), seats=seats, outcomes=outcomes)
+    def time_passes(self, seconds: float, seats: list[int], outcomes: list[str]) -> None:
         """The database's clock goes on, and a poll follows."""
         self.now += timedelta(seconds=seconds)
-        self._claim(list(TOPICS), seats)
+        self._work(seats, outcomes)
 
-    @rule(number=st.integers(1, 3), new=new_jobs, seats=seats)
-    def submit(self, number: int, new: tuple[str, int, float, int], seats: list[int]) -> None:
+    @rule(number=st.integers(1, 3), new=new_jobs, seats=seats, outcomes=outcomes)
+    def submit(self, number: int, new: tuple[str, int, float, int], seats: list[int], outcomes: list[str]) -> None:
         """New jobs, and the claim that follows at once."""
         self._submit(number, *new)
-        self._claim(list(TOPICS), seats)
+        self._work(seats, outcomes)
 
     def _submit(self, number: int, topic: str, priority: int, delay_s: float, max_attempts: int) -> None:
         ids = [_nth_id(len(self.model.jobs) + place) for place in range(number)]
@@ -184,8 +184,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.tokens += fences
         return fences
 
-    @rule(seats=seats, outcomes=st.lists(outcomes, min_size=4, max_size=4))
-    def work(self, seats: list[int], outcomes: list[str]) -> None:
+    def _work(self, seats: list[int], outcomes: list[str]) -> None:
         """Workers get jobs, and are done with some of them at once."""
         for fence, outcome in zip(self._claim(list(TOPICS), seats), outcomes, strict=False):
             if outcome == "ok":

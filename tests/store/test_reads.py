@@ -164,7 +164,7 @@ async def test_who_may_still_run_a_job(store: Store, connection: Connection[Reco
 
 
 async def test_pages_of_large_jobs(store: Store, connection: Connection[Record]) -> None:
-    """A page ends before its text is too much for a frame; the next one goes on where it ended, one by one if need be."""
+    """A page ends before its text is too much for a frame; the next one goes on where it ended."""
     large = f'{{"a": "{"x" * 1_000_000}"}}'
     made = [await forge(connection, args=large, submitted_at=at(second)) for second in range(9)]
     made.reverse()

@@ -41,8 +41,8 @@ def test_a_list_of_times_is_converted() -> None:
 
 def test_times_that_are_text_or_beyond_the_calendar_stay() -> None:
     """What cannot be a date is not lost."""
-    assert as_json({"as_of": "2030-01-01T00:00:00Z", "run_at": 1e15}) == {
-        "as_of": "2030-01-01T00:00:00Z",
+    assert as_json({"occurrence": "2030-01-01T00:00:00Z", "run_at": 1e15}) == {
+        "occurrence": "2030-01-01T00:00:00Z",
         "run_at": 1e15,
     }
 

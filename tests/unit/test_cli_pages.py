@@ -103,10 +103,9 @@ class TestStatus:
         assert texts(overview(away, NOW_S))[1] == "database    away  postgresql://db/x"
         assert list(problems(away, {})) == ["the database is away: connection refused"]
 
-    @pytest.mark.parametrize("as_of", [NOW_S, "2030-03-17T17:46:40Z"])
-    def test_a_gate_of_the_past(self, as_of: float | str) -> None:
+    def test_a_gate_of_the_past(self) -> None:
         """A gate that nobody could look at now is shown with the time at which it was so."""
-        past = status(gate={"paused": False, "topics": {}, "as_of": as_of})
+        past = status(gate={"paused": False, "topics": {}, "as_of": NOW_S + 0.25})
         assert list(problems(past, {})) == ["the gate is shown as it was at 2030-03-17T17:46:40Z"]
 
     def test_a_restarting_actor(self) -> None:

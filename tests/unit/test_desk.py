@@ -342,6 +342,7 @@ def test_every_claim_is_placed_once_and_nobody_is_overfilled(
 def test_a_silent_worker_gets_no_more() -> None:
     """Who holds jobs and let a lease pass without a word gets nothing until it is heard; an idle one need not speak."""
     silent, idle, speaking = worker("silent", held=1), worker("idle"), worker("speaking", held=1)
+    silent.hear(0.0)
     speaking.hear(20.0)
     desk = desk_of(silent, idle, speaking)
     assert desk.note_silence(10.0) == [silent]

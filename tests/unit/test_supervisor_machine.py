@@ -308,6 +308,21 @@ class TestStop:
         """The impatient are obeyed without a frame and without SIGTERM."""
         assert self.climb(ACTOR, running(), StopNow()) == [Signal(signal.SIGKILL)]
 
+    @pytest.mark.parametrize("asked", [[], [StopAsked()]])
+    def test_at_once_may_have_to_wait(self, asked: list[Event]) -> None:
+        """Who is needed until then is killed then and no earlier, however often it is told, and whatever was asked."""
+        state = play(ACTOR, asked, running())
+        for now_s in (1.0, 1.2):
+            state, effects = step(ACTOR, state, StopNow(not_before_s=1.5), now_s)
+            assert (state.phase, effects, state.deadline_s) == (Phase.STOPPING, (), 1.5)
+        state, effects = step(ACTOR, state, Deadline(), 1.5)
+        assert signals(effects) == [signal.SIGKILL]
+        assert step(ACTOR, state, StopNow(not_before_s=1.5), 1.6) == (state, ())
+
+    def test_who_ends_before_it_is_killed_is_stopped(self) -> None:
+        """The end of one who was to be killed later is the end that was wanted."""
+        assert play(ACTOR, [StopNow(not_before_s=1e9), Exited(code=70)], running()).phase is Phase.STOPPED
+
     def test_at_once_goes_on_where_the_patient_ladder_stands(self) -> None:
         """A PostgreSQL that was asked to stop fast is next told to stop immediately."""
         state = play(POSTGRES, [Start(), SpawnOk(1), Ready(), StopAsked()])

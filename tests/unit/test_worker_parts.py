@@ -55,20 +55,20 @@ def test_deadlines_forget_what_has_ended() -> None:
 
 
 @pytest.mark.parametrize(
-    ("exit_code", "stopping", "drained", "refused", "after"),
+    ("stopping", "drained", "refused", "after"),
     [
-        (0, False, False, False, Next.RESTART),
-        (-9, False, False, False, Next.RESTART),
-        (7, False, True, False, Next.RESTART),
-        (0, False, True, False, Next.DONE),
-        (-9, True, False, False, Next.DONE),
-        (78, False, False, True, Next.REFUSED),
-        (78, True, False, True, Next.REFUSED),
+        (False, False, False, Next.RESTART),
+        (False, True, False, Next.DONE),
+        (True, False, False, Next.DONE),
+        (True, True, False, Next.DONE),
+        (False, False, True, Next.REFUSED),
+        (True, False, True, Next.REFUSED),
+        (False, True, True, Next.REFUSED),
     ],
 )
-def test_what_follows_an_ending(exit_code: int, stopping: bool, drained: bool, refused: bool, after: Next) -> None:
-    """Only who was asked to end, or cannot work at all, is not started again."""
-    assert decide(exit_code, stopping=stopping, drained=drained, refused=refused) is after
+def test_what_follows_an_ending(stopping: bool, drained: bool, refused: bool, after: Next) -> None:
+    """Only who was asked to end, or cannot work at all, is not started again, however it ended."""
+    assert decide(stopping=stopping, drained=drained, refused=refused) is after
 
 
 def test_the_parent_beats_for_the_silent_and_living() -> None:
@@ -95,6 +95,20 @@ def test_the_parent_beats_for_the_silent_and_living() -> None:
     assert b"silent" in minder.take_due(500.0)
     minder.remove(0)
     assert minder.take_due(1000.0) == [b"lively"]
+
+
+def test_the_parent_gives_notice_of_all_who_have_a_session() -> None:
+    """Nobody leaves before the pool is stopped; then all do that the server knows, also who comes late."""
+    minder = Minder(lambda _: "S")
+    first, late = minder.add(0, 7), minder.add(1, 8)
+    first.connected(b"first", 0.0)
+    assert minder.leavers() == []
+    minder.leaving = True
+    assert minder.leavers() == [b"first"]
+    late.connected(b"late", 1.0)
+    assert minder.leavers() == [b"first", b"late"]
+    minder.remove(0)
+    assert minder.leavers() == [b"late"]
 
 
 @pytest.mark.parametrize(("heartbeat_s", "lease_s"), [(10.0, 30.0), (1.0, 3.0), (0.1, 0.3)])

@@ -1,0 +1,107 @@
+"""Merged statements: what keeps one row from being written keeps no other row from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import asyncpg
+import pytest
+
+from pulse.errors import ContestedError
+from pulse.store.rows import Completion, Renewal
+from pulse.store.store import Store
+from pulse_actors.merging import write_merged
+from tests.store.helpers import LEASE_S, NOW, TOPIC, WORKER, forge, read
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+
+async def never(row: Completion | Renewal, error: asyncpg.PostgresError) -> None:
+    """No row of these tests is bad."""
+    raise AssertionError((row, error))
+
+
+async def test_a_locked_row_waits_alone(store: Store, connection: Connection[Record], dsn: str) -> None:
+    """While somebody holds a lock on one job, the others of the same statement are completed without it."""
+    ids = [await forge(connection, "RUNNING") for _ in range(5)]
+    rows = [Completion(one, 1, WORKER, None) for one in ids]
+    done: set[tuple[bytes, int]] = set()
+
+    async def together(some: Sequence[Completion]) -> None:
+        done.update(await store.complete(some))
+
+    stranger = await asyncpg.connect(dsn)
+    try:
+        async with stranger.transaction():
+            await stranger.execute("SELECT FROM pulse.jobs WHERE id = encode($1, 'hex')::uuid FOR UPDATE", ids[2])
+            locked = await write_merged(store, rows, together, never)
+            assert locked == [rows[2]]
+            assert done == {(one, 1) for one in ids if one != ids[2]}
+        assert await write_merged(store, locked, together, never) == []
+    finally:
+        await stranger.close()
+    assert [(await read(connection, one))["status"] for one in ids] == ["COMPLETED"] * 5
+
+
+async def test_a_locked_row_does_not_stop_heartbeats(store: Store, connection: Connection[Record], dsn: str) -> None:
+    """The leases of the other jobs are extended, and the locked one is told from a lost one."""
+    ids = [await forge(connection, "RUNNING") for _ in range(3)]
+    extended: set[tuple[bytes, int]] = set()
+
+    async def together(some: Sequence[Renewal]) -> None:
+        extended.update(await store.extend(some, LEASE_S))
+
+    stranger = await asyncpg.connect(dsn)
+    try:
+        async with stranger.transaction():
+            await stranger.execute("SELECT FROM pulse.jobs WHERE id = encode($1, 'hex')::uuid FOR UPDATE", ids[0])
+            locked = await write_merged(store, [Renewal(one, 1, WORKER, None) for one in ids], together, never)
+    finally:
+        await stranger.close()
+    assert [one.id for one in locked] == [ids[0]]
+    assert extended == {(ids[1], 1), (ids[2], 1)}
+
+
+async def test_a_statement_that_takes_too_long_is_halved(store: Store, connection: Connection[Record]) -> None:
+    """Where no row is locked, a statement over its time is written in parts."""
+    ids = [await forge(connection, "RUNNING") for _ in range(6)]
+    sizes: list[int] = []
+
+    async def together(some: Sequence[Completion]) -> None:
+        sizes.append(len(some))
+        if len(some) > 2:
+            raise ContestedError
+        await store.complete(some)
+
+    assert await write_merged(store, [Completion(one, 1, WORKER, None) for one in ids], together, never) == []
+    assert sizes == [6, 3, 1, 2, 3, 1, 2]
+    assert [(await read(connection, one))["status"] for one in ids] == ["COMPLETED"] * 6
+
+
+async def test_a_lock_is_told_from_an_outage(store: Store, connection: Connection[Record], dsn: str) -> None:
+    """A statement that waits too long for a lock raises ContestedError; a row that is gone counts as lockable."""
+    job, gone = await forge(connection, "RUNNING"), b"\0" * 16
+    stranger = await asyncpg.connect(dsn)
+    try:
+        async with stranger.transaction():
+            await stranger.execute("SELECT FROM pulse.jobs FOR UPDATE")
+            with pytest.raises(ContestedError):
+                await store.extend([Renewal(job, 1, WORKER, None)], LEASE_S)
+            assert await store.lockable([job, gone]) == {gone}
+        assert await store.lockable([job, gone]) == {job, gone}
+    finally:
+        await stranger.close()
+
+
+async def test_a_claim_ends_after_so_many_bytes(store: Store, connection: Connection[Record]) -> None:
+    """Jobs with long args are claimed a few at a time, small ones in full batches; the first always."""
+    for number in range(6):
+        await forge(connection, args='{"pad": "%s"}' % ("x" * 3_000_000), priority=number)
+    assert len(await store.claim([TOPIC], [WORKER], [0] * 6, LEASE_S, now=NOW)) == 3
+    for _ in range(60):
+        await forge(connection, priority=50)
+    assert len(await store.claim([TOPIC], [WORKER], [0] * 60, LEASE_S, now=NOW)) == 60
