@@ -46,7 +46,7 @@ HOT_SETTINGS: Final[Mapping[str, str]] = {
     "jit": "off",
 }
 # A lost heartbeat is sent again by the next one; nothing that opens or closes an attempt runs here.
-BEAT_SETTINGS: Final[Mapping[str, str]] = {**HOT_SETTINGS, "synchronous_commit": "off", "lock_timeout": "500"}
+BEAT_SETTINGS: Final[Mapping[str, str]] = {**HOT_SETTINGS, "synchronous_commit": "off", "lock_timeout": "500ms"}
 
 # The one table of what is worth trying again: the server is away, restarting, full, read-only, or chose us as a victim.
 RETRYABLE_CLASSES: Final = frozenset({"08", "53"})  # connection; disk full, out of memory, too many connections

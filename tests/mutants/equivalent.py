@@ -13,7 +13,7 @@ from tests.mutants.mutant import Mutant, cut, swap
 _ALL: Final = ""  # every test that finds a mutant
 
 EQUIVALENT: Final[dict[Mutant, str]] = {
-    swap("claim_jobs", " AND j.status::text IN ('PENDING', 'RETRYING')\nRETURNING", "\nRETURNING", _ALL): (
+    swap("claim_jobs", " AND j.status::text IN ('PENDING', 'RETRYING') AND s.", " AND s.", _ALL): (
         "the row is locked and its status was looked at under the lock; a mutant without both is found"
     ),
     swap("claim_jobs", "ORDER BY j.next_run_at LIMIT $2 FOR", "LIMIT $2 FOR", _ALL): (

@@ -8,7 +8,7 @@ from tests.mutants.mutant import Mutant, cut, swap
 
 CLAIM: Final = "claim_jobs"
 END: Final = "end_attempts"
-_OUTER: Final = " AND j.status::text IN ('PENDING', 'RETRYING')\nRETURNING"
+_OUTER: Final = "j.status::text IN ('PENDING', 'RETRYING') AND s.before_bytes"
 _BECOMES: Final = "test_endings.py::test_what_becomes_of_it"
 
 
@@ -168,25 +168,28 @@ CLAIMS: Final = [
     cut(CLAIM, "    LIMIT $2\n", "test_claim.py::test_a_batch_is_what_comes_first"),
     Mutant(
         CLAIM,
-        ((" FOR UPDATE SKIP LOCKED", ""), (_OUTER, "\nRETURNING")),
+        ((" FOR UPDATE SKIP LOCKED", ""), (_OUTER, "s.before_bytes")),
         "test_claim.py::test_a_claim_sees_what_happened_since_it_began",
     ),
+    cut(CLAIM, " AND s.before_bytes < 8388608", "test_claim.py::test_a_claim_ends_after_so_many_bytes"),
+    swap(CLAIM, "OVER place - size AS", "OVER place AS", "test_claim.py::test_a_claim_ends_after_so_many_bytes"),
+    swap(CLAIM, "octet_length(j.args::text) ELSE", "2000 ELSE", "test_claim.py::test_a_claim_ends_after_so_many_bytes"),
     swap(
         CLAIM,
-        "OVER (ORDER BY priority DESC, next_run_at, id)",
-        "OVER (ORDER BY next_run_at, id)",
+        "WINDOW place AS (ORDER BY priority DESC, next_run_at, id)",
+        "WINDOW place AS (ORDER BY next_run_at, id)",
         "test_claim.py::test_seats",
     ),
     swap(
         CLAIM,
-        "OVER (ORDER BY priority DESC, next_run_at, id)",
-        "OVER (ORDER BY priority DESC, next_run_at DESC, id)",
+        "WINDOW place AS (ORDER BY priority DESC, next_run_at, id)",
+        "WINDOW place AS (ORDER BY priority DESC, next_run_at DESC, id)",
         "test_claim.py::test_seats",
     ),
     swap(
         CLAIM,
-        "OVER (ORDER BY priority DESC, next_run_at, id)",
-        "OVER (ORDER BY priority DESC, next_run_at, id DESC)",
+        "WINDOW place AS (ORDER BY priority DESC, next_run_at, id)",
+        "WINDOW place AS (ORDER BY priority DESC, next_run_at, id DESC)",
         "test_model.py::test_the_store_does_what_the_model_does",
     ),
     swap(
@@ -338,9 +341,19 @@ ENDS: Final = [
     swap(
         END, "ELSE d.attempt - j.uncharged >= j.max_attempts", "ELSE d.attempt - j.uncharged > j.max_attempts", _BECOMES
     ),
-    swap(END, "IN ('released', 'snoozed', 'crashed')", "IN ('snoozed', 'crashed')", _BECOMES),
-    swap(END, "IN ('released', 'snoozed', 'crashed')", "IN ('released', 'crashed')", _BECOMES),
-    swap(END, "IN ('released', 'snoozed', 'crashed')", "IN ('released', 'snoozed')", _BECOMES),
+    swap(
+        END, "IN ('released', 'unassigned', 'snoozed', 'crashed')", "IN ('unassigned', 'snoozed', 'crashed')", _BECOMES
+    ),
+    swap(END, "IN ('released', 'unassigned', 'snoozed', 'crashed')", "IN ('released', 'snoozed', 'crashed')", _BECOMES),
+    swap(
+        END, "IN ('released', 'unassigned', 'snoozed', 'crashed')", "IN ('released', 'unassigned', 'crashed')", _BECOMES
+    ),
+    swap(
+        END, "IN ('released', 'unassigned', 'snoozed', 'crashed')", "IN ('released', 'unassigned', 'snoozed')", _BECOMES
+    ),
+    cut(END, "WHEN 'unassigned' THEN 0 ", _BECOMES),
+    cut(END, "WHEN 'unassigned' THEN false", _BECOMES),
+    cut(END, "    WHERE outcome <> 'unassigned'\n", "test_endings.py::test_no_history_of_what_nobody_saw"),
     cut(END, " AND NOT e.crashed", _BECOMES),
     cut(END, " AND e.attempt = j.uncharged + 1", _BECOMES),
     swap(
@@ -362,9 +375,14 @@ ENDS: Final = [
         "test_endings.py::test_the_database_clock_decides",
     ),
     cut(END, "    ON CONFLICT (job_id, attempt) DO NOTHING\n", "test_endings.py::test_history_is_never_rewritten"),
-    swap(
-        END, "FROM changed\n    ON", "FROM changed WHERE outcome <> 'released'\n    ON", "test_endings.py::test_history"
-    ),
+    swap(END, "outcome <> 'unassigned'", "outcome NOT IN ('unassigned', 'released')", "test_endings.py::test_history"),
 ]
 
-MUTANTS: Final = [*SUBMIT, *CLAIMS, *FENCES, *ENDS]
+_LOCKED: Final = "test_merging.py::test_a_lock_is_told_from_an_outage"
+LOCKS: Final = [
+    cut("lockable_jobs", " FOR UPDATE SKIP LOCKED", _LOCKED),
+    cut("lockable_jobs", " SKIP LOCKED", _LOCKED),
+    swap("lockable_jobs", "WHERE NOT EXISTS (SELECT FROM pulse.jobs j WHERE j.id = d.id)", "WHERE false", _LOCKED),
+]
+
+MUTANTS: Final = [*SUBMIT, *CLAIMS, *FENCES, *ENDS, *LOCKS]

@@ -217,7 +217,7 @@ def test_a_setting_without_effect_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(os, "geteuid", lambda: 12_345)
     events = Events()
     assert accounts.account_for("nobody", events) is None
-    assert "only root" in events.text()
+    assert "embedded_user_ignored" in events.text()
 
 
 @needs_root

@@ -101,7 +101,7 @@ def ends(rig: Rig) -> dict[str, datetime]:
 
 
 def test_in_a_hurry_the_dispatcher_outlives_the_pools() -> None:
-    """Pools are killed first; then the dispatcher has half a second to bury what they held, before actors are killed."""
+    """Pools are killed first; then the dispatcher has half a second to bury what they held, then actors are killed."""
     pools = [script(name, "--stubborn", kind="pool", stop_s=60.0) for name in ("pool", "pond")]
     with supervisor([*four(), *pools]) as rig:
         rig.wait_ready()

@@ -196,7 +196,7 @@ def notices(parent: Peer) -> list[dict[str, Any]]:
 
 
 def test_sigterm_gives_notice_of_every_child(tmp_path: Path) -> None:
-    """The parent tells at once that its children leave, for one that holds the interpreter cannot; and stays till then."""
+    """The parent tells at once that its children leave, since who holds the interpreter cannot; it stays till then."""
     started = tmp_path / "started"
     given = {"seconds": 60, "started": str(started)}
     with FakeServer() as server, worker(server, "--processes", "2", env={"PULSE_DRAIN_S": "0.2"}) as pool:

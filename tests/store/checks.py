@@ -14,6 +14,7 @@ from pulse.store.rows import EndingKind
 
 Columns = dict[str, str]
 
+OUTCOMES: Final = sorted(set(EndingKind) - {EndingKind.UNASSIGNED})  # what no worker ever saw has no history
 BASE: Final[dict[str, Columns]] = {
     "schema_version": {"version": "77"},
     "jobs": {"id": "gen_random_uuid()", "max_attempts": "5", "topic": "'t'", "name": "'n'"},
@@ -142,8 +143,8 @@ CHECKS: Final = [
         "attempts",
         "attempts_outcome_check",
         "outcome",
-        good=[f"'{outcome.value}'" for outcome in EndingKind] + ["'canceled'", "'expired'"],
-        bad=("''", "'ERROR'", "'ok'"),
+        good=[f"'{outcome}'" for outcome in (*OUTCOMES, "canceled", "expired")],
+        bad=("''", "'ERROR'", "'ok'", "'unassigned'"),
     ),
     Check(
         "schedules",

@@ -185,6 +185,15 @@ async def test_a_batch_is_what_comes_first(store: Store, connection: Connection[
     assert len(await claim(store, 50)) == 4
 
 
+async def test_a_claim_ends_after_so_many_bytes(store: Store, connection: Connection[Record]) -> None:
+    """A claim hands out at most 8 MiB of args, and what goes beyond only with its last job: at least one job always."""
+    args = '{"a": "' + "x" * 3 * 1024**2 + '"}'
+    ids = [await forge(connection, args=args, next_run_at=at(-place)) for place in (4, 3, 2, 1)]
+    huge = await forge(connection, args='{"a": "' + "x" * 9 * 1024**2 + '"}')
+    claimed = [[one.id for one in await claim(store)] for _ in range(3)]
+    assert [sorted(batch) for batch in claimed] == [sorted(ids[:3]), sorted([ids[3], huge]), []]
+
+
 async def test_seats(store: Store, connection: Connection[Record]) -> None:
     """The n-th job in order goes to the worker of the n-th seat."""
     ranked = [

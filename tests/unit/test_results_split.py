@@ -25,6 +25,11 @@ class Deaf:
     def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
         """Nobody listens."""
 
+    @property
+    def backlog_bytes(self) -> int:
+        """Nothing is kept."""
+        return 0
+
     def close(self) -> None:
         """Nothing is open."""
 
