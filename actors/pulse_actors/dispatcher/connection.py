@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import sys
+import termios
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
@@ -68,6 +71,16 @@ class Connection:
     def backlog_bytes(self) -> int:
         """What is queued and not yet taken by the socket."""
         return self._out_bytes
+
+    @property
+    def unread_bytes(self) -> int:
+        """What the peer has sent and nobody has taken from the socket yet."""
+        count = bytearray(4)
+        try:
+            fcntl.ioctl(self._stream.extra(anyio.abc.SocketAttribute.raw_socket).fileno(), termios.FIONREAD, count)
+        except (OSError, ValueError, anyio.TypedAttributeLookupError):
+            return 0  # closed, or no socket
+        return int.from_bytes(count, sys.byteorder)
 
     def owe(self, request: int | None) -> None:
         """Remember that a request of that number is to be answered."""

@@ -28,7 +28,8 @@ from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.desk import Desk, Worker
 from pulse_actors.dispatcher.results import Obituary, Results
 
-LAST_WORDS_S: Final = 0.05  # to read what it had still written; EOF comes at once unless a child holds the socket
+QUIET_S: Final = 0.05  # an empty socket for that long has been read; EOF comes at once unless a child holds the socket
+LAST_WORDS_S: Final = 1.0  # longest time to read what it had still written
 
 log = structlog.get_logger()
 
@@ -89,7 +90,11 @@ class Deaths:
     async def _bury(self, worker: Worker, status: int | None, heard_out: anyio.Event) -> None:
         worker.draining, worker.leaving = True, worker.leaving or worker.draining
         with anyio.move_on_after(LAST_WORDS_S):
-            await heard_out.wait()
+            while not heard_out.is_set():
+                with anyio.move_on_after(QUIET_S):
+                    await heard_out.wait()
+                if not worker.link.unread_bytes:
+                    break
         worker.link.close()
         if worker.topics:
             _kill_group(worker)
