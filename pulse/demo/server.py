@@ -5,22 +5,26 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from pulse.blocking import Client
 from pulse.errors import PulseError
+from pulse.places import CLIENT_SOCKET
 
 READY_DEADLINE_S: Final = 60.0  # making a database takes seconds, on a slow disk many
 STOP_DEADLINE_S: Final = 20.0
 _POLL_S: Final = 0.05
 _LOG_LINES: Final = 15
+_LOG: Final = "log"
+_SIGNALED: Final = 128  # plus the number: how a shell says that a signal ended a program
 
 
 @contextmanager
@@ -42,26 +46,65 @@ def running_server(
     Raises:
         PulseError: It did not get ready; the message ends with the last lines of its log.
     """
-    home = Path(tempfile.mkdtemp(prefix="pulse-demo-"))
-    home.chmod(0o711)  # as root, PostgreSQL runs as another user and must be able to pass
-    runtime = home / "run"
-    log = home / "log"
+    with _ended_by_signals():
+        home = Path(tempfile.mkdtemp(prefix="pulse-demo-", dir=_temporary_dir()))
+        try:
+            home.chmod(0o711)  # as root, PostgreSQL runs as another user and must be able to pass
+            words = ("--app", app, "--processes", str(processes), "--concurrency", str(concurrency))
+            with _supervisor(home, words, settings) as server:
+                client = _connected(server, home / "run" / CLIENT_SOCKET, home / _LOG, processes)
+                try:
+                    yield client
+                finally:
+                    client.close()
+        finally:
+            shutil.rmtree(home, ignore_errors=True)
+
+
+@contextmanager
+def _supervisor(home: Path, words: Sequence[str], settings: Mapping[str, str]) -> Generator[subprocess.Popen[bytes]]:
     env = {key: value for key, value in os.environ.items() if not key.startswith("PULSE_")} | dict(settings)
     env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(Path.cwd()), env.get("PYTHONPATH"))))
-    command = [sys.executable, "-m", "pulse_supervisor.main", "--runtime-dir", str(runtime), "--state-dir"]
-    command += [str(home / "state"), "--app", app, "--processes", str(processes)]
-    command += ["--concurrency", str(concurrency), "--log-format", "json"]
-    with log.open("wb") as output:
+    # Should this process be killed, the supervisor is told by the kernel.
+    command = [
+        sys.executable,
+        "-m",
+        "pulse.demo.follow",
+        str(os.getpid()),
+        sys.executable,
+        "-m",
+        "pulse_supervisor.main",
+    ]
+    command += ["--runtime-dir", str(home / "run"), "--state-dir", str(home / "state"), "--log-format", "json", *words]
+    with (home / _LOG).open("wb") as output:
         server = subprocess.Popen(command, cwd=home, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     try:
-        client = _connected(server, runtime / "pulse.sock", log, processes)
-        try:
-            yield client
-        finally:
-            client.close()
+        yield server
     finally:
         _stop(server)
-        shutil.rmtree(home, ignore_errors=True)
+
+
+@contextmanager
+def _ended_by_signals() -> Generator[None]:
+    """A signal that would end this process at once ends it like Ctrl-C: everything is stopped and removed first."""
+
+    def end(number: int, _frame: object) -> None:
+        raise SystemExit(_SIGNALED + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _temporary_dir() -> Path:
+    """Where temporary files go; as root, PostgreSQL's own user has to get there."""
+    chosen = Path(tempfile.gettempdir())
+    if os.geteuid() != 0 or all(place.stat().st_mode & stat.S_IXOTH for place in (chosen, *chosen.parents)):
+        return chosen
+    return Path("/tmp")  # noqa: S108 - the directory that is made there has a name of its own
 
 
 def _connected(server: subprocess.Popen[bytes], socket: Path, log: Path, processes: int) -> Client:

@@ -17,6 +17,7 @@ from pulse.blocking import Client
 from pulse.demo.server import running_server, worker_rows
 from pulse.errors import PulseError
 from pulse.job import Job, Status
+from pulse.jsontext import JsonValue
 
 PACKAGES: Final = ("asyncio", "collections", "ctypes", "email", "encodings", "html", "http", "importlib", "json")
 SLICES: Final = 60
@@ -119,8 +120,7 @@ def _progress(job: Job) -> float:
 
 def _worker_of(client: Client, job_id: UUID) -> int:
     for row in worker_rows(client):
-        running = row.get("running")
-        if isinstance(running, list) and str(job_id) in map(str, running):
+        if str(job_id) in str(row.get("running")):
             return int(str(row["pid"]))
     raise PulseError(f"no worker says that it runs job {job_id}")
 
@@ -147,6 +147,6 @@ def _epilogue(job: Job) -> None:
     click.echo(f"attempt {job.attempts}: completed")
 
 
-def _progress_text(value: object) -> str:
-    text = value.get("text") if isinstance(value, Mapping) else None
+def _progress_text(value: JsonValue) -> str:
+    text = value.get("text") if isinstance(value, dict) else None
     return str(text) if text else "no progress told"

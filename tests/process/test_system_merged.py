@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+import pulse
 from tests.process.system_kit import Jobs, Whole, place
 from tests.support.postgres import Postgres
 from tests.support.system import Pair, Peer, Refused, Worker, new_job, until
@@ -38,7 +39,7 @@ def jobs(whole: Whole) -> Jobs:
 @contextlib.contextmanager
 def crew_of(whole: Whole, jobs: Jobs, topic: str) -> Iterator[list[tuple[Worker, list[Pair]]]]:
     """Workers by hand that hold 500 jobs between them."""
-    jobs.client.submit_many([{"name": "mark", "topic": topic}] * COUNT)
+    jobs.client.submit_many([pulse.NewJob(name="mark", topic=topic)] * COUNT)
     with contextlib.ExitStack() as stack:
         hello = {"topics": [topic], "names": ["mark"], "capacity": EACH}
         workers = [stack.enter_context(whole.worker(f"{topic}-{n}", **hello)) for n in range(WORKERS)]

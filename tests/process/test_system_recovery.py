@@ -109,7 +109,7 @@ class TestWorkerDies:
         pools += [whole.pool("--concurrency", "20"), whole.pool("--concurrency", "2")]
         (stopped,) = pools[0].workers()
         os.kill(stopped, signal.SIGSTOP)
-        made = jobs.client.submit_many([{"name": "mark", "max_attempts": 2}] * 4)
+        made = jobs.client.submit_many([pulse.NewJob(name="mark", max_attempts=2)] * 4)
         ended = [jobs.wait(job, within_s=LEASE_S + SWEEP_S + BACK_OFF_S + 5) for job in made]
         assert max(job.attempts for job in ended) == 2
         rows = [whole.row_text(job) for job in made]
