@@ -1,5 +1,5 @@
 """
-Becomes another program, which is told by SIGTERM when its parent dies: ``python -m pulse.demo.follow PARENT PROGRAM …``.
+Becomes another program, told by SIGTERM when its parent dies: ``python -m pulse.demo.follow PARENT PROGRAM …``.
 
 The kernel keeps the wish across exec.
 """

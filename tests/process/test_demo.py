@@ -7,6 +7,7 @@ import ctypes
 import os
 import re
 import shutil
+import signal
 import site
 import subprocess
 import sys
@@ -141,6 +142,26 @@ def test_the_story(turn: int, place: Path, request: pytest.FixtureRequest) -> No
         demo.finish()
 
 
+def test_whoever_ends_it(place: Path) -> None:
+    """SIGTERM, a terminal that is closed, SIGKILL: the whole system ends with it; only SIGKILL leaves its files."""
+    numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
+    places = {number: place / number.name for number in numbers}
+    with contextlib.ExitStack() as stack:
+        for directory in places.values():
+            directory.mkdir()
+            stack.callback(shutil.rmtree, directory)
+        demos = {number: stack.enter_context(started(places[number], clean_environment())) for number in numbers}
+        for number, demo in demos.items():
+            assert demo.process.stdout is not None
+            until(lambda out=demo.process.stdout: "ready" in out.readline(), "its system runs", DEADLINE_S)  # type: ignore[misc]
+            demo.process.send_signal(number)
+        for number, demo in demos.items():
+            demo.process.communicate(timeout=DEADLINE_S)
+            assert demo.process.returncode == (-number if number is signal.SIGKILL else 128 + number)
+            assert left_behind(demo.marker, demo.directory, within_s=DEADLINE_S) == []
+            assert number is signal.SIGKILL or list(demo.directory.iterdir()) == []
+
+
 def test_as_an_ordinary_user(ordinary: Demo) -> None:
     """Without any rights it tells the same, and leaves as little."""
     ordinary.finish()
@@ -180,7 +201,7 @@ def subreaper() -> Iterator[None]:
         libc.prctl(option, 0, 0, 0, 0)
 
 
-def left_behind(marker: str, directory: Path) -> list[str]:
+def left_behind(marker: str, directory: Path, within_s: float = 1.0) -> list[str]:
     """
     Command lines of what lives on: all that has the marker, and whatever works in *directory*.
 
@@ -198,5 +219,5 @@ def left_behind(marker: str, directory: Path) -> list[str]:
         return found
 
     with contextlib.suppress(AssertionError):  # a process that is ending may be seen for a moment
-        until(lambda: not look(), "", 1.0)
+        until(lambda: not look(), "", within_s)
     return look()
