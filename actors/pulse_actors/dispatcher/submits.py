@@ -21,7 +21,8 @@ from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.desk import Link
 from pulse_actors.dispatcher.explain import explain
 
-BATCH: Final = 5000
+BATCH: Final = 5000  # jobs of one statement
+ROW_BYTES: Final = 4096  # so that it has at most about 20 MiB
 MAX_ARGS_BYTES: Final = 1024 * 1024  # larger work belongs into a file whose path is the argument
 
 
@@ -46,7 +47,7 @@ class Submits:
     def __init__(self, store: Store, claims: Claims) -> None:
         self._store = store
         self._claims = claims
-        self.batcher: Batcher[Submitted] = Batcher(self._write, lambda submit: len(submit.jobs), BATCH)
+        self.batcher: Batcher[Submitted] = Batcher(self._write, _weight, BATCH)
 
     async def _write(self, submits: Sequence[Submitted]) -> None:
         await halve(submits, self._insert)
@@ -94,6 +95,11 @@ class Submits:
         delays = [job.delay_s for submit in submits for job in submit.jobs if job.delay_s]
         if delays:
             self._claims.wake(min(delays))
+
+
+def _weight(submit: Submitted) -> int:
+    """Jobs, and long args as many jobs as they have pages: a statement has to end within its time."""
+    return sum(1 + len(job.args) // ROW_BYTES for job in submit.jobs)
 
 
 def checked(jobs: Sequence[NewJob]) -> list[NewJob]:
