@@ -160,8 +160,7 @@ class Claims:
         for identity in self._in_doubt | self._doubted:
             worker = self._desk.get(identity)
             if worker is not None:
-                held = set(worker.held)
-                await give_back_unlisted(self._store, identity, held)
+                await give_back_unlisted(self._store, identity, self._desk.reporting.union(worker.held))
             self._in_doubt.discard(identity)
             self._doubted.discard(identity)
 

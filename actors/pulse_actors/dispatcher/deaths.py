@@ -114,7 +114,8 @@ class Deaths:
             running = await self._store.running_of(worker.identity)
         except UnavailableError:
             return []  # then they lapse
-        return [Ending(*pair, worker.identity, EndingKind.UNASSIGNED) for pair in running if pair not in worker.held]
+        seen = self._desk.reporting.union(worker.held)
+        return [Ending(*pair, worker.identity, EndingKind.UNASSIGNED) for pair in running if pair not in seen]
 
 
 def obituary(worker: Worker, reason: str, exit_code: int | None) -> list[Ending]:

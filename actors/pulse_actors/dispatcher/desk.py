@@ -135,13 +135,20 @@ class Placement:
 
 
 class Desk:
-    """The book."""
+    """
+    The book.
+
+    Attributes:
+        closed: Nothing more is claimed.
+        reporting: Attempts whose results have arrived and are not written yet, whoever holds them by now.
+    """
 
     def __init__(self) -> None:
         self._workers: dict[str, Worker] = {}
         self._by_session: dict[bytes, Worker] = {}
         self._turn = 0
         self.closed = False
+        self.reporting: set[Pair] = set()
 
     def workers(self) -> list[Worker]:
         """Everyone who is connected."""

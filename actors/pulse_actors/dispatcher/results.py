@@ -85,6 +85,11 @@ class Results:
         self._kept: set[Pair] = set()  # written, of reports that are still to be answered
         self.batcher: Batcher[Reported | Obituary] = Batcher(self._write, _weight, BATCH)
 
+    def accept(self, report: Reported) -> None:
+        """Take a report to be written with the next flush."""
+        self._desk.reporting.update(report.pairs)
+        self.batcher.put(report)
+
     async def _write(self, items: Sequence[Reported | Obituary]) -> None:
         reports = [item for item in items if isinstance(item, Reported)]
         completions, endings = split(reports)
@@ -116,6 +121,7 @@ class Results:
         if stale:
             log.info("results_stale", worker=report.worker.identity, count=len(stale))
         self._kept.difference_update(pairs)
+        self._desk.reporting.difference_update(pairs)
         self._desk.free(report.worker, pairs)
         report.worker.link.send("reported", report.request, {"stale": stale})
 

@@ -223,7 +223,8 @@ class Visit:
     async def _reconcile(self, listed: set[tuple[bytes, int]]) -> list[tuple[bytes, int]] | None:
         """What of *listed* it no longer holds; None while the database is away."""
         try:
-            holds = await give_back_unlisted(self._office.desktop.store, self._identity, listed)
+            desktop = self._office.desktop
+            holds = await give_back_unlisted(desktop.store, self._identity, listed | desktop.desk.reporting)
         except UnavailableError as error:
             log.warning("database_away", step="hello", error=error.message)
             return None
@@ -251,7 +252,7 @@ class Visit:
             case protocol.Report():
                 for result in body.results:
                     protocol.check_result(result)
-                self._office.results.batcher.put(Reported(worker, frame.request, body.results))
+                self._office.results.accept(Reported(worker, frame.request, body.results))
             case protocol.Started():
                 self._office.desktop.desk.started(worker, (ref.pair for ref in body.jobs))
             case protocol.Heartbeat():
