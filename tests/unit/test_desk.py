@@ -304,10 +304,12 @@ def test_every_claim_is_placed_once_and_nobody_is_overfilled(
         one.draining = draining
         made.append(one)
         desk.join(one)
-    for plan in desk.plan(batch):
+    plans = desk.plan(batch)
+    for plan in plans:
         assert len(plan.seats) <= batch
         planned = Counter(plan.workers[seat] for seat in plan.seats)
         assert all(count <= found.credit for name, count in planned.items() if (found := desk.get(name)))
+    for plan in plans:
         for index, capacity in changes:
             if index < len(made):
                 made[index].capacity = capacity
