@@ -113,7 +113,7 @@ def _locked(lock_fd: int) -> bool:
 
 
 def _listen(path: Path, backlog: int) -> socket.socket:
-    """A listening socket at *path*; whoever left a file there is dead, since we hold the lock."""
+    """A listening socket at *path*; a supervisor that left a file there is dead, since we hold the lock."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     umask = os.umask(0o177)  # before bind makes the file: a chmod afterwards would leave it open for a moment
     try:
@@ -138,4 +138,22 @@ def _remove_stale(path: Path) -> None:
         return
     if not stat.S_ISSOCK(mode):
         raise PlaceError(f"{path} is in the way: it is not a socket; move it away")
-    path.unlink()
+    deadline_s = time.monotonic() + _LOCK_WAIT_S  # a killed predecessor's dispatcher takes a moment to follow it
+    while _is_served(path):
+        if time.monotonic() > deadline_s:
+            raise PlaceError(f"socket {path} is in use: another program listens there; use another directory")
+        time.sleep(_LOCK_POLL_S)
+    path.unlink(missing_ok=True)
+
+
+def _is_served(path: Path) -> bool:
+    """Whether somebody listens there, whose clients would be stolen by taking the name away."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(os.fspath(path))
+        except BlockingIOError:  # its backlog is full
+            return True
+        except OSError:
+            return False
+        return True

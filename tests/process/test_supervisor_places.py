@@ -93,6 +93,26 @@ class TestRuntimeDirectory:
                 ]
             assert (place / "pulse.sock").read_text() == "mine"
 
+    def test_a_socket_in_use_is_not_taken_away(self) -> None:
+        """A program that listens on pulse.sock keeps it; the supervisor says so in one line and exits 1."""
+        with short_dir() as directory, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
+            stranger.bind(f"{directory}/pulse.sock")
+            stranger.listen()
+            command = [
+                sys.executable,
+                "-m",
+                "pulse_supervisor.main",
+                "--runtime-dir",
+                str(directory),
+                "--dsn",
+                "host=x",
+            ]
+            ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=30)
+            assert ended.returncode == 1
+            (line,) = [line for line in ended.stderr.splitlines() if line.startswith("pulse-supervisor: ")]
+            assert line.startswith(f"pulse-supervisor: socket {directory}/pulse.sock is in use")
+            assert Path(f"{directory}/pulse.sock").is_socket()
+
     def test_a_long_path_is_refused_with_its_length(self) -> None:
         """A socket path over 107 bytes is told before anything starts."""
         with short_dir() as place, supervisor(four(), directory=place / ("x" * 120)) as rig:
