@@ -3,7 +3,7 @@
 PY := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint fmt typecheck bench clean
+.PHONY: help setup demo test lint fmt typecheck bench mutants clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ typecheck: setup ## mypy and pyright alone
 
 bench: setup ## measure this machine: submit, drain, steady state, latency
 	@$(PY) -m bench
+
+mutants: setup ## remove each guard in the SQL in turn, and see a test fail (a quarter of an hour)
+	@$(PY) -m tests.mutants
 
 clean: ## remove .venv, caches and build products
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 CONNECT_DEADLINE_S: Final = 5.0  # a TCP handshake that takes longer is a partition
 STATEMENT_DEADLINE_S: Final = 10.0  # client side; the server's own limit comes first where the server still answers
-TERMINATE_GRACE_S: Final = 1.0
 
 # Limits that the server keeps, on every connection. TCP ones release a partitioned holder's row locks.
 SERVER_SETTINGS: Final[Mapping[str, str]] = {
