@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Final, Literal, TypeAlias, TypeVar
+from typing import Annotated, Final, Literal, TypeVar
 
 import msgpack
 import msgspec
@@ -330,7 +330,6 @@ class Nothing(Struct, frozen=True):
     """A body without known keys."""
 
 
-Body: TypeAlias = Struct
 BodyT = TypeVar("BodyT", bound=Struct)
 
 WORKER_KINDS: Final[Mapping[str, type[Struct]]] = {

@@ -22,7 +22,6 @@ from pulse.errors import ProtocolError
 BUS_FRAME_BYTES: Final = 64 * 1024
 HINT_BYTES: Final = 4 * 1024
 HINT_WAIT_S: Final = 1.0  # behind an answer that the supervisor does not take
-SUPERVISOR: Final = "supervisor"
 
 
 @dataclass(frozen=True, slots=True)

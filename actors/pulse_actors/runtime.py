@@ -29,7 +29,7 @@ from pulse.errors import ConfigError, PulseError, SchemaError, UnavailableError
 from pulse.logs import configure_logging
 from pulse.store.pool import Target
 from pulse.store.store import Store
-from pulse_actors.bus import SUPERVISOR, Bus, BusFrame, Hint
+from pulse_actors.bus import Bus, BusFrame, Hint
 
 EXIT_STOPPED: Final = 0
 EXIT_INTERNAL: Final = 70  # EX_SOFTWARE: restarted
@@ -330,7 +330,6 @@ def _loop_options() -> dict[str, Any]:
 
 
 __all__ = [
-    "SUPERVISOR",
     "Actor",
     "Backoff",
     "Runtime",

@@ -187,10 +187,6 @@ class Desk:
         """The attempts whose handlers run."""
         return [attempt for attempt in self._held.values() if attempt.phase is Phase.STARTED]
 
-    def all_held(self) -> Iterable[Attempt]:
-        """Every attempt that is held."""
-        return self._held.values()
-
     def running_list(self) -> list[Pair]:
         """What hello says is held."""
         return list(self._held)

@@ -409,7 +409,7 @@ class DeskMachine(RuleBasedStateMachine):
         self.desk.disconnected()
         told = [result[:2] for result in self.desk.take_report(10_000, ROOM)]
         assert sorted(told) == sorted(self.open), "every open attempt has exactly one result"
-        assert all(attempt.phase is Phase.ENDED for attempt in self.desk.all_held())
+        assert all(attempt.phase is Phase.ENDED for attempt in self.desk._held.values())
 
 
 TestDesk = DeskMachine.TestCase

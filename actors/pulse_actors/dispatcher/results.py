@@ -95,7 +95,8 @@ class Results:
         completions, endings = split(reports)
         endings += [ending for item in items if isinstance(item, Obituary) for ending in item.endings]
         batch = _Batch(self._store)
-        batch.written |= self._kept.intersection(pair for item in items for pair in item.pairs)
+        if self._kept:
+            batch.written |= self._kept.intersection(pair for item in items for pair in item.pairs)
         await self._insist(lambda: batch.complete(completions))
         await self._insist(lambda: batch.end(endings))
         for ended in batch.ended:
@@ -108,14 +109,14 @@ class Results:
             log.warning("rows_locked", count=len(batch.locked))
             await anyio.sleep(LOCKED_PAUSE_S)
             for item in items:
-                if any(pair in batch.locked for pair in item.pairs):
+                if not batch.locked.isdisjoint(item.pairs):
                     self._kept |= batch.written.intersection(item.pairs)
                     self.batcher.put(item)
 
     def _answer(self, report: Reported, batch: _Batch) -> None:
         """Tell what was stale; a report some of whose rows are locked is answered when they are not."""
         pairs = report.pairs
-        if any(pair in batch.locked for pair in pairs):
+        if not batch.locked.isdisjoint(pairs):
             return
         stale = [pair for pair in pairs if pair not in batch.written]
         if stale:
