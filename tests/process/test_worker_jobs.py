@@ -180,9 +180,12 @@ def test_a_result_comes_after_its_checkpoint(backend: str, tmp_path: Path) -> No
         again = server.wait_child()
         second = again.take("checkpoint")
         assert second.body == first.body
-        assert again.count("report") == 0
+        told = [result for heard in again.log if heard.kind == "report" for result in heard.body["results"]]
+        assert pair(saving) not in [result[:2] for result in told]  # the other's may come again: it was cut off, too
         again.send("beat", second.request, {"lost": []})
-        assert again.take_results(1)[0][:3] == [*pair(saving), "ok"]
+        while (result := again.take_results(1)[0])[:2] != pair(saving):
+            assert result[:2] == pair(other)
+        assert result[2] == "ok"
 
 
 def test_progress_that_no_heartbeat_carried_comes_with_the_result() -> None:
