@@ -1,4 +1,4 @@
--- pulse: the schema, version 1.
+-- pulse: the schema, version 2.
 --
 -- Theory of operation
 -- ===================
@@ -26,7 +26,8 @@
 -- lease_until or progress: heartbeats stay HOT (they write no index). The few RUNNING rows are found by started_at.
 --
 -- Installed and upgraded by `pulse migrate` and by the supervisor at its start, inside one transaction that holds an
--- advisory lock. This file is the whole of the newest version; steps between versions are files beside queries.sql.
+-- advisory lock. This file is the whole of the newest version; the steps to it from older ones are in
+-- pulse/store/upgrades/.
 
 CREATE SCHEMA IF NOT EXISTS pulse;
 
@@ -37,7 +38,7 @@ CREATE TABLE pulse.schema_version (
     installed_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
-INSERT INTO pulse.schema_version (version) VALUES (1);
+INSERT INTO pulse.schema_version (version) VALUES (1), (2);
 
 CREATE TYPE pulse.job_status AS ENUM ('PENDING', 'RUNNING', 'COMPLETED', 'RETRYING', 'DEAD_LETTERED', 'CANCELED');
 
@@ -106,6 +107,9 @@ CREATE TABLE pulse.attempts (
     worker      text,
     error       text,
     progress    jsonb,
+    cpu_s       float8 CHECK (cpu_s >= 0),          -- what it used, where the kernel counts it: isolated attempts
+    peak_rss_bytes bigint CHECK (peak_rss_bytes >= 0),
+    stack       text,                               -- where it hung: of an attempt that outlasted timeout_s or stall_s
     PRIMARY KEY (job_id, attempt)
 );
 
@@ -163,7 +167,8 @@ CREATE TABLE pulse.handlers (
     max_attempts int CHECK (max_attempts BETWEEN 1 AND 10000),
     max_crashes  int CHECK (max_crashes BETWEEN 1 AND 10000),
     timeout_s    float8 CHECK (timeout_s > 0 AND timeout_s <= 1e9),
-    seen_at      timestamptz NOT NULL DEFAULT clock_timestamp()
+    seen_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    stall_s      float8 CHECK (stall_s > 0 AND stall_s <= 1e9)
 );
 
 -- Policy per topic; row '' holds the server's defaults and is written by the supervisor from its settings.
@@ -185,6 +190,15 @@ CREATE TABLE pulse.hosts (
     seen_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (host, boot, pidns)
 );
+
+-- When a watchdog swept last, by the database's clock. A gap between two sweeps means that the database or every watchdog
+-- was away, and that leases may have lapsed which nobody could extend: then nobody is reaped for one lease.
+CREATE TABLE pulse.sweep_mark (
+    one      boolean PRIMARY KEY DEFAULT true CHECK (one),
+    swept_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+INSERT INTO pulse.sweep_mark DEFAULT VALUES;
 
 -- UUID version 7 (RFC 9562): neighbours in time are neighbours in the index. Never used as an order: clocks step back.
 DO $install$

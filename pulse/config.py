@@ -86,6 +86,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: _Count = 5
     max_crashes: _Count = 3  # deaths of the worker that one job may cause; two can be bad luck
     proof_of_death: _Flag = True  # off: leases only, as across hosts
+    obey_s: _Seconds = 5.0  # for a handler to end that was cancelled at its timeout; then its process is killed
     drain_s: _SecondsOrZero = 30.0  # below the 90 s after which systemd kills
     retention_s: _SecondsOrZero | None = None  # completed and canceled 7 days, dead letters 30 days
     host_id: _HostId | None = None  # the machine id

@@ -8,11 +8,13 @@ import os
 import signal
 import struct
 import sys
+import time
 from pathlib import Path
 from typing import Final
 
 _PR_SET_PDEATHSIG: Final = 1
 _STAT_STATE: Final = 0  # fields of /proc/PID/stat behind the command name, which may hold spaces and parentheses
+_STAT_PARENT: Final = 1
 _STAT_START_TIME: Final = 19
 _STAT_EXIT_CODE: Final = 49
 _PIDFD_INFO: Final = struct.Struct("Q52xi")  # mask, ids that are of no interest here, exit status
@@ -57,6 +59,45 @@ def state(pid: int) -> str:
     """State letter of *pid* (R, S, D, T, Z ...), '' when it is gone."""
     fields = _stat(pid)
     return fields[_STAT_STATE] if fields else ""
+
+
+def uptime_s() -> float:
+    """Seconds since this kernel started, suspended time included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def parent(pid: int) -> int:
+    """The parent of *pid*; 0 when it is gone."""
+    fields = _stat(pid)
+    return int(fields[_STAT_PARENT]) if fields else 0
+
+
+def is_pending(pid: int, number: int) -> bool:
+    """Whether signal *number* was sent to the process *pid* and has not reached any of its threads yet."""
+    return bool(_mask(Path(f"/proc/{pid}/status"), "ShdPnd") & _bit(number))
+
+
+def blocking(pid: int, number: int) -> frozenset[str]:
+    """The threads of *pid* that block signal *number*; one that is in the handler of the signal does, too."""
+    try:
+        threads = [entry.name for entry in os.scandir(f"/proc/{pid}/task")]
+    except OSError:
+        return frozenset()
+    found = (name for name in threads if _mask(Path(f"/proc/{pid}/task/{name}/status"), "SigBlk") & _bit(number))
+    return frozenset(found)
+
+
+def _mask(status: Path, field: str) -> int:
+    """A set of signals in a status file; 0 when it is gone."""
+    try:
+        lines = status.read_text("utf-8", errors="replace").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.partition(":")[2], 16) for line in lines if line.startswith(f"{field}:")), 0)
+
+
+def _bit(number: int) -> int:
+    return 1 << (number - 1)
 
 
 def _stat(pid: int) -> list[str]:

@@ -35,6 +35,7 @@ PROTOCOL_VERSION: Final = 1
 MAX_FRAME_BYTES: Final = 8 * 1024 * 1024  # a submit of 40 000 small jobs; one result of 8 MiB is a file, not a result
 HELLO_MAX_FRAME_BYTES: Final = 1024 * 1024  # before hello nobody is known yet; 40 000 running jobs fit
 MAX_ATTEMPT: Final = 2**31 - 1  # attempts is a PostgreSQL integer
+MAX_STACK_CHARS: Final = 64 * 1024
 MAX_SECONDS: Final = 1e9  # 31 years; keeps every sum of times finite
 _LENGTH_BYTES: Final = 4
 _FIXMAP: Final = 0x80  # first bytes of a map in MessagePack: 0x80 to 0x8f, map 16, map 32
@@ -86,6 +87,7 @@ class HandlerInfo(Struct, frozen=True):
     max_attempts: Annotated[int, Meta(ge=1, le=10_000)] | None = None
     timeout_s: Annotated[float, Meta(gt=0, le=MAX_SECONDS)] | None = None
     max_crashes: Annotated[int, Meta(ge=1, le=10_000)] | None = None
+    stall_s: Annotated[float, Meta(gt=0, le=MAX_SECONDS)] | None = None
 
 
 class Hello(Struct, frozen=True):
@@ -149,10 +151,18 @@ class Started(Struct, frozen=True):
 
 
 class ResultExtra(Struct, frozen=True):
-    """``progress``: JSON text that no heartbeat carried; ``stopped``: why the worker interrupted the handler."""
+    """
+    More of a result.
+
+    ``progress``: JSON text that no heartbeat carried; ``stopped``: why the worker interrupted the handler; ``stack``: where
+    it was then; ``cpu_s`` and ``peak_rss_bytes``: what an attempt in a process of its own used.
+    """
 
     progress: str | None = None
     stopped: str | None = None
+    stack: str | None = None
+    cpu_s: Seconds | None = None
+    peak_rss_bytes: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
 
 
 class Result(Struct, frozen=True, array_like=True, gc=False):
@@ -220,6 +230,18 @@ class StopOrder(Struct, frozen=True, array_like=True):
     id: Id
     attempt: Attempt
     reason: str
+
+
+class TakeStack(Struct, frozen=True):
+    """To a pool parent: where is the child of this session? Answered by a ``stack`` with the request's number."""
+
+    session: Session
+
+
+class Stack(Struct, frozen=True):
+    """What every thread of a handler process is doing, as faulthandler prints it; None: it could not be seen."""
+
+    stack: Annotated[str, Meta(max_length=MAX_STACK_CHARS)] | None = None
 
 
 class Stop(Struct, frozen=True):
@@ -338,6 +360,7 @@ WORKER_KINDS: Final[Mapping[str, type[Struct]]] = {
     "heartbeat": Heartbeat,
     "checkpoint": Checkpoint,
     "capacity": Capacity,
+    "stack": Stack,
 }
 CLIENT_KINDS: Final[Mapping[str, type[Struct]]] = {
     "submit": Submit,
@@ -345,6 +368,7 @@ CLIENT_KINDS: Final[Mapping[str, type[Struct]]] = {
     "jobs.get": ById,
     "jobs.cancel": ByIds,
     "jobs.retry": ByIds,
+    "jobs.stack": ById,
     "schedules.list": SchedulesList,
     "schedules.get": ById,
     "schedules.create": ScheduleCreate,
@@ -376,6 +400,7 @@ ANSWERS: Final[Mapping[str, type[Struct]]] = {
     "beat": BeatAnswer,
     "stop": Stop,
     "drain": Drain,
+    "stack": TakeStack,
 }
 
 _frame_decoder = msgspec.msgpack.Decoder(Frame)

@@ -131,24 +131,60 @@ def session_of(host: Host, identity: str) -> bytes:
     return hashlib.blake2b(identity.encode(), digest_size=_SESSION_BYTES, key=host.boot.encode()).digest()
 
 
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What an identity says: ``host/boot/pidns/pid.start/name``."""
+
+    host: str
+    boot: str
+    pidns: int
+    pid: int
+    start_time: int
+    name: str
+
+
+def parse(identity: str) -> Named | None:
+    """*identity* taken apart; None for one of another form."""
+    try:
+        host, boot, pidns, process, name = identity.split("/", 4)
+        pid, start_time = map(int, process.split("."))
+        return Named(host, boot, int(pidns), pid, start_time, name)
+    except ValueError:
+        return None
+
+
 def process_of(host: Host, identity: str) -> tuple[int, int] | None:
     """
     The pid and start time in *identity*; None for another host, another boot, another pid namespace, or another form.
 
     Only of a process that this kernel numbers in this namespace can be said whether it lives.
     """
-    try:
-        name, boot, pidns, process, _ = identity.split("/", 4)
-        pid, start_time = map(int, process.split("."))
-    except ValueError:
+    named = parse(identity)
+    if named is None or (named.host, named.boot, named.pidns) != (host.id, host.boot, host.pidns) or named.pid <= 0:
         return None
-    return (pid, start_time) if (name, boot, pidns) == (host.id, host.boot, str(host.pidns)) and pid > 0 else None
+    return named.pid, named.start_time
 
 
 def lives(process: tuple[int, int]) -> bool:
     """Whether the process of that pid and start time is there; a zombie is not."""
     pid, start_time = process
     return procs.start_time(pid) == start_time and procs.state(pid) not in {"Z", "X", ""}
+
+
+def is_in_hand(host: Host, identity: str) -> bool:
+    """
+    Whether *identity* names a living process that this one can see, and may kill.
+
+    Then its attempts are never handed out again before it is dead. Of all others only their leases are known.
+    """
+    process = process_of(host, identity)
+    if process is None or not lives(process):
+        return False
+    try:
+        os.kill(process[0], 0)
+    except OSError:
+        return False
+    return True
 
 
 def user_of(host: Host, identity: str) -> int | None:

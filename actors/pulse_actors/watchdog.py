@@ -1,4 +1,9 @@
-"""The watchdog: ends attempts whose lease has lapsed, through the ordinary retry path."""
+"""
+The watchdog: ends attempts whose lease has lapsed, through the ordinary retry path.
+
+It leaves alone what a living process of this host holds that can be killed: such an attempt is over when its process
+is, and seeing to that is the dispatcher's part.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +20,7 @@ from pulse_actors import identity as identities
 from pulse_actors.bus import Hint
 from pulse_actors.merging import write_merged
 from pulse_actors.runtime import Runtime, Turn, TurnResult, database_status
+from pulse_actors.sweeps import Reading, SweepGuard
 
 REASON: Final = "worker lease expired"
 SWEEP_LIMIT: Final = 1000  # rows of one statement; repeated until nothing is left
@@ -32,28 +38,39 @@ class Watchdog:
         store: The database.
         host: What this host is called in ``pulse.hosts``.
         sweep_s: Pause between two sweeps, seconds.
+        guard: Says when lapsed leases mean nothing.
+        sees_deaths: The dispatcher looks after the workers of this host; False: they live by leases, as on others.
     """
 
-    def __init__(self, store: Store, host: identities.Host, sweep_s: float) -> None:
+    def __init__(
+        self, store: Store, host: identities.Host, sweep_s: float, guard: SweepGuard, *, sees_deaths: bool
+    ) -> None:
         self._store = store
         self._host = host
         self._sweep_s = sweep_s
+        self._guard = guard
+        self._sees_deaths = sees_deaths
 
     async def prime(self, *, boot: bool) -> None:
-        """Say that this host is here."""
+        """Say that this host is here, and read the database's clock for the first time."""
         del boot
-        await self._store.note_host(self._host.id, self._host.boot, self._host.pidns)
+        await self._begin()
 
     async def turn(self, turn: Turn) -> TurnResult:
         """One sweep."""
-        await self._store.note_host(self._host.id, self._host.boot, self._host.pidns)
-        reaped, more, delays_s = 0, True, set[float]()
+        await self._begin()
+        if not self._guard.may_reap(time.monotonic()):
+            return TurnResult(self._sweep_s)
+        reaped, more, delays_s, spared = 0, True, set[float](), set[str]()
         while more:
-            lapsed = await self._store.lapsed(SWEEP_LIMIT)
-            ended = await self._reap([Ending(*fence, EndingKind.LEASE_EXPIRED, REASON) for fence in lapsed])
+            lapsed = await self._store.lapsed(SWEEP_LIMIT, spared=sorted(spared))
+            in_hand = self._in_hand({one.worker for one in lapsed})
+            spared |= in_hand
+            silent = [one for one in lapsed if one.worker not in in_hand]
+            ended = await self._reap([Ending(*fence, EndingKind.LEASE_EXPIRED, REASON) for fence in silent])
             reaped += len(ended)
             delays_s |= {round(one.delay_s, 3) for one in ended if one.status != "DEAD_LETTERED"}
-            more = len(lapsed) == SWEEP_LIMIT and bool(ended)
+            more = len(lapsed) == SWEEP_LIMIT and bool(ended or in_hand)
             if time.monotonic() - turn.now_s > TURN_S:
                 break
         next_s = 0.0 if more else self._sweep_s
@@ -61,6 +78,19 @@ class Watchdog:
             return TurnResult(next_s)
         log.warning("leases_expired", count=reaped)
         return TurnResult(next_s, (Hint("dispatcher", "ready", {"delays_s": sorted(delays_s)[:MAX_DELAYS]}),))
+
+    async def _begin(self) -> None:
+        """Leave the marks of a sweep, and hear whether there is a doubt about the leases."""
+        await self._store.note_host(self._host.id, self._host.boot, self._host.pidns)
+        asked_s = time.monotonic()
+        gap_s, database_s = await self._store.mark_sweep()
+        doubt = self._guard.doubt(gap_s, Reading(database_s, asked_s, time.monotonic()))
+        if doubt is not None:
+            log.warning("sweeps_wait", reason=doubt)
+
+    def _in_hand(self, workers: set[str]) -> set[str]:
+        """Those of *workers* that are living processes of this host which the dispatcher can kill, and looks after."""
+        return {one for one in workers if self._sees_deaths and identities.is_in_hand(self._host, one)}
 
     async def _reap(self, endings: list[Ending]) -> list[Ended]:
         """End those attempts; a row that somebody has locked is left to the next sweep."""
@@ -83,6 +113,8 @@ class Watchdog:
 async def watchdog(runtime: Runtime) -> None:
     """The watchdog's main part."""
     host = identities.this_host(runtime.settings.host_id)
-    actor = Watchdog(runtime.store, host, runtime.settings.sweep_s)
+    settings = runtime.settings
+    guard = SweepGuard(lease_s=settings.lease_s, heartbeat_s=settings.heartbeat_s, sweep_s=settings.sweep_s)
+    actor = Watchdog(runtime.store, host, settings.sweep_s, guard, sees_deaths=settings.proof_of_death)
     await runtime.prime(actor)
     await runtime.loop(actor)

@@ -122,7 +122,7 @@ SET status = 'RUNNING', attempts = j.attempts + 1, locked_by = ($3::text[])[($4:
 FROM seated s
 WHERE j.id BETWEEN s.id AND s.id AND j.status::text IN ('PENDING', 'RETRYING') AND s.before_bytes < 8388608
 RETURNING uuid_send(j.id) AS id, j.attempts, j.name, j.topic, j.args::text AS args, j.timeout_s, j.priority, j.next_run_at,
-    ($4::int[])[s.seat] AS worker, j.uncharged, j.occurrence, j.checkpoint::text AS checkpoint,
+    ($4::int[])[s.seat] AS worker, j.uncharged, j.crashes, j.occurrence, j.checkpoint::text AS checkpoint,
     CASE WHEN j.attempts > 1 THEN (
         SELECT jsonb_build_array(a.outcome, a.error, a.worker, a.progress::text)::text
         FROM pulse.attempts a WHERE a.job_id = j.id AND a.attempt = j.attempts - 1) END AS previous;
@@ -163,15 +163,17 @@ JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id AND j.status::text = 'COMPLETED'
 -- What:    end attempts in any way but success, through the one retry path, and write their history.
 --          From/to: RUNNING -> RETRYING, DEAD_LETTERED, PENDING
 -- Args:    $1 ids uuid[], $2 attempts int[], $3 workers text[], $4 outcomes text[], $5 errors text[] (NULL: keep last_error),
---          $6 delay_s float8[] (NULL: the back-off), $7 exit codes int[], $8 progress text[] (JSON or NULL; same length,
---          sorted by id), $9 now
+--          $6 delay_s float8[] (NULL: the back-off), $7 exit codes int[], $8 progress text[] (JSON or NULL), $9 stacks text[],
+--          $10 cpu_s float8[], $11 peak_rss_bytes bigint[] (same length, sorted by id), $12 now
 -- Guard:   id, status, locked_by, attempts; and for outcome lease_expired a lease that has lapsed by the database's clock.
 -- Returns: id, attempt, new status, topic, priority, seconds until due; a missing one was stale.
+--          `silent` is written as lease_expired, but looks at no lease: its worker let it lapse, and was killed since.
 --          Charged tries are attempts - uncharged. Uncharged: released, snoozed; unassigned, which no worker ever saw and
 --          which leaves no history; crashed spends a budget of its own, whose
 --          first retry is immediate. Without a charged try behind it, a job that was given back is PENDING again.
 WITH ended AS (
-    SELECT d.id, d.attempt, d.worker, d.outcome, d.error, d.exit_code, d.progress, coalesce($9, clock_timestamp()) AS at,
+    SELECT d.id, d.attempt, d.worker, d.outcome, d.error, d.exit_code, d.progress, d.stack, d.cpu_s, d.peak_rss_bytes,
+           coalesce($12, clock_timestamp()) AS at,
            d.outcome IN ('released', 'unassigned', 'snoozed', 'crashed') AS uncharged, d.outcome = 'crashed' AS crashed,
            coalesce(d.delay_s, CASE d.outcome WHEN 'released' THEN 0 WHEN 'unassigned' THEN 0 WHEN 'crashed' THEN j.crashes ^ 2
                                               ELSE (d.attempt - j.uncharged) ^ 2 END) AS delay_s,
@@ -187,7 +189,8 @@ WITH ended AS (
                ELSE d.attempt - j.uncharged >= j.max_attempts
            END AS dead
     FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::int[],
-                $8::text[]) AS d(id, attempt, worker, outcome, error, delay_s, exit_code, progress)
+                $8::text[], $9::text[], $10::float8[], $11::bigint[])
+        AS d(id, attempt, worker, outcome, error, delay_s, exit_code, progress, stack, cpu_s, peak_rss_bytes)
     JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id
 ), changed AS (
     UPDATE pulse.jobs j
@@ -203,10 +206,13 @@ WITH ended AS (
     WHERE j.id BETWEEN e.id AND e.id AND j.status::text = 'RUNNING' AND j.locked_by = e.worker AND j.attempts = e.attempt
       AND (e.outcome <> 'lease_expired' OR j.lease_until < e.at)
     RETURNING j.id, j.attempts, j.status, j.topic, j.priority, j.started_at, j.progress, e.worker, e.outcome, e.error, e.exit_code,
-              e.at, e.delay_s
+              e.at, e.delay_s, e.stack, e.cpu_s, e.peak_rss_bytes
 ), history AS (
-    INSERT INTO pulse.attempts (job_id, attempt, worker, started_at, ended_at, outcome, error, exit_code, progress)
-    SELECT id, attempts, worker, started_at, at, outcome, error, exit_code, progress FROM changed
+    INSERT INTO pulse.attempts (job_id, attempt, worker, started_at, ended_at, outcome, error, exit_code, progress, stack,
+                                cpu_s, peak_rss_bytes)
+    SELECT id, attempts, worker, started_at, at, CASE outcome WHEN 'silent' THEN 'lease_expired' ELSE outcome END, error,
+           exit_code, progress, stack, cpu_s, peak_rss_bytes
+    FROM changed
     WHERE outcome <> 'unassigned'
     ON CONFLICT (job_id, attempt) DO NOTHING
 )
@@ -247,24 +253,35 @@ RETURNING uuid_send(j.id) AS id, j.attempts;
 
 -- name: lapsed_attempts :many
 -- What:    RUNNING jobs whose lease has lapsed: what the watchdog ends as lease_expired.
--- Args:    $1 limit int, $2 now
+-- Args:    $1 limit int, $2 workers text[] that are looked after otherwise, $3 now
 -- Guard:   none: reads; end_attempts looks at the lease again.   Returns: id, attempt, worker, sorted by id.
 SELECT uuid_send(l.id) AS id, l.attempts, l.locked_by FROM (
     SELECT j.id, j.attempts, j.locked_by FROM pulse.jobs j
-    WHERE j.status = 'RUNNING' AND j.lease_until < coalesce($2, clock_timestamp()) ORDER BY j.started_at LIMIT $1) AS l
+    WHERE j.status = 'RUNNING' AND j.lease_until < coalesce($3, clock_timestamp()) AND j.locked_by <> ALL ($2::text[])
+    ORDER BY j.started_at LIMIT $1) AS l
 ORDER BY l.id;
 
 
 -- name: running_of_worker :many
 -- What:    what the database believes that this worker holds; asked at its hello.
 -- Args:    $1 worker text
--- Guard:   none: reads.   Returns: id, attempt, name, topic.
-SELECT uuid_send(j.id) AS id, j.attempts, j.name, j.topic FROM pulse.jobs j WHERE j.status = 'RUNNING' AND j.locked_by = $1;
+-- Guard:   none: reads.   Returns: id, attempt, name, topic, timeout_s.
+SELECT uuid_send(j.id) AS id, j.attempts, j.name, j.topic, j.timeout_s FROM pulse.jobs j WHERE j.status = 'RUNNING' AND j.locked_by = $1;
 
 
 -- name: running_workers :many
 -- What:    every worker that holds a lease.   Args: none.   Guard: none: reads.   Returns: worker.
 SELECT DISTINCT j.locked_by AS worker FROM pulse.jobs j WHERE j.status = 'RUNNING';
+
+
+-- name: lapsing_workers :many
+-- What:    workers some of whose leases have lapsed, or soon will: whom the dispatcher must look after if it can see them.
+-- Args:    $1 within_s float8, $2 now
+-- Guard:   none: reads; whatever is done about it is fenced.   Returns: worker, seconds until its first lease lapses (negative: since).
+SELECT j.locked_by AS worker, extract(epoch FROM min(j.lease_until) - coalesce($2, clock_timestamp()))::float8 AS left_s
+FROM pulse.jobs j
+WHERE j.status = 'RUNNING' AND j.lease_until < coalesce($2, clock_timestamp()) + $1 * interval '1 second'
+GROUP BY j.locked_by;
 
 
 -- name: cancel_jobs :many
@@ -331,7 +348,7 @@ FROM pulse.jobs j WHERE j.id = $1;
 -- name: job_history :many
 -- What:    attempts of one job that did not simply succeed, oldest first.   Args: $1 id uuid.   Guard: none: reads.   Returns: the rows.
 SELECT uuid_send(a.job_id) AS job_id, a.attempt, a.worker, a.started_at, a.ended_at, a.outcome, a.error, a.exit_code,
-    a.progress::text AS progress
+    a.progress::text AS progress, a.cpu_s, a.peak_rss_bytes, a.stack
 FROM pulse.attempts a WHERE a.job_id = $1 ORDER BY a.attempt;
 
 
@@ -398,17 +415,18 @@ SELECT topic, pg_notify('pulse_gate', topic)::text AS told FROM changed;
 
 -- name: note_handlers :exec
 -- What:    remember what a worker said of its handlers; the last hello wins.
--- Args:    $1 names text[] (sorted), $2 topics text[], $3 max_attempts int[], $4 timeout_s float8[], $5 max_crashes int[] (same length)
+-- Args:    $1 names text[] (sorted), $2 topics text[], $3 max_attempts int[], $4 timeout_s float8[], $5 max_crashes int[],
+--          $6 stall_s float8[] (same length)
 -- Guard:   rows in name order; unchanged rows are written at most once a minute.   Returns: nothing.
-INSERT INTO pulse.handlers AS h (name, topic, max_attempts, timeout_s, max_crashes)
-SELECT d.name, d.topic, d.max_attempts, d.timeout_s, d.max_crashes
-FROM unnest($1::text[], $2::text[], $3::int[], $4::float8[], $5::int[]) AS d(name, topic, max_attempts, timeout_s, max_crashes)
+INSERT INTO pulse.handlers AS h (name, topic, max_attempts, timeout_s, max_crashes, stall_s)
+SELECT d.name, d.topic, d.max_attempts, d.timeout_s, d.max_crashes, d.stall_s
+FROM unnest($1::text[], $2::text[], $3::int[], $4::float8[], $5::int[], $6::float8[]) AS d(name, topic, max_attempts, timeout_s, max_crashes, stall_s)
 ORDER BY d.name
 ON CONFLICT (name) DO UPDATE
 SET topic = excluded.topic, max_attempts = excluded.max_attempts, timeout_s = excluded.timeout_s, max_crashes = excluded.max_crashes,
-    seen_at = excluded.seen_at
-WHERE (h.topic, h.max_attempts, h.timeout_s, h.max_crashes) IS DISTINCT FROM
-      (excluded.topic, excluded.max_attempts, excluded.timeout_s, excluded.max_crashes)
+    stall_s = excluded.stall_s, seen_at = excluded.seen_at
+WHERE (h.topic, h.max_attempts, h.timeout_s, h.max_crashes, h.stall_s) IS DISTINCT FROM
+      (excluded.topic, excluded.max_attempts, excluded.timeout_s, excluded.max_crashes, excluded.stall_s)
    OR h.seen_at < excluded.seen_at - interval '1 minute';
 
 
@@ -425,6 +443,23 @@ WHERE (t.max_attempts, t.max_crashes) IS DISTINCT FROM (excluded.max_attempts, e
 -- What:    this host's supervisor was here.   Args: $1 host, $2 boot, $3 pidns bigint.   Guard: the primary key.   Returns: nothing.
 INSERT INTO pulse.hosts (host, boot, pidns) VALUES ($1, $2, $3)
 ON CONFLICT (host, boot, pidns) DO UPDATE SET seen_at = clock_timestamp();
+
+
+-- name: host_boots :many
+-- What:    the boots of a host, and how long ago each was seen: a boot that was last seen before this kernel started is over.
+-- Args:    $1 host, $2 now.   Guard: none: reads.   Returns: boot, seen_ago_s.
+SELECT h.boot, extract(epoch FROM coalesce($2, clock_timestamp()) - max(h.seen_at))::float8 AS seen_ago_s
+FROM pulse.hosts h WHERE h.host = $1 GROUP BY h.boot;
+
+
+-- name: mark_sweep :one
+-- What:    a watchdog begins to sweep: note when, and say when the sweep before it was, whichever watchdog made it.
+-- Args:    $1 now
+-- Guard:   the row's lock: of two that begin at once one waits, and sees the other's mark.
+-- Returns: seconds since the newest mark, and the database's time in Unix seconds.
+WITH before AS (SELECT m.swept_at FROM pulse.sweep_mark m FOR UPDATE)
+UPDATE pulse.sweep_mark m SET swept_at = coalesce($1, clock_timestamp()) FROM before b
+RETURNING extract(epoch FROM m.swept_at - b.swept_at)::float8 AS gap_s, extract(epoch FROM m.swept_at)::float8 AS now_s;
 
 
 -- name: create_schedule :one

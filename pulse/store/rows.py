@@ -19,6 +19,7 @@ __all__ = [
     "Firing",
     "NewSchedule",
     "Renewal",
+    "Running",
     "Wake",
 ]
 
@@ -53,6 +54,7 @@ class EndingKind(enum.StrEnum):
     DISCARDED = "discarded"
     SNOOZED = "snoozed"
     RELEASED = "released"
+    SILENT = "silent"  # lease_expired of a worker that was killed for its silence, its lease renewed until it was dead
     UNASSIGNED = "unassigned"  # given back by a dispatcher before any worker saw it: no history
 
 
@@ -61,7 +63,8 @@ class Ending(NamedTuple):
     An end without success, to be written.
 
     ``error`` None keeps the row's last_error; ``delay_s`` None means the back-off; ``exit_code`` negative: that signal;
-    ``progress`` is JSON text, None keeps the row's.
+    ``progress`` is JSON text, None keeps the row's; ``stack`` is where it hung; ``cpu_s`` and ``peak_rss_bytes``
+    are what it used.
     """
 
     id: bytes
@@ -72,6 +75,9 @@ class Ending(NamedTuple):
     delay_s: float | None = None
     exit_code: int | None = None
     progress: str | None = None
+    stack: str | None = None
+    cpu_s: float | None = None
+    peak_rss_bytes: int | None = None
 
 
 class Ended(NamedTuple):
@@ -102,6 +108,7 @@ class Claim:
     Attributes:
         worker: Index into the workers that the claim was made for.
         due_at: Unix seconds at which it became due.
+        crashes: Proven deaths on its record; from the second on it runs alone in a process of its own.
         occurrence_at: Unix seconds of its schedule's occurrence, or None.
         checkpoint: JSON text that an earlier attempt saved, or None.
         previous: JSON text ``[outcome, error, worker, progress]`` of the attempt before, None where it left no history.
@@ -117,9 +124,18 @@ class Claim:
     due_at: float
     worker: int
     uncharged: int
+    crashes: int = 0
     occurrence_at: float | None = None
     checkpoint: str | None = None
     previous: str | None = None
+
+
+class Running(NamedTuple):
+    """What a RUNNING row says of its job."""
+
+    name: str
+    topic: str
+    timeout_s: float | None
 
 
 class Wake(NamedTuple):

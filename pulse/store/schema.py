@@ -14,7 +14,7 @@ from pulse.store.statements import STATEMENTS
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 MIN_SERVER: Final = 150000
 LOCK_TIMEOUT_S: Final = 30  # how long to wait for somebody else's migration
 _NOT_INSTALLED: Final = (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError)
@@ -26,6 +26,11 @@ def schema_sql() -> str:
     if packaged.is_file():
         return packaged.read_text("utf-8")
     return (Path(str(files("pulse"))).parent / "schema.sql").read_text("utf-8")
+
+
+def _step_sql(version: int) -> str:
+    """What leads from the version before to *version*."""
+    return (files("pulse.store") / "upgrades" / f"{version}.sql").read_text("utf-8")
 
 
 async def ensure_schema(connection: Connection[Record]) -> int:
@@ -47,8 +52,11 @@ async def ensure_schema(connection: Connection[Record]) -> int:
         async with connection.transaction():
             await connection.execute(STATEMENTS["schema_limits"].sql, f"{LOCK_TIMEOUT_S}s")
             await connection.execute(STATEMENTS["schema_lock"].sql)
-            if await _installed(connection) == 0:
+            version = await _installed(connection)
+            if version == 0:
                 await connection.execute(schema_sql())
+            for step in range(version + 1 if version else SCHEMA_VERSION + 1, SCHEMA_VERSION + 1):
+                await connection.execute(_step_sql(step))
     return found
 
 

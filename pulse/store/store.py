@@ -22,7 +22,7 @@ from pulse.errors import ConflictError
 from pulse.store.gate import GateStore
 from pulse.store.pool import BEAT_SETTINGS, HOT_SETTINGS, Pool, Target
 from pulse.store.reads import Reads
-from pulse.store.rows import Canceled, Claim, Completion, Ended, Ending, Fence, Renewal, Wake
+from pulse.store.rows import Canceled, Claim, Completion, Ended, Ending, Fence, Renewal, Running, Wake
 from pulse.store.schedules import ScheduleStore
 from pulse.store.schema import ensure_schema
 from pulse.store.statements import STATEMENTS
@@ -162,6 +162,9 @@ class Store:
             [ending.delay_s for ending in ordered],
             [ending.exit_code for ending in ordered],
             [ending.progress for ending in ordered],
+            [ending.stack for ending in ordered],
+            [ending.cpu_s for ending in ordered],
+            [ending.peak_rss_bytes for ending in ordered],
         )
         async with self.hot.connection() as connection:
             rows = await connection.fetch(_END, *_fences(ordered), *columns, now)
@@ -192,23 +195,29 @@ class Store:
             )
         return {(row["id"], row["attempts"]) for row in rows}
 
-    async def lapsed(self, limit: int, *, now: datetime | None = None) -> list[Fence]:
-        """Attempts whose lease has lapsed, at most *limit*."""
+    async def lapsed(self, limit: int, *, spared: Sequence[str] = (), now: datetime | None = None) -> list[Fence]:
+        """Attempts whose lease has lapsed, at most *limit*, none of the workers *spared*."""
         async with self.query.connection() as connection:
-            rows = await connection.fetch(_sql("lapsed_attempts"), limit, now)
+            rows = await connection.fetch(_sql("lapsed_attempts"), limit, spared, now)
         return [Fence(*row.values()) for row in rows]
 
-    async def running_of(self, worker: str) -> dict[tuple[bytes, int], tuple[str, str]]:
-        """What the database believes that *worker* holds: attempt -> (name, topic)."""
+    async def running_of(self, worker: str) -> dict[tuple[bytes, int], Running]:
+        """What the database believes that *worker* holds, by attempt."""
         async with self.hot.connection() as connection:
             rows = await connection.fetch(_sql("running_of_worker"), worker)
-        return {(row["id"], row["attempts"]): (row["name"], row["topic"]) for row in rows}
+        return {(row["id"], row["attempts"]): Running(row["name"], row["topic"], row["timeout_s"]) for row in rows}
 
     async def running_workers(self) -> list[str]:
         """Every worker that holds a lease."""
         async with self.hot.connection() as connection:
             rows = await connection.fetch(_sql("running_workers"))
         return [row["worker"] for row in rows]
+
+    async def lapsing(self, within_s: float, *, now: datetime | None = None) -> dict[str, float]:
+        """Workers whose first lease lapses within so many seconds -> seconds until it does; negative: since it did."""
+        async with self.query.connection() as connection:
+            rows = await connection.fetch(_sql("lapsing_workers"), within_s, now)
+        return {row["worker"]: row["left_s"] for row in rows}
 
     async def cancel(self, ids: Sequence[bytes], *, now: datetime | None = None) -> list[Canceled]:
         """Cancel jobs; those that were. A missing one is terminal already, or not there."""
@@ -240,12 +249,27 @@ class Store:
                 [info.max_attempts for info in infos],
                 [info.timeout_s for info in infos],
                 [info.max_crashes for info in infos],
+                [info.stall_s for info in infos],
             )
 
     async def set_server_defaults(self, max_attempts: int, max_crashes: int) -> None:
         """Write the server's defaults where SQL submits find them."""
         async with self.query.connection() as connection:
             await connection.execute(_sql("set_server_defaults"), max_attempts, max_crashes)
+
+    async def host_boots(self, host: str, *, now: datetime | None = None) -> dict[str, float]:
+        """The boots of a host -> seconds since each was last seen."""
+        async with self.query.connection() as connection:
+            rows = await connection.fetch(_sql("host_boots"), host, now)
+        return {row["boot"]: row["seen_ago_s"] for row in rows}
+
+    async def mark_sweep(self, *, now: datetime | None = None) -> tuple[float, float]:
+        """A sweep begins; seconds since the one before it, whoever made it, and the database's time in Unix seconds."""
+        async with self.query.connection() as connection:
+            row = await connection.fetchrow(_sql("mark_sweep"), now)
+        if row is None:  # somebody emptied the table: as if nobody had swept for ever
+            return float("inf"), 0.0
+        return row["gap_s"], row["now_s"]
 
     async def note_host(self, host: str, boot: str, pidns: int) -> None:
         """This host's supervisor is alive."""
@@ -276,7 +300,8 @@ def _columns(jobs: Sequence[NewJob]) -> tuple[list[object], ...]:
 
 
 def _claim(row: Record) -> Claim:
-    identity, attempt, name, topic, args, timeout_s, priority, due, worker, uncharged, occurrence, *before = row
+    identity, attempt, name, topic, args, timeout_s, priority, due, *seat = row
+    worker, uncharged, crashes, occurrence, checkpoint, previous = seat
     return Claim(
         identity,
         attempt,
@@ -288,6 +313,8 @@ def _claim(row: Record) -> Claim:
         to_s(due),
         worker - 1,
         uncharged,
+        crashes,
         None if occurrence is None else to_s(occurrence),
-        *before,
+        checkpoint,
+        previous,
     )

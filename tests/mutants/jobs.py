@@ -277,7 +277,7 @@ FENCES: Final = [
     cut("completed_at_attempt", " AND j.attempts = d.attempt", "test_guards.py::test_completed_already"),
     swap("completed_at_attempt", "j.id BETWEEN d.id AND d.id", "true", "test_guards.py::test_completed_already"),
     cut("lapsed_attempts", "j.status = 'RUNNING' AND ", "test_guards.py::test_lapsed_looks_at_the_status"),
-    cut("lapsed_attempts", " AND j.lease_until < coalesce($2, clock_timestamp())", "test_guards.py::test_lapsed"),
+    cut("lapsed_attempts", " AND j.lease_until < coalesce($3, clock_timestamp())", "test_guards.py::test_lapsed"),
     swap("lapsed_attempts", "j.lease_until <", "j.lease_until <=", "test_guards.py::test_lapsed"),
     swap(
         "lapsed_attempts",
@@ -285,6 +285,7 @@ FENCES: Final = [
         "ORDER BY j.started_at DESC LIMIT",
         "test_guards.py::test_lapsed",
     ),
+    cut("lapsed_attempts", " AND j.locked_by <> ALL ($2::text[])", "test_guards.py::test_lapsed"),
     swap("lapsed_attempts", "ORDER BY l.id", "ORDER BY l.id DESC", "test_guards.py::test_lapsed"),
     cut("running_of_worker", "j.status = 'RUNNING' AND ", "test_guards.py::test_running_of"),
     swap("running_of_worker", "j.locked_by = $1", "$1 <> ''", "test_guards.py::test_running_of"),
@@ -370,8 +371,8 @@ ENDS: Final = [
     swap(END, "coalesce(e.progress::jsonb, j.progress)", "j.progress", "test_endings.py::test_last_progress"),
     swap(
         END,
-        "coalesce($9, clock_timestamp())",
-        "coalesce($9, timestamptz '2000-01-01')",
+        "coalesce($12, clock_timestamp())",
+        "coalesce($12, timestamptz '2000-01-01')",
         "test_endings.py::test_the_database_clock_decides",
     ),
     cut(END, "    ON CONFLICT (job_id, attempt) DO NOTHING\n", "test_endings.py::test_history_is_never_rewritten"),

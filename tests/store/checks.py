@@ -14,7 +14,9 @@ from pulse.store.rows import EndingKind
 
 Columns = dict[str, str]
 
-OUTCOMES: Final = sorted(set(EndingKind) - {EndingKind.UNASSIGNED})  # what no worker ever saw has no history
+OUTCOMES: Final = sorted(
+    set(EndingKind) - {EndingKind.UNASSIGNED, EndingKind.SILENT}
+)  # written as nothing, and as another
 BASE: Final[dict[str, Columns]] = {
     "schema_version": {"version": "77"},
     "jobs": {"id": "gen_random_uuid()", "max_attempts": "5", "topic": "'t'", "name": "'n'"},
@@ -23,6 +25,7 @@ BASE: Final[dict[str, Columns]] = {
     "dispatch_control": {"topic": "'t'"},
     "handlers": {"name": "'n'"},
     "topics": {"topic": "'t'"},
+    "sweep_mark": {"one": "true"},
 }
 _RUNNING: Final = {
     "status": "'RUNNING'",
@@ -187,6 +190,10 @@ CHECKS: Final = [
     _budget("handlers", "handlers_max_attempts_check", "max_attempts"),
     _budget("handlers", "handlers_max_crashes_check", "max_crashes"),
     _seconds("handlers", "handlers_timeout_s_check", "timeout_s"),
+    _seconds("handlers", "handlers_stall_s_check", "stall_s"),
+    _column("attempts", "attempts_cpu_s_check", "cpu_s", good=("0", "1e9"), bad=("-1e-9",)),
+    _column("attempts", "attempts_peak_rss_bytes_check", "peak_rss_bytes", good=("0", str(2**62)), bad=("-1",)),
+    _column("sweep_mark", "sweep_mark_one_check", "one", good=("true",), bad=("false",)),
     _text("topics", "topics_topic_check", "topic", least=0),
     _budget("topics", "topics_max_attempts_check", "max_attempts"),
     _budget("topics", "topics_max_crashes_check", "max_crashes"),

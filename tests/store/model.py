@@ -162,7 +162,8 @@ class Model:
         job.progress = one.progress if one.progress is not None else job.progress
         job.last_error = one.error if one.error is not None else job.last_error
         if one.kind != EndingKind.UNASSIGNED:  # no worker ever saw it
-            self._remember(job, one.kind.value, now, error=one.error, exit_code=one.exit_code)
+            kind = EndingKind.LEASE_EXPIRED if one.kind == EndingKind.SILENT else one.kind
+            self._remember(job, kind.value, now, error=one.error, exit_code=one.exit_code)
         if dead:
             job.let_go("DEAD_LETTERED", finished_at=now)
         else:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import socket
 import time
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +17,7 @@ import asyncpg
 import pytest
 from anyio.abc import SocketStream
 
+from pulse import procs
 from pulse.config import Settings
 from pulse.errors import ConfigError, UnavailableError
 from pulse.ids import uuid7
@@ -25,10 +28,11 @@ from pulse.store.times import to_us
 from pulse_actors import scheduler as scheduling
 from pulse_actors import watchdog as watching
 from pulse_actors.bus import Bus, Hint
-from pulse_actors.identity import Host
+from pulse_actors.identity import Host, Peer, compose, this_host
 from pulse_actors.pause import REFRESH_S, Pause
 from pulse_actors.runtime import Actor, Runtime, Turn, TurnResult
 from pulse_actors.scheduler import LOOK_S, Scheduler
+from pulse_actors.sweeps import SweepGuard
 from pulse_actors.watchdog import Watchdog
 from tests.store.helpers import count, forge, history, read
 
@@ -53,9 +57,18 @@ async def turn(actor: Actor) -> TurnResult:
     return await actor.turn(Turn(time.monotonic()))
 
 
-def watchdog(store: Store) -> Watchdog:
+def new_watchdog(store: Store, host: Host = HOST, *, sees_deaths: bool = True) -> Watchdog:
     """A watchdog of this host."""
-    return Watchdog(store, HOST, SWEEP_S)
+    guard = SweepGuard(lease_s=30.0, heartbeat_s=10.0, sweep_s=SWEEP_S)
+    return Watchdog(store, host, SWEEP_S, guard, sees_deaths=sees_deaths)
+
+
+async def watchdog(store: Store, host: Host = HOST, *, sees_deaths: bool = True) -> Watchdog:
+    """One that is ready to sweep: the sweep before its first is just over."""
+    await store.mark_sweep()
+    actor = new_watchdog(store, host, sees_deaths=sees_deaths)
+    await actor.prime(boot=True)
+    return actor
 
 
 async def schedule(store: Store, **fields: Any) -> bytes:
@@ -83,7 +96,7 @@ async def move_cursor(connection: Connection[Record], identity: bytes, to: datet
 async def test_a_lapsed_lease_is_ended_through_the_retry_path(store: Store, connection: Connection[Record]) -> None:
     """A RUNNING row whose lease has lapsed becomes RETRYING with its reason, the attempt charged and kept."""
     lapsed = await forge(connection, "RUNNING", lease_until=ago(0.1))
-    assert await turn(watchdog(store)) == TurnResult(SWEEP_S, READY_IN_1_S)
+    assert await turn(await watchdog(store)) == TurnResult(SWEEP_S, READY_IN_1_S)
     row = await read(connection, lapsed)
     assert (row["status"], row["last_error"], row["attempts"], row["uncharged"]) == (
         "RETRYING",
@@ -100,7 +113,7 @@ async def test_a_lapsed_lease_is_ended_through_the_retry_path(store: Store, conn
 async def test_the_last_try_is_a_dead_letter(store: Store, connection: Connection[Record]) -> None:
     """A lapsed lease of the last attempt of the budget makes a dead letter with the reason."""
     lapsed = await forge(connection, "RUNNING", lease_until=ago(0.1), max_attempts=1)
-    await turn(watchdog(store))
+    await turn(await watchdog(store))
     row = await read(connection, lapsed)
     assert (row["status"], row["last_error"]) == ("DEAD_LETTERED", "worker lease expired")
 
@@ -109,7 +122,7 @@ async def test_a_lease_that_has_not_lapsed_is_left_alone(store: Store, connectio
     """Nothing is reaped early, and nobody is woken for nothing."""
     held = await forge(connection, "RUNNING", lease_until=ago(-30))
     before = await read(connection, held)
-    assert await turn(watchdog(store)) == TurnResult(SWEEP_S)
+    assert await turn(await watchdog(store)) == TurnResult(SWEEP_S)
     assert await read(connection, held) == before
 
 
@@ -121,7 +134,7 @@ async def test_more_than_one_statement_can_take(
     for _ in range(10):
         await forge(connection, "RUNNING", lease_until=ago(1))
     held = await forge(connection, "RUNNING", lease_until=ago(-30))
-    assert await turn(watchdog(store)) == TurnResult(SWEEP_S, READY_IN_1_S)
+    assert await turn(await watchdog(store)) == TurnResult(SWEEP_S, READY_IN_1_S)
     assert await connection.fetchval("SELECT count(*) FROM pulse.jobs WHERE status = 'RETRYING'") == 10
     assert (await read(connection, held))["status"] == "RUNNING"
 
@@ -134,7 +147,7 @@ async def test_a_long_sweep_is_cut_into_turns(
     monkeypatch.setattr(watching, "TURN_S", -1.0)
     for _ in range(4):
         await forge(connection, "RUNNING", lease_until=ago(1))
-    actor = watchdog(store)
+    actor = await watchdog(store)
     assert await turn(actor) == TurnResult(0.0, READY_IN_1_S)
     assert await turn(actor) == TurnResult(SWEEP_S, READY_IN_1_S)
     assert await turn(actor) == TurnResult(SWEEP_S)
@@ -142,11 +155,46 @@ async def test_a_long_sweep_is_cut_into_turns(
 
 async def test_a_watchdog_says_that_its_host_is_here(store: Store, connection: Connection[Record]) -> None:
     """Priming and each sweep refresh the host's row."""
-    actor = watchdog(store)
-    await actor.prime(boot=True)
+    actor = await watchdog(store)
     first = await connection.fetchval("SELECT seen_at FROM pulse.hosts WHERE (host, boot, pidns) = ('here', 'boot', 1)")
     await turn(actor)
     assert await connection.fetchval("SELECT seen_at FROM pulse.hosts") > first
+
+
+async def test_what_a_living_process_of_this_host_holds_is_spared(
+    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process can be killed first, and that is not the watchdog's part; of all others only the lease is known."""
+    monkeypatch.setattr(watching, "SWEEP_LIMIT", 2)
+    host = this_host(None)
+    peer = Peer(os.getpid(), os.getuid(), 0, procs.start_time(os.getpid()), host.pidns)
+    living = compose(host, peer, "w")
+    others = [
+        compose(host, replace(peer, start_time=1), "w"),  # a process that had this pid before
+        compose(replace(host, boot="another"), peer, "w"),
+        compose(replace(host, id="another"), peer, "w"),
+        compose(host, replace(peer, pidns=1), "w"),
+        "something else",
+    ]
+    spared = [await forge(connection, "RUNNING", lease_until=ago(9), locked_by=living) for _ in range(3)]
+    lapsed = [await forge(connection, "RUNNING", lease_until=ago(1), locked_by=other) for other in others]
+    await turn(await watchdog(store, host))
+    assert [(await read(connection, one))["status"] for one in spared] == ["RUNNING"] * 3
+    assert [(await read(connection, one))["status"] for one in lapsed] == ["RETRYING"] * 5
+    await turn(await watchdog(store, host, sees_deaths=False))
+    assert [(await read(connection, one))["status"] for one in spared] == ["RETRYING"] * 3
+
+
+async def test_after_a_gap_nobody_is_reaped(store: Store, connection: Connection[Record]) -> None:
+    """Where nobody has swept for long, nobody may have been able to beat either."""
+    actor = await watchdog(store)
+    lapsed = await forge(connection, "RUNNING", lease_until=ago(1))
+    await connection.execute("UPDATE pulse.sweep_mark SET swept_at = clock_timestamp() - interval '20 s'")
+    for _ in range(2):
+        assert await turn(actor) == TurnResult(SWEEP_S)
+    assert (await read(connection, lapsed))["status"] == "RUNNING"
+    await turn(await watchdog(store))
+    assert (await read(connection, lapsed))["status"] == "RETRYING"
 
 
 async def test_a_due_schedule_fires_and_its_cursor_moves_on(store: Store, connection: Connection[Record]) -> None:
@@ -315,7 +363,7 @@ async def test_status_shows_gate_and_database(store: Store) -> None:
     await store.gate.pause("t", "why")
     status = await Pause(store).status()
     assert status["gate"] == await store.gate.get()
-    for actor in (Pause(store), Scheduler(store), watchdog(store)):
+    for actor in (Pause(store), Scheduler(store), new_watchdog(store)):
         database = (await actor.status())["database"]
         assert isinstance(database, dict)
         assert database["ok"] is True
@@ -329,7 +377,7 @@ def nowhere() -> str:
         return f"postgresql://pulse:secret@127.0.0.1:{probe.getsockname()[1]}/pulse"
 
 
-@pytest.mark.parametrize("make", [Pause, Scheduler, watchdog])
+@pytest.mark.parametrize("make", [Pause, Scheduler, new_watchdog])
 async def test_priming_refuses_while_the_database_is_away(make: type[Pause], nowhere: str) -> None:
     """Nobody starts on a database that does not answer; the error shows where, without the password."""
     away = Store(Target(nowhere, "pulse-tests"))
@@ -351,7 +399,7 @@ async def test_priming_refuses_a_database_that_does_not_exist(dsn: str) -> None:
 async def test_status_tells_that_the_database_is_away(nowhere: str) -> None:
     """Status answers while the database is away: not ok, with the DSN but without the password."""
     away = Store(Target(nowhere, "pulse-tests"))
-    database = (await watchdog(away).status())["database"]
+    database = (await new_watchdog(away).status())["database"]
     assert isinstance(database, dict)
     assert database["ok"] is False
     assert "secret" not in str(database)
@@ -362,7 +410,7 @@ async def test_a_turn_leaves_other_jobs_alone(store: Store, connection: Connecti
     """A sweep changes no row that is not RUNNING, however old it is."""
     waiting = [await forge(connection, status) for status in ("PENDING", "RETRYING", "COMPLETED", "CANCELED")]
     before = [await read(connection, one) for one in waiting]
-    assert await turn(watchdog(store)) == TurnResult(SWEEP_S)
+    assert await turn(await watchdog(store)) == TurnResult(SWEEP_S)
     assert [await read(connection, one) for one in waiting] == before
 
 

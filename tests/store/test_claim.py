@@ -57,6 +57,7 @@ async def test_a_claim_opens_the_lease(store: Store, connection: Connection[Reco
             due_at=NOW.timestamp(),
             worker=0,
             uncharged=1,
+            crashes=1,
         )
     ]
     assert changes(before, await read(connection, identity)) == {

@@ -24,6 +24,7 @@ CHARGED: Final = (
     EndingKind.TIMEOUT,
     EndingKind.STALLED,
     EndingKind.LEASE_EXPIRED,
+    EndingKind.SILENT,
 )
 
 
@@ -125,18 +126,20 @@ async def test_what_becomes_of_it(store: Store, connection: Connection[Record], 
 async def test_history(store: Store, connection: Connection[Record], kind: EndingKind) -> None:
     """Every end without success leaves one row with all that is known of the attempt."""
     identity = await forge(connection, "RUNNING", attempts=2, lease_until=at(-1), progress='{"done": 1}')
-    await store.end([_ending(identity, kind, 2, error="why", exit_code=-9)], now=at(10))
+    used: dict[str, Any] = {"stack": "where", "cpu_s": 1.5, "peak_rss_bytes": 2**40}
+    await store.end([_ending(identity, kind, 2, error="why", exit_code=-9, **used)], now=at(10))
     [row] = await history(connection, identity)
     row.pop("job_id")
     assert row == {
         "attempt": 2,
         "started_at": NOW,
         "ended_at": at(10),
-        "outcome": kind.value,
+        "outcome": "lease_expired" if kind is EndingKind.SILENT else kind.value,
         "worker": WORKER,
         "error": "why",
         "exit_code": -9,
         "progress": '{"done": 1}',
+        **used,
     }
 
 

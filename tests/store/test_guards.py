@@ -213,6 +213,8 @@ async def test_lapsed(store: Store, connection: Connection[Record]) -> None:
         await forge(connection, status)
     assert await store.lapsed(10, now=NOW) == sorted([fence(old), fence(young, 3, OTHER)])
     assert await store.lapsed(1, now=NOW) == [fence(old)]
+    assert await store.lapsed(1, spared=[WORKER], now=NOW) == [fence(young, 3, OTHER)]
+    assert await store.lapsed(1, spared=[WORKER, OTHER], now=NOW) == []
 
 
 @pytest.mark.usefixtures("own_database")
@@ -239,9 +241,12 @@ async def test_a_living_lease_is_never_reaped(
 async def test_running_of(store: Store, connection: Connection[Record]) -> None:
     """What a worker holds is told by attempt, of its own RUNNING rows only; workers are told once each."""
     await connection.execute("ALTER TABLE pulse.jobs DROP CONSTRAINT jobs_lease")
-    mine = [await forge(connection, "RUNNING", attempts=attempt, name=f"n{attempt}") for attempt in (1, 2)]
+    mine = [
+        await forge(connection, "RUNNING", attempts=attempt, name=f"n{attempt}", timeout_s=(None, 1.5)[attempt - 1])
+        for attempt in (1, 2)
+    ]
     await forge(connection, "RUNNING", locked_by=OTHER)
     await forge(connection, "COMPLETED", locked_by=WORKER)
     await forge(connection, "COMPLETED", locked_by=HEIR)
-    assert await store.running_of(WORKER) == {(mine[0], 1): ("n1", "t"), (mine[1], 2): ("n2", "t")}
+    assert await store.running_of(WORKER) == {(mine[0], 1): ("n1", "t", None), (mine[1], 2): ("n2", "t", 1.5)}
     assert sorted(await store.running_workers()) == [WORKER, OTHER]

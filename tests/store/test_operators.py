@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -12,6 +13,7 @@ from pulse.store.gate import GATE_CHANNEL
 from pulse.store.rows import Canceled, Wake
 from pulse.store.store import Store
 from tests.store.helpers import NOW, STATUSES, TERMINAL, TOPIC, WORKER, at, changes, claim, forge, history, new_id, read
+from tests.support.waiting import until_blocked
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -165,13 +167,13 @@ async def test_the_gate_tells_others(store: Store, connection: Connection[Record
 async def test_handlers(store: Store, connection: Connection[Record]) -> None:
     """The last hello wins, name by name."""
     await store.note_handlers(
-        {"b": HandlerInfo(topic="x"), "a": HandlerInfo(max_attempts=2, timeout_s=1.5, max_crashes=4)}
+        {"b": HandlerInfo(topic="x"), "a": HandlerInfo(max_attempts=2, timeout_s=1.5, max_crashes=4, stall_s=0.5)}
     )
     await store.note_handlers({"b": HandlerInfo(topic="y", max_attempts=3)})
     found = await connection.fetch(
-        "SELECT name, topic, max_attempts, timeout_s, max_crashes FROM pulse.handlers ORDER BY name"
+        "SELECT name, topic, max_attempts, timeout_s, max_crashes, stall_s FROM pulse.handlers ORDER BY name"
     )
-    assert [tuple(row) for row in found] == [("a", None, 2, 1.5, 4), ("b", "y", 3, None, None)]
+    assert [tuple(row) for row in found] == [("a", None, 2, 1.5, 4, 0.5), ("b", "y", 3, None, None, None)]
 
 
 @pytest.mark.parametrize(
@@ -233,3 +235,49 @@ async def test_hosts(store: Store, connection: Connection[Record]) -> None:
         ("h", "boot1", 2, True),
         ("h", "boot2", 1, True),
     ]
+
+
+async def test_boots_of_a_host(store: Store, connection: Connection[Record]) -> None:
+    """Each boot of this host, whatever its pid namespaces, with the time since it was last seen."""
+    for host, boot, pidns in (("h", "boot1", 1), ("h", "boot1", 2), ("h", "boot2", 1), ("other", "boot3", 1)):
+        await store.note_host(host, boot, pidns)
+    await connection.execute("UPDATE pulse.hosts SET seen_at = $1::timestamptz - pidns * interval '1 minute'", NOW)
+    assert await store.host_boots("h", now=NOW) == {"boot1": 60.0, "boot2": 60.0}
+    assert (await store.host_boots("h"))["boot1"] != 60.0
+
+
+async def test_sweeps_are_marked(store: Store) -> None:
+    """Each sweep hears how long ago the one before began, and what the database's clock says."""
+    await store.mark_sweep(now=NOW)
+    assert await store.mark_sweep(now=NOW + timedelta(seconds=2.5)) == (2.5, NOW.timestamp() + 2.5)
+    gap_s, now_s = await store.mark_sweep()
+    assert now_s == pytest.approx(NOW.timestamp() + 2.5 + gap_s)
+    assert (await store.mark_sweep())[0] < 60.0 < abs(gap_s)
+
+
+async def test_a_mark_that_is_gone(store: Store, connection: Connection[Record]) -> None:
+    """Without the row nobody knows when the last sweep was."""
+    await connection.execute("DELETE FROM pulse.sweep_mark")
+    assert (await store.mark_sweep())[0] == float("inf")
+    await connection.execute("INSERT INTO pulse.sweep_mark DEFAULT VALUES")
+
+
+async def test_two_sweeps_at_once(store: Store, connection: Connection[Record]) -> None:
+    """Of two watchdogs that begin together the second waits, and hears of the first one's mark."""
+    await store.mark_sweep(now=NOW)
+    async with connection.transaction():
+        await connection.execute("UPDATE pulse.sweep_mark SET swept_at = $1", NOW + timedelta(seconds=5))
+        second = asyncio.create_task(store.mark_sweep(now=NOW + timedelta(seconds=6)))
+        async with store.query.connection() as watcher:
+            await until_blocked(watcher, by=connection.get_server_pid())
+    assert (await second)[0] == 1.0
+
+
+async def test_who_is_about_to_lapse(store: Store, connection: Connection[Record]) -> None:
+    """Each worker once, with its first lease; one whose leases all last longer is not among them."""
+    for worker, left_s in (("a", 5), ("a", -2), ("b", 4), ("c", 9)):
+        await forge(connection, "RUNNING", locked_by=worker, lease_until=at(left_s))
+    assert await store.lapsing(6.0, now=NOW) == {"a": -2.0, "b": 4.0}
+    assert await store.lapsing(-1.0, now=NOW) == {"a": -2.0}
+    await forge(connection, "COMPLETED")
+    assert set(await store.lapsing(1e9)) == {"a", "b", "c"}

@@ -54,7 +54,7 @@ _ERRORS: Final = "{" + ",".join(["error"] * BATCH) + "}"
 ARGUMENTS: Final[dict[str, tuple[str | None, ...]]] = {
     "claim_jobs": (f"{{{TOPIC},u}}", str(BATCH), f"{{{WORKER}}}", _ONES, str(LEASE_S), NOW.isoformat()),
     "complete_jobs": (*_FENCE, _NULLS, _NULLS, None),
-    "end_attempts": (*_FENCE, _ERRORS, _ERRORS, _NULLS, _NULLS, _NULLS, None),
+    "end_attempts": (*_FENCE, _ERRORS, _ERRORS, *[_NULLS] * 6, None),
     "extend_leases": (*_FENCE, _NULLS, str(LEASE_S), None),
     "save_checkpoints": (*_FENCE, _ONES),
     "move_claims": (*_FENCE, "{" + ",".join([WORKER] * BATCH) + "}"),

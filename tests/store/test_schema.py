@@ -43,7 +43,10 @@ async def insert(connection: Connection[Record], table: str, columns: Columns) -
     transaction = connection.transaction()
     await transaction.start()
     try:
-        await connection.execute("DELETE FROM pulse.topics; DELETE FROM pulse.dispatch_control")
+        await connection.execute(
+            "DELETE FROM pulse.topics; DELETE FROM pulse.dispatch_control; DELETE FROM pulse.schema_version WHERE version > 1;"
+            "DELETE FROM pulse.sweep_mark"
+        )
         await connection.execute(f"INSERT INTO pulse.{table} ({', '.join(row)}) VALUES ({', '.join(row.values())})")
     finally:
         await transaction.rollback()
@@ -76,12 +79,14 @@ async def test_every_check_is_tested(connection: Connection[Record]) -> None:
         ("handlers", {}),
         ("topics", {}),
         ("schema_version", {}),
+        ("sweep_mark", {}),
     ],
 )
 async def test_keys_are_unique(connection: Connection[Record], table: str, key: Columns) -> None:
     """A second row under the same key is refused."""
     row = {**BASE[table], **key}
     sql = f"INSERT INTO pulse.{table} ({', '.join(row)}) VALUES ({', '.join(row.values())})"
+    await connection.execute("DELETE FROM pulse.sweep_mark")  # has its one row already
     await connection.execute(sql)
     with pytest.raises(asyncpg.UniqueViolationError):
         await connection.execute(sql)
@@ -102,12 +107,12 @@ async def test_install(empty_dsn: str) -> None:
     assert found == [0, SCHEMA_VERSION, SCHEMA_VERSION]
     assert await store.reads.counts() == (dict.fromkeys(sorted(await _statuses(store)), 0), True)
     async with store.query.connection() as connection:
-        rows = await connection.fetch("SELECT version FROM pulse.schema_version")
+        rows = await connection.fetch("SELECT version FROM pulse.schema_version ORDER BY version")
         seeds = await connection.fetchrow(
             "SELECT (SELECT count(*) FROM pulse.topics), (SELECT count(*) FROM pulse.dispatch_control WHERE NOT paused)"
         )
     store.close()
-    assert [row["version"] for row in rows] == [SCHEMA_VERSION]
+    assert [row["version"] for row in rows] == [*range(1, SCHEMA_VERSION + 1)]
     assert tuple(seeds or ()) == (1, 1)
 
 
@@ -117,6 +122,40 @@ async def _statuses(store: Store) -> set[str]:
             row["status"]
             for row in await connection.fetch("SELECT unnest(enum_range(NULL::pulse.job_status))::text AS status")
         }
+
+
+CATALOG: Final = """
+    SELECT attrelid::regclass::text || '.' || attname || ' ' || format_type(atttypid, atttypmod) || ' ' || attnotnull
+           || ' ' || coalesce(pg_get_expr(adbin, adrelid), '') AS line
+    FROM pg_attribute JOIN pg_class c ON c.oid = attrelid LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+    WHERE c.relnamespace = 'pulse'::regnamespace AND attnum > 0 AND NOT attisdropped
+    UNION ALL SELECT conrelid::regclass::text || ' ' || conname || ' ' || pg_get_constraintdef(oid) FROM pg_constraint
+    WHERE connamespace = 'pulse'::regnamespace
+    UNION ALL SELECT indexdef FROM pg_indexes WHERE schemaname = 'pulse'
+    UNION ALL SELECT relname || ' ' || coalesce(reloptions::text, '') FROM pg_class WHERE relnamespace = 'pulse'::regnamespace
+    UNION ALL SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'pulse'::regnamespace
+    UNION ALL SELECT 'version ' || version FROM pulse.schema_version
+    ORDER BY line
+"""
+UPGRADE_FROM: Final = [*range(1, SCHEMA_VERSION)]
+
+
+@pytest.mark.parametrize("version", UPGRADE_FROM)
+async def test_an_upgrade_gives_what_an_install_gives(
+    version: int, empty_dsn: str, own_database: None, connection: Connection[Record]
+) -> None:
+    """The steps from an older schema lead to the very catalog that schema.sql makes; jobs that were there stay."""
+    del own_database
+    older = await asyncpg.connect(empty_dsn)
+    await older.execute((ROOT / "tests" / "store" / f"schema_v{version}.sql").read_text("utf-8"))
+    job = await older.fetchval("SELECT pulse.submit(name => 'n')")
+    store = Store(Target(empty_dsn, "test"))
+    assert [await store.prepare(), await store.prepare()] == [version, SCHEMA_VERSION]
+    store.close()
+    upgraded = [row["line"] for row in await older.fetch(CATALOG)]
+    assert upgraded == [row["line"] for row in await connection.fetch(CATALOG)]
+    assert await older.fetchval("SELECT array_agg(id) FROM pulse.jobs") == [job]
+    await older.close(timeout=5)
 
 
 async def test_many_installs_at_once(empty_dsn: str) -> None:

@@ -148,6 +148,14 @@ class Peer:
         self._got.remove(found)
         return found
 
+    def arrived(self, kind: str) -> list[Body]:
+        """The frames of that kind that have come, without waiting."""
+        while select.select([self._socket], [], [], 0)[0] and self._receive(DEADLINE_S):
+            pass
+        found = [one for one in self._got if one.kind == kind]
+        self._got = [one for one in self._got if one.kind != kind]
+        return [one.body for one in found]
+
     def expect_end(self) -> list[Got]:
         """Everything that comes until the server hangs up."""
         deadline_s = time.monotonic() + DEADLINE_S
@@ -225,7 +233,7 @@ class Worker(Peer):
         return self.report(*([pair[0], pair[1], "ok", None] for pair in pairs))
 
     def beat(self, *jobs: Sequence[object]) -> list[list[Any]]:
-        """Send a heartbeat that lists *jobs*; the lost ones."""
+        """Send a heartbeat that lists *jobs*, each an attempt and maybe its progress; the lost ones."""
         lost: list[list[Any]] = self.call("heartbeat", jobs=[[*job, None][:3] for job in jobs])["lost"]
         return lost
 

@@ -12,7 +12,7 @@ import anyio
 import structlog
 
 from pulse.errors import UnavailableError
-from pulse.store.rows import Claim, Ending, EndingKind, Fence
+from pulse.store.rows import Claim, Ending, EndingKind, Fence, Running
 from pulse.store.store import Store
 from pulse_actors.dispatcher.desk import ClaimPlan, Desk, Pair, length_of
 from pulse_actors.runtime import Backoff
@@ -20,6 +20,7 @@ from pulse_actors.runtime import Backoff
 ASSIGN_CHARS: Final = 1024 * 1024  # in one frame; a worker starts the first job while the next frame comes
 FAR_S: Final = 3600.0  # what is due later than that is left to the poll
 _PREVIOUS: Final = ("outcome", "reason", "worker", "progress")  # as claim_jobs returns them
+ISOLATE_AT_CRASHES: Final = 2  # one crash may be an innocent neighbour's; after two the job runs where it kills nobody
 MAX_WAKES: Final = 10_000  # due times kept in memory; behind them is the poll
 
 log = structlog.get_logger()
@@ -165,12 +166,12 @@ class Claims:
             self._doubted.discard(identity)
 
 
-async def give_back_unlisted(store: Store, identity: str, listed: set[Pair]) -> dict[Pair, tuple[str, str]]:
+async def give_back_unlisted(store: Store, identity: str, listed: set[Pair]) -> dict[Pair, Running]:
     """
     Give back, uncharged, every RUNNING row of *identity* that its worker does not list.
 
     Returns:
-        What the worker does hold: attempt -> (name, topic).
+        What the worker does hold.
     """
     running = await store.running_of(identity)
     unlisted = [Fence(*pair, identity) for pair in running if pair not in listed]
@@ -201,4 +202,6 @@ def _extra(claim: Claim) -> dict[str, object] | None:
     if claim.previous is not None or claim.checkpoint is not None:
         words = json.loads(claim.previous) if claim.previous is not None else [None] * len(_PREVIOUS)
         extra["previous"] = {**dict(zip(_PREVIOUS, words, strict=True)), "checkpoint": claim.checkpoint}
+    if claim.crashes >= ISOLATE_AT_CRASHES:
+        extra["isolate"] = True
     return extra or None

@@ -6,13 +6,22 @@ broke proves nothing (the process may come back on another one), and one that di
 child of the worker may hold it). When the pidfd says that the process is gone, what was still in its socket is read,
 its process group is killed, and what it held is ended at once: attempts that it had named as started spend the crash
 budget, with the exit status as the reason; those that it had not named were never started: given back uncharged.
+
+A *stranger* is a living process of this host that holds jobs and has not said hello to this dispatcher: it is too busy
+to come back after a restart, or another supervisor's. It is watched, too; who knows it better has a second to bury it.
+
+Whoever is watched can also be killed, and that goes through here as well: deaths that pulse causes count for nobody but
+the attempts that were sentenced.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import time
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
@@ -25,13 +34,33 @@ from pulse.store.rows import Ending, EndingKind
 from pulse.store.store import Store
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.claims import Claims
-from pulse_actors.dispatcher.desk import Desk, Worker
+from pulse_actors.dispatcher.desk import Desk, Held, Pair, Sentence, Worker
 from pulse_actors.dispatcher.results import Obituary, Results
 
 QUIET_S: Final = 0.05  # an empty socket for that long has been read; EOF comes at once unless a child holds the socket
 LAST_WORDS_S: Final = 1.0  # longest time to read what it had still written
+STRANGER_S: Final = 1.0  # for a dispatcher that the dead worker was connected to, which knows what had started
 
 log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Watch:
+    """
+    A living process that is watched.
+
+    Attributes:
+        heard_out: Set when its connection has been read to its end.
+        is_stranger: It has not said hello here.
+        buried: Set when what it held is on its way to the database.
+    """
+
+    worker: Worker
+    pidfd: int
+    heard_out: anyio.Event
+    is_stranger: bool = False
+    buried: anyio.Event = field(default_factory=anyio.Event)
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
 
 class Deaths:
@@ -51,7 +80,7 @@ class Deaths:
         self._claims = claims
         self._results = results
         self._tasks: anyio.abc.TaskGroup | None = None
-        self._scopes: dict[str, anyio.CancelScope] = {}
+        self._watches: dict[str, Watch] = {}
 
     async def run(self) -> None:
         """Hold the watches until cancelled."""
@@ -60,53 +89,144 @@ class Deaths:
 
     def watch(self, worker: Worker, pidfd: int, heard_out: anyio.Event) -> None:
         """
-        Watch *worker* until its process ends, or says hello again.
+        Watch *worker*, which has said hello, until its process ends, or says hello again.
 
         Args:
             worker: Who said hello.
             pidfd: Of its process; closed here.
             heard_out: Set when its connection has been read to its end.
         """
-        if self._tasks is None:
+        self._watch(Watch(worker, pidfd, heard_out))
+
+    async def adopt(self, host: identities.Host, identity: str) -> Worker | None:
+        """
+        Watch the stranger *identity*, if its process lives and can be killed from here.
+
+        Returns:
+            The stranger, or whoever is watched already under that identity.
+
+        Raises:
+            UnavailableError: The database is away.
+        """
+        process = identities.process_of(host, identity)
+        if process is None or not identities.is_in_hand(host, identity):
+            return None
+        held = {
+            pair: Held(job.name, job.topic, started=True, timeout_s=job.timeout_s)
+            for pair, job in (await self._store.running_of(identity)).items()
+        }
+        known = self._watches.get(identity)
+        if known is not None:
+            return known.worker
+        try:
+            pidfd = os.pidfd_open(process[0])
+        except OSError:
+            return None
+        if not identities.lives(process):  # the pid was used again before it was opened
             os.close(pidfd)
+            return None
+        worker = stranger(host, identity, process[0])
+        worker.held.update(held)
+        self._watch(Watch(worker, pidfd, anyio.Event(), is_stranger=True))
+        log.info("stranger_watched", worker=identity, held=len(held))
+        return worker
+
+    def watched(self, identity: str) -> Worker | None:
+        """Who is watched under *identity*."""
+        watch = self._watches.get(identity)
+        return None if watch is None else watch.worker
+
+    def signal(self, worker: Worker, number: signal.Signals) -> bool:
+        """Signal the process of *worker*, and no other; whether it was there."""
+        watch = self._watches.get(worker.identity)
+        if watch is None or watch.worker is not worker:
+            return False
+        try:
+            signal.pidfd_send_signal(watch.pidfd, number)
+        except OSError:
+            return False
+        return True
+
+    def kill(self, worker: Worker, why: str) -> None:
+        """Kill the process of *worker*, and its group: what it held and is not sentenced is charged to nobody."""
+        worker.leaving = True
+        log.warning("worker_killed", worker=worker.identity, why=why)
+        self.signal(worker, signal.SIGKILL)
+        _kill_group(worker)
+
+    async def wait_buried(self, worker: Worker) -> None:
+        """Wait until *worker* is dead and buried, or has said hello again."""
+        watch = self._watches.get(worker.identity)
+        if watch is not None and watch.worker is worker:
+            await watch.buried.wait()
+
+    def _watch(self, watch: Watch) -> None:
+        if self._tasks is None:
+            os.close(watch.pidfd)
             return
-        self._tasks.start_soon(self._watch, worker, pidfd, heard_out)
-
-    async def _watch(self, worker: Worker, pidfd: int, heard_out: anyio.Event) -> None:
-        older = self._scopes.pop(worker.identity, None)
+        older = self._watches.get(watch.worker.identity)
         if older is not None:
-            older.cancel()
-        with anyio.CancelScope() as scope:
-            self._scopes[worker.identity] = scope
-            try:
-                await anyio.wait_readable(pidfd)
-                status = procs.exit_status(worker.pid, pidfd)
-            finally:
-                os.close(pidfd)
-            await self._bury(worker, status, heard_out)
-        if self._scopes.get(worker.identity) is scope:
-            del self._scopes[worker.identity]
+            older.scope.cancel()
+            older.buried.set()
+        self._watches[watch.worker.identity] = watch
+        self._desk.strangers.pop(watch.worker.identity, None)
+        if watch.is_stranger:
+            self._desk.strangers[watch.worker.identity] = watch.worker
+        watch.worker.watched = _may_kill(watch.pidfd)
+        self._tasks.start_soon(self._see_through, watch)
 
-    async def _bury(self, worker: Worker, status: int | None, heard_out: anyio.Event) -> None:
+    async def _see_through(self, watch: Watch) -> None:
+        worker = watch.worker
+        with watch.scope:
+            try:
+                await anyio.wait_readable(watch.pidfd)
+                status = procs.exit_status(worker.pid, watch.pidfd)
+                await self._bury(watch, status)
+            finally:
+                os.close(watch.pidfd)
+                if self._watches.get(worker.identity) is watch:
+                    del self._watches[worker.identity]
+                    self._desk.strangers.pop(worker.identity, None)
+                watch.buried.set()
+
+    async def _bury(self, watch: Watch, status: int | None) -> None:
+        worker = watch.worker
         worker.draining, worker.leaving = True, worker.leaving or worker.draining
-        with anyio.move_on_after(LAST_WORDS_S):
-            while not heard_out.is_set():
-                with anyio.move_on_after(QUIET_S):
-                    await heard_out.wait()
-                if not worker.link.unread_bytes:
-                    break
-        worker.link.close()
-        if worker.topics:
-            _kill_group(worker)
-        async with self._claims.lock:  # a claim that is under way for it is in the book, or given back, after this
-            self._desk.leave(worker)
-            unseen = await self._unseen(worker)
         reason = f"worker process died: {procs.describe_exit(status)}"
-        endings = obituary(worker, reason, None if status is None else os.waitstatus_to_exitcode(status)) + unseen
+        code = None if status is None else os.waitstatus_to_exitcode(status)
+        if watch.is_stranger:
+            _kill_group(worker)
+            await anyio.sleep(STRANGER_S)
+            endings = obituary(worker, reason, code, await self._still_running(worker))
+        else:
+            await self._hear_out(watch)
+            worker.link.close()
+            _kill_group(worker)
+            async with self._claims.lock:  # a claim that is under way for it is in the book, or given back, after this
+                self._desk.leave(worker)
+                unseen = await self._unseen(worker)
+            endings = obituary(worker, reason, code, worker.held) + unseen
         say = log.warning if endings else log.info
         say("worker_died", worker=worker.identity, reason=reason, held=len(endings))
         if endings:
             self._results.batcher.put(Obituary(endings))
+
+    async def _hear_out(self, watch: Watch) -> None:
+        """Read what it had still written."""
+        with anyio.move_on_after(LAST_WORDS_S):
+            while not watch.heard_out.is_set():
+                with anyio.move_on_after(QUIET_S):
+                    await watch.heard_out.wait()
+                if not watch.worker.link.unread_bytes:
+                    break
+
+    async def _still_running(self, worker: Worker) -> Mapping[Pair, Held]:
+        """What a stranger held that nobody else has ended; which of it had started is not known."""
+        try:
+            running = await self._store.running_of(worker.identity)
+        except UnavailableError:
+            return {}  # then they lapse
+        return {pair: Held(job.name, job.topic, started=True) for pair, job in running.items()}
 
     async def _unseen(self, worker: Worker) -> list[Ending]:
         """Claims for it that it was never told of: their answer was lost, or came to light late."""
@@ -118,18 +238,56 @@ class Deaths:
         return [Ending(*pair, worker.identity, EndingKind.UNASSIGNED) for pair in running if pair not in seen]
 
 
-def obituary(worker: Worker, reason: str, exit_code: int | None) -> list[Ending]:
+def obituary(worker: Worker, reason: str, exit_code: int | None, held: Mapping[Pair, Held]) -> list[Ending]:
     """
     How what *worker* held ended: started attempts crashed, the others were never started.
 
-    A worker that was leaving ended itself, or was killed because a handler outlasted the drain: nobody is charged.
+    A worker that was leaving ended itself, or was killed because a handler outlasted the drain: nobody is charged. Of
+    one that was killed for some of its attempts, only these are charged.
     """
-    return [
-        Ending(*pair, worker.identity, EndingKind.CRASHED, reason, exit_code=exit_code)
-        if held.started and not worker.leaving
-        else Ending(*pair, worker.identity, EndingKind.RELEASED)
-        for pair, held in worker.held.items()
-    ]
+    return [_end_of(worker, pair, one, reason, exit_code) for pair, one in held.items()]
+
+
+def _end_of(worker: Worker, pair: Pair, held: Held, reason: str, exit_code: int | None) -> Ending:
+    sentence: Sentence | None = worker.sentences.get(pair)
+    if sentence is not None:
+        return Ending(*pair, worker.identity, sentence.kind, sentence.reason, exit_code=exit_code, stack=sentence.stack)
+    if held.started and not worker.leaving:
+        return Ending(*pair, worker.identity, EndingKind.CRASHED, reason, exit_code=exit_code)
+    return Ending(*pair, worker.identity, EndingKind.RELEASED)
+
+
+def stranger(host: identities.Host, identity: str, pid: int) -> Worker:
+    """A worker of whom only its identity is known."""
+    peer = identities.Peer(pid, 0, 0, 0, host.pidns)
+    session = identities.session_of(host, identity)
+    name = identity.rpartition("/")[2]
+    worker = Worker(identity, name, session, pid, 0, (), frozenset(), 0, _NoLink(), identities.leads_group(peer))
+    worker.heard_s = worker.beaten_s = time.monotonic()
+    return worker
+
+
+class _NoLink:
+    """The connection of somebody who has none."""
+
+    backlog_bytes = 0
+    unread_bytes = 0
+
+    def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
+        """Nobody hears it."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+def _may_kill(pidfd: int) -> bool:
+    try:
+        signal.pidfd_send_signal(pidfd, 0)
+    except PermissionError:
+        return False
+    except OSError:
+        pass  # it is dead already
+    return True
 
 
 def _kill_group(worker: Worker) -> None:
@@ -137,27 +295,3 @@ def _kill_group(worker: Worker) -> None:
     if worker.leads_group:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(worker.pid, signal.SIGKILL)
-
-
-async def bury_forgotten(store: Store, host: identities.Host, *, boot: bool) -> None:
-    """
-    End what the workers of this host held that died while no dispatcher watched; before the first claim.
-
-    Which of their attempts had started is known to nobody any more. After a restart of the dispatcher alone each spends
-    the crash budget: a job that takes the dispatcher down with its worker must not do so for ever. At the start of the
-    whole nobody is charged: somebody had stopped it all, perhaps in a hurry.
-
-    Args:
-        store: The database.
-        host: Whose workers.
-        boot: Whether the supervisor starts it for the first time.
-    """
-    kind = EndingKind.RELEASED if boot else EndingKind.CRASHED
-    for identity in await store.running_workers():
-        process = identities.process_of(host, identity)
-        if process is None or identities.lives(process):
-            continue
-        held = await store.running_of(identity)
-        reason = "worker process died: nobody saw how"
-        await store.end([Ending(*pair, identity, kind, reason) for pair in held])
-        log.warning("worker_died", worker=identity, reason=reason, held=len(held))

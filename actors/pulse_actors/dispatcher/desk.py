@@ -53,6 +53,17 @@ class Held:
     name: str
     topic: str
     started: bool = False
+    timeout_s: float | None = None
+    told_s: float = 0.0  # when progress of it, or a checkpoint, was last heard of; monotonic clock
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """How an attempt is to end once its process is dead, which the dispatcher kills because of it."""
+
+    kind: EndingKind
+    reason: str
+    stack: str | None = None
 
 
 @dataclass(slots=True)
@@ -68,6 +79,12 @@ class Worker:
         doubtful_beats: Heartbeats left after which is looked whether a claim for it was committed that nobody handed
             out: one of a dispatcher that was killed in mid-statement, which may take seconds to come to light.
         heard_s: When it said something, or its pool parent did for it; monotonic clock.
+        beaten_s: When it beat last, or its pool parent did for it; at first, when it came; monotonic clock.
+        extended_s: When the newest of them came that the database took.
+        stalls: Handlers that promised to tell progress -> how often, seconds.
+        watched: Its death will be known from the kernel, and it can be killed: see ``deaths``.
+        sentences: What becomes of attempts because of which its process is being killed. Then ``leaving`` is set too:
+            the others are charged to nobody.
         silent: It holds jobs and has let a lease pass without a word: stopped by a signal, or hung. It gets no more
             until it is heard of, else it would spend the budgets of whatever is given to it.
     """
@@ -87,6 +104,11 @@ class Worker:
     held: dict[Pair, Held] = field(default_factory=dict[Pair, Held])
     draining: bool = False
     heard_s: float = float("inf")  # until it is first heard of
+    beaten_s: float = float("inf")  # until it is first heard of
+    extended_s: float = float("-inf")
+    stalls: Mapping[str, float] = field(default_factory=dict[str, float])
+    watched: bool = False
+    sentences: dict[Pair, Sentence] = field(default_factory=dict[Pair, Sentence])
     silent: bool = False
 
     @property
@@ -140,6 +162,7 @@ class Desk:
 
     Attributes:
         closed: Nothing more is claimed.
+        strangers: Workers that live here, hold jobs and have not said hello, by identity.
         reporting: Attempts whose results have arrived and are not written yet, whoever holds them by now.
     """
 
@@ -148,6 +171,7 @@ class Desk:
         self._by_session: dict[bytes, Worker] = {}
         self._turn = 0
         self.closed = False
+        self.strangers: dict[str, Worker] = {}
         self.reporting: set[Pair] = set()
 
     def workers(self) -> list[Worker]:
@@ -157,6 +181,10 @@ class Desk:
     def get(self, identity: str) -> Worker | None:
         """The worker of that identity, None when it is not connected."""
         return self._workers.get(identity)
+
+    def known(self, identity: str) -> Worker | None:
+        """The worker of that identity, connected or a stranger."""
+        return self._workers.get(identity) or self.strangers.get(identity)
 
     def by_session(self, session: bytes) -> Worker | None:
         """The worker of that session, None when it is not connected."""
@@ -172,6 +200,15 @@ class Desk:
         if self._workers.get(worker.identity) is worker:
             del self._workers[worker.identity]
             self._by_session.pop(worker.session, None)
+
+    def holder_of(self, job: bytes) -> tuple[Worker, int] | None:
+        """Who holds *job*, and which attempt of it, the newest."""
+        found = [(worker, attempt) for worker in self._workers.values() for one, attempt in worker.held if one == job]
+        return max(found, key=lambda pair: pair[1], default=None)
+
+    def parent_of(self, pid: int) -> Worker | None:
+        """The pool parent with that pid."""
+        return next((one for one in self._workers.values() if one.pid == pid and not one.topics), None)
 
     def held_among(self, jobs: Iterable[bytes]) -> set[bytes]:
         """Which of *jobs* somebody on this host holds, whichever attempt."""
@@ -247,19 +284,23 @@ class Desk:
         """Write into the book that the worker holds these from now on."""
         held = self._workers[identity].held
         for claim in claims:
-            held[claim.id, claim.attempt] = Held(claim.name, claim.topic)
+            held[claim.id, claim.attempt] = Held(claim.name, claim.topic, timeout_s=claim.timeout_s)
 
     def free(self, worker: Worker, pairs: Iterable[Pair]) -> None:
         """Results were answered: the places are free again."""
         for pair in pairs:
             worker.held.pop(pair, None)
 
-    def started(self, worker: Worker, pairs: Iterable[Pair]) -> None:
-        """The handlers of these are being called."""
+    def started(self, worker: Worker, pairs: Iterable[Pair]) -> list[tuple[Pair, Held]]:
+        """The handlers of these are being called; those of them that must end, or tell progress, in time."""
+        bounded: list[tuple[Pair, Held]] = []
         for pair in pairs:
             held = worker.held.get(pair)
             if held is not None:
                 held.started = True
+                if held.timeout_s is not None or held.name in worker.stalls:
+                    bounded.append((pair, held))
+        return bounded
 
 
 def length_of(claim: Claim) -> int:

@@ -34,6 +34,7 @@ class Beating:
         worker: Identity whose leases it extends, where the frame itself says so.
         session: The session whose leases it extends, from a pool parent.
         jobs: What it lists; None: all that the session holds.
+        at_s: When it came; monotonic clock.
     """
 
     link: Link
@@ -42,6 +43,7 @@ class Beating:
     worker: str
     session: bytes | None
     jobs: Sequence[Beat] | None
+    at_s: float
 
 
 class Leases:
@@ -84,6 +86,9 @@ class Leases:
             if lost:
                 log.info("leases_lost", worker=renewals[0].worker, count=len(lost))
             beat.link.send("beat", beat.request, {"lost": lost})
+            worker = self._desk.known(renewals[0].worker if renewals else beat.worker)
+            if worker is not None:
+                worker.extended_s = max(worker.extended_s, beat.at_s)
 
     async def _renewals(self, beat: Beating) -> list[Renewal]:
         if beat.jobs is not None:
@@ -99,6 +104,7 @@ class Leases:
             if uid not in {worker.uid, 0}:
                 return []
             worker.hear(time.monotonic())  # its parent sees that it is at work
+            worker.beaten_s = worker.heard_s
             return [Renewal(*pair, worker.identity, None) for pair in worker.held]
         # Not connected: too busy to say hello to a restarted dispatcher. Its leases tell who it is.
         for identity in await self._store.running_workers():
@@ -106,6 +112,9 @@ class Leases:
                 identities.user_of(self._host, identity),
                 0,
             }:
+                worker = self._desk.known(identity)
+                if worker is not None:
+                    worker.beaten_s = time.monotonic()
                 return [Renewal(*pair, identity, None) for pair in await self._store.running_of(identity)]
         return []
 

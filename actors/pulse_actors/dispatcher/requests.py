@@ -11,7 +11,7 @@ from typing import Final, TypeAlias, TypeVar, cast
 import msgspec
 
 from pulse import protocol
-from pulse.errors import BadRequestError, ConflictError, NotFoundError
+from pulse.errors import BadRequestError, ConflictError, NotFoundError, UnavailableError
 from pulse.ids import uuid7
 from pulse.store.reads import STATUSES
 from pulse.store.rows import NewSchedule
@@ -21,6 +21,7 @@ from pulse_actors import identity as identities
 from pulse_actors.bus import Bus, Hint
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.desk import Desk, Worker
+from pulse_actors.dispatcher.stacks import Stacks
 from pulse_actors.recurrence import Recurrence
 from pulse_actors.runtime import database_status
 
@@ -39,6 +40,7 @@ class Desktop:
     claims: Claims
     bus: Bus
     host: identities.Host
+    stacks: Stacks
 
 
 async def list_jobs(on: Desktop, body: protocol.JobsList) -> Answer:
@@ -108,6 +110,22 @@ async def _done_and_refused(
 
     answered = [job for job in dict.fromkeys(ids) if job in done]
     return {"done": answered, "refused": [[job, code(job)] for job in refused]}
+
+
+async def take_stack(on: Desktop, body: protocol.ById) -> Answer:
+    """Where the handler process that holds a job is now."""
+    holder = on.desk.holder_of(body.id)
+    if holder is None:
+        if await on.store.reads.job(body.id) is None:
+            raise _no("job", body.id)
+        message = "no worker that is connected to this server holds the job: only where a job runs can be told"
+        raise ConflictError(message)
+    worker, attempt = holder
+    stack = await on.stacks.take(worker)
+    if stack is None:
+        message = f"worker {worker.name}, pid {worker.pid}, shows no stack: it has no pool parent, or is stopped"
+        raise UnavailableError(message)
+    return {"worker": worker.identity, "pid": worker.pid, "attempt": attempt, "stack": stack}
 
 
 async def create_schedule(on: Desktop, body: protocol.ScheduleCreate) -> Answer:
@@ -213,6 +231,8 @@ def _worker(worker: Worker) -> Answer:
         "running": [identity for identity, _ in worker.held],
         "started": sum(held.started for held in worker.held.values()),
         "draining": worker.draining,
+        "silent": worker.silent,
+        "recovery": "kernel" if worker.watched else "lease",
     }
 
 
@@ -259,6 +279,7 @@ REQUESTS: Final[Mapping[str, Handler]] = {
     "jobs.get": _handler(get_job),
     "jobs.cancel": _handler(cancel_jobs),
     "jobs.retry": _handler(retry_jobs),
+    "jobs.stack": _handler(take_stack),
     "schedules.list": _handler(list_schedules),
     "schedules.get": _handler(get_schedule),
     "schedules.create": _handler(create_schedule),

@@ -39,6 +39,8 @@ _KINDS: Final = {
     "crash": EndingKind.CRASHED,
 }
 
+_STOPS: Final = {"timeout": EndingKind.TIMEOUT, "stalled": EndingKind.STALLED}
+
 log = structlog.get_logger()
 
 
@@ -182,7 +184,7 @@ class _Batch:
                 await write_merged(self._store, [bad._replace(progress=None)], together, alone)
                 return
             log.warning("ending_not_storable", error=explain(error))
-            await together([bad._replace(error="error text is not storable")])
+            await together([bad._replace(error="error text is not storable", stack=None)])
 
         rows = [*endings, *self._rejected]
         self.locked_endings = await write_merged(self._store, rows, together, alone)
@@ -235,9 +237,21 @@ def ending_of(result: Result, worker: str) -> Ending:
     if code is not None and not -MAX_CODE <= code <= MAX_CODE:
         code = None
     kind, extra = _KINDS[result.outcome], result.extra or ResultExtra()
-    if kind is EndingKind.ERROR and extra.stopped == "timeout":
-        kind = EndingKind.TIMEOUT
-    return Ending(result.id, result.attempt, worker, kind, text, delay_s, code, extra.progress)
+    if kind is EndingKind.ERROR and extra.stopped in _STOPS:
+        kind = _STOPS[extra.stopped]
+    return Ending(
+        result.id,
+        result.attempt,
+        worker,
+        kind,
+        text,
+        delay_s,
+        code,
+        extra.progress,
+        None if extra.stack is None else clean(extra.stack),
+        extra.cpu_s,
+        extra.peak_rss_bytes,
+    )
 
 
 def clean(text: str) -> str:

@@ -13,11 +13,15 @@ from pulse import protocol, version
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.connection import Connection
-from pulse_actors.dispatcher.deaths import Deaths, bury_forgotten
+from pulse_actors.dispatcher.deaths import Deaths
 from pulse_actors.dispatcher.desk import Desk
 from pulse_actors.dispatcher.leases import Leases
+from pulse_actors.dispatcher.overdue import Overdue
+from pulse_actors.dispatcher.reconcile import bury_forgotten
 from pulse_actors.dispatcher.requests import Desktop
 from pulse_actors.dispatcher.results import Results
+from pulse_actors.dispatcher.silence import Silence
+from pulse_actors.dispatcher.stacks import Stacks
 from pulse_actors.dispatcher.submits import Submits
 from pulse_actors.dispatcher.visit import Office, Visit
 from pulse_actors.runtime import ActorMain, Runtime, Turn, TurnResult, database_status
@@ -44,8 +48,15 @@ class Dispatcher:
         claims = Claims(store, desk, lease_s=settings.lease_s, poll_s=settings.poll_s, batch=settings.batch)
         host = identities.this_host(settings.host_id)
         results = Results(store, desk, claims)
+        stacks = Stacks(desk)
+        deaths, self.silence, overdue = None, None, None
+        if settings.proof_of_death:
+            deaths = Deaths(store, desk, claims, results)
+            self.silence = Silence(store, desk, deaths, results, host, lease_s=settings.lease_s)
+            overdue = Overdue(deaths, stacks, obey_s=settings.obey_s, heartbeat_s=settings.heartbeat_s)
+        self._living: list[str] = []
         self.office = Office(
-            Desktop(store, desk, claims, runtime.bus, host),
+            Desktop(store, desk, claims, runtime.bus, host, stacks),
             claims,
             results,
             Leases(store, desk, host, lease_s=settings.lease_s),
@@ -54,7 +65,8 @@ class Dispatcher:
             f"pulse {version.VERSION}",
             settings.heartbeat_s,
             settings.lease_s,
-            Deaths(store, desk, claims, results) if settings.proof_of_death else None,
+            deaths,
+            overdue,
         )
 
     async def prime(self, *, boot: bool) -> None:
@@ -62,7 +74,9 @@ class Dispatcher:
         settings = self._runtime.settings
         await self._runtime.store.set_server_defaults(settings.max_attempts, settings.max_crashes)
         if settings.proof_of_death:
-            await bury_forgotten(self._runtime.store, self.office.host, boot=boot)
+            self._living = await bury_forgotten(
+                self._runtime.store, self.office.host, boot=boot, sweep_s=settings.sweep_s
+            )
 
     async def turn(self, turn: Turn) -> TurnResult:
         """Hear hints: something may be claimable, or a drain began."""
@@ -100,6 +114,15 @@ class Dispatcher:
             return {"database": database}
         counts, exact = await store.reads.counts()
         return {"database": database, "gate": await store.gate.get(), "jobs": counts, "jobs_exact": exact}
+
+    def look_after(self, tasks: anyio.abc.TaskGroup) -> None:
+        """Watch over the processes of this host, where the kernel is to be asked at all."""
+        if self.office.deaths is not None:
+            tasks.start_soon(self.office.deaths.run)
+        if self.silence is not None:
+            tasks.start_soon(self.silence.run, self._living)
+        if self.office.overdue is not None:
+            tasks.start_soon(self.office.overdue.run)
 
     async def serve(self, listener: anyio.abc.SocketListener) -> None:
         """Take peers in until cancelled."""
@@ -162,8 +185,7 @@ def dispatcher(listen_fd: int) -> ActorMain:
                 office.submits.batcher.run,
             ):
                 tasks.start_soon(loop)
-            if office.deaths is not None:
-                tasks.start_soon(office.deaths.run)
+            actor.look_after(tasks)
             tasks.start_soon(actor.serve, listener)
             await runtime.loop(actor)
             actor.drain(reconnect=True)  # the supervisor's hint may have come together with its stop

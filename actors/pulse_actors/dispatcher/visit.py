@@ -18,19 +18,21 @@ from pulse import protocol
 from pulse.errors import BadRequestError, ProtocolError, PulseError, UnavailableError, UnsupportedVersionError
 from pulse.protocol import Frame, Hello, Role
 from pulse.store.pool import is_bad_row
+from pulse.store.rows import Running
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.claims import Claims, give_back_unlisted
 from pulse_actors.dispatcher.connection import Connection
 from pulse_actors.dispatcher.deaths import Deaths
-from pulse_actors.dispatcher.desk import Held, Worker
+from pulse_actors.dispatcher.desk import Held, Pair, Worker
 from pulse_actors.dispatcher.explain import explain
 from pulse_actors.dispatcher.leases import Beating, Leases
+from pulse_actors.dispatcher.overdue import Overdue, note_progress
 from pulse_actors.dispatcher.requests import REQUESTS, Desktop
 from pulse_actors.dispatcher.results import Reported, Results
 from pulse_actors.dispatcher.submits import Submits, Submitted, checked
 
 HELLO_DEADLINE_S: Final = 5.0
-UNANSWERED: Final = (protocol.Started, protocol.Capacity)
+UNANSWERED: Final = (protocol.Started, protocol.Capacity, protocol.Stack)
 RECONCILE_S: Final = 2.0  # for the database to say what a worker holds; a client gives up on its hello after 10 s
 LAST_ANSWERS_S: Final = 5.0  # a peer that only stopped sending still reads
 MAX_REQUESTS: Final = 32  # of one peer at once; then its next frame waits
@@ -58,6 +60,7 @@ class Office:
     heartbeat_s: float
     lease_s: float
     deaths: Deaths | None
+    overdue: Overdue | None
 
 
 class Visit:
@@ -168,17 +171,19 @@ class Visit:
             frozenset(hello.names),
             hello.capacity,
             self._connection,
-            identities.leads_group(self._peer),
+            bool(hello.topics) and identities.leads_group(self._peer),  # a pool parent's children end by themselves
             heard_s=time.monotonic(),
+            beaten_s=time.monotonic(),
+            stalls={name: info.stall_s for name, info in hello.handlers.items() if info.stall_s is not None},
         )
         listed = {ref.pair for ref in hello.running}
         self._refuse_unstorable(hello, request)
-        lost: list[tuple[bytes, int]] | None = None
+        holds: dict[Pair, Running] | None = None
         with anyio.move_on_after(RECONCILE_S):
             await self._note_handlers(hello)
             async with office.claims.lock:
-                lost = await self._reconcile(listed)
-                self._join(worker, listed, lost, request)
+                holds = await self._reconcile(listed)
+                self._join(worker, listed, holds, request)
         if self._worker is None:  # the database is away, or slow: what it holds is looked at before the next claim
             self._join(worker, listed, None, request)
             office.claims.doubt(self._identity)
@@ -186,7 +191,7 @@ class Visit:
         office.claims.wake()
 
     def _join(
-        self, worker: Worker, listed: set[tuple[bytes, int]], lost: list[tuple[bytes, int]] | None, request: int | None
+        self, worker: Worker, listed: set[Pair], holds: Mapping[Pair, Running] | None, request: int | None
     ) -> None:
         """Write it into the book, and say so; nothing may be awaited between the look and this."""
         office, desk = self._office, self._office.desktop.desk
@@ -195,13 +200,15 @@ class Visit:
             older.link.send("error", None, {"code": "conflict", "message": "this worker has connected again"})
             older.link.close()
         for pair in listed:
-            worker.held[pair] = Held("", "")
+            job = None if holds is None else holds.get(pair)
+            worker.held[pair] = Held("", "") if job is None else Held(job.name, job.topic, timeout_s=job.timeout_s)
         desk.join(worker)
         self._worker = worker
         if office.deaths is not None and self._pidfd is not None:
             pidfd, self._pidfd = self._pidfd, None
             office.deaths.watch(worker, pidfd, self._heard_out)
-        answer = {"session": worker.session, "lost": None if lost is None else [list(pair) for pair in lost]}
+        lost = None if holds is None else sorted(listed - holds.keys())
+        answer = {"session": worker.session, "lost": lost}
         self._connection.send("welcome", request, self._welcome() | answer)
 
     def _refuse_unstorable(self, hello: Hello, request: int | None) -> None:
@@ -220,15 +227,14 @@ class Visit:
             except UnavailableError as error:
                 log.warning("database_away", step="handlers", error=error.message)
 
-    async def _reconcile(self, listed: set[tuple[bytes, int]]) -> list[tuple[bytes, int]] | None:
-        """What of *listed* it no longer holds; None while the database is away."""
+    async def _reconcile(self, listed: set[Pair]) -> dict[Pair, Running] | None:
+        """What of *listed* it still holds; None while the database is away."""
         try:
             desktop = self._office.desktop
-            holds = await give_back_unlisted(desktop.store, self._identity, listed | desktop.desk.reporting)
+            return await give_back_unlisted(desktop.store, self._identity, listed | desktop.desk.reporting)
         except UnavailableError as error:
             log.warning("database_away", step="hello", error=error.message)
             return None
-        return sorted(listed - holds.keys())
 
     async def _handle(self, frame: Frame, tasks: anyio.abc.TaskGroup) -> None:
         kind = protocol.ALLOWED[self._role].get(frame.kind)
@@ -254,23 +260,33 @@ class Visit:
                     protocol.check_result(result)
                 self._office.results.accept(Reported(worker, frame.request, body.results))
             case protocol.Started():
-                self._office.desktop.desk.started(worker, (ref.pair for ref in body.jobs))
+                bounded = self._office.desktop.desk.started(worker, (ref.pair for ref in body.jobs))
+                if bounded and self._office.overdue is not None:
+                    self._office.overdue.started(worker, bounded)
             case protocol.Heartbeat():
-                beating = Beating(
-                    self._connection, frame.request, self._peer.uid, worker.identity, body.session, body.jobs
-                )
-                self._office.leases.batcher.put(beating)
+                self._office.leases.batcher.put(self._beating(worker, frame, body.session, body.jobs))
                 if body.jobs is not None and worker.doubtful_beats:
                     worker.doubtful_beats -= 1
                     self._office.claims.doubt(worker.identity)
             case protocol.Checkpoint():
-                saving = Beating(self._connection, frame.request, self._peer.uid, worker.identity, None, body.jobs)
-                self._office.leases.checkpoints.put(saving)
+                self._office.leases.checkpoints.put(self._beating(worker, frame, None, body.jobs))
+            case protocol.Stack():
+                self._office.desktop.stacks.answer(worker, frame.request, body.stack)
             case protocol.Capacity():
                 self._resize(worker, body)
             case _:
                 return False
         return True
+
+    def _beating(
+        self, worker: Worker, frame: Frame, session: bytes | None, jobs: Sequence[protocol.Beat] | None
+    ) -> Beating:
+        now_s = time.monotonic()
+        if session is None:
+            worker.beaten_s = now_s
+            if worker.stalls and jobs:
+                note_progress(worker, jobs, now_s)
+        return Beating(self._connection, frame.request, self._peer.uid, worker.identity, session, jobs, now_s)
 
     def _resize(self, worker: Worker, body: protocol.Capacity) -> None:
         if body.session is not None:

@@ -1,0 +1,81 @@
+"""
+The guard against reaping the living: whether a sweep may trust that a lapsed lease means a silent worker.
+
+When the database, or every watchdog, was away, nobody could extend a lease, or nobody knows whether somebody could: on
+its return all leases look lapsed while their workers live. The same when the database's clock was set forward. Then the
+sweeps wait for one lease, in which everybody who lives has beaten. A death that the kernel has proven needs no sweep.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+BEATS: Final = 1.5  # a beat falls due within the gap, and another one may have been missed just before it
+SWEEPS: Final = 1.5  # a sweep that is a little late is no gap
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """
+    The database's clock, read between two looks at one's own.
+
+    Attributes:
+        database_s: Unix seconds.
+        asked_s: Monotonic, before the question was sent.
+        heard_s: Monotonic, when the answer was there.
+    """
+
+    database_s: float
+    asked_s: float
+    heard_s: float
+
+
+class SweepGuard:
+    """
+    One watchdog's memory of its sweeps. Pure: times come in.
+
+    Args:
+        lease_s: Length of a lease: how long to wait after a doubt.
+        heartbeat_s: Pause between two heartbeats of a worker.
+        sweep_s: Pause between two sweeps.
+    """
+
+    def __init__(self, *, lease_s: float, heartbeat_s: float, sweep_s: float) -> None:
+        self._lease_s = lease_s
+        # A worker that beat just before the gap, and again right after it, still holds its lease.
+        self.gap_s: Final = max(SWEEPS * sweep_s, lease_s - BEATS * heartbeat_s)
+        self.step_s: Final = max(lease_s - BEATS * heartbeat_s, heartbeat_s) / 2
+        self._last: Reading | None = None
+        self._wait_until_s = float("-inf")
+
+    def doubt(self, gap_s: float, reading: Reading) -> str | None:
+        """
+        Take note of a sweep that begins.
+
+        Args:
+            gap_s: Seconds since any watchdog's newest mark before this one.
+            reading: The database's clock, and when it was read.
+
+        Returns:
+            Why leases cannot be trusted for one lease from now; None: nothing new.
+        """
+        last, self._last = self._last, reading
+        reason = None
+        if not -self.step_s <= gap_s <= self.gap_s:
+            reason = f"the last sweep was {gap_s:.1f} s ago"
+        elif last is None:
+            self._wait_until_s = max(self._wait_until_s, reading.heard_s)  # one look at the clock says nothing yet
+        else:
+            moved_s = reading.database_s - last.database_s
+            least_s, most_s = reading.asked_s - last.heard_s, reading.heard_s - last.asked_s
+            step_s = max(least_s - moved_s, moved_s - most_s)
+            if step_s > self.step_s:
+                reason = f"the database's clock was set by about {moved_s - most_s:+.1f} s"
+        if reason is not None:
+            self._wait_until_s = reading.heard_s + self._lease_s
+        return reason
+
+    def may_reap(self, now_s: float) -> bool:
+        """Whether lapsed leases may be ended now."""
+        return now_s > self._wait_until_s

@@ -1,0 +1,98 @@
+"""Handlers that outlast their time, and do not end when they are told to: their process is killed."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from typing import Final
+
+import pytest
+
+from tests.support.lone_worker import Manner, lone_worker
+from tests.support.peers import Peer, new_job, until
+from tests.support.system import System
+
+pytestmark = [pytest.mark.process, pytest.mark.postgres]
+
+SETTINGS: Final[Mapping[str, str]] = {"PULSE_OBEY_S": "0.1", "PULSE_HEARTBEAT_S": "0.2", "PULSE_LEASE_S": "10"}
+KILLED: Final = "it did not end when it was cancelled, so its process was killed"
+
+
+def history(system: System, job: bytes) -> list[tuple[object, ...]]:
+    """The attempts of a job that did not succeed."""
+    sql = "SELECT outcome, error, exit_code FROM pulse.attempts WHERE job_id = $1 ORDER BY attempt"
+    return [tuple(row) for row in system.rows(sql, job.hex())]
+
+
+def test_a_handler_that_hangs(system: System, client: Peer, topic: str) -> None:
+    """It alone is charged, with its timeout; its siblings are given back, and what had not started goes elsewhere."""
+    client.submit(
+        *(new_job(topic=topic, priority=-place, timeout_s=timeout_s) for place, timeout_s in enumerate((0.2, 60, 0.1)))
+    )
+    with lone_worker(system.path, "hung", Manner(topic, take=3, start=2, beat_s=0.1)) as (process, pairs):
+        (hung, _), (sibling, _), (queued, _) = pairs
+        assert system.wait_row(queued, status="PENDING")["uncharged"] == 1  # recalled, while the others still run
+        assert process.poll() is None
+        row = system.wait_row(hung, status="RETRYING")
+        assert process.wait() == -signal.SIGKILL
+    reason = f"timed out after 0.2 s; {KILLED}"
+    assert (row["last_error"], row["attempts"], row["uncharged"], row["crashes"]) == (reason, 1, 0, 0)
+    assert history(system, hung) == [("timeout", reason, -signal.SIGKILL)]
+    row = system.wait_row(sibling, status="PENDING")
+    assert (row["attempts"], row["uncharged"], row["crashes"]) == (1, 1, 0)
+    assert history(system, sibling) == [("released", None, None)]
+
+
+def test_a_handler_that_stalls(system: System, client: Peer, topic: str) -> None:
+    """One that promised to tell progress, and tells none."""
+    client.submit(new_job(topic=topic))
+    manner = Manner(topic, beat_s=0.1, handlers={"n": {"stall_s": 0.1}})
+    with lone_worker(system.path, "stalled", manner) as (_, ((job, _),)):
+        row = system.wait_row(job, status="RETRYING")
+    assert row["last_error"] == f"stalled: no progress for 0.1 s; {KILLED}"
+    assert [outcome for outcome, *_ in history(system, job)] == ["stalled"]
+
+
+def test_progress_keeps_a_handler_alive(system: System, client: Peer, topic: str) -> None:
+    """As long as it is told, nothing happens: here until another one, started later, has been killed."""
+    client.submit(new_job(topic=topic))
+    promise: dict[str, dict[str, object]] = {"n": {"stall_s": 0.1}}
+    with lone_worker(system.path, "busy", Manner(topic, beat_s=0.1, tells=True, handlers=promise)) as (
+        process,
+        ((job, _),),
+    ):
+        client.submit(new_job(topic=topic + "-other"))
+        with lone_worker(system.path, "idle", Manner(topic + "-other", beat_s=0.1, handlers=promise)) as (
+            _,
+            ((other, _),),
+        ):
+            system.wait_row(other, status="RETRYING")
+        until(lambda: float(system.row(job)["progress"] or 0), "its progress is known")
+        assert process.poll() is None
+    assert history(system, job) == []
+
+
+def test_a_handler_that_ends_in_time(system: System, client: Peer, topic: str) -> None:
+    """A limit that was kept is forgotten: the worker is not touched when it passes."""
+    with system.worker("quick", topics=[topic], capacity=1) as worker:
+        client.submit(new_job(topic=topic, timeout_s=0.1))
+        pair = worker.job()
+        worker.send("started", jobs=[pair])
+        assert worker.done(pair) == []
+        client.submit(new_job(topic=topic + "-other", timeout_s=0.1))
+        with lone_worker(system.path, "other", Manner(topic + "-other", beat_s=0.1)) as (_, ((other, _),)):
+            system.wait_row(other, status="RETRYING")
+        assert worker.call("ping") == {}
+
+
+def test_where_a_job_hangs(system: System, client: Peer, topic: str) -> None:
+    """The stack is asked of the pool parent; without one there is none to be had, and the answer says so."""
+    client.submit(waiting := new_job(topic=topic + "-nobody"))
+    assert client.refusal("jobs.stack", id=waiting["id"])[0] == "conflict"
+    assert client.refusal("jobs.stack", id=bytes(16))[0] == "not_found"
+    with system.worker("held", topics=[topic]) as worker:
+        client.submit(job := new_job(topic=topic))
+        worker.job()
+        code, message = client.refusal("jobs.stack", id=job["id"])
+        assert code == "unavailable"
+        assert "no pool parent" in message

@@ -1,0 +1,132 @@
+"""Kill, then requeue: what a silent process of this host holds is handed out again only when that process is dead."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from typing import Final
+
+import psutil
+import pytest
+
+from tests.support.lone_worker import Manner, lone_worker
+from tests.support.peers import Body, Pair, new_job, until
+from tests.support.system import System
+
+pytestmark = [pytest.mark.process, pytest.mark.postgres]
+
+LEASE_S: Final = 1.5
+SETTINGS: Final[Mapping[str, str]] = {
+    "PULSE_LEASE_S": str(LEASE_S),
+    "PULSE_HEARTBEAT_S": "0.5",
+    "PULSE_SWEEP_S": "0.2",
+}
+
+
+def submit(system: System, *jobs: Body) -> None:
+    """Submit them over a connection of its own: dispatchers are killed here."""
+    with system.client() as client:
+        client.submit(*jobs)
+
+
+def is_over(process: subprocess.Popen[bytes]) -> bool:
+    """Whether it has ended; a zombie has."""
+    return psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE
+
+
+def watch_until_over(system: System, process: subprocess.Popen[bytes], pair: Pair) -> None:
+    """Wait until *process* has ended; as long as it lives, its job is its own and the lease lasts."""
+
+    def look() -> bool:
+        over = is_over(process)  # first: what is looked at next may have happened after its end
+        row = system.row(pair[0])
+        assert over or (row["status"] == "RUNNING" and system.lease_s(pair[0]) > 0), (over, row)
+        return over
+
+    until(look, "the silent process is killed")
+
+
+def test_a_stopped_worker(system: System, topic: str) -> None:
+    """It is killed once it has been silent for a lease; only then its attempts are over, as lapsed leases."""
+    submit(system, new_job(topic=topic), new_job(topic=topic, priority=-1))
+    with lone_worker(system.path, "stopped", Manner(topic, take=2)) as (process, (started, queued)):
+        began_s = time.monotonic()
+        os.kill(process.pid, signal.SIGSTOP)
+        watch_until_over(system, process, started)
+        assert time.monotonic() - began_s > LEASE_S - 0.5  # the last word came a little before
+    row = system.wait_row(started[0], status="RETRYING")
+    assert (row["last_error"], row["attempts"], row["uncharged"], row["crashes"]) == ("worker lease expired", 1, 0, 0)
+    row = system.wait_row(queued[0], status="PENDING")
+    assert (row["attempts"], row["uncharged"]) == (1, 1)
+    history = "SELECT outcome, error, exit_code FROM pulse.attempts WHERE job_id = $1"
+    assert [tuple(one) for one in system.rows(history, started[0].hex())] == [
+        ("lease_expired", "worker lease expired", -signal.SIGKILL)
+    ]
+
+
+def test_a_worker_that_is_asked_to_end(system: System, topic: str) -> None:
+    """One that runs, but says nothing, is asked by SIGTERM before it is killed."""
+    submit(system, new_job(topic=topic))
+    with lone_worker(system.path, "mute", Manner(topic, deaf=False)) as (process, (pair,)):
+        watch_until_over(system, process, pair)
+        assert process.wait() == -signal.SIGTERM
+    assert system.wait_row(pair[0], status="RETRYING")["crashes"] == 1  # its own end, as far as anybody knows
+
+
+def test_a_worker_that_goes_on_in_time(system: System, topic: str) -> None:
+    """Who speaks again before its lease is over loses nothing, however often it falls silent."""
+    submit(system, new_job(topic=topic))
+    with lone_worker(system.path, "slow", Manner(topic, beat_s=0.1)) as (process, (pair,)):
+        for _ in range(3):
+            os.kill(process.pid, signal.SIGSTOP)
+            until(lambda: system.lease_s(pair[0]) < LEASE_S - 0.8, "its lease runs down")
+            os.kill(process.pid, signal.SIGCONT)
+            until(lambda: system.lease_s(pair[0]) > LEASE_S - 0.3, "it beats again")
+        assert not is_over(process)
+    assert system.row(pair[0])["attempts"] == 1
+
+
+def test_a_stopped_worker_and_a_new_dispatcher(system: System, topic: str) -> None:
+    """A dispatcher that never heard of it kills it first, too, and not before it has had a lease to say hello."""
+    submit(system, new_job(topic=topic))
+    with lone_worker(system.path, "stranger", Manner(topic)) as (process, (pair,)):
+        os.kill(process.pid, signal.SIGSTOP)
+        pid = system.kill_actor("dispatcher")
+        system.wait_actor("dispatcher", not_pid=pid)
+        began_s = time.monotonic()
+        watch_until_over(system, process, pair)
+        assert time.monotonic() - began_s > LEASE_S / 2
+    row = system.wait_row(pair[0], status="RETRYING")
+    assert (row["last_error"], row["uncharged"]) == ("worker lease expired", 0)
+
+
+def test_a_stranger_that_dies(system: System, topic: str) -> None:
+    """A worker that did not come back to a new dispatcher is watched all the same."""
+    submit(system, new_job(topic=topic))
+    with lone_worker(system.path, "gone", Manner(topic)) as (process, (pair,)):
+        os.kill(process.pid, signal.SIGSTOP)
+        pid = system.kill_actor("dispatcher")
+        system.wait_actor("dispatcher", not_pid=pid)
+        until(lambda: [one for one in system.log("stranger_watched") if one["worker"].endswith("/gone")], "seen")
+        process.kill()
+        row = system.wait_row(pair[0], status="RETRYING")
+    assert (row["last_error"], row["crashes"]) == ("worker process died: SIGKILL", 1)
+
+
+def test_a_worker_that_beats_without_listing(system: System, topic: str) -> None:
+    """Its process lives on; what it does not say that it holds lapses."""
+    submit(system, new_job(topic=topic))
+    with lone_worker(system.path, "forgetful", Manner(topic, beat_s=0.1, lists=False)) as (process, (pair,)):
+        row = system.wait_row(pair[0], status="RETRYING")
+        assert row["last_error"] == "worker lease expired"
+        assert not is_over(process)
+
+
+def test_workers_tell_how_they_are_recovered(system: System, topic: str) -> None:
+    """Whether the kernel will tell of a worker's end, or only its lease."""
+    with lone_worker(system.path, "told", Manner(topic, take=0)), system.client() as client:
+        (found,) = [one for one in client.call("workers.list")["workers"] if one["name"] == "told"]
+        assert (found["recovery"], found["silent"]) == ("kernel", False)

@@ -1,0 +1,71 @@
+"""The guard of the sweeps: when a lapsed lease may be believed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulse_actors.sweeps import Reading, SweepGuard
+
+LEASE_S, HEARTBEAT_S, SWEEP_S = 30.0, 10.0, 10.0
+
+
+def guard() -> SweepGuard:
+    """A watchdog's, with the default settings."""
+    return SweepGuard(lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S, sweep_s=SWEEP_S)
+
+
+def reading(at_s: float, *, took_s: float = 0.0, ahead_s: float = 0.0) -> Reading:
+    """The database's clock, 1000 s ahead of this host's, read at *at_s* by a question that took so long."""
+    return Reading(1000.0 + at_s + ahead_s, at_s, at_s + took_s)
+
+
+def test_sweeps_in_step_are_believed() -> None:
+    """From the second look at the clock on, as long as there is no gap."""
+    one = guard()
+    assert one.doubt(0.0, reading(5.0)) is None
+    assert not one.may_reap(5.0)
+    for at_s in (15.0, 25.0, 40.0):
+        assert one.doubt(10.0, reading(at_s)) is None
+        assert one.may_reap(at_s)
+
+
+@pytest.mark.parametrize(("gap_s", "doubted"), [(15.0, False), (15.1, True), (float("inf"), True), (-8.0, True)])
+def test_a_gap(gap_s: float, doubted: bool) -> None:
+    """Longer than a worker's lease is sure to last without a beat: one lease of waiting, and then it goes on."""
+    one = guard()
+    one.doubt(1.0, reading(0.0))
+    assert (one.doubt(gap_s, reading(100.0)) is not None) is doubted
+    assert one.may_reap(100.0) is not doubted
+    if doubted:
+        assert one.doubt(10.0, reading(110.0)) is None
+        assert not one.may_reap(100.0 + LEASE_S)
+        assert one.may_reap(100.0 + LEASE_S + 0.1)
+
+
+@pytest.mark.parametrize(("step_s", "doubted"), [(7.0, False), (8.0, True), (3600.0, True), (-7.0, False), (-8.0, True)])
+def test_a_clock_that_was_set(step_s: float, doubted: bool) -> None:
+    """The database's clock must have moved with one's own, or leases mean nothing for one lease."""
+    one = guard()
+    one.doubt(1.0, reading(0.0))
+    assert (one.doubt(10.0, reading(10.0, ahead_s=step_s)) is not None) is doubted
+    assert one.may_reap(10.0) is not doubted
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 15.0), st.floats(0.0, 20.0), st.floats(0.0, 1.0)), max_size=20))
+def test_a_slow_answer_is_no_step(sweeps: list[tuple[float, float, float]]) -> None:
+    """However long a question took, and whenever in between the clock was read: a clock that runs is never doubted."""
+    one, now_s = guard(), 0.0
+    for pause_s, took_s, share in sweeps:
+        now_s += pause_s
+        assert one.doubt(1.0, Reading(1000.0 + now_s + share * took_s, now_s, now_s + took_s)) is None
+        now_s += took_s
+
+
+def test_short_leases() -> None:
+    """Where sweeps are rarer than beats, a gap is told by the sweeps."""
+    one = SweepGuard(lease_s=3.0, heartbeat_s=1.0, sweep_s=10.0)
+    one.doubt(1.0, reading(0.0))
+    assert one.doubt(14.9, reading(10.0)) is None
+    assert one.doubt(15.1, reading(20.0)) is not None
