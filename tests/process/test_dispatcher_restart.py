@@ -125,23 +125,6 @@ def test_a_retry_waits_for_a_worker_that_has_not_come_back(system: System, clien
             worker.done((identity, 2))
 
 
-def test_a_silent_worker_loses_its_lease(system: System, client: Peer, topic: str) -> None:
-    """The lease lapses, another worker completes attempt 2, and the zombie's late word changes nothing."""
-    with system.worker("zombie", topics=[topic], capacity=1) as zombie, system.worker("heir", topics=[topic]) as heir:
-        heir.send("capacity", None, capacity=0)
-        (identity,) = hold(zombie, client, topic, 1)
-        heir.send("capacity", None, capacity=1)
-        system.set_lease(identity, 0.0)
-        assert heir.job() == (identity, 2)
-        before = system.row(identity)
-        assert zombie.beat((identity, 1)) == [[identity, 1]]
-        assert zombie.done((identity, 1)) == [[identity, 1]]
-        assert system.row(identity) == before
-        assert heir.done((identity, 2)) == []
-        row = system.row(identity)
-        assert (row["status"], row["attempts"], row["last_error"]) == ("COMPLETED", 2, "worker lease expired")
-
-
 @pytest.mark.parametrize("name", ["watchdog", "pause", "scheduler"])
 def test_an_actor_that_dies_is_replaced(system: System, client: Peer, topic: str, name: str) -> None:
     """Its successor does its work, and neither connections nor running jobs notice."""
