@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from pulse.answers import Changed, JobPage, SchedulePage
+    from pulse.answers import Changed, JobPage, SchedulePage, Stack
     from pulse.app import App
     from pulse.blocking import Client
     from pulse.client import AsyncClient, connect
@@ -63,6 +63,7 @@ __all__ = [
     "ScheduleOptions",
     "SchedulePage",
     "Snooze",
+    "Stack",
     "Status",
     "TooLargeError",
     "UnauthorizedError",
@@ -71,7 +72,7 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    "pulse.answers": ("Changed", "JobPage", "SchedulePage"),
+    "pulse.answers": ("Changed", "JobPage", "SchedulePage", "Stack"),
     "pulse.app": ("App",),
     "pulse.blocking": ("Client",),
     "pulse.client": ("AsyncClient", "connect"),

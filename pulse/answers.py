@@ -15,7 +15,7 @@ from pulse.job import HistoryEntry, Job, Schedule, Status
 from pulse.jsontext import JsonValue
 from pulse.protocol import PROTOCOL_VERSION, ErrorBody, Frame, Welcome, decode_any, decode_body
 
-__all__ = ["Changed", "JobPage", "SchedulePage"]
+__all__ = ["Changed", "JobPage", "SchedulePage", "Stack"]
 
 _ID_BYTES: Final = 16
 Columns = Mapping[str, object]
@@ -45,6 +45,25 @@ class Changed:
 
     done: tuple[UUID, ...]
     refused: tuple[tuple[UUID, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """
+    Where a running job is.
+
+    Attributes:
+        worker: Identity of the worker that holds it, as the dispatcher sees it.
+        pid: Of its process.
+        attempt: Which attempt of the job it is.
+        stack: What every thread of that process is doing, as faulthandler prints it.
+
+    """
+
+    worker: str
+    pid: int
+    attempt: int
+    stack: str
 
 
 def body_of(frame: Frame) -> dict[str, object]:
@@ -116,6 +135,14 @@ def changed(body: Columns) -> Changed:
         job_id, code, *_ = cast("list[object]", pair)
         refused.append((_uuid(job_id), str(code)))
     return Changed(tuple(_uuid(one) for one in _list(body, "done")), tuple(refused))
+
+
+def stack(body: Columns) -> Stack:
+    """The answer to jobs.stack."""
+    try:
+        return Stack(str(body["worker"]), int(str(body["pid"])), int(str(body["attempt"])), str(body["stack"]))
+    except (KeyError, ValueError) as error:
+        raise ProtocolError(f"the answer is no stack: {error}") from None
 
 
 def nothing(_body: Columns) -> None:
@@ -234,6 +261,9 @@ _HISTORY_COLUMNS: Final[Readers] = MappingProxyType(
         "error": str,
         "exit_code": int,
         "progress": _json,
+        "cpu_s": float,
+        "peak_rss_bytes": int,
+        "stack": str,
     }
 )
 _SCHEDULE_COLUMNS: Final[Readers] = MappingProxyType(

@@ -19,7 +19,7 @@ from typing import Any, Final, Self, TypeVar, Unpack
 from uuid import UUID
 
 from pulse import answers, requests
-from pulse.answers import Changed, JobPage, SchedulePage
+from pulse.answers import Changed, JobPage, SchedulePage, Stack
 from pulse.errors import NobodyAnswersError, ProtocolError
 from pulse.job import Job, Schedule
 from pulse.jsontext import JsonValue
@@ -120,6 +120,17 @@ class Client:
     def retry(self, *job_ids: IdLike) -> Changed:
         """Start completed, canceled or dead jobs anew, with a fresh budget."""
         return self._ask(requests.retry(job_ids))
+
+    def stack(self, job_id: IdLike) -> Stack:
+        """
+        What the process that runs a job is doing now: the Python stack of each of its threads.
+
+        Raises:
+            ConflictError: No worker here holds the job.
+            UnavailableError: Its worker has no pool parent that could look, or is stopped.
+
+        """
+        return self._ask(requests.stack(job_id))
 
     def schedules_create(
         self, handler: HandlerRef, args: Mapping[str, object] | None = None, **options: Unpack[ScheduleOptions]

@@ -17,7 +17,7 @@ from uuid import UUID
 import anyio
 
 from pulse import answers, requests
-from pulse.answers import Changed, JobPage, SchedulePage
+from pulse.answers import Changed, JobPage, SchedulePage, Stack
 from pulse.errors import NobodyAnswersError, ProtocolError, PulseError, RefusedError
 from pulse.job import Job, Schedule
 from pulse.jsontext import JsonValue
@@ -179,6 +179,17 @@ class AsyncClient:
     async def retry(self, *job_ids: IdLike) -> Changed:
         """Start completed, canceled or dead jobs anew, with a fresh budget."""
         return await self._ask(requests.retry(job_ids))
+
+    async def stack(self, job_id: IdLike) -> Stack:
+        """
+        What the process that runs a job is doing now: the Python stack of each of its threads.
+
+        Raises:
+            ConflictError: No worker here holds the job.
+            UnavailableError: Its worker has no pool parent that could look, or is stopped.
+
+        """
+        return await self._ask(requests.stack(job_id))
 
     async def schedules_create(
         self, handler: HandlerRef, args: Mapping[str, object] | None = None, **options: Unpack[ScheduleOptions]

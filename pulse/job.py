@@ -66,6 +66,9 @@ class HistoryEntry:
         outcome: ``error retry timeout stalled lease_expired crashed discarded snoozed released canceled expired``.
         worker: Identity of the worker, as the dispatcher saw it.
         exit_code: Of a worker that died; negative: killed by that signal.
+        cpu_s: Processor time that it used, where the kernel counted it: in a process of its own.
+        peak_rss_bytes: Most memory that it had, likewise.
+        stack: Where it hung, of an attempt that outlasted its time.
 
     """
 
@@ -77,6 +80,9 @@ class HistoryEntry:
     error: str | None = None
     exit_code: int | None = None
     progress: JsonValue = None
+    cpu_s: float | None = None
+    peak_rss_bytes: int | None = None
+    stack: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

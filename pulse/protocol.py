@@ -154,8 +154,8 @@ class ResultExtra(Struct, frozen=True):
     """
     More of a result.
 
-    ``progress``: JSON text that no heartbeat carried; ``stopped``: why the worker interrupted the handler; ``stack``: where
-    it was then; ``cpu_s`` and ``peak_rss_bytes``: what an attempt in a process of its own used.
+    ``progress``: JSON text that no heartbeat carried; ``stopped``: why the worker interrupted the handler; ``stack``:
+    where it was then; ``cpu_s`` and ``peak_rss_bytes``: what an attempt in a process of its own used.
     """
 
     progress: str | None = None

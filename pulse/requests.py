@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypedDict, TypeVar, cast
 from uuid import UUID
 
 from pulse import answers, jsontext
-from pulse.answers import Changed, JobPage, SchedulePage
+from pulse.answers import Changed, JobPage, SchedulePage, Stack
 from pulse.errors import BadRequestError, NobodyAnswersError, TooLargeError
 from pulse.handlers import name_of
 from pulse.ids import uuid7
@@ -162,6 +162,11 @@ def cancel(job_ids: Iterable[IdLike]) -> Request[Changed]:
 def retry(job_ids: Iterable[IdLike]) -> Request[Changed]:
     """Start these terminal jobs anew; of each: done, or refused with a code."""
     return Request("jobs.retry", {"ids": _as_ids(job_ids)}, answers.changed, repeatable=False)
+
+
+def stack(job_id: IdLike) -> Request[Stack]:
+    """Where this running job is."""
+    return Request("jobs.stack", {"id": as_id(job_id)}, answers.stack)
 
 
 def create_schedule(name: HandlerRef, args: Mapping[str, object] | None, options: ScheduleOptions) -> Request[Schedule]:

@@ -43,6 +43,13 @@ def show_job(job: Job, screen: Screen, now_s: float) -> None:
     if job.history:
         screen.lines([[], [Cell("attempts that did not simply succeed", "dim")]])
         screen.table(history_table(job, now_s))
+        for attempt in job.history:
+            if attempt.cpu_s is not None or attempt.peak_rss_bytes is not None:
+                screen.lines([[Cell(f"attempt {attempt.attempt} used {_used(attempt)}", "dim")]])
+        hung = next((attempt for attempt in reversed(job.history) if attempt.stack), None)
+        if hung is not None and hung.stack is not None:
+            text = printable(hung.stack.rstrip(), keep_lines=True)
+            _show_block(screen, f"where attempt {hung.attempt} was when its time was over", text)
 
 
 def facts(job: Job, now_s: float) -> Iterator[tuple[str, Cell]]:
@@ -103,6 +110,15 @@ def _attempt_row(attempt: Attempt, now_s: float) -> Line:
         foreign(attempt.worker or ""),
         Cell(one_line(attempt.error or "")),
     ]
+
+
+def _used(attempt: Attempt) -> str:
+    parts: list[str] = []
+    if attempt.cpu_s is not None:
+        parts.append(f"{attempt.cpu_s:.2f} s of CPU")
+    if attempt.peak_rss_bytes is not None:
+        parts.append(f"{attempt.peak_rss_bytes / 2**20:.0f} MiB of memory")
+    return ", ".join(parts)
 
 
 def _tries(job: Job) -> str:

@@ -1,4 +1,4 @@
-"""``pulse ctl jobs``: list, get, cancel, retry."""
+"""``pulse ctl jobs``: list, get, stack, cancel, retry."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pulse.cli.lazy import CONTEXT, examples
 from pulse.cli.params import ID, NAME, STATUS, STATUSES, TOPIC
 from pulse.cli.render import Cell, Column, Screen, Table, foreign, write_document
 from pulse.cli.styles import STATUS_STYLES
-from pulse.cli.views import Changed, Job, JobPage, part, read
-from pulse.cli.words import cut, duration, one_line
+from pulse.cli.views import Changed, Job, JobPage, Stack, part, read
+from pulse.cli.words import cut, duration, one_line, printable
 
 __all__ = ["jobs", "jobs_table"]
 
@@ -41,7 +41,7 @@ _COLUMNS: Final = (
 
 @click.group(context_settings=dict(CONTEXT))
 def jobs() -> None:
-    """List, show, cancel and retry jobs."""
+    """List, show, cancel and retry jobs; show where one hangs."""
 
 
 @jobs.command(
@@ -107,6 +107,25 @@ def get_job(job_id: bytes, *, as_json: bool) -> None:
         write_document(part(answer, "job"))
     else:
         show_job(read(Job, part(answer, "job")), Screen(), time.time())
+
+
+@jobs.command(epilog=examples("pulse ctl jobs stack 0190163d-8694-739b-aea5-966c26f8ad91"))
+@click.argument("job_id", metavar="ID", type=ID)
+@click.option("--json", "as_json", is_flag=True, help='Print {"worker", "pid", "attempt", "stack"}.')
+def stack(job_id: bytes, *, as_json: bool) -> None:
+    """
+    Show where a running job is: the Python stack of each thread of its process.
+
+    The process is not stopped for it. Works while a C extension holds the interpreter, too.
+    """
+    answer = current_server().ask("jobs.stack", {"id": job_id}, repeatable=True)
+    if as_json:
+        write_document(answer)
+        return
+    found = read(Stack, answer)
+    screen = Screen()
+    screen.lines([[Cell(f"attempt {found.attempt}, pid {found.pid}, ", "dim"), foreign(found.worker)], []])
+    screen.lines([Cell(line)] for line in printable(found.stack.rstrip(), keep_lines=True).split("\n"))
 
 
 @jobs.command(epilog=examples("pulse ctl jobs cancel 0190163d-8694-739b-aea5-966c26f8ad91"))

@@ -46,6 +46,18 @@ class Attempt(Struct, frozen=True):
     ended_at: float | None = None
     error: str | None = None
     exit_code: int | None = None
+    cpu_s: float | None = None
+    peak_rss_bytes: int | None = None
+    stack: str | None = None
+
+
+class Stack(Struct, frozen=True):
+    """The answer to jobs.stack."""
+
+    worker: str = ""
+    pid: int = 0
+    attempt: int = 0
+    stack: str = ""
 
 
 class Job(Struct, frozen=True):

@@ -32,6 +32,7 @@ READING = [
     "ctl status",
     "ctl jobs list",
     f"ctl jobs get {JOB}",
+    f"ctl jobs stack {JOB}",
     "ctl workers",
     "ctl dispatch status",
     "ctl schedules list",

@@ -199,6 +199,7 @@ def test_everything_that_can_be_asked(flavor: str, directory: Path) -> None:
         "jobs.get": row("PENDING"),
         "jobs.cancel": {"done": [JOB.bytes], "refused": []},
         "jobs.retry": {"done": [], "refused": [[JOB.bytes, "conflict"]]},
+        "jobs.stack": {"worker": "w", "pid": 7, "attempt": 2, "stack": "File"},
         "schedules.create": {"schedule": schedule},
         "schedules.get": {"schedule": schedule},
         "schedules.list": {"schedules": [schedule], "next": None},
@@ -218,6 +219,7 @@ def test_everything_that_can_be_asked(flavor: str, directory: Path) -> None:
             lambda client: client.get(str(JOB)),
             lambda client: client.cancel(JOB),
             lambda client: client.retry(JOB),
+            lambda client: client.stack(JOB),
             lambda client: client.schedules_create(resize, {"path": "a"}, every_s=5),
             lambda client: client.schedules_get(JOB),
             lambda client: client.schedules_list(),
@@ -233,8 +235,9 @@ def test_everything_that_can_be_asked(flavor: str, directory: Path) -> None:
         assert [asked.kind for asked in server.asked] == [*script, "ping"]
     assert found[0].next == "c"  # type: ignore[attr-defined]
     assert found[2:4] == [pulse.Changed((JOB,), ()), pulse.Changed((), ((JOB, "conflict"),))]
-    assert found[11] == [{"identity": "w", "running": [[str(JOB), 1]]}]
-    assert found[14] == {}
+    assert found[4] == pulse.Stack("w", 7, 2, "File")
+    assert found[12] == [{"identity": "w", "running": [[str(JOB), 1]]}]
+    assert found[15] == {}
 
 
 def test_both_clients_have_the_same_methods() -> None:

@@ -105,6 +105,7 @@ def dispatcher() -> dict[str, Answer]:
     return {
         "jobs.list": {"jobs": [job(), job(status="COMPLETED", last_error=None, result='{"ok": true}')], "next": "abc"},
         "jobs.get": {"job": {**_JOB, "history": [_ATTEMPT]}},
+        "jobs.stack": {"worker": "h/b/1/7.8/w", "pid": 7, "attempt": 2, "stack": 'File "a.py", line 3 in crunch\n'},
         "jobs.cancel": lambda body: {"done": body["ids"], "refused": []},
         "jobs.retry": lambda body: {"done": body["ids"], "refused": []},
         "schedules.list": {"schedules": [_SCHEDULE], "next": None},

@@ -22,6 +22,7 @@ EXPECTED = {
     "ctl jobs get": {"--json"},
     "ctl jobs list": {"--status", "--topic", "--name", "--schedule", "--limit", "--after", "--json"},
     "ctl jobs retry": {"--json"},
+    "ctl jobs stack": {"--json"},
     "ctl schedules create": {
         "--cron", "--timezone", "--every", "--at", "--args", "--topic", "--priority", "--max-attempts", "--timeout",
         "--id", "--json",
