@@ -25,6 +25,7 @@ from pulse_actors.sweeps import Reading, SweepGuard
 REASON: Final = "worker lease expired"
 SWEEP_LIMIT: Final = 1000  # rows of one statement; repeated until nothing is left
 MAX_DELAYS: Final = 100  # in one hint; few differ, since a back-off is the square of the tries
+MAX_SPARED: Final = 100  # in one hint; the next sweep tells of the others
 TURN_S: Final = 5.0  # then the next turn goes on: an unfinished turn of 30 s looks stuck to the supervisor
 
 log = structlog.get_logger()
@@ -73,11 +74,13 @@ class Watchdog:
             more = len(lapsed) == SWEEP_LIMIT and bool(ended or in_hand)
             if time.monotonic() - turn.now_s > TURN_S:
                 break
-        next_s = 0.0 if more else self._sweep_s
-        if not reaped:
-            return TurnResult(next_s)
-        log.warning("leases_expired", count=reaped)
-        return TurnResult(next_s, (Hint("dispatcher", "ready", {"delays_s": sorted(delays_s)[:MAX_DELAYS]}),))
+        hints: list[Hint] = []
+        if reaped:
+            log.warning("leases_expired", count=reaped)
+            hints.append(Hint("dispatcher", "ready", {"delays_s": sorted(delays_s)[:MAX_DELAYS]}))
+        if spared:
+            hints.append(Hint("dispatcher", "lapsed", {"workers": sorted(spared)[:MAX_SPARED]}))
+        return TurnResult(0.0 if more else self._sweep_s, tuple(hints))
 
     async def _begin(self) -> None:
         """Leave the marks of a sweep, and hear whether there is a doubt about the leases."""

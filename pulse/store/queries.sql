@@ -274,16 +274,6 @@ SELECT uuid_send(j.id) AS id, j.attempts, j.name, j.topic, j.timeout_s FROM puls
 SELECT DISTINCT j.locked_by AS worker FROM pulse.jobs j WHERE j.status = 'RUNNING';
 
 
--- name: lapsing_workers :many
--- What:    workers some of whose leases have lapsed, or soon will: whom the dispatcher must look after if it can see them.
--- Args:    $1 within_s float8, $2 now
--- Guard:   none: reads; whatever is done about it is fenced.   Returns: worker, seconds until its first lease lapses (negative: since).
-SELECT j.locked_by AS worker, extract(epoch FROM min(j.lease_until) - coalesce($2, clock_timestamp()))::float8 AS left_s
-FROM pulse.jobs j
-WHERE j.status = 'RUNNING' AND j.lease_until < coalesce($2, clock_timestamp()) + $1 * interval '1 second'
-GROUP BY j.locked_by;
-
-
 -- name: cancel_jobs :many
 -- What:    cancel, whatever the job is doing.   From/to: PENDING, RETRYING, RUNNING -> CANCELED
 -- Args:    $1 ids uuid[], $2 now

@@ -213,12 +213,6 @@ class Store:
             rows = await connection.fetch(_sql("running_workers"))
         return [row["worker"] for row in rows]
 
-    async def lapsing(self, within_s: float, *, now: datetime | None = None) -> dict[str, float]:
-        """Workers whose first lease lapses within so many seconds -> seconds until it does; negative: since it did."""
-        async with self.query.connection() as connection:
-            rows = await connection.fetch(_sql("lapsing_workers"), within_s, now)
-        return {row["worker"]: row["left_s"] for row in rows}
-
     async def cancel(self, ids: Sequence[bytes], *, now: datetime | None = None) -> list[Canceled]:
         """Cancel jobs; those that were. A missing one is terminal already, or not there."""
         async with self.query.connection() as connection:

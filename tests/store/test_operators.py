@@ -271,13 +271,3 @@ async def test_two_sweeps_at_once(store: Store, connection: Connection[Record]) 
         async with store.query.connection() as watcher:
             await until_blocked(watcher, by=connection.get_server_pid())
     assert (await second)[0] == 1.0
-
-
-async def test_who_is_about_to_lapse(store: Store, connection: Connection[Record]) -> None:
-    """Each worker once, with its first lease; one whose leases all last longer is not among them."""
-    for worker, left_s in (("a", 5), ("a", -2), ("b", 4), ("c", 9)):
-        await forge(connection, "RUNNING", locked_by=worker, lease_until=at(left_s))
-    assert await store.lapsing(6.0, now=NOW) == {"a": -2.0, "b": 4.0}
-    assert await store.lapsing(-1.0, now=NOW) == {"a": -2.0}
-    await forge(connection, "COMPLETED")
-    assert set(await store.lapsing(1e9)) == {"a", "b", "c"}

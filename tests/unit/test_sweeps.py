@@ -44,7 +44,9 @@ def test_a_gap(gap_s: float, doubted: bool) -> None:
         assert one.may_reap(100.0 + LEASE_S + 0.1)
 
 
-@pytest.mark.parametrize(("step_s", "doubted"), [(7.0, False), (8.0, True), (3600.0, True), (-7.0, False), (-8.0, True)])
+@pytest.mark.parametrize(
+    ("step_s", "doubted"), [(7.0, False), (8.0, True), (3600.0, True), (-7.0, False), (-8.0, True)]
+)
 def test_a_clock_that_was_set(step_s: float, doubted: bool) -> None:
     """The database's clock must have moved with one's own, or leases mean nothing for one lease."""
     one = guard()

@@ -136,6 +136,10 @@ class Deaths:
         watch = self._watches.get(identity)
         return None if watch is None else watch.worker
 
+    def in_hand(self) -> list[Worker]:
+        """Everybody who is watched and can be killed, connected or not."""
+        return [watch.worker for watch in self._watches.values() if watch.worker.watched]
+
     def signal(self, worker: Worker, number: signal.Signals) -> bool:
         """Signal the process of *worker*, and no other; whether it was there."""
         watch = self._watches.get(worker.identity)
@@ -204,10 +208,14 @@ class Deaths:
             _kill_group(worker)
             async with self._claims.lock:  # a claim that is under way for it is in the book, or given back, after this
                 self._desk.leave(worker)
-                unseen = await self._unseen(worker)
-            endings = obituary(worker, reason, code, worker.held) + unseen
+            endings = obituary(worker, reason, code, worker.held)
         say = log.warning if endings else log.info
         say("worker_died", worker=worker.identity, reason=reason, held=len(endings))
+        self._write(endings)
+        if not watch.is_stranger:  # behind it: to ask for RUNNING rows may take long where dead rows are pinned
+            self._write(await self._unseen(worker))
+
+    def _write(self, endings: list[Ending]) -> None:
         if endings:
             self._results.batcher.put(Obituary(endings))
 

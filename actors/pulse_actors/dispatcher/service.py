@@ -86,6 +86,8 @@ class Dispatcher:
                     self.drain(reconnect=True)
                 case "drain_workers":
                     self.drain(reconnect=False)
+                case "lapsed" if self.silence is not None:
+                    await self.silence.lapsed(hint.data.get("workers"))
                 case _:
                     self._wake(hint.data.get("delays_s"))
         return TurnResult(TICK_S)

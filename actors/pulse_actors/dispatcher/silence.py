@@ -4,10 +4,12 @@ Kill, then requeue: what a silent process of this host holds is handed out again
 A worker that was stopped by a signal, or has hung with its pool parent, beats no more; but it lives, and may go on at
 any moment. Its lease says nothing about that, so the watchdog leaves it alone, and here its leases are renewed, so that
 no watchdog of another host ends them either. When it has been silent for a whole lease, it is asked, told to end, and
-killed, each with a bound; a word from it stops that. Only then are its attempts over, as lapsed leases.
+killed, each with a bound; a heartbeat stops that. Only then are its attempts over, as lapsed leases.
 
 Whom this process may not signal (another user's worker) and whom it cannot see (another host's, another pid
 namespace's) is known by leases only.
+
+All of this goes by memory: behind a snapshot that pins dead rows, to ask the database for RUNNING rows may take long.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import enum
 import signal
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, cast
 
 import anyio
 import anyio.abc
@@ -32,43 +34,39 @@ from pulse_actors.dispatcher.desk import Desk, Sentence, Worker
 from pulse_actors.dispatcher.results import Obituary, Results
 
 REASON: Final = "worker lease expired"
-ASK_S: Final = 1.0  # for an answer to a question
+ASK_S: Final = 1.0  # for a heartbeat
 TERM_S: Final = 2.0  # between SIGTERM and SIGKILL
 LOOKS: Final = 10  # per lease
 TOO_LATE: Final = 3.0  # looks
-MARGIN: Final = 0.3  # share of a lease that must be left; at least two looks
-SLACK: Final = 0.05  # share of a lease: two clocks, and the way between them
+SILENT: Final = 0.7  # share of a lease without a heartbeat after which it is renewed from here
+BEATS: Final = 0.9  # share of a lease: who has extended leases within it has not listed what has lapsed now
 STOPPED: Final = frozenset({"T", "t"})  # it cannot obey: no use in asking
 
 log = structlog.get_logger()
 
 
 class Verdict(enum.Enum):
-    """What to do about a worker some of whose leases are about to lapse."""
+    """What to do about a worker that holds jobs."""
 
-    LEAVE = enum.auto()  # it beats: it will extend what it holds
-    END = enum.auto()  # it beats, and does not hold what has lapsed
+    LEAVE = enum.auto()  # it beats
     HOLD = enum.auto()  # silent, not for a lease yet: renew
     KILL = enum.auto()  # silent for a lease
 
 
-def judge(worker: Worker, *, left_s: float, awake_s: float, now_s: float, lease_s: float) -> Verdict:
+def judge(worker: Worker, *, awake_s: float, now_s: float, lease_s: float) -> Verdict:
     """
     What to do about *worker*.
 
     Args:
         worker: Of this host, alive, in hand.
-        left_s: Until its first lease lapses; negative: since it did.
         awake_s: Since when this process hears what is said to it; monotonic.
         now_s: Monotonic.
         lease_s: Length of a lease.
     """
-    if now_s - max(worker.beaten_s, awake_s) >= lease_s:
+    silent_s = now_s - max(worker.beaten_s, awake_s)
+    if silent_s >= lease_s:
         return Verdict.KILL
-    renewed_s = now_s - (lease_s - left_s)  # when that lease was
-    if worker.extended_s > renewed_s + SLACK * lease_s:
-        return Verdict.END if left_s < 0 else Verdict.LEAVE
-    return Verdict.HOLD
+    return Verdict.HOLD if silent_s >= SILENT * lease_s else Verdict.LEAVE
 
 
 class Silence:
@@ -105,9 +103,7 @@ class Silence:
         """
         pause_s = self._lease_s / LOOKS
         async with anyio.create_task_group() as tasks:
-            for identity in living:
-                with _while_the_database_is_there():
-                    await self._deaths.adopt(self._host, identity)
+            await self.lapsed(living)
             self._awake_s = looked_s = time.monotonic()
             while True:
                 await anyio.sleep(pause_s)
@@ -115,41 +111,52 @@ class Silence:
                 if now_s - looked_s > TOO_LATE * pause_s:  # it was stopped itself: what was said is still unread
                     self._awake_s = now_s
                 looked_s = now_s
-                with _while_the_database_is_there():
-                    await self.look(now_s, tasks)
+                await self._look(now_s, tasks)
 
-    async def look(self, now_s: float, tasks: anyio.abc.TaskGroup) -> None:
-        """One look at all whose leases are about to lapse."""
-        lapsing = await self._store.lapsing(MARGIN * self._lease_s)
-        for identity, left_s in lapsing.items():
-            worker = self._desk.get(identity) or self._deaths.watched(identity)
-            if worker is None:
-                worker = await self._deaths.adopt(self._host, identity)
-            if worker is None or not worker.watched:
-                continue  # by leases only
-            match judge(worker, left_s=left_s, awake_s=self._awake_s, now_s=now_s, lease_s=self._lease_s):
-                case Verdict.LEAVE:
-                    pass
-                case Verdict.END:
-                    await self._end_lapsed(worker)
-                case Verdict.HOLD:
-                    await self._renew(worker)
-                case Verdict.KILL:
-                    await self._renew(worker)
-                    if identity not in self._being_killed:
-                        self._being_killed.add(identity)
-                        tasks.start_soon(self._kill, worker)
+    async def lapsed(self, workers: object) -> None:
+        """
+        Leases of these have lapsed, or may: the database knows them, and they live.
 
-    async def _renew(self, worker: Worker) -> None:
-        running = await self._store.running_of(worker.identity)
-        await self._store.extend([Renewal(*pair, worker.identity, None) for pair in running], self._lease_s)
+        One that beats does not list what has lapsed, so that is over; one that nobody here has heard of is watched.
+        """
+        for identity in cast("list[object]", workers) if isinstance(workers, list) else ():
+            try:
+                if isinstance(identity, str):
+                    await self._lapsed(identity)
+            except UnavailableError as error:
+                log.warning("database_away", step="lapsed leases", error=error.message)
+                return
 
-    async def _end_lapsed(self, worker: Worker) -> None:
-        """It beats and does not list them: it has no idea of them."""
-        running = await self._store.running_of(worker.identity)
-        strange = [pair for pair in running if pair not in self._desk.reporting]
-        endings = [Ending(*pair, worker.identity, EndingKind.LEASE_EXPIRED, REASON) for pair in strange]
-        self._results.batcher.put(Obituary(endings))  # each only if its own lease has lapsed
+    async def _lapsed(self, identity: str) -> None:
+        worker = self._desk.known(identity) or self._deaths.watched(identity)
+        if worker is None:
+            await self._deaths.adopt(self._host, identity)
+        elif worker.extended_s > time.monotonic() - BEATS * self._lease_s:
+            running = await self._store.running_of(identity)
+            endings = [
+                Ending(*pair, identity, EndingKind.LEASE_EXPIRED, REASON)  # each only if its own lease has lapsed
+                for pair in running
+                if pair not in self._desk.reporting
+            ]
+            self._results.batcher.put(Obituary(endings))
+
+    async def _look(self, now_s: float, tasks: anyio.abc.TaskGroup) -> None:
+        """One look at everybody who holds something."""
+        renewals: list[Renewal] = []
+        for worker in self._deaths.in_hand():
+            if not worker.held:
+                continue
+            verdict = judge(worker, awake_s=self._awake_s, now_s=now_s, lease_s=self._lease_s)
+            if verdict is not Verdict.LEAVE:
+                renewals += [Renewal(*pair, worker.identity, None) for pair in worker.held]
+            if verdict is Verdict.KILL and worker.identity not in self._being_killed:
+                self._being_killed.add(worker.identity)
+                tasks.start_soon(self._kill, worker)
+        if renewals:
+            try:
+                await self._store.extend(renewals, self._lease_s)
+            except UnavailableError as error:
+                log.warning("database_away", step="renew", error=error.message)
 
     async def _kill(self, worker: Worker) -> None:
         """The ladder: ask, SIGTERM, SIGKILL; then it is buried, and what it held is over."""
@@ -177,13 +184,3 @@ class Silence:
                 return False
             await anyio.sleep(min(within_s, ASK_S) / 20)
         return False
-
-
-class _while_the_database_is_there:  # noqa: N801 - reads as the with statement that it is
-    """Passes over a database that is away: nobody can be reaped either."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
-        return kind is not None and issubclass(kind, UnavailableError)
