@@ -20,7 +20,7 @@
 --          $7 delay_s float8[], $8 max_attempts int[], $9 timeout_s float8[] (same length; NULL elements: resolve), $10 now
 -- Guard:   the primary key: an id that exists raises 23505, and nothing of the whole call is inserted. In id order: two
 --          servers that get the same jobs in another order wait for each other, but never in a circle.
--- Returns: topics that got work due now, with the highest priority: what to wake.
+-- Returns: the levels (topic, priority) that got work due now, with the first due time in Unix seconds: what to wake.
 WITH put AS (
     INSERT INTO pulse.jobs (id, name, args, topic, priority, submitted_at, next_run_at, max_attempts, timeout_s)
     SELECT d.id, d.name, d.args::jsonb, coalesce(d.topic, h.topic, 'default'), d.priority, coalesce($10, clock_timestamp()),
@@ -36,8 +36,8 @@ WITH put AS (
     ORDER BY d.id
     RETURNING topic, priority, next_run_at
 )
-SELECT topic, max(priority) AS priority FROM put
-WHERE next_run_at <= coalesce($10, now()) + interval '1 second' GROUP BY topic;
+SELECT topic, priority, extract(epoch FROM min(next_run_at))::float8 AS due_s FROM put
+WHERE next_run_at <= coalesce($10, now()) + interval '1 second' GROUP BY topic, priority;
 
 
 -- name: submit_again :many
@@ -45,7 +45,7 @@ WHERE next_run_at <= coalesce($10, now()) + interval '1 second' GROUP BY topic;
 -- Args:    $1 ids uuid[], $2 names text[], $3 args text[], $4 topics text[], $5 priorities smallint[], $6 run_at float8[],
 --          $7 delay_s float8[], $8 max_attempts int[], $9 timeout_s float8[], $10 now
 -- Guard:   ON CONFLICT (id) DO NOTHING; the caller compares what was there (submitted_differently) in the same transaction.
--- Returns: topics that got work due now, with the highest priority.
+-- Returns: the levels (topic, priority) that got work due now, with the first due time in Unix seconds.
 WITH put AS (
     INSERT INTO pulse.jobs (id, name, args, topic, priority, submitted_at, next_run_at, max_attempts, timeout_s)
     SELECT d.id, d.name, d.args::jsonb, coalesce(d.topic, h.topic, 'default'), d.priority, coalesce($10, clock_timestamp()),
@@ -62,8 +62,8 @@ WITH put AS (
     ON CONFLICT (id) DO NOTHING
     RETURNING topic, priority, next_run_at
 )
-SELECT topic, max(priority) AS priority FROM put
-WHERE next_run_at <= coalesce($10, now()) + interval '1 second' GROUP BY topic;
+SELECT topic, priority, extract(epoch FROM min(next_run_at))::float8 AS due_s FROM put
+WHERE next_run_at <= coalesce($10, now()) + interval '1 second' GROUP BY topic, priority;
 
 
 -- name: submitted_differently :many
@@ -81,16 +81,21 @@ WHERE j.name <> d.name OR j.topic <> coalesce(d.topic, h.topic, 'default') OR j.
 -- name: claim_jobs :many
 -- What:    hand out due jobs, highest priority first, then by due time; opens their leases.   From/to: PENDING, RETRYING -> RUNNING
 -- Args:    $1 topics text[] (in the order in which equal priorities are served), $2 limit int, $3 workers text[],
---          $4 seats int[] (for the n-th job: index into workers), $5 lease_s float8, $6 now
+--          $4 seats int[] (for the n-th job: index into workers), $5 lease_s float8,
+--          $6 level topics text[], $7 level priorities smallint[], $8 from when float8[] (Unix; NULL: what became due
+--          in the last 5 s; same length, in the order in which levels are served); $6 NULL: a full claim; $9 now
 -- Guard:   the gate; status IN ('PENDING', 'RETRYING') and due, under SKIP LOCKED, and status again in the outer UPDATE
 --          (a row that changed between the two is not claimed twice).
--- Returns: the claimed jobs. Levels (topic, priority) are found by a loose index scan, each is a range scan that ends at
---          now: what is not due is never read. LIMIT outside the LATERAL stops it before the next level is touched.
+-- Returns: the claimed jobs. Each level (topic, priority) is a range scan that ends at now: what is not due is never read.
+--          It begins where the caller says that it claimed last, so it does not meet the dead entries before; a full claim
+--          begins at the start, and finds the levels by a loose index scan.
+--          LIMIT outside the LATERAL stops it before the next level is touched.
 --          A claim ends after 8 MiB of args: what it returns has to fit into memory, and through a socket, at once.
 WITH RECURSIVE open AS (
     SELECT t.topic, t.place FROM unnest($1::text[]) WITH ORDINALITY AS t(topic, place)
-    WHERE NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', t.topic))
-), levels AS (
+    WHERE $6::text[] IS NULL
+      AND NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', t.topic))
+), found AS (
     SELECT o.topic, o.place, (
         SELECT j.priority FROM pulse.jobs j WHERE j.topic = o.topic AND j.status IN ('PENDING', 'RETRYING')
         ORDER BY j.priority DESC LIMIT 1) AS priority
@@ -99,16 +104,22 @@ WITH RECURSIVE open AS (
     SELECT l.topic, l.place, (
         SELECT j.priority FROM pulse.jobs j WHERE j.topic = l.topic AND j.status IN ('PENDING', 'RETRYING')
         AND j.priority < l.priority ORDER BY j.priority DESC LIMIT 1)
-    FROM levels l WHERE l.priority IS NOT NULL
+    FROM found l WHERE l.priority IS NOT NULL
+), levels AS (
+    SELECT f.topic, f.priority, '-infinity'::timestamptz AS from_at, f.place FROM found f WHERE f.priority IS NOT NULL
+    UNION ALL
+    SELECT k.topic, k.priority, coalesce(to_timestamp(k.from_s), coalesce($9, now()) - interval '5 seconds'), k.place
+    FROM unnest($6::text[], $7::smallint[], $8::float8[]) WITH ORDINALITY AS k(topic, priority, from_s, place)
+    WHERE NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', k.topic))
 ), picked AS (
     SELECT p.id, p.next_run_at, p.size, l.priority
-    FROM (SELECT * FROM levels WHERE priority IS NOT NULL ORDER BY priority DESC, place) AS l
+    FROM (SELECT * FROM levels ORDER BY priority DESC, place) AS l
     CROSS JOIN LATERAL (
         SELECT j.id, j.next_run_at,
                CASE WHEN pg_column_size(j.args) > 2000 THEN octet_length(j.args::text) ELSE 2000 END AS size
         FROM pulse.jobs j
         WHERE j.topic = l.topic AND j.priority = l.priority AND j.status IN ('PENDING', 'RETRYING')
-          AND j.next_run_at <= coalesce($6, now())
+          AND j.next_run_at >= l.from_at AND j.next_run_at <= coalesce($9, now())
         ORDER BY j.next_run_at LIMIT $2 FOR UPDATE SKIP LOCKED) AS p
     LIMIT $2
 ), seated AS (
@@ -117,7 +128,7 @@ WITH RECURSIVE open AS (
 )
 UPDATE pulse.jobs j
 SET status = 'RUNNING', attempts = j.attempts + 1, locked_by = ($3::text[])[($4::int[])[s.seat]],
-    started_at = coalesce($6, clock_timestamp()), lease_until = coalesce($6, clock_timestamp()) + $5 * interval '1 second',
+    started_at = coalesce($9, clock_timestamp()), lease_until = coalesce($9, clock_timestamp()) + $5 * interval '1 second',
     progress = NULL
 FROM seated s
 WHERE j.id BETWEEN s.id AND s.id AND j.status::text IN ('PENDING', 'RETRYING') AND s.before_bytes < 8388608

@@ -17,6 +17,7 @@ __all__ = [
     "EndingKind",
     "Fence",
     "Firing",
+    "Level",
     "NewSchedule",
     "Renewal",
     "Running",
@@ -139,7 +140,15 @@ class Running(NamedTuple):
 
 
 class Wake(NamedTuple):
-    """A topic that has work due now, and its highest priority."""
+    """A level that got work due now; ``due_s`` is when the first of it was due, Unix seconds."""
+
+    topic: str
+    priority: int
+    due_s: float
+
+
+class Level(NamedTuple):
+    """Where jobs wait: a topic and a priority."""
 
     topic: str
     priority: int

@@ -9,7 +9,7 @@ from asyncpg.pgproto.pgproto import UUID
 
 from pulse.store.fit import Row, fit_row
 from pulse.store.reads import cut_page, decode_cursor, wire_row
-from pulse.store.rows import Due, Firing, NewSchedule, Wake
+from pulse.store.rows import Due, Firing, Level, NewSchedule
 from pulse.store.statements import STATEMENTS
 from pulse.store.times import from_us, to_us
 
@@ -92,7 +92,7 @@ class ScheduleStore:
             due_s: float | None = await connection.fetchval(STATEMENTS["next_schedule"].sql, now)
         return due_s
 
-    async def fire(self, firings: Sequence[Firing], *, now: datetime | None = None) -> list[Wake]:
+    async def fire(self, firings: Sequence[Firing], *, now: datetime | None = None) -> list[Level]:
         """Move cursors and insert the jobs; topics and priorities of the jobs that were inserted."""
         ordered = sorted(firings, key=lambda firing: firing.schedule_id)
         async with self._pool.connection() as connection:
@@ -104,4 +104,4 @@ class ScheduleStore:
                 [UUID(firing.job_id) for firing in ordered],
                 now,
             )
-        return [Wake(row["topic"], row["priority"]) for row in rows]
+        return [Level(row["topic"], row["priority"]) for row in rows]

@@ -22,7 +22,7 @@ from pulse.errors import ConflictError
 from pulse.store.gate import GateStore
 from pulse.store.pool import BEAT_SETTINGS, HOT_SETTINGS, Pool, Target
 from pulse.store.reads import Reads
-from pulse.store.rows import Canceled, Claim, Completion, Ended, Ending, Fence, Renewal, Running, Wake
+from pulse.store.rows import Canceled, Claim, Completion, Ended, Ending, Fence, Level, Renewal, Running, Wake
 from pulse.store.schedules import ScheduleStore
 from pulse.store.schema import ensure_schema
 from pulse.store.statements import STATEMENTS
@@ -85,7 +85,7 @@ class Store:
         """
         async with self.hot.connection() as connection:
             rows = await connection.fetch(_SUBMIT, *_columns(jobs), now)
-        return [Wake(row["topic"], row["priority"]) for row in rows]
+        return [Wake(*row) for row in rows]
 
     async def submit_again(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[Wake]:
         """
@@ -101,7 +101,7 @@ class Store:
             if other:
                 message = f"job {other[0]['id']} exists already with another name, topic or args"
                 raise ConflictError(message)
-        return [Wake(row["topic"], row["priority"]) for row in rows]
+        return [Wake(*row) for row in rows]
 
     async def claim(
         self,
@@ -110,6 +110,7 @@ class Store:
         seats: Sequence[int],
         lease_s: float,
         *,
+        levels: Sequence[tuple[str, int, float | None]] | None = None,
         now: datetime | None = None,
     ) -> list[Claim]:
         """
@@ -120,10 +121,13 @@ class Store:
             workers: Who may get jobs.
             seats: For the first, second ... job: index into *workers*.
             lease_s: Length of the leases.
+            levels: Topics and priorities, in the order in which they are served, each with the due time (Unix seconds)
+                to begin at, None: the last seconds; None: a full claim, of all levels from their start.
         """
         one_based = [seat + 1 for seat in seats]
         async with self.hot.connection() as connection:
-            rows = await connection.fetch(_CLAIM, topics, len(seats), workers, one_based, lease_s, now)
+            columns = [None] * 3 if levels is None else [[level[place] for level in levels] for place in range(3)]
+            rows = await connection.fetch(_CLAIM, topics, len(seats), workers, one_based, lease_s, *columns, now)
         return [_claim(row) for row in rows]
 
     async def move(self, claims: Sequence[tuple[Fence, str]]) -> set[bytes]:
@@ -219,11 +223,11 @@ class Store:
             rows = await connection.fetch(_sql("cancel_jobs"), _uuids(ids), now)
         return [Canceled(*row.values()) for row in rows]
 
-    async def retry(self, ids: Sequence[bytes], *, now: datetime | None = None) -> dict[bytes, Wake]:
+    async def retry(self, ids: Sequence[bytes], *, now: datetime | None = None) -> dict[bytes, Level]:
         """Give terminal jobs fresh budgets; those that were. A missing one is not terminal, or not there."""
         async with self.query.connection() as connection:
             rows = await connection.fetch(_sql("retry_jobs"), _uuids(ids), now)
-        return {row["id"]: Wake(row["topic"], row["priority"]) for row in rows}
+        return {row["id"]: Level(row["topic"], row["priority"]) for row in rows}
 
     async def statuses(self, ids: Sequence[bytes]) -> dict[bytes, tuple[str, int]]:
         """Status and attempt of each of *ids* that exists."""

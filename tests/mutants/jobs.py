@@ -35,9 +35,9 @@ def _submits(name: str) -> list[Mutant]:
         cut(name, "\n               + (d.place - 1) * interval '1 microsecond'", due),
         cut(name, " + coalesce(d.delay_s, 0) * interval '1 second'", due),
         swap(name, "coalesce(to_timestamp(d.run_at), coalesce($10, now())", "coalesce(NULL, coalesce($10, now())", due),
-        swap(name, "max(priority)", "min(priority)", wake),
         cut(name, "WHERE next_run_at <= coalesce($10, now()) + interval '1 second' ", wake),
         swap(name, "+ interval '1 second' GROUP", "GROUP", wake),
+        cut(name, " GROUP BY topic, priority", wake),
     ]
 
 
@@ -81,7 +81,13 @@ SUBMIT: Final = [
 ]
 
 CLAIMS: Final = [
-    cut(CLAIM, "g.paused AND ", "test_claim.py::test_a_claim_opens_the_lease"),
+    swap(CLAIM, "g.paused AND g.topic IN ('', t", "g.topic IN ('', t", "test_claim.py::test_a_claim_opens_the_lease"),
+    swap(CLAIM, "g.paused AND g.topic IN ('', k", "g.topic IN ('', k", "test_claim.py::test_known_levels"),
+    swap(CLAIM, "('', k.topic)", "(k.topic)", "test_claim.py::test_the_gate"),
+    swap(CLAIM, "('', k.topic)", "('')", "test_claim.py::test_the_gate"),
+    cut(CLAIM, "j.next_run_at >= l.from_at AND ", "test_claim.py::test_known_levels"),
+    swap(CLAIM, "- interval '5 seconds'", "- interval '0 seconds'", "test_claim.py::test_known_levels"),
+    swap(CLAIM, "WHERE $6::text[] IS NULL\n      AND", "WHERE", "test_claim.py::test_known_levels"),
     swap(CLAIM, "('', t.topic)", "(t.topic)", "test_claim.py::test_the_gate"),
     swap(CLAIM, "('', t.topic)", "('')", "test_claim.py::test_the_gate"),
     swap(
@@ -138,23 +144,23 @@ CLAIMS: Final = [
         "l.priority AND j.status IN ('RETRYING')",
         "test_claim.py::test_a_claim_opens_the_lease",
     ),
-    cut(CLAIM, "\n          AND j.next_run_at <= coalesce($6, now())", "test_claim.py::test_only_due_jobs_are_claimed"),
+    cut(CLAIM, " AND j.next_run_at <= coalesce($9, now())", "test_claim.py::test_only_due_jobs_are_claimed"),
     swap(
         CLAIM,
-        "j.next_run_at <= coalesce($6, now())",
-        "j.next_run_at < coalesce($6, now())",
+        "j.next_run_at <= coalesce($9, now())",
+        "j.next_run_at < coalesce($9, now())",
         "test_claim.py::test_only_due_jobs_are_claimed",
     ),
     swap(
         CLAIM,
-        "j.next_run_at <= coalesce($6, now())",
+        "j.next_run_at <= coalesce($9, now())",
         "j.next_run_at <= now()",
         "test_claim.py::test_only_due_jobs_are_claimed",
     ),
     swap(
         CLAIM,
-        "j.next_run_at <= coalesce($6, now())",
-        "j.next_run_at <= coalesce($6, timestamptz 'infinity')",
+        "j.next_run_at <= coalesce($9, now())",
+        "j.next_run_at <= coalesce($9, timestamptz 'infinity')",
         "test_claim.py::test_the_database_clock_decides",
     ),
     swap(
@@ -200,7 +206,7 @@ CLAIMS: Final = [
     ),
     swap(
         CLAIM,
-        "started_at = coalesce($6, clock_timestamp())",
+        "started_at = coalesce($9, clock_timestamp())",
         "started_at = now()",
         "test_claim.py::test_a_claim_opens_the_lease",
     ),
@@ -212,8 +218,8 @@ CLAIMS: Final = [
     ),
     swap(
         CLAIM,
-        "lease_until = coalesce($6, clock_timestamp())",
-        "lease_until = coalesce($6, timestamptz '2000-01-01')",
+        "lease_until = coalesce($9, clock_timestamp())",
+        "lease_until = coalesce($9, timestamptz '2000-01-01')",
         "test_claim.py::test_the_database_clock_decides",
     ),
     cut(CLAIM, ",\n    progress = NULL", "test_claim.py::test_a_claim_opens_the_lease"),

@@ -19,6 +19,7 @@ def test_a_silent_worker_loses_its_lease(system: System, client: Peer, topic: st
     """The lease lapses, another worker completes attempt 2, and the zombie's late word changes nothing."""
     with system.worker("zombie", topics=[topic], capacity=1) as zombie, system.worker("heir", topics=[topic]) as heir:
         heir.send("capacity", None, capacity=0)
+        heir.call("ping")  # it has been heard
         (identity,) = client.submit(new_job(topic=topic))
         assert zombie.job() == (identity, 1)
         heir.send("capacity", None, capacity=1)

@@ -69,7 +69,7 @@ def test_progress_keeps_a_handler_alive(system: System, client: Peer, topic: str
             system.wait_row(other, status="RETRYING")
         until(lambda: float(system.row(job)["progress"] or 0), "its progress is known")
         assert process.poll() is None
-    assert history(system, job) == []
+        assert history(system, job) == []
 
 
 def test_a_handler_that_ends_in_time(system: System, client: Peer, topic: str) -> None:

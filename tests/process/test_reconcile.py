@@ -47,8 +47,8 @@ def started(newest_server: Postgres) -> Iterator[tuple[System, dict[str, bytes]]
         system.kill()
         for what, worker in workers.items():
             system.rows(
-                "INSERT INTO pulse.jobs (id, name, topic, max_attempts, status, attempts, started_at, lease_until, locked_by)"
-                " VALUES ($1, 'n', 't', 3, 'RUNNING', 1, now(), now() + interval '60 s', $2)",
+                "INSERT INTO pulse.jobs (id, name, topic, max_attempts, status, attempts, started_at, lease_until,"
+                " locked_by) VALUES ($1, 'n', 't', 3, 'RUNNING', 1, now(), now() + interval '60 s', $2)",
                 rows[what].hex(),
                 worker,
             )

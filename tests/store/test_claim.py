@@ -17,6 +17,8 @@ from tests.support.waiting import until_blocked
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
+Known = tuple[str, int, float | None]
+
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 GATE_LOCK: Final = 7
@@ -133,19 +135,47 @@ async def test_only_the_topics_asked_for(store: Store, connection: Connection[Re
     assert await store.claim([], [WORKER], [0], LEASE_S, now=NOW) == []
 
 
+@pytest.mark.parametrize("known", [None, [("a", 0, None), ("b", 0, None)]], ids=["full", "known"])
 @pytest.mark.parametrize(("paused", "claimable"), [("", set[str]()), ("a", {"b"}), ("c", {"a", "b"})])
-async def test_the_gate(store: Store, connection: Connection[Record], paused: str, claimable: set[str]) -> None:
+async def test_the_gate(
+    store: Store, connection: Connection[Record], paused: str, claimable: set[str], known: list[Known] | None
+) -> None:
     """A closed gate stops claims of its topic, that of the whole all; opened again, it stops none."""
     for topic in "ab":
         await forge(connection, topic=topic)
         await forge(connection, topic=topic)
     await store.gate.pause(paused, None)
-    claimed = await store.claim(["a", "b"], [WORKER], [0] * 4, LEASE_S, now=NOW)
+    claimed = await store.claim(["a", "b"], [WORKER], [0] * 4, LEASE_S, levels=known, now=NOW)
     assert {one.topic for one in claimed} == claimable
     assert len(claimed) == 2 * len(claimable)
     await store.gate.resume(paused)
-    rest = await store.claim(["a", "b"], [WORKER], [0] * 4, LEASE_S, now=NOW)
+    rest = await store.claim(["a", "b"], [WORKER], [0] * 4, LEASE_S, levels=known, now=NOW)
     assert len(claimed) + len(rest) == 4
+
+
+async def test_known_levels(store: Store, connection: Connection[Record]) -> None:
+    """Only the levels that are named are claimed, in their order, each from its own time on; none: the last seconds."""
+    await store.gate.pause("low", "paused, and opened again")
+    await store.gate.resume("low")
+    due = {
+        name: await forge(connection, topic=topic, priority=priority, next_run_at=at(-ago_s), name=name)
+        for name, topic, priority, ago_s in (
+            ("before", "a", 5, 100.001),
+            ("behind", "a", 5, 99.999),
+            ("old", "low", 0, 5.001),
+            ("new", "low", 0, 4.999),
+            ("other level", "a", 4, 1.0),
+            ("other topic", "b", 5, 1.0),
+            ("not due", "a", 5, -0.001),
+        )
+    }
+    known = [("a", 5, at(-100).timestamp()), ("low", 0, None), ("nothing", 1, None)]
+    claimed = await store.claim(["unused"], [WORKER], [0] * 9, LEASE_S, levels=known, now=NOW)
+    assert sorted(one.name for one in claimed) == ["behind", "new"]
+    [first] = await store.claim([], [WORKER], [0], LEASE_S, levels=[("b", 5, None), ("a", 4, None)], now=NOW)
+    assert (first.name, first.id) == ("other topic", due["other topic"])
+    assert await store.claim(["a", "b", "low"], [WORKER], [0] * 9, LEASE_S, levels=[], now=NOW) == []
+    assert len(await store.claim(["a", "b", "low"], [WORKER], [0] * 9, LEASE_S, now=NOW)) == 3
 
 
 async def test_a_pause_stops_nothing_but_claims(store: Store, connection: Connection[Record]) -> None:
@@ -216,7 +246,7 @@ async def test_claims_never_wait_for_each_other(store: Store, connection: Connec
     """What another session is just claiming is passed over at once; the two get different jobs."""
     first, second = await forge(connection, priority=1), await forge(connection)
     async with connection.transaction():
-        args = ([TOPIC], 1, [WORKER], [1], LEASE_S, NOW)
+        args = ([TOPIC], 1, [WORKER], [1], LEASE_S, None, None, None, NOW)
         mine = await connection.fetch(STATEMENTS["claim_jobs"].sql, *args)
         others = await asyncio.wait_for(claim(store), 1.5)
     assert [row["id"] for row in mine] == [first]

@@ -38,10 +38,11 @@ class Interrupted(Store):
         seats: Sequence[int],
         lease_s: float,
         *,
+        levels: Sequence[tuple[str, int, float | None]] | None = None,
         now: datetime | None = None,
     ) -> list[Claim]:
         """Claim, then be interrupted."""
-        claims = await super().claim(topics, workers, seats, lease_s, now=now)
+        claims = await super().claim(topics, workers, seats, lease_s, levels=levels, now=now)
         interruption, self.after_claim = self.after_claim, None
         if interruption is not None:
             await interruption()

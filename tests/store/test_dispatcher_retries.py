@@ -17,6 +17,7 @@ from pulse_actors.bus import Bus
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.desk import Desk, Held, Worker
 from pulse_actors.dispatcher.requests import Desktop, retry_jobs
+from pulse_actors.dispatcher.stacks import Stacks
 from pulse_actors.identity import Host, Peer, compose
 from tests.store.helpers import TOPIC, forge
 
@@ -53,7 +54,7 @@ async def desktop(store: Store) -> AsyncIterator[Desktop]:
     claims = Claims(store, desk, lease_s=30.0, poll_s=60.0, batch=500)
     with there:
         async with await SocketStream.from_socket(here) as stream:
-            yield Desktop(store, desk, claims, Bus(stream), HOST)
+            yield Desktop(store, desk, claims, Bus(stream), HOST, Stacks(desk))
 
 
 def connected(desktop: Desktop) -> Worker:

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from pulse.protocol import HandlerInfo
-from pulse.store.rows import Due, Firing, NewSchedule, Wake
+from pulse.store.rows import Due, Firing, Level, NewSchedule
 from pulse.store.store import Store
 from pulse.store.times import to_us
 from tests.store.helpers import NOW, TOPIC, Row, at, count, new_id
@@ -62,7 +62,7 @@ async def test_fire(store: Store, connection: Connection[Record]) -> None:
     schedule = new(priority=4, max_attempts=3, timeout_s=2.5)
     await store.schedules.create(schedule)
     fired = firing(schedule)
-    assert await store.schedules.fire([fired], now=at(0.25)) == [Wake(TOPIC, 4)]
+    assert await store.schedules.fire([fired], now=at(0.25)) == [Level(TOPIC, 4)]
     assert await cursor(connection, schedule) == (at(EVERY_S), NOW)
     found = await only_job(connection)
     expected = {

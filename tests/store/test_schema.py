@@ -44,8 +44,8 @@ async def insert(connection: Connection[Record], table: str, columns: Columns) -
     await transaction.start()
     try:
         await connection.execute(
-            "DELETE FROM pulse.topics; DELETE FROM pulse.dispatch_control; DELETE FROM pulse.schema_version WHERE version > 1;"
-            "DELETE FROM pulse.sweep_mark"
+            "DELETE FROM pulse.topics; DELETE FROM pulse.dispatch_control; DELETE FROM pulse.sweep_mark;"
+            "DELETE FROM pulse.schema_version WHERE version > 1"
         )
         await connection.execute(f"INSERT INTO pulse.{table} ({', '.join(row)}) VALUES ({', '.join(row.values())})")
     finally:
@@ -132,7 +132,8 @@ CATALOG: Final = """
     UNION ALL SELECT conrelid::regclass::text || ' ' || conname || ' ' || pg_get_constraintdef(oid) FROM pg_constraint
     WHERE connamespace = 'pulse'::regnamespace
     UNION ALL SELECT indexdef FROM pg_indexes WHERE schemaname = 'pulse'
-    UNION ALL SELECT relname || ' ' || coalesce(reloptions::text, '') FROM pg_class WHERE relnamespace = 'pulse'::regnamespace
+    UNION ALL SELECT relname || ' ' || coalesce(reloptions::text, '') FROM pg_class
+    WHERE relnamespace = 'pulse'::regnamespace
     UNION ALL SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'pulse'::regnamespace
     UNION ALL SELECT 'version ' || version FROM pulse.schema_version
     ORDER BY line

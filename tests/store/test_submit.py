@@ -124,16 +124,21 @@ async def test_submit_order_is_claim_order(store: Store) -> None:
 
 @pytest.mark.parametrize("again", [False, True], ids=["first", "again"])
 async def test_what_to_wake(store: Store, again: bool) -> None:
-    """The answer names each topic that got work due now, with its highest priority; later work wakes nobody."""
+    """The answer names each level that got work due now, once; later work wakes nobody."""
     jobs = [
         job(topic="a", priority=1),
+        job(topic="a", priority=9),
         job(topic="a", priority=9),
         job(topic="a", priority=50, delay_s=60.0),
         job(topic="b", priority=-3, run_at=at(0.5).timestamp()),
         job(topic="c", delay_s=1.5),
     ]
     woken = await (store.submit_again if again else store.submit)(jobs, now=NOW)
-    assert sorted(woken) == [Wake("a", 9), Wake("b", -3)]
+    assert sorted(woken) == [
+        Wake("a", 1, NOW.timestamp()),
+        Wake("a", 9, at(0.000001).timestamp()),
+        Wake("b", -3, at(0.500004).timestamp()),
+    ]
 
 
 async def test_an_id_that_exists_refuses_the_whole_submit(store: Store, connection: Connection[Record]) -> None:
@@ -159,7 +164,7 @@ async def test_a_repeated_submit_inserts_what_is_missing(store: Store, connectio
     await forge(connection, name="m", topic="u")
     before = await read(connection, done)
     jobs = [job(), job(id=done), job()]
-    assert await store.submit_again(jobs, now=NOW) == [Wake(TOPIC, 0)]
+    assert await store.submit_again(jobs, now=NOW) == [Wake(TOPIC, 0, NOW.timestamp())]
     assert await count(connection) == 4
     assert await read(connection, done) == before
     assert await store.submit_again(jobs, now=NOW) == []

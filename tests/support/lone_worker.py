@@ -79,7 +79,8 @@ def main(path: str, name: str, manner: Manner) -> None:
         held = [(one[0], one[1]) for one in worker.jobs(manner.take)]
         worker.send("started", jobs=held[: manner.start])
         worker.call("ping")
-        print(json.dumps([(one.hex(), attempt) for one, attempt in held]), flush=True)
+        sys.stdout.write(json.dumps([(one.hex(), attempt) for one, attempt in held]) + "\n")
+        sys.stdout.flush()
         beat_s = time.monotonic()
         while not select.select([sys.stdin], [], [], 0.02)[0]:
             for order in _recalled(worker):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import json
 import time
 from collections.abc import Iterable, Sequence
@@ -12,8 +13,9 @@ import anyio
 import structlog
 
 from pulse.errors import UnavailableError
-from pulse.store.rows import Claim, Ending, EndingKind, Fence, Running
+from pulse.store.rows import Claim, Ending, EndingKind, Fence, Level, Running
 from pulse.store.store import Store
+from pulse_actors.dispatcher.cursors import Cursors, Start
 from pulse_actors.dispatcher.desk import ClaimPlan, Desk, Pair, length_of
 from pulse_actors.runtime import Backoff
 
@@ -50,18 +52,41 @@ class Claims:
         self._batch = batch
         self.lock = anyio.Lock()
         self._wake = anyio.Event()
-        self._due_s: list[float] = []
+        self._cursors = Cursors(poll_s)
+        self._due_s: list[tuple[float, int, Level | None]] = []
+        self._numbers = itertools.count()  # levels and None have no order
         self._canceled: set[Pair] = set()
         self._in_doubt: set[str] = set()  # a claim may have taken jobs for them whose answer was lost
         self._doubted: set[str] = set()  # the claim of a dispatcher before this one may have
 
     def wake(self, delay_s: float = 0.0) -> None:
-        """There may be something to claim, now or in *delay_s*."""
+        """There may be something to claim, now or in *delay_s*, nobody knows at which levels."""
         if delay_s <= 0:
+            self._cursors.want_full()
             self._wake.set()
         elif delay_s < FAR_S and len(self._due_s) < MAX_WAKES:
-            heapq.heappush(self._due_s, time.monotonic() + delay_s)
+            heapq.heappush(self._due_s, (time.monotonic() + delay_s, next(self._numbers), None))
             self._wake.set()  # the loop reckons its pause anew
+
+    def wake_level(self, level: Level, delay_s: float = 0.0, *, due_s: float | None = None) -> None:
+        """
+        There is something to claim at *level*, now or in *delay_s*.
+
+        Args:
+            level: Where.
+            delay_s: In how many seconds.
+            due_s: When it is due, Unix seconds, where that is known; it may lie long before now.
+        """
+        if delay_s <= 0:
+            self._cursors.learn(level, due_s)
+            self._wake.set()
+        elif delay_s < FAR_S and len(self._due_s) < MAX_WAKES:
+            heapq.heappush(self._due_s, (time.monotonic() + delay_s, next(self._numbers), level))
+            self._wake.set()
+
+    def room(self) -> None:
+        """Somebody may have room again."""
+        self._wake.set()
 
     def doubt(self, identity: str) -> None:
         """What this worker holds by the database may be more than it was ever told: look before the next claim."""
@@ -89,36 +114,52 @@ class Claims:
 
     async def _pause(self) -> None:
         now_s = time.monotonic()
-        if self._due_s and self._due_s[0] <= now_s:  # it became due during the last claim, which may have missed it
-            while self._due_s and self._due_s[0] <= now_s:
-                heapq.heappop(self._due_s)
+        if self._due_s and self._due_s[0][0] <= now_s:  # it became due during the last claim, which may have missed it
+            while self._due_s and self._due_s[0][0] <= now_s:
+                level = heapq.heappop(self._due_s)[2]
+                if level is None:
+                    self._cursors.want_full()
+                else:
+                    self._cursors.learn(level)
             return
-        pause_s = self._poll_s if any(worker.credit for worker in self._desk.workers()) else float("inf")
+        has_room = any(worker.credit for worker in self._desk.workers())
+        pause_s = self._cursors.pause_s(now_s) if has_room else float("inf")
         if self._due_s:
-            pause_s = min(pause_s, self._due_s[0] - now_s)
+            pause_s = min(pause_s, self._due_s[0][0] - now_s)
         with anyio.move_on_after(pause_s):
             await self._wake.wait()
         self._wake = anyio.Event()
 
     async def pass_once(self) -> bool:
-        """One claim for each set of topics; whether one of them was full, so that more may be waiting."""
+        """One claim for each set of topics; whether one of them brought all it could, so that more may be waiting."""
         more = False
         if self._in_doubt or self._doubted:
             async with self.lock:
                 await self._settle_doubts()
         for worker in self._desk.note_silence(time.monotonic() - self._lease_s):
             log.warning("worker_silent", worker=worker.identity, held=len(worker.held))
-        for plan in self._desk.plan(self._batch):
+        plans = self._desk.plan(self._batch)
+        began_s = time.monotonic()
+        full = bool(plans) and self._cursors.is_full_due(began_s)
+        if full:
+            self._cursors.full_begins()
+        for plan in plans:
+            starts = None if full else self._cursors.starts(plan.topics)
+            if starts == []:
+                continue
             async with self.lock:
                 if self._desk.closed:
                     return False
-                more |= await self._claim(plan)
+                more |= await self._claim(plan, starts)
+        if full:
+            self._cursors.full_done(began_s, time.monotonic())
         return more
 
-    async def _claim(self, plan: ClaimPlan) -> bool:
+    async def _claim(self, plan: ClaimPlan, starts: list[Start] | None) -> bool:
         self._in_doubt.update(plan.workers)  # until the claim is known to have failed, or is in the book
         self._canceled.clear()
-        claims = await self._store.claim(plan.topics, plan.workers, plan.seats, self._lease_s)
+        claims = await self._store.claim(plan.topics, plan.workers, plan.seats, self._lease_s, levels=starts)
+        self._cursors.claimed(claims)
         wanted = [claim for claim in claims if (claim.id, claim.attempt) not in self._canceled]
         if wanted:
             await self._hand_out(plan, wanted)
@@ -139,7 +180,7 @@ class Claims:
             self._in_doubt.difference_update(heirs)
         if placement.returned:
             for ended in await self._store.end(placement.returned):
-                self.wake(max(ended.delay_s, 0.001))
+                self.wake_level(Level(ended.topic, ended.priority), max(ended.delay_s, 0.001))
 
     async def _assign_or_return(self, heir: str, claim: Claim) -> None:
         if self._desk.get(heir) is not None:

@@ -86,8 +86,8 @@ async def retry_jobs(on: Desktop, body: protocol.ByIds) -> Answer:
     absent = {worker for worker in last_workers.values() if _is_absent(on, worker)}
     held = on.desk.held_among(body.ids) | {job for job, worker in last_workers.items() if worker in absent}
     retried = await on.store.retry([job for job in body.ids if job not in held])
-    if retried:
-        on.claims.wake()
+    for level in set(retried.values()):
+        on.claims.wake_level(level)
     return await _done_and_refused(on, body.ids, set(retried), conflicts=held)
 
 

@@ -13,7 +13,7 @@ import structlog
 
 from pulse.errors import UnavailableError
 from pulse.protocol import Result, ResultExtra
-from pulse.store.rows import Completion, Ended, Ending, EndingKind
+from pulse.store.rows import Completion, Ended, Ending, EndingKind, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher.batching import Batcher
 from pulse_actors.dispatcher.claims import Claims
@@ -103,10 +103,10 @@ class Results:
         await self._insist(lambda: batch.end(endings))
         for ended in batch.ended:
             if ended.status != "DEAD_LETTERED":
-                self._claims.wake(ended.delay_s)
+                self._claims.wake_level(Level(ended.topic, ended.priority), ended.delay_s)
         for report in reports:
             self._answer(report, batch)
-        self._claims.wake()
+        self._claims.room()
         if batch.locked:
             log.warning("rows_locked", count=len(batch.locked))
             await anyio.sleep(LOCKED_PAUSE_S)

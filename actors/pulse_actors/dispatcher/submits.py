@@ -13,7 +13,7 @@ from pulse.errors import BadRequestError, ConflictError, PulseError
 from pulse.ids import uuid7
 from pulse.protocol import NewJob
 from pulse.store.pool import is_bad_row
-from pulse.store.rows import Wake
+from pulse.store.rows import Level, Wake
 from pulse.store.store import Store
 from pulse.store.times import from_s
 from pulse_actors.dispatcher.batching import Batcher, halve
@@ -90,8 +90,8 @@ class Submits:
     def _done(self, submits: Sequence[Submitted], woken: Sequence[Wake]) -> None:
         for submit in submits:
             submit.link.send("ok", submit.request, {"ids": [job.id for job in submit.jobs]})
-        if woken:
-            self._claims.wake()
+        for wake in woken:
+            self._claims.wake_level(Level(wake.topic, wake.priority), due_s=wake.due_s)
         delays = [job.delay_s for submit in submits for job in submit.jobs if job.delay_s]
         if delays:
             self._claims.wake(min(delays))

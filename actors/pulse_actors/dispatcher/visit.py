@@ -114,7 +114,7 @@ class Visit:
             if group is None:
                 return
             if self._worker is not None and self._worker.hear(time.monotonic()):
-                self._office.claims.wake()
+                self._office.claims.room()
             for frame in group:
                 if greeted:
                     await self._handle(frame, tasks)
@@ -296,7 +296,7 @@ class Visit:
             worker = other
         worker.capacity = body.capacity
         worker.leaving = body.capacity == 0
-        self._office.claims.wake()
+        self._office.claims.room()
 
     async def _ask(self, frame: Frame, body: msgspec.Struct, tasks: anyio.abc.TaskGroup) -> None:
         if isinstance(body, protocol.Submit):
