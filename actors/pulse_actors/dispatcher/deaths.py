@@ -26,9 +26,10 @@ from typing import Final
 
 import anyio
 import anyio.abc
+import anyio.to_thread
 import structlog
 
-from pulse import procs
+from pulse import procs, trees
 from pulse.errors import UnavailableError
 from pulse.store.rows import Ending, EndingKind
 from pulse.store.store import Store
@@ -51,7 +52,9 @@ class Watch:
 
     Attributes:
         heard_out: Set when its connection has been read to its end.
+        oom_kills: How often the kernel had killed for want of memory, a moment ago.
         is_stranger: It has not said hello here.
+        is_over: The process has ended, and is being buried.
         buried: Set when what it held is on its way to the database.
     """
 
@@ -59,8 +62,10 @@ class Watch:
     pidfd: int
     heard_out: anyio.Event
     is_stranger: bool = False
+    is_over: bool = False
     buried: anyio.Event = field(default_factory=anyio.Event)
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    oom_kills: procs.OomKills | None = None
 
 
 class Deaths:
@@ -137,8 +142,14 @@ class Deaths:
         return None if watch is None else watch.worker
 
     def in_hand(self) -> list[Worker]:
-        """Everybody who is watched and can be killed, connected or not."""
-        return [watch.worker for watch in self._watches.values() if watch.worker.watched]
+        """Everybody who is watched, lives and can be killed, connected or not."""
+        return [watch.worker for watch in self._watches.values() if watch.worker.watched and not watch.is_over]
+
+    def note_oom_kills(self) -> None:
+        """Count anew: an end by SIGKILL soon after the count has grown was want of memory."""
+        for watch in self._watches.values():
+            if watch.oom_kills is not None:
+                watch.oom_kills = watch.oom_kills.again()
 
     def signal(self, worker: Worker, number: signal.Signals) -> bool:
         """Signal the process of *worker*, and no other; whether it was there."""
@@ -156,7 +167,7 @@ class Deaths:
         worker.leaving = True
         log.warning("worker_killed", worker=worker.identity, why=why)
         self.signal(worker, signal.SIGKILL)
-        _kill_group(worker)
+        _kill_group(worker)  # what carries its mark is killed when it is buried
 
     async def wait_buried(self, worker: Worker) -> None:
         """Wait until *worker* is dead and buried, or has said hello again."""
@@ -177,6 +188,7 @@ class Deaths:
         if watch.is_stranger:
             self._desk.strangers[watch.worker.identity] = watch.worker
         watch.worker.watched = _may_kill(watch.pidfd)
+        watch.oom_kills = procs.oom_kills(watch.worker.pid)
         self._tasks.start_soon(self._see_through, watch)
 
     async def _see_through(self, watch: Watch) -> None:
@@ -184,6 +196,7 @@ class Deaths:
         with watch.scope:
             try:
                 await anyio.wait_readable(watch.pidfd)
+                watch.is_over = True
                 status = procs.exit_status(worker.pid, watch.pidfd)
                 await self._bury(watch, status)
             finally:
@@ -196,16 +209,16 @@ class Deaths:
     async def _bury(self, watch: Watch, status: int | None) -> None:
         worker = watch.worker
         worker.draining, worker.leaving = True, worker.leaving or worker.draining
-        reason = f"worker process died: {procs.describe_exit(status)}"
+        reason = f"worker process died: {_describe(watch, status)}"
         code = None if status is None else os.waitstatus_to_exitcode(status)
         if watch.is_stranger:
-            _kill_group(worker)
+            await _kill_left(worker)
             await anyio.sleep(STRANGER_S)
             endings = obituary(worker, reason, code, await self._still_running(worker))
         else:
             await self._hear_out(watch)
             worker.link.close()
-            _kill_group(worker)
+            await _kill_left(worker)
             async with self._claims.lock:  # a claim that is under way for it is in the book, or given back, after this
                 self._desk.leave(worker)
             endings = obituary(worker, reason, code, worker.held)
@@ -271,6 +284,7 @@ def stranger(host: identities.Host, identity: str, pid: int) -> Worker:
     session = identities.session_of(host, identity)
     name = identity.rpartition("/")[2]
     worker = Worker(identity, name, session, pid, 0, (), frozenset(), 0, _NoLink(), identities.leads_group(peer))
+    worker.mark = trees.mark_of(pid)
     worker.heard_s = worker.beaten_s = time.monotonic()
     return worker
 
@@ -298,8 +312,23 @@ def _may_kill(pidfd: int) -> bool:
     return True
 
 
+def _describe(watch: Watch, status: int | None) -> str:
+    """How it died, for people."""
+    killed = status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+    if killed and not watch.worker.leaving and watch.oom_kills is not None and watch.oom_kills.grew():
+        return "out of memory (SIGKILL)"
+    return procs.describe_exit(status)
+
+
+async def _kill_left(worker: Worker) -> None:
+    """What a handler left running must not write beside the next attempt: its group, and all that carry its mark."""
+    _kill_group(worker)
+    if worker.mark is not None:
+        await anyio.to_thread.run_sync(trees.kill_tree, worker.mark)
+
+
 def _kill_group(worker: Worker) -> None:
-    """What a handler left running must not write beside the next attempt; only a group that the worker itself led."""
+    """Only a group that the worker itself led: a shell makes one of all that stands in a pipeline with it."""
     if worker.leads_group:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(worker.pid, signal.SIGKILL)

@@ -75,6 +75,7 @@ class Worker:
         identity: Its ``locked_by``.
         session: Stands for it in its pool parent's heartbeats.
         capacity: Most jobs that it holds at once; 0 for pool parents.
+        mark: What it and all that its handlers have started carry in their environments; None: it has none.
         leaving: It, its pool parent or we said that it is about to end: then its end is no crash of a job's making.
         doubtful_beats: Heartbeats left after which is looked whether a claim for it was committed that nobody handed
             out: one of a dispatcher that was killed in mid-statement, which may take seconds to come to light.
@@ -99,6 +100,7 @@ class Worker:
     capacity: int
     link: Link
     leads_group: bool = False
+    mark: str | None = None
     leaving: bool = False
     doubtful_beats: int = 2
     held: dict[Pair, Held] = field(default_factory=dict[Pair, Held])

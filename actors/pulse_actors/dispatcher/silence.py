@@ -111,6 +111,7 @@ class Silence:
                 if now_s - looked_s > TOO_LATE * pause_s:  # it was stopped itself: what was said is still unread
                     self._awake_s = now_s
                 looked_s = now_s
+                self._deaths.note_oom_kills()
                 await self._look(now_s, tasks)
 
     async def lapsed(self, workers: object) -> None:
@@ -130,7 +131,9 @@ class Silence:
     async def _lapsed(self, identity: str) -> None:
         worker = self._desk.known(identity) or self._deaths.watched(identity)
         if worker is None:
-            await self._deaths.adopt(self._host, identity)
+            stranger = await self._deaths.adopt(self._host, identity)
+            if stranger is not None:
+                await self._store.extend(_renewals(stranger), self._lease_s)
         elif worker.extended_s > time.monotonic() - BEATS * self._lease_s:
             running = await self._store.running_of(identity)
             endings = [
@@ -148,7 +151,7 @@ class Silence:
                 continue
             verdict = judge(worker, awake_s=self._awake_s, now_s=now_s, lease_s=self._lease_s)
             if verdict is not Verdict.LEAVE:
-                renewals += [Renewal(*pair, worker.identity, None) for pair in worker.held]
+                renewals += _renewals(worker)
             if verdict is Verdict.KILL and worker.identity not in self._being_killed:
                 self._being_killed.add(worker.identity)
                 tasks.start_soon(self._kill, worker)
@@ -184,3 +187,7 @@ class Silence:
                 return False
             await anyio.sleep(min(within_s, ASK_S) / 20)
         return False
+
+
+def _renewals(worker: Worker) -> list[Renewal]:
+    return [Renewal(*pair, worker.identity, None) for pair in worker.held]

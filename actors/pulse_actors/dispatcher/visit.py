@@ -14,7 +14,7 @@ import asyncpg
 import msgspec
 import structlog
 
-from pulse import protocol
+from pulse import protocol, trees
 from pulse.errors import BadRequestError, ProtocolError, PulseError, UnavailableError, UnsupportedVersionError
 from pulse.protocol import Frame, Hello, Role
 from pulse.store.pool import is_bad_row
@@ -172,6 +172,7 @@ class Visit:
             hello.capacity,
             self._connection,
             bool(hello.topics) and identities.leads_group(self._peer),  # a pool parent's children end by themselves
+            trees.mark_of(self._peer.pid) if hello.topics else None,
             heard_s=time.monotonic(),
             beaten_s=time.monotonic(),
             stalls={name: info.stall_s for name, info in hello.handlers.items() if info.stall_s is not None},

@@ -1,0 +1,56 @@
+"""Processes found by the mark that they inherited."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import psutil
+
+from pulse import trees
+from tests.support.peers import until
+
+DAEMON = """
+import os, sys, time
+if os.fork():
+    os._exit(0)
+os.setsid()
+if os.fork():
+    os._exit(0)
+sys.stdout.write(str(os.getpid()) + "\\n"); sys.stdout.flush(); os.close(1)
+time.sleep(60)
+"""
+
+
+def test_a_daemon_is_found_by_its_mark() -> None:
+    """One in a session of its own, whose parents are gone, is killed; one with another mark is not."""
+    mark, other = trees.new_mark(), trees.new_mark()
+    daemons: list[psutil.Process] = []
+    for one in (mark, other):
+        env = {**os.environ, trees.MARK: one}
+        done = subprocess.run([sys.executable, "-c", DAEMON], env=env, stdout=subprocess.PIPE, check=True)
+        daemons.append(psutil.Process(int(done.stdout)))
+    assert [trees.mark_of(daemon.pid) for daemon in daemons] == [mark, other]
+    try:
+        assert trees.kill_tree(mark) == 1
+        until(lambda: not _lives(daemons[0]), "the daemon is dead")
+        assert _lives(daemons[1])
+        assert trees.kill_tree(mark) == 0
+    finally:
+        trees.kill_tree(other)
+
+
+def test_no_mark() -> None:
+    """A process without one, or that is gone, has none."""
+    assert trees.mark_of(2**22 + 1) is None
+    with subprocess.Popen(["sleep", "60"], env={}) as process:
+        assert trees.mark_of(process.pid) is None
+        process.kill()
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
