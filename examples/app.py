@@ -8,6 +8,7 @@ Handlers: what a worker runs.
 from __future__ import annotations
 
 import hashlib
+import math
 from pathlib import Path
 
 import anyio
@@ -31,6 +32,23 @@ async def count_down(seconds: int, ctx: pulse.Context) -> str:
         await ctx.progress(passed / seconds, f"{seconds - passed} s to go")
         await anyio.sleep(1)
     return f"attempt {ctx.attempt} of {ctx.job_id} counted {seconds} s"
+
+
+@app.handler("thumbnails", stall_s=30.0)
+async def thumbnails(paths: list[str], ctx: pulse.Context) -> int:
+    """May take hours, but never 30 s for one file; another attempt goes on where this one was."""
+    saved = ctx.previous.checkpoint if ctx.previous else None
+    done = saved if isinstance(saved, int) else 0
+    for number in range(done, len(paths)):
+        await anyio.sleep(0.1)  # paths[number] would be made smaller here
+        await ctx.checkpoint(number + 1)  # a word to the stall detector, too
+    return len(paths) - done
+
+
+@app.handler("solve", isolate=True, max_memory_bytes=2 * 2**30, max_cpu_s=600)
+def solve(numbers: list[int]) -> int:
+    """In a process of its own, with limits: what it does to that costs no other job anything."""
+    return math.lcm(*numbers)
 
 
 @app.handler("fetch")

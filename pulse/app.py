@@ -38,7 +38,7 @@ class App:
         """The handlers by name, read-only."""
         return MappingProxyType(self._handlers)
 
-    def handler(
+    def handler(  # noqa: PLR0913 - the options of a handler are its whole public face; one by one they are read best
         self,
         name: str,
         *,
@@ -46,6 +46,10 @@ class App:
         max_attempts: int | None = None,
         timeout_s: float | None = None,
         max_crashes: int | None = None,
+        stall_s: float | None = None,
+        isolate: bool = False,
+        max_memory_bytes: int | None = None,
+        max_cpu_s: float | None = None,
     ) -> Callable[[FunctionT], FunctionT]:
         """
         Register a function as the handler of the jobs called *name*.
@@ -59,6 +63,10 @@ class App:
             max_attempts: Charged tries before the dead letter, 1 to 10000.
             timeout_s: Longest run of one attempt, seconds from the handler's start.
             max_crashes: Deaths of its worker before the dead letter, 1 to 10000.
+            stall_s: Longest time without ``ctx.progress`` or ``ctx.checkpoint``, seconds; then it is stopped.
+            isolate: Run each job in a process of its own, whose death costs no other job anything.
+            max_memory_bytes: Address space of that process; beyond it there is MemoryError. Needs *isolate*.
+            max_cpu_s: Processor time of that process, rounded up to whole seconds. Needs *isolate*.
 
         Raises:
             HandlerError: The function cannot be a handler, an option is out of range, or the name is taken.
@@ -75,6 +83,10 @@ class App:
                 max_attempts=max_attempts,
                 timeout_s=timeout_s,
                 max_crashes=max_crashes,
+                stall_s=stall_s,
+                isolate=isolate,
+                max_memory_bytes=max_memory_bytes,
+                max_cpu_s=max_cpu_s,
             )
             if name in self._handlers:
                 taken = self._handlers[name].function

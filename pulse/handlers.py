@@ -14,7 +14,7 @@ import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from pulse.context import Context
 from pulse.errors import HandlerError
@@ -24,6 +24,7 @@ __all__ = ["Handler", "make_handler", "name_of"]
 MAX_NAME: Final = 200  # characters; as in the database
 MAX_TRIES: Final = 10_000  # as in the database
 MAX_SECONDS: Final = 1e9  # as on the wire
+MAX_BYTES: Final = 2**60  # far beyond any machine, and below what the kernel takes
 _NAMES: Final = "__pulse_names__"  # on the function: the names that it was registered under
 # The annotation of a name that exists for type checkers only cannot be evaluated: go by how it is written.
 _WRITTEN_CONTEXT: Final = re.compile(r"(?:^|[^\w.])(?:pulse\.)?Context(?:$|[^\w.])")
@@ -38,7 +39,11 @@ class Handler:
         function: What the user wrote, unchanged.
         is_async: Runs in the event loop; otherwise in a thread.
         context_parameter: Name of the parameter that takes the Context; None: it does not want one.
-        topic: Where its jobs wait unless the submit says otherwise; None: the server decides. So for the others.
+        topic: Where its jobs wait unless the submit says otherwise; None: the server decides. So for the next three.
+        stall_s: Longest time without progress or checkpoint; None: no limit. So for the limits below.
+        isolate: Each of its jobs runs in a process of its own.
+        max_memory_bytes: Address space of that process.
+        max_cpu_s: Processor time of that process.
 
     """
 
@@ -50,6 +55,10 @@ class Handler:
     max_attempts: int | None = None
     timeout_s: float | None = None
     max_crashes: int | None = None
+    stall_s: float | None = None
+    isolate: bool = False
+    max_memory_bytes: int | None = None
+    max_cpu_s: float | None = None
 
     def declared(self) -> dict[str, object]:
         """What the worker tells the server of it: only what was declared."""
@@ -58,11 +67,12 @@ class Handler:
             "max_attempts": self.max_attempts,
             "timeout_s": self.timeout_s,
             "max_crashes": self.max_crashes,
+            "stall_s": self.stall_s,
         }
         return {key: value for key, value in values.items() if value is not None}
 
 
-def make_handler(
+def make_handler(  # noqa: PLR0913 - the options of a handler, one by one, as the decorator takes them
     name: str,
     function: Callable[..., Any],
     *,
@@ -70,6 +80,10 @@ def make_handler(
     max_attempts: int | None = None,
     timeout_s: float | None = None,
     max_crashes: int | None = None,
+    stall_s: float | None = None,
+    isolate: bool = False,
+    max_memory_bytes: int | None = None,
+    max_cpu_s: float | None = None,
 ) -> Handler:
     """
     Check a handler and its options.
@@ -86,8 +100,9 @@ def make_handler(
         _check_word("topic", topic, label)
     _check_count(label, "max_attempts", max_attempts)
     _check_count(label, "max_crashes", max_crashes)
-    if timeout_s is not None and not (_is_number(timeout_s) and 0 < timeout_s <= MAX_SECONDS):
-        raise HandlerError(f"{label}: timeout_s must be above 0 and at most {MAX_SECONDS:g} seconds, not {timeout_s!r}")
+    _check_seconds(label, "timeout_s", timeout_s)
+    _check_seconds(label, "stall_s", stall_s)
+    _check_isolation(label, isolate, max_memory_bytes, max_cpu_s)
     return Handler(
         name=name,
         function=function,
@@ -97,6 +112,10 @@ def make_handler(
         max_attempts=max_attempts,
         timeout_s=None if timeout_s is None else float(timeout_s),
         max_crashes=max_crashes,
+        stall_s=None if stall_s is None else float(stall_s),
+        isolate=isolate,
+        max_memory_bytes=max_memory_bytes,
+        max_cpu_s=None if max_cpu_s is None else float(max_cpu_s),
     )
 
 
@@ -139,6 +158,28 @@ def _check_word(what: str, value: object, label: str = "handler") -> None:
 def _check_count(label: str, what: str, value: object) -> None:
     if value is not None and not (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_TRIES):
         raise HandlerError(f"{label}: {what} must be a whole number from 1 to {MAX_TRIES}, not {value!r:.100}")
+
+
+def _check_seconds(label: str, what: str, value: object) -> None:
+    if value is not None and not (_is_number(value) and 0 < value <= MAX_SECONDS):
+        raise HandlerError(f"{label}: {what} must be above 0 and at most {MAX_SECONDS:g} seconds, not {value!r:.100}")
+
+
+def _check_isolation(label: str, isolate: object, max_memory_bytes: object, max_cpu_s: object) -> None:
+    if not isinstance(isolate, bool):
+        raise HandlerError(f"{label}: isolate must be True or False, not {isolate!r:.100}")
+    for what, value in (("max_memory_bytes", max_memory_bytes), ("max_cpu_s", max_cpu_s)):
+        if value is not None and not isolate:
+            raise HandlerError(f"{label}: {what} needs isolate=True: the limit is on a process of the job's own")
+    _check_seconds(label, "max_cpu_s", max_cpu_s)
+    if max_memory_bytes is not None and not (
+        isinstance(max_memory_bytes, int)
+        and not isinstance(max_memory_bytes, bool)
+        and 1 <= max_memory_bytes <= MAX_BYTES
+    ):
+        raise HandlerError(
+            f"{label}: max_memory_bytes must be a whole number from 1 to {MAX_BYTES}, not {max_memory_bytes!r:.100}"
+        )
 
 
 def _check_kind(label: str, function: object) -> None:
@@ -216,7 +257,7 @@ def _resolve(function: Callable[..., object], annotation: object) -> object:
     return typing.get_type_hints(probe, getattr(inner, "__globals__", {}), local)["it"]
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 

@@ -18,7 +18,19 @@ from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
 from pulse import jsontext
 
-__all__ = ["RELEASED", "Discard", "Ending", "RetryAfter", "Snooze", "classify", "clean_text", "describe", "timed_out"]
+__all__ = [
+    "RELEASED",
+    "Discard",
+    "Ending",
+    "RetryAfter",
+    "Snooze",
+    "classify",
+    "clean_text",
+    "crashed",
+    "describe",
+    "stalled",
+    "timed_out",
+]
 
 ERROR_MAX_BYTES: Final = 64 * 1024  # a traceback of any sane program; one row is still one page of TOAST
 MAX_SECONDS: Final = 1e9  # as on the wire: 31 years
@@ -26,8 +38,8 @@ _TRACEBACK_FRAMES: Final = 6  # the last calls before the error: what a person l
 _MAX_CAUSES: Final = 5  # chained or grouped exceptions that are named
 _WORKER_DIR: Final = str(Path(__file__).parent / "worker")
 
-OutcomeName: TypeAlias = Literal["ok", "error", "retry", "discard", "snooze", "release"]
-Detail: TypeAlias = "str | float | tuple[float, str] | None"
+OutcomeName: TypeAlias = Literal["ok", "error", "retry", "discard", "snooze", "release", "crash"]
+Detail: TypeAlias = "str | float | tuple[float, str] | tuple[str, int | None] | None"
 
 
 class Ending(NamedTuple):
@@ -137,8 +149,17 @@ def _classify_result(value: object) -> Ending:
 
 def timed_out(timeout_s: float, error: BaseException | None = None) -> Ending:
     """The ending of an attempt that was stopped after *timeout_s*; *error*: how the handler took it."""
-    text = f"timed out after {timeout_s:g} s"
-    return Ending("error", text if error is None else clean_text(f"{text}\n{describe(error)}"))
+    return _stopped(f"timed out after {timeout_s:g} s", error)
+
+
+def stalled(stall_s: float, error: BaseException | None = None) -> Ending:
+    """The ending of an attempt that was stopped after *stall_s* without progress; *error*: how the handler took it."""
+    return _stopped(f"stalled: no progress for {stall_s:g} s", error)
+
+
+def crashed(how: str, exit_code: int | None) -> Ending:
+    """The ending of an attempt whose own process died; *exit_code* negative: of that signal."""
+    return Ending("crash", (f"worker process died: {how}", exit_code))
 
 
 def describe(error: BaseException) -> str:
@@ -174,6 +195,10 @@ def _classify_error(error: BaseException) -> Ending:
             return Ending("retry", (float(error.seconds), clean_text(_text(error))))
         case _:
             return Ending("error", describe(error))
+
+
+def _stopped(text: str, error: BaseException | None) -> Ending:
+    return Ending("error", text if error is None else clean_text(f"{text}\n{describe(error)}"))
 
 
 def _headline(error: BaseException) -> str:

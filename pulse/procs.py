@@ -9,10 +9,12 @@ import signal
 import struct
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 _PR_SET_PDEATHSIG: Final = 1
+_PR_SET_CHILD_SUBREAPER: Final = 36
 _STAT_STATE: Final = 0  # fields of /proc/PID/stat behind the command name, which may hold spaces and parentheses
 _STAT_PARENT: Final = 1
 _STAT_START_TIME: Final = 19
@@ -34,6 +36,19 @@ def die_with_parent(parent_pid: int, death_signal: signal.Signals) -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     if os.getppid() != parent_pid:
         sys.exit(f"pulse: the parent {parent_pid} died before this process was set up")
+
+
+def adopt_orphans() -> None:
+    """Have the kernel give orphaned descendants to this process; where it does not, they are somebody else's."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def own_children() -> list[int]:
+    """The children of the calling thread, adopted ones too; nothing where the kernel does not tell."""
+    try:
+        return [int(pid) for pid in Path("/proc/thread-self/children").read_text("ascii").split()]
+    except OSError:
+        return []
 
 
 def boot_id() -> str:
@@ -139,3 +154,70 @@ def describe_exit(status: int | None) -> str:
         number = os.WTERMSIG(status)
         return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     return f"exit code {os.WEXITSTATUS(status)}"
+
+
+@dataclass(frozen=True, slots=True)
+class OomKills:
+    """
+    How many processes of one group the kernel had killed for want of memory when it was looked at.
+
+    Taken while a process lives, and held against the count when it has died: by then its group can no longer be asked
+    for. It proves no more than that one of the group was killed meanwhile.
+    """
+
+    path: Path
+    count: int
+
+    def again(self) -> OomKills:
+        """As of now."""
+        return OomKills(self.path, _count_of_oom_kills(self.path) or 0)
+
+    def grew(self) -> bool:
+        """Whether the kernel has killed one of the group since."""
+        return (_count_of_oom_kills(self.path) or 0) > self.count
+
+
+def oom_kills(pid: int) -> OomKills | None:
+    """
+    The count for the memory cgroup of *pid*, of either version, else for the whole machine; None: the kernel has none.
+
+    A process that the kernel kills for want of memory dies of SIGKILL like any other; the count is the only sign.
+    """
+    for path in (*_memory_files(pid), Path("/proc/vmstat")):
+        count = _count_of_oom_kills(path)
+        if count is not None:
+            return OomKills(path, count)
+    return None
+
+
+def _memory_files(pid: int) -> list[Path]:
+    """Where the memory cgroups of *pid* would count, the second version first: only one of the two has the memory."""
+    try:
+        groups = Path(f"/proc/{pid}/cgroup").read_text("utf-8").splitlines()
+        mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text("utf-8").splitlines()]
+    except OSError:
+        return []
+    unified: list[Path] = []
+    divided: list[Path] = []
+    for _, controllers, group in (line.split(":", 2) for line in groups):
+        for mount in mounts:
+            root, where, kind, options = mount[3], mount[4], mount[mount.index("-") + 1], mount[-1].split(",")
+            if not controllers and kind == "cgroup2":
+                unified.append(_inside(where, root, group) / "memory.events")
+            elif "memory" in controllers.split(",") and kind == "cgroup" and "memory" in options:
+                divided.append(_inside(where, root, group) / "memory.oom_control")
+    return unified + divided
+
+
+def _inside(where: str, root: str, group: str) -> Path:
+    """The directory of *group* below a mount that shows the groups from *root* on."""
+    shown = group[len(root) :] if root != "/" and group.startswith(root) else group
+    return Path(where) / shown.lstrip("/")
+
+
+def _count_of_oom_kills(path: Path) -> int | None:
+    try:
+        lines = path.read_text("ascii").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), None)

@@ -82,6 +82,19 @@ def peer_of(connection: socket.socket) -> Peer:
     return Peer(pid, uid, gid, procs.start_time(pid) if pid else 0, procs.pid_namespace(pid) if pid else 0)
 
 
+def is_gone(peer: Peer) -> bool:
+    """Whether the process has ended, and its parent knows: nothing is left of it but the number."""
+    if not peer.pid or peer.start_time:
+        return False
+    try:
+        os.kill(peer.pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
 def pidfd_of(connection: socket.socket, peer: Peer) -> int | None:
     """
     A pidfd of the process that connected, for the caller to close; None where the kernel gives none, or it is gone.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
 import asyncpg
@@ -16,6 +17,7 @@ import structlog
 
 from pulse.store.rows import Ended, Ending, EndingKind
 from pulse.store.store import Store
+from pulse.store.times import from_s
 from pulse_actors import identity as identities
 from pulse_actors.bus import Hint
 from pulse_actors.merging import write_merged
@@ -59,16 +61,16 @@ class Watchdog:
 
     async def turn(self, turn: Turn) -> TurnResult:
         """One sweep."""
-        await self._begin()
+        at = await self._begin()
         if not self._guard.may_reap(time.monotonic()):
             return TurnResult(self._sweep_s)
         reaped, more, delays_s, spared = 0, True, set[float](), set[str]()
         while more:
-            lapsed = await self._store.lapsed(SWEEP_LIMIT, spared=sorted(spared))
+            lapsed = await self._store.lapsed(SWEEP_LIMIT, spared=sorted(spared), now=at)
             in_hand = self._in_hand({one.worker for one in lapsed})
             spared |= in_hand
             silent = [one for one in lapsed if one.worker not in in_hand]
-            ended = await self._reap([Ending(*fence, EndingKind.LEASE_EXPIRED, REASON) for fence in silent])
+            ended = await self._reap([Ending(*fence, EndingKind.LEASE_EXPIRED, REASON) for fence in silent], at)
             reaped += len(ended)
             delays_s |= {round(one.delay_s, 3) for one in ended if one.status != "DEAD_LETTERED"}
             more = len(lapsed) == SWEEP_LIMIT and bool(ended or in_hand)
@@ -82,25 +84,31 @@ class Watchdog:
             hints.append(Hint("dispatcher", "lapsed", {"workers": sorted(spared)[:MAX_SPARED]}))
         return TurnResult(0.0 if more else self._sweep_s, tuple(hints))
 
-    async def _begin(self) -> None:
-        """Leave the marks of a sweep, and hear whether there is a doubt about the leases."""
+    async def _begin(self) -> datetime:
+        """
+        Leave the marks of a sweep, and hear whether there is a doubt about the leases.
+
+        Returns:
+            The database's time, as the guard has seen it: what lapses by a clock that is set after that, waits.
+        """
         await self._store.note_host(self._host.id, self._host.boot, self._host.pidns)
         asked_s = time.monotonic()
         gap_s, database_s = await self._store.mark_sweep()
         doubt = self._guard.doubt(gap_s, Reading(database_s, asked_s, time.monotonic()))
         if doubt is not None:
             log.warning("sweeps_wait", reason=doubt)
+        return from_s(database_s)
 
     def _in_hand(self, workers: set[str]) -> set[str]:
         """Those of *workers* that are living processes of this host which the dispatcher can kill, and looks after."""
         return {one for one in workers if self._sees_deaths and identities.is_in_hand(self._host, one)}
 
-    async def _reap(self, endings: list[Ending]) -> list[Ended]:
+    async def _reap(self, endings: list[Ending], at: datetime) -> list[Ended]:
         """End those attempts; a row that somebody has locked is left to the next sweep."""
         ended: list[Ended] = []
 
         async def together(some: Sequence[Ending]) -> None:
-            ended.extend(await self._store.end(some))
+            ended.extend(await self._store.end(some, now=at))
 
         async def alone(_bad: Ending, error: asyncpg.PostgresError) -> None:
             raise error

@@ -30,6 +30,7 @@ COMMANDS: Final = {
     "worker": Lazy("pulse.worker.command", "worker", "Run the handlers of an app."),
     "ctl": Lazy("pulse.cli.ctl", "ctl", "Look at the running system, and control it."),
     "migrate": Lazy("pulse.cli.migrate", "migrate", "Install or upgrade the database schema."),
+    "check": Lazy("pulse.cli.check", "check", "Check the invariants in the database."),
     "demo": Lazy("pulse.cli.demo", "demo", "Watch a worker being killed, and its job recovered."),
     "completion": Lazy("pulse.cli.completion", "completion", "Print the completion script of a shell."),
 }

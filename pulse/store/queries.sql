@@ -280,6 +280,13 @@ ORDER BY l.id;
 SELECT uuid_send(j.id) AS id, j.attempts, j.name, j.topic, j.timeout_s FROM pulse.jobs j WHERE j.status = 'RUNNING' AND j.locked_by = $1;
 
 
+-- name: jobs_named :many
+-- What:    what these jobs are, whatever became of them: a worker holds attempts of theirs that are over.
+-- Args:    $1 ids uuid[]
+-- Guard:   none: reads.   Returns: id, name, topic, timeout_s.
+SELECT uuid_send(j.id) AS id, j.name, j.topic, j.timeout_s FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
+
+
 -- name: running_workers :many
 -- What:    every worker that holds a lease.   Args: none.   Guard: none: reads.   Returns: worker.
 SELECT DISTINCT j.locked_by AS worker FROM pulse.jobs j WHERE j.status = 'RUNNING';

@@ -211,6 +211,12 @@ class Store:
             rows = await connection.fetch(_sql("running_of_worker"), worker)
         return {(row["id"], row["attempts"]): Running(row["name"], row["topic"], row["timeout_s"]) for row in rows}
 
+    async def named(self, ids: Sequence[bytes]) -> dict[bytes, Running]:
+        """What these jobs are, whether they run or not."""
+        async with self.hot.connection() as connection:
+            rows = await connection.fetch(_sql("jobs_named"), _uuids(ids))
+        return {row["id"]: Running(row["name"], row["topic"], row["timeout_s"]) for row in rows}
+
     async def running_workers(self) -> list[str]:
         """Every worker that holds a lease."""
         async with self.hot.connection() as connection:

@@ -9,10 +9,13 @@ that the kernel shows behind the socket is the one that runs the handlers, and w
 
 - ``desk`` knows what is held and what is to be told of it: pure bookkeeping, no IO, no clock;
 - ``runner`` calls handlers: async ones as tasks, plain ones in threads;
+- ``cells`` has those called that are to have a process of their own: a ``zygote`` loads the app once more, and forks a
+  ``cell`` for each job, which ``cellrun`` sees through to its end;
+- ``deadlines`` and ``stacks`` see to handlers that hang: when, and where;
 - ``connection`` is one connection: it reads, writes once per turn of the loop, and beats;
 - ``service`` is the life of the process: connect, lose the connection, connect again, drain, end.
 
 A handler that holds the interpreter stops all of that. So the parent watches how long ago each child's own heartbeat
 was answered (``beats``), and beats for the silent ones over a connection of its own while the kernel says that they
-live.
+live. It can also show where such a child is, by a signal that faulthandler answers without the interpreter.
 """

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -13,13 +13,26 @@ from pulse import jsontext
 from pulse.context import Previous
 from pulse.handlers import Handler
 from pulse.jsontext import JsonValue
-from pulse.outcome import RELEASED, Discard, Ending, RetryAfter, classify, timed_out
+from pulse.outcome import RELEASED, Discard, Ending, RetryAfter, classify, stalled, timed_out
 from pulse.protocol import Assignment
 
-__all__ = ["Attempt", "Pair", "Phase", "StopReason"]
+__all__ = ["HUNG", "Attempt", "Pair", "Phase", "StopReason", "Task", "wants_isolation"]
 
 Pair: TypeAlias = "tuple[bytes, int]"
-StopReason: TypeAlias = Literal["canceled", "lost", "timeout", "drain"]
+StopReason: TypeAlias = Literal["canceled", "lost", "timeout", "stalled", "drain"]
+HUNG: Final = frozenset({"timeout", "stalled"})  # reasons that somebody will look into: where was it?
+
+
+class Task(Protocol):
+    """What runs a handler."""
+
+    def cancel(self) -> object:
+        """Make it end."""
+        ...
+
+    def get_coro(self) -> object:
+        """The coroutine that waits for the handler; None where there is none."""
+        ...
 
 
 class Phase(enum.IntEnum):
@@ -42,17 +55,21 @@ class Attempt:
         progress_sent: The progress that the server has for certain.
         checkpoint: The newest checkpoint as JSON text.
         checkpoint_saved: The checkpoint that the server has for certain.
-        cancel: Cancels the task of the handler; None when there is none.
+        task: Runs the handler; None when nothing does.
         begun: The handler was called; before that, cancelling its task would lose the result.
+        isolated: It runs in a process of its own.
+        thread: The thread that runs the handler, where that is a plain one in a thread.
+        told_s: When it last told progress or checkpoint, monotonic.
+        stack: Where the handler was when it had run, or been silent, for too long.
 
     """
 
     __slots__ = (
         "begun",
-        "cancel",
         "checkpoint",
         "checkpoint_saved",
         "handler",
+        "isolated",
         "job",
         "lease_until_s",
         "lost",
@@ -61,8 +78,15 @@ class Attempt:
         "phase",
         "progress",
         "progress_sent",
+        "stack",
         "stopped",
+        "task",
+        "thread",
+        "told_s",
     )
+
+    thread: int  # these two are set where they are needed, and nowhere else: nearly no job does
+    told_s: float
 
     def __init__(self, job: Assignment, handler: Handler | None, now_s: float) -> None:
         self.job: Final = job
@@ -77,8 +101,10 @@ class Attempt:
         self.progress_sent: str | None = None
         self.checkpoint: str | None = None
         self.checkpoint_saved: str | None = None
-        self.cancel: Callable[[], object] | None = None
+        self.task: Task | None = None
         self.begun = False
+        self.isolated = False
+        self.stack: str | None = None
 
     @property
     def is_saved(self) -> bool:
@@ -90,8 +116,14 @@ class Attempt:
         if self.stopped is None or not isinstance(value, BaseException) or isinstance(value, Discard | RetryAfter):
             return classify(value)
         # It was interrupted, and went: with the cancellation itself, or with what it made of it.
+        return self.interrupted(value if isinstance(value, Exception) else None)
+
+    def interrupted(self, error: Exception | None = None) -> Ending:
+        """What it came to because it was stopped; *error*: how the handler took it."""
         if self.stopped == "timeout":
-            return timed_out(self.job.timeout_s or 0.0, value if isinstance(value, Exception) else None)
+            return timed_out(self.job.timeout_s or 0.0, error)
+        if self.stopped == "stalled":
+            return stalled((self.handler and self.handler.stall_s) or 0.0, error)
         return RELEASED
 
     def deadline(self) -> datetime | None:
@@ -118,6 +150,12 @@ class Attempt:
             progress=_json(found.get("progress")),
             checkpoint=_json(found.get("checkpoint")),
         )
+
+
+def wants_isolation(extra: Mapping[str, msgspec.Raw]) -> bool:
+    """Whether the server wants this attempt to run in a process of its own, whatever its handler says."""
+    raw = extra.get("isolate")
+    return raw is not None and _decode(raw) is True
 
 
 def _decode(raw: msgspec.Raw) -> JsonValue:

@@ -1,11 +1,13 @@
 """
-What the parent says for its children: heartbeats while they live, notice when they are to leave.
+What the parent says for its children: heartbeats while they live, where they are, notice when they are to leave.
 
 A handler that holds the interpreter (a regular expression, a C extension) stops every thread of its process, so its
 heartbeats stop; but it is at work, and its jobs must not be given to somebody else. The parent, which runs no user
 code, sees that the child exists and is not stopped, and extends the leases of its session.
 
-Nor can such a child say that it is leaving, and its end would look like a crash of its jobs' making. So when the pool
+Nor can such a child say where it is: the parent asks it with a signal, which faulthandler answers by itself.
+
+Nor can it say that it is leaving, and its end would look like a crash of its jobs' making. So when the pool
 stops, the parent gives notice of all its children.
 """
 
@@ -13,13 +15,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final
 
 import anyio
+from anyio.abc import TaskGroup
 
 from pulse import procs
-from pulse.errors import PulseError
-from pulse.protocol import encode
+from pulse.errors import ProtocolError, PulseError
+from pulse.protocol import Frame, TakeStack, decode_body, encode
 from pulse.stream import FrameStream
 from pulse.targets import ConnectionLostError
 from pulse.worker.bells import Bell
@@ -35,10 +39,11 @@ _STOPPED_OR_DEAD: Final = frozenset({"", "T", "t", "Z", "X", "x"})
 class Watch:
     """What is known of one child. Pure."""
 
-    __slots__ = ("answered_s", "beaten_s", "pid", "session")
+    __slots__ = ("answered_s", "beaten_s", "pid", "session", "take_stack")
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, take_stack: Callable[[], Awaitable[str | None]] | None = None) -> None:
         self.pid: Final = pid
+        self.take_stack: Final = take_stack
         self.session: bytes | None = None
         self.answered_s = 0.0
         self.beaten_s = 0.0
@@ -80,10 +85,17 @@ class Minder:
         self.heartbeat_s = 10.0
         self.leaving = False
 
-    def add(self, slot: int, pid: int) -> Watch:
-        """A child was started."""
-        watch = self._watches[slot] = Watch(pid)
+    def add(self, slot: int, pid: int, take_stack: Callable[[], Awaitable[str | None]] | None = None) -> Watch:
+        """A child was started; *take_stack* tells where it is."""
+        watch = self._watches[slot] = Watch(pid, take_stack)
         return watch
+
+    async def stack_of(self, session: bytes) -> str | None:
+        """Where the child of *session* is; None: there is none, or it cannot be seen."""
+        for watch in self._watches.values():
+            if watch.session == session and watch.take_stack is not None:
+                return await watch.take_stack()
+        return None
 
     def remove(self, slot: int) -> None:
         """A child has ended."""
@@ -144,27 +156,40 @@ class _Line:
         self._minder = minder
         self._news = news
         self._noticed: set[bytes] = set()
+        self._sending = anyio.Lock()
         self._number = 0
         self._unheard = 0
 
     async def run(self) -> None:
-        async def guarded(work: Callable[[], Awaitable[None]], group: anyio.abc.TaskGroup) -> None:
+        async def guarded(work: Callable[[], Awaitable[None]], group: TaskGroup) -> None:
             try:
                 await work()
             except PulseError:
                 group.cancel_scope.cancel()
 
+        async def read(group: TaskGroup) -> None:
+            while True:
+                frames = await self._stream.receive()
+                self._unheard = 0
+                for frame in frames:
+                    if frame.kind == "stack":  # it may take a second, and the beats go on
+                        group.start_soon(guarded, partial(self._tell_stack, frame), group)
+
         try:
             async with anyio.create_task_group() as group:
-                group.start_soon(guarded, self._read, group)
+                group.start_soon(guarded, partial(read, group), group)
                 group.start_soon(guarded, self._speak, group)
         finally:
             await self._stream.aclose()
 
-    async def _read(self) -> None:
-        while True:
-            await self._stream.receive()
-            self._unheard = 0
+    async def _tell_stack(self, frame: Frame) -> None:
+        try:
+            session = decode_body(TakeStack, frame).session
+        except ProtocolError:
+            text = None  # of another version; whoever asks waits for an answer all the same
+        else:
+            text = await self._minder.stack_of(session)
+        await self._send("stack", frame.request, {"stack": text})
 
     async def _speak(self) -> None:
         minder = self._minder
@@ -186,7 +211,7 @@ class _Line:
         for session in self._minder.leavers():
             if session not in self._noticed:
                 self._noticed.add(session)
-                await self._stream.send(encode("capacity", None, {"capacity": 0, "session": session}))
+                await self._send("capacity", None, {"capacity": 0, "session": session})
 
     async def _ping(self) -> None:
         if self._unheard >= MAX_UNHEARD_PINGS:
@@ -196,4 +221,8 @@ class _Line:
 
     async def _ask(self, kind: str, body: Mapping[str, object]) -> None:
         self._number += 1
-        await self._stream.send(encode(kind, self._number, body))
+        await self._send(kind, self._number, body)
+
+    async def _send(self, kind: str, number: int | None, body: Mapping[str, object]) -> None:
+        async with self._sending:
+            await self._stream.send(encode(kind, number, body))

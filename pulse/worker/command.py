@@ -75,6 +75,7 @@ def worker(  # noqa: PLR0917 - one parameter per option, as click wants it
         socket=absolute_socket(socket),
         backend=backend,
         drain_s=settings.drain_s,
+        obey_s=settings.obey_s,
         log_level=settings.log_level,
         log_format=settings.log_format,
     )

@@ -29,8 +29,9 @@ from pulse.protocol import (
 from pulse.stream import FrameStream
 from pulse.targets import ConnectionLostError
 from pulse.worker.attempt import Attempt, Pair, StopReason
+from pulse.worker.beatsheet import BeatSheet
 from pulse.worker.bells import Bell
-from pulse.worker.desk import BeatSheet, Desk
+from pulse.worker.desk import Desk
 from pulse.worker.session import Log
 
 __all__ = ["Connection", "Owner"]
@@ -54,6 +55,10 @@ class Owner(Protocol):
 
     def changed(self) -> None:
         """Attempts are no longer held."""
+        ...
+
+    def make_cells(self) -> None:
+        """Attempts wait until processes of their own can be made."""
         ...
 
     def beat_answered(self, sent_s: float) -> None:
@@ -222,6 +227,8 @@ class Connection:
         match frame.kind:
             case "assign":
                 self._desk.assign(decode_body(Assign, frame).jobs, time.monotonic())
+                if self._desk.waits_for_cells():
+                    self._owner.make_cells()
             case "reported":
                 self._desk.reported(frame.request or 0)
                 self._owner.changed()

@@ -9,66 +9,29 @@ may see one twice, and its fence makes the second one harmless.
 Nothing is started that the server was not told of first: after this process has died, what it had not named is given
 back uncharged. So ``take_startable`` and the writing of ``started`` belong together, and ``put_back`` undoes the first
 when the second failed.
+
+Attempts that are to run in a process of their own wait aside until such processes can be made: they are not named
+before, since from then on the time of their handlers counts.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, TypeAlias
+from types import MappingProxyType
+from typing import Final
 
-from pulse.context import PROGRESS_MAX_BYTES
 from pulse.handlers import Handler
-from pulse.outcome import RELEASED, Detail, Ending
+from pulse.outcome import RELEASED, Ending
 from pulse.protocol import Assignment
-from pulse.worker.attempt import Attempt, Pair, Phase, StopReason
+from pulse.worker.attempt import Attempt, Pair, Phase, StopReason, wants_isolation
+from pulse.worker.beatsheet import BeatSheet
 from pulse.worker.checkpoints import Checkpoints
+from pulse.worker.results import OVERHEAD_BYTES, WireResult, cut_down, size_of
 
-__all__ = ["BeatSheet", "Desk", "WireResult"]
+__all__ = ["Desk"]
 
-WireResult: TypeAlias = "tuple[bytes, int, str, Detail] | tuple[bytes, int, str, Detail, dict[str, object]]"
-_PLAIN_RESULT: Final = 4  # elements; a fifth one is extra
-_BEAT_PROGRESS_CHARACTERS: Final = 256 * 1024  # of one heartbeat; 1 MiB at worst, far below a frame
-_OVERHEAD_BYTES: Final = 96  # of a result on the wire beside its text: id, numbers, names, keys
-
-
-class BeatSheet:
-    """
-    One heartbeat: all that is held, with the progress that the server does not have yet, as much as fits.
-
-    Attributes:
-        jobs: As the frame carries them; no progress means: unchanged.
-        made_s: When, monotonic: the leases are extended as of then.
-        complete: All progress fitted.
-
-    """
-
-    __slots__ = ("_room", "_told", "complete", "jobs", "made_s")
-
-    def __init__(self, now_s: float) -> None:
-        self.jobs: list[tuple[bytes, int, str | None]] = []
-        self.made_s: Final = now_s
-        self.complete = True
-        self._room = _BEAT_PROGRESS_CHARACTERS
-        self._told: list[tuple[Attempt, str]] = []
-
-    def add(self, attempt: Attempt) -> None:
-        """List an attempt."""
-        text = attempt.progress
-        if text is None or text is attempt.progress_sent:
-            self.jobs.append((*attempt.pair, None))
-        elif len(text) > self._room:
-            self.complete = False
-            self.jobs.append((*attempt.pair, None))
-        else:
-            self._room -= len(text)
-            self._told.append((attempt, text))
-            self.jobs.append((*attempt.pair, text))
-
-    def answered(self) -> None:
-        """The server has it."""
-        for attempt, text in self._told:
-            attempt.progress_sent = text
+_NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
 
 
 class Desk:
@@ -86,6 +49,8 @@ class Desk:
         self._concurrency = concurrency
         self._held: dict[Pair, Attempt] = {}
         self._queue: deque[Attempt] = deque()
+        self._aside: deque[Attempt] = deque()  # they wait until cells can be made
+        self._cells_ready = False
         self._running = 0
         self._results: list[WireResult] = []
         self._suspects: list[WireResult] = []  # of a report that was refused: each is sent alone, to find the bad one
@@ -104,6 +69,10 @@ class Desk:
         """How many handlers run."""
         return self._running
 
+    def waits_for_cells(self) -> bool:
+        """Whether attempts wait until processes of their own can be made."""
+        return any(attempt.phase is Phase.QUEUED for attempt in self._aside)
+
     def assign(self, jobs: Sequence[Assignment], now_s: float) -> None:
         """Take jobs in; what cannot run here gets its result at once."""
         for job in jobs:
@@ -116,8 +85,30 @@ class Desk:
                 self._finish(attempt, Ending("error", f'this worker has no handler named "{job.name}"'))
             elif self.draining:
                 self._finish(attempt, RELEASED)
+            elif handler.isolate or (job.extra is not None and wants_isolation(job.extra)):
+                attempt.isolated = True
+                (self._queue if self._cells_ready else self._aside).append(attempt)
             else:
                 self._queue.append(attempt)
+
+    def cells_ready(self) -> None:
+        """Processes for single attempts can be made: what waited for them goes on, ahead of what came later."""
+        self._cells_ready = True
+        self._queue.extendleft(reversed(self._aside))
+        self._aside.clear()
+
+    def cells_gone(self) -> None:
+        """None can be made at the moment."""
+        self._cells_ready = False
+        self._aside.extend(attempt for attempt in self._queue if attempt.isolated)
+        self._queue = deque(attempt for attempt in self._queue if not attempt.isolated)
+
+    def cells_failed(self, reason: str) -> None:
+        """None can be made: what waits for them fails."""
+        aside, self._aside = self._aside, deque()
+        for attempt in aside:
+            if attempt.phase is Phase.QUEUED:
+                self._finish(attempt, Ending("error", f"no process could be started for it: {reason}"))
 
     def take_startable(self) -> list[Attempt]:
         """The attempts to start now, in the order in which they came; they count as running from here on."""
@@ -146,6 +137,11 @@ class Desk:
         self._running -= 1
         self._finish(attempt, ending)
 
+    def ended_apart(self, attempt: Attempt, ending: Ending, used: Mapping[str, object]) -> None:
+        """The same of an attempt in a process of its own; *used*: more of ``extra``."""
+        self._running -= 1
+        self._finish_with_extra(attempt, ending, used)
+
     def stop(self, pair: Pair, reason: StopReason) -> Attempt | None:
         """
         Have one attempt end.
@@ -169,6 +165,11 @@ class Desk:
                 pass
         return None
 
+    def running_attempt(self, pair: Pair) -> Attempt | None:
+        """The attempt, if its handler runs and was not asked to end."""
+        attempt = self._held.get(pair)
+        return attempt if attempt is not None and attempt.phase is Phase.STARTED and attempt.stopped is None else None
+
     def recall(self, pair: Pair) -> None:
         """Give one attempt back if it has not started."""
         attempt = self._held.get(pair)
@@ -178,7 +179,7 @@ class Desk:
     def drain(self) -> None:
         """Start nothing any more: give back what waits, and what may still come."""
         self.draining = True
-        queue, self._queue = self._queue, deque()
+        queue, self._queue, self._aside = [*self._aside, *self._queue], deque(), deque()
         for attempt in queue:
             if attempt.phase is Phase.QUEUED:
                 self._finish(attempt, RELEASED)
@@ -254,20 +255,24 @@ class Desk:
 
     def _finish(self, attempt: Attempt, ending: Ending) -> None:
         attempt.phase = Phase.ENDED
-        attempt.cancel = None
+        attempt.task = None
         if attempt.progress is None and attempt.stopped is None and attempt.checkpoint is None:  # nearly every one
             job = attempt.job
             self._results.append((job.id, job.attempt, ending.outcome, ending.detail))
         else:
             self._finish_with_extra(attempt, ending)
 
-    def _finish_with_extra(self, attempt: Attempt, ending: Ending) -> None:
+    def _finish_with_extra(self, attempt: Attempt, ending: Ending, used: Mapping[str, object] = _NOTHING) -> None:
+        attempt.phase = Phase.ENDED
+        attempt.task = None
         result: WireResult = (*attempt.pair, ending.outcome, ending.detail)
-        extra: dict[str, object] = {}
+        extra = dict(used)
         if attempt.progress is not attempt.progress_sent:
             extra["progress"] = attempt.progress  # no heartbeat will carry it any more
         if attempt.stopped is not None:
             extra["stopped"] = attempt.stopped
+        if attempt.stack is not None:
+            extra["stack"] = attempt.stack
         if extra:
             result = (*attempt.pair, ending.outcome, ending.detail, extra)
         if attempt.is_saved:
@@ -277,31 +282,13 @@ class Desk:
 
     def _take_results(self, max_bytes: int) -> list[WireResult]:
         results = self._results
-        room = max_bytes - _OVERHEAD_BYTES
+        room = max_bytes - OVERHEAD_BYTES
         for count, result in enumerate(results):
-            room -= _size_of(result)
+            room -= size_of(result)
             if room < 0:
                 if count == 0:
-                    return self._take_too_large(max_bytes)
+                    return [cut_down(results.pop(0), max_bytes)]
                 self._results = results[count:]
                 return results[:count]
         self._results = []
         return results
-
-    def _take_too_large(self, max_bytes: int) -> list[WireResult]:
-        job_id, attempt, outcome, *_ = result = self._results.pop(0)
-        text = (
-            f"{'result' if outcome == 'ok' else outcome} of about {_size_of(result)} bytes; a frame holds {max_bytes}"
-        )
-        return [(job_id, attempt, "error", f"too large: {text}")]
-
-
-def _size_of(result: WireResult) -> int:
-    """A close upper bound of its bytes on the wire."""
-    detail = result[3]
-    if isinstance(detail, tuple):
-        detail = detail[1]
-    size = _OVERHEAD_BYTES
-    if isinstance(detail, str):
-        size += len(detail) if detail.isascii() else len(detail.encode())
-    return size if len(result) == _PLAIN_RESULT else size + PROGRESS_MAX_BYTES

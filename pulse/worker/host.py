@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 import signal
 import sys
-from typing import Any
 
 import anyio
 import msgspec
 import structlog
 
 from pulse import procs
+from pulse.worker import stacks
 from pulse.worker.loading import AppError, load_app
 from pulse.worker.notes import Kind, NoteWriter
-from pulse.worker.options import Backend, HostOptions
+from pulse.worker.options import HostOptions, loop_options
 from pulse.worker.service import REFUSED, Service
 
 __all__ = ["main"]
@@ -24,6 +23,7 @@ def main(arguments: list[str]) -> int:
     """Serve the app; returns the exit code."""
     options = msgspec.json.decode(arguments[0], type=HostOptions)
     procs.die_with_parent(options.parent_pid, signal.SIGKILL)
+    stacks.listen(options.stack_fd)
     notes = NoteWriter(options.notes_fd)
     _configure_logging(options)
     try:
@@ -36,19 +36,7 @@ def main(arguments: list[str]) -> int:
     async def serve() -> int:
         return await Service(options, app, notes, log).run()
 
-    return anyio.run(serve, backend=options.pool.backend, backend_options=_backend_options(options.pool.backend))
-
-
-def _backend_options(backend: Backend) -> dict[str, Any]:
-    return {"use_uvloop": _has_uvloop()} if backend == "asyncio" else {}
-
-
-def _has_uvloop() -> bool:
-    try:
-        importlib.import_module("uvloop")
-    except ImportError:
-        return False
-    return True
+    return anyio.run(serve, backend=options.pool.backend, backend_options=loop_options(options.pool.backend))
 
 
 def _configure_logging(options: HostOptions) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import socket
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
-__all__ = ["Backend", "HostOptions", "PoolOptions", "worker_name"]
+__all__ = ["Backend", "HostOptions", "PoolOptions", "ZygoteOptions", "loop_options", "worker_name"]
 
 Backend = Literal["asyncio", "trio"]
 LogFormat = Literal["json", "console"]
@@ -29,6 +30,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
         socket: The server's socket; None: it is looked for where servers put it.
         backend: Event loop that the handlers run on.
         drain_s: Longest time for running handlers to end once the pool was told to stop, seconds.
+        obey_s: Longest time for a handler to end that was stopped because it hung, seconds; then its process is killed.
         log_level: Lowest level that is logged.
         log_format: None: console on a terminal, JSON elsewhere.
 
@@ -41,6 +43,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
     socket: str | None = None
     backend: Backend = "asyncio"
     drain_s: float = 30.0
+    obey_s: float = 5.0
     log_level: str = "info"
     log_format: LogFormat | None = None
 
@@ -54,6 +57,7 @@ class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
         name: This worker's own name.
         parent_pid: The pool parent; this process dies with it.
         notes_fd: Where to write notes for it.
+        stack_fd: Where to write the threads' stacks when it asks for them.
 
     """
 
@@ -61,6 +65,30 @@ class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     parent_pid: int
     notes_fd: int
+    stack_fd: int
+
+
+class ZygoteOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    The zygote of a handler process.
+
+    Attributes:
+        pool: Of the pool.
+        name: The worker's own name.
+        parent_pid: The handler process; the zygote dies with it, and the cells with the zygote.
+        control_fd: The zygote's end of the socket between the two.
+
+    """
+
+    pool: PoolOptions
+    name: str
+    parent_pid: int
+    control_fd: int
+
+
+def loop_options(backend: Backend) -> dict[str, Any]:
+    """What ``anyio.run`` is told of the event loop: uvloop, where it is installed."""
+    return {"use_uvloop": importlib.util.find_spec("uvloop") is not None} if backend == "asyncio" else {}
 
 
 def worker_name(slot: int | str) -> str:

@@ -19,18 +19,22 @@ import anyio
 import msgspec
 import structlog
 
+from pulse import trees
 from pulse.restarts import Intensity, RestartLog
+from pulse.worker import stacks
 from pulse.worker.beats import Minder, Watch, mind
 from pulse.worker.bells import SIGNALED, Bell, Signals, Waker
 from pulse.worker.notes import Kind, NoteReader
 from pulse.worker.options import HostOptions, PoolOptions, worker_name
 from pulse.worker.policy import Next, decide, next_delay_s
+from pulse.worker.stacks import StackFile
 
 __all__ = ["run_pool"]
 
 GRACE_S: Final = 3.0  # beyond drain_s: a child gives cancelled handlers 2 s, then ends by itself
 CRASH_LOOP: Final = 70  # exit code: handler processes die faster than they may
 REFUSED: Final = 1  # exit code: the app cannot be loaded, or the server does not want it
+FAULTS: Final = frozenset({signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGBUS, signal.SIGILL})
 _NOTES_BYTES: Final = 64 * 1024
 
 
@@ -58,12 +62,24 @@ class Child:
 
     def __init__(self, options: PoolOptions, slot: int) -> None:
         reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        host = HostOptions(pool=options, name=worker_name(slot), parent_pid=os.getpid(), notes_fd=writer)
+        stack_file = StackFile()
+        host = HostOptions(
+            pool=options, name=worker_name(slot), parent_pid=os.getpid(), notes_fd=writer, stack_fd=stack_file.fd
+        )
+        self._mark: Final = trees.new_mark()
         command = [sys.executable, "-m", "pulse.worker.host", msgspec.json.encode(host).decode()]
         try:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, pass_fds=(writer,), start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                pass_fds=(writer, stack_file.fd),
+                start_new_session=True,
+                env={**os.environ, trees.MARK: self._mark},
             )
+        except OSError:
+            os.close(reader)
+            stack_file.close()
+            raise
         finally:
             os.close(writer)
         self.slot: Final = slot
@@ -74,6 +90,15 @@ class Child:
         self.drained = False
         self.worked = False
         self.refused: str | None = None
+        self._stack_file: Final = stack_file
+        self._taking: Final = anyio.Lock()
+        self._is_reaped = False
+        self.fault: str | None = None  # where it was when it died of one
+
+    async def take_stack(self) -> str | None:
+        """Where it is; None: it has died, or is stopped."""
+        async with self._taking:
+            return None if self._is_reaped else await stacks.take(self.pid, self.pidfd, self._stack_file)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to this very process, not to another one that got its number."""
@@ -81,16 +106,20 @@ class Child:
             signal.pidfd_send_signal(self.pidfd, number)
 
     def kill_group(self) -> None:
-        """Kill the process and its group; before ``reap``, while the number is still its own."""
+        """Kill the process and all that it left running; before ``reap``, while the number is still its own."""
         self.signal(signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
+        trees.kill_tree(self._mark)
 
     def reap(self) -> int:
         """The exit code of the process, which has ended; negative: killed by that signal."""
         code = self._process.wait()
+        self._is_reaped = True
+        self.fault = self._stack_file.read_fault()
         os.close(self.pidfd)
         os.close(self.notes_fd)
+        self._stack_file.close()
         return code
 
 
@@ -149,7 +178,7 @@ class Pool:
     async def _see_through(self, child: Child) -> int:
         """Be a process's parent until its end; returns its exit code."""
         self._children[child.slot] = child
-        watch = self._minder.add(child.slot, child.pid)
+        watch = self._minder.add(child.slot, child.pid, child.take_stack)
         async with anyio.create_task_group() as group:
             group.start_soon(self._listen, child, watch)
             await anyio.wait_readable(child.pidfd)
@@ -171,7 +200,9 @@ class Pool:
                 self._end(REFUSED)
                 return None
             case Next.RESTART:
-                how = {"signal": signal.Signals(-code).name} if code < 0 else {"exit_code": code}
+                how: dict[str, object] = {"signal": signal.Signals(-code).name} if code < 0 else {"exit_code": code}
+                if child.fault is not None and -code in FAULTS:
+                    how["stack"] = child.fault
                 return self._restart(child.slot, worked=child.worked, pid=child.pid, **how)
 
     def _restart(self, slot: int, *, worked: bool, **how: object) -> float | None:

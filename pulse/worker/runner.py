@@ -1,5 +1,5 @@
 """
-Calls handlers: async ones as tasks of the loop, plain ones in threads.
+Calls handlers of this process: async ones as tasks of the loop, plain ones in threads.
 
 Two ways to start a task share everything else. On asyncio it is a bare task, a quarter of what a task group with a
 cancel scope costs, and this is done once per job; elsewhere it is a task group.
@@ -8,7 +8,10 @@ cancel scope costs, and this is done once per job; elsewhere it is a task group.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -17,13 +20,13 @@ from anyio.abc import TaskGroup, TaskStatus
 from anyio.to_thread import run_sync
 
 from pulse import jsontext
-from pulse.context import Context
+from pulse.context import Context, Link
 from pulse.handlers import Handler
 from pulse.outcome import RELEASED, Ending
 from pulse.worker.attempt import Attempt
 from pulse.worker.bells import Bell
 
-__all__ = ["Office", "Runner", "interrupt", "make_runner"]
+__all__ = ["Office", "Runner", "arguments_for", "interrupt", "make_runner"]
 
 
 class Office(Protocol):
@@ -66,13 +69,14 @@ def make_runner(office: Office, group: TaskGroup, concurrency: int) -> Runner:
 
 def interrupt(attempt: Attempt) -> None:
     """
-    Make the handler of a stopped attempt end: cancel it; one in a thread can only look at ``ctx.cancelled``.
+    Make the handler of a stopped attempt end.
 
-    The one place that does; what goes further than asking (killing the process) belongs here too.
+    One that runs apart is asked, then killed by whoever runs it. An async one of this process is cancelled. One in a
+    thread can only look at ``ctx.cancelled``: what it takes to end it, this process would not survive.
     """
     handler = attempt.handler
-    if attempt.begun and attempt.cancel is not None and handler is not None and handler.is_async:
-        attempt.cancel()
+    if attempt.begun and attempt.task is not None and handler is not None and (attempt.isolated or handler.is_async):
+        attempt.task.cancel()
 
 
 class _AsyncioRunner:
@@ -83,8 +87,7 @@ class _AsyncioRunner:
         self._create_task = loop.create_task
 
     def start(self, attempt: Attempt) -> None:
-        # The bound method keeps the task alive; the loop itself holds it weakly.
-        attempt.cancel = self._create_task(self._call(attempt)).cancel
+        attempt.task = self._create_task(self._call(attempt))  # the loop itself holds it weakly
 
 
 class _GroupRunner:
@@ -114,9 +117,24 @@ class _GroupRunner:
 
     async def _call_in_scope(self, attempt: Attempt, *, task_status: TaskStatus[None]) -> None:
         with anyio.CancelScope() as scope:
-            attempt.cancel = scope.cancel
+            call = self._caller.call(attempt)
+            attempt.task = _ScopedCall(scope, call)
             task_status.started()
-            await self._caller.call(attempt)  # begins before whoever waits for `started` goes on
+            await call  # begins before whoever waits for `started` goes on
+
+
+class _ScopedCall:
+    """A call in a cancel scope, with the face of a task."""
+
+    def __init__(self, scope: anyio.CancelScope, coroutine: Coroutine[Any, Any, None]) -> None:
+        self._scope = scope
+        self._coroutine = coroutine
+
+    def cancel(self) -> None:
+        self._scope.cancel()
+
+    def get_coro(self) -> object:
+        return self._coroutine
 
 
 class _Caller:
@@ -124,6 +142,7 @@ class _Caller:
 
     def __init__(self, office: Office, threads: anyio.CapacityLimiter) -> None:
         self._office = office
+        self._link = partial(_AttemptLink, office)
         self._threads = threads
 
     async def call(self, attempt: Attempt) -> None:
@@ -133,38 +152,53 @@ class _Caller:
             return
         attempt.begun = True
         try:
-            arguments = self._arguments(attempt, handler)
+            arguments = arguments_for(attempt, handler, self._link)
             if handler.is_async:
                 value = await handler.function(**arguments)
             else:
-                value = await run_sync(_call_plain, handler, arguments, limiter=self._threads)
+                value = await run_sync(_call_plain, attempt, handler, arguments, limiter=self._threads)
         except BaseException as error:  # noqa: BLE001 - SystemExit, a cancellation: the end of this job, not of the process
             ending = attempt.ending(error)
         else:
             ending = attempt.ending(value)
         self._office.ended(attempt, ending)
 
-    def _arguments(self, attempt: Attempt, handler: Handler) -> dict[str, Any]:
-        arguments = jsontext.loads(attempt.job.args)
-        if not isinstance(arguments, dict):
-            raise TypeError("args are not an object")
-        given: dict[str, Any] = arguments
-        if handler.context_parameter is not None:
-            given[handler.context_parameter] = self._context(attempt)
-        return given
 
-    def _context(self, attempt: Attempt) -> Context:
-        job = attempt.job
-        return Context(
-            job_id=UUID(bytes=job.id),
-            attempt=job.attempt,
-            name=job.name,
-            topic=job.topic,
-            deadline=attempt.deadline(),
-            occurrence=attempt.occurrence(),
-            previous=attempt.previous(),
-            link=_AttemptLink(attempt, self._office),
-        )
+def arguments_for(attempt: Attempt, handler: Handler, link: Callable[[Attempt], Link]) -> dict[str, Any]:
+    """
+    What to call the handler with.
+
+    Args:
+        attempt: Whose job.
+        handler: Of that job.
+        link: Makes the link of its context, where it wants one.
+
+    Raises:
+        ValueError: The job's args are not JSON.
+        TypeError: They are not an object.
+
+    """
+    arguments = jsontext.loads(attempt.job.args)
+    if not isinstance(arguments, dict):
+        raise TypeError("args are not an object")
+    given: dict[str, Any] = arguments
+    if handler.context_parameter is not None:
+        given[handler.context_parameter] = _context(attempt, link(attempt))
+    return given
+
+
+def _context(attempt: Attempt, link: Link) -> Context:
+    job = attempt.job
+    return Context(
+        job_id=UUID(bytes=job.id),
+        attempt=job.attempt,
+        name=job.name,
+        topic=job.topic,
+        deadline=attempt.deadline(),
+        occurrence=attempt.occurrence(),
+        previous=attempt.previous(),
+        link=link,
+    )
 
 
 class _AttemptLink:
@@ -172,7 +206,7 @@ class _AttemptLink:
 
     __slots__ = ("_attempt", "_office")
 
-    def __init__(self, attempt: Attempt, office: Office) -> None:
+    def __init__(self, office: Office, attempt: Attempt) -> None:
         self._attempt = attempt
         self._office = office
 
@@ -191,8 +225,9 @@ class _AttemptLink:
         self._office.checkpointed(self._attempt, text)
 
 
-def _call_plain(handler: Handler, arguments: dict[str, Any]) -> object:
+def _call_plain(attempt: Attempt, handler: Handler, arguments: dict[str, Any]) -> object:
     """In a thread; nothing may be raised across its border, where SystemExit and StopIteration have other meanings."""
+    attempt.thread = threading.get_ident()
     try:
         return handler.function(**arguments)
     except BaseException as error:  # noqa: BLE001 - as in _Caller.call

@@ -13,8 +13,10 @@ from anyio.abc import TaskGroup
 
 from pulse.app import App
 from pulse.outcome import Ending
-from pulse.worker.attempt import Attempt, Pair, StopReason
+from pulse.worker import stacks
+from pulse.worker.attempt import HUNG, Attempt, Pair, StopReason
 from pulse.worker.bells import Bell, Signals, Waker, exit_now
+from pulse.worker.cells import Cells
 from pulse.worker.connection import Connection
 from pulse.worker.deadlines import Deadlines
 from pulse.worker.desk import Desk
@@ -48,6 +50,7 @@ class Service:
     def __init__(self, options: HostOptions, app: App, notes: NoteWriter, log: Log) -> None:
         self._options = options
         self._handlers = app.handlers
+        self._restless = frozenset(name for name, handler in app.handlers.items() if handler.stall_s is not None)
         self._notes = notes
         self._log = log
         self._desk = Desk(app.handlers, options.pool.concurrency)
@@ -73,6 +76,7 @@ class Service:
         async with anyio.create_task_group() as group:
             self._group: TaskGroup = group
             self._runner: Runner = make_runner(self, group, self._options.pool.concurrency)
+            self._cells = Cells(self, group, self._options, self._log)
             for work in (self._stay_connected, self._watch_deadlines, self._watch_leases, self._watch_waker):
                 group.start_soon(work)
             await self._over.wait()
@@ -91,19 +95,50 @@ class Service:
         if self._connection is not None:
             self._connection.ring()
 
+    def ended_apart(self, attempt: Attempt, ending: Ending, used: Mapping[str, object]) -> None:
+        """The same, in a process of its own, which has ended, too."""
+        self._desk.ended_apart(attempt, ending, used)
+        self._ring()
+
+    def begun(self, attempt: Attempt) -> None:
+        """The handler is called now: its time counts."""
+        if self._deadlines.watch(attempt, time.monotonic()):
+            self._deadline_bell.ring()
+
     def lease_lost(self, attempt: Attempt) -> bool:
         """Whether the attempt no longer holds its job, or its lease has passed unanswered."""
         return attempt.lost or (self._lease_passed and attempt.lease_until_s < time.monotonic())
 
     def progressed(self, attempt: Attempt, text: str) -> None:
         """The handler told how far it is."""
-        attempt.progress = text
+        attempt.progress, attempt.told_s = text, time.monotonic()
         self._soon()
 
     def checkpointed(self, attempt: Attempt, text: str) -> None:
         """The handler saved its state."""
+        attempt.told_s = time.monotonic()
         self._desk.checkpoints.save(attempt, text)
         self._soon()
+
+    # What the cells tell.
+
+    def waits_for_cells(self) -> bool:
+        """Whether attempts wait for cells."""
+        return self._desk.waits_for_cells()
+
+    def cells_ready(self) -> None:
+        """From now on cells can be made."""
+        self._desk.cells_ready()
+        self._ring()
+
+    def cells_gone(self) -> None:
+        """None can be made at the moment."""
+        self._desk.cells_gone()
+
+    def cells_failed(self, reason: str) -> None:
+        """None can be made: what waits for one fails."""
+        self._desk.cells_failed(reason)
+        self._ring()
 
     # What the connection calls.
 
@@ -111,18 +146,25 @@ class Service:
         """Call these handlers: the server knows of them."""
         for attempt in attempts:
             attempt.named = True
+            if attempt.isolated:
+                self._cells.start(attempt)
+                continue
             self._runner.start(attempt)
-            timeout_s = attempt.job.timeout_s
-            if timeout_s is not None and self._deadlines.add(attempt, time.monotonic() + timeout_s):
-                self._deadline_bell.ring()
+            if attempt.job.timeout_s is not None or attempt.job.name in self._restless:
+                self.begun(attempt)
+
+    def make_cells(self) -> None:
+        """Attempts wait until processes of their own can be made."""
+        self._cells.make()
 
     def stop(self, pair: Pair, reason: StopReason) -> None:
         """Make one attempt end."""
+        stack = self._stack_of(pair) if reason in HUNG else None  # first: a handler that looks leaves at once
         attempt = self._desk.stop(pair, reason)
         if attempt is not None:
+            attempt.stack = stack
             interrupt(attempt)
-        if self._connection is not None:
-            self._connection.ring()
+        self._ring()
 
     def changed(self) -> None:
         """Attempts are no longer held."""
@@ -171,8 +213,8 @@ class Service:
             next_s = self._deadlines.next_s()
             with anyio.move_on_after(None if next_s is None else next_s - time.monotonic()):
                 await self._deadline_bell.wait()
-            for attempt in self._deadlines.due(time.monotonic()):
-                self.stop(attempt.pair, "timeout")
+            for attempt, limit in self._deadlines.due(time.monotonic()):
+                self.stop(attempt.pair, limit)
 
     async def _watch_leases(self) -> None:
         """
@@ -186,6 +228,7 @@ class Service:
             await anyio.sleep((self._lease_s or 1.0) / LEASE_LOOKS)
             was_late, late = late, bool(self._lease_s) and time.monotonic() > self._confirmed_s + self._lease_s
             self._lease_passed = late and was_late
+            self._cells.look_at_leases()
 
     async def _watch_waker(self) -> None:
         while True:
@@ -223,6 +266,15 @@ class Service:
     def _leave(self, exit_code: int) -> None:
         self._exit_code = exit_code
         self._over.set()
+
+    def _stack_of(self, pair: Pair) -> str | None:
+        """Where a running handler of this process is; that of a cell is asked for by those who see to it."""
+        attempt = self._desk.running_attempt(pair)
+        return None if attempt is None or attempt.isolated else stacks.where_is(attempt)
+
+    def _ring(self) -> None:
+        if self._connection is not None:
+            self._connection.ring()
 
     def _soon(self) -> None:
         """From any thread: have the connection look."""

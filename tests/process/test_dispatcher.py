@@ -79,7 +79,7 @@ def test_no_hello_in_time_ends_the_connection(system: System, client: Peer) -> N
     with system.peer() as silent, system.peer() as slow:
         slow.send_bytes(b"\0\0\0\x20\x93")
         for peer in (silent, slow):
-            assert peer.expect("error") == {"code": "bad_request", "message": "no hello within 5 s"}
+            assert peer.expect("error") == {"code": "unavailable", "message": "no hello within 5 s"}
             assert peer.expect_end() == []
     assert client.call("ping") == {}
 

@@ -14,6 +14,7 @@ from pulse.store.rows import Claim, Fence
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims import Claims, give_back_unlisted
 from pulse_actors.dispatcher.desk import Desk, Held, Worker
+from pulse_actors.identity import Host
 from tests.store.helpers import TOPIC, forge, history, read
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class Bench:
     def __init__(self, store: Interrupted) -> None:
         self.store = store
         self.desk = Desk()
-        self.claims = Claims(store, self.desk, lease_s=30.0, poll_s=60.0, batch=500)
+        self.claims = Claims(store, self.desk, Host("h", "b", 1), lease_s=30.0, poll_s=60.0, batch=500)
 
     def join(
         self, identity: str, *, names: Sequence[str] = ("n",), capacity: int = 10, topics: Sequence[str] = (TOPIC,)

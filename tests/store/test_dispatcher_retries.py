@@ -51,7 +51,7 @@ async def desktop(store: Store) -> AsyncIterator[Desktop]:
     """A dispatcher's desk, with nobody connected."""
     here, there = socket.socketpair()
     desk = Desk()
-    claims = Claims(store, desk, lease_s=30.0, poll_s=60.0, batch=500)
+    claims = Claims(store, desk, HOST, lease_s=30.0, poll_s=60.0, batch=500)
     with there:
         async with await SocketStream.from_socket(here) as stream:
             yield Desktop(store, desk, claims, Bus(stream), HOST, Stacks(desk))

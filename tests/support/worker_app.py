@@ -5,8 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import itertools
 import os
+import signal
 import sys
+import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -221,3 +225,81 @@ async def stubborn(started: str, gate: str) -> str:
 async def die() -> None:
     """End the process without a word."""
     os._exit(7)
+
+
+@app.handler("restless", stall_s=0.5)
+async def restless(word: str, started: str, gate: str, ctx: pulse.Context) -> str:
+    """Tell progress, or checkpoints, for more than a second, then nothing any more until the gate is there."""
+    for number in range(12):
+        await (ctx.progress(number) if word == "progress" else ctx.checkpoint(number))
+        await anyio.sleep(0.1)
+    Path(started).touch()
+    while not Path(gate).exists():
+        await anyio.sleep(0.005)
+    return "through"
+
+
+@app.handler("restless-plain", stall_s=0.3)
+def restless_plain(ctx: pulse.Context) -> None:
+    """Say nothing until asked to end, then complain."""
+    while not ctx.cancelled:
+        os.sched_yield()
+    raise ValueError("I was not done")
+
+
+async def lines(gate: Path) -> AsyncIterator[int]:
+    """Yield nothing until the gate is there."""
+    while not gate.exists():
+        await anyio.sleep(0.005)
+    yield 1
+
+
+async def first_line(gate: Path) -> int:
+    """Wait in an async generator."""
+    async for line in lines(gate):
+        return line
+    return 0
+
+
+@app.handler("wait-deeply")
+async def wait_deeply(gate: str) -> int:
+    """Wait in a coroutine that waits in an async generator."""
+    return await first_line(Path(gate))
+
+
+@app.handler("hog")
+def hog(started: str) -> None:
+    """Keep the interpreter for ever, in C code that no signal interrupts."""
+    Path(started).touch()
+    sum(itertools.repeat(0))
+
+
+@app.handler("hog-hidden")
+async def hog_hidden(started: str) -> None:
+    """The same, with the signal blocked that asks for stacks."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGRTMIN + 7})
+    Path(started).touch()
+    sum(itertools.repeat(0))
+
+
+@app.handler("crowd-of-threads")
+def crowd_of_threads(count: int, started: str, gate: str) -> None:
+    """Have many threads wait for the gate."""
+
+    def wait_in_thread() -> None:
+        while not Path(gate).exists():
+            os.sched_yield()
+            threading.Event().wait(0.05)
+
+    threads = [threading.Thread(target=wait_in_thread) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    Path(started).touch()
+    for thread in threads:
+        thread.join()
+
+
+@app.handler("fault")
+async def fault() -> None:
+    """Read where nothing is."""
+    ctypes.string_at(0)

@@ -107,3 +107,21 @@ def test_levels_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         one.learn(Level("a", priority))
     one.claimed([claim("a", 9, 1.0)])
     assert [start.priority for start in one.starts(("a",))] == [9, 4, 3]
+
+
+def test_a_level_that_is_known_without_a_cursor() -> None:
+    """It is looked at in the last seconds already: a due time changes nothing of that."""
+    one = Cursors(0.5)
+    one.learn(Level("a", 1))
+    one.learn(Level("a", 1), 5.0)
+    assert one.starts(("a",)) == [Start("a", 1, None)]
+
+
+def test_a_known_level_needs_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first claim at a level that was told of forgets no other one."""
+    monkeypatch.setattr(cursors, "KNOWN_MAX", 3)
+    one = Cursors(0.5)
+    for priority in range(3):
+        one.learn(Level("a", priority))
+    one.claimed([claim("a", 1, 1.0)])
+    assert [start.priority for start in one.starts(("a",))] == [2, 1, 0]

@@ -386,3 +386,64 @@ def test_busy_names_come_back_later_and_later(uncharged: int, delay_s: float) ->
     desk.join(worker("full", names=["red"], capacity=1, held=1))
     (ending,) = desk.place(ClaimPlan(("a",), ("seat",), (0,)), [replace(claim(1), uncharged=uncharged)]).returned
     assert (ending.kind, ending.delay_s) == (EndingKind.UNASSIGNED, delay_s)
+
+
+def test_an_idle_worker_need_not_speak() -> None:
+    """Who holds nothing can lose nothing by its silence, however long it lasts."""
+    idle = worker("idle")
+    idle.hear(0.0)
+    assert desk_of(idle).note_silence(10.0) == []
+    assert idle.credit == 10
+
+
+def test_who_is_known() -> None:
+    """A worker that is connected, else one that lives here and holds jobs; the connection counts where there are both."""
+    connected, older, stranger = worker("w"), worker("w"), worker("s")
+    desk = desk_of(connected)
+    desk.strangers = {"w": older, "s": stranger}
+    assert desk.known("w") is connected
+    assert desk.known("s") is stranger
+    assert desk.known("x") is None
+
+
+def test_who_holds_a_job() -> None:
+    """Of several attempts of one job the newest counts."""
+    first, second, other = worker("first"), worker("second"), worker("other", held=1)
+    first.held[claim(1).id, 1] = second.held[claim(1).id, 3] = first.held[claim(1).id, 2] = book.Held("red", "a")
+    desk = desk_of(first, second, other)
+    assert desk.holder_of(claim(1).id) == (second, 3)
+    assert desk.holder_of(claim(2).id) is None
+
+
+def test_the_parent_of_a_process() -> None:
+    """A pool parent is known by its pid, and by serving no topics."""
+    parent, other, child = worker("parent", topics=[]), worker("other", topics=[]), worker("child")
+    parent.pid, other.pid, child.pid = 5, 6, 7
+    desk = desk_of(other, parent, child)
+    assert [desk.parent_of(pid) for pid in (5, 7, 8)] == [parent, None, None]
+
+
+def test_what_the_last_attempt_left_counts_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is told of the attempt before goes into the same frame."""
+    monkeypatch.setattr(book, "CLAIM_MAX_BYTES", 20)
+    one = worker()
+    ending = returned(desk_of(one).place(plan_for(one), [replace(claim(), previous="[" + 18 * "1" + "]")]))
+    assert ending.kind is EndingKind.DISCARDED
+
+
+def test_an_heir_is_not_overfilled() -> None:
+    """Each job that is passed on takes a place of its heir."""
+    seat, heir = worker("seat", names=["blue"], capacity=3), worker("heir", capacity=1)
+    placement = desk_of(seat, heir).place(ClaimPlan(("a",), ("seat",), (0, 0)), [claim(1), claim(2)])
+    assert (len(placement.moved), len(placement.returned)) == (1, 1)
+
+
+def test_who_must_end_in_time() -> None:
+    """Of what was started those are told that have a limit, or whose handlers promised to tell progress."""
+    one = worker()
+    one.stalls = {"green": 1.0}
+    desk = desk_of(one)
+    jobs = [replace(claim(1), timeout_s=5.0), claim(2, name="green"), claim(3)]
+    desk.hand_over("w", jobs)
+    bounded = desk.started(one, [(job.id, job.attempt) for job in jobs])
+    assert [pair for pair, _ in bounded] == [(job.id, 1) for job in jobs[:2]]

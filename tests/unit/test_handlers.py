@@ -109,7 +109,7 @@ def test_what_is_declared() -> None:
     """The options end up in the handler, and only they are told to the server."""
     app = pulse.App()
 
-    @app.handler("full", topic="images", max_attempts=5, timeout_s=60, max_crashes=2)
+    @app.handler("full", topic="images", max_attempts=5, timeout_s=60, max_crashes=2, stall_s=9)
     async def full() -> None: ...
 
     @app.handler("bare")
@@ -120,9 +120,25 @@ def test_what_is_declared() -> None:
         "max_attempts": 5,
         "timeout_s": 60.0,
         "max_crashes": 2,
+        "stall_s": 9.0,
     }
     assert app.handlers["bare"].declared() == {}
     assert (app.handlers["full"].is_async, app.handlers["bare"].is_async) == (True, False)
+
+
+def test_isolation_is_the_workers_own_business() -> None:
+    """Its options are kept with the handler, and not declared: the server has no say in them."""
+    options = {"isolate": True, "max_memory_bytes": 2**30, "max_cpu_s": 2}
+    handler = make_handler("apart", plain, **options)  # type: ignore[arg-type]
+    assert (handler.isolate, handler.max_memory_bytes, handler.max_cpu_s) == (True, 2**30, 2.0)
+    assert handler.declared() == {}
+    assert make_handler("here", plain).isolate is False
+
+
+def test_a_limit_needs_a_process() -> None:
+    """Whoever limits a handler that shares its process is told what is missing."""
+    with pytest.raises(HandlerError, match=r"handler 'x': max_cpu_s needs isolate=True: the limit is on a process"):
+        pulse.App().handler("x", max_cpu_s=3)(plain)
 
 
 def test_handlers_are_read_only() -> None:
@@ -200,10 +216,24 @@ def test_refused_names(name: Any) -> None:
         {"timeout_s": float("nan")},
         {"timeout_s": float("inf")},
         {"timeout_s": "60"},
+        {"stall_s": 0},
+        {"stall_s": float("nan")},
+        {"stall_s": True},
+        {"isolate": 1},
+        {"isolate": "yes"},
+        {"max_memory_bytes": 2**30},
+        {"max_memory_bytes": 2**30, "isolate": False},
+        {"max_memory_bytes": 0, "isolate": True},
+        {"max_memory_bytes": 1e9, "isolate": True},
+        {"max_memory_bytes": True, "isolate": True},
+        {"max_memory_bytes": 2**63, "isolate": True},
+        {"max_cpu_s": 1.5},
+        {"max_cpu_s": 0, "isolate": True},
+        {"max_cpu_s": float("inf"), "isolate": True},
     ],
 )
 def test_refused_options(options: dict[str, Any]) -> None:
-    """An option out of range is refused by its name."""
+    """An option out of range, or without the one that it needs, is refused by its name."""
     with pytest.raises(HandlerError, match=next(iter(options))):
         pulse.App().handler("x", **options)(plain)
 

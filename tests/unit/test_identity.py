@@ -7,7 +7,9 @@ import signal
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from pulse_actors import identity
 from pulse_actors.identity import Host, Peer
 
 HOST = Host("host", "0123456789abcdef", 4026531836)
+NOBODY = 65534  # a uid that owns no process
 
 
 def test_the_identity_names_host_boot_namespace_process_and_worker() -> None:
@@ -129,3 +132,71 @@ def test_a_pidfd_is_of_the_peer() -> None:
     assert pidfd is not None
     assert f"Pid:\t{os.getpid()}\n" in Path(f"/proc/self/fdinfo/{pidfd}").read_text("ascii")
     os.close(pidfd)
+
+
+@pytest.fixture
+def older_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that gives no pidfd with a socket."""
+    monkeypatch.setattr(identity, "SO_PEERPIDFD", 2**15)
+
+
+@pytest.mark.usefixtures("older_kernel")
+def test_an_older_kernel_names_the_peer_by_pid() -> None:
+    """Then the pidfd is opened by pid, of the process that has the start time it had when it connected."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        pidfd = identity.pidfd_of(ours, identity.peer_of(ours))
+    assert pidfd is not None
+    assert f"Pid:\t{os.getpid()}\n" in Path(f"/proc/self/fdinfo/{pidfd}").read_text("ascii")
+    os.close(pidfd)
+
+
+@pytest.mark.usefixtures("older_kernel")
+def test_a_pid_that_was_used_again_is_not_the_peer() -> None:
+    """A process of that pid which started at another time is somebody else: no pidfd, and none is left open."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        peer = replace(identity.peer_of(ours), start_time=1)
+        before = len(os.listdir("/proc/self/fd"))
+        assert identity.pidfd_of(ours, peer) is None
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize(
+    ("how", "leads"),
+    [({}, False), ({"process_group": 0}, False), ({"start_new_session": True}, True)],
+    ids=["neither", "group", "session"],
+)
+def test_who_leads_a_group_that_may_be_killed_with_it(how: dict[str, Any], leads: bool) -> None:
+    """Only a process that leads a session: a group alone may be a shell's pipeline."""
+    with subprocess.Popen(["sleep", "60"], **how) as child:
+        found = identity.leads_group(Peer(child.pid, 0, 0, procs.start_time(child.pid), HOST.pidns))
+        child.kill()
+    assert found is leads
+
+
+@pytest.mark.parametrize("pid", [0, -1])
+def test_a_pid_that_no_process_can_have(pid: int) -> None:
+    """Zero is a peer of a namespace that cannot be seen; to a signal it and all below would mean many processes."""
+    assert identity.process_of(HOST, f"{HOST.id}/{HOST.boot}/{HOST.pidns}/{pid}.0/w") is None
+
+
+def test_who_is_in_hand() -> None:
+    """A living process of this host that may be killed; not one elsewhere, nor one that is gone."""
+    assert identity.is_in_hand(HOST, identity_of(os.getpid()))
+    assert not identity.is_in_hand(HOST, identity_of(os.getpid(), start_time=1))
+    assert not identity.is_in_hand(HOST, identity_of(os.getpid(), host=Host("other", HOST.boot, HOST.pidns)))
+    assert not identity.is_in_hand(HOST, "somebody")
+
+
+def test_another_users_process_is_not_in_hand() -> None:
+    """Whom this process may not signal it cannot kill either: only the lease of such a worker is known."""
+    if os.geteuid() != 0 and Path("/proc/1").stat().st_uid == os.geteuid():
+        pytest.skip("there is no process of another user here")
+    foreign = identity_of(os.getpid() if os.geteuid() == 0 else 1)
+    child = os.fork()
+    if child == 0:
+        if os.geteuid() == 0:
+            os.setuid(NOBODY)
+        os._exit(identity.user_of(HOST, foreign) is None or 2 * identity.is_in_hand(HOST, foreign))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulse import Discard, RetryAfter, Snooze
-from pulse.outcome import ERROR_MAX_BYTES, Ending, classify, clean_text, describe, timed_out
+from pulse.outcome import ERROR_MAX_BYTES, Ending, classify, clean_text, crashed, describe, stalled, timed_out
 
 
 class UnprintableError(Exception):
@@ -153,7 +153,7 @@ def test_error_texts_are_storable() -> None:
     """NUL and lone surrogates in messages, of every kind of failure, are replaced."""
     for error in (ValueError("a\0b\ud800"), Discard("a\0b\ud800"), RetryAfter(1, "a\0b\ud800")):
         detail = classify(raised(error)).detail
-        text = detail[1] if isinstance(detail, tuple) else str(detail)
+        text = str(detail[1] if isinstance(detail, tuple) else detail)
         assert "\0" not in text
         text.encode()
 
@@ -163,6 +163,18 @@ def test_timed_out_says_after_how_long() -> None:
     assert timed_out(60.0) == Ending("error", "timed out after 60 s")
     text = str(timed_out(0.5, ValueError("cleanup failed")).detail)
     assert text.splitlines() == ["timed out after 0.5 s", "ValueError: cleanup failed"]
+
+
+def test_stalled_says_for_how_long() -> None:
+    """The same for a silence."""
+    assert stalled(2.5) == Ending("error", "stalled: no progress for 2.5 s")
+    text = str(stalled(60, ValueError("cleanup failed")).detail)
+    assert text.splitlines() == ["stalled: no progress for 60 s", "ValueError: cleanup failed"]
+
+
+def test_crashed_says_how() -> None:
+    """The reason begins as that of every proven death."""
+    assert crashed("SIGSEGV", -11) == Ending("crash", ("worker process died: SIGSEGV", -11))
 
 
 @pytest.mark.parametrize("seconds", [-1, math.nan, math.inf, 1e10])

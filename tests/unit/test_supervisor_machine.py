@@ -70,6 +70,24 @@ POSTGRES = Child("postgres", Kind.DATABASE, ("x",), stop=POSTGRES_STOP, at_once=
 TO_RUNNING: tuple[Event, ...] = (Start(), SpawnOk(1), Hello(), Briefed(), Ready())
 
 
+EXAMPLES: tuple[Event, ...] = (
+    *(Start(), SpawnOk(1), SpawnFailed("x"), Hello(), Briefed(), Ready(), Pong(0.0), Refused("x"), BusBroken("x")),
+    *(Exited(code=0), StopAsked(), StopNow(), RestartAsked(), Deadline(), Slept(1.0)),
+)
+_ALIVE = "Exited Refused BusBroken StopAsked StopNow RestartAsked Slept"
+POSSIBLE = {
+    Phase.STOPPED: "Start RestartAsked StopAsked StopNow Slept",
+    Phase.SPAWNING: "SpawnOk SpawnFailed StopAsked StopNow Slept",
+    Phase.SPAWNED: f"{_ALIVE} Hello Ready Deadline",
+    Phase.GREETED: f"{_ALIVE} Briefed",
+    Phase.PRIMING: f"{_ALIVE} Ready Pong Deadline",
+    Phase.RUNNING: f"{_ALIVE} Ready Pong Deadline",
+    Phase.STOPPING: f"{_ALIVE} Hello Ready Pong Deadline",
+    Phase.WAITING: "Deadline RestartAsked StopAsked StopNow Slept",
+    Phase.FAILED: "Exited StopAsked StopNow RestartAsked Slept",
+}
+
+
 def play(child: Child, events: Iterable[Event], state: ChildState | None = None, now_s: float = 0.0) -> ChildState:
     """The state after *events*, all at one time."""
     state = state or ChildState()
@@ -122,7 +140,7 @@ class TestStart:
 
     def test_no_hello_at_boot_stops_everything_with_a_reason(self) -> None:
         """Somebody waits for the start, so its failure is told and not retried."""
-        state, effects = step(ACTOR, play(ACTOR, [Start(), SpawnOk(1)]), Deadline(), 30.0)
+        state, effects = step(ACTOR, play(ACTOR, [Start(), SpawnOk(1)], now_s=7.0), Deadline(), 37.0)
         assert state.phase is Phase.STOPPING
         assert effects[-1] == StopAll(EXIT_REFUSED, "dispatcher does not start: no hello 30 s after its start")
 
@@ -130,6 +148,7 @@ class TestStart:
         """An actor that answers pings and never gets ready is a failed start."""
         state = play(ACTOR, [Start(), SpawnOk(1), Hello(), Briefed()])
         state = play(ACTOR, [Pong(0.0)], state, now_s=29.0)
+        assert state.deadline_s == Limits().ready_s
         _, effects = step(ACTOR, state, Deadline(), 30.0)
         assert effects[-1] == StopAll(EXIT_REFUSED, "dispatcher does not start: not ready 30 s after its start")
 
@@ -151,13 +170,35 @@ class TestStart:
         assert state.phase is Phase.FAILED
 
 
+    def test_a_restarted_actor_that_says_no_hello_is_one_more_death(self) -> None:
+        """Nobody waits for this start, so it is killed and tried again, and nothing else stops."""
+        state = play(ACTOR, [*TO_RUNNING, Exited(signal=9), SpawnOk(2)])
+        state, effects = step(ACTOR, state, Deadline(), 30.0)
+        assert effects == (Signal(signal.SIGKILL),)
+        assert play(ACTOR, [Exited(signal=9)], state).phase is Phase.WAITING
+
+    def test_priming_may_be_slow_but_not_silent(self) -> None:
+        """From its settings on an actor answers pings, though it may take longer than when it works."""
+        state = play(ACTOR, [Start(), SpawnOk(1), Hello(), Briefed()], now_s=5.0)
+        assert state.silent_by_s == 5.0 + Limits().priming_pong_s
+        _, effects = step(ACTOR, state, Deadline(), 15.0)
+        assert signals(effects) == [signal.SIGKILL]
+
+    def test_a_database_that_is_ready_may_be_silent(self) -> None:
+        """It says nothing by itself, and nothing is expected of it."""
+        state = play(POSTGRES, [Start(), SpawnOk(1), Ready()])
+        assert (state.phase, state.deadline_s) == (Phase.RUNNING, None)
+
+
 class TestSilence:
     """Who does not answer is dead, however alive its process is."""
 
     def test_a_silent_actor_is_killed_and_started_again(self) -> None:
         """Three seconds without a pong: SIGKILL at once, and a new process after its end."""
+        assert running().deadline_s == Limits().pong_s
         state, effects = step(ACTOR, running(), Deadline(), 3.0)
         assert (state.phase, signals(effects)) == (Phase.STOPPING, [signal.SIGKILL])
+        assert (state.fault, state.silent_by_s) == ("silent: no answer to pings", None)
         state, effects = step(ACTOR, state, Exited(signal=9), 3.1)
         assert (state.phase, effects) == (Phase.SPAWNING, (Spawn(),))
 
@@ -172,6 +213,17 @@ class TestSilence:
         assert signals(effects) == [signal.SIGKILL]
         assert state.fault == "stuck: its turn takes 31 s already"
 
+    def test_a_long_turn_is_not_stuck_yet(self) -> None:
+        """A turn may take exactly as long as it may."""
+        state, effects = step(ACTOR, running(), Pong(Limits().turn_s), 1.0)
+        assert (state.phase, effects) == (Phase.RUNNING, ())
+
+    def test_a_database_that_misbehaves_is_killed_at_once(self) -> None:
+        """Whoever is at fault gets the last rung alone: to ask it would be vain."""
+        state = play(POSTGRES, [Start(), SpawnOk(1), Ready()])
+        _, effects = step(POSTGRES, state, BusBroken("x"), 1.0)
+        assert signals(effects) == [signal.SIGKILL]
+
     def test_a_broken_bus_is_as_bad_as_silence(self) -> None:
         """Who speaks nonsense cannot be asked anything, so it is replaced."""
         _, effects = step(ACTOR, running(), BusBroken("not a frame"), 1.0)
@@ -181,6 +233,17 @@ class TestSilence:
         """Time in which the supervisor did not run is added to every deadline."""
         state = play(ACTOR, [Slept(100.0)], running(), now_s=102.0)
         assert state.deadline_s == pytest.approx(103.0)
+
+    def test_sleep_moves_every_deadline_and_makes_none(self) -> None:
+        """A start that lasts, a stop that lasts and a restart that is due: all wait for as much longer."""
+        starting, stopping = play(ACTOR, TO_RUNNING[:2]), play(ACTOR, [*TO_RUNNING, StopAsked()])
+        waiting = play(ACTOR, [*TO_RUNNING, Exited(code=1), SpawnOk(2), Exited(code=1)])
+        for state in (starting, stopping, waiting):
+            assert state.due_s is not None
+            slept = play(ACTOR, [Slept(100.0)], state)
+            assert (slept.due_s, slept.silent_by_s) == (state.due_s + 100.0, None)
+        priming = play(ACTOR, [Slept(100.0)], play(ACTOR, TO_RUNNING[:4]))
+        assert (priming.due_s, priming.silent_by_s) == (130.0, 110.0)
 
     def test_a_kill_for_silence_counts_against_the_intensity(self) -> None:
         """An actor that hangs again and again is a loop like one that crashes."""
@@ -226,6 +289,24 @@ class TestRestart:
         assert (state.phase, state.deadline_s) == (Phase.WAITING, ACTOR.delay.first_s)
         assert state.shown == "failed"
 
+    def test_the_first_restart_waits_for_nothing(self) -> None:
+        """A death is answered by a spawn in the same step."""
+        state, effects = step(ACTOR, running(), Exited(code=1), 0.0)
+        assert (state.phase, effects) == (Phase.SPAWNING, (Spawn(),))
+
+    def test_restarts_are_counted_from_the_second_start_on(self) -> None:
+        """Status shows how often a child came back."""
+        assert running().restarts == 0
+        assert play(ACTOR, [Exited(code=1), SpawnOk(2)], running()).restarts == 1
+
+    def test_a_restart_starts_what_is_not_there(self) -> None:
+        """A child that was stopped, or waits for its restart, is started at once."""
+        waiting = play(ACTOR, [Exited(code=1), SpawnOk(2), Exited(code=1)], running())
+        assert waiting.phase is Phase.WAITING
+        for state in (ChildState(), waiting):
+            state, effects = step(ACTOR, state, RestartAsked(), 0.0)
+            assert (state.phase, effects) == (Phase.SPAWNING, (Spawn(),))
+
     def test_exit_code_78_stops_everything_with_the_childs_own_words(self) -> None:
         """Who refuses to run is not asked again, and its reason is what a person reads."""
         _, effects = step(ACTOR, play(ACTOR, [Refused("schema 9 is too new")], running()), Exited(code=78), 0.0)
@@ -248,6 +329,18 @@ class TestRestart:
         state, effects = step(child, play(child, [Start(), SpawnOk(1)]), Exited(code=0), 0.0)
         assert (state.phase, effects) == (Phase.STOPPED, ())
 
+    def test_a_transient_child_that_fails_comes_back(self) -> None:
+        """Only exit code 0 is a normal end."""
+        child = replace(POOL, restart=Restart.TRANSIENT)
+        for how in (Exited(code=1), Exited(signal=15)):
+            state, effects = step(child, play(child, [Start(), SpawnOk(1)]), how, 0.0)
+            assert (state.phase, effects) == (Phase.SPAWNING, (Spawn(),))
+
+    def test_what_it_said_before_is_no_fault_of_a_restart_that_was_asked_for(self) -> None:
+        """An operator's restart counts for nothing, whatever the child had said about giving up."""
+        state = play(ACTOR, [Refused("x"), RestartAsked(), Exited(code=0)], running())
+        assert (state.phase, state.log.at_s) == (Phase.SPAWNING, ())
+
     def test_a_restart_that_was_asked_for_counts_for_nothing(self) -> None:
         """An operator may restart as often as he likes."""
         state = running()
@@ -259,6 +352,12 @@ class TestRestart:
         """A child that is being restarted and then is to stop does not come back."""
         state = play(ACTOR, [RestartAsked(), StopAsked(), Exited(code=0)], running())
         assert state.phase is Phase.STOPPED
+
+    def test_a_stop_does_not_wipe_out_what_counts(self) -> None:
+        """Deaths before a stop count as before when the child is started again."""
+        state = play(ACTOR, [Exited(code=1), SpawnOk(2), StopAsked(), Exited(code=0), Start(), SpawnOk(3)], running())
+        assert state.log.at_s == (0.0,)
+        assert play(ACTOR, [Exited(code=1)], state).phase is Phase.WAITING
 
     def test_stop_wins_over_a_pending_restart(self) -> None:
         """A child that waits for its restart just stays away."""
@@ -331,14 +430,42 @@ class TestStop:
 
     def test_what_survives_sigkill_is_reported_and_not_waited_for(self) -> None:
         """A process stuck in the kernel ends the ladder, not the shutdown."""
-        state = play(ACTOR, [StopNow(), Deadline()], running())
-        assert (state.phase, state.pid, state.shown) == (Phase.FAILED, 1, "failed")
+        state, effects = step(ACTOR, play(ACTOR, [StopNow()], running()), Deadline(), 5.0)
+        assert (state.phase, state.pid, state.shown, effects) == (Phase.FAILED, 1, "failed", ())
 
     def test_nothing_is_started_beside_a_process_that_cannot_be_killed(self) -> None:
         """A restart that would make two of them stops everything instead."""
         state, effects = step(ACTOR, play(ACTOR, [BusBroken("x")], running()), Deadline(), 5.0)
         assert effects == (StopAll(EXIT_RESTART_LIMIT, "dispatcher (pid 1) does not die of SIGKILL"),)
-        assert play(ACTOR, [Exited(signal=9)], state).phase is Phase.FAILED
+        state = play(ACTOR, [Exited(signal=9)], state)
+        assert (state.phase, state.pid) == (Phase.FAILED, None)
+
+    def test_who_stops_may_be_silent(self) -> None:
+        """Its ladder alone has bounds: nobody is killed for silence who was asked to end."""
+        for asked in (StopAsked(), RestartAsked(), StopNow(not_before_s=50.0)):
+            state = play(ACTOR, [asked], running(), now_s=1.0)
+            assert (state.phase, state.silent_by_s) == (Phase.STOPPING, None)
+
+    def test_stop_is_for_good(self) -> None:
+        """Who was being killed for a fault, or restarted, does not come back once everything stops."""
+        for before in (RestartAsked(), BusBroken("x")):
+            state = play(ACTOR, [before, StopNow(), Exited(signal=9)], running())
+            assert state.phase is Phase.STOPPED
+        assert play(ACTOR, [StopAsked(), Exited(code=0)], running()).phase is Phase.STOPPED
+
+    def test_who_is_told_again_is_not_asked_again(self) -> None:
+        """Every rung that was climbed stays climbed, not only the last one."""
+        state = play(POSTGRES, [Start(), SpawnOk(1), Ready(), StopAsked(), Deadline()])
+        assert state.sent == (signal.SIGINT, signal.SIGQUIT)
+        _, effects = step(POSTGRES, state, StopNow(), 1.0)
+        assert signals(effects) == [signal.SIGKILL]
+
+    def test_who_is_not_there_yet_does_not_come(self) -> None:
+        """A stop before the spawn, or before the restart, is the end of it."""
+        waiting = play(ACTOR, [Exited(code=1), SpawnOk(2), Exited(code=1)], running())
+        for state in (play(ACTOR, [Start()]), waiting):
+            for asked in (StopAsked(), StopNow()):
+                assert step(ACTOR, state, asked, 0.0)[0].phase is Phase.STOPPED
 
     def test_what_an_actor_says_while_it_stops_changes_nothing(self) -> None:
         """Frames that crossed the stop on their way are no reason for anything."""
@@ -348,6 +475,17 @@ class TestStop:
 
 class TestTable:
     """The table itself."""
+
+    @pytest.mark.parametrize("phase", Phase)
+    def test_what_can_happen_when(self, phase: Phase) -> None:
+        """Exactly these events can happen in each phase; any other one raises, and changes nothing."""
+        state = ChildState(phase)
+        for event in EXAMPLES:
+            possible = type(event).__name__ in POSSIBLE[phase].split()
+            assert accepts(state, event) is possible, event
+            if not possible:
+                with pytest.raises(IllegalEventError):
+                    step(ACTOR, state, event, 0.0)
 
     def test_an_event_that_cannot_happen_raises(self) -> None:
         """A missing key is the error."""

@@ -71,3 +71,27 @@ def test_short_leases() -> None:
     one.doubt(1.0, reading(0.0))
     assert one.doubt(14.9, reading(10.0)) is None
     assert one.doubt(15.1, reading(20.0)) is not None
+
+
+def test_long_leases() -> None:
+    """Where leases last long, a gap that no lease can have lapsed in is none, however many sweeps were missed."""
+    one = SweepGuard(lease_s=60.0, heartbeat_s=10.0, sweep_s=10.0)
+    one.doubt(1.0, reading(0.0))
+    assert one.doubt(45.0, reading(45.0)) is None
+    assert one.doubt(45.1, reading(91.0)) is not None
+
+
+def test_rare_beats() -> None:
+    """Where a lease is hardly longer than the pause between two beats, clocks may still differ by half a beat."""
+    one = SweepGuard(lease_s=15.0, heartbeat_s=10.0, sweep_s=10.0)
+    one.doubt(1.0, reading(0.0))
+    assert one.doubt(10.0, reading(10.0, ahead_s=5.0)) is None
+    assert one.doubt(10.0, reading(20.0, ahead_s=10.1)) is not None
+
+
+def test_each_step_is_seen_once() -> None:
+    """A clock is held against the last look at it, not against the first: one step is one doubt."""
+    one = guard()
+    one.doubt(1.0, reading(0.0))
+    assert one.doubt(10.0, reading(10.0, ahead_s=60.0)) is not None
+    assert one.doubt(10.0, reading(20.0, ahead_s=60.0)) is None

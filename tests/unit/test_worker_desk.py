@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -24,6 +25,17 @@ app = pulse.App()
 async def n() -> None: ...
 
 
+@app.handler("apart", isolate=True)
+async def apart() -> None: ...
+
+
+@app.handler("restless", stall_s=1.5)
+async def restless() -> None: ...
+
+
+ISOLATE = {"isolate": msgspec.Raw(msgspec.msgpack.encode(True))}
+
+
 _NUMBERS = itertools.count(1)  # ids in order, so that a machine's draws from what is sorted by id can be repeated
 
 
@@ -37,6 +49,7 @@ def job(name: str = "n", attempt: int = 1, **more: Any) -> Assignment:
         args="{}",
         timeout_s=more.get("timeout_s"),
         lease_s=30.0,
+        extra=more.get("extra"),
     )
 
 
@@ -295,6 +308,107 @@ def test_checkpoints_fit_into_frames() -> None:
     assert [len(frame) for frame in frames] == [2, 2, 1, 0]
 
 
+def test_isolated_ones_wait_until_cells_can_be_made() -> None:
+    """Others pass them by; then they come first, in their order, and from then on at once."""
+    one = desk(10)
+    by_handler, by_server, other = job("apart"), job(extra=ISOLATE), job()
+    one.assign([by_handler, by_server, other], 0.0)
+    assert one.waits_for_cells()
+    (started,) = one.take_startable()
+    assert started.job is other
+    assert not started.isolated
+    late = job()
+    one.assign([late], 0.0)
+    one.cells_ready()
+    assert not one.waits_for_cells()
+    taken = one.take_startable()
+    assert [attempt.job for attempt in taken] == [by_handler, by_server, late]
+    assert [attempt.isolated for attempt in taken] == [True, True, False]
+    again = job("apart")
+    one.assign([again], 0.0)
+    assert [attempt.job for attempt in one.take_startable()] == [again]
+
+
+@pytest.mark.parametrize("word", [False, None, 1, "true"])
+def test_only_true_isolates(word: object) -> None:
+    """What a newer server may put there does not."""
+    one = desk()
+    one.assign([job(extra={"isolate": msgspec.Raw(msgspec.msgpack.encode(word))})], 0.0)
+    assert not one.take_startable()[0].isolated
+
+
+def test_isolated_ones_wait_again_when_no_cells_can_be_made() -> None:
+    """What had not started goes back to wait, behind nobody."""
+    one = desk(1)
+    one.cells_ready()
+    first, second, other = job("apart"), job("apart"), job()
+    one.assign([first, second, other], 0.0)
+    (running,) = one.take_startable()
+    one.cells_gone()
+    one.ended_apart(running, RELEASED, {})
+    assert [attempt.job for attempt in one.take_startable()] == [other]
+    assert one.waits_for_cells()
+    one.cells_ready()
+    one.ended(one.started()[0], RELEASED)
+    assert [attempt.job for attempt in one.take_startable()] == [second]
+
+
+def test_isolated_ones_fail_when_cells_can_never_be_made() -> None:
+    """Those that wait get the reason; those that were given back meanwhile have had their result."""
+    one = desk()
+    waiting, stopped, recalled = (job("apart") for _ in range(3))
+    one.assign([waiting, stopped, recalled], 0.0)
+    one.stop((stopped.id, 1), "canceled")
+    one.recall((recalled.id, 1))
+    assert reported(one) == [(stopped.id, 1, "release"), (recalled.id, 1, "release")]
+    one.cells_failed("no such module")
+    assert not one.waits_for_cells()
+    assert one.take_report(2, ROOM) == [(waiting.id, 1, "error", "no process could be started for it: no such module")]
+
+
+def test_draining_gives_back_what_waits_for_cells() -> None:
+    """It has not started either."""
+    one = desk()
+    waiting, queued = job("apart"), job()
+    one.assign([waiting, queued], 0.0)
+    one.drain()
+    assert reported(one) == [(waiting.id, 1, "release"), (queued.id, 1, "release")]
+    assert not one.waits_for_cells()
+    one.cells_ready()
+    assert one.take_startable() == []
+
+
+def test_what_an_isolated_one_used_goes_with_its_result() -> None:
+    """Beside why it was stopped, and where it was then."""
+    one = desk()
+    one.cells_ready()
+    told = job("apart")
+    one.assign([told], 0.0)
+    (attempt,) = one.take_startable()
+    assert one.running_attempt((told.id, 1)) is attempt
+    one.stop((told.id, 1), "timeout")
+    assert one.running_attempt((told.id, 1)) is None
+    attempt.stack = "there"
+    one.ended_apart(attempt, Ending("error", "late"), {"cpu_s": 1.5})
+    extra = {"cpu_s": 1.5, "stopped": "timeout", "stack": "there"}
+    assert one.take_report(1, ROOM) == [(told.id, 1, "error", "late", extra)]
+    assert one.running == 0
+
+
+def test_a_stack_is_left_out_before_a_result_is() -> None:
+    """A frame that has no room for a stack has room for what it belongs to; one that has not, not even for that."""
+    one = desk(2)
+    attempts = running(one, 2)
+    for attempt, text in zip(attempts, ["late", "x" * 2000], strict=True):
+        one.stop(attempt.pair, "timeout")
+        attempt.stack = "ä" * 1000
+        one.ended(attempt, Ending("error", text))
+    assert one.take_report(1, 1500) == [(*attempts[0].pair, "error", "late", {"stopped": "timeout"})]
+    ((_, _, outcome, detail),) = one.take_report(2, 1500)  # type: ignore[misc]
+    assert outcome == "error"
+    assert str(detail).startswith("too large: error of about 4")
+
+
 @pytest.mark.parametrize(
     ("stopped", "value", "ending"),
     [
@@ -308,11 +422,14 @@ def test_checkpoints_fit_into_frames() -> None:
         ("timeout", BaseException(), Ending("error", "timed out after 2.5 s")),
         ("timeout", ValueError("late"), Ending("error", "timed out after 2.5 s\nValueError: late")),
         ("timeout", 7, Ending("ok", "7")),
+        ("stalled", BaseException(), Ending("error", "stalled: no progress for 1.5 s")),
+        ("stalled", ValueError("late"), Ending("error", "stalled: no progress for 1.5 s\nValueError: late")),
+        ("stalled", pulse.RetryAfter(3, "why"), Ending("retry", (3.0, "why"))),
     ],
 )
 def test_how_a_stopped_attempt_ended(stopped: Any, value: object, ending: Ending) -> None:
     """What the handler did counts; how it took its interruption does not."""
-    attempt = Attempt(job(timeout_s=2.5), app.handlers["n"], 0.0)
+    attempt = Attempt(job(timeout_s=2.5), app.handlers["restless"], 0.0)
     attempt.stopped = stopped
     assert attempt.ending(value) == ending
 
@@ -329,9 +446,9 @@ class DeskMachine(RuleBasedStateMachine):
         self.sent: dict[int, list[tuple[bytes, int]]] = {}
         self.number = 0
 
-    @rule(count=st.integers(1, 4))
-    def assign(self, count: int) -> None:
-        jobs = [job() for _ in range(count)]
+    @rule(count=st.integers(1, 4), name=st.sampled_from(["n", "apart"]))
+    def assign(self, count: int, name: str) -> None:
+        jobs = [job(name) for _ in range(count)]
         self.open |= {(one.id, one.attempt) for one in jobs}
         self.desk.assign(jobs, 0.0)
 
@@ -397,6 +514,18 @@ class DeskMachine(RuleBasedStateMachine):
     @rule()
     def drain(self) -> None:
         self.desk.drain()
+
+    @rule()
+    def cells_ready(self) -> None:
+        self.desk.cells_ready()
+
+    @rule()
+    def cells_gone(self) -> None:
+        self.desk.cells_gone()
+
+    @rule()
+    def cells_failed(self) -> None:
+        self.desk.cells_failed("why")
 
     @invariant()
     def holds_what_is_open(self) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pulse.handlers import make_handler
 from pulse.outcome import RELEASED
 from pulse.protocol import Assignment
 from pulse.restarts import Intensity, RestartLog
@@ -22,9 +23,10 @@ from pulse.worker.policy import Next, decide, next_delay_s
 from pulse.worker.session import FIRST_PAUSE_S, LAST_PAUSE_S, Backoff
 
 
-def attempt() -> Attempt:
-    """Any running attempt."""
-    one = Attempt(Assignment(b"x" * 16, 1, "n", "t", "{}", 1.0, 30.0), None, 0.0)
+def attempt(timeout_s: float | None = None, stall_s: float | None = None) -> Attempt:
+    """A running attempt with these limits."""
+    handler = make_handler("n", lambda: None, stall_s=stall_s)
+    one = Attempt(Assignment(b"x" * 16, 1, "n", "t", "{}", timeout_s, 30.0), handler, 0.0)
     one.phase = Phase.STARTED
     return one
 
@@ -32,26 +34,55 @@ def attempt() -> Attempt:
 def test_deadlines_come_in_order() -> None:
     """The earliest is first, whenever it was added; what is due is due once."""
     deadlines = Deadlines()
-    late, early = attempt(), attempt()
+    late, early = attempt(9.0), attempt(5.0)
     assert deadlines.next_s() is None
-    assert deadlines.add(late, 9.0)
-    assert deadlines.add(early, 5.0)
-    assert not deadlines.add(attempt(), 7.0)
+    assert deadlines.watch(late, 0.0)
+    assert deadlines.watch(early, 0.0)
+    assert not deadlines.watch(attempt(7.0), 0.0)
+    assert not deadlines.watch(attempt(), 0.0)
     assert deadlines.next_s() == 5.0
-    assert deadlines.due(5.0) == [early]
+    assert deadlines.due(5.0) == [(early, "timeout")]
     assert deadlines.due(5.0) == []
+    assert [limit for _, limit in deadlines.due(99.0)] == ["timeout", "timeout"]
 
 
 def test_deadlines_forget_what_has_ended() -> None:
     """An ended attempt is never due, and is not kept until its time either."""
     deadlines = Deadlines()
-    ended = [attempt() for _ in range(5000)]
+    ended = [attempt(1e6) for _ in range(5000)]
     for one in ended:
-        deadlines.add(one, 1e6)
+        deadlines.watch(one, 0.0)
         one.phase = Phase.ENDED
     assert deadlines.next_s() is None
     assert len(deadlines._heap) < 2048
     assert deadlines.due(2e6) == []
+
+
+def test_a_stall_counts_from_the_last_word() -> None:
+    """One that told something meanwhile is looked at again when its new silence may have lasted long enough."""
+    deadlines = Deadlines()
+    silent, lively = attempt(stall_s=2.0), attempt(stall_s=2.0)
+    deadlines.watch(silent, 10.0)
+    deadlines.watch(lively, 10.0)
+    lively.told_s = 11.5
+    assert len(deadlines._heap) == 2, "words must not cost entries"
+    assert deadlines.next_s() == 12.0
+    assert deadlines.due(12.0) == [(silent, "stalled")]
+    assert deadlines.next_s() == 13.5
+    lively.told_s = 13.4
+    assert deadlines.due(13.5) == []
+    assert deadlines.due(15.4) == [(lively, "stalled")]
+    assert deadlines.next_s() is None
+
+
+def test_both_limits_of_one_attempt() -> None:
+    """Whichever comes first strikes; the other one is still looked at."""
+    deadlines = Deadlines()
+    one = attempt(timeout_s=5.0, stall_s=2.0)
+    assert deadlines.watch(one, 0.0)
+    one.told_s = 4.0
+    assert deadlines.due(5.5) == [(one, "timeout")]
+    assert deadlines.due(6.0) == [(one, "stalled")]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import heapq
 import itertools
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import anyio
@@ -15,8 +15,9 @@ import structlog
 from pulse.errors import UnavailableError
 from pulse.store.rows import Claim, Ending, EndingKind, Fence, Level, Running
 from pulse.store.store import Store
+from pulse_actors import identity as identities
 from pulse_actors.dispatcher.cursors import Cursors, Start
-from pulse_actors.dispatcher.desk import ClaimPlan, Desk, Pair, length_of
+from pulse_actors.dispatcher.desk import ClaimPlan, Desk, Held, Pair, Worker, length_of
 from pulse_actors.runtime import Backoff
 
 ASSIGN_CHARS: Final = 1024 * 1024  # in one frame; a worker starts the first job while the next frame comes
@@ -35,6 +36,7 @@ class Claims:
     Args:
         store: The database.
         desk: Who has room.
+        host: This host, whose processes can be seen and killed; None: leases only.
         lease_s: Length of a lease.
         poll_s: Longest pause between two claims while somebody has room.
         batch: Most jobs of one claim.
@@ -44,7 +46,10 @@ class Claims:
             takes a claim that is under way for one that was lost.
     """
 
-    def __init__(self, store: Store, desk: Desk, *, lease_s: float, poll_s: float, batch: int) -> None:
+    def __init__(
+        self, store: Store, desk: Desk, host: identities.Host | None, *, lease_s: float, poll_s: float, batch: int
+    ) -> None:
+        self._host = host
         self._store = store
         self._desk = desk
         self._lease_s = lease_s
@@ -58,6 +63,7 @@ class Claims:
         self._canceled: set[Pair] = set()
         self._in_doubt: set[str] = set()  # a claim may have taken jobs for them whose answer was lost
         self._doubted: set[str] = set()  # the claim of a dispatcher before this one may have
+        self.learned: Callable[[Worker, list[tuple[Pair, Held]]], None] = _nobody_asks
 
     def wake(self, delay_s: float = 0.0) -> None:
         """There may be something to claim, now or in *delay_s*, nobody knows at which levels."""
@@ -122,7 +128,7 @@ class Claims:
                 else:
                     self._cursors.learn(level)
             return
-        has_room = any(worker.credit for worker in self._desk.workers())
+        has_room = not self._desk.closed and any(worker.credit for worker in self._desk.workers())
         pause_s = self._cursors.pause_s(now_s) if has_room else float("inf")
         if self._due_s:
             pause_s = min(pause_s, self._due_s[0][0] - now_s)
@@ -167,7 +173,8 @@ class Claims:
         return len(claims) == len(plan.seats)
 
     async def _hand_out(self, plan: ClaimPlan, claims: Sequence[Claim]) -> None:
-        placement = self._desk.place(plan, claims)
+        running = {claim.id for claim in claims if claim.previous is not None and self._may_run_yet(claim.previous)}
+        placement = self._desk.place(plan, claims, running)
         for identity, jobs in placement.assigned.items():
             self._assign(identity, jobs)
         if placement.moved:
@@ -181,6 +188,13 @@ class Claims:
         if placement.returned:
             for ended in await self._store.end(placement.returned):
                 self.wake_level(Level(ended.topic, ended.priority), max(ended.delay_s, 0.001))
+
+    def _may_run_yet(self, previous: str) -> bool:
+        """Whether the attempt before may run on this host yet, in a process that is not connected."""
+        worker = json.loads(previous)[_PREVIOUS.index("worker")]
+        if not isinstance(worker, str) or self._desk.get(worker) is not None:
+            return False
+        return self._host is not None and identities.is_in_hand(self._host, worker)
 
     async def _assign_or_return(self, heir: str, claim: Claim) -> None:
         if self._desk.get(heir) is not None:
@@ -202,9 +216,14 @@ class Claims:
         for identity in self._in_doubt | self._doubted:
             worker = self._desk.get(identity)
             if worker is not None:
-                await give_back_unlisted(self._store, identity, self._desk.reporting.union(worker.held))
+                running = await give_back_unlisted(self._store, identity, self._desk.reporting.union(worker.held))
+                self.learned(worker, self._desk.learn(worker, running))
             self._in_doubt.discard(identity)
             self._doubted.discard(identity)
+
+
+def _nobody_asks(_worker: Worker, _bounded: list[tuple[Pair, Held]]) -> None:
+    """Nothing is to be done about handlers that outlast their time."""
 
 
 async def give_back_unlisted(store: Store, identity: str, listed: set[Pair]) -> dict[Pair, Running]:

@@ -18,6 +18,7 @@ from pulse.errors import ProtocolError, TooLargeError
 SEND_BUFFER_BYTES: Final = 32 * 1024 * 1024  # a peer that lets this much pile up does not read
 SEND_DEADLINE_S: Final = 30.0  # one write that takes longer: the peer has stopped reading
 GONE: Final = (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)  # TimeoutError is an OSError
+LAST_WORDS_S: Final = 5.0  # a dead peer's last words end by themselves
 PARTING_S: Final = 0.5  # the supervisor waits 5 s for the dispatcher's end
 
 
@@ -40,6 +41,7 @@ class Connection:
         self._closing = False
         self._torn = False
         self._owed: set[int] = set()
+        self.heard_out = anyio.Event()
         self._answered = anyio.Event()
         self._answered.set()
 
@@ -132,7 +134,9 @@ class Connection:
                 if self._closing and not self._out:
                     return
         except GONE:
-            return
+            self._closing = True
+            with anyio.move_on_after(LAST_WORDS_S):  # it reads no more, but what it wrote before is still to be read
+                await self.heard_out.wait()
         finally:
             self._closing = True
             with anyio.CancelScope(shield=True):

@@ -20,6 +20,7 @@ KNOWN_MAX: Final = 10_000  # levels; behind them are full claims
 CHEAP_S: Final = 0.05  # a full claim that costs no more may be repeated soon
 CHEAP_SHARE: Final = 0.2  # of the time
 DEAR_SHARE: Final = 0.01
+FULL_PAUSE_MAX_S: Final = 10.0  # what it cost may have been the database's absence, or a pause of this process
 
 
 class Start(NamedTuple):
@@ -77,7 +78,7 @@ class Cursors:
         took_s = ended_s - began_s
         share = CHEAP_SHARE if took_s <= CHEAP_S else DEAR_SHARE
         self._full_s = ended_s
-        self._next_full_s = ended_s + took_s * (1 / share - 1)
+        self._next_full_s = ended_s + min(took_s * (1 / share - 1), FULL_PAUSE_MAX_S)
 
     def starts(self, topics: Sequence[str]) -> list[Start]:
         """The known levels of *topics*, highest priority first, then in the order of *topics*."""

@@ -164,6 +164,9 @@ class Deaths:
 
     def kill(self, worker: Worker, why: str) -> None:
         """Kill the process of *worker*, and its group: what it held and is not sentenced is charged to nobody."""
+        watch = self._watches.get(worker.identity)
+        if watch is None or watch.worker is not worker:
+            return  # it has said hello again: whoever judged it knew another connection
         worker.leaving = True
         log.warning("worker_killed", worker=worker.identity, why=why)
         self.signal(worker, signal.SIGKILL)
@@ -204,11 +207,12 @@ class Deaths:
                 if self._watches.get(worker.identity) is watch:
                     del self._watches[worker.identity]
                     self._desk.strangers.pop(worker.identity, None)
+                    self._desk.away.pop(worker.identity, None)
                 watch.buried.set()
 
     async def _bury(self, watch: Watch, status: int | None) -> None:
         worker = watch.worker
-        worker.draining, worker.leaving = True, worker.leaving or worker.draining
+        worker.draining = True
         reason = f"worker process died: {_describe(watch, status)}"
         code = None if status is None else os.waitstatus_to_exitcode(status)
         if watch.is_stranger:

@@ -9,11 +9,12 @@ the truth: that is in the database. It is rebuilt from the workers' hellos after
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
 from pulse import protocol
-from pulse.store.rows import Claim, Ending, EndingKind, Fence
+from pulse.store.rows import Claim, Ending, EndingKind, Fence, Running
 
 Pair: TypeAlias = tuple[bytes, int]
 
@@ -22,6 +23,7 @@ NO_HANDLER_MAX_S: Final = 60.0
 BACKLOG_BYTES: Final = 4 * 1024 * 1024  # who has not read so much yet gets no more; a claim brings 8 MiB at most
 ALL_BUSY_MIN_S: Final = 1.0  # the workers that name it are full: others behind it in its topic go first for that long
 ALL_BUSY_MAX_S: Final = 10.0
+NEWEST_MAX: Final = 10_000  # workers whose newest connection is remembered: a hello waits for seconds at most
 CLAIM_MAX_BYTES: Final = protocol.MAX_FRAME_BYTES - 16 * 1024  # the rest of an assignment fits into 16 KiB
 _WIDEST_CHAR_BYTES: Final = 4
 
@@ -55,6 +57,7 @@ class Held:
     started: bool = False
     timeout_s: float | None = None
     told_s: float = 0.0  # when progress of it, or a checkpoint, was last heard of; monotonic clock
+    unlisted: int = 0  # heartbeats in a row that did not list it; the first may have been sent before it was read
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,7 @@ class Worker:
         identity: Its ``locked_by``.
         session: Stands for it in its pool parent's heartbeats.
         capacity: Most jobs that it holds at once; 0 for pool parents.
+        closing: Handlers of it hang: it gets no more jobs, and may be killed.
         mark: What it and all that its handlers have started carry in their environments; None: it has none.
         leaving: It, its pool parent or we said that it is about to end: then its end is no crash of a job's making.
         doubtful_beats: Heartbeats left after which is looked whether a claim for it was committed that nobody handed
@@ -105,6 +109,7 @@ class Worker:
     doubtful_beats: int = 2
     held: dict[Pair, Held] = field(default_factory=dict[Pair, Held])
     draining: bool = False
+    closing: bool = False
     heard_s: float = float("inf")  # until it is first heard of
     beaten_s: float = float("inf")  # until it is first heard of
     extended_s: float = float("-inf")
@@ -116,7 +121,7 @@ class Worker:
     @property
     def credit(self) -> int:
         """How many more jobs it takes now."""
-        if self.draining or self.silent or self.link.backlog_bytes > BACKLOG_BYTES:
+        if self.draining or self.closing or self.silent or self.link.backlog_bytes > BACKLOG_BYTES:
             return 0
         return max(0, self.capacity - len(self.held))
 
@@ -165,6 +170,7 @@ class Desk:
     Attributes:
         closed: Nothing more is claimed.
         strangers: Workers that live here, hold jobs and have not said hello, by identity.
+        away: Workers that are watched, hold jobs and have lost their connection, by identity.
         reporting: Attempts whose results have arrived and are not written yet, whoever holds them by now.
     """
 
@@ -174,7 +180,9 @@ class Desk:
         self._turn = 0
         self.closed = False
         self.strangers: dict[str, Worker] = {}
+        self.away: dict[str, Worker] = {}
         self.reporting: set[Pair] = set()
+        self._newest: dict[str, int] = {}  # identity -> number of its newest connection
 
     def workers(self) -> list[Worker]:
         """Everyone who is connected."""
@@ -192,9 +200,20 @@ class Desk:
         """The worker of that session, None when it is not connected."""
         return self._by_session.get(session)
 
+    def is_newest(self, identity: str, number: int) -> bool:
+        """Whether a connection of *identity* is newer than all that were greeted before; then it is the newest."""
+        if number < self._newest.get(identity, 0):
+            return False
+        self._newest.pop(identity, None)  # the newest come last
+        if len(self._newest) >= NEWEST_MAX:
+            del self._newest[next(iter(self._newest))]
+        self._newest[identity] = number
+        return True
+
     def join(self, worker: Worker) -> None:
         """A worker said hello; it takes the place of an older connection of the same identity."""
         self._workers[worker.identity] = worker
+        self.away.pop(worker.identity, None)
         self._by_session[worker.session] = worker
 
     def leave(self, worker: Worker) -> None:
@@ -202,6 +221,8 @@ class Desk:
         if self._workers.get(worker.identity) is worker:
             del self._workers[worker.identity]
             self._by_session.pop(worker.session, None)
+            if worker.watched and worker.held:
+                self.away[worker.identity] = worker
 
     def holder_of(self, job: bytes) -> tuple[Worker, int] | None:
         """Who holds *job*, and which attempt of it, the newest."""
@@ -214,7 +235,14 @@ class Desk:
 
     def held_among(self, jobs: Iterable[bytes]) -> set[bytes]:
         """Which of *jobs* somebody on this host holds, whichever attempt."""
-        return {job for worker in self._workers.values() for job, _ in worker.held}.intersection(jobs)
+        return {job for worker in self._everybody() for job, _ in worker.held}.intersection(jobs)
+
+    def running_in_hand(self, jobs: Iterable[bytes]) -> set[bytes]:
+        """Which of *jobs* somebody holds whose process is watched: it will end, and be seen to."""
+        return {job for one in self._everybody() if one.watched for job, _ in one.held}.intersection(jobs)
+
+    def _everybody(self) -> Iterable[Worker]:
+        return (*self._workers.values(), *self.strangers.values(), *self.away.values())
 
     def note_silence(self, since_s: float) -> list[Worker]:
         """Mark who holds jobs and was not heard since then; those of them that were not marked before."""
@@ -241,12 +269,28 @@ class Desk:
         identities = tuple(worker.identity for worker in workers)
         return ClaimPlan(topics[shift:] + topics[:shift], identities, tuple(seats))
 
-    def place(self, plan: ClaimPlan, claims: Sequence[Claim]) -> Placement:
-        """Decide for each claimed job who runs it; nothing is written into the book yet."""
+    def place(self, plan: ClaimPlan, claims: Sequence[Claim], running: AbstractSet[bytes] = frozenset()) -> Placement:
+        """
+        Decide for each claimed job who runs it; nothing is written into the book yet.
+
+        Args:
+            plan: Of the claim.
+            claims: What it brought.
+            running: Jobs an earlier attempt of which may run on this host yet, in a process that is not connected.
+
+        A job of which an earlier attempt has not ended, in a process that can be killed, waits for that: the attempt
+        was canceled, or it lapsed for another host. Of others, only their leases are known.
+        """
         placement = Placement()
         room = {worker.identity: worker.credit for worker in self._workers.values()}
+        again = [claim.id for claim in claims if claim.attempt > 1]
+        held = self.running_in_hand(again) | running if again else running
         for claim in claims:
             seat = plan.workers[claim.worker]
+            if claim.id in held:
+                delay_s = min(ALL_BUSY_MAX_S, ALL_BUSY_MIN_S * 2.0 ** min(claim.uncharged, 10))
+                placement.returned.append(Ending(claim.id, claim.attempt, seat, EndingKind.UNASSIGNED, delay_s=delay_s))
+                continue
             if _is_too_long(claim):
                 placement.returned.append(_discarded(claim, seat))
                 continue
@@ -292,6 +336,14 @@ class Desk:
         """Results were answered: the places are free again."""
         for pair in pairs:
             worker.held.pop(pair, None)
+
+    def learn(self, worker: Worker, running: Mapping[Pair, Running]) -> list[tuple[Pair, Held]]:
+        """What the database knows of attempts that a worker came with while it was away; as for ``started``."""
+        news = [pair for pair in running if pair in worker.held and not worker.held[pair].name]
+        for pair in news:
+            held, job = worker.held[pair], running[pair]
+            held.name, held.topic, held.timeout_s = job.name, job.topic, job.timeout_s
+        return self.started(worker, [pair for pair in news if worker.held[pair].started])
 
     def started(self, worker: Worker, pairs: Iterable[Pair]) -> list[tuple[Pair, Held]]:
         """The handlers of these are being called; those of them that must end, or tell progress, in time."""

@@ -122,7 +122,7 @@ class Overdue:
 
     async def _close(self, due: _Due) -> None:
         worker = due.worker
-        draining, worker.draining = worker.draining, True
+        worker.closing = True
         try:
             log.warning("handler_overdue", worker=worker.identity, handler=due.held.name, kind=due.kind.value)
             stack = await self._stacks.take(worker)
@@ -135,7 +135,7 @@ class Overdue:
             else:
                 worker.sentences.clear()
         finally:
-            worker.draining = draining
+            worker.closing = False
             self._closing.discard(worker.identity)
 
     async def _empty(self, worker: Worker) -> None:

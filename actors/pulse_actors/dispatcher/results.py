@@ -95,7 +95,13 @@ class Results:
     async def _write(self, items: Sequence[Reported | Obituary]) -> None:
         reports = [item for item in items if isinstance(item, Reported)]
         completions, endings = split(reports)
-        endings += [ending for item in items if isinstance(item, Obituary) for ending in item.endings]
+        endings += [
+            ending
+            for item in items
+            if isinstance(item, Obituary)
+            for ending in item.endings
+            if (ending.id, ending.attempt) not in self._desk.reporting  # it has said itself how that one ended
+        ]
         batch = _Batch(self._store)
         if self._kept:
             batch.written |= self._kept.intersection(pair for item in items for pair in item.pairs)

@@ -45,8 +45,9 @@ class Dispatcher:
         self._runtime = runtime
         settings, store = runtime.settings, runtime.store
         desk = Desk()
-        claims = Claims(store, desk, lease_s=settings.lease_s, poll_s=settings.poll_s, batch=settings.batch)
         host = identities.this_host(settings.host_id)
+        mine = host if settings.proof_of_death else None
+        claims = Claims(store, desk, mine, lease_s=settings.lease_s, poll_s=settings.poll_s, batch=settings.batch)
         results = Results(store, desk, claims)
         stacks = Stacks(desk)
         deaths, self.silence, overdue = None, None, None
@@ -54,7 +55,9 @@ class Dispatcher:
             deaths = Deaths(store, desk, claims, results)
             self.silence = Silence(store, desk, deaths, results, host, lease_s=settings.lease_s)
             overdue = Overdue(deaths, stacks, obey_s=settings.obey_s, heartbeat_s=settings.heartbeat_s)
+            claims.learned = overdue.started
         self._living: list[str] = []
+        self._accepted = 0
         self.office = Office(
             Desktop(store, desk, claims, runtime.bus, host, stacks),
             claims,
@@ -106,6 +109,7 @@ class Dispatcher:
         for worker in desk.workers():
             if not worker.draining:
                 worker.draining = True
+                worker.leaving = worker.leaving or not reconnect
                 worker.link.send("drain", None, {"reconnect": reconnect})
 
     async def status(self) -> dict[str, object]:
@@ -136,23 +140,27 @@ class Dispatcher:
                     log.warning("accept_failed", error=str(error))
                     await anyio.sleep(ACCEPT_PAUSE_S)
                 else:
-                    visits.start_soon(self._visit, stream)
+                    self._accepted += 1
+                    visits.start_soon(self._visit, stream, self._accepted)
 
     def _knows(self, peer: identities.Peer) -> bool:
         """Whether the kernel can say of this peer's process that it has ended, here and of no other process."""
         return self.office.deaths is not None and peer.pid != 0 and peer.pidns == self.office.host.pidns
 
-    async def _visit(self, stream: anyio.abc.SocketStream) -> None:
+    async def _visit(self, stream: anyio.abc.SocketStream, number: int) -> None:
         try:
             raw = stream.extra(anyio.abc.SocketAttribute.raw_socket)
             peer = identities.peer_of(raw)
+            if identities.is_gone(peer):  # it did not wait: whatever it wanted, nobody will hear the answer
+                await stream.aclose()
+                return
             pidfd = identities.pidfd_of(raw, peer) if self._knows(peer) else None
         except OSError:  # gone already
             await stream.aclose()
             return
         connection = Connection(stream, protocol.MAX_FRAME_BYTES)
         try:
-            await Visit(self.office, connection, peer, pidfd).run()
+            await Visit(self.office, connection, peer, pidfd, number).run()
         except Exception:
             log.exception("visit_failed", pid=peer.pid)  # this peer's own trouble: nobody else notices
 

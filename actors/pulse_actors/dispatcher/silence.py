@@ -30,7 +30,7 @@ from pulse.store.rows import Ending, EndingKind, Renewal
 from pulse.store.store import Store
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.deaths import Deaths
-from pulse_actors.dispatcher.desk import Desk, Sentence, Worker
+from pulse_actors.dispatcher.desk import Desk, Pair, Sentence, Worker
 from pulse_actors.dispatcher.results import Obituary, Results
 
 REASON: Final = "worker lease expired"
@@ -40,6 +40,7 @@ LOOKS: Final = 10  # per lease
 TOO_LATE: Final = 3.0  # looks
 SILENT: Final = 0.7  # share of a lease without a heartbeat after which it is renewed from here
 BEATS: Final = 0.9  # share of a lease: who has extended leases within it has not listed what has lapsed now
+UNLISTED: Final = 2  # heartbeats without it: between two of them a worker reads what it was assigned
 STOPPED: Final = frozenset({"T", "t"})  # it cannot obey: no use in asking
 
 log = structlog.get_logger()
@@ -139,7 +140,7 @@ class Silence:
             endings = [
                 Ending(*pair, identity, EndingKind.LEASE_EXPIRED, REASON)  # each only if its own lease has lapsed
                 for pair in running
-                if pair not in self._desk.reporting
+                if pair not in self._desk.reporting and not _may_know(worker, pair)
             ]
             self._results.batcher.put(Obituary(endings))
 
@@ -187,6 +188,12 @@ class Silence:
                 return False
             await anyio.sleep(min(within_s, ASK_S) / 20)
         return False
+
+
+def _may_know(worker: Worker, pair: Pair) -> bool:
+    """Whether *worker* has the attempt, or has not read of it yet."""
+    held = worker.held.get(pair)
+    return held is not None and held.unlisted < UNLISTED
 
 
 def _renewals(worker: Worker) -> list[Renewal]:

@@ -72,18 +72,21 @@ class Visit:
         connection: Its frames.
         peer: Who the kernel says it is.
         pidfd: Of its process, for a worker to be watched by; closed here unless it was handed on.
+        number: Of the connection, in the order in which they were made.
     """
 
-    def __init__(self, office: Office, connection: Connection, peer: identities.Peer, pidfd: int | None) -> None:
+    def __init__(
+        self, office: Office, connection: Connection, peer: identities.Peer, pidfd: int | None, number: int
+    ) -> None:
         self._office = office
         self._connection = connection
         self._peer = peer
         self._pidfd = pidfd
+        self._number = number
         self._worker: Worker | None = None
         self._identity = ""
         self._role = Role.CLIENT
         self._requests = anyio.Semaphore(MAX_REQUESTS)
-        self._heard_out = anyio.Event()
 
     async def run(self) -> None:
         """Serve the peer until it is gone."""
@@ -95,7 +98,7 @@ class Visit:
             except ProtocolError as error:
                 broken = error
             finally:
-                self._heard_out.set()
+                self._connection.heard_out.set()
                 if self._pidfd is not None:
                     os.close(self._pidfd)
                 if self._worker is not None:
@@ -128,7 +131,7 @@ class Visit:
                 return await anext(groups, None)
         except TimeoutError:
             message = f"no hello within {HELLO_DEADLINE_S:g} s"
-            raise ProtocolError(message) from None
+            raise ProtocolError(message, UnavailableError.code) from None  # it may try again
 
     async def _greet(self, frame: Frame) -> None:
         if frame.kind != "hello":
@@ -183,16 +186,40 @@ class Visit:
         with anyio.move_on_after(RECONCILE_S):
             await self._note_handlers(hello)
             async with office.claims.lock:
+                self._refuse_outdated(request)
                 holds = await self._reconcile(listed)
-                self._join(worker, listed, holds, request)
+                over = await self._over(listed, holds)
+                self._join(worker, listed, holds, over, request)
+        if self._worker is None:
+            self._refuse_outdated(request)
         if self._worker is None:  # the database is away, or slow: what it holds is looked at before the next claim
-            self._join(worker, listed, None, request)
+            self._join(worker, listed, None, {}, request)
             office.claims.doubt(self._identity)
         log.info("worker_connected", worker=self._identity, capacity=hello.capacity, running=len(listed))
         office.claims.wake()
 
+    def _refuse_outdated(self, request: int | None) -> None:
+        """Refuse a hello that waited while its worker gave up on it and came again: what it lists is true no more."""
+        if not self._office.desktop.desk.is_newest(self._identity, self._number):
+            message = "this worker has connected again"
+            raise ProtocolError(message, "conflict", request)
+
+    async def _over(self, listed: set[Pair], holds: Mapping[Pair, Running] | None) -> dict[bytes, Running]:
+        """What the jobs are of which it still holds attempts that are over: their handlers, too, must end in time."""
+        over = [] if holds is None else [job for job, _ in listed - holds.keys()]
+        try:
+            return await self._office.desktop.store.named(over) if over else {}
+        except UnavailableError as error:
+            log.warning("database_away", step="hello", error=error.message)
+            return {}
+
     def _join(
-        self, worker: Worker, listed: set[Pair], holds: Mapping[Pair, Running] | None, request: int | None
+        self,
+        worker: Worker,
+        listed: set[Pair],
+        holds: Mapping[Pair, Running] | None,
+        over: Mapping[bytes, Running],
+        request: int | None,
     ) -> None:
         """Write it into the book, and say so; nothing may be awaited between the look and this."""
         office, desk = self._office, self._office.desktop.desk
@@ -201,13 +228,13 @@ class Visit:
             older.link.send("error", None, {"code": "conflict", "message": "this worker has connected again"})
             older.link.close()
         for pair in listed:
-            job = None if holds is None else holds.get(pair)
+            job = over.get(pair[0]) if holds is None else holds.get(pair, over.get(pair[0]))
             worker.held[pair] = Held("", "") if job is None else Held(job.name, job.topic, timeout_s=job.timeout_s)
         desk.join(worker)
         self._worker = worker
         if office.deaths is not None and self._pidfd is not None:
             pidfd, self._pidfd = self._pidfd, None
-            office.deaths.watch(worker, pidfd, self._heard_out)
+            office.deaths.watch(worker, pidfd, self._connection.heard_out)
         lost = None if holds is None else sorted(listed - holds.keys())
         answer = {"session": worker.session, "lost": lost}
         self._connection.send("welcome", request, self._welcome() | answer)
@@ -285,6 +312,9 @@ class Visit:
         now_s = time.monotonic()
         if session is None:
             worker.beaten_s = now_s
+            listed = {(job.id, job.attempt) for job in jobs or ()}
+            for pair, held in worker.held.items():
+                held.unlisted = 0 if pair in listed else held.unlisted + 1
             if worker.stalls and jobs:
                 note_progress(worker, jobs, now_s)
         return Beating(self._connection, frame.request, self._peer.uid, worker.identity, session, jobs, now_s)

@@ -1,0 +1,197 @@
+"""
+Where a handler is: the chain of coroutines that an async one waits in, and what every thread is doing.
+
+A process tells its own stack with ``where_is``. Of another process one is taken with a signal: it has told faulthandler
+to write its threads' stacks, when that comes, into a file that its parent made. No Python code runs for that, so it
+works while C code holds the interpreter; it only fails while the process is stopped, or deep in the kernel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import gc
+import os
+import signal
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Final, NamedTuple
+
+import anyio
+
+from pulse import procs
+from pulse.outcome import clean_text
+from pulse.protocol import MAX_STACK_CHARS
+from pulse.worker.attempt import Attempt
+
+__all__ = ["STACK_SIGNAL", "StackFile", "join", "listen", "own_threads", "take", "waits_at", "where_is"]
+
+STACK_SIGNAL: Final = signal.SIGRTMIN + 7  # of the signals that nobody else in this field is known to use
+TAKE_S: Final = 1.0  # for a dump to be written: a millisecond, unless the process is deep in the kernel
+_FAULT: Final = "Fatal Python error"  # how faulthandler begins then
+_FIRST_PAUSE_S: Final = 0.001
+_LAST_PAUSE_S: Final = 0.02
+_WORKER_DIR: Final = str(Path(__file__).parent)
+_MAX_DEPTH: Final = 200  # coroutines; a chain that is longer is a recursion
+
+
+class _Names(NamedTuple):
+    """Attributes of one kind of awaitable; those without show only the garbage collector what they wait for."""
+
+    frame: str = ""
+    waits_for: str | None = None
+
+
+_NAMES: Final = {
+    "coroutine": _Names("cr_frame", "cr_await"),
+    "generator": _Names("gi_frame", "gi_yieldfrom"),
+    "async_generator": _Names("ag_frame", "ag_await"),
+    "async_generator_asend": _Names(),  # anext() of an async generator
+    "async_generator_athrow": _Names(),
+    "coroutine_wrapper": _Names(),  # __await__() of a coroutine
+}
+_NO_ANSWER: Final = frozenset({"", "T", "t", "Z", "X", "x"})  # gone, or stopped: the signal would lie there
+
+
+class StackFile:
+    """
+    A file in memory into which another process writes its stack.
+
+    Attributes:
+        fd: To be inherited by that process; file position and all are shared with it.
+
+    """
+
+    def __init__(self) -> None:
+        self.fd: Final = os.memfd_create("pulse-stack", os.MFD_CLOEXEC)
+        self._closed = False
+
+    def clear(self) -> None:
+        """Forget what is written there."""
+        if not self._closed:
+            os.ftruncate(self.fd, 0)
+            os.lseek(self.fd, 0, os.SEEK_SET)
+
+    def read(self) -> str:
+        """What is written there; '' when it is closed."""
+        data = b"" if self._closed else os.pread(self.fd, MAX_STACK_CHARS, 0)
+        return data.decode("utf-8", "replace")
+
+    def read_fault(self) -> str | None:
+        """What was written when the process died of a fault; None: it did not."""
+        text = self.read()
+        at = text.find(_FAULT)
+        return None if at < 0 else text[at:]
+
+    def close(self) -> None:
+        """Close this end."""
+        if not self._closed:
+            self._closed = True
+            os.close(self.fd)
+
+
+def listen(fd: int) -> None:
+    """
+    Have this process write its threads' stacks to *fd* whenever STACK_SIGNAL comes, and when it dies of a fault.
+
+    Before it was called, the signal ends the process.
+    """
+    os.set_inheritable(fd, False)
+    faulthandler.register(STACK_SIGNAL, file=fd, all_threads=True, chain=False)
+    faulthandler.enable(file=fd, all_threads=True)
+
+
+async def take(pid: int, pidfd: int, file: StackFile) -> str | None:
+    """
+    The stacks of another process's threads, as faulthandler prints them.
+
+    Args:
+        pid: Of that process, which listens.
+        pidfd: Of the same: the signal goes to no other.
+        file: Where it writes them; one taker at a time.
+
+    Returns:
+        At most MAX_STACK_CHARS characters; None: it is gone or stopped, or wrote nothing within a second.
+
+    """
+    if procs.state(pid) in _NO_ANSWER:
+        return None
+    deaf = procs.blocking(pid, STACK_SIGNAL)
+    file.clear()
+    try:
+        signal.pidfd_send_signal(pidfd, STACK_SIGNAL)
+    except OSError:
+        return None
+    give_up_s, pause_s = time.monotonic() + TAKE_S, _FIRST_PAUSE_S
+    while time.monotonic() < give_up_s:
+        await anyio.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LAST_PAUSE_S)
+        # While the handler of a signal runs, its thread blocks it: the kernel says when the dump is complete.
+        is_at_it = procs.is_pending(pid, STACK_SIGNAL) or not procs.blocking(pid, STACK_SIGNAL) <= deaf
+        if not is_at_it and file.read():
+            break
+    return file.read() or None
+
+
+def where_is(attempt: Attempt, threads: str | None = None) -> str:
+    """
+    Where the handler of a running attempt of this process is, for people.
+
+    Args:
+        attempt: Its task is not the one that calls this.
+        threads: What ``own_threads`` said, where it is known.
+
+    """
+    parts: list[str] = []
+    handler = attempt.handler
+    if handler is not None and handler.is_async:
+        parts.append(waits_at(attempt))
+    elif hasattr(attempt, "thread"):
+        parts.append(f"The handler runs in thread 0x{attempt.thread:016x}.")
+    parts.append(own_threads() if threads is None else threads)
+    return join(*parts)
+
+
+def waits_at(attempt: Attempt) -> str:
+    """The calls of an async handler from the outermost to the one that it waits in; '' where there are none."""
+    coroutine = attempt.task.get_coro() if attempt.task is not None and attempt.begun else None
+    summary = traceback.StackSummary.extract(iter(_frames(coroutine)))
+    return f"The handler waits here (most recent call last):\n{''.join(summary.format())}" if summary else ""
+
+
+def own_threads() -> str:
+    """What every thread of this process is doing, as faulthandler prints it."""
+    with contextlib.closing(StackFile()) as file:
+        faulthandler.dump_traceback(file.fd, all_threads=True)
+        return file.read()
+
+
+def join(*parts: str | None) -> str:
+    """One text of several, storable, at most MAX_STACK_CHARS long; those that come first are kept."""
+    return clean_text("\n".join(part.rstrip("\n") for part in parts if part), MAX_STACK_CHARS)
+
+
+def _frames(coroutine: object) -> list[tuple[FrameType, int]]:
+    """The frames of a suspended coroutine and of all that it waits for, without those of the worker itself."""
+    return [
+        (frame, frame.f_lineno) for frame in _chain(coroutine) if not frame.f_code.co_filename.startswith(_WORKER_DIR)
+    ]
+
+
+def _chain(awaited: object) -> Iterator[FrameType]:
+    for _ in range(_MAX_DEPTH):
+        names = _NAMES.get(type(awaited).__name__)
+        if names is None:
+            return
+        frame, awaited = getattr(awaited, names.frame, None), _next(awaited, names.waits_for)
+        if isinstance(frame, FrameType):
+            yield frame
+
+
+def _next(waiting: object, waits_for: str | None) -> object:
+    if waits_for is not None:
+        return getattr(waiting, waits_for, None)
+    return next((one for one in gc.get_referents(waiting) if type(one).__name__ in _NAMES), None)

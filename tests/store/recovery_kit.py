@@ -1,0 +1,189 @@
+"""The dispatcher's own parts on a real database, with real processes to watch, and nothing between them and a test."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import anyio
+import anyio.abc
+
+from pulse import procs
+from pulse.store.store import Store
+from pulse_actors.dispatcher.claims import Claims
+from pulse_actors.dispatcher.deaths import Deaths
+from pulse_actors.dispatcher.desk import Desk, Held, Pair, Worker
+from pulse_actors.dispatcher.results import Results
+from pulse_actors.identity import Host, Peer, compose, session_of, this_host
+from tests.store.helpers import TOPIC, Row, forge, read
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+LEASE_S: Final = 30.0
+HOST: Final = this_host("here")
+DEADLINE_S: Final = 10.0
+
+
+def ago(seconds: float) -> datetime:
+    """So many seconds before now."""
+    return datetime.now(UTC) - timedelta(seconds=seconds)
+
+
+@dataclass(slots=True)
+class Wire:
+    """
+    Keeps what is sent to a worker.
+
+    Attributes:
+        unread: What it has sent and nobody has read, each time somebody looks; the last one stays.
+        looks: How often somebody has looked.
+    """
+
+    sent: list[tuple[str, int | None, Mapping[str, Any]]] = field(
+        default_factory=list[tuple[str, int | None, Mapping[str, Any]]]
+    )
+    unread: int = 0
+    looks: int = 0
+    closed: bool = False
+    backlog_bytes: int = 0
+
+    @property
+    def unread_bytes(self) -> int:
+        """What the peer has sent and nobody has taken from the socket yet."""
+        self.looks += 1
+        return self.unread
+
+    def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
+        """Remember a frame."""
+        self.sent.append((kind, request, body))
+
+    def close(self) -> None:
+        """Remember the end."""
+        self.closed = True
+
+    def bodies(self, kind: str) -> list[Mapping[str, Any]]:
+        """The bodies of the frames of that kind."""
+        return [body for one, _, body in self.sent if one == kind]
+
+
+def new_worker(identity: str, pid: int = 0, *, name: str = "w", uid: int = 0, capacity: int = 10) -> Worker:
+    """A worker with a wire."""
+    session = session_of(HOST, identity)
+    return Worker(identity, name, session, pid, uid, (TOPIC,), frozenset("n"), capacity, Wire())
+
+
+def wire_of(worker: Worker) -> Wire:
+    """What it was sent."""
+    assert isinstance(worker.link, Wire)
+    return worker.link
+
+
+@contextlib.contextmanager
+def process(*command: str, **how: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that does nothing until it is killed, at the latest when the test is over."""
+    with subprocess.Popen(command or ("sleep", "600"), stdout=subprocess.PIPE, **how) as made:
+        try:
+            yield made
+        finally:
+            made.kill()
+
+
+def identity_of(pid: int, name: str = "w") -> str:
+    """What a worker in the process *pid* is called."""
+    return compose(HOST, Peer(pid, 0, 0, procs.start_time(pid), HOST.pidns), name)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process is there, and no zombie."""
+    return procs.state(pid) not in {"", "Z", "X"}
+
+
+async def dead(pid: int) -> None:
+    """Return when the process has ended."""
+    with anyio.fail_after(DEADLINE_S):
+        while is_alive(pid):
+            await anyio.lowlevel.checkpoint()
+
+
+class Floor:
+    """
+    Desk, claims, results and deaths, put together as the dispatcher does.
+
+    Args:
+        store: The database.
+        connection: Another way to it.
+    """
+
+    def __init__(self, store: Store, connection: Connection[Record]) -> None:
+        self.store = store
+        self.connection = connection
+        self.desk = Desk()
+        self.claims = Claims(store, self.desk, HOST, lease_s=LEASE_S, poll_s=60.0, batch=500)
+        self.results = Results(store, self.desk, self.claims)
+        self.deaths = Deaths(store, self.desk, self.claims, self.results)
+        self.host: Host = HOST
+
+    def watch(self, worker: Worker, heard_out: anyio.Event | None = None) -> Worker:
+        """The worker says hello, and is watched."""
+        self.desk.join(worker)
+        self.deaths.watch(worker, os.pidfd_open(worker.pid), heard_out or _heard_out())
+        return worker
+
+    async def running(self, worker: Worker, *, started: bool = True, **columns: Any) -> bytes:
+        """A RUNNING row that the worker holds, and knows of; its id."""
+        job = await self.row(worker.identity, **columns)
+        worker.held[job, 1] = Held("n", TOPIC, started=started)
+        return job
+
+    async def row(self, identity: str, **columns: Any) -> bytes:
+        """A RUNNING row of that worker; its id."""
+        return await forge(self.connection, "RUNNING", **{"locked_by": identity, "lease_until": ago(-60), **columns})
+
+    async def read(self, job: bytes) -> Row:
+        """A row."""
+        return await read(self.connection, job)
+
+    async def wait(self, job: bytes, **columns: object) -> Row:
+        """A row as soon as its columns are these."""
+        with anyio.fail_after(DEADLINE_S):
+            while {name: (row := await self.read(job))[name] for name in columns} != columns:
+                await anyio.lowlevel.checkpoint()
+        return row
+
+    async def wait_buried(self, worker: Worker) -> None:
+        """Return when its burial is over, and all that comes of it is written."""
+        with anyio.fail_after(DEADLINE_S):
+            while self.deaths.watched(worker.identity) is worker:
+                await anyio.lowlevel.checkpoint()
+            await self.results.batcher.wait_idle()
+
+
+def _heard_out() -> anyio.Event:
+    event = anyio.Event()
+    event.set()
+    return event
+
+
+F = TypeVar("F", bound=Floor)
+
+
+@contextlib.asynccontextmanager
+async def floor(made: F) -> AsyncIterator[F]:
+    """The floor while its loops run."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(made.results.batcher.run)
+        tasks.start_soon(made.deaths.run)
+        await anyio.wait_all_tasks_blocked()
+        yield made
+        tasks.cancel_scope.cancel()
+
+
+def pairs_of(jobs: Sequence[bytes]) -> set[Pair]:
+    """Their first attempts."""
+    return {(job, 1) for job in jobs}

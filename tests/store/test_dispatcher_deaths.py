@@ -1,0 +1,367 @@
+"""Real processes that die, on a real database: who is watched, what is waited for, and whom it concerns."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import pytest
+from structlog.testing import capture_logs
+
+from pulse import procs, trees
+from pulse.protocol import Result
+from pulse.store.rows import EndingKind
+from pulse.store.store import Store
+from pulse_actors.dispatcher import deaths as watching
+from pulse_actors.dispatcher.deaths import Deaths
+from pulse_actors.dispatcher.desk import Sentence
+from pulse_actors.dispatcher.results import Reported
+from pulse_actors.identity import Host
+from tests.store.helpers import history
+from tests.store.recovery_kit import (
+    DEADLINE_S,
+    HOST,
+    Floor,
+    dead,
+    floor,
+    identity_of,
+    is_alive,
+    new_worker,
+    process,
+    wire_of,
+)
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+LONG_S: Final = 600.0  # no test waits for it
+
+
+@pytest.fixture
+async def at(store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Floor]:
+    """A dispatcher's floor, where nobody waits long for the last words of the dead."""
+    monkeypatch.setattr(watching, "QUIET_S", 0.01)
+    monkeypatch.setattr(watching, "STRANGER_S", 0.05)
+    async with floor(Floor(store, connection)) as made:
+        yield made
+
+
+async def outcome(at: Floor, job: bytes) -> tuple[str, str | None, int | None]:
+    """How the only attempt of a job ended that is in its history."""
+    (entry,) = await history(at.connection, job)
+    return entry["outcome"], entry["error"], entry["exit_code"]
+
+
+async def test_a_death_ends_what_was_held(at: Floor) -> None:
+    """Started: crashed, with the signal as the reason. Not started: given back. Nobody else's rows are touched."""
+    with process() as dying, process() as living:
+        worker, other = (at.watch(new_worker(identity_of(one.pid), one.pid)) for one in (dying, living))
+        started, queued = await at.running(worker), await at.running(worker, started=False)
+        foreign = await at.running(other)
+        dying.kill()
+        await at.wait_buried(worker)
+        assert await outcome(at, started) == ("crashed", "worker process died: SIGKILL", -signal.SIGKILL)
+        assert (await at.read(queued))["status"] == "PENDING"
+        assert await outcome(at, queued) == ("released", None, None)
+        assert (await at.read(foreign))["status"] == "RUNNING"
+        assert wire_of(worker).closed
+        assert at.desk.get(worker.identity) is None
+        assert at.deaths.watched(other.identity) is other
+
+
+async def test_an_end_that_the_kernel_does_not_tell(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing says how it ended, the end itself is still a proof."""
+    monkeypatch.setattr(procs, "exit_status", lambda _pid, _pidfd: None)
+    with process() as dying:
+        worker = at.watch(new_worker(identity_of(dying.pid), dying.pid))
+        job = await at.running(worker)
+        dying.kill()
+        await at.wait_buried(worker)
+    assert await outcome(at, job) == ("crashed", "worker process died: how is not known", None)
+
+
+@pytest.mark.parametrize("how", ["draining", "leaving"])
+async def test_who_was_to_end_charges_nobody(at: Floor, how: str) -> None:
+    """A worker that drains, or said that it leaves, ended itself: its jobs are given back."""
+    with process() as dying:
+        worker = at.watch(new_worker(identity_of(dying.pid), dying.pid))
+        job = await at.running(worker)
+        setattr(worker, how, True)
+        dying.kill()
+        await at.wait_buried(worker)
+    assert (await outcome(at, job))[0] == "released"
+
+
+async def test_a_kill_charges_whom_it_is_for(at: Floor) -> None:
+    """Whom the dispatcher kills it charges by sentence alone; its whole group dies."""
+    with process("sh", "-c", "sleep 600 & echo $!; wait", start_new_session=True) as hung:
+        assert hung.stdout is not None
+        child = int(hung.stdout.readline())
+        worker = new_worker(identity_of(hung.pid), hung.pid)
+        worker.leads_group = True
+        at.watch(worker)
+        guilty, innocent = await at.running(worker), await at.running(worker)
+        worker.sentences[guilty, 1] = Sentence(EndingKind.TIMEOUT, "too late")
+        at.deaths.kill(worker, "test")
+        with anyio.fail_after(DEADLINE_S):
+            await at.deaths.wait_buried(worker)
+        await at.wait_buried(worker)
+        assert await outcome(at, guilty) == ("timeout", "too late", -signal.SIGKILL)
+        assert (await outcome(at, innocent))[0] == "released"
+        await dead(child)
+
+
+async def test_a_group_that_is_not_its_own_lives_on(at: Floor) -> None:
+    """A shell makes one group of a whole pipeline: only a worker that leads a session takes its group with it."""
+    with process(process_group=0) as dying, process(process_group=dying.pid) as neighbour:
+        worker = at.watch(new_worker(identity_of(dying.pid), dying.pid))
+        dying.kill()
+        await at.wait_buried(worker)
+        assert is_alive(neighbour.pid)
+
+
+async def test_what_carries_its_mark_dies_with_it(at: Floor) -> None:
+    """A daemon that a handler has started is in no group of its worker, and is found all the same."""
+    mark = trees.new_mark()
+    env = {**os.environ, trees.MARK: mark}
+    with process(env=env) as dying, process(env=env, start_new_session=True) as daemon:
+        worker = new_worker(identity_of(dying.pid), dying.pid)
+        worker.mark = mark
+        at.watch(worker)
+        dying.kill()
+        await at.wait_buried(worker)
+        assert daemon.wait(DEADLINE_S) == -signal.SIGKILL
+
+
+async def test_last_words_are_heard_out(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it had written before it died is read first: an attempt whose result is among it has not crashed."""
+    monkeypatch.setattr(watching, "LAST_WORDS_S", LONG_S)
+    with process() as dying:
+        worker, heard_out = new_worker(identity_of(dying.pid), dying.pid), anyio.Event()
+        wire_of(worker).unread = 1
+        at.watch(worker, heard_out)
+        job = await at.running(worker)
+        dying.kill()
+        with anyio.fail_after(DEADLINE_S):
+            while wire_of(worker).looks < 3:
+                await anyio.lowlevel.checkpoint()
+        at.results.accept(Reported(worker, 1, [Result(job, 1, "ok")]))
+        wire_of(worker).unread = 0
+        await at.wait_buried(worker)
+    assert (await at.read(job))["status"] == "COMPLETED"
+    assert await history(at.connection, job) == []
+
+
+async def test_who_has_said_everything_is_buried_at_once(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the end of its connection nothing is waited for, whatever the socket says."""
+    monkeypatch.setattr(watching, "LAST_WORDS_S", LONG_S)
+    with process() as dying:
+        worker = new_worker(identity_of(dying.pid), dying.pid)
+        wire_of(worker).unread = 1
+        at.watch(worker)
+        dying.kill()
+        await at.wait_buried(worker)
+
+
+async def test_claims_that_it_never_heard_of(at: Floor) -> None:
+    """A row that a lost answer left to it is given back; one whose result has arrived is left to its result."""
+    with process() as dying:
+        worker = at.watch(new_worker(identity_of(dying.pid), dying.pid))
+        unseen, reported = await at.row(worker.identity), await at.row(worker.identity)
+        at.desk.reporting.add((reported, 1))
+        dying.kill()
+        await at.wait_buried(worker)
+    row = await at.read(unseen)
+    assert (row["status"], row["uncharged"], row["crashes"]) == ("PENDING", 1, 0)
+    assert (await at.read(reported))["status"] == "RUNNING"
+
+
+async def test_an_end_is_told_louder_when_something_was_lost(at: Floor) -> None:
+    """A worker that ends with nothing in its hands is no cause for a warning."""
+    levels: list[str] = []
+    for holds in (False, True):
+        with capture_logs() as logs, process() as dying:
+            worker = at.watch(new_worker(identity_of(dying.pid), dying.pid))
+            if holds:
+                await at.running(worker)
+            dying.kill()
+            await at.wait_buried(worker)
+        levels += [entry["log_level"] for entry in logs if entry["event"] == "worker_died"]
+    assert levels == ["info", "warning"]
+
+
+# Who is watched.
+
+
+async def test_who_says_hello_again_is_watched_anew(at: Floor) -> None:
+    """The newer connection takes the place of the older one, whose watch ends; it dies once."""
+    with process() as dying:
+        identity = identity_of(dying.pid)
+        older = at.watch(new_worker(identity, dying.pid))
+        with anyio.fail_after(DEADLINE_S):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(at.deaths.wait_buried, older)
+                await anyio.wait_all_tasks_blocked()
+                newer = at.watch(new_worker(identity, dying.pid))
+        await anyio.wait_all_tasks_blocked()
+        assert at.deaths.watched(identity) is newer
+        assert at.deaths.in_hand() == [newer]
+        assert not at.deaths.signal(older, signal.SIGKILL)
+        assert at.deaths.signal(newer, signal.SIGCONT)
+        with anyio.fail_after(DEADLINE_S):
+            await at.deaths.wait_buried(older)
+        job = await at.running(newer)
+        with capture_logs() as logs:
+            dying.kill()
+            await at.wait_buried(newer)
+        assert len([entry for entry in logs if entry["event"] == "worker_died"]) == 1
+        assert (await outcome(at, job))[0] == "crashed"
+
+
+async def test_nobody_is_watched_under_another_name(at: Floor) -> None:
+    """Who is not watched has no watch to be asked for, waited for or signalled by."""
+    unknown = new_worker("x")
+    assert at.deaths.watched("x") is None
+    assert not at.deaths.signal(unknown, signal.SIGKILL)
+    with anyio.fail_after(DEADLINE_S):
+        await at.deaths.wait_buried(unknown)
+
+
+async def test_who_may_not_be_signalled_is_not_in_hand(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another user's process is watched, and dies like others; but nothing can be done to it."""
+
+    def refused(_pidfd: int, _number: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(signal, "pidfd_send_signal", refused)
+    with process() as foreign:
+        worker = at.watch(new_worker(identity_of(foreign.pid), foreign.pid))
+        assert not worker.watched
+        assert at.deaths.in_hand() == []
+        job = await at.running(worker)
+        foreign.kill()
+        await at.wait_buried(worker)
+    assert (await outcome(at, job))[0] == "crashed"
+
+
+async def test_a_machine_that_does_not_count_its_kills(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the kernel counts nothing, there is nothing to count anew."""
+    monkeypatch.setattr(procs, "oom_kills", lambda _pid: None)
+    with process() as living:
+        at.watch(new_worker(identity_of(living.pid), living.pid))
+        at.deaths.note_oom_kills()
+
+
+async def test_before_the_loops_run_nothing_is_watched(at: Floor) -> None:
+    """A hello that comes while the dispatcher ends leaves no descriptor behind."""
+    idle = Deaths(at.store, at.desk, at.claims, at.results)
+    pidfd = os.pidfd_open(os.getpid())
+    idle.watch(new_worker("x", os.getpid()), pidfd, anyio.Event())
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(pidfd)
+
+
+# Strangers.
+
+
+async def test_a_stranger_is_adopted_with_what_it_holds(at: Floor) -> None:
+    """A living process of this host that holds jobs is watched without having said hello."""
+    with process() as living:
+        identity = identity_of(living.pid)
+        job = await at.row(identity)
+        stranger = await at.deaths.adopt(HOST, identity)
+        assert stranger is not None
+        assert list(stranger.held) == [(job, 1)]
+        assert at.desk.strangers == {identity: stranger}
+        assert at.deaths.in_hand() == [stranger]
+
+
+async def test_who_is_watched_is_no_stranger(at: Floor) -> None:
+    """Whoever said hello is known better than its rows tell."""
+    with process() as living:
+        worker = at.watch(new_worker(identity_of(living.pid), living.pid))
+        assert await at.deaths.adopt(HOST, worker.identity) is worker
+        assert at.desk.strangers == {}
+        assert at.deaths.watched(worker.identity) is worker
+
+
+async def test_a_stranger_that_says_hello_is_none_any_more(at: Floor) -> None:
+    """The watch goes over to whoever it turns out to be."""
+    with process() as living:
+        identity = identity_of(living.pid)
+        assert await at.deaths.adopt(HOST, identity) is not None
+        worker = at.watch(new_worker(identity, living.pid))
+        assert at.desk.strangers == {}
+        assert at.deaths.watched(identity) is worker
+
+
+async def test_who_is_not_in_hand_is_not_adopted(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process elsewhere, one that is gone, one of another form, and one that may not be killed."""
+    elsewhere = Host("there", HOST.boot, HOST.pidns)
+    with process() as living:
+        identity = identity_of(living.pid)
+        assert await at.deaths.adopt(elsewhere, identity) is None
+        assert await at.deaths.adopt(HOST, "somebody") is None
+
+        def refused(_pid: int, _number: int) -> None:
+            raise PermissionError
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "kill", refused)
+            assert await at.deaths.adopt(HOST, identity) is None
+    assert await at.deaths.adopt(HOST, identity) is None
+    assert at.deaths.in_hand() == []
+
+
+async def test_a_pid_that_is_used_again_while_it_is_opened(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was opened by pid is held against the start time once more; of another process nothing stays open."""
+    opened: list[int] = []
+    pidfd_open = os.pidfd_open
+    with process() as gone:
+        identity = identity_of(gone.pid)
+
+        def too_late(pid: int, flags: int = 0) -> int:
+            opened.append(pidfd_open(pid, flags))
+            gone.kill()
+            gone.wait()
+            return opened[-1]
+
+        monkeypatch.setattr(os, "pidfd_open", too_late)
+        assert await at.deaths.adopt(HOST, identity) is None
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(opened[0])
+
+
+async def test_a_stranger_dies_by_what_the_database_says(at: Floor) -> None:
+    """What it holds by then counts, also what another dispatcher gave it; whether it had started nobody knows."""
+    with process() as dying:
+        identity = identity_of(dying.pid)
+        before = await at.row(identity)
+        stranger = await at.deaths.adopt(HOST, identity)
+        assert stranger is not None
+        later = await at.row(identity)
+        dying.kill()
+        await at.wait_buried(stranger)
+    assert [(await outcome(at, job))[0] for job in (before, later)] == ["crashed", "crashed"]
+    assert at.desk.strangers == {}
+
+
+async def test_who_knows_a_stranger_better_may_bury_it(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own dispatcher, if it has one, comes first; a process that is dead is nobody's to kill meanwhile."""
+    monkeypatch.setattr(watching, "STRANGER_S", LONG_S)
+    with process() as dying:
+        identity = identity_of(dying.pid)
+        job = await at.row(identity)
+        stranger = await at.deaths.adopt(HOST, identity)
+        dying.kill()
+        with anyio.fail_after(DEADLINE_S):
+            while at.deaths.in_hand():
+                await anyio.lowlevel.checkpoint()
+        await anyio.wait_all_tasks_blocked()
+        assert at.deaths.watched(identity) is stranger
+        assert (await at.read(job))["status"] == "RUNNING"

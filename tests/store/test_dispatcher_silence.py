@@ -1,0 +1,334 @@
+"""Real processes that fall silent: whom the dispatcher renews, whom it asks, whom it kills, and what lapses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import anyio.abc
+import pytest
+from structlog.testing import capture_logs
+
+from pulse.store.store import Store
+from pulse_actors.dispatcher import silence as looking
+from pulse_actors.dispatcher.desk import Worker
+from pulse_actors.dispatcher.silence import Silence
+from tests.store.helpers import history
+from tests.store.recovery_kit import (
+    DEADLINE_S,
+    HOST,
+    LEASE_S,
+    Floor,
+    ago,
+    floor,
+    identity_of,
+    is_alive,
+    new_worker,
+    process,
+)
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+LONG_S: Final = 600.0  # no test waits for it
+SHORT_S: Final = 0.05
+DEAF: Final = ("sh", "-c", "trap '' TERM; echo; while :; do sleep 600; done")
+
+
+class Room(Floor):
+    """
+    A floor with somebody who looks after the silent.
+
+    Attributes:
+        signals: What was sent to workers.
+    """
+
+    def __init__(self, store: Store, connection: Connection[Record]) -> None:
+        super().__init__(store, connection)
+        self.silence = Silence(store, self.desk, self.deaths, self.results, HOST, lease_s=LEASE_S)
+        self.silence._awake_s = time.monotonic() - LONG_S
+        self.signals: list[signal.Signals] = []
+        send = self.deaths.signal
+
+        def signalled(worker: Worker, number: signal.Signals) -> bool:
+            self.signals.append(number)
+            return send(worker, number)
+
+        self.deaths.signal = signalled  # type: ignore[method-assign]
+
+    def silent(self, pid: int, silent_s: float = LEASE_S) -> Worker:
+        """A watched worker that has beaten so long ago, and whose leases were extended then."""
+        worker = new_worker(identity_of(pid), pid)
+        worker.beaten_s = worker.extended_s = time.monotonic() - silent_s
+        return self.watch(worker)
+
+    async def until(self, look: Callable[[], bool]) -> None:
+        """Return when it is so."""
+        with anyio.fail_after(DEADLINE_S):
+            while not look():
+                await anyio.lowlevel.checkpoint()
+
+    async def until_done(self) -> None:
+        """Return when nobody is being killed any more."""
+        await self.until(lambda: not self.silence._being_killed)
+
+    async def lease_s(self, job: bytes) -> float:
+        """How long the lease still lasts."""
+        until: datetime = (await self.read(job))["lease_until"]
+        return (until - datetime.now(UTC)) / timedelta(seconds=1)
+
+
+@pytest.fixture
+async def at(store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Room]:
+    """A room where nobody is waited for."""
+    monkeypatch.setattr(looking, "ASK_S", SHORT_S)
+    monkeypatch.setattr(looking, "TERM_S", SHORT_S)
+    async with floor(Room(store, connection)) as made:
+        yield made
+
+
+@pytest.fixture
+async def tasks() -> AsyncIterator[anyio.abc.TaskGroup]:
+    """Where kills run."""
+    async with anyio.create_task_group() as made:
+        yield made
+        made.cancel_scope.cancel()
+
+
+async def look(at: Room, tasks: anyio.abc.TaskGroup) -> None:
+    """One look, now."""
+    await at.silence._look(time.monotonic(), tasks)
+
+
+# Looks.
+
+
+async def test_who_beats_is_left_alone(at: Room, tasks: anyio.abc.TaskGroup) -> None:
+    """Its leases are its own matter: what it does not list must be able to lapse."""
+    with process() as living:
+        job = await at.running(at.silent(living.pid, 0.5 * LEASE_S), lease_until=ago(-5))
+        await look(at, tasks)
+        assert await at.lease_s(job) < 5
+        assert not at.silence._being_killed
+
+
+async def test_who_has_missed_beats_is_renewed(at: Room, tasks: anyio.abc.TaskGroup) -> None:
+    """So that no watchdog elsewhere ends what may still be running; nothing is done to it yet."""
+    with process() as living:
+        job = await at.running(at.silent(living.pid, 0.8 * LEASE_S), lease_until=ago(-5))
+        await look(at, tasks)
+        assert await at.lease_s(job) > LEASE_S - 5
+        assert not at.silence._being_killed
+
+
+async def test_who_is_silent_for_a_lease_is_killed(at: Room, tasks: anyio.abc.TaskGroup) -> None:
+    """Asked, told, killed; then what it had started is over, and what it had not is given back."""
+    with process(*DEAF) as deaf:
+        assert deaf.stdout is not None
+        deaf.stdout.readline()
+        worker = at.silent(deaf.pid)
+        job, queued = await at.running(worker), await at.running(worker, started=False)
+        await look(at, tasks)
+        assert await at.lease_s(job) > 0
+        await at.until_done()
+        assert at.signals == [signal.SIGTERM, signal.SIGKILL]
+        assert deaf.wait(DEADLINE_S) == -signal.SIGKILL
+        await at.wait_buried(worker)
+    (entry,) = await history(at.connection, job)
+    assert (entry["outcome"], entry["error"]) == ("lease_expired", "worker lease expired")
+    assert (await at.read(job))["uncharged"] == 0
+    assert [entry["outcome"] for entry in await history(at.connection, queued)] == ["released"]
+
+
+async def test_a_process_is_killed_once(at: Room, tasks: anyio.abc.TaskGroup, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often it is looked at meanwhile, there is one ladder."""
+    monkeypatch.setattr(looking, "ASK_S", LONG_S)
+    with process() as living, capture_logs() as logs:
+        await at.running(at.silent(living.pid))
+        for _ in range(3):
+            await look(at, tasks)
+            await anyio.wait_all_tasks_blocked()
+    assert [entry["event"] for entry in logs].count("worker_silent_too_long") == 1
+
+
+async def test_who_holds_nothing_need_not_beat(at: Room, tasks: anyio.abc.TaskGroup) -> None:
+    """An idle process has nothing that could run twice."""
+    with process() as idle:
+        at.silent(idle.pid, LONG_S)
+        await look(at, tasks)
+        assert not at.silence._being_killed
+        assert is_alive(idle.pid)
+
+
+# The ladder.
+
+
+async def test_who_answers_is_not_told_to_end(
+    at: Room, tasks: anyio.abc.TaskGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A heartbeat stops the ladder before its first signal."""
+    monkeypatch.setattr(looking, "ASK_S", LONG_S)
+    with process() as living:
+        worker = at.silent(living.pid)
+        await at.running(worker)
+        await look(at, tasks)
+        await anyio.wait_all_tasks_blocked()
+        assert at.silence._being_killed
+        monkeypatch.setattr(looking, "ASK_S", SHORT_S)
+        worker.beaten_s = time.monotonic()
+        await at.until_done()
+        assert at.signals == []
+
+
+async def test_who_answers_late_is_not_killed(
+    at: Room, tasks: anyio.abc.TaskGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A heartbeat after SIGTERM is one."""
+    monkeypatch.setattr(looking, "TERM_S", LONG_S)
+    with process(*DEAF) as deaf:
+        assert deaf.stdout is not None
+        deaf.stdout.readline()
+        worker = at.silent(deaf.pid)
+        await at.running(worker)
+        await look(at, tasks)
+        await at.until(lambda: signal.SIGTERM in at.signals)
+        worker.beaten_s = time.monotonic()
+        await at.until_done()
+        assert at.signals == [signal.SIGTERM]
+        assert worker.sentences == {}
+
+
+async def test_who_ends_by_itself_is_not_signalled(
+    at: Room, tasks: anyio.abc.TaskGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that has gone while it was asked is somebody else's matter by now."""
+    monkeypatch.setattr(looking, "ASK_S", LONG_S)
+    with process() as dying:
+        worker = at.silent(dying.pid)
+        await at.running(worker)
+        await look(at, tasks)
+        await anyio.wait_all_tasks_blocked()
+        monkeypatch.setattr(looking, "ASK_S", SHORT_S)
+        dying.kill()
+        await at.until_done()
+        assert at.signals == []
+
+
+async def test_who_is_stopped_is_not_waited_for(
+    at: Room, tasks: anyio.abc.TaskGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that cannot obey is killed without being asked for long."""
+    monkeypatch.setattr(looking, "ASK_S", LONG_S)
+    monkeypatch.setattr(looking, "TERM_S", LONG_S)
+    with process() as stopped:
+        os.kill(stopped.pid, signal.SIGSTOP)
+        worker = at.silent(stopped.pid)
+        await at.running(worker)
+        await look(at, tasks)
+        await at.until_done()
+        assert at.signals == [signal.SIGTERM, signal.SIGKILL]
+
+
+# Leases that have lapsed.
+
+
+async def test_what_a_speaking_worker_does_not_list_lapses(at: Room) -> None:
+    """It beats, and the database took it: what has lapsed all the same it does not hold."""
+    with process() as living:
+        worker = at.silent(living.pid, 0.0)
+        lapsed, lasting, reported = [await at.running(worker, lease_until=ago(by)) for by in (1, -30, 1)]
+        at.desk.reporting.add((reported, 1))
+        await at.silence.lapsed([worker.identity])
+        row = await at.wait(lapsed, status="RETRYING")
+        assert row["last_error"] == "worker lease expired"
+        assert [(await at.read(job))["status"] for job in (lasting, reported)] == ["RUNNING"] * 2
+
+
+async def test_what_a_silent_worker_holds_does_not_lapse(at: Room) -> None:
+    """Who has not been able to beat may be running it: its process comes first."""
+    with process() as living:
+        job = await at.running(at.silent(living.pid), lease_until=ago(1))
+        await at.silence.lapsed([identity_of(living.pid)])
+        await at.results.batcher.wait_idle()
+        assert (await at.read(job))["status"] == "RUNNING"
+
+
+async def test_what_a_worker_left_behind_that_is_watched(at: Room) -> None:
+    """One whose connection is gone is not unknown: what it had extended a moment ago lapses like anybody's."""
+    with process() as living:
+        worker = at.silent(living.pid, 0.0)
+        at.desk.leave(worker)
+        job = await at.running(worker, lease_until=ago(1))
+        await at.silence.lapsed([worker.identity])
+        await at.wait(job, status="RETRYING")
+
+
+async def test_who_is_connected_is_no_stranger(at: Room) -> None:
+    """A worker that cannot be watched is known all the same."""
+    with process() as living:
+        worker = new_worker(identity_of(living.pid), living.pid)
+        at.desk.join(worker)
+        await at.silence.lapsed([worker.identity])
+        assert at.deaths.in_hand() == []
+
+
+async def test_a_stranger_is_watched_and_renewed(at: Room) -> None:
+    """A living process that nobody here has heard of gets a lease's time; one that is gone is left to the watchdog."""
+    with process() as living:
+        job = await at.row(identity_of(living.pid), lease_until=ago(1))
+        await at.silence.lapsed([identity_of(2**22 + 1), identity_of(living.pid)])
+        assert at.deaths.watched(identity_of(living.pid)) is not None
+        assert await at.lease_s(job) > LEASE_S - 5
+
+
+@pytest.mark.parametrize("words", [None, "x", [1, None, "somebody"]])
+async def test_what_is_no_list_of_workers(at: Room, words: object) -> None:
+    """A hint may say anything."""
+    await at.silence.lapsed(words)
+    assert at.deaths.in_hand() == []
+
+
+# The loop.
+
+
+async def test_a_dispatcher_that_was_stopped_blames_nobody(
+    at: Room, tasks: anyio.abc.TaskGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was said to it meanwhile is still unread: everybody gets a lease to be heard again."""
+
+    class Clock:
+        ahead_s = 0.0
+
+        @classmethod
+        def monotonic(cls) -> float:
+            return time.monotonic() + cls.ahead_s
+
+    monkeypatch.setattr(looking, "time", Clock)
+    looks: list[float] = []
+    monkeypatch.setattr(at.deaths, "note_oom_kills", lambda: looks.append(Clock.monotonic()))
+    silence = Silence(at.store, at.desk, at.deaths, at.results, HOST, lease_s=2.0)
+    with process() as living:
+        worker = at.silent(living.pid, 0.0)
+        worker.beaten_s = time.monotonic() + LONG_S  # as far as this test is concerned it beats
+        await at.running(worker)
+        tasks.start_soon(silence.run, [])
+        await at.until(lambda: len(looks) >= 2)
+        Clock.ahead_s = 2 * LONG_S
+        before = len(looks)
+        await at.until(lambda: len(looks) >= before + 3)
+        assert not silence._being_killed
+
+
+async def test_the_living_of_the_start_are_watched(at: Room, tasks: anyio.abc.TaskGroup) -> None:
+    """Who held jobs before anybody said hello is a stranger from the first moment on."""
+    with process() as living:
+        await at.row(identity_of(living.pid))
+        tasks.start_soon(at.silence.run, [identity_of(living.pid)])
+        await at.until(lambda: at.deaths.watched(identity_of(living.pid)) is not None)

@@ -1,0 +1,87 @@
+"""How what a dead worker held ends, and what is said of its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Final
+
+import anyio
+import pytest
+
+from pulse.procs import OomKills
+from pulse.store.rows import Ending, EndingKind
+from pulse_actors.dispatcher.deaths import Watch, _describe, obituary, stranger
+from pulse_actors.dispatcher.desk import Held, Sentence, Worker
+from pulse_actors.identity import Host
+
+HUNG: Final = (b"h" * 16, 3)
+STARTED: Final = (b"s" * 16, 1)
+QUEUED: Final = (b"q" * 16, 2)
+SENTENCE: Final = Sentence(EndingKind.TIMEOUT, "too late", "where it was")
+WORKER: Final = "h/b/1/0.0/w"
+
+
+@pytest.fixture
+def worker() -> Worker:
+    """One that holds two jobs that were started, and one that was not."""
+    made = stranger(Host("h", "b", 1), WORKER, 0)
+    made.held = {pair: Held("n", "t", started=pair != QUEUED) for pair in (HUNG, STARTED, QUEUED)}
+    return made
+
+
+def test_started_attempts_crash_and_the_others_are_given_back(worker: Worker) -> None:
+    """The exit status is the reason, of what was started alone."""
+    assert obituary(worker, "why", -9, worker.held) == [
+        Ending(*HUNG, WORKER, EndingKind.CRASHED, "why", exit_code=-9),
+        Ending(*STARTED, WORKER, EndingKind.CRASHED, "why", exit_code=-9),
+        Ending(*QUEUED, WORKER, EndingKind.RELEASED),
+    ]
+
+
+def test_who_was_leaving_charges_nobody(worker: Worker) -> None:
+    """Its end was its own, or ours."""
+    worker.leaving = True
+    assert {one.kind for one in obituary(worker, "why", -9, worker.held)} == {EndingKind.RELEASED}
+
+
+def test_a_sentence_is_carried_out(worker: Worker) -> None:
+    """Of a process that was killed for some attempts these are charged, as they were sentenced, and no others."""
+    worker.sentences[HUNG] = SENTENCE
+    worker.leaving = True
+    assert obituary(worker, "why", -9, worker.held) == [
+        Ending(*HUNG, WORKER, EndingKind.TIMEOUT, "too late", exit_code=-9, stack="where it was"),
+        Ending(*STARTED, WORKER, EndingKind.RELEASED),
+        Ending(*QUEUED, WORKER, EndingKind.RELEASED),
+    ]
+
+
+KILLED: Final = int(signal.SIGKILL)  # as waitpid tells it
+EXIT_7: Final = 7 << 8
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("status", "oom", "leaving", "said"),
+    [
+        (KILLED, "oom_kill 4\n", False, "out of memory (SIGKILL)"),
+        (KILLED, "oom_kill 3\n", False, "SIGKILL"),
+        (KILLED, None, False, "SIGKILL"),
+        (KILLED, "oom_kill 4\n", True, "SIGKILL"),  # that was us
+        (int(signal.SIGTERM), "oom_kill 4\n", False, "SIGTERM"),
+        (EXIT_7, "oom_kill 4\n", False, "exit code 7"),
+        (None, "oom_kill 4\n", False, "how is not known"),
+    ],
+)
+async def test_want_of_memory_is_named(
+    worker: Worker, tmp_path: Path, status: int | None, oom: str | None, leaving: bool, said: str
+) -> None:
+    """Where the kernel has killed for want of memory since, and nobody else is known to have killed it."""
+    worker.leaving = leaving
+    watch = Watch(worker, -1, anyio.Event())
+    if oom is not None:
+        (tmp_path / "memory.events").write_text(oom, "ascii")
+        watch.oom_kills = OomKills(tmp_path / "memory.events", 3)
+    assert status is None or os.waitstatus_to_exitcode(status)
+    assert _describe(watch, status) == said

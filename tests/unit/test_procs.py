@@ -1,0 +1,45 @@
+"""What is asked of the kernel about memory that ran out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pulse import procs
+from pulse.procs import OomKills
+
+
+def test_a_count_that_grew(tmp_path: Path) -> None:
+    """Only a kill since it was looked at counts; a group that is gone tells nothing."""
+    events = tmp_path / "memory.events"
+    events.write_text("low 0\noom 9\noom_kill 3\noom_group_kill 8\n")
+    noted = OomKills(events, 3)
+    assert not noted.grew()
+    events.write_text("low 0\noom 9\noom_kill 4\noom_group_kill 8\n")
+    assert noted.grew()
+    assert noted.again() == OomKills(events, 4)
+    assert not noted.again().grew()
+    events.unlink()
+    assert not noted.grew()
+
+
+def test_every_process_has_a_count() -> None:
+    """That of its memory cgroup, where it has one that counts, else that of the machine."""
+    found = procs.oom_kills(os.getpid())
+    assert found is not None
+    assert found.path.name in {"memory.events", "memory.oom_control", "vmstat"}
+    assert found.path == Path("/proc/vmstat") or found.path.parent.joinpath("cgroup.procs").exists()
+
+
+def test_a_group_seen_through_a_mount() -> None:
+    """A container mounts its own group as the root, and may see its name from outside, or from inside."""
+    assert procs._inside("/sys/fs/cgroup/memory", "/", "/a/b") == Path("/sys/fs/cgroup/memory/a/b")
+    assert procs._inside("/sys/fs/cgroup/memory", "/a", "/a/b") == Path("/sys/fs/cgroup/memory/b")
+    assert procs._inside("/sys/fs/cgroup", "/", "/") == Path("/sys/fs/cgroup")
+
+
+def test_a_process_that_is_gone() -> None:
+    """It has no groups, no children and nothing pending; nobody trips over that."""
+    assert procs._memory_files(2**22 + 1) == []
+    assert procs.blocking(2**22 + 1, 1) == frozenset()
+    assert not procs.is_pending(2**22 + 1, 1)

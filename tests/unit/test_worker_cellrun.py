@@ -1,0 +1,420 @@
+"""One isolated attempt, as its handler process sees it: a test plays zygote and cell, in every order of events."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import pytest
+
+from pulse import procs
+from pulse.handlers import make_handler
+from pulse.outcome import RELEASED, Ending, crashed
+from pulse.protocol import Assignment
+from pulse.worker import cellrun
+from pulse.worker.attempt import Attempt, Phase
+from pulse.worker.cellrun import CellRun
+from pulse.worker.cellwire import (
+    BadCellError,
+    Begun,
+    CellReader,
+    Ended,
+    Interrupt,
+    Lease,
+    Progress,
+    Result,
+    Saved,
+    ToCell,
+    Where,
+    Work,
+    frame,
+    from_cell,
+    to_cell,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """Workers run on both."""
+    return str(request.param)
+
+
+class Office:
+    """Hears what becomes of the attempt."""
+
+    def __init__(self) -> None:
+        self.said: list[object] = []
+        self.ending: Ending | None = None
+        self.used: Mapping[str, object] = {}
+        self.lost = False
+
+    def has_heard_of_the_end(self) -> bool:
+        """Whether that was told."""
+        return self.ending is not None
+
+    def begun(self, attempt: Attempt) -> None:
+        """The handler is called."""
+        self.said.append("begun")
+
+    def ended_apart(self, attempt: Attempt, ending: Ending, used: Mapping[str, object]) -> None:
+        """It has ended."""
+        assert self.ending is None, "it ended twice"
+        self.ending, self.used = ending, used
+
+    def lease_lost(self, attempt: Attempt) -> bool:
+        """Whether it is."""
+        return self.lost
+
+    def progressed(self, attempt: Attempt, text: str) -> None:
+        """Progress."""
+        self.said.append(("progress", text))
+
+    def checkpointed(self, attempt: Attempt, text: str) -> None:
+        """State."""
+        self.said.append(("checkpoint", text))
+
+
+class Log:
+    """Keeps the events."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def info(self, event: str, /, **_facts: object) -> None:
+        """Keep it."""
+        self.events.append(event)
+
+    warning = info
+
+
+class Play:
+    """A run, and what the test plays."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        handler = make_handler("n", lambda: None, isolate=True, **options)
+        self.attempt = Attempt(Assignment(b"i" * 16, 1, "n", "t", "{}", 2.5, 30.0), handler, 0.0)
+        self.attempt.phase = Phase.STARTED
+        self.office, self.log = Office(), Log()
+        self.stuck = 0
+        self.run = CellRun(self.attempt, self.office, self.log, lambda _: 0.02, self.is_stuck)
+        channel_fd, _ = self.run.parts
+        self.cell = socket.socket(fileno=os.dup(channel_fd))
+        self.cell.setblocking(False)
+        self.reader: CellReader[ToCell] = CellReader(to_cell)
+        self.orders: list[ToCell] = []
+
+    def is_stuck(self) -> None:
+        """The zygote would be killed."""
+        self.stuck += 1
+
+    def say(self, *messages: Any) -> None:
+        """As the cell."""
+        self.cell.send(b"".join(map(frame, messages)))
+
+    def end(self, status: int = 0, cpu_s: float = 0.25) -> None:
+        """As the zygote: the cell has ended."""
+        self.run.ended(Ended(1, status, cpu_s, 4096))
+
+    async def heard(self, kind: type[Any]) -> Any:
+        """The next order of a kind that the cell gets."""
+        with anyio.fail_after(5):
+            while True:
+                for order in self.orders:
+                    if isinstance(order, kind):
+                        self.orders.remove(order)
+                        return order
+                await anyio.wait_readable(self.cell)
+                self.orders += self.reader.feed(self.cell.recv(65536))
+
+
+async def until(look: Callable[[], object]) -> None:
+    """Let the others run until *look* is true."""
+    with anyio.fail_after(5):
+        while not look():
+            await anyio.lowlevel.checkpoint()
+
+
+@asynccontextmanager
+async def play(**options: Any) -> AsyncIterator[Play]:
+    """A run that is seen through to its end, which the test must bring about."""
+    played = Play(options)
+    try:
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as group:
+                group.start_soon(played.run.run, None)
+                yield played
+    finally:
+        played.cell.close()
+
+
+def sleeper() -> subprocess.Popen[bytes]:
+    """A process that stays."""
+    return subprocess.Popen(["sleep", "60"])
+
+
+async def test_from_work_to_result() -> None:
+    """The cell is told the job; what it says is passed on; its result counts when it has ended, with what it used."""
+    async with play() as it:
+        work = await it.heard(Work)
+        assert work.job == it.attempt.job
+        it.say(Begun(), Progress("1"), Saved("2"), Result("retry", (9.5, "later")))
+        await until(lambda: len(it.office.said) == 3)
+        assert it.office.said == ["begun", ("progress", "1"), ("checkpoint", "2")]
+        assert not it.office.has_heard_of_the_end(), "its process has not ended"
+        it.end()
+    assert it.office.ending == Ending("retry", (9.5, "later"))
+    assert it.office.used == {"cpu_s": 0.25, "peak_rss_bytes": 4096}
+    assert it.attempt.stack is None
+
+
+async def test_last_words_are_heard() -> None:
+    """What it had said just before its end counts, though nobody had read it, and others may hold its socket still."""
+    async with play() as it:
+        await it.heard(Work)
+        it.say(Begun(), Result("ok", "1"))
+        it.end(signal.SIGSEGV)
+    assert it.office.ending == Ending("ok", "1")
+    assert it.office.said == ["begun"]
+
+
+@pytest.mark.parametrize(
+    ("status", "ending"),
+    [
+        (0, crashed("exit code 0", 0)),
+        (7 << 8, crashed("exit code 7", 7)),
+        (signal.SIGSEGV, crashed("SIGSEGV", -11)),
+        (signal.SIGXCPU, crashed("SIGXCPU", -24)),
+    ],
+)
+async def test_death_without_result(status: int, ending: Ending) -> None:
+    """It is a crash, which names signal or exit code."""
+    async with play() as it:
+        it.say(Begun())
+        it.end(status)
+    assert it.office.ending == ending
+
+
+@pytest.mark.parametrize(
+    ("status", "cpu_s", "outcome"),
+    [
+        (signal.SIGXCPU, 2.9, "error"),
+        (signal.SIGKILL, 3.0, "error"),
+        (signal.SIGKILL, 2.9, "crash"),
+        (signal.SIGSEGV, 9.0, "crash"),
+    ],
+)
+async def test_death_at_the_processor_limit(status: int, cpu_s: float, outcome: str) -> None:
+    """The limit is the handler's own: its error. Other deaths under a limit are crashes as ever."""
+    async with play(max_cpu_s=2.5) as it:
+        it.say(Begun())
+        it.end(status, cpu_s)
+    assert it.office.ending is not None
+    assert it.office.ending.outcome == outcome
+    assert outcome == "crash" or it.office.ending.detail == "used more than 2.5 s of CPU time"
+
+
+@pytest.mark.parametrize(("kills", "how"), [("oom_kill 4\n", "out of memory (SIGKILL)"), ("oom_kill 3\n", "SIGKILL")])
+async def test_death_by_want_of_memory(kills: str, how: str, tmp_path: Any) -> None:
+    """SIGKILL is put down to the kernel where that has killed one of the group since the handler was called."""
+    counts = tmp_path / "memory.events"
+    counts.write_text("oom_kill 3\n")
+    played = Play({})
+    async with anyio.create_task_group() as group:
+        group.start_soon(played.run.run, procs.OomKills(counts, 1))
+        played.say(Begun())
+        await until(lambda: played.office.said)
+        counts.write_text(kills)
+        played.end(signal.SIGKILL)
+    assert played.office.ending == crashed(how, -9)
+    played.cell.close()
+
+
+@pytest.mark.parametrize(
+    ("reason", "ending"),
+    [
+        ("canceled", RELEASED),
+        ("drain", RELEASED),
+        ("timeout", Ending("error", "timed out after 2.5 s")),
+        ("stalled", Ending("error", "stalled: no progress for 1.5 s")),
+    ],
+)
+async def test_one_that_does_not_obey_ends_as_what_stopped_it(reason: Any, ending: Ending) -> None:
+    """It is asked first, then killed; how it died does not matter then, but where it was does."""
+    async with play(stall_s=1.5) as it:
+        it.say(Begun())
+        await until(lambda: it.office.said)
+        it.attempt.stopped = reason
+        it.run.cancel()
+        assert (await it.heard(Interrupt)).reason == reason
+        await until(lambda: "cell_killed" in it.log.events)
+        it.say(Where("here"))
+        it.end(signal.SIGKILL)
+    assert it.office.ending == ending
+    assert it.attempt.stack == ("here" if reason in {"timeout", "stalled"} else None)
+
+
+async def test_one_that_hangs_before_its_handler_is_called() -> None:
+    """It does not listen yet: the signal that asks for its stack would end it, and it is only asked to end."""
+    process = sleeper()
+    async with play() as it:
+        it.run.forked(process.pid, os.pidfd_open(process.pid))
+        it.attempt.stopped = "timeout"
+        it.run.cancel()
+        await it.heard(Interrupt)
+        assert process.poll() is None
+        it.say(Result("release"))
+        it.end()
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert it.office.ending == RELEASED
+
+
+async def test_one_that_is_made_late() -> None:
+    """The zygote may be busy: a cell that is made after it should have obeyed is killed all the same."""
+    process = sleeper()
+    async with play() as it:
+        it.attempt.stopped = "canceled"
+        it.run.cancel()
+        await until(lambda: "cell_killed" in it.log.events)
+        it.run.forked(process.pid, os.pidfd_open(process.pid))
+        code = await anyio.to_thread.run_sync(process.wait)
+        it.end(-code)
+    assert code == -signal.SIGKILL
+    assert it.office.ending == RELEASED
+
+
+async def test_a_zygote_that_dies_beside_the_cell() -> None:
+    """The end of one and of the other may be told in the same moment: there is one end, and nothing is touched then."""
+    process = sleeper()
+    async with play() as it:
+        it.run.forked(process.pid, os.pidfd_open(process.pid))
+        it.say(Begun(), Result("ok", None))
+        process.kill()
+        it.end(process.wait() * -1)
+        it.run.orphaned(crashed("SIGKILL", -9))
+        it.cell.close()
+    it.run.orphaned(crashed("SIGKILL", -9))
+    assert it.office.ending == Ending("ok", None)
+
+
+async def test_a_living_orphan_is_killed() -> None:
+    """The kernel ends it with its zygote; it is not believed before it is seen."""
+    process = sleeper()
+    async with play() as it:
+        it.run.forked(process.pid, os.pidfd_open(process.pid))
+        it.say(Begun())
+        await until(lambda: it.office.said)
+        it.run.orphaned(crashed("SIGKILL", -9))
+        await until(it.office.has_heard_of_the_end)
+        assert process.wait() == -signal.SIGKILL
+    assert it.office.ending == crashed("SIGKILL", -9)
+
+
+async def test_one_that_obeys() -> None:
+    """What the cell made of its interruption counts; nobody is killed."""
+    async with play() as it:
+        it.attempt.stopped = "canceled"
+        it.run.cancel()
+        await it.heard(Interrupt)
+        it.say(Begun(), Result("ok", '"all the same"'))
+        it.end()
+    assert it.office.ending == Ending("ok", '"all the same"')
+    assert it.log.events == []
+
+
+async def test_a_lost_lease_is_told_once() -> None:
+    """When it changes, either way, and not before the handler is called."""
+    async with play() as it:
+        await it.heard(Work)
+        it.office.lost = True
+        it.run.look_at_lease()
+        it.say(Begun())
+        await until(lambda: it.office.said)
+        for lost in (True, True, False):
+            it.office.lost = lost
+            it.run.look_at_lease()
+        assert [(await it.heard(Lease)).lost for _ in range(2)] == [True, False]
+        assert it.orders == []
+        it.end()
+
+
+async def test_no_cell() -> None:
+    """When the zygote cannot make one, the attempt ends with that reason; it used nothing."""
+    async with play() as it:
+        it.run.refused(Ending("error", "no process"))
+    assert it.office.ending == Ending("error", "no process")
+    assert it.office.used == {}
+
+
+@pytest.mark.parametrize("began", [True, False])
+async def test_a_zygote_that_dies(began: bool) -> None:
+    """What had begun ends as it was decided; what had not is given back. Both once the cell has closed its end."""
+    async with play() as it:
+        await it.heard(Work)
+        if began:
+            it.say(Begun())
+            await until(lambda: it.office.said)
+        it.run.orphaned(crashed("SIGKILL", -9))
+        await anyio.wait_all_tasks_blocked()
+        assert not it.office.has_heard_of_the_end(), "it may live yet"
+        it.cell.close()
+    assert it.office.ending == (crashed("SIGKILL", -9) if began else RELEASED)
+
+
+async def test_a_zygote_that_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that makes no cell for too long is to be killed; nothing waits for it for ever."""
+    monkeypatch.setattr(cellrun, "BEGIN_S", 0.02)
+    async with play() as it:
+        await until(lambda: it.stuck)
+        it.cell.close()
+        it.run.orphaned(crashed("SIGKILL", -9))
+    assert it.office.ending == RELEASED
+    assert it.log.events == ["cell_stuck"]
+
+
+async def test_one_that_stays_after_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has nothing more to do: it is killed, and its result counts."""
+    monkeypatch.setattr(cellrun, "GONE_S", 0.02)
+    victim = sleeper()
+    async with play() as it:
+        it.run.forked(victim.pid, os.pidfd_open(victim.pid))
+        it.say(Begun(), Result("ok", None))
+        code = await anyio.to_thread.run_sync(victim.wait)
+        it.end(-code)
+    assert code == -signal.SIGKILL
+    assert it.office.ending == Ending("ok", None)
+
+
+async def test_junk_in_the_channel() -> None:
+    """What is no message is not believed, nor what follows it; and how the process ends is told with that."""
+    async with play() as it:
+        it.say(Begun())
+        it.cell.send(b"\0\0\0\4junk")
+        it.say(Result("ok", None))
+        await until(lambda: it.log.events)
+        it.end()
+    assert it.log.events == ["cell_not_understood"]
+    how = "exit code 0 (it wrote into a descriptor that was not its own)"
+    assert it.office.ending == crashed(how, 0)
+
+
+def test_messages_survive_any_cut() -> None:
+    """A stream is cut anywhere; too long and senseless messages are told."""
+    sent = [Begun(), Progress("ä"), Result("crash", ("died", -9)), Result("snooze", 7.0)]
+    stream = b"".join(map(frame, sent))
+    for cut in range(len(stream)):
+        reader = CellReader(from_cell)
+        assert reader.feed(stream[:cut]) + reader.feed(stream[cut:]) == sent
+    for junk in (b"\xff\xff\xff\xff", b"\0\0\0\1\xc1", b"\0\0\0\1\1"):
+        with pytest.raises(BadCellError):
+            CellReader(from_cell).feed(junk)

@@ -1,0 +1,104 @@
+"""A handler process without its connection: what it does with an order, in which order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+
+import pytest
+
+import pulse
+from pulse.outcome import RELEASED, Ending
+from pulse.protocol import Assignment
+from pulse.worker import stacks
+from pulse.worker.attempt import Attempt
+from pulse.worker.cells import Cells, ZygoteProcess
+from pulse.worker.notes import NoteWriter
+from pulse.worker.options import HostOptions, PoolOptions
+from pulse.worker.service import Service
+
+pytestmark = pytest.mark.anyio
+
+app = pulse.App()
+
+
+@app.handler("plain")
+def plain() -> None:
+    """Never called here."""
+
+
+@app.handler("apart", isolate=True)
+def apart() -> None:
+    """The same."""
+
+
+class Log:
+    """Nobody reads it."""
+
+    def info(self, event: str, /, **facts: object) -> None:
+        """Let it go."""
+
+    warning = info
+
+
+def options() -> HostOptions:
+    """Of a process that is never started."""
+    return HostOptions(pool=PoolOptions(app="x:y"), name="w", parent_pid=os.getpid(), notes_fd=0, stack_fd=0)
+
+
+def running(service: Service) -> Attempt:
+    """An attempt of a plain handler that counts as started."""
+    service._desk.assign([Assignment(b"i" * 16, 1, "plain", "t", "{}", 2.5, 30.0)], 0.0)
+    (attempt,) = service._desk.take_startable()
+    return attempt
+
+
+@pytest.fixture
+async def made() -> AsyncIterator[Service]:
+    """A handler process that was not run."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    service = Service(options(), app, NoteWriter(writer), Log())
+    yield service
+    os.close(writer)
+    service._waker._reader.close()
+    service._waker._writer.close()
+
+
+async def test_where_it_is_is_seen_before_it_is_asked(made: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plain handler that looks at ctx.cancelled leaves the place at once."""
+    attempt = running(made)
+    monkeypatch.setattr(stacks, "where_is", lambda one: f"asked already: {one.stopped is not None}")
+    for reason in ("timeout", "stalled"):
+        made.stop(attempt.pair, reason)
+        assert (attempt.stopped, attempt.stack) == ("timeout", "asked already: False")
+
+
+async def test_no_stack_of_those_that_do_not_hang(made: Service) -> None:
+    """Whoever is canceled is no case to be looked into."""
+    attempt = running(made)
+    made.stop(attempt.pair, "canceled")
+    assert (attempt.stopped, attempt.stack) == ("canceled", None)
+
+
+class Wing:
+    """Hears of the end."""
+
+    def __init__(self) -> None:
+        self.endings: list[Ending] = []
+
+    def ended_apart(self, attempt: Attempt, ending: Ending, used: object) -> None:
+        """Keep it."""
+        self.endings.append(ending)
+
+
+@pytest.mark.parametrize("cause", ["stopped", "no zygote"])
+def test_what_is_stopped_between_its_naming_and_its_start(cause: str) -> None:
+    """No process is made for it, and it is given back; the same where the zygote has died in between."""
+    wing = Wing()
+    cells = Cells(wing, None, options(), Log())  # type: ignore[arg-type]  # nothing is run here
+    cells._zygote = None if cause == "no zygote" else object.__new__(ZygoteProcess)
+    attempt = Attempt(Assignment(b"i" * 16, 1, "apart", "t", "{}", None, 30.0), app.handlers["apart"], 0.0)
+    attempt.stopped = "canceled" if cause == "stopped" else None
+    cells.start(attempt)
+    assert wing.endings == [RELEASED]
