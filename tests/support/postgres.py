@@ -101,6 +101,8 @@ class Postgres:
         name = next(self._names)
         source = f"TEMPLATE {self._installed()} STRATEGY file_copy" if installed else ""
         self._execute(f"CREATE DATABASE {name} {source}")
+        if installed:
+            self._runner.run(_freshen(self._dsn_of(name)))
         try:
             yield self._dsn_of(name)
         finally:
@@ -186,6 +188,13 @@ def started(installation: Installation) -> Iterator[Postgres]:
 def _given() -> Iterator[Postgres]:
     with contextlib.closing(Postgres(os.environ[GIVEN_DSN])) as postgres:
         yield postgres
+
+
+async def _freshen(dsn: str) -> None:
+    """As if the schema had just been installed: else a watchdog would believe that nobody has swept for long."""
+    connection = await asyncpg.connect(dsn)
+    await connection.execute("UPDATE pulse.sweep_mark SET swept_at = clock_timestamp()")
+    await connection.close(timeout=5)
 
 
 async def _install(dsn: str) -> None:
