@@ -3,7 +3,7 @@
 PY := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint fmt typecheck bench mutants clean
+.PHONY: help setup demo test lint fmt typecheck bench chaos model mutants clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,12 @@ typecheck: setup ## mypy and pyright alone
 
 bench: setup ## measure this machine: submit, drain, steady state, latency
 	@$(PY) -m bench
+
+chaos: setup ## break a system at random for half an hour (ARGS="--seed N --duration 10m --faults 1,6"; see docs/chaos.md)
+	@$(PY) -m tests.chaos $(ARGS)
+
+model: setup ## search the formal model for violations, with and without each guard (docs/model.md; ARGS="ladder NEVER_KILLS")
+	@$(PY) -m tests.model $(ARGS)
 
 mutants: setup ## remove each guard in the SQL in turn, and see a test fail (a quarter of an hour)
 	@$(PY) -m tests.mutants

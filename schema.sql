@@ -195,7 +195,8 @@ CREATE TABLE pulse.hosts (
 -- was away, and that leases may have lapsed which nobody could extend: then nobody is reaped for one lease.
 CREATE TABLE pulse.sweep_mark (
     one      boolean PRIMARY KEY DEFAULT true CHECK (one),
-    swept_at timestamptz NOT NULL DEFAULT clock_timestamp()
+    swept_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    wait_until timestamptz NOT NULL DEFAULT '-infinity'
 );
 
 INSERT INTO pulse.sweep_mark DEFAULT VALUES;

@@ -38,24 +38,30 @@ class SweepGuard:
     Args:
         lease_s: Length of a lease: how long to wait after a doubt.
         heartbeat_s: Pause between two heartbeats of a worker.
-        sweep_s: Pause between two sweeps.
+        sweep_s: Pause between two sweeps, as it is wanted.
+
+    Attributes:
+        gap_s: Longest time between two sweeps that is no gap.
+        sweep_s: Pause between two sweeps: short enough that one which is a little late makes no gap.
     """
 
     def __init__(self, *, lease_s: float, heartbeat_s: float, sweep_s: float) -> None:
-        self._lease_s = lease_s
+        self.lease_s: Final = lease_s
         # A worker that beat just before the gap, and again right after it, still holds its lease.
-        self.gap_s: Final = max(SWEEPS * sweep_s, lease_s - BEATS * heartbeat_s)
+        self.gap_s: Final = lease_s - BEATS * heartbeat_s
+        self.sweep_s: Final = min(sweep_s, self.gap_s / SWEEPS)
         self.step_s: Final = max(lease_s - BEATS * heartbeat_s, heartbeat_s) / 2
         self._last: Reading | None = None
         self._wait_until_s = float("-inf")
 
-    def doubt(self, gap_s: float, reading: Reading) -> str | None:
+    def doubt(self, gap_s: float, reading: Reading, wait_s: float = 0.0) -> str | None:
         """
         Take note of a sweep that begins.
 
         Args:
             gap_s: Seconds since any watchdog's newest mark before this one.
             reading: The database's clock, and when it was read.
+            wait_s: Until the end of a wait that any watchdog has begun: who starts in it, or comes second, sees no gap.
 
         Returns:
             Why leases cannot be trusted for one lease from now; None: nothing new.
@@ -72,8 +78,10 @@ class SweepGuard:
             step_s = max(least_s - moved_s, moved_s - most_s)
             if step_s > self.step_s:
                 reason = f"the database's clock was set by about {moved_s - most_s:+.1f} s"
+        if wait_s > 0:
+            self._wait_until_s = max(self._wait_until_s, reading.heard_s + wait_s)
         if reason is not None:
-            self._wait_until_s = reading.heard_s + self._lease_s
+            self._wait_until_s = reading.heard_s + self.lease_s
         return reason
 
     def may_reap(self, now_s: float) -> bool:

@@ -93,8 +93,8 @@ class Watchdog:
         """
         await self._store.note_host(self._host.id, self._host.boot, self._host.pidns)
         asked_s = time.monotonic()
-        gap_s, database_s = await self._store.mark_sweep()
-        doubt = self._guard.doubt(gap_s, Reading(database_s, asked_s, time.monotonic()))
+        gap_s, database_s, wait_s = await self._store.mark_sweep(self._guard.gap_s, self._guard.lease_s)
+        doubt = self._guard.doubt(gap_s, Reading(database_s, asked_s, time.monotonic()), wait_s)
         if doubt is not None:
             log.warning("sweeps_wait", reason=doubt)
         return from_s(database_s)
@@ -126,6 +126,6 @@ async def watchdog(runtime: Runtime) -> None:
     host = identities.this_host(runtime.settings.host_id)
     settings = runtime.settings
     guard = SweepGuard(lease_s=settings.lease_s, heartbeat_s=settings.heartbeat_s, sweep_s=settings.sweep_s)
-    actor = Watchdog(runtime.store, host, settings.sweep_s, guard, sees_deaths=settings.proof_of_death)
+    actor = Watchdog(runtime.store, host, guard.sweep_s, guard, sees_deaths=settings.proof_of_death)
     await runtime.prime(actor)
     await runtime.loop(actor)

@@ -136,7 +136,7 @@ RETURNING uuid_send(j.id) AS id, j.attempts, j.name, j.topic, j.args::text AS ar
     ($4::int[])[s.seat] AS worker, j.uncharged, j.crashes, j.occurrence, j.checkpoint::text AS checkpoint,
     CASE WHEN j.attempts > 1 THEN (
         SELECT jsonb_build_array(a.outcome, a.error, a.worker, a.progress::text)::text
-        FROM pulse.attempts a WHERE a.job_id = j.id AND a.attempt = j.attempts - 1) END AS previous;
+        FROM pulse.attempts a WHERE a.job_id = j.id AND a.attempt < j.attempts ORDER BY a.attempt DESC LIMIT 1) END AS previous;
 
 
 -- name: move_claims :many
@@ -461,13 +461,18 @@ FROM pulse.hosts h WHERE h.host = $1 GROUP BY h.boot;
 
 
 -- name: mark_sweep :one
--- What:    a watchdog begins to sweep: note when, and say when the sweep before it was, whichever watchdog made it.
--- Args:    $1 now
+-- What:    a watchdog begins to sweep: note when, and say when the sweep before it was, whichever watchdog made it. After
+--          a gap nobody may reap for a while: that is noted too, for those who see no gap because this one's mark is new.
+-- Args:    $1 gap_s float8: the longest that is none, $2 wait_s float8: how long to wait after one, $3 now
 -- Guard:   the row's lock: of two that begin at once one waits, and sees the other's mark.
--- Returns: seconds since the newest mark, and the database's time in Unix seconds.
-WITH before AS (SELECT m.swept_at FROM pulse.sweep_mark m FOR UPDATE)
-UPDATE pulse.sweep_mark m SET swept_at = coalesce($1, clock_timestamp()) FROM before b
-RETURNING extract(epoch FROM m.swept_at - b.swept_at)::float8 AS gap_s, extract(epoch FROM m.swept_at)::float8 AS now_s;
+-- Returns: seconds since the newest mark, the database's time in Unix seconds, seconds until sweeps may reap (0: now).
+WITH before AS (SELECT m.swept_at, coalesce($3, clock_timestamp()) AS now FROM pulse.sweep_mark m FOR UPDATE)
+UPDATE pulse.sweep_mark m
+SET swept_at = b.now,
+    wait_until = CASE WHEN b.now - b.swept_at > $1 * interval '1 second' THEN b.now + $2 * interval '1 second' ELSE m.wait_until END
+FROM before b
+RETURNING extract(epoch FROM m.swept_at - b.swept_at)::float8 AS gap_s, extract(epoch FROM m.swept_at)::float8 AS now_s,
+    CASE WHEN m.wait_until > m.swept_at THEN extract(epoch FROM m.wait_until - m.swept_at)::float8 ELSE 0 END AS wait_s;
 
 
 -- name: create_schedule :one

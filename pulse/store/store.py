@@ -267,13 +267,25 @@ class Store:
             rows = await connection.fetch(_sql("host_boots"), host, now)
         return {row["boot"]: row["seen_ago_s"] for row in rows}
 
-    async def mark_sweep(self, *, now: datetime | None = None) -> tuple[float, float]:
-        """A sweep begins; seconds since the one before it, whoever made it, and the database's time in Unix seconds."""
+    async def mark_sweep(
+        self, gap_s: float, wait_s: float, *, now: datetime | None = None
+    ) -> tuple[float, float, float]:
+        """
+        A sweep begins.
+
+        Args:
+            gap_s: The longest time between two sweeps that is no gap.
+            wait_s: How long nobody may reap after one.
+            now: Instead of the database's clock.
+
+        Returns:
+            Seconds since the sweep before it, whoever made it; the database's time in Unix seconds; how long to wait.
+        """
         async with self.query.connection() as connection:
-            row = await connection.fetchrow(_sql("mark_sweep"), now)
+            row = await connection.fetchrow(_sql("mark_sweep"), gap_s, wait_s, now)
         if row is None:  # somebody emptied the table: as if nobody had swept for ever
-            return float("inf"), 0.0
-        return row["gap_s"], row["now_s"]
+            return float("inf"), 0.0, wait_s
+        return row["gap_s"], row["now_s"], row["wait_s"]
 
     async def note_host(self, host: str, boot: str, pidns: int) -> None:
         """This host's supervisor is alive."""

@@ -79,17 +79,18 @@ async def test_a_claim_tells_the_occurrence(store: Store, connection: Connection
 
 
 async def test_a_claim_tells_the_attempt_before(store: Store, connection: Connection[Record]) -> None:
-    """What the attempt just before left is handed on, checkpoint and end; older ends and other jobs' are not."""
+    """What the last attempt that left a trace came to is handed on; older ends and other jobs' are not."""
     told = await forge(connection, "RETRYING", attempts=2, checkpoint='{"at": 7}')
     silent = await forge(connection, "RETRYING", attempts=2)
     first = await forge(connection)
     insert = """INSERT INTO pulse.attempts (job_id, attempt, outcome, error, worker, progress)
-                VALUES ($1, $2, 'timeout', 'why', 'w9', '0.5')"""
-    await connection.executemany(insert, [(told.hex(), 2), (told.hex(), 1), (silent.hex(), 1)])
+                VALUES ($1, $2, $3, 'why', 'w9', '0.5')"""
+    rows = [(told.hex(), 2, "timeout"), (told.hex(), 1, "error"), (silent.hex(), 1, "error")]
+    await connection.executemany(insert, rows)
     claimed = {one.id: (one.checkpoint, one.previous) for one in await claim(store)}
     assert claimed == {
         told: ('{"at": 7}', '["timeout", "why", "w9", "0.5"]'),
-        silent: (None, None),
+        silent: (None, '["error", "why", "w9", "0.5"]'),  # its second attempt was put back before anybody saw it
         first: (None, None),
     }
     assert (await read(connection, told))["checkpoint"] == '{"at": 7}'

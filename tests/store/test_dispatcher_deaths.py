@@ -85,16 +85,38 @@ async def test_an_end_that_the_kernel_does_not_tell(at: Floor, monkeypatch: pyte
     assert await outcome(at, job) == ("crashed", "worker process died: how is not known", None)
 
 
-@pytest.mark.parametrize("how", ["draining", "leaving"])
-async def test_who_was_to_end_charges_nobody(at: Floor, how: str) -> None:
-    """A worker that drains, or said that it leaves, ended itself: its jobs are given back."""
+async def test_who_was_to_end_charges_nobody(at: Floor) -> None:
+    """A worker that said that it leaves ended itself: its jobs are given back."""
     with process() as dying:
         worker = at.watch(new_worker(identity_of(dying.pid), dying.pid))
         job = await at.running(worker)
-        setattr(worker, how, True)
+        worker.leaving = True
         dying.kill()
         await at.wait_buried(worker)
     assert (await outcome(at, job))[0] == "released"
+
+
+async def test_who_drains_and_dies_is_charged(at: Floor) -> None:
+    """A worker that is to come back to a successor was not to end: what it had started has crashed."""
+    with process() as dying:
+        worker = at.watch(new_worker(identity_of(dying.pid), dying.pid))
+        job = await at.running(worker)
+        worker.draining = True
+        dying.kill()
+        await at.wait_buried(worker)
+    assert (await outcome(at, job))[0] == "crashed"
+
+
+async def test_who_is_buried_is_not_away_any_more(at: Floor) -> None:
+    """A process that lost its connection and then died holds nothing back."""
+    with process() as dying:
+        worker = at.watch(new_worker(identity_of(dying.pid), dying.pid))
+        await at.running(worker)
+        at.desk.leave(worker)
+        assert at.desk.away == {worker.identity: worker}
+        dying.kill()
+        await at.wait_buried(worker)
+    assert at.desk.away == {}
 
 
 async def test_a_kill_charges_whom_it_is_for(at: Floor) -> None:
@@ -212,6 +234,8 @@ async def test_who_says_hello_again_is_watched_anew(at: Floor) -> None:
         assert at.deaths.watched(identity) is newer
         assert at.deaths.in_hand() == [newer]
         assert not at.deaths.signal(older, signal.SIGKILL)
+        at.deaths.kill(older, "test")
+        assert not older.leaving
         assert at.deaths.signal(newer, signal.SIGCONT)
         with anyio.fail_after(DEADLINE_S):
             await at.deaths.wait_buried(older)
@@ -228,6 +252,8 @@ async def test_nobody_is_watched_under_another_name(at: Floor) -> None:
     unknown = new_worker("x")
     assert at.deaths.watched("x") is None
     assert not at.deaths.signal(unknown, signal.SIGKILL)
+    at.deaths.kill(unknown, "test")
+    assert not unknown.leaving
     with anyio.fail_after(DEADLINE_S):
         await at.deaths.wait_buried(unknown)
 

@@ -39,6 +39,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 LONG_S: Final = 600.0  # no test waits for it
 SHORT_S: Final = 0.05
+WHILE_S: Final = 5.0  # to be asked for; twenty looks are taken meanwhile
 DEAF: Final = ("sh", "-c", "trap '' TERM; echo; while :; do sleep 600; done")
 
 
@@ -52,7 +53,7 @@ class Room(Floor):
 
     def __init__(self, store: Store, connection: Connection[Record]) -> None:
         super().__init__(store, connection)
-        self.silence = Silence(store, self.desk, self.deaths, self.results, HOST, lease_s=LEASE_S)
+        self.silence = Silence(store, self.desk, self.claims, self.deaths, self.results, HOST, lease_s=LEASE_S)
         self.silence._awake_s = time.monotonic() - LONG_S
         self.signals: list[signal.Signals] = []
         send = self.deaths.signal
@@ -174,14 +175,13 @@ async def test_who_answers_is_not_told_to_end(
     at: Room, tasks: anyio.abc.TaskGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A heartbeat stops the ladder before its first signal."""
-    monkeypatch.setattr(looking, "ASK_S", LONG_S)
+    monkeypatch.setattr(looking, "ASK_S", WHILE_S)
     with process() as living:
         worker = at.silent(living.pid)
         await at.running(worker)
         await look(at, tasks)
         await anyio.wait_all_tasks_blocked()
         assert at.silence._being_killed
-        monkeypatch.setattr(looking, "ASK_S", SHORT_S)
         worker.beaten_s = time.monotonic()
         await at.until_done()
         assert at.signals == []
@@ -209,13 +209,12 @@ async def test_who_ends_by_itself_is_not_signalled(
     at: Room, tasks: anyio.abc.TaskGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that has gone while it was asked is somebody else's matter by now."""
-    monkeypatch.setattr(looking, "ASK_S", LONG_S)
+    monkeypatch.setattr(looking, "ASK_S", WHILE_S)
     with process() as dying:
         worker = at.silent(dying.pid)
         await at.running(worker)
         await look(at, tasks)
         await anyio.wait_all_tasks_blocked()
-        monkeypatch.setattr(looking, "ASK_S", SHORT_S)
         dying.kill()
         await at.until_done()
         assert at.signals == []
@@ -244,6 +243,8 @@ async def test_what_a_speaking_worker_does_not_list_lapses(at: Room) -> None:
     with process() as living:
         worker = at.silent(living.pid, 0.0)
         lapsed, lasting, reported = [await at.running(worker, lease_until=ago(by)) for by in (1, -30, 1)]
+        for held in worker.held.values():
+            held.unlisted = 2
         at.desk.reporting.add((reported, 1))
         await at.silence.lapsed([worker.identity])
         row = await at.wait(lapsed, status="RETRYING")
@@ -251,11 +252,35 @@ async def test_what_a_speaking_worker_does_not_list_lapses(at: Room) -> None:
         assert [(await at.read(job))["status"] for job in (lasting, reported)] == ["RUNNING"] * 2
 
 
+async def test_what_a_worker_has_not_read_of_yet_does_not_lapse(at: Room) -> None:
+    """One heartbeat may have been sent before the assignment was read: only the second one tells."""
+    with process() as living:
+        worker = at.silent(living.pid, 0.0)
+        job = await at.running(worker, lease_until=ago(1))
+        worker.held[job, 1].unlisted = 1
+        await at.silence.lapsed([worker.identity])
+        await at.results.batcher.wait_idle()
+        assert (await at.read(job))["status"] == "RUNNING"
+
+
+async def test_what_a_speaking_worker_was_never_given(at: Room) -> None:
+    """A row under its name that it does not hold is looked at before the next claim, and given back then."""
+    with process() as living:
+        worker = at.silent(living.pid, 0.0)
+        job = await at.row(worker.identity, lease_until=ago(1))
+        await at.silence.lapsed([worker.identity])
+        await at.claims.pass_once()
+        row = await at.read(job)
+        assert (row["uncharged"], row["last_error"]) == (1, None)
+
+
 async def test_what_a_silent_worker_holds_does_not_lapse(at: Room) -> None:
     """Who has not been able to beat may be running it: its process comes first."""
     with process() as living:
-        job = await at.running(at.silent(living.pid), lease_until=ago(1))
-        await at.silence.lapsed([identity_of(living.pid)])
+        worker = at.silent(living.pid)
+        job = await at.running(worker, lease_until=ago(1))
+        worker.held[job, 1].unlisted = 2
+        await at.silence.lapsed([worker.identity])
         await at.results.batcher.wait_idle()
         assert (await at.read(job))["status"] == "RUNNING"
 
@@ -266,6 +291,7 @@ async def test_what_a_worker_left_behind_that_is_watched(at: Room) -> None:
         worker = at.silent(living.pid, 0.0)
         at.desk.leave(worker)
         job = await at.running(worker, lease_until=ago(1))
+        worker.held[job, 1].unlisted = 2
         await at.silence.lapsed([worker.identity])
         await at.wait(job, status="RETRYING")
 
@@ -313,7 +339,7 @@ async def test_a_dispatcher_that_was_stopped_blames_nobody(
     monkeypatch.setattr(looking, "time", Clock)
     looks: list[float] = []
     monkeypatch.setattr(at.deaths, "note_oom_kills", lambda: looks.append(Clock.monotonic()))
-    silence = Silence(at.store, at.desk, at.deaths, at.results, HOST, lease_s=2.0)
+    silence = Silence(at.store, at.desk, at.claims, at.deaths, at.results, HOST, lease_s=2.0)
     with process() as living:
         worker = at.silent(living.pid, 0.0)
         worker.beaten_s = time.monotonic() + LONG_S  # as far as this test is concerned it beats

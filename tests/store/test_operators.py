@@ -248,26 +248,26 @@ async def test_boots_of_a_host(store: Store, connection: Connection[Record]) -> 
 
 async def test_sweeps_are_marked(store: Store) -> None:
     """Each sweep hears how long ago the one before began, and what the database's clock says."""
-    await store.mark_sweep(now=NOW)
-    assert await store.mark_sweep(now=NOW + timedelta(seconds=2.5)) == (2.5, NOW.timestamp() + 2.5)
-    gap_s, now_s = await store.mark_sweep()
+    await store.mark_sweep(15.0, 30.0, now=NOW)
+    assert await store.mark_sweep(15.0, 30.0, now=NOW + timedelta(seconds=2.5)) == (2.5, NOW.timestamp() + 2.5, 27.5)
+    gap_s, now_s, _ = await store.mark_sweep(15.0, 30.0)
     assert now_s == pytest.approx(NOW.timestamp() + 2.5 + gap_s)
-    assert (await store.mark_sweep())[0] < 60.0 < abs(gap_s)
+    assert (await store.mark_sweep(15.0, 30.0))[0] < 60.0 < abs(gap_s)
 
 
 async def test_a_mark_that_is_gone(store: Store, connection: Connection[Record]) -> None:
     """Without the row nobody knows when the last sweep was."""
     await connection.execute("DELETE FROM pulse.sweep_mark")
-    assert (await store.mark_sweep())[0] == float("inf")
+    assert (await store.mark_sweep(15.0, 30.0))[0] == float("inf")
     await connection.execute("INSERT INTO pulse.sweep_mark DEFAULT VALUES")
 
 
 async def test_two_sweeps_at_once(store: Store, connection: Connection[Record]) -> None:
     """Of two watchdogs that begin together the second waits, and hears of the first one's mark."""
-    await store.mark_sweep(now=NOW)
+    await store.mark_sweep(15.0, 30.0, now=NOW)
     async with connection.transaction():
         await connection.execute("UPDATE pulse.sweep_mark SET swept_at = $1", NOW + timedelta(seconds=5))
-        second = asyncio.create_task(store.mark_sweep(now=NOW + timedelta(seconds=6)))
+        second = asyncio.create_task(store.mark_sweep(15.0, 30.0, now=NOW + timedelta(seconds=6)))
         async with store.query.connection() as watcher:
             await until_blocked(watcher, by=connection.get_server_pid())
     assert (await second)[0] == 1.0

@@ -34,10 +34,8 @@ LAPSED: Final = datetime.now(UTC) - timedelta(seconds=1)
 @pytest.fixture
 async def watchdog(store: Store) -> Watchdog:
     """One that is ready to sweep."""
-    await store.mark_sweep()
-    made = Watchdog(
-        store, HOST, SWEEP_S, SweepGuard(lease_s=30.0, heartbeat_s=10.0, sweep_s=SWEEP_S), sees_deaths=True
-    )
+    await store.mark_sweep(15.0, 30.0)
+    made = Watchdog(store, HOST, SWEEP_S, SweepGuard(lease_s=30.0, heartbeat_s=10.0, sweep_s=SWEEP_S), sees_deaths=True)
     await made.prime(boot=True)
     return made
 
@@ -89,9 +87,9 @@ async def test_a_full_statement_that_was_the_last_one(
     asked: list[int] = []
     lapsed = store.lapsed
 
-    async def counted(limit: int, *, spared: list[str]) -> object:
+    async def counted(limit: int, *, spared: list[str], now: datetime) -> object:
         asked.append(limit)
-        return await lapsed(limit, spared=spared)
+        return await lapsed(limit, spared=spared, now=now)
 
     monkeypatch.setattr(store, "lapsed", counted)
     for _ in range(4):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse.store.rows import Claim, Ending, EndingKind, Fence
+from pulse.store.rows import Claim, Ending, EndingKind, Fence, Running
 from pulse_actors.dispatcher import desk as book
 from pulse_actors.dispatcher.desk import ClaimPlan, Desk, Placement, Worker, deal
 
@@ -447,3 +447,87 @@ def test_who_must_end_in_time() -> None:
     desk.hand_over("w", jobs)
     bounded = desk.started(one, [(job.id, job.attempt) for job in jobs])
     assert [pair for pair, _ in bounded] == [(job.id, 1) for job in jobs[:2]]
+
+
+def test_a_worker_with_hanging_handlers_gets_no_more() -> None:
+    """Its process may be killed for them, with all that it is given meanwhile."""
+    one = worker()
+    one.closing = True
+    assert one.credit == 0
+
+
+def test_the_newest_connection_counts() -> None:
+    """A hello that waited is older than one that was made after it, whenever it is looked at."""
+    desk = desk_of()
+    assert desk.is_newest("w", 3)
+    assert desk.is_newest("w", 3)
+    assert not desk.is_newest("w", 2)
+    assert desk.is_newest("v", 1)
+    assert desk.is_newest("w", 4)
+    assert not desk.is_newest("w", 3)
+
+
+def test_not_every_connection_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only those of the workers that came last."""
+    monkeypatch.setattr(book, "NEWEST_MAX", 2)
+    desk = desk_of()
+    for number, identity in enumerate(["a", "b", "a", "c"], start=5):
+        assert desk.is_newest(identity, number)
+    assert [desk.is_newest(identity, 1) for identity in ("a", "c", "b")] == [False, False, True]
+
+
+def test_who_is_away_still_holds_its_jobs() -> None:
+    """A process that is watched and lost its connection may be running them yet, until it comes back or is buried."""
+    watched, idle, unseen = worker("watched", held=1), worker("idle"), worker("unseen", held=1)
+    watched.watched = idle.watched = True
+    desk = desk_of(watched, idle, unseen)
+    for one in (watched, idle, unseen):
+        desk.leave(one)
+    assert desk.away == {"watched": watched}
+    job, _ = next(iter(watched.held))
+    assert desk.held_among([job]) == {job}
+    desk.join(worker("watched"))
+    assert desk.away == {}
+    assert desk.held_among([job]) == set()
+
+
+def test_what_runs_in_hand() -> None:
+    """Of everybody, connected or not, those whose end will be seen; of others only their leases are known."""
+    connected, foreign, stranger = (worker(name, held=1) for name in ("connected", "foreign", "stranger"))
+    connected.watched = stranger.watched = True
+    connected.held[claim(9).id, 1] = book.Held("red", "a")
+    desk = desk_of(connected, foreign)
+    desk.strangers["stranger"] = stranger
+    jobs = {name: f"{name}0".encode().ljust(16) for name in ("connected", "foreign", "stranger")}
+    assert desk.running_in_hand(jobs.values()) == {jobs["connected"], jobs["stranger"]}
+
+
+@pytest.mark.parametrize(("uncharged", "delay_s"), [(0, 1.0), (2, 4.0), (1_000_000, 10.0)])
+def test_a_job_whose_earlier_attempt_runs_yet_waits(uncharged: int, delay_s: float) -> None:
+    """It is put back, later and later, until the process that may run it yet has ended; others are not held up."""
+    one, other = worker(), worker("other")
+    other.watched = True
+    again, elsewhere, free = (
+        replace(claim(number), attempt=2, uncharged=uncharged if number < 3 else 0) for number in (1, 2, 3)
+    )
+    other.held[again.id, 1] = book.Held("red", "a")
+    placement = desk_of(one, other).place(plan_for(one), [again, elsewhere, free], {elsewhere.id})
+    assert placement.assigned == {"w": [free]}
+    assert placement.returned == [
+        Ending(job.id, 2, "w", EndingKind.UNASSIGNED, delay_s=delay_s) for job in (again, elsewhere)
+    ]
+
+
+def test_what_a_worker_came_with_is_learned() -> None:
+    """What its hello listed while the database was away gets its name and its limit; what is known stays."""
+    one = worker()
+    running, queued, known, gone = ((claim(number).id, 1) for number in range(4))
+    one.held = {running: book.Held("", "", started=True), queued: book.Held("", ""), known: book.Held("blue", "a")}
+    news = {pair: Running("red", "a", 5.0) for pair in (running, queued, known, gone)}
+    assert [pair for pair, _ in desk_of(one).learn(one, news)] == [running]
+    assert [(one.held[pair].name, one.held[pair].timeout_s) for pair in (running, queued, known)] == [
+        ("red", 5.0),
+        ("red", 5.0),
+        ("blue", None),
+    ]
+    assert gone not in one.held

@@ -200,3 +200,15 @@ def test_another_users_process_is_not_in_hand() -> None:
             os.setuid(NOBODY)
         os._exit(identity.user_of(HOST, foreign) is None or 2 * identity.is_in_hand(HOST, foreign))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_peer_that_is_gone() -> None:
+    """One that ended, and was waited for, before anybody looked; not a zombie, nor one that cannot be seen from here."""
+    with subprocess.Popen(["sleep", "60"]) as child:
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert not identity.is_gone(Peer(child.pid, 0, 0, 0, HOST.pidns))
+    assert identity.is_gone(Peer(child.pid, 0, 0, 0, HOST.pidns))
+    assert not identity.is_gone(Peer(child.pid, 0, 0, 7, HOST.pidns))  # it was there when it was looked at
+    assert not identity.is_gone(Peer(0, 0, 0, 0, 0))
+    assert not identity.is_gone(Peer(os.getpid(), 0, 0, procs.start_time(os.getpid()), HOST.pidns))

@@ -20,12 +20,12 @@ NOW_S = 1000.0
         (21.0, 500.0, Verdict.HOLD),  # it missed two beats
         (29.9, 500.0, Verdict.HOLD),
         (30.0, 500.0, Verdict.KILL),
-        (90.0, 5.0, Verdict.LEAVE),  # who has just woken up has not heard what was said meanwhile
+        (90.0, 5.0, Verdict.HOLD),  # who has just woken up has not heard what was said meanwhile
         (90.0, 30.0, Verdict.KILL),
     ],
 )
 def test_verdicts(beaten_ago_s: float, awake_ago_s: float, verdict: Verdict) -> None:
     """By its last beat, as far as it could be heard."""
     worker = stranger(Host("h", "b", 1), "h/b/1/0.0/w", 0)
-    worker.beaten_s = NOW_S - beaten_ago_s
+    worker.beaten_s = worker.extended_s = NOW_S - beaten_ago_s
     assert judge(worker, awake_s=NOW_S - awake_ago_s, now_s=NOW_S, lease_s=LEASE_S) is verdict

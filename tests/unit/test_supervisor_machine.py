@@ -169,7 +169,6 @@ class TestStart:
                 state = play(ACTOR, [Deadline()], state)
         assert state.phase is Phase.FAILED
 
-
     def test_a_restarted_actor_that_says_no_hello_is_one_more_death(self) -> None:
         """Nobody waits for this start, so it is killed and tried again, and nothing else stops."""
         state = play(ACTOR, [*TO_RUNNING, Exited(signal=9), SpawnOk(2)])

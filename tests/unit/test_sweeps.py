@@ -66,11 +66,13 @@ def test_a_slow_answer_is_no_step(sweeps: list[tuple[float, float, float]]) -> N
 
 
 def test_short_leases() -> None:
-    """Where sweeps are rarer than beats, a gap is told by the sweeps."""
+    """Where sweeps would be too rare for the leases, they are made more often."""
     one = SweepGuard(lease_s=3.0, heartbeat_s=1.0, sweep_s=10.0)
+    assert (one.gap_s, one.sweep_s) == (1.5, 1.0)
+    assert guard().sweep_s == SWEEP_S
     one.doubt(1.0, reading(0.0))
-    assert one.doubt(14.9, reading(10.0)) is None
-    assert one.doubt(15.1, reading(20.0)) is not None
+    assert one.doubt(1.4, reading(10.0)) is None
+    assert one.doubt(1.6, reading(20.0)) is not None
 
 
 def test_long_leases() -> None:
@@ -81,17 +83,27 @@ def test_long_leases() -> None:
     assert one.doubt(45.1, reading(91.0)) is not None
 
 
-def test_rare_beats() -> None:
-    """Where a lease is hardly longer than the pause between two beats, clocks may still differ by half a beat."""
-    one = SweepGuard(lease_s=15.0, heartbeat_s=10.0, sweep_s=10.0)
-    one.doubt(1.0, reading(0.0))
-    assert one.doubt(10.0, reading(10.0, ahead_s=5.0)) is None
-    assert one.doubt(10.0, reading(20.0, ahead_s=10.1)) is not None
-
-
 def test_each_step_is_seen_once() -> None:
     """A clock is held against the last look at it, not against the first: one step is one doubt."""
     one = guard()
     one.doubt(1.0, reading(0.0))
     assert one.doubt(10.0, reading(10.0, ahead_s=60.0)) is not None
     assert one.doubt(10.0, reading(20.0, ahead_s=60.0)) is None
+
+
+def test_a_wait_that_somebody_else_began() -> None:
+    """Who starts in the wait of another watchdog, or comes second to a gap, waits with it; the longer wait counts."""
+    one = guard()
+    one.doubt(1.0, reading(0.0))
+    assert one.doubt(10.0, reading(10.0), 7.0) is None
+    assert one.doubt(10.0, reading(12.0), 1.0) is None
+    assert not one.may_reap(17.0)
+    assert one.may_reap(17.1)
+
+
+def test_no_wait_is_no_moment_of_waiting() -> None:
+    """Where nobody waits, a sweep goes on at once."""
+    one = guard()
+    one.doubt(1.0, reading(0.0))
+    assert one.doubt(10.0, reading(10.0), 0.0) is None
+    assert one.may_reap(10.0)

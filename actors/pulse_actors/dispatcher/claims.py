@@ -17,13 +17,14 @@ from pulse.store.rows import Claim, Ending, EndingKind, Fence, Level, Running
 from pulse.store.store import Store
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.cursors import Cursors, Start
-from pulse_actors.dispatcher.desk import ClaimPlan, Desk, Held, Pair, Worker, length_of
+from pulse_actors.dispatcher.desk import DOUBTFUL_BEATS, ClaimPlan, Desk, Held, Pair, Worker, length_of
 from pulse_actors.runtime import Backoff
 
 ASSIGN_CHARS: Final = 1024 * 1024  # in one frame; a worker starts the first job while the next frame comes
 FAR_S: Final = 3600.0  # what is due later than that is left to the poll
 _PREVIOUS: Final = ("outcome", "reason", "worker", "progress")  # as claim_jobs returns them
 ISOLATE_AT_CRASHES: Final = 2  # one crash may be an innocent neighbour's; after two the job runs where it kills nobody
+UNENDED: Final = frozenset({"canceled", "lease_expired"})  # outcomes of attempts whose handlers may not have ended
 MAX_WAKES: Final = 10_000  # due times kept in memory; behind them is the poll
 
 log = structlog.get_logger()
@@ -191,8 +192,8 @@ class Claims:
 
     def _may_run_yet(self, previous: str) -> bool:
         """Whether the attempt before may run on this host yet, in a process that is not connected."""
-        worker = json.loads(previous)[_PREVIOUS.index("worker")]
-        if not isinstance(worker, str) or self._desk.get(worker) is not None:
+        outcome, _, worker, _ = json.loads(previous)
+        if outcome not in UNENDED or not isinstance(worker, str) or self._desk.get(worker) is not None:
             return False
         return self._host is not None and identities.is_in_hand(self._host, worker)
 
@@ -216,6 +217,8 @@ class Claims:
         for identity in self._in_doubt | self._doubted:
             worker = self._desk.get(identity)
             if worker is not None:
+                if identity in self._in_doubt:
+                    worker.doubtful_beats = DOUBTFUL_BEATS  # what was lost may commit after this look
                 running = await give_back_unlisted(self._store, identity, self._desk.reporting.union(worker.held))
                 self.learned(worker, self._desk.learn(worker, running))
             self._in_doubt.discard(identity)

@@ -225,6 +225,7 @@ class Deaths:
             await _kill_left(worker)
             async with self._claims.lock:  # a claim that is under way for it is in the book, or given back, after this
                 self._desk.leave(worker)
+                self._desk.away.pop(worker.identity, None)  # it is dead: what it held may be handed out at once
             endings = obituary(worker, reason, code, worker.held)
         say = log.warning if endings else log.info
         say("worker_died", worker=worker.identity, reason=reason, held=len(endings))

@@ -24,6 +24,7 @@ BACKLOG_BYTES: Final = 4 * 1024 * 1024  # who has not read so much yet gets no m
 ALL_BUSY_MIN_S: Final = 1.0  # the workers that name it are full: others behind it in its topic go first for that long
 ALL_BUSY_MAX_S: Final = 10.0
 NEWEST_MAX: Final = 10_000  # workers whose newest connection is remembered: a hello waits for seconds at most
+DOUBTFUL_BEATS: Final = 2  # a statement commits within one heartbeat after nobody waits for it any more, or never
 CLAIM_MAX_BYTES: Final = protocol.MAX_FRAME_BYTES - 16 * 1024  # the rest of an assignment fits into 16 KiB
 _WIDEST_CHAR_BYTES: Final = 4
 
@@ -106,7 +107,7 @@ class Worker:
     leads_group: bool = False
     mark: str | None = None
     leaving: bool = False
-    doubtful_beats: int = 2
+    doubtful_beats: int = DOUBTFUL_BEATS
     held: dict[Pair, Held] = field(default_factory=dict[Pair, Held])
     draining: bool = False
     closing: bool = False
@@ -238,8 +239,9 @@ class Desk:
         return {job for worker in self._everybody() for job, _ in worker.held}.intersection(jobs)
 
     def running_in_hand(self, jobs: Iterable[bytes]) -> set[bytes]:
-        """Which of *jobs* somebody holds whose process is watched: it will end, and be seen to."""
-        return {job for one in self._everybody() if one.watched for job, _ in one.held}.intersection(jobs)
+        """Which of *jobs* somebody runs whose process is watched: it will end, and be seen to."""
+        pairs = {pair for one in self._everybody() if one.watched for pair in one.held}
+        return {job for job, _ in pairs - self.reporting}.intersection(jobs)
 
     def _everybody(self) -> Iterable[Worker]:
         return (*self._workers.values(), *self.strangers.values(), *self.away.values())

@@ -53,7 +53,7 @@ class Dispatcher:
         deaths, self.silence, overdue = None, None, None
         if settings.proof_of_death:
             deaths = Deaths(store, desk, claims, results)
-            self.silence = Silence(store, desk, deaths, results, host, lease_s=settings.lease_s)
+            self.silence = Silence(store, desk, claims, deaths, results, host, lease_s=settings.lease_s)
             overdue = Overdue(deaths, stacks, obey_s=settings.obey_s, heartbeat_s=settings.heartbeat_s)
             claims.learned = overdue.started
         self._living: list[str] = []

@@ -29,8 +29,9 @@ from pulse.errors import UnavailableError
 from pulse.store.rows import Ending, EndingKind, Renewal
 from pulse.store.store import Store
 from pulse_actors import identity as identities
+from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.deaths import Deaths
-from pulse_actors.dispatcher.desk import Desk, Pair, Sentence, Worker
+from pulse_actors.dispatcher.desk import Desk, Sentence, Worker
 from pulse_actors.dispatcher.results import Obituary, Results
 
 REASON: Final = "worker lease expired"
@@ -67,7 +68,8 @@ def judge(worker: Worker, *, awake_s: float, now_s: float, lease_s: float) -> Ve
     silent_s = now_s - max(worker.beaten_s, awake_s)
     if silent_s >= lease_s:
         return Verdict.KILL
-    return Verdict.HOLD if silent_s >= SILENT * lease_s else Verdict.LEAVE
+    # Whoever was awake: its lease runs from the last beat that the database took, which may be long ago, or unknown.
+    return Verdict.HOLD if now_s - worker.extended_s >= SILENT * lease_s else Verdict.LEAVE
 
 
 class Silence:
@@ -77,6 +79,7 @@ class Silence:
     Args:
         store: The database.
         desk: Who is connected.
+        claims: Gives back what a worker was never told of.
         deaths: Who is watched; kills, and buries.
         results: Writes endings.
         host: This host.
@@ -84,10 +87,19 @@ class Silence:
     """
 
     def __init__(
-        self, store: Store, desk: Desk, deaths: Deaths, results: Results, host: identities.Host, *, lease_s: float
+        self,
+        store: Store,
+        desk: Desk,
+        claims: Claims,
+        deaths: Deaths,
+        results: Results,
+        host: identities.Host,
+        *,
+        lease_s: float,
     ) -> None:
         self._store = store
         self._desk = desk
+        self._claims = claims
         self._deaths = deaths
         self._results = results
         self._host = host
@@ -136,13 +148,14 @@ class Silence:
             if stranger is not None:
                 await self._store.extend(_renewals(stranger), self._lease_s)
         elif worker.extended_s > time.monotonic() - BEATS * self._lease_s:
-            running = await self._store.running_of(identity)
+            self._claims.doubt(identity)  # what it was never given is given back
             endings = [
                 Ending(*pair, identity, EndingKind.LEASE_EXPIRED, REASON)  # each only if its own lease has lapsed
-                for pair in running
-                if pair not in self._desk.reporting and not _may_know(worker, pair)
+                for pair, held in worker.held.items()
+                if held.unlisted >= UNLISTED and pair not in self._desk.reporting
             ]
-            self._results.batcher.put(Obituary(endings))
+            if endings:
+                self._results.batcher.put(Obituary(endings))
 
     async def _look(self, now_s: float, tasks: anyio.abc.TaskGroup) -> None:
         """One look at everybody who holds something."""
@@ -188,12 +201,6 @@ class Silence:
                 return False
             await anyio.sleep(min(within_s, ASK_S) / 20)
         return False
-
-
-def _may_know(worker: Worker, pair: Pair) -> bool:
-    """Whether *worker* has the attempt, or has not read of it yet."""
-    held = worker.held.get(pair)
-    return held is not None and held.unlisted < UNLISTED
 
 
 def _renewals(worker: Worker) -> list[Renewal]:

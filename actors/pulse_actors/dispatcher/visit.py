@@ -164,6 +164,7 @@ class Visit:
             raise ProtocolError(message, request=request)
         office = self._office
         self._identity = identities.compose(office.host, self._peer, hello.worker)
+        listed = {ref.pair for ref in hello.running}
         worker = Worker(
             self._identity,
             hello.worker,
@@ -178,9 +179,9 @@ class Visit:
             trees.mark_of(self._peer.pid) if hello.topics else None,
             heard_s=time.monotonic(),
             beaten_s=time.monotonic(),
+            extended_s=float("-inf") if listed else time.monotonic(),  # leases of a claim to come begin with it
             stalls={name: info.stall_s for name, info in hello.handlers.items() if info.stall_s is not None},
         )
-        listed = {ref.pair for ref in hello.running}
         self._refuse_unstorable(hello, request)
         holds: dict[Pair, Running] | None = None
         with anyio.move_on_after(RECONCILE_S):

@@ -11,7 +11,8 @@ ALTER TABLE pulse.handlers
 
 CREATE TABLE pulse.sweep_mark (
     one      boolean PRIMARY KEY DEFAULT true CHECK (one),
-    swept_at timestamptz NOT NULL DEFAULT clock_timestamp()
+    swept_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    wait_until timestamptz NOT NULL DEFAULT '-infinity'
 );
 
 INSERT INTO pulse.sweep_mark DEFAULT VALUES;

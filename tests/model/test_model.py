@@ -1,0 +1,141 @@
+"""
+The formal model of the recovery protocol: it holds, and without any one of its guards it does not.
+
+``python -m tests.model`` shows all verdicts, and the way to a violation.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final
+
+import pytest
+
+from pulse.store.statements import STATEMENTS
+from tests.model.spin import FOR_EVER, HERE, Variant, Verdict, missing, properties, verify
+from tests.model.variants import BREAK, HOLD
+from tests.support.markdown import DOCS, section, table
+
+_ASKED: Final = re.compile(r"^#(?:ifdef|ifndef) (\w+)|defined\((\w+)\)", re.MULTILINE)
+_COMMENT: Final = re.compile(r"/\*.*?\*/", re.DOTALL)
+_NAMED: Final = re.compile(r"\b([A-Za-z]\w+)\.(?!pml|sql)(\w+)\b|\b([a-z]+(?:_[a-z]+)+)\b(?!\.)")
+
+PAGE: Final = (DOCS / "model.md").read_text("utf-8")
+MODELS: Final = ("fence", "ladder", "outage", "reconnect")
+SOURCES: Final = {path.name: path.read_text("utf-8") for path in sorted(HERE.glob("*.pml"))}
+PROMELA: Final = "\n".join(_COMMENT.sub("", source) for source in SOURCES.values())
+DEFAULTS: Final = {"ONLY", "LIVENESS", "LEASE", "MAX_ATTEMPTS", "STEP"}  # not flags of variants
+ROOT: Final = DOCS.parent
+CODE: Final = {
+    path: path.read_text("utf-8")
+    for path in (ROOT / "schema.sql", *(ROOT / "actors").rglob("*.py"), *(ROOT / "pulse" / "store").rglob("*.py"))
+}
+
+
+class Verdicts:
+    """Searches for what is asked for, each once, as many side by side as there are cores."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(os.cpu_count())
+        self._found: dict[Variant, Future[Verdict]] = {}
+
+    def want(self, variant: Variant) -> Future[Verdict]:
+        """It will be asked for."""
+        if variant not in self._found:
+            self._found[variant] = self._pool.submit(verify, variant)
+        return self._found[variant]
+
+    def of(self, variant: Variant) -> Verdict:
+        """The verdict."""
+        return self.want(variant).result()
+
+    def close(self) -> None:
+        """Nothing more is asked for."""
+        self._pool.shutdown(cancel_futures=True)
+
+
+@pytest.fixture(scope="session")
+def verdicts(request: pytest.FixtureRequest) -> Iterator[Verdicts]:
+    """Verdicts by Spin; those that the tests of this run will ask for are begun at once."""
+    absent = missing()
+    if absent:
+        pytest.skip(absent)
+    found = Verdicts()
+    for item in request.session.items:
+        variant = (
+            item.callspec.params.get("variant")
+            if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+            else None
+        )
+        if isinstance(variant, Variant):
+            found.want(variant)
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize("variant", HOLD, ids=str)
+def test_holds(verdicts: Verdicts, variant: Variant) -> None:
+    """The protocol keeps all its properties, whatever happens in whatever order, and that was a lot."""
+    verdict = verdicts.of(variant)
+    assert verdict.broken == frozenset()
+    assert verdict.is_complete
+    assert verdict.states >= variant.floor
+
+
+@pytest.mark.parametrize("variant", BREAK, ids=lambda one: f"{one} {one.breaks}")
+def test_breaks(verdicts: Verdicts, variant: Variant) -> None:
+    """Without that guard, just that property is violated: the model can see what the guard is for."""
+    assert verdicts.of(variant).broken == {variant.breaks}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_nothing_is_left_out(verdicts: Verdicts, model: str) -> None:
+    """Every statement of a model runs in one of the searches in which it holds: none says less than it seems to."""
+    searched = [verdicts.of(one).unreached for one in HOLD if one.model == model and not one.live]
+    assert frozenset.intersection(*searched) == frozenset()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_property_can_be_violated(model: str) -> None:
+    """There is a broken variant for each property."""
+    assert {one.breaks for one in BREAK if one.model == model and not one.live} == properties(model)
+
+
+def test_every_flag_is_tried() -> None:
+    """What the models ask for is set by some variant, and what a variant sets is asked for."""
+    asked = {name for source in SOURCES.values() for pair in _ASKED.findall(source) for name in pair if name}
+    assert asked - DEFAULTS == {flag.partition("=")[0] for one in (*HOLD, *BREAK) for flag in one.flags}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_what_it_stands_for_exists(name: str) -> None:
+    """The functions, attributes and statements that the comments of a model name are there."""
+    unknown: list[str] = []
+    for holder, member, plain in _NAMED.findall(" ".join(_COMMENT.findall(SOURCES[name]))):
+        if plain:
+            known = plain in STATEMENTS or any(re.search(rf"\b{plain}\b", text) for text in (*CODE.values(), PROMELA))
+        else:
+            homes = [
+                text
+                for path, text in CODE.items()
+                if holder in {path.stem, "pulse"} or re.search(rf"^class {holder}\b", text, re.MULTILINE)
+            ]
+            known = any(re.search(rf"\b{member}\b", text) for text in homes)
+        if not known:
+            unknown.append(plain or f"{holder}.{member}")
+    assert unknown == []
+
+
+def test_page_tells_of_each_variant() -> None:
+    """docs/model.md names the guards that are taken out, and what breaks, as the table of variants does."""
+    rows = table(section(PAGE, "What breaks without"))
+    told = {(row["model"], flag, row["breaks"]) for row in rows for flag in row["variant"].split(", ")}
+    assert told == {(one.model, _guard(one), one.breaks.replace(FOR_EVER, "(liveness)")) for one in BREAK}
+
+
+def _guard(variant: Variant) -> str:
+    """What is wrong in a broken variant: its last flag; those before it set the scene."""
+    return variant.flags[-1]
