@@ -55,11 +55,26 @@ class Sockets:
         """Where the supervisor itself answers."""
         return self.directory / SUPERVISOR_SOCKET
 
+    def put_back(self) -> list[Path]:
+        """
+        Give a socket its name back that somebody has removed: nobody could connect any more, and the server lives on.
+
+        Returns:
+            Which names were gone.
+
+        """
+        gone = [path for path in (self.client_path, self.control_path) if not path.exists()]
+        with contextlib.suppress(OSError):  # the directory is gone, too, or it came back meanwhile
+            for path in gone:
+                os.link(_spare(path), path)
+        return gone
+
     def close(self) -> None:
         """Close both sockets, remove their files, and let the next supervisor in."""
         for path, sock in ((self.client_path, self.client), (self.control_path, self.control)):
             sock.close()
             path.unlink(missing_ok=True)
+            _spare(path).unlink(missing_ok=True)
         os.close(self.lock_fd)
 
 
@@ -84,6 +99,11 @@ def open_sockets(directory: Path) -> Sockets:
         control = undo.enter_context(_listen(control_path, _CONTROL_BACKLOG))
         undo.pop_all()
     return Sockets(directory, lock_fd, client, control)
+
+
+def _spare(path: Path) -> Path:
+    """The second name of a socket, by which it is found when the first one was removed."""
+    return path.with_name(f".{path.name}")
 
 
 def _lock(directory: Path) -> int:
@@ -119,6 +139,9 @@ def _listen(path: Path, backlog: int) -> socket.socket:
     try:
         _remove_stale(path)
         sock.bind(os.fspath(path))
+        _spare(path).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a file system without links: then a name that is removed stays away
+            os.link(path, _spare(path))
         sock.listen(backlog)
     except OSError as error:
         sock.close()

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pulse_supervisor.sockets import Sockets
 
 EXIT_STOPPED: Final = 0
+NAMES_S: Final = 2.0  # between two looks whether the sockets still have their names
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
 
@@ -103,6 +104,7 @@ class Supervisor:
             await nursery.start(self._hear_signals)
             self._loop.attend(nursery)
             nursery.start_soon(self._door.serve, self._plan.sockets.control)
+            nursery.start_soon(self._keep_names)
             async with trio.open_nursery() as starting:
                 starting.start_soon(self._start)
                 await self._loop.wait_until(lambda: self._loop.verdict is not None)
@@ -126,6 +128,13 @@ class Supervisor:
                 else:
                     self._log.warning("supervisor_hurries", signal=signal.Signals(number).name)
                     self._loop.hurry()
+
+    async def _keep_names(self) -> None:
+        """Look after the names of the sockets: who tidies the directory up would cut everybody off."""
+        while True:
+            await trio.sleep(NAMES_S)
+            for path in self._plan.sockets.put_back():
+                self._log.warning("socket_name_put_back", path=str(path))
 
     async def _start(self) -> None:
         plan, settings = self._plan, self._plan.settings

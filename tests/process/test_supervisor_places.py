@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from pulse_supervisor.sockets import open_sockets
 from tests.process.supervisor_kit import Rig, eventually, four, open_files, short_dir, supervisor
 
 pytestmark = pytest.mark.process
@@ -256,3 +257,21 @@ def close_log(rig: Rig) -> None:
         if b"supervisor_ready" in line:
             break
     rig.process.stderr.close()
+
+
+def test_a_socket_whose_name_was_removed(tmp_path: Path) -> None:
+    """The name is given back to the same socket, and nothing is left of both names at the end; another's file stays."""
+    opened = open_sockets(tmp_path)
+    try:
+        assert opened.put_back() == []
+        opened.client_path.unlink()
+        assert opened.put_back() == [opened.client_path]
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(opened.client_path))
+            opened.client.accept()[0].close()
+        opened.control_path.unlink()
+        opened.control_path.touch()
+        assert opened.put_back() == []
+    finally:
+        opened.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["supervisor.lock"]

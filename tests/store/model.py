@@ -89,10 +89,13 @@ class Model:
         return {job.id: job.locked_by or "" for job in jobs}
 
     def before(self, identity: bytes) -> tuple[object, ...] | None:
-        """What the attempt before the current one left in the history."""
+        """What the newest attempt before the current one left that is in the history."""
         job = self.jobs[identity]
-        row = self.history.get((identity, job.attempts - 1))
-        return None if row is None else (row["outcome"], row["error"], row["worker"], row["progress"])
+        attempts = [attempt for one, attempt in self.history if one == identity and attempt < job.attempts]
+        if not attempts:
+            return None
+        row = self.history[identity, max(attempts)]
+        return (row["outcome"], row["error"], row["worker"], row["progress"])
 
     def complete(self, completions: Sequence[Completion], now: datetime) -> set[tuple[bytes, int]]:
         """Close those attempts that hold their jobs."""

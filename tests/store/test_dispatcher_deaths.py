@@ -18,7 +18,7 @@ from pulse.store.store import Store
 from pulse_actors.dispatcher import deaths as watching
 from pulse_actors.dispatcher.deaths import Deaths
 from pulse_actors.dispatcher.desk import Sentence
-from pulse_actors.dispatcher.results import Reported
+from pulse_actors.dispatcher.results import Obituary, Reported
 from pulse_actors.identity import Host
 from tests.store.helpers import history
 from tests.store.recovery_kit import (
@@ -190,14 +190,26 @@ async def test_who_has_said_everything_is_buried_at_once(at: Floor, monkeypatch:
         await at.wait_buried(worker)
 
 
-async def test_claims_that_it_never_heard_of(at: Floor) -> None:
-    """A row that a lost answer left to it is given back; one whose result has arrived is left to its result."""
+async def test_claims_that_it_never_heard_of(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that a lost answer left to it is given back, once; of what it held or has reported more is known."""
     with process() as dying:
         worker = at.watch(new_worker(identity_of(dying.pid), dying.pid))
-        unseen, reported = await at.row(worker.identity), await at.row(worker.identity)
+        held, unseen, reported = await at.running(worker), await at.row(worker.identity), await at.row(worker.identity)
         at.desk.reporting.add((reported, 1))
+        told: list[tuple[bytes, EndingKind]] = []
+        put = at.results.batcher.put
+
+        def late(item: Reported | Obituary) -> None:
+            assert isinstance(item, Obituary)
+            told.extend((ending.id, ending.kind) for ending in item.endings)
+            monkeypatch.setattr(at.results.batcher, "put", put if len(told) > 1 else late)
+            if len(told) > 1:
+                put(item)
+
+        monkeypatch.setattr(at.results.batcher, "put", late)
         dying.kill()
         await at.wait_buried(worker)
+    assert told == [(held, EndingKind.CRASHED), (unseen, EndingKind.UNASSIGNED)]
     row = await at.read(unseen)
     assert (row["status"], row["uncharged"], row["crashes"]) == ("PENDING", 1, 0)
     assert (await at.read(reported))["status"] == "RUNNING"

@@ -159,6 +159,25 @@ async def test_a_process_is_killed_once(at: Room, tasks: anyio.abc.TaskGroup, mo
     assert [entry["event"] for entry in logs].count("worker_silent_too_long") == 1
 
 
+async def test_a_process_that_does_not_die_is_waited_for(
+    at: Room, tasks: anyio.abc.TaskGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is stuck in the kernel is not put on the ladder again and again."""
+    killed = anyio.Event()
+    monkeypatch.setattr(at.deaths, "kill", lambda _worker, _why: killed.set())
+    with process(*DEAF) as stuck, capture_logs() as logs:
+        assert stuck.stdout is not None
+        stuck.stdout.readline()
+        await at.running(at.silent(stuck.pid))
+        await look(at, tasks)
+        with anyio.fail_after(DEADLINE_S):
+            await killed.wait()
+        for _ in range(3):
+            await anyio.wait_all_tasks_blocked()
+            await look(at, tasks)
+    assert [entry["event"] for entry in logs].count("worker_silent_too_long") == 1
+
+
 async def test_who_holds_nothing_need_not_beat(at: Room, tasks: anyio.abc.TaskGroup) -> None:
     """An idle process has nothing that could run twice."""
     with process() as idle:
@@ -350,6 +369,7 @@ async def test_a_dispatcher_that_was_stopped_blames_nobody(
         before = len(looks)
         await at.until(lambda: len(looks) >= before + 3)
         assert not silence._being_killed
+        assert at.signals == []
 
 
 async def test_the_living_of_the_start_are_watched(at: Room, tasks: anyio.abc.TaskGroup) -> None:

@@ -469,11 +469,11 @@ def test_the_newest_connection_counts() -> None:
 
 def test_not_every_connection_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only those of the workers that came last."""
-    monkeypatch.setattr(book, "NEWEST_MAX", 2)
+    monkeypatch.setattr(book, "NEWEST_MAX", 3)
     desk = desk_of()
-    for number, identity in enumerate(["a", "b", "a", "c"], start=5):
+    for number, identity in enumerate(["a", "b", "a", "c", "d"], start=5):
         assert desk.is_newest(identity, number)
-    assert [desk.is_newest(identity, 1) for identity in ("a", "c", "b")] == [False, False, True]
+    assert [desk.is_newest(identity, 1) for identity in ("a", "c", "d", "b")] == [False, False, False, True]
 
 
 def test_who_is_away_still_holds_its_jobs() -> None:

@@ -78,6 +78,7 @@ def test_short_leases() -> None:
 def test_long_leases() -> None:
     """Where leases last long, a gap that no lease can have lapsed in is none, however many sweeps were missed."""
     one = SweepGuard(lease_s=60.0, heartbeat_s=10.0, sweep_s=10.0)
+    assert one.sweep_s == 10.0
     one.doubt(1.0, reading(0.0))
     assert one.doubt(45.0, reading(45.0)) is None
     assert one.doubt(45.1, reading(91.0)) is not None

@@ -136,8 +136,9 @@ class Dispatcher:
             while True:
                 try:
                     stream = await listener.accept()
-                except OSError as error:  # no descriptor is free: who is in goes on, the others wait in the backlog
-                    log.warning("accept_failed", error=str(error))
+                except (OSError, anyio.BrokenResourceError) as error:  # anyio makes the one of the other
+                    # No descriptor is free: who is in goes on, the others wait in the backlog.
+                    log.warning("accept_failed", error=str(error.__cause__ or error))
                     await anyio.sleep(ACCEPT_PAUSE_S)
                 else:
                     self._accepted += 1

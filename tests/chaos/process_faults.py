@@ -1,0 +1,194 @@
+"""Faults of processes: workers, actors, the supervisor."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import signal
+from typing import ClassVar, Final
+
+from pulse import procs
+from tests.chaos import ledger
+from tests.chaos.fault import Fault, actors, send
+from tests.chaos.site import APP, LEASE_S, SETTINGS, Site
+from tests.process.system_kit import ACTORS, Whole, is_alive, place
+from tests.support.system import until
+
+END_S: Final = 20.0
+TOO_OFTEN: Final = 6  # restarts of a child within a minute: one more than the supervisor makes
+
+
+class KillWorker(Fault):
+    """SIGKILL of a handler process."""
+
+    row, name = 1, "kill-worker"
+    victim = 0
+
+    def inject(self) -> None:
+        """Whichever."""
+        workers = self.site.workers()
+        if workers:
+            self.victim = self.rng.choice(workers)
+            send(self.victim, signal.SIGKILL)
+
+
+class KillWorkerWithChild(Fault):
+    """SIGKILL of a handler process whose child holds all its descriptors, the connection too."""
+
+    row, name = 2, "kill-worker-with-child"
+    works = True
+
+    def __init__(self, site: Site, rng: random.Random) -> None:
+        super().__init__(site, rng)
+        self._gate = site.gate()
+
+    def inject(self) -> None:
+        """The child is that of a job that was submitted for it."""
+        self.job = self.site.submit("forks", {"how": "plain", "gate": str(self._gate)}, priority=100)
+        started = self.site.wait_started(self.job)
+        until(lambda: [line for line in self.site.lines("child") if line.job == self.job], "the child", END_S)
+        send(started.pid, signal.SIGKILL)
+
+    def heal(self) -> None:
+        """Let the next attempt come to its end."""
+        self._gate.touch()
+
+
+class StopWorker(Fault):
+    """SIGSTOP of a handler process for longer than a lease, then SIGCONT."""
+
+    row, name = 4, "stop-worker"
+    held_s: ClassVar = (LEASE_S * 0.3, LEASE_S * 3)
+    victim = 0
+
+    def inject(self) -> None:
+        """Whichever."""
+        workers = self.site.workers()
+        if workers:
+            self.victim = self.rng.choice(workers)
+            self._start = procs.start_time(self.victim)
+            send(self.victim, signal.SIGSTOP)
+
+    def heal(self) -> None:
+        """Let it go on, if it is still there."""
+        if self.victim and procs.start_time(self.victim) == self._start:
+            send(self.victim, signal.SIGCONT)
+
+
+class KillActor(Fault):
+    """SIGKILL of an actor."""
+
+    row, name = 6, "kill-actor"
+
+    def inject(self) -> None:
+        """Whichever runs."""
+        running = actors(self.site)
+        if running:
+            self.actor = self.rng.choice(sorted(running))
+            send(running[self.actor], signal.SIGKILL)
+
+
+class KillDispatcher(Fault):
+    """SIGKILL of the dispatcher, where claims and reports are under way."""
+
+    row, name = 6, "kill-dispatcher"
+
+    def inject(self) -> None:
+        """It."""
+        pid = actors(self.site).get("dispatcher")
+        if pid:
+            send(pid, signal.SIGKILL)
+
+
+class StopActor(Fault):
+    """SIGSTOP of an actor; nobody lets it go on but the supervisor, by killing it."""
+
+    row, name = 7, "stop-actor"
+    held_s: ClassVar = (4.0, 6.0)
+
+    def inject(self) -> None:
+        """Whichever runs."""
+        running = actors(self.site)
+        if running:
+            send(running[self.rng.choice(sorted(running))], signal.SIGSTOP)
+
+
+class KillSupervisor(Fault):
+    """SIGKILL of the supervisor; the next one is started when the actors have ended."""
+
+    row, name = 8, "kill-supervisor"
+    held_s: ClassVar = (0.0, 2.0)
+    bar_s = 20.0
+    alone = True
+
+    def inject(self) -> None:
+        """It, and see its actors end."""
+        whole = self.site.whole
+        left = list(actors(self.site).values())
+        process, whole.process = whole.process, None
+        assert process is not None
+        process.kill()
+        process.wait(END_S)
+        until(lambda: not any(map(is_alive, left)), "the actors end", END_S)
+
+    def heal(self) -> None:
+        """A service manager would."""
+        if self.site.whole.process is None:
+            self.site.start(audit=False)
+
+
+class CrashLoop(Fault):
+    """An actor that ends as often as it is started, until the supervisor gives up."""
+
+    row, name = 9, "crash-loop"
+    bar_s = 20.0
+    alone = True
+
+    def inject(self) -> None:
+        """SIGKILL of the same actor, again and again."""
+        whole = self.site.whole
+        assert whole.process is not None
+        self.actor = self.rng.choice(ACTORS)
+        self.kills = pid = 0
+        while whole.process.poll() is None and self.kills <= TOO_OFTEN:
+            try:
+                pid = whole.wait_actor(self.actor, not_pid=pid)
+            except (OSError, AssertionError):
+                break
+            self.kills += send(pid, signal.SIGKILL)
+        self.code = whole.process.wait(END_S)
+        whole.process = None
+
+    def heal(self) -> None:
+        """A service manager would."""
+        if self.site.whole.process is None:
+            self.site.start(audit=False)
+
+
+class SecondSupervisor(Fault):
+    """Another supervisor with a pool on the same database, as if on another host or not; it stops, or is killed."""
+
+    row, name = 35, "second-supervisor"
+    held_s: ClassVar = (3.0, 8.0)
+    bar_s = 20.0
+    _whole: Whole | None = None
+
+    def __init__(self, site: Site, rng: random.Random) -> None:
+        super().__init__(site, rng)
+        self._stack = contextlib.ExitStack()
+
+    def inject(self) -> None:
+        """Start it; what else is going on may keep it from getting far."""
+        host = {"PULSE_HOST_ID": "another"} if self.rng.random() < 0.5 else {}
+        options = ("--app", APP, "--concurrency", "4")
+        whole = self._stack.enter_context(place(self.site.database.dsn, options, **SETTINGS, **host))
+        whole.env[ledger.VARIABLE] = str(self.site.ledger.directory)
+        whole.spawn()
+        self._whole = whole
+
+    def heal(self) -> None:
+        """Stop it, or kill it."""
+        whole, self._whole = self._whole, None
+        with self._stack:
+            if whole is not None and self.rng.random() < 0.5:
+                whole.stop()

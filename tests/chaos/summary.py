@@ -1,0 +1,80 @@
+"""What a run of the nemesis came to, as a table for people."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from tests.chaos.faults import FAULTS
+
+_WIDTH: Final = 24
+
+
+@dataclass(slots=True)
+class Summary:
+    """
+    Everything that is told in the end.
+
+    Attributes:
+        seed: Of the plan.
+        counts: What the ledgers say, of all epochs together.
+        duplicates: Reap -> how many jobs were done again because of it.
+        recoveries_s: Fault -> seconds until the system was whole and completed a job.
+        left_out: Fault -> why.
+        gave_up: How often the supervisor ended because a child died too often, and was started anew.
+        wrong: What does not hold.
+    """
+
+    seed: int
+    epochs: int = 0
+    lasted_s: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter[str])
+    duplicates: Counter[str] = field(default_factory=Counter[str])
+    recoveries_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    left_out: dict[str, str] = field(default_factory=dict)
+    gave_up: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+    def lines(self) -> Iterator[str]:
+        """The whole, line by line."""
+        yield f"seed {self.seed}, {self.epochs} epochs, {self.lasted_s:.0f} s"
+        yield ""
+        for name, count in self.counts.items():
+            yield f"{name:<{_WIDTH}}{count:>10,}"
+        for reap, count in sorted(self.duplicates.items()):
+            yield f"{'  done again after ' + reap:<{_WIDTH}}{count:>10,}"
+        yield ""
+        yield f"{'row  fault':<{_WIDTH + 5}}{'times':>6}{'p50':>9}{'p99':>9}{'max':>9}{'bar':>7}  over"
+        for name, kind in FAULTS.items():
+            took_s = sorted(self.recoveries_s.get(name, ()))
+            if took_s:
+                over = sum(one > kind.bar_s for one in took_s)
+                figures = "".join(f"{quantile(took_s, q):>7.2f} s" for q in (0.5, 0.99, 1.0))
+                yield f"{kind.row:>3}  {name:<{_WIDTH}}{len(took_s):>6}{figures}{kind.bar_s:>5.0f} s{over:>6}"
+        yield ""
+        never = {name: why for name, why in self.left_out.items() if name not in self.recoveries_s}
+        yield from (f"left out: {name}: {why}" for name, why in never.items())
+        if self.gave_up:
+            yield f"the supervisor gave up {self.gave_up} times because a child died too often, and was started again"
+        yield "every invariant holds" if not self.wrong else f"{len(self.wrong)} invariants do not hold"
+
+    def document(self) -> Mapping[str, object]:
+        """The same for machines."""
+        return {
+            "seed": self.seed,
+            "epochs": self.epochs,
+            "lasted_s": round(self.lasted_s, 1),
+            "counts": dict(self.counts),
+            "duplicates": dict(self.duplicates),
+            "recoveries_s": {name: [round(one, 3) for one in took] for name, took in self.recoveries_s.items()},
+            "left_out": self.left_out,
+            "gave_up": self.gave_up,
+            "wrong": self.wrong,
+        }
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """The value below which that share of the *ordered* ones lies; the nearest that there is."""
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

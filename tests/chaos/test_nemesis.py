@@ -1,0 +1,116 @@
+"""The long form: its plan is repeatable, its words are checked, and a short run of it passes."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from argparse import ArgumentTypeError
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.chaos.__main__ import chosen, duration_s
+from tests.chaos.faults import FAULTS
+from tests.chaos.plan import Epoch, epochs
+from tests.chaos.summary import Summary, quantile
+from tests.process.system_kit import PATHS, ROOT, clean_environment
+
+pytestmark = pytest.mark.chaos
+
+ROWS: Final = {1, 2, 4, *range(6, 15), 16, 17, 20, 28, 30, 31, 35, 36, 37, 38, 40, 41, 42, 43, 45, 48, 53}
+RUN_S: Final = 100
+
+
+def first(seed: int, names: list[str]) -> list[Epoch]:
+    """How a plan begins."""
+    return list(itertools.islice(epochs(seed, names), 3))
+
+
+def test_the_same_seed_makes_the_same_plan() -> None:
+    """Faults, times, loads and pools are those of the seed, and of nothing else."""
+    names = list(FAULTS)
+    assert first(7, names) == first(7, names)
+    assert first(7, names) != first(8, names)
+    assert len({str(epoch.shape) for epoch in first(7, names)}) > 1
+
+
+def test_only_the_chosen_faults_strike() -> None:
+    """And each of them does; what cannot go together does not."""
+    names = ["kill-worker", "lock-table", "poison", "kill-supervisor"]
+    steps = [step for epoch in first(1, names) for step in epoch.steps]
+    assert {blow.name for step in steps for blow in step} == set(names)
+    together = {tuple(blow.name for blow in step) for step in steps if len(step) > 1}
+    assert ("kill-worker", "lock-table") in together
+    assert ("lock-table", "poison") not in together
+    assert not any("kill-supervisor" in pair for pair in together)
+
+
+def test_every_row_has_a_fault() -> None:
+    """The catalogue is there, row by row, each with a name of its own and a bar."""
+    assert {kind.row for kind in FAULTS.values()} == ROWS
+    for name, kind in FAULTS.items():
+        assert kind.name == name
+        assert kind.bar_s > 0
+        assert 0 <= kind.held_s[0] <= kind.held_s[1]
+
+
+def test_words_of_the_command_line() -> None:
+    """Durations have units; faults are chosen by name or by row, and a stranger is refused."""
+    assert (duration_s("90s"), duration_s("1.5m"), duration_s("2h")) == (90.0, 90.0, 7200.0)
+    assert chosen("poison, 1,kill-worker") == ["kill-worker", "poison"]
+    assert chosen("6") == ["kill-actor", "kill-dispatcher"]
+    for wrong in ("30", "m", "-1s"):
+        with pytest.raises(ArgumentTypeError, match="as in 30m"):
+            duration_s(wrong)
+    for wrong in ("no-such", "", "kill-worker,99"):
+        with pytest.raises(ArgumentTypeError, match="no such fault"):
+            chosen(wrong)
+
+
+def test_the_summary() -> None:
+    """It tells seed, counts, duplicates by reap, recoveries against their bar, what was left out, and the verdict."""
+    summary = Summary(7, epochs=2, lasted_s=12.0)
+    summary.counts.update(acked=1234)
+    summary.duplicates.update(["crashed"])
+    summary.recoveries_s["kill-worker"] = [0.5, 99.0, 1.0]
+    summary.left_out.update({"stop-database": "why", "kill-worker": "only here and there"})
+    text = "\n".join(summary.lines())
+    assert "seed 7, 2 epochs, 12 s" in text
+    assert "acked                        1,234" in text
+    assert "done again after crashed         1" in text
+    assert "  1  kill-worker                  3   1.00 s  99.00 s  99.00 s   15 s     1" in text
+    assert "left out: stop-database: why" in text
+    assert "only here" not in text
+    assert text.endswith("every invariant holds")
+    summary.wrong.append("x")
+    assert list(summary.lines())[-1] == "1 invariants do not hold"
+
+
+def test_quantiles() -> None:
+    """The nearest value that is there."""
+    ordered = [float(number) for number in range(1, 101)]
+    assert (quantile(ordered, 0.5), quantile(ordered, 0.99), quantile(ordered, 1.0)) == (51.0, 100.0, 100.0)
+    assert quantile([3.0], 0.5) == 3.0
+
+
+@pytest.mark.process
+@pytest.mark.postgres
+def test_a_short_run(tmp_path: Path) -> None:
+    """It ends by itself, tells its seed and what it did, keeps what it was told to, and finds nothing wrong."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.chaos", "--seed", "3", "--duration", "3s", "--faults", "1,6", "--keep", tmp_path],
+        cwd=ROOT,
+        env=clean_environment(PYTHONPATH=PATHS),
+        capture_output=True,
+        text=True,
+        timeout=RUN_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("seed 3: 3 kinds of faults, 3 s\n")
+    assert "whole again after" in done.stdout
+    assert done.stdout.endswith("every invariant holds\n")
+    [kept] = tmp_path.iterdir()
+    assert {"ledger", "errors", "summary.json", "pulse_audit.changes.csv"} <= {path.name for path in kept.iterdir()}
