@@ -3,7 +3,7 @@
 PY := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint fmt typecheck bench chaos model mutants clean
+.PHONY: help setup demo test lint fmt typecheck bench chaos model simulation mutants clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ chaos: setup ## break a system at random for half an hour (ARGS="--seed N --dura
 
 model: setup ## search the formal model for violations, with and without each guard (docs/model.md; ARGS="ladder NEVER_KILLS")
 	@$(PY) -m tests.model $(ARGS)
+
+simulation: setup ## run a thousand simulated worlds, or more (SEEDS=100000, SEEDS=5000-6000; docs/simulation.md)
+	@$(PY) -m tests.simulation --seeds $(or $(SEEDS),1-1000) $(ARGS)
 
 mutants: setup ## remove each guard in the SQL in turn, and see a test fail (a quarter of an hour)
 	@$(PY) -m tests.mutants

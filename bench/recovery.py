@@ -31,6 +31,7 @@ from uuid import UUID
 
 import asyncpg
 
+import pulse
 from bench.load import Figure
 from bench.recovery_app import LISTENER
 from pulse.blocking import Client
@@ -144,6 +145,11 @@ def scene(processes: int, concurrency: int, settings: Mapping[str, str]) -> Iter
             yield made
 
 
+def copies(name: str, count: int, **args: object) -> list[pulse.NewJob]:
+    """So many jobs."""
+    return [{"name": name, "args": args} for _ in range(count)]
+
+
 def kill_once(on: Scene, jobs: int, *, child: bool) -> tuple[float, float]:
     """
     Kill a worker that runs *jobs* jobs.
@@ -152,9 +158,8 @@ def kill_once(on: Scene, jobs: int, *, child: bool) -> tuple[float, float]:
         Milliseconds from the kill until none of its rows is RUNNING, and until the first of its jobs runs again.
     """
     count = 2 * jobs if jobs > 1 else 1  # dealt in turn: both workers get as many, and one of the first two
-    ids = on.client.submit_many(
-        [{"name": "hold", "args": {"child": child and place < WORKERS}} for place in range(count)]
-    )
+    new: list[pulse.NewJob] = [{"name": "hold", "args": {"child": child and place < WORKERS}} for place in range(count)]
+    ids = on.client.submit_many(new)
     first = on.starts_of(ids, 1)
     victim = first[0].pid
     lost = {start.job for start in first if start.pid == victim}
@@ -186,7 +191,7 @@ def pinned(on: Scene, claims: int, tries: int) -> Iterator[Figure]:
         runner.run(holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pulse.jobs"))
         done = on.value("SELECT count(*) FROM pulse.jobs WHERE status = 'COMPLETED'")
         for _ in range(0, claims, CLAIM_JOBS):
-            on.client.submit_many([{"name": "work", "args": {"ms": 0}}] * CLAIM_JOBS)
+            on.client.submit_many(copies("work", CLAIM_JOBS, ms=0.0))
             done += CLAIM_JOBS
             sql = "SELECT count(*) FROM pulse.jobs WHERE status IN ('PENDING', 'RUNNING', 'RETRYING')"
             until(lambda: on.value(sql) == 0, "the claims")  # noqa: B023 - called at once
@@ -202,7 +207,7 @@ def stops(on: Scene, tries: int, workers: int) -> Iterator[Figure]:
     waits: list[float] = []
     while made < tries:
         on.wait_workers(workers)
-        ids = on.client.submit_many([{"name": "hold"}] * (workers // 2))
+        ids = on.client.submit_many(copies("hold", workers // 2))
         first = {start.job: start for start in on.starts_of(ids, 1)}
         stopped_s = time.monotonic()
         for start in first.values():
@@ -224,7 +229,7 @@ def poisoned(on: Scene, innocents: int, ms: float) -> Iterator[Figure]:
     poison: list[UUID] = []
     for with_poison in (False, True):
         began_s = time.monotonic()
-        ids = on.client.submit_many([{"name": "work", "args": {"ms": ms}}] * innocents)
+        ids = on.client.submit_many(copies("work", innocents, ms=ms))
         poison = [on.client.submit("poison", priority=1)] if with_poison else []
         on.client.wait(ids[-1], timeout_s=600)
         sql = "SELECT count(*) FROM pulse.jobs WHERE name = 'work' AND status <> 'COMPLETED'"

@@ -1,7 +1,9 @@
 """
-Takes the guards out of the store's statements one by one; for each the test that is named for it must fail.
+Takes the guards out of the statements and out of the code one by one; for each its own test must fail.
 
     python -m tests.mutants [TEXT ...]       those whose description holds one of the texts; all take some minutes
+    python -m tests.mutants --sql            only those of the statements and the schema
+    python -m tests.mutants --code           only those of the code
     python -m tests.mutants --equivalent     those that cannot be seen: with each, all those tests must pass
 
 Exit code 0: no survivor.
@@ -10,116 +12,58 @@ Exit code 0: no survivor.
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
-from typing import Final
+from collections.abc import Sequence
+from contextlib import closing
+from typing import TypeVar
 
-import asyncpg
-
-from pulse.store.schema import schema_sql
+from tests.mutants import code_run, sql_run
+from tests.mutants.code import CodeMutant
+from tests.mutants.code_table import CODE_MUTANTS
 from tests.mutants.equivalent import EQUIVALENT
-from tests.mutants.mutant import SCHEMA, Mutant
-from tests.mutants.plugin import NUMBER
-from tests.mutants.table import EVERY, MUTANTS
+from tests.mutants.mutant import Mutant
+from tests.mutants.table import MUTANTS
 from tests.support import postgres
-from tests.support.postgres import GIVEN_DSN, Postgres, Servers
+from tests.support.postgres import GIVEN_DSN, Servers
 
-SIDE_BY_SIDE: Final = 2
-TESTS_FAILED: Final = 1  # exit codes of pytest
-PASSED: Final = 0
-LIMIT_S: Final = 600.0
+M = TypeVar("M", Mutant, CodeMutant)
 
 
-async def check(mutant: Mutant, dsn: str, expected: int) -> str:
-    """Run the tests with *mutant* in force; what is wrong, '' when they ended as expected."""
-    killers = [mutant.killer] if mutant.killer else sorted({one.killer.partition("::")[0] for one in MUTANTS})
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-x",
-        "-q",
-        "--no-header",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "tests.mutants.plugin",
-        *(f"tests/store/{killer}" for killer in killers),
-    ]
-    environment = {**os.environ, NUMBER: str(EVERY.index(mutant)), GIVEN_DSN: dsn}
-    process = await asyncio.create_subprocess_exec(
-        *command, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-    )
-    try:
-        async with asyncio.timeout(LIMIT_S):
-            output, _ = await process.communicate()
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        return "not done in time"
-    if process.returncode == expected:
-        return ""
-    if process.returncode == PASSED:
-        return "survived"
-    return f"pytest ended with {process.returncode}:\n{output.decode(errors='replace')[-3000:]}"
+def chosen(mutants: Sequence[M], words: Sequence[str]) -> list[M]:
+    """Those whose description, or test, holds one of *words*; all, if there are none."""
+    return [one for one in mutants if not words or any(word in f"{one} {one.killer}" for word in words)]
 
 
-async def misspelt(mutants: list[Mutant], empty_dsn: str) -> list[str]:
-    """Those that are no SQL: every test would fail with them, and none of it would prove anything."""
-    found = []
-    connection = await asyncpg.connect(empty_dsn)
-    await connection.execute(schema_sql())
-    for mutant in mutants:
-        text = mutant.mutated(mutant.original())
-        try:
-            if mutant.where == SCHEMA:
-                await connection.execute(f"BEGIN; DROP SCHEMA pulse CASCADE; {text}; ROLLBACK")
-            else:
-                await connection.prepare(text)
-        except asyncpg.PostgresError as error:
-            await connection.execute("ROLLBACK")
-            found.append(f"{mutant}: {error}")
-    await connection.close()
-    return found
+def try_sql(mutants: list[Mutant], servers: Servers, expected: int) -> list[str]:
+    """What is not as it should be."""
+    found = postgres.installations()
+    newest, oldest = servers.get(found[0]), servers.get(min(found, key=lambda one: one.major))
+    with newest.database(installed=False) as empty:
+        wrong = asyncio.run(sql_run.misspelt(mutants, empty))
+    return wrong or asyncio.run(sql_run.run(mutants, newest, oldest, expected))
 
 
-async def run(mutants: list[Mutant], newest: Postgres, oldest: Postgres, expected: int) -> list[str]:
-    """What went wrong, a paragraph each."""
-    free = asyncio.Semaphore(SIDE_BY_SIDE)
-    wrong: list[str] = []
-
-    async def one(mutant: Mutant) -> None:
-        async with free:
-            problem = await check(mutant, (oldest if mutant.old else newest).dsn, expected)
-        print("." if not problem else "S", end="", flush=True)  # noqa: T201 - progress
-        if problem:
-            wrong.append(f"{mutant}\n    {mutant.killer or 'all tests'}: {problem}")
-
-    await asyncio.gather(*(one(mutant) for mutant in mutants))
-    print()  # noqa: T201
-    return wrong
+def try_code(mutants: list[CodeMutant], servers: Servers) -> list[str]:
+    """What is not as it should be."""
+    needs_server = any(not mutant.killer.startswith("unit/") for mutant in mutants)
+    environment = {GIVEN_DSN: servers.get(postgres.installations()[0]).dsn} if needs_server else {}
+    return asyncio.run(code_run.run(mutants, environment))
 
 
 def main(arguments: list[str]) -> int:
-    """Run those that were asked for; the number of those that are not as they should be, at most 1."""
+    """Try those that were asked for; 1 if any of them is not as it should be."""
     equivalent = "--equivalent" in arguments
     words = [word for word in arguments if not word.startswith("-")]
-    mutants = [
-        one
-        for one in (EQUIVALENT if equivalent else MUTANTS)
-        if not words or any(word in f"{one} {one.killer}" for word in words)
-    ]
-    found = postgres.installations()
-    servers = Servers()
-    try:
-        newest, oldest = servers.get(found[0]), servers.get(min(found, key=lambda one: one.major))
-        with newest.database(installed=False) as empty:
-            wrong = asyncio.run(misspelt(mutants, empty))
-        wrong = wrong or asyncio.run(run(mutants, newest, oldest, PASSED if equivalent else TESTS_FAILED))
-    finally:
-        servers.close()
+    sql = chosen(list(EQUIVALENT) if equivalent else MUTANTS, words) if "--code" not in arguments else []
+    code = chosen(CODE_MUTANTS, words) if not equivalent and "--sql" not in arguments else []
+    wrong: list[str] = []
+    with closing(Servers()) as servers:
+        if code:
+            wrong += try_code(code, servers)
+        if sql:
+            wrong += try_sql(sql, servers, sql_run.PASSED if equivalent else sql_run.TESTS_FAILED)
     print("\n".join(wrong))  # noqa: T201 - the report
-    print(f"{len(mutants)} mutants, {len(wrong)} not as they should be")  # noqa: T201
+    print(f"{len(sql) + len(code)} mutants, {len(wrong)} not as they should be")  # noqa: T201
     return min(len(wrong), 1)
 
 

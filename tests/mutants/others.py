@@ -128,8 +128,15 @@ OPERATORS: Final = [
         )
     ),
     cut("mark_sweep", " FOR UPDATE", _OPS + "test_two_sweeps_at_once"),
+    swap(
+        "mark_sweep",
+        "WHEN b.now - b.swept_at > $1",
+        "WHEN false AND b.now - b.swept_at > $1",
+        _OPS + "test_sweeps_are_marked",
+    ),
+    swap("mark_sweep", "ELSE m.wait_until END", "ELSE '-infinity' END", _OPS + "test_sweeps_are_marked"),
     swap("mark_sweep", "m.swept_at - b.swept_at", "m.swept_at - m.swept_at", _OPS + "test_sweeps_are_marked"),
-    swap("mark_sweep", "coalesce($1, clock_timestamp())", "coalesce($1, m.swept_at)", _OPS + "test_sweeps_are_marked"),
+    swap("mark_sweep", "coalesce($3, clock_timestamp())", "coalesce($3, m.swept_at)", _OPS + "test_sweeps_are_marked"),
     cut(
         "set_server_defaults",
         "\nWHERE (t.max_attempts, t.max_crashes) IS DISTINCT FROM (excluded.max_attempts, excluded.max_crashes)",

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import anyio
 import anyio.abc
@@ -87,7 +87,8 @@ def wire_of(worker: Worker) -> Wire:
 @contextlib.contextmanager
 def process(*command: str, **how: Any) -> Iterator[subprocess.Popen[bytes]]:
     """A process that does nothing until it is killed, at the latest when the test is over."""
-    with subprocess.Popen(command or ("sleep", "600"), stdout=subprocess.PIPE, **how) as made:
+    words = command or ("sleep", "600")
+    with cast("subprocess.Popen[bytes]", subprocess.Popen(words, stdout=subprocess.PIPE, **how)) as made:
         try:
             yield made
         finally:

@@ -236,12 +236,12 @@ async def test_who_says_hello_again_is_watched_anew(at: Floor) -> None:
     """The newer connection takes the place of the older one, whose watch ends; it dies once."""
     with process() as dying:
         identity = identity_of(dying.pid)
-        older = at.watch(new_worker(identity, dying.pid))
+        older, newer = at.watch(new_worker(identity, dying.pid)), new_worker(identity, dying.pid)
         with anyio.fail_after(DEADLINE_S):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(at.deaths.wait_buried, older)
                 await anyio.wait_all_tasks_blocked()
-                newer = at.watch(new_worker(identity, dying.pid))
+                at.watch(newer)
         await anyio.wait_all_tasks_blocked()
         assert at.deaths.watched(identity) is newer
         assert at.deaths.in_hand() == [newer]

@@ -84,7 +84,7 @@ class Planned:
         """The plan of a statement; with *analyse* it is carried out and taken back. *now* is its last argument."""
         asked = f"asked_{next(self.numbers)}"
         await self.connection.execute(
-            f"SET plan_cache_mode = force_{mode}_plan; PREPARE {asked} AS {STATEMENTS[name.split()[0]].sql}"
+            f"SET plan_cache_mode = force_{mode}_plan; PREPARE {asked} AS {STATEMENTS[name.partition(' ')[0]].sql}"
         )
         arguments = ARGUMENTS[name] if now is None else (*ARGUMENTS[name][:-1], now)
         values = ", ".join("NULL" if value is None else f"'{value}'" for value in arguments)

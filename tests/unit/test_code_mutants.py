@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pulse_supervisor.events import Event
-from tests.mutants.code import CodeMutant, Guarded, killer_exists
+from tests.mutants.code import Guarded, killer_exists
 from tests.mutants.code_table import CODE_MUTANTS, GUARDED
 from tests.mutants.decisions import without_mutant
 from tests.mutants.guards.machine_rows import EVENTS

@@ -397,7 +397,7 @@ def test_an_idle_worker_need_not_speak() -> None:
 
 
 def test_who_is_known() -> None:
-    """A worker that is connected, else one that lives here and holds jobs; the connection counts where there are both."""
+    """A worker that is connected, else one that lives here and holds jobs; the connection counts before the other."""
     connected, older, stranger = worker("w"), worker("w"), worker("s")
     desk = desk_of(connected)
     desk.strangers = {"w": older, "s": stranger}

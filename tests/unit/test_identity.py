@@ -157,9 +157,9 @@ def test_a_pid_that_was_used_again_is_not_the_peer() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         peer = replace(identity.peer_of(ours), start_time=1)
-        before = len(os.listdir("/proc/self/fd"))
+        before = len([*os.scandir("/proc/self/fd")])
         assert identity.pidfd_of(ours, peer) is None
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert len([*os.scandir("/proc/self/fd")]) == before
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_another_users_process_is_not_in_hand() -> None:
 
 
 def test_a_peer_that_is_gone() -> None:
-    """One that ended, and was waited for, before anybody looked; not a zombie, nor one that cannot be seen from here."""
+    """One that ended, and was waited for, before anybody looked; no zombie, nor one that cannot be seen from here."""
     with subprocess.Popen(["sleep", "60"]) as child:
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)

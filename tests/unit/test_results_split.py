@@ -13,6 +13,7 @@ from pulse import protocol
 from pulse.errors import ProtocolError
 from pulse.protocol import Result
 from pulse.store.rows import Completion, Ending, EndingKind
+from pulse_actors.dispatcher import results
 from pulse_actors.dispatcher.desk import Worker
 from pulse_actors.dispatcher.results import MAX_ERROR_BYTES, Reported, clean, ending_of, split
 
@@ -160,3 +161,38 @@ def test_cleaned_text_is_cut_to_64_kib(char: str) -> None:
     cleaned = clean(char * 100_000)
     assert MAX_ERROR_BYTES - 4 < len(cleaned.encode()) <= MAX_ERROR_BYTES
     assert set(cleaned) == {"\N{REPLACEMENT CHARACTER}" if char == "\0" else char}
+
+
+def test_what_was_told_beside_a_failure() -> None:
+    """Where it hung, what it used, and which limit it had passed; of nothing else than an error."""
+    told = {"stopped": "stalled", "stack": "there\0", "cpu_s": 1.5, "peak_rss_bytes": 7}
+    ending = ending_of(msgspec.convert((JOB, 1, "error", "x", told), Result), "w")
+    assert (ending.kind, ending.stack) == (EndingKind.STALLED, "there\N{REPLACEMENT CHARACTER}")
+    assert (ending.cpu_s, ending.peak_rss_bytes) == (1.5, 7)
+    assert ending_of(msgspec.convert((JOB, 1, "error", "x", {"stopped": "canceled"}), Result), "w").kind == "error"
+    assert ending_of(msgspec.convert((JOB, 1, "retry", (1.0, "x"), told), Result), "w").kind == "retry"
+
+
+@pytest.mark.parametrize(("code", "kept"), [(2**31 - 1, True), (-(2**31) + 1, True), (2**31, False), (-(2**31), False)])
+def test_an_exit_code_that_no_column_holds_is_left_out(code: int, kept: bool) -> None:
+    """The rest of the crash is written all the same."""
+    ending = ending_of(msgspec.convert((JOB, 1, "crash", ("died", code)), Result), "w")
+    assert ending.exit_code == (code if kept else None)
+
+
+def test_a_result_that_is_too_large_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit itself is allowed; beyond it the attempt fails with the sizes."""
+    monkeypatch.setattr(results, "MAX_RESULT_BYTES", 5)
+    fits, large = Result(JOB, 1, "ok", '"abc"'), Result(JOB, 2, "ok", '"abcd"')
+    error = "result is too large: 6 bytes; at most 5 are stored"
+    assert split([reported("w", fits, large)]) == (
+        [Completion(JOB, 1, "w", '"abc"')],
+        [Ending(JOB, 2, "w", EndingKind.ERROR, error)],
+    )
+
+
+def test_long_texts_weigh_as_many_rows_as_they_have_pages() -> None:
+    """A statement has to end within its time, however much is in its rows."""
+    long, short = Result(JOB, 1, "ok", "x" * 2 * results.ROW_BYTES), Result(JOB, 1, "snooze", 3.0)
+    assert results._weight(reported("w", long, short)) == 4
+    assert results._weight(results.Obituary([Ending(JOB, 1, "w", EndingKind.RELEASED)] * 3)) == 3

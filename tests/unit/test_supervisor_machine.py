@@ -302,8 +302,8 @@ class TestRestart:
         """A child that was stopped, or waits for its restart, is started at once."""
         waiting = play(ACTOR, [Exited(code=1), SpawnOk(2), Exited(code=1)], running())
         assert waiting.phase is Phase.WAITING
-        for state in (ChildState(), waiting):
-            state, effects = step(ACTOR, state, RestartAsked(), 0.0)
+        for before in (ChildState(), waiting):
+            state, effects = step(ACTOR, before, RestartAsked(), 0.0)
             assert (state.phase, effects) == (Phase.SPAWNING, (Spawn(),))
 
     def test_exit_code_78_stops_everything_with_the_childs_own_words(self) -> None:

@@ -1,0 +1,46 @@
+"""All mutants of code."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.code import CodeMutant, Guarded
+from tests.mutants.guards import (
+    claims,
+    cursors,
+    deaths,
+    desk,
+    identity,
+    leases,
+    machine,
+    machine_rows,
+    overdue,
+    reconcile,
+    restarts,
+    results,
+    silence,
+    sweeps,
+)
+
+GUARDED: Final[list[Guarded]] = [
+    machine.MACHINE,
+    restarts.POLICY,
+    restarts.RESTARTS,
+    sweeps.SWEEPS,
+    sweeps.WATCHDOG,
+    identity.IDENTITY,
+    desk.DESK,
+    cursors.CURSORS,
+    reconcile.RECONCILE,
+    deaths.DEATHS,
+    silence.SILENCE,
+    claims.CLAIMS,
+    results.RESULTS,
+    leases.LEASES,
+    overdue.OVERDUE,
+    overdue.STACKS,
+]
+CODE_MUTANTS: Final[list[CodeMutant]] = [
+    *machine_rows.ROWS,
+    *(mutant for guarded in GUARDED for mutant in guarded.mutants),
+]

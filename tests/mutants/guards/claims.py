@@ -1,0 +1,182 @@
+"""Claims: when they are made, from where, and what must not be handed out."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.code import Guarded
+
+_CLAIMS: Final = "store/test_dispatcher_claims.py::"
+_GUARDS: Final = "store/test_claim_guards.py::"
+_FULL: Final = "if full:\n            "
+_DEEDS: Final = ("self._cursors.full_begins", "self._cursors.full_done")
+
+CLAIMS: Final = Guarded(
+    "pulse_actors.dispatcher.claims",
+    {
+        _GUARDS + "test_a_wake_that_names_no_level": [
+            ("Claims.wake", "delay_s <= 0", "False"),
+            ("Claims.wake", "delay_s <= 0", "True"),
+            ("Claims.wake", "delay_s < FAR_S and ", ""),
+        ],
+        _GUARDS + "test_a_wake_that_names_its_level": [
+            ("Claims.wake_level", "delay_s <= 0", "False"),
+            ("Claims.wake_level", "delay_s <= 0", "True"),
+            ("Claims.wake_level", "delay_s < FAR_S and ", ""),
+        ],
+        _GUARDS + "test_due_times_are_bounded": [
+            ("Claims.wake", " and len(self._due_s) < MAX_WAKES", ""),
+            ("Claims.wake_level", " and len(self._due_s) < MAX_WAKES", ""),
+        ],
+        _GUARDS + "test_what_became_due_during_a_claim": [
+            ("Claims._pause", "if self._due_s and self._due_s[0][0] <= now_s:", "if False:"),
+            ("Claims._pause", "while self._due_s and ", "while "),
+            ("Claims._pause", "while self._due_s and self._due_s[0][0] <= now_s:", "while self._due_s:"),
+            ("Claims._pause", "level is None", "False"),
+            ("Claims._pause", "level is None", "True"),
+        ],
+        _GUARDS + "test_what_is_due_later_is_waited_for": [
+            ("Claims._pause", "if self._due_s and self._due_s[0][0] <= now_s:", "if self._due_s:"),
+            ("Claims._pause", "if self._due_s:", "if False:"),
+        ],
+        _GUARDS + "test_without_room_nobody_polls": [
+            ("Claims._pause", "if self._due_s and self._due_s", "if self._due_s"),
+            ("Claims._pause", "not self._desk.closed and ", ""),
+            ("Claims._pause", "any(worker.credit for worker in self._desk.workers())", "True"),
+            ("Claims._pause", "if has_room else", "if False else"),
+            ("Claims._pause", "if has_room else", "if True else"),
+            ("Claims._pause", "if self._due_s:", "if True:"),
+        ],
+        _GUARDS + "test_a_full_claim_is_followed_by_another": [
+            ("Claims.run", "if not more:", "if True:"),
+            ("Claims.run", "if not more:", "if False:"),
+        ],
+        _GUARDS + "test_an_outage_is_logged_now_and_then": [
+            ("Claims.run", "backoff.may_log()", "True"),
+            ("Claims.run", "backoff.may_log()", "False"),
+        ],
+        _GUARDS + "test_the_first_claim_is_full_and_the_next_is_not": [
+            ("Claims.pass_once", "self._cursors.is_full_due(began_s)", "True"),
+            ("Claims.pass_once", "self._cursors.is_full_due(began_s)", "False"),
+            ("Claims.pass_once", "None if full else self._cursors.starts(plan.topics)", "None"),
+            (
+                "Claims.pass_once",
+                "if full:\n            self._cursors.full_done",
+                "if False:\n            self._cursors.full_done",
+            ),
+            (
+                "Claims.pass_once",
+                "if full:\n            self._cursors.full_begins",
+                "if False:\n            self._cursors.full_begins",
+            ),
+            ("Claims._claim", "self._cursors.claimed(claims)", "pass"),
+        ],
+        _GUARDS + "test_a_claim_that_did_not_bring_all_it_could": [
+            ("Claims._claim", "len(claims) == len(plan.seats)", "True"),
+        ],
+        _GUARDS + "test_where_nothing_is_known_nothing_is_asked": [
+            ("Claims.pass_once", "starts == []", "False"),
+        ],
+        _GUARDS + "test_a_pass_without_workers_is_no_full_claim": [
+            ("Claims.pass_once", "bool(plans) and ", ""),
+        ],
+        _GUARDS + "test_dispatch_that_closes_while_a_claim_waits_for_its_turn": [
+            ("Claims.pass_once", "self._desk.closed", "False"),
+        ],
+        _CLAIMS + "test_a_claim_whose_answer_was_lost": [
+            ("Claims.pass_once", "self._in_doubt or ", ""),
+            ("Claims._claim", "self._in_doubt.update(plan.workers)", "pass"),
+            ("Claims._hand_out", "self._in_doubt.update(heirs)", "pass"),
+            ("Claims._settle_doubts", "self._desk.reporting.union(worker.held)", "set()"),
+        ],
+        "store/test_dispatcher_silence.py::test_what_a_speaking_worker_was_never_given": [
+            ("Claims.pass_once", " or self._doubted", ""),
+        ],
+        _CLAIMS + "test_a_job_that_is_canceled_while_it_is_claimed": [
+            ("Claims._claim", " if (claim.id, claim.attempt) not in self._canceled", ""),
+            ("Claims._claim", "(claim.id, claim.attempt) not in", "(claim.id, 0) not in"),
+        ],
+        _CLAIMS + "test_a_pass_hands_out_what_is_due": [
+            ("Claims._claim", "len(claims) == len(plan.seats)", "False"),
+            ("Claims._claim", "if wanted:", "if False:"),
+        ],
+        _CLAIMS + "test_a_job_goes_to_who_names_it": [
+            ("Claims._hand_out", "if placement.moved:", "if False:"),
+            ("Claims._assign_or_return", "self._desk.get(heir) is not None", "False"),
+        ],
+        _CLAIMS + "test_a_job_that_is_canceled_while_it_is_passed_on": [
+            ("Claims._hand_out", " and (claim.id, claim.attempt) not in self._canceled", ""),
+        ],
+        _GUARDS + "test_a_job_that_was_taken_away_while_it_is_passed_on": [
+            ("Claims._hand_out", "claim.id in moved and ", ""),
+        ],
+        _GUARDS + "test_passing_on_to_nobody_new": [
+            ("Claims._hand_out", "if placement.moved:", "if True:"),
+            ("Claims._hand_out", "if placement.returned:", "if True:"),
+        ],
+        _CLAIMS + "test_a_seat_that_leaves_meanwhile": [
+            ("Claims._hand_out", "if placement.returned:", "if False:"),
+        ],
+        _CLAIMS + "test_an_heir_that_leaves_meanwhile": [
+            ("Claims._assign_or_return", "self._desk.get(heir) is not None", "True"),
+        ],
+        _GUARDS + "test_a_job_whose_canceled_attempt_runs_yet": [
+            ("Claims._hand_out", " and self._may_run_yet(claim.previous)", " and False"),
+            ("Claims._hand_out", "place(plan, claims, running)", "place(plan, claims)"),
+        ],
+        _CLAIMS + "test_nothing_is_claimed_after_the_close": [
+            ("Claims._hand_out", "claim.previous is not None and ", ""),
+        ],
+        _GUARDS + "test_which_attempts_may_run_yet": [
+            ("Claims._may_run_yet", "outcome not in UNENDED or ", ""),
+            ("Claims._may_run_yet", "not isinstance(worker, str) or ", ""),
+            ("Claims._may_run_yet", " or self._desk.get(worker) is not None", ""),
+            ("Claims._may_run_yet", "self._host is not None and ", ""),
+            ("Claims._may_run_yet", " and identities.is_in_hand(self._host, worker)", ""),
+        ],
+        _GUARDS + "test_doubts_about_somebody_who_has_left": [
+            ("Claims._settle_doubts", "worker is not None", "True"),
+            ("Claims._settle_doubts", "self._doubted.discard(identity)", "pass"),
+        ],
+        _GUARDS + "test_a_lost_claim_may_commit_later": [
+            ("Claims._settle_doubts", "if identity in self._in_doubt:", "if True:"),
+            ("Claims._settle_doubts", "if identity in self._in_doubt:", "if False:"),
+            ("Claims._settle_doubts", "self._in_doubt.discard(identity)", "pass"),
+        ],
+        _CLAIMS + "test_what_a_worker_does_not_list_is_given_back": [
+            ("give_back_unlisted", "for pair in running if pair not in listed", "for pair in running"),
+            ("give_back_unlisted", "if unlisted:", "if False:"),
+            (
+                "give_back_unlisted",
+                " for pair, job in running.items() if pair in listed",
+                " for pair, job in running.items()",
+            ),
+        ],
+        _GUARDS + "test_nothing_to_give_back_is_not_told": [
+            ("give_back_unlisted", "if unlisted:", "if True:"),
+        ],
+        _CLAIMS + "test_long_args_are_spread_over_frames": [
+            ("_frames", "size > ASSIGN_CHARS", "False"),
+        ],
+        _GUARDS + "test_a_frame_holds_one_job_at_least": [
+            ("_frames", " and index > start", ""),
+            ("_frames", "start, size = index, length_of(claim)", "start, size = index, 0"),
+        ],
+        _GUARDS + "test_what_a_job_is_told_beside_its_args": [
+            ("_extra", "claim.occurrence_at is not None", "claim.occurrence_at"),
+            ("_extra", "if claim.previous is not None or ", "if "),
+            ("_extra", " or claim.checkpoint is not None", ""),
+            (
+                "_extra",
+                "json.loads(claim.previous) if claim.previous is not None else",
+                "json.loads(claim.previous) if True else",
+            ),
+            ("_extra", "claim.crashes >= ISOLATE_AT_CRASHES", "claim.crashes > ISOLATE_AT_CRASHES"),
+            ("_extra", "claim.crashes >= ISOLATE_AT_CRASHES", "claim.crashes"),
+            ("_extra", "return extra or None", "return {**extra}"),
+        ],
+    },
+    without={
+        ("Claims._assign", "worker is None"): "cannot be: nothing was awaited since the placement",
+    },
+)

@@ -1,0 +1,143 @@
+"""Proof of death: who is watched, what is waited for, who is charged, and what dies with a worker."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.code import Guarded
+
+_PARTS: Final = "unit/test_deaths_parts.py::"
+_DEATHS: Final = "store/test_dispatcher_deaths.py::"
+
+DEATHS: Final = Guarded(
+    "pulse_actors.dispatcher.deaths",
+    {
+        _PARTS + "test_started_attempts_crash_and_the_others_are_given_back": [
+            ("_end_of", "held.started and ", ""),
+            ("_end_of", "held.started and not worker.leaving", "False"),
+            ("_end_of", "sentence is not None", "True"),
+        ],
+        _PARTS + "test_who_was_leaving_charges_nobody": [
+            ("_end_of", " and not worker.leaving", ""),
+        ],
+        _PARTS + "test_a_sentence_is_carried_out": [
+            ("_end_of", "sentence is not None", "False"),
+            ("_end_of", ", stack=sentence.stack", ""),
+        ],
+        _PARTS + "test_want_of_memory_is_named": [
+            ("_describe", "status is not None and ", ""),
+            ("_describe", " and os.WTERMSIG(status) == signal.SIGKILL", ""),
+            ("_describe", "if killed and ", "if "),
+            ("_describe", "not watch.worker.leaving and ", ""),
+            ("_describe", "watch.oom_kills is not None and ", ""),
+            ("_describe", " and watch.oom_kills.grew()", ""),
+        ],
+        _DEATHS + "test_a_death_ends_what_was_held": [
+            ("Deaths._bury", "status is None", "True"),
+            ("Deaths._bury", "if watch.is_stranger:", "if True:"),
+            ("Deaths._bury", "self._desk.leave(worker)", "pass"),
+            ("Deaths._bury", "            worker.link.close()\n", ""),
+            ("Deaths._write", "if endings:", "if False:"),
+        ],
+        _DEATHS + "test_an_end_that_the_kernel_does_not_tell": [
+            ("Deaths._bury", "None if status is None else ", ""),
+        ],
+        _DEATHS + "test_who_was_to_end_charges_nobody": [
+            ("Deaths._bury", "worker.draining = True", "worker.draining, worker.leaving = True, False"),
+        ],
+        _DEATHS + "test_who_drains_and_dies_is_charged": [
+            ("Deaths._bury", "worker.draining = True", "worker.leaving = worker.leaving or worker.draining"),
+        ],
+        _DEATHS + "test_who_is_buried_is_not_away_any_more": [
+            [
+                ("Deaths._bury", "self._desk.away.pop(worker.identity, None)", "pass"),
+                ("Deaths._see_through", "self._desk.away.pop(worker.identity, None)", "pass"),
+            ],
+        ],
+        _DEATHS + "test_a_kill_charges_whom_it_is_for": [
+            ("Deaths.kill", "        worker.leaving = True\n", ""),
+            ("Deaths.kill", "        self.signal(worker, signal.SIGKILL)\n", "        return\n"),
+            ("_kill_group", "if worker.leads_group:", "if False:"),
+        ],
+        _DEATHS + "test_a_group_that_is_not_its_own_lives_on": [
+            ("_kill_group", "if worker.leads_group:", "if True:"),
+        ],
+        _DEATHS + "test_what_carries_its_mark_dies_with_it": [
+            ("_kill_left", "worker.mark is not None", "False"),
+        ],
+        _DEATHS + "test_last_words_are_heard_out": [
+            ("Deaths._hear_out", "while not watch.heard_out.is_set():", "while False:"),
+            ("Deaths._hear_out", "not watch.worker.link.unread_bytes", "True"),
+            ("Deaths._bury", "            await self._hear_out(watch)\n", ""),
+        ],
+        _DEATHS + "test_who_has_said_everything_is_buried_at_once": [
+            ("Deaths._hear_out", "while not watch.heard_out.is_set():", "while True:"),
+        ],
+        _DEATHS + "test_claims_that_it_never_heard_of": [
+            ("Deaths._bury", "if not watch.is_stranger:", "if False:"),
+            ("Deaths._unseen", " if pair not in seen", ""),
+            ("Deaths._unseen", "self._desk.reporting.union(worker.held)", "self._desk.reporting"),
+        ],
+        _DEATHS + "test_an_end_is_told_louder_when_something_was_lost": [
+            ("Deaths._bury", "if endings else", "if True else"),
+            ("Deaths._bury", "if endings else", "if False else"),
+        ],
+        _DEATHS + "test_who_says_hello_again_is_watched_anew": [
+            ("Deaths.signal", " or watch.worker is not worker", ""),
+            ("Deaths.kill", " or watch.worker is not worker", ""),
+            ("Deaths.wait_buried", " and watch.worker is worker", ""),
+            ("Deaths._watch", "older is not None", "False"),
+            ("Deaths._see_through", "self._watches.get(worker.identity) is watch", "True"),
+        ],
+        _DEATHS + "test_nobody_is_watched_under_another_name": [
+            ("Deaths.watched", "None if watch is None else ", ""),
+            ("Deaths.signal", "watch is None or ", ""),
+            ("Deaths.kill", "watch is None or ", ""),
+            ("Deaths.wait_buried", "watch is not None and ", ""),
+        ],
+        _DEATHS + "test_who_may_not_be_signalled_is_not_in_hand": [
+            ("Deaths.in_hand", "watch.worker.watched and ", ""),
+            ("Deaths._watch", "_may_kill(watch.pidfd)", "True"),
+            ("_may_kill", "return False", "return True"),
+        ],
+        _DEATHS + "test_a_machine_that_does_not_count_its_kills": [
+            ("Deaths.note_oom_kills", "watch.oom_kills is not None", "True"),
+        ],
+        _DEATHS + "test_before_the_loops_run_nothing_is_watched": [
+            ("Deaths._watch", "self._tasks is None", "False"),
+            ("Deaths._watch", "            os.close(watch.pidfd)\n", ""),
+        ],
+        _DEATHS + "test_a_stranger_is_adopted_with_what_it_holds": [
+            ("Deaths._watch", "if watch.is_stranger:", "if False:"),
+            ("Deaths.adopt", "worker.held.update(held)", "pass"),
+            ("Deaths.adopt", "not identities.lives(process)", "True"),
+            ("Deaths.adopt", "not identities.is_in_hand(host, identity)", "True"),
+        ],
+        _DEATHS + "test_who_is_watched_is_no_stranger": [
+            ("Deaths.adopt", "known is not None", "False"),
+            ("Deaths._watch", "if watch.is_stranger:", "if True:"),
+        ],
+        _DEATHS + "test_a_stranger_that_says_hello_is_none_any_more": [
+            ("Deaths._watch", "        self._desk.strangers.pop(watch.worker.identity, None)\n", ""),
+        ],
+        _DEATHS + "test_who_is_not_in_hand_is_not_adopted": [
+            ("Deaths.adopt", " or not identities.is_in_hand(host, identity)", ""),
+        ],
+        _DEATHS + "test_a_pid_that_is_used_again_while_it_is_opened": [
+            ("Deaths.adopt", "not identities.lives(process)", "False"),
+            ("Deaths.adopt", "            os.close(pidfd)\n", ""),
+        ],
+        _DEATHS + "test_a_stranger_dies_by_what_the_database_says": [
+            ("Deaths._bury", "if watch.is_stranger:", "if False:"),
+            ("Deaths._see_through", "                    self._desk.strangers.pop(worker.identity, None)\n", ""),
+        ],
+        _DEATHS + "test_who_knows_a_stranger_better_may_bury_it": [
+            ("Deaths.in_hand", " and not watch.is_over", ""),
+            ("Deaths._bury", "            await anyio.sleep(STRANGER_S)\n", ""),
+        ],
+    },
+    without={
+        ("Deaths.adopt", "process is None"): "is_in_hand says the same of it; this one is for the type checkers",
+        ("_describe", "os.WIFSIGNALED(status)"): "WTERMSIG of a process that was not signalled is never SIGKILL",
+    },
+)

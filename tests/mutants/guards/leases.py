@@ -1,0 +1,78 @@
+"""Leases: whose are extended, on whose word."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.code import Guarded
+
+_SESSION: Final = "Leases._renewals_of_session"
+_GUARDS: Final = "store/test_lease_guards.py::"
+_PARENT: Final = _GUARDS + "test_a_parent_beats_for_its_child"
+_ABSENT: Final = _GUARDS + "test_a_parent_beats_for_a_child_that_has_not_come_back"
+
+LEASES: Final = Guarded(
+    "pulse_actors.dispatcher.leases",
+    {
+        _GUARDS + "test_a_worker_extends_what_it_lists": [
+            ("Leases._answer", " if (one.id, one.attempt) not in written", ""),
+            ("Leases._answer", "(one.id, one.attempt) not in written", "False"),
+            ("Leases._answer", "if lost:", "if False:"),
+            ("Leases._answer", "if worker is not None:", "if False:"),
+            ("Leases._renewals", "if beat.jobs is not None:", "if False:"),
+        ],
+        _GUARDS + "test_where_nothing_is_lost_nothing_is_said": [
+            ("Leases._answer", "if lost:", "if True:"),
+            ("Leases._answer", "renewals[0].worker if renewals else beat.worker", "renewals[0].worker"),
+            ("Leases._answer", "max(worker.extended_s, beat.at_s)", "beat.at_s"),
+        ],
+        _GUARDS + "test_a_worker_that_lists_nothing_at_all": [
+            ("Leases._renewals", "if beat.jobs is not None:", "if True:"),
+            ("Leases._renewals", "if beat.session is None:", "if False:"),
+            ("Leases._renewals", "[] if held is None else ", ""),
+            ("Leases._answer", "if worker is not None:", "if True:"),
+        ],
+        _PARENT: [
+            ("Leases._renewals", "if beat.session is None:", "if True:"),
+            (
+                _SESSION,
+                "            if uid not in {worker.uid, 0}:\n                return []\n",
+                "",
+            ),
+            (_SESSION, "{worker.uid, 0}", "{worker.uid}"),
+            (_SESSION, "worker.hear(time.monotonic())", "pass"),
+            (_SESSION, "worker.beaten_s = worker.heard_s", "pass"),
+        ],
+        _ABSENT: [
+            (
+                _SESSION,
+                "if worker is not None:\n            if uid",
+                "if True:\n            if uid",
+            ),
+            (_SESSION, "                identities.user_of(self._host, identity),\n", "uid,"),
+            (
+                _SESSION,
+                "if worker is not None:\n                    worker.beaten_s",
+                "if True:\n                    worker.beaten_s",
+            ),
+        ],
+        _GUARDS + "test_the_word_of_a_parent_counts_for_a_stranger": [
+            (
+                _SESSION,
+                "if worker is not None:\n                    worker.beaten_s",
+                "if False:\n                    worker.beaten_s",
+            ),
+            ("Leases._answer", "self._desk.known(", "self._desk.get("),
+        ],
+        _GUARDS + "test_a_session_of_nobody": [
+            (_SESSION, "identities.session_of(self._host, identity) == session and ", ""),
+        ],
+        _GUARDS + "test_a_session_of_another_boot": [
+            (_SESSION, "identities.session_of(self._host, identity) == session", "True"),
+        ],
+        _GUARDS + "test_what_a_heartbeat_weighs": [
+            ("_weight", "beat.jobs or ()", "beat.jobs"),
+            ("_weight", "len(beat.jobs or ()) + 1", "1"),
+        ],
+    },
+)

@@ -1,0 +1,95 @@
+"""Limits that were passed: who is judged, who is let finish, and whose stack it is."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.code import Guarded
+
+_OVERDUE: Final = "store/test_dispatcher_overdue.py::"
+
+OVERDUE: Final = Guarded(
+    "pulse_actors.dispatcher.overdue",
+    {
+        _OVERDUE + "test_what_has_a_limit_is_watched": [
+            ("Overdue.started", "held.timeout_s is not None", "False"),
+            ("Overdue.started", "held.timeout_s is not None", "True"),
+            ("Overdue.started", "held.name in worker.stalls", "False"),
+            ("Overdue.started", "held.name in worker.stalls", "True"),
+        ],
+        _OVERDUE + "test_who_cannot_be_killed_is_not_watched": [
+            ("Overdue.started", "not worker.watched", "False"),
+        ],
+        _OVERDUE + "test_what_has_ended_is_forgotten": [
+            ("Overdue._add", "len(self._heap) >= self._sweep_at", "False"),
+            ("Overdue._add", " if self._is_running(due)", ""),
+            ("Overdue._add", "if self._is_running(due)", "if False"),
+        ],
+        _OVERDUE + "test_a_handler_that_has_ended_is_nobodys_guilt": [
+            ("Overdue._is_running", "worker.held.get(due.pair) is due.held and ", ""),
+            ("Overdue._is_running", "worker.held.get(due.pair) is due.held", "due.pair in worker.held"),
+            ("Overdue._due", "if not self._is_running(due):", "if False:"),
+        ],
+        _OVERDUE + "test_a_worker_that_came_back_is_watched_anew": [
+            ("Overdue._is_running", " and self._deaths.watched(worker.identity) is worker", ""),
+        ],
+        _OVERDUE + "test_progress_moves_the_limit": [
+            ("Overdue._due", "due.kind is EndingKind.STALLED and", "False and"),
+            ("Overdue._due", " and self._stalled_at_s(due.worker, due.held) > now_s", ""),
+            ("_sentence", "due.kind is EndingKind.TIMEOUT", "True"),
+        ],
+        _OVERDUE + "test_progress_does_not_move_a_time_limit": [
+            ("Overdue._due", "due.kind is EndingKind.STALLED and ", ""),
+            ("_sentence", "due.kind is EndingKind.TIMEOUT", "False"),
+        ],
+        _OVERDUE + "test_two_that_hang_are_judged_together": [
+            ("Overdue._due", "if due.worker.identity in self._closing:", "if False:"),
+            ("Overdue._due", "due.worker.sentences[due.pair] = _sentence(due, None)", "pass"),
+            ("Overdue._close", "worker.sentences[due.pair] = _sentence(due, stack)", "pass"),
+            ("Overdue._close", "if hanging:", "if False:"),
+        ],
+        _OVERDUE + "test_a_handler_that_ends_after_all": [
+            ("Overdue._close", " if pair in worker.held", ""),
+            ("Overdue._close", "if hanging:", "if True:"),
+            ("Overdue._close", "worker.closing = True", "pass"),
+            ("Overdue._close", "worker.closing = False", "pass"),
+            ("Overdue._close", "worker.sentences.clear()", "pass"),
+        ],
+        _OVERDUE + "test_siblings_may_finish": [
+            ("Overdue._empty", " if not held.started", ""),
+            ("Overdue._empty", "if waiting:", "if False:"),
+            ("Overdue._empty", "not worker.sentences.keys() >= worker.held.keys()", "True"),
+            ("Overdue._empty", "not worker.sentences.keys() >= worker.held.keys()", "False"),
+        ],
+        _OVERDUE + "test_nothing_is_recalled_where_nothing_waits": [
+            ("Overdue._empty", "if waiting:", "if True:"),
+        ],
+        _OVERDUE + "test_limits_pass_by_themselves": [
+            ("Overdue.run", "while self._heap and ", "while "),
+            ("Overdue.run", "while self._heap and self._heap[0].at_s <= now_s:", "while self._heap:"),
+            ("Overdue.run", "if self._heap else None", "if True else None"),
+            ("Overdue.run", "if self._heap else None", "if False else None"),
+            ("Overdue._add", "self._heap[0].number == self._count", "False"),
+        ],
+        _OVERDUE + "test_what_counts_as_progress": [
+            ("note_progress", "if beat.text is not None else", "if True else"),
+            ("note_progress", "if held is not None:", "if True:"),
+        ],
+    },
+)
+
+STACKS: Final = Guarded(
+    "pulse_actors.dispatcher.stacks",
+    {
+        _OVERDUE + "test_without_a_pool_parent_there_is_no_stack": [
+            ("Stacks.take", "parent is None", "False"),
+        ],
+        _OVERDUE + "test_stacks_come_from_the_pool_parent": [
+            ("Stacks.answer", " and asked[0] == worker.identity", ""),
+            ("Stacks.answer", "asked is not None and ", ""),
+        ],
+    },
+    without={
+        ("Stacks.answer", "number is not None"): "for the type checkers: nobody waits under the number None",
+    },
+)

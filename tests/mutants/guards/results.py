@@ -1,0 +1,120 @@
+"""Results: what is stale, what is locked, what is kept, and what of a report may be written at all."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.code import Guarded
+
+_SPLIT: Final = "unit/test_results_split.py::"
+_GUARDS: Final = "store/test_result_guards.py::"
+
+RESULTS: Final = Guarded(
+    "pulse_actors.dispatcher.results",
+    {
+        _GUARDS + "test_what_is_stale_is_told": [
+            ("Results.accept", "self._desk.reporting.update(report.pairs)", "pass"),
+            ("Results._answer", " if pair not in batch.written", ""),
+            ("Results._answer", "if stale:", "if False:"),
+            ("Results._answer", "self._desk.reporting.difference_update(pairs)", "pass"),
+            ("Results._answer", "self._desk.free(report.worker, pairs)", "pass"),
+        ],
+        _GUARDS + "test_what_is_written_is_not_told_of": [
+            ("Results._answer", "if stale:", "if True:"),
+            ("Results._answer", "pair not in batch.written", "True"),
+            ("Results._write", "if batch.locked:", "if True:"),
+        ],
+        _GUARDS + "test_a_success_that_comes_again_is_not_stale": [
+            ("_Batch.complete", "if missing:", "if False:"),
+            ("_Batch.complete", "pair not in self.written and", "pair in self.written and"),
+        ],
+        _GUARDS + "test_a_locked_row_holds_up_its_own_report_alone": [
+            ("Results._write", "if self._kept:", "if False:"),
+            ("Results._write", "if batch.locked:", "if False:"),
+            ("Results._write", "if not batch.locked.isdisjoint(item.pairs):", "if True:"),
+            ("Results._write", "self._kept |= batch.written.intersection(item.pairs)", "pass"),
+            ("Results._answer", "if not batch.locked.isdisjoint(pairs):", "if False:"),
+            ("Results._answer", "self._kept.difference_update(pairs)", "pass"),
+        ],
+        _GUARDS + "test_an_obituary_of_a_locked_row_is_written_later": [
+            ("Results._write", "if isinstance(item, Reported)]", "if True]"),
+            ("Results._write", "if not batch.locked.isdisjoint(item.pairs):", "if False:"),
+            ("_Batch.end", "self.locked |= {(row.id, row.attempt) for row in self.locked_endings}", "pass"),
+        ],
+        _GUARDS + "test_a_worker_that_said_how_it_ended_did_not_crash": [
+            ("Results._write", "            if isinstance(item, Obituary)\n", ""),
+            ("Results._write", "            if (ending.id, ending.attempt) not in self._desk.reporting", ""),
+        ],
+        _GUARDS + "test_a_dead_letter_is_nothing_to_claim": [
+            ("Results._write", 'ended.status != "DEAD_LETTERED"', "True"),
+            ("Results._write", 'ended.status != "DEAD_LETTERED"', "False"),
+        ],
+        _GUARDS + "test_progress_that_cannot_be_stored_costs_nothing_else": [
+            ("_Batch.complete.alone", "bad.progress is not None", "False"),
+            ("_Batch.end.alone", "bad.progress is not None", "False"),
+        ],
+        _GUARDS + "test_a_result_that_cannot_be_stored_is_an_error": [
+            ("_Batch.complete.alone", "bad.progress is not None", "True"),
+            ("_Batch.end", "[*endings, *self._rejected]", "endings"),
+        ],
+        _GUARDS + "test_an_outage_is_logged_now_and_then": [
+            ("Results._insist", "backoff.may_log()", "True"),
+            ("Results._insist", "backoff.may_log()", "False"),
+        ],
+        _SPLIT + "test_long_texts_weigh_as_many_rows_as_they_have_pages": [
+            ("_weight", "isinstance(item, Obituary)", "False"),
+            ("_weight", " if isinstance(one.detail, str) else 0", ""),
+            ("_weight", "if isinstance(one.detail, str) else", "if False else"),
+        ],
+        _SPLIT + "test_reports_of_many_workers_are_merged": [
+            ("split", 'result.outcome == "ok"', "True"),
+            ("split", 'result.outcome == "ok"', "False"),
+        ],
+        _SPLIT + "test_a_success_keeps_its_result_as_it_is": [
+            ("split", "text is not None and ", ""),
+            ("split", "None if result.extra is None else ", ""),
+            ("split", "if isinstance(result.detail, str) else", "if False else"),
+        ],
+        _SPLIT + "test_a_result_that_is_too_large_is_an_error": [
+            ("split", " and len(text) > MAX_RESULT_BYTES", " and False"),
+            ("split", "len(text) > MAX_RESULT_BYTES", "len(text) >= MAX_RESULT_BYTES"),
+        ],
+        _SPLIT + "test_each_outcome_has_its_ending": [
+            ("ending_of", 'case ("retry", (', 'case ("", ('),
+            ("ending_of", 'case ("snooze", float', 'case ("", float'),
+            ("ending_of", 'case ("crash", (', 'case ("", ('),
+            ("ending_of", "case (_, str(reason)):", "case (0, str(reason)):"),
+            ("ending_of", "if text is not None:", "if True:"),
+            ("ending_of", "if text is not None:", "if False:"),
+            ("ending_of", "code is not None and ", ""),
+            ("ending_of", "result.extra or ResultExtra()", "result.extra"),
+            ("ending_of", "None if extra.stack is None else ", ""),
+            ("clean", ' or "no reason given"', ""),
+        ],
+        _SPLIT + "test_an_exit_code_that_no_column_holds_is_left_out": [
+            ("ending_of", "not -MAX_CODE <= code <= MAX_CODE", "not code <= MAX_CODE"),
+            ("ending_of", "not -MAX_CODE <= code <= MAX_CODE", "not -MAX_CODE <= code"),
+            ("ending_of", "not -MAX_CODE <= code <= MAX_CODE", "not -MAX_CODE < code < MAX_CODE"),
+            ("ending_of", "if isinstance(signal_or_code, int) else", "if False else"),
+        ],
+        _SPLIT + "test_what_was_told_beside_a_failure": [
+            ("ending_of", "kind is EndingKind.ERROR and ", ""),
+            ("ending_of", " and extra.stopped in _STOPS", ""),
+            ("ending_of", "clean(extra.stack)", "extra.stack"),
+            ("ending_of", "result.extra or ResultExtra()", "ResultExtra()"),
+        ],
+        _SPLIT + "test_cleaned_text_can_be_stored": [
+            (
+                "clean",
+                '_UNSTORABLE.sub("\\N{REPLACEMENT CHARACTER}", text[:MAX_ERROR_BYTES])',
+                "text[:MAX_ERROR_BYTES]",
+            ),
+        ],
+        _SPLIT + "test_cleaned_text_is_cut_to_64_kib": [
+            ("clean", "storable.encode()[:MAX_ERROR_BYTES]", "storable.encode()"),
+        ],
+    },
+    without={
+        ("_Batch.complete", "pair not in self.locked"): "asks in vain: what is locked has not been completed",
+    },
+)

@@ -1,0 +1,105 @@
+"""Kill, then requeue: who is silent, what is done about it, and what lapses meanwhile."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.code import Guarded
+
+_VERDICTS: Final = "unit/test_silence.py::test_verdicts"
+_SILENCE: Final = "store/test_dispatcher_silence.py::"
+
+SILENCE: Final = Guarded(
+    "pulse_actors.dispatcher.silence",
+    {
+        _VERDICTS: [
+            ("judge", "if silent_s >= lease_s:", "if silent_s > lease_s:"),
+            ("judge", "if silent_s >= lease_s:", "if False:"),
+            (
+                "judge",
+                "if now_s - worker.extended_s >= SILENT * lease_s",
+                "if now_s - worker.extended_s > SILENT * lease_s",
+            ),
+            ("judge", "if now_s - worker.extended_s >= SILENT * lease_s", "if True"),
+            ("judge", "if now_s - worker.extended_s >= SILENT * lease_s", "if silent_s >= SILENT * lease_s"),
+            ("judge", "max(worker.beaten_s, awake_s)", "worker.beaten_s"),
+            ("judge", "max(worker.beaten_s, awake_s)", "awake_s"),
+        ],
+        _SILENCE + "test_a_dispatcher_that_was_stopped_blames_nobody": [
+            ("Silence.run", "now_s - looked_s > TOO_LATE * pause_s", "False"),
+            ("Silence.run", "now_s - looked_s > TOO_LATE * pause_s", "looked_s > now_s"),
+        ],
+        _SILENCE + "test_the_living_of_the_start_are_watched": [
+            ("Silence.run", "            await self.lapsed(living)\n", ""),
+        ],
+        _SILENCE + "test_what_is_no_list_of_workers": [
+            ("Silence.lapsed", " if isinstance(workers, list) else ()", ""),
+            ("Silence.lapsed", "if isinstance(identity, str):", "if True:"),
+        ],
+        _SILENCE + "test_who_is_connected_is_no_stranger": [
+            ("Silence._lapsed", "self._desk.known(identity) or ", ""),
+        ],
+        _SILENCE + "test_what_a_worker_left_behind_that_is_watched": [
+            ("Silence._lapsed", " or self._deaths.watched(identity)", ""),
+        ],
+        _SILENCE + "test_a_stranger_is_watched_and_renewed": [
+            ("Silence._lapsed", "worker is None", "False"),
+            ("Silence._lapsed", "stranger is not None", "True"),
+            ("Silence._lapsed", "stranger is not None", "False"),
+        ],
+        _SILENCE + "test_what_a_silent_worker_holds_does_not_lapse": [
+            ("Silence._lapsed", "worker.extended_s > time.monotonic() - BEATS * self._lease_s", "True"),
+            ("Silence._lapsed", "BEATS * self._lease_s", "2 * self._lease_s"),
+        ],
+        _SILENCE + "test_what_a_speaking_worker_does_not_list_lapses": [
+            ("Silence._lapsed", "worker.extended_s > time.monotonic() - BEATS * self._lease_s", "False"),
+        ],
+        _SILENCE + "test_what_a_worker_has_not_read_of_yet_does_not_lapse": [
+            ("Silence._lapsed", "held.unlisted >= UNLISTED and ", ""),
+            ("Silence._lapsed", "held.unlisted >= UNLISTED", "held.unlisted >= UNLISTED - 1"),
+        ],
+        _SILENCE + "test_what_a_speaking_worker_was_never_given": [
+            ("Silence._lapsed", "self._claims.doubt(identity)", "pass"),
+        ],
+        _SILENCE + "test_who_holds_nothing_need_not_beat": [
+            ("Silence._look", "if not worker.held:", "if False:"),
+        ],
+        _SILENCE + "test_who_beats_is_left_alone": [
+            ("Silence._look", "verdict is not Verdict.LEAVE", "True"),
+        ],
+        _SILENCE + "test_who_has_missed_beats_is_renewed": [
+            ("Silence._look", "verdict is not Verdict.LEAVE", "False"),
+            ("Silence._look", "verdict is Verdict.KILL and ", ""),
+            ("Silence._look", "if renewals:", "if False:"),
+        ],
+        _SILENCE + "test_a_process_that_does_not_die_is_waited_for": [
+            ("Silence._kill", "await self._deaths.wait_buried(worker)", "pass"),
+        ],
+        _SILENCE + "test_a_process_is_killed_once": [
+            ("Silence._look", " and worker.identity not in self._being_killed", ""),
+        ],
+        _SILENCE + "test_who_is_silent_for_a_lease_is_killed": [
+            ("Silence._look", "verdict is Verdict.KILL", "False"),
+            ("Silence._kill", "if held.started:", "if True:"),
+            ("Silence._kill", "if held.started:", "if False:"),
+            ("Silence._spoke", "while time.monotonic() < until_s:", "while True:"),
+        ],
+        _SILENCE + "test_who_answers_is_not_told_to_end": [
+            ("Silence._kill", "not await self._spoke(worker, began_s, ASK_S)", "True"),
+            ("Silence._spoke", "worker.beaten_s > since_s or ", ""),
+        ],
+        _SILENCE + "test_who_answers_late_is_not_killed": [
+            ("Silence._kill", "not await self._spoke(worker, began_s, TERM_S)", "True"),
+        ],
+        _SILENCE + "test_who_ends_by_itself_is_not_signalled": [
+            ("Silence._spoke", " or self._deaths.watched(worker.identity) is not worker", ""),
+        ],
+        _SILENCE + "test_who_is_stopped_is_not_waited_for": [
+            ("Silence._spoke", "procs.state(worker.pid) in STOPPED", "False"),
+        ],
+    },
+    without={
+        ("Silence._lapsed", "pair not in self._desk.reporting"): "Results leaves out what has been reported",
+        ("Silence._lapsed", "endings"): "an obituary without endings writes nothing",
+    },
+)

@@ -1,0 +1,113 @@
+"""The guard of the sweeps, and the watchdog that asks it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.code import Guarded
+
+_SWEEPS: Final = "unit/test_sweeps.py::"
+_TURNS: Final = "store/test_actor_turns.py::"
+_WATCHDOG: Final = "store/test_watchdog_guards.py::"
+
+SWEEPS: Final = Guarded(
+    "pulse_actors.sweeps",
+    {
+        _SWEEPS + "test_sweeps_in_step_are_believed": [
+            ("SweepGuard.doubt", "reason is not None", "True"),
+            ("SweepGuard.doubt", "max(self._wait_until_s, reading.heard_s)", "self._wait_until_s"),
+            ("SweepGuard.may_reap", "now_s > self._wait_until_s", "now_s >= self._wait_until_s"),
+            ("SweepGuard.may_reap", "now_s > self._wait_until_s", "False"),
+        ],
+        _SWEEPS + "test_a_gap": [
+            ("SweepGuard.doubt", "-self.step_s <= gap_s", "True"),
+            ("SweepGuard.doubt", " <= self.gap_s", ""),
+            ("SweepGuard.doubt", "-self.step_s <= gap_s", "0 <= -gap_s"),
+            ("SweepGuard.doubt", "reason is not None", "False"),
+            ("SweepGuard.doubt", "reading.heard_s + self.lease_s", "reading.heard_s"),
+            ("SweepGuard.may_reap", "now_s > self._wait_until_s", "True"),
+        ],
+        _SWEEPS + "test_a_clock_that_was_set": [
+            ("SweepGuard.doubt", "elif last is None:", "elif True:"),
+            ("SweepGuard.doubt", "step_s > self.step_s", "False"),
+            ("SweepGuard.doubt", "max(least_s - moved_s, moved_s - most_s)", "moved_s - most_s"),
+            ("SweepGuard.doubt", "max(least_s - moved_s, moved_s - most_s)", "least_s - moved_s"),
+            ("SweepGuard.__init__", "max(lease_s - BEATS * heartbeat_s, heartbeat_s) / 2", "heartbeat_s / 2"),
+        ],
+        _SWEEPS + "test_each_step_is_seen_once": [
+            ("SweepGuard.doubt", "last, self._last = self._last, reading", "last = self._last = self._last or reading"),
+        ],
+        _SWEEPS + "test_a_slow_answer_is_no_step": [
+            ("SweepGuard.doubt", "reading.asked_s - last.heard_s", "reading.heard_s - last.heard_s"),
+            ("SweepGuard.doubt", "reading.heard_s - last.asked_s", "reading.asked_s - last.asked_s"),
+        ],
+        _SWEEPS + "test_short_leases": [
+            ("SweepGuard.__init__", "min(sweep_s, self.gap_s / SWEEPS)", "sweep_s"),
+        ],
+        _SWEEPS + "test_long_leases": [
+            ("SweepGuard.__init__", "min(sweep_s, self.gap_s / SWEEPS)", "self.gap_s / SWEEPS"),
+            ("SweepGuard.__init__", "gap_s: Final = lease_s - BEATS * heartbeat_s", "gap_s: Final = SWEEPS * sweep_s"),
+        ],
+        _SWEEPS + "test_a_wait_that_somebody_else_began": [
+            ("SweepGuard.doubt", "if wait_s > 0:", "if False:"),
+            ("SweepGuard.doubt", "reading.heard_s + wait_s", "reading.heard_s"),
+            ("SweepGuard.doubt", "max(self._wait_until_s, reading.heard_s + wait_s)", "reading.heard_s + wait_s"),
+        ],
+        _SWEEPS + "test_no_wait_is_no_moment_of_waiting": [
+            ("SweepGuard.doubt", "if wait_s > 0:", "if wait_s >= 0:"),
+        ],
+    },
+)
+
+WATCHDOG: Final = Guarded(
+    "pulse_actors.watchdog",
+    {
+        _TURNS + "test_after_a_gap_nobody_is_reaped": [
+            ("Watchdog.turn", "not self._guard.may_reap(time.monotonic())", "False"),
+        ],
+        _TURNS + "test_a_lapsed_lease_is_ended_through_the_retry_path": [
+            ("Watchdog.turn", "not self._guard.may_reap(time.monotonic())", "True"),
+            ("Watchdog.turn", "if reaped:", "if False:"),
+        ],
+        _TURNS + "test_a_lease_that_has_not_lapsed_is_left_alone": [
+            ("Watchdog.turn", "if reaped:", "if True:"),
+        ],
+        _TURNS + "test_more_than_one_statement_can_take": [
+            ("Watchdog.turn", "len(lapsed) == SWEEP_LIMIT and bool(ended or in_hand)", "False"),
+            ("Watchdog.turn", "bool(ended or in_hand)", "bool(in_hand)"),
+        ],
+        _TURNS + "test_a_long_sweep_is_cut_into_turns": [
+            ("Watchdog.turn", "time.monotonic() - turn.now_s > TURN_S", "False"),
+            ("Watchdog.turn", "0.0 if more else self._sweep_s", "self._sweep_s"),
+        ],
+        _TURNS + "test_what_a_living_process_of_this_host_holds_is_spared": [
+            ("Watchdog.turn", " if one.worker not in in_hand", ""),
+            ("Watchdog.turn", "bool(ended or in_hand)", "bool(ended)"),
+            ("Watchdog.turn", ", spared=sorted(spared)", ""),
+            ("Watchdog._in_hand", "self._sees_deaths and ", ""),
+            ("Watchdog._in_hand", " and identities.is_in_hand(self._host, one)", ""),
+            ("Watchdog._in_hand", "self._sees_deaths and", "False and"),
+        ],
+        _WATCHDOG + "test_the_dispatcher_is_told_whom_the_sweep_has_spared": [
+            ("Watchdog.turn", "if spared:", "if False:"),
+        ],
+        _WATCHDOG + "test_a_dead_letter_wakes_nobody_later": [
+            ("Watchdog.turn", ' if one.status != "DEAD_LETTERED"', ""),
+        ],
+        _WATCHDOG + "test_a_row_that_somebody_has_locked_is_left_to_the_next_sweep": [
+            ("Watchdog.turn", "bool(ended or in_hand)", "True"),
+            ("Watchdog.turn", "0.0 if more else self._sweep_s", "0.0 if lapsed else self._sweep_s"),
+        ],
+        _WATCHDOG + "test_a_sweep_that_waits_says_why": [
+            ("Watchdog._begin", "doubt is not None", "False"),
+        ],
+        _WATCHDOG + "test_a_sweep_that_does_not_wait_says_nothing": [
+            ("Watchdog._begin", "doubt is not None", "True"),
+            ("Watchdog.turn", "if spared:", "if True:"),
+        ],
+        _WATCHDOG + "test_a_full_statement_that_was_the_last_one": [
+            ("Watchdog.turn", "len(lapsed) == SWEEP_LIMIT and ", ""),
+            ("Watchdog.turn", "while more:", "while True:"),
+        ],
+    },
+)

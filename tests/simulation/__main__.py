@@ -1,0 +1,93 @@
+"""
+Simulates: machines, workers, a database and everything that goes wrong with them, each run a function of its seed.
+
+    python -m tests.simulation --seeds A-B       many; the first that goes wrong is told, and ends it
+    python -m tests.simulation --seed N          one run, and what happened in it
+    python -m tests.simulation --variant NAME    a guard is taken out: one of a few seeds must find that
+
+Exit code 0: as it should be; 1: it is not.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import ArgumentParser, ArgumentTypeError
+from typing import Final
+
+from tests.simulation import patches
+from tests.simulation.many import Report, hunt, run_many, run_one
+from tests.simulation.variants import VARIANTS
+
+HASH_SEED: Final = "PYTHONHASHSEED"  # the order of sets of strings depends on it
+
+
+def span(text: str) -> range:
+    """The seeds of ``A-B``; ``N``: the first N."""
+    first, _, last = text.rpartition("-")
+    try:
+        seeds = range(int(first or 1), int(last) + 1)
+    except ValueError:
+        seeds = range(0)
+    if not seeds:
+        raise ArgumentTypeError(f"{text!r}: seeds are allowed as in 1-1000")
+    return seeds
+
+
+def main() -> int:
+    """Run them."""
+    parser = ArgumentParser(prog="python -m tests.simulation", description="Deterministic simulation of recovery.")
+    parser.add_argument("--seed", type=int, help="one seed, with its trace")
+    parser.add_argument("--seeds", type=span, default="1-1000", help="as in 1-1000 (the default); N: the first N")
+    parser.add_argument(
+        "--processes", type=int, default=os.cpu_count() or 1, help="side by side (default: one per CPU)"
+    )
+    parser.add_argument("--variant", choices=sorted(VARIANTS), metavar="NAME", help="a guard to be taken out")
+    words = parser.parse_args()
+    if words.seed is not None:
+        with patches.installed():
+            report = run_one(words.seed, words.variant, keep_trace=True)
+    elif words.variant is not None:
+        return show_hunt(words.variant)
+    else:
+        report = run_many(words.seeds, words.processes)
+    show(report, words.variant)
+    return 1 if report.findings else 0
+
+
+def show(report: Report, variant: str | None) -> None:
+    """Tell what came of it."""
+    counts = ", ".join(f"{what} {count}" for what, count in sorted(report.counts.items()))
+    lines = [*report.trace, f"{report.runs} runs, {report.simulated_s:.0f} simulated seconds: {counts}"]
+    if report.took_s:
+        lines.append(f"took {report.took_s:.1f} s")
+    if report.findings:
+        option = "" if variant is None else f" --variant '{variant}'"
+        lines += [f"WRONG: {one}" for one in report.findings]
+        lines.append(f"again: python -m tests.simulation --seed {report.seed}{option}")
+    tell(lines)
+
+
+def show_hunt(variant: str) -> int:
+    """Hunt a variant, and tell; 0: it was found, and nothing is found without it."""
+    report, control = hunt(variant)
+    if report.seed is None:
+        tell([f"not found within {VARIANTS[variant].within} seeds: {variant}"])
+        return 1
+    lines = [f"found by seed {report.seed}: {variant}", *(f"  {one}" for one in report.findings)]
+    if control.findings:
+        lines += ["but the same seed goes wrong without it:", *(f"WRONG: {one}" for one in control.findings)]
+    tell(lines)
+    return 1 if control.findings else 0
+
+
+def tell(lines: list[str]) -> None:
+    """Print them."""
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    if os.environ.get(HASH_SEED) != "0":
+        again = [sys.executable, "-m", "tests.simulation", *sys.argv[1:]]
+        os.execve(sys.executable, again, {**os.environ, HASH_SEED: "0"})  # noqa: S606 - this program, once more
+    sys.exit(main())

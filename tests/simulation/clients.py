@@ -1,0 +1,98 @@
+"""Who submits jobs, and the operators who cancel and retry them, over the socket."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from pulse.errors import PulseError
+from pulse.protocol import Frame, decode_any, encode
+from pulse.stream import dial
+from pulse.targets import Target
+from tests.simulation.patches import SOCKET
+from tests.simulation.process import Process
+from tests.simulation.scenario import Job
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+ANSWER_S: Final = 6.0
+PAUSE_S: Final = 0.5
+
+
+async def call(kind: str, body: Mapping[str, object]) -> Frame | None:
+    """One request on a connection of its own; None when the answer was lost."""
+    with trio.move_on_after(ANSWER_S):
+        try:
+            stream, _ = await dial([Target(SOCKET, named=True)], {"protocol": 1, "role": "client"})
+        except PulseError:
+            return None
+        try:
+            await stream.send(encode(kind, 1, body))
+            while True:
+                for frame in await stream.receive():
+                    if frame.request == 1:
+                        return frame
+        except PulseError:
+            return None
+        finally:
+            with trio.CancelScope(shield=True):
+                await stream.aclose()
+    return None
+
+
+class Producer:
+    """
+    Submits jobs when their time has come, and does not rest before they are acknowledged.
+
+    Args:
+        world: Where.
+        jobs: In the order of their times.
+    """
+
+    def __init__(self, world: World, jobs: list[Job]) -> None:
+        self._world = world
+        self._jobs = jobs
+
+    async def main(self, process: Process) -> int:
+        """Its life."""
+        left = list(self._jobs)
+        while left:
+            await trio.sleep_until(process.began_s + left[0].at_s)
+            due = [job for job in left if process.began_s + job.at_s <= trio.current_time()]
+            answer = await call("submit", {"jobs": [_body(job) for job in due]})
+            if answer is not None and answer.kind == "ok":
+                self._world.acknowledged += [job.id for job in due]
+                left = left[len(due) :]
+            elif answer is not None and decode_any(answer)["code"] != "unavailable":
+                self._world.judge.fail(f"{process}: a submit was refused: {decode_any(answer)}")
+                return 0
+            else:
+                await trio.sleep(PAUSE_S)
+        return 0
+
+
+def _body(job: Job) -> dict[str, object]:
+    return {
+        "name": job.name,
+        "id": job.id,
+        "priority": job.priority,
+        "max_attempts": job.max_attempts,
+        "timeout_s": job.timeout_s,
+        "delay_s": job.delay_s,
+    }
+
+
+class Operator:
+    """One request of an operator."""
+
+    def __init__(self, kind: str, jobs: list[bytes]) -> None:
+        self._kind = kind
+        self._jobs = jobs
+
+    async def main(self, _process: Process) -> int:
+        """Asks, and does not care for the answer."""
+        await call(self._kind, {"ids": self._jobs})
+        return 0

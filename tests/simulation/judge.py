@@ -1,0 +1,307 @@
+"""
+The judge: knows what really happened, in every process and in the database, and says what must not have.
+
+It watches each statement that changes rows, each handler that begins and ends, and each word that is passed on, and
+holds them against each other at once. What it finds first ends the run.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import trio
+
+from pulse.job import TRANSITIONS, Status
+from pulse.protocol import Result
+from tests.simulation.process import Process
+from tests.store.model import ModelJob
+
+if TYPE_CHECKING:
+    from tests.simulation.wire import Link
+    from tests.simulation.world import World
+
+T = TypeVar("T")
+Pair = tuple[bytes, int]
+CHARGED: Final = frozenset({"error", "retry", "timeout", "stalled", "lease_expired", "discarded", "crashed"})
+WRITES: Final = frozenset({"claim", "move", "complete", "end", "cancel", "retry", "extend", "submit", "submit_again"})
+# The outcome of a report, and as what it may be stored.
+STORED: Final = {
+    "ok": {"completed"},
+    "error": {"error", "timeout", "stalled"},
+    "retry": {"retry"},
+    "discard": {"discarded"},
+    "snooze": {"snoozed"},
+    "release": {"released"},
+    "crash": {"crashed"},
+}
+
+
+@dataclass(slots=True)
+class Log:
+    """
+    What is known of one attempt.
+
+    Attributes:
+        claimer: The dispatcher that claimed it.
+        worker: Whom the row names.
+        told: The process that was told of it.
+        began: The process whose handler was called.
+        named: To which dispatcher it was named as started, on which connection.
+        outcome: Of the report that was sent.
+        heard: By which dispatcher that report can be read, on which connection.
+        closed: As what it ended in the database.
+    """
+
+    pair: Pair
+    claimer: Process
+    worker: str
+    renewed_s: float
+    told: Process | None = None
+    began: Process | None = None
+    began_s: float = 0.0
+    finished: bool = False
+    named: tuple[Process | None, Link] | None = None
+    outcome: str | None = None
+    heard: tuple[Process | None, Link] | None = None
+    closed: str | None = None
+    closed_s: float = 0.0
+
+    @property
+    def runs(self) -> bool:
+        """Whether its handler may do something yet."""
+        return self.began is not None and not self.finished and not self.began.dead
+
+
+@dataclass(slots=True)
+class Judge:
+    """See the module."""
+
+    world: World
+    logs: dict[Pair, Log] = field(default_factory=dict)
+    findings: list[str] = field(default_factory=list)
+    over: trio.Event = field(default_factory=trio.Event)
+    counts: dict[str, int] = field(default_factory=dict)
+    condemned: set[tuple[Process, str]] = field(default_factory=set)
+
+    def fail(self, finding: str) -> None:
+        """Something must not have happened."""
+        self.findings.append(finding)
+        self.world.trace("FOUND", finding)
+        self.over.set()
+
+    def broke(self, process: Process, error: BaseException) -> None:
+        """A process ended by an exception of its own."""
+        self.fail(f"{process} broke: {''.join(traceback.format_exception(error))}")
+
+    def count(self, what: str) -> None:
+        """For the statistics: how often things happened, else nobody knows what was tried at all."""
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    # The database.
+
+    def watch(self, name: str, by: Process, act: Callable[[], T]) -> T:
+        """Carry a statement out and look at what it changed."""
+        if name not in WRITES:
+            return act()
+        rows = self.world.database.rows
+        before = {one: (job.status, job.attempts, job.locked_by) for one, job in rows.jobs.items()}
+        answer = act()
+        for job in rows.jobs.values():
+            was = before.get(job.id)
+            if was is not None and was != (job.status, job.attempts, job.locked_by):
+                self._moved(name, by, was, job)
+        if name == "extend":
+            self._renewed(answer)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+        return answer
+
+    def _renewed(self, pairs: Iterable[Pair]) -> None:
+        for pair in pairs:
+            self.logs[pair].renewed_s = trio.current_time()
+
+    def _moved(self, name: str, by: Process, was: tuple[str, int, str | None], job: ModelJob) -> None:
+        status, attempts, _ = was
+        self.world.trace(
+            name, by, job=job.id, attempt=job.attempts, moved=f"{status} -> {job.status}", error=job.last_error
+        )
+        if (job.status == "RUNNING") != (job.lease_until is not None and job.locked_by is not None):
+            self.fail(f"{name}: RUNNING without a lease, or a lease without RUNNING: {job}")
+        if job.status == status == "RUNNING" and job.attempts == attempts:
+            self._passed_on(job)
+            return
+        if Status(job.status) not in TRANSITIONS[Status(status)]:
+            self.fail(f"{name}: {status} -> {job.status} is no legal move")
+        if job.attempts - attempts != (job.status == "RUNNING"):
+            self.fail(f"{name}: attempts went from {attempts} to {job.attempts} with {status} -> {job.status}")
+        if name == "retry":
+            self.world.retried[job.id] = self.world.retried.get(job.id, 0) + 1
+        if job.status == "RUNNING":
+            pair = (job.id, job.attempts)
+            self.logs[pair] = Log(pair, by, job.locked_by or "", trio.current_time())
+        elif status == "RUNNING":
+            self._closed(self.logs[job.id, attempts], by, self._kind(name, job, attempts))
+
+    def _kind(self, name: str, job: ModelJob, attempt: int) -> str:
+        if name == "complete":
+            return "completed"
+        found = self.world.database.rows.history.get((job.id, attempt))
+        return "unassigned" if found is None else str(found["outcome"])
+
+    def _passed_on(self, job: ModelJob) -> None:
+        log = self.logs[job.id, job.attempts]
+        if log.told is not None:
+            self.fail(f"attempt {job.attempts} was passed on although {log.told} had been told of it")
+        log.worker = job.locked_by or ""
+
+    def _closed(self, log: Log, by: Process, kind: str) -> None:
+        self.count(kind)
+        log.closed, log.closed_s = kind, trio.current_time()
+        holder = self.world.worker_named(log.worker)
+        if kind == "canceled":
+            return
+        if log.outcome is not None and kind in STORED[log.outcome]:
+            return  # as its worker said
+        if kind in {"completed", "error", "retry", "discarded", "snoozed"}:
+            self.fail(f"{self._show(log)} ended as {kind}, which its worker did not say")
+        elif by.name.endswith("watchdog"):
+            self._reaped(log, by, holder)
+        elif not holder.dead and log.told is not None and (kind != "lease_expired" or log.runs):
+            self.fail(f"{self._show(log)} ended as {kind} by {by} while {holder} lives and knows of it")
+        elif log.told is not None:
+            self._buried(log, by, holder, kind)
+        if log.told is None and kind in CHARGED and not self._may_charge_untold(log, by, holder, kind):
+            self.fail(f"{self._show(log)} was charged as {kind} although no worker was told of it")
+
+    def _may_charge_untold(self, log: Log, by: Process, holder: Process, kind: str) -> bool:
+        """Who claimed it is gone with its memory; or it is another machine, that knows of leases only."""
+        if kind == "crashed":
+            return by is not log.claimer
+        if not self.world.in_hand(holder):
+            return kind == "lease_expired"
+        if kind != "lease_expired":
+            return False
+        database = self.world.database
+        obituary_is_late = holder.dead and database.troubles_since(holder.died_s) > 0
+        its = holder.machine
+        cut_off = its.cut_off or its.cut_off_s >= log.renewed_s
+        renewal_failed = by.machine is not its and (cut_off or database.troubles_since(log.renewed_s) > 1)
+        return log.claimer.dead or log.claimer.impaired_s >= log.renewed_s or obituary_is_late or renewal_failed
+
+    def _buried(self, log: Log, by: Process, dead: Process, kind: str) -> None:
+        """Held against what the dispatcher that ended it could know."""
+        heard = log.heard is not None and log.heard[0] is by and log.heard[1].intact
+        if heard:
+            self.fail(f"{self._show(log)} ended as {kind} although {by} has its report, {log.outcome}")
+        named = log.named is not None and log.named[0] is by and log.named[1].intact
+        if kind == "crashed":
+            if dead.killer is by:
+                self.fail(f"{self._show(log)} was charged for a death that {by} caused")
+            if log.claimer is by and not named and not log.began:
+                self.fail(f"{self._show(log)} was charged for the death of {dead} before it was started")
+        elif kind == "released" and log.began and not self._is_excused(log, by, dead):
+            self.fail(f"{self._show(log)} was running when {dead} died of it, and was charged nothing")
+
+    def _is_excused(self, log: Log, by: Process, dead: Process) -> bool:
+        """Whether an attempt that had begun is rightly given back."""
+        intact = log.named is None or log.named[1].intact or log.named[0] is not by
+        condemned = (by, log.worker) in self.condemned  # it may have died a moment before it was killed
+        return condemned or dead.killer is not None or dead.leaving or log.claimer is not by or not intact
+
+    def _reaped(self, log: Log, by: Process, holder: Process) -> None:
+        """By a watchdog: never what lives on its own machine, never what beats."""
+        self.count("reaped")
+        if holder.dead:
+            return
+        if holder.machine is by.machine and self.world.in_hand(holder):
+            self.fail(f"{self._show(log)}: the watchdog {by} reaped it while {holder} lives beside it")
+        if self.world.has_beaten(holder, log.renewed_s):
+            self.fail(f"{self._show(log)}: the watchdog {by} reaped it while {holder} lives and beats")
+
+    # The workers.
+
+    def told(self, process: Process, pair: Pair) -> None:
+        """An assignment has reached its worker."""
+        log = self.logs.get(pair)
+        if log is None or self.world.worker_named(log.worker) is not process:
+            self.fail(f"{process} was assigned {pair}, which it does not hold")
+            return
+        log.told = process
+
+    def began(self, process: Process, pair: Pair) -> None:
+        """Its handler is called."""
+        log = self.logs[pair]
+        self.world.trace("begins", process, job=pair[0], attempt=pair[1])
+        if log.began is not None:
+            self.fail(f"{self._show(log)} was begun twice")
+        log.began, log.began_s = process, trio.current_time()
+        for other in [one for one in self.logs.values() if one.pair[0] == pair[0] and one is not log and one.runs]:
+            self.count("overlaps")
+            if not self._may_overlap(log, other, process):
+                self.fail(f"{self._show(log)} begins in {process} while {self._show(other)} runs in {other.began}")
+
+    def _may_overlap(self, log: Log, other: Log, process: Process) -> bool:
+        """One of two attempts of a job begins while the other one runs: what counts is where the older one is."""
+        older, its = (log, process) if log.pair[1] < other.pair[1] else (other, other.began)
+        newer = other.began if older is log else process
+        assert its is not None
+        assert newer is not None
+        if older.closed == "canceled" and abs(log.pair[1] - other.pair[1]) > 1:
+            return True  # canceled and retried twice, each time elsewhere: nobody here remembers the first one
+        if its.machine is newer.machine and self.world.in_hand(its):
+            return False
+        return older.closed in {"lease_expired", "canceled"}
+
+    def finished(self, process: Process, pair: Pair) -> None:
+        """Its handler has ended."""
+        self.world.trace("ends", process, job=pair[0], attempt=pair[1])
+        self.logs[pair].finished = True
+
+    def named(self, pairs: Iterable[Pair], link: Link) -> None:
+        """The dispatcher can read that they were started."""
+        for pair in pairs:
+            self.logs[pair].named = link.server.owner, link
+
+    def sends(self, results: Sequence[Result]) -> None:
+        """A report is on its way."""
+        for one in results:
+            self.logs[one.pair].outcome = one.outcome
+
+    def sent(self, results: Sequence[Result], link: Link) -> None:
+        """The dispatcher can read it."""
+        for one in results:
+            self.logs[one.pair].heard = link.server.owner, link
+
+    def reported(self, process: Process, results: Sequence[Result], stale: set[Pair]) -> None:
+        """A report was answered: it is in the database, or was stale."""
+        for one in results:
+            log = self.logs[one.pair]
+            if log.closed is None:
+                self.fail(f"{self._show(log)}: its report was answered, and it is open in the database")
+            elif one.pair not in stale and log.closed not in STORED[one.outcome]:
+                self.fail(f"{self._show(log)}: {one.outcome} was acknowledged, and stored as {log.closed}")
+
+    def died(self, process: Process) -> None:
+        """A process has ended."""
+        self.count("deaths")
+
+    # The end.
+
+    def at_the_end(self, acknowledged: Iterable[bytes]) -> None:
+        """Nothing was lost, and nothing is left over."""
+        rows = self.world.database.rows
+        for one in acknowledged:
+            if one not in rows.jobs:
+                self.fail(f"job {one.hex()} was acknowledged, and is gone")
+        for job in rows.jobs.values():
+            if job.status == "COMPLETED":
+                log = self.logs[job.id, job.attempts]
+                if not log.finished or log.outcome != "ok":
+                    self.fail(f"{self._show(log)} is completed, and its handler did not succeed")
+            done = [log for log in self.logs.values() if log.pair[0] == job.id and log.closed == "completed"]
+            if len(done) > 1 + self.world.retried.get(job.id, 0):
+                self.fail(f"job {job.id.hex()} was completed {len(done)} times")
+
+    def _show(self, log: Log) -> str:
+        return f"attempt {log.pair[1]} of {self.world.label(log.pair[0])}"

@@ -1,0 +1,102 @@
+"""Many seeds, in several processes, until one of them goes wrong; and the hunt for a variant."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from typing import Final
+
+from tests.simulation import patches
+from tests.simulation.variants import VARIANTS, applied
+from tests.simulation.world import simulate
+
+CHUNK: Final = 25  # seeds between two looks whether it is over, and between two collections of garbage
+
+
+@dataclass(slots=True)
+class Report:
+    """
+    What came of some seeds.
+
+    Attributes:
+        seed: The first that went wrong.
+        findings: What went wrong in it.
+        trace: What happened in it; also of a run that went well, if that was asked for.
+    """
+
+    runs: int = 0
+    simulated_s: float = 0.0
+    took_s: float = 0.0
+    seed: int | None = None
+    findings: tuple[str, ...] = ()
+    trace: Sequence[str] = ()
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def add(self, other: Report) -> None:
+        """Put *other* to it; of two seeds that went wrong the lower one is told."""
+        self.runs += other.runs
+        self.simulated_s += other.simulated_s
+        self.counts = dict(Counter(self.counts) + Counter(other.counts))
+        if other.seed is not None and (self.seed is None or other.seed < self.seed):
+            self.seed, self.findings, self.trace = other.seed, other.findings, other.trace
+
+
+def run_one(seed: int, variant: str | None = None, *, keep_trace: bool = False) -> Report:
+    """Run one seed; the modules must have been patched."""
+    only = () if variant is None else VARIANTS[variant].only
+    with applied(variant):
+        outcome = simulate(seed, only)
+    report = Report(1, outcome.simulated_s, counts=outcome.counts)
+    if outcome.findings or keep_trace:
+        report.seed, report.findings, report.trace = seed, outcome.findings, outcome.trace()
+    return report
+
+
+def run_chunk(seeds: Sequence[int]) -> Report:
+    """Run them one after the other, up to the first that goes wrong."""
+    report = Report()
+    with patches.installed():
+        for seed in seeds:
+            report.add(run_one(seed))
+            if report.findings:
+                break
+    gc.collect()
+    return report
+
+
+def run_many(seeds: range, processes: int) -> Report:
+    """Run *seeds* in so many processes, up to the first that goes wrong in any of them."""
+    began_s = time.monotonic()
+    report = Report()
+    chunks = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        for done in as_completed([pool.submit(run_chunk, chunk) for chunk in chunks]):
+            report.add(done.result())
+            if report.findings:
+                pool.shutdown(wait=True, cancel_futures=True)
+                break
+    report.took_s = time.monotonic() - began_s
+    return report
+
+
+def hunt(variant: str) -> tuple[Report, Report]:
+    """
+    Look for a seed that finds *variant*.
+
+    Returns:
+        The run that found it, or an empty report; and the same run with the guard in its place.
+    """
+    wanted = VARIANTS[variant]
+    with patches.installed():
+        for seed in range(1, wanted.within + 1):
+            report = run_one(seed, variant)
+            if any(wanted.finding in one for one in report.findings):
+                outcome = simulate(seed, wanted.only)
+                return report, Report(1, seed=seed, findings=outcome.findings, trace=outcome.trace())
+    return Report(), Report()

@@ -1,0 +1,126 @@
+"""What a seed stands for: machines, workers, and jobs with what their handlers will do."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from dataclasses import dataclass
+from typing import Final
+
+from tests.simulation.worker import Act
+
+LEASE_S: Final = 8.0
+HEARTBEAT_S: Final = 2.0
+SWEEP_S: Final = 2.0
+POLL_S: Final = 1.0
+OBEY_S: Final = 1.0
+STALLS: Final = -1.0  # in the place of a timeout: it is the silence that is bounded
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """
+    Where a worker runs, again and again.
+
+    Attributes:
+        machine: Number of the machine.
+        foreign: ``uid`` or ``pidns``: of another user, or in another pid namespace; ``''``: neither.
+        pooled: It has a pool parent.
+        leads_group: It leads a process group.
+        leaks: It has a child that holds its socket open after its death.
+    """
+
+    name: str
+    machine: int
+    names: tuple[str, ...]
+    concurrency: int
+    foreign: str
+    pooled: bool
+    leads_group: bool
+    leaks: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """
+    One job.
+
+    Attributes:
+        acts: What its handler does the first, second ... time; then as the last time.
+        at_s: When it is submitted.
+    """
+
+    id: bytes
+    label: str
+    name: str
+    acts: tuple[Act, ...]
+    at_s: float
+    priority: int
+    max_attempts: int
+    timeout_s: float | None
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One seed's world, before anything goes wrong in it."""
+
+    machines: int
+    slots: tuple[Slot, ...]
+    jobs: tuple[Job, ...]
+    has_peerpidfd: bool
+    trouble_s: float
+    slowness: float
+
+
+def draw(chance: random.Random) -> Scenario:
+    """The scenario that *chance* brings."""
+    machines = chance.choice((1, 2))
+    slots = tuple(_slot(chance, number, machines) for number in range(machines + chance.randrange(1, 3)))
+    jobs = tuple(_job(chance, number) for number in range(chance.randrange(4, 13)))
+    return Scenario(machines, slots, jobs, chance.random() < 0.8, chance.uniform(4.0, 20.0), chance.choice((1, 1, 8)))
+
+
+def _slot(chance: random.Random, number: int, machines: int) -> Slot:
+    first = number < machines
+    return Slot(
+        f"w{number}",
+        number % machines,
+        ("work", "rare", "tells") if first or chance.random() < 0.5 else ("work",),
+        chance.randrange(1, 4),
+        "" if first or chance.random() < 0.8 else chance.choice(("uid", "pidns")),
+        chance.random() < 0.4,
+        chance.random() < 0.5,
+        chance.random() < 0.15,
+    )
+
+
+def _job(chance: random.Random, number: int) -> Job:
+    acts, timeout_s = _acts(chance)
+    return Job(
+        hashlib.blake2b(f"{number} {chance.random()}".encode(), digest_size=16).digest(),
+        f"job{number}",
+        "tells" if timeout_s == STALLS else "rare" if chance.random() < 0.2 else "work",
+        acts,
+        chance.choice((0.0, chance.uniform(0.0, 10.0))),
+        chance.choice((0, 0, 0, 5, -5)),
+        chance.randrange(1, 4),
+        None if timeout_s == STALLS else timeout_s,
+        chance.choice((0.0, 0.0, 0.0, chance.uniform(0.0, 4.0))),
+    )
+
+
+def _acts(chance: random.Random) -> tuple[tuple[Act, ...], float | None]:
+    ok = Act("ok", _seconds(chance))
+    kind = chance.choices(
+        ("ok", "error", "retry", "discard", "snooze", "crash", "hang", "busy"), (10, 2, 1, 1, 1, 3, 1, 2)
+    )[0]
+    if kind == "ok":
+        return (ok,), chance.choice((None, None, 1.0, 20.0))
+    bad = Act(kind, chance.uniform(4.0, 12.0) if kind == "busy" else _seconds(chance))
+    times = chance.choice((1, 1, 2, 9))
+    return (bad,) * times + (ok,), chance.choice((1.0, 1.0, STALLS)) if kind == "hang" else None
+
+
+def _seconds(chance: random.Random) -> float:
+    return chance.choice((0.0, chance.expovariate(1.5), chance.expovariate(1.5), chance.uniform(3.0, 10.0)))

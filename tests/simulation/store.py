@@ -1,0 +1,134 @@
+"""
+What ``pulse.store.store.Store`` is to an actor, on the simulated database.
+
+The methods are those of the real one, and their docstrings are there.
+"""
+# ruff: noqa: D102
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from pulse.protocol import HandlerInfo, NewJob
+from pulse.store.rows import Canceled, Claim, Completion, Ended, Ending, Fence, Level, Renewal, Running, Wake
+from tests.simulation.database import Database
+
+Pair = tuple[bytes, int]
+
+
+def _ids(rows: Sequence[Fence | Completion | Ending | Renewal]) -> list[bytes]:
+    return [row.id for row in rows]
+
+
+class FakeStore:
+    """What ``pulse.store.store.Store`` is to an actor, on the simulated database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._rows = database.rows
+        self._do = database.do
+        self._now = database.now
+        self.reads = self  # of all that is read there, the dispatcher's own work needs ``last_workers`` alone
+
+    async def prepare(self) -> int:
+        """The schema is there."""
+        return await self._do("prepare", lambda: 2)
+
+    async def submit(self, jobs: Sequence[NewJob]) -> list[Wake]:
+        return await self._do("submit", lambda: self._rows.submit(jobs, self._now()))
+
+    async def submit_again(self, jobs: Sequence[NewJob]) -> list[Wake]:
+        return await self._do("submit_again", lambda: self._rows.submit_again(jobs, self._now()))
+
+    async def claim(
+        self,
+        topics: Sequence[str],
+        workers: Sequence[str],
+        seats: Sequence[int],
+        lease_s: float,
+        *,
+        levels: Sequence[tuple[str, int, float | None]] | None = None,
+    ) -> list[Claim]:
+        locked = self._database.locked
+
+        def act() -> list[Claim]:
+            return self._rows.claim(topics, workers, seats, lease_s, self._now(), levels=levels, locked=locked)
+
+        return await self._do("claim", act)
+
+    async def move(self, claims: Sequence[tuple[Fence, str]]) -> set[bytes]:
+        def act() -> set[bytes]:
+            return {one for fence, heir in claims for one in self._rows.move(fence, heir)}
+
+        return await self._do("move", act, [fence.id for fence, _ in claims])
+
+    async def complete(self, completions: Sequence[Completion]) -> set[Pair]:
+        return await self._do("complete", lambda: self._rows.complete(completions, self._now()), _ids(completions))
+
+    async def completed_already(self, fences: Sequence[Pair]) -> set[Pair]:
+        def act() -> set[Pair]:
+            rows = {one: self._rows.jobs[one[0]] for one in fences}
+            return {one for one, row in rows.items() if (row.status, row.attempts) == ("COMPLETED", one[1])}
+
+        return await self._do("completed_already", act)
+
+    async def end(self, endings: Sequence[Ending], *, now: datetime | None = None) -> list[Ended]:
+        ordered = list(endings)
+        if len({(one.id, one.attempt) for one in ordered}) < len(ordered):
+            self._database.world.chance.shuffle(ordered)  # of several for one row PostgreSQL takes any
+        return await self._do("end", lambda: self._rows.end(ordered, now or self._now()), _ids(endings))
+
+    async def lockable(self, ids: Sequence[bytes]) -> set[bytes]:
+        return await self._do("lockable", lambda: set(ids) - self._database.locked)
+
+    async def extend(self, renewals: Sequence[Renewal], lease_s: float) -> set[Pair]:
+        return await self._do("extend", lambda: self._rows.extend(renewals, lease_s, self._now()), _ids(renewals))
+
+    async def checkpoint(self, checkpoints: Sequence[Renewal]) -> set[Pair]:
+        return await self._do("checkpoint", lambda: self._rows.save(checkpoints), _ids(checkpoints))
+
+    async def lapsed(self, limit: int, *, spared: Sequence[str] = (), now: datetime | None = None) -> list[Fence]:
+        return await self._do("lapsed", lambda: self._rows.lapsed_except(limit, spared, now or self._now()))
+
+    async def running_of(self, worker: str) -> dict[Pair, Running]:
+        return await self._do("running_of", lambda: self._rows.running_of(worker))
+
+    async def named(self, ids: Sequence[bytes]) -> dict[bytes, Running]:
+        return await self._do("named", lambda: self._rows.named(ids))
+
+    async def running_workers(self) -> list[str]:
+        return await self._do("running_workers", self._rows.running_workers)
+
+    async def cancel(self, ids: Sequence[bytes]) -> list[Canceled]:
+        there = [one for one in ids if one in self._rows.jobs]
+        return await self._do("cancel", lambda: self._rows.cancel(there, self._now()), ids)
+
+    async def retry(self, ids: Sequence[bytes]) -> dict[bytes, Level]:
+        def act() -> dict[bytes, Level]:
+            there = [one for one in ids if one in self._rows.jobs]
+            retried = sorted(self._rows.retry(there, self._now()))
+            return {one: Level(self._rows.jobs[one].topic, self._rows.jobs[one].priority) for one in retried}
+
+        return await self._do("retry", act, ids)
+
+    async def statuses(self, ids: Sequence[bytes]) -> dict[bytes, tuple[str, int]]:
+        return await self._do("statuses", lambda: self._rows.statuses(ids))
+
+    async def last_workers(self, ids: Sequence[bytes]) -> dict[bytes, str]:
+        return await self._do("last_workers", lambda: self._rows.last_workers(ids))
+
+    async def note_handlers(self, handlers: dict[str, HandlerInfo]) -> None:
+        await self._do("note_handlers", lambda: self._rows.handlers.update(handlers))
+
+    async def set_server_defaults(self, _max_attempts: int, _max_crashes: int) -> None:
+        await self._do("set_server_defaults", lambda: None)
+
+    async def host_boots(self, host: str) -> dict[str, float]:
+        return await self._do("host_boots", lambda: self._rows.host_boots(host, self._now()))
+
+    async def mark_sweep(self, gap_s: float, wait_s: float) -> tuple[float, float, float]:
+        return await self._do("mark_sweep", lambda: self._rows.mark_sweep(gap_s, wait_s, self._now()))
+
+    async def note_host(self, host: str, boot: str, pidns: int) -> None:
+        await self._do("note_host", lambda: self._rows.hosts.__setitem__((host, boot, pidns), self._now()))

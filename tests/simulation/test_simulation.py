@@ -1,0 +1,148 @@
+"""What the simulation finds, and that it is what it says: deterministic, and exact about processes that are stopped."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import trio
+
+from tests.simulation import clockwork
+from tests.simulation.process import PROCESS, Process
+from tests.simulation.variants import VARIANTS
+
+ROOT = Path(__file__).parents[2]
+
+
+def simulation(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run the program, in processes of its own: only there is the order of sets the same each time."""
+    command = [sys.executable, "-m", "tests.simulation", *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ})
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_thousand_seeds_find_nothing() -> None:
+    """In a thousand worlds, whatever goes wrong in them, every invariant holds."""
+    done = simulation("--seeds", "1-1000")
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-5_000:]
+    assert done.stdout.startswith("1000 runs")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("variant", sorted(VARIANTS))
+def test_each_guard_is_missed(variant: str) -> None:
+    """With a guard taken out some seed finds it, and the same seed finds nothing when it is there."""
+    done = simulation("--variant", variant)
+    assert done.returncode == 0, done.stdout[-5_000:] + done.stderr[-5_000:]
+
+
+@pytest.mark.parametrize("seed", ["4", "11"])
+def test_a_seed_is_a_run(seed: str) -> None:
+    """The same seed makes the same history to the last microsecond, in another process too."""
+    first, second = simulation("--seed", seed), simulation("--seed", seed)
+    assert first.stdout.count("\n") > 50
+    assert first.stdout == second.stdout
+
+
+def test_another_seed_is_another_run() -> None:
+    """Seeds differ, or a thousand of them would be one."""
+    first, second = simulation("--seed", "4"), simulation("--seed", "5")
+    assert first.stdout != second.stdout
+
+
+def test_what_happens_in_a_world() -> None:
+    """Every kind of trouble and of ending occurs in a few dozen seeds: what is never tried proves nothing."""
+    done = simulation("--seeds", "1-60", "--processes", "1")
+    counts = dict(re.findall(r"([a-z_ ]+?) (\d+)(?:,|$)", done.stdout.partition(": ")[2], re.MULTILINE))
+    happened = {what.strip() for what in counts}
+    assert happened >= {
+        "completed",
+        "crashed",
+        "timeout",
+        "stalled",
+        "lease_expired",
+        "released",
+        "unassigned",
+        "canceled",
+    }
+    assert happened >= {
+        "trap",
+        "reboot",
+        "kill an actor",
+        "stop an actor",
+        "stop a worker",
+        "database away",
+        "rows locked",
+    }
+
+
+class Bystander:
+    """A machine of which nothing is wanted but that it is there."""
+
+    def bury(self, process: Process, _status: int) -> None:
+        """The end of a process, without a word."""
+        process.dead = True
+        process.scope.cancel()
+        process.thaw()
+
+
+def in_a_process(what: Callable[[Process, list[float]], Awaitable[None]]) -> list[float]:
+    """Run a process that notes the time every second, while *what* is done to it."""
+    noted: list[float] = []
+
+    async def ticks() -> None:
+        process = PROCESS.get()
+        with process.scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(note)
+
+    async def note() -> None:
+        while True:
+            noted.append(trio.current_time() - clockwork.BEGIN_S)
+            await trio.sleep(1.0)
+
+    async def main() -> None:
+        machine = cast("Any", Bystander())
+        process = Process(machine, "p", 1, 1, uid=0, pidns=0, parent=None, leads_group=False)
+        async with trio.open_nursery() as nursery:
+            token = PROCESS.set(process)
+            nursery.start_soon(ticks)
+            PROCESS.reset(token)
+            await what(process, noted)
+            process.exit(0)
+
+    clockwork.run(main, 0)
+    return noted
+
+
+def test_a_stopped_process_runs_nothing() -> None:
+    """Between SIGSTOP and SIGCONT no code of a process runs, in whichever task; then it goes on where it was."""
+
+    async def stop(process: Process, _noted: list[float]) -> None:
+        await trio.sleep(2.5)
+        process.freeze(stopped=True)
+        await trio.sleep(10.0)
+        process.freeze(stopped=False)
+        await trio.sleep(1.2)
+
+    assert in_a_process(stop) == pytest.approx([0.0, 1.0, 2.0, 12.5, 13.5], abs=0.01)
+
+
+def test_a_dead_process_runs_nothing() -> None:
+    """What was about to run when its process died does not."""
+
+    async def kill(process: Process, _noted: list[float]) -> None:
+        await trio.sleep(2.5)
+        process.freeze(stopped=True)
+        await trio.sleep(10.0)
+        process.exit(9)
+        await trio.sleep(5.0)
+
+    assert in_a_process(kill) == pytest.approx([0.0, 1.0, 2.0], abs=0.01)

@@ -1,0 +1,142 @@
+"""
+Broken variants: one guard each taken out, of the real code or of the database. The simulation must find each of them;
+what it would not find, it does not watch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from unittest import mock
+
+from pulse.errors import UnavailableError
+from pulse.store.rows import Ending, EndingKind
+from pulse.worker import connection, desk
+from pulse_actors import sweeps, watchdog
+from pulse_actors.dispatcher import claims, deaths, overdue, results, silence, visit
+from tests.store.model import ModelJob
+
+Change = tuple[object, str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """
+    One of them.
+
+    Attributes:
+        changes: What is put in the place of what: object, name, instead.
+        finding: A part of what the judge must say.
+        only: What goes wrong meanwhile: enough to show it, and soon.
+        within: Of how many seeds one must find it.
+    """
+
+    changes: tuple[Change, ...]
+    finding: str
+    only: tuple[str, ...] = ()
+    within: int = 60
+
+
+def _is_running(self: ModelJob, fence: Sequence[object]) -> bool:
+    return self.status == "RUNNING" and self.id == fence[0]
+
+
+async def _nothing(*_: Any) -> None:
+    """What waits for something does not wait."""
+
+
+async def _gives_nothing_back(store: Any, identity: str, listed: set[Any]) -> dict[Any, Any]:
+    running = await store.running_of(identity)
+    return {pair: job for pair, job in running.items() if pair in listed}
+
+
+async def _start_before_telling(self: Any) -> None:
+    startable = self._desk.take_startable()
+    if startable:
+        self._owner.start(startable)
+    data = self._frames(startable)
+    if data:
+        await self._stream.send(data)
+
+
+async def _reap_the_living(self: Any, worker: Any) -> None:
+    held = [pair for pair, one in worker.held.items() if one.started]
+    endings = [Ending(job, attempt, worker.identity, EndingKind.SILENT, silence.REASON) for job, attempt in held]
+    self._results.batcher.put(results.Obituary(endings))
+    self._being_killed.discard(worker.identity)
+
+
+async def _insist_once(_self: Any, write: Callable[[], Any]) -> None:
+    with contextlib.suppress(UnavailableError):
+        await write()
+
+
+async def _claim_without_doubt(self: Any, *words: Any) -> bool:
+    try:
+        return bool(await _CLAIM(self, *words))
+    finally:
+        self._in_doubt.clear()
+
+
+def _charged_to_all(worker: Any, pair: tuple[bytes, int], _held: object, reason: str, exit_code: int | None) -> Ending:
+    return Ending(pair[0], pair[1], worker.identity, EndingKind.CRASHED, reason, exit_code=exit_code)
+
+
+def _forget_reports(self: Any) -> None:
+    self.checkpoints.disconnected()
+    self._under_way.clear()
+
+
+_CLAIM: Final = claims.Claims._claim
+
+VARIANTS: Final[dict[str, Variant]] = {
+    "fence by the id alone": Variant(
+        ((ModelJob, "is_held", _is_running),), "which its worker did not say", ("machine cut off", "machine stopped")
+    ),
+    "obituary before the last reports": Variant(
+        ((deaths.Deaths, "_hear_out", _nothing),), "was charged nothing", ("kill a worker", "trap")
+    ),
+    "started is told after the call": Variant(
+        ((connection.Connection, "_turn", _start_before_telling),), "and was charged nothing"
+    ),
+    "nothing is given back": Variant(
+        (
+            (visit, "give_back_unlisted", _gives_nothing_back),
+            (claims, "give_back_unlisted", _gives_nothing_back),
+        ),
+        "although no worker was told of it",
+    ),
+    "watchdog reaps the living beside it": Variant(
+        ((watchdog.Watchdog, "_in_hand", lambda _self, _workers: set()),),
+        "lives beside it",
+        ("stop a worker", "stop an actor"),
+    ),
+    "no guard against mass reaping": Variant(
+        ((sweeps.SweepGuard, "may_reap", lambda _self, _now_s: True),),
+        "lives and beats",
+        ("database away", "database clock set"),
+    ),
+    "reaped before it is dead": Variant(((silence.Silence, "_kill", _reap_the_living),), "lives and knows of it"),
+    "reports are written once": Variant(((results.Results, "_insist", _insist_once),), "its report was answered"),
+    "a lost claim is not doubted": Variant(
+        ((claims.Claims, "_claim", _claim_without_doubt),), "although no worker was told of it", ("trap",)
+    ),
+    "a death is charged to everybody": Variant(((deaths, "_end_of", _charged_to_all),), "was charged for"),
+    "a worker forgets reports under way": Variant(
+        ((desk.Desk, "disconnected", _forget_reports),), "it does not come to an end"
+    ),
+    "hung handlers are left alone": Variant(
+        ((overdue.Overdue, "started", lambda _self, _worker, _bounded: None),), "it does not come to an end"
+    ),
+}
+
+
+@contextlib.contextmanager
+def applied(name: str | None) -> Iterator[None]:
+    """While this lasts, the guard is out; None: none is."""
+    with contextlib.ExitStack() as stack:
+        for where, what, instead in () if name is None else VARIANTS[name].changes:
+            stack.enter_context(mock.patch.object(where, what, instead))
+        yield

@@ -1,0 +1,240 @@
+"""One simulated world, from its seed to its end."""
+
+from __future__ import annotations
+
+import random
+import traceback
+from collections.abc import Callable, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import trio
+
+from pulse.config import Settings
+from tests.simulation import clockwork, scenario
+from tests.simulation.clients import Producer
+from tests.simulation.database import Database
+from tests.simulation.judge import Judge
+from tests.simulation.machine import OWN_UID, Machine
+from tests.simulation.nemesis import Nemesis
+from tests.simulation.process import Gated, Process
+from tests.simulation.site import Site
+from tests.simulation.worker import Act, Worker
+
+LOOK_S: Final = 1.0  # whether all is over
+PEACE_S: Final = 600.0  # then everything must be over: all leases, back-offs and budgets
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """
+    What became of one seed.
+
+    Attributes:
+        findings: What must not have happened; empty: all is well.
+        trace: Tells what happened.
+        counts: How often what happened.
+        simulated_s: How long it took in there.
+    """
+
+    seed: int
+    findings: tuple[str, ...]
+    trace: Callable[[], list[str]]
+    counts: dict[str, int]
+    simulated_s: float
+
+
+class World:
+    """
+    Machines, a database, and what happens to them.
+
+    Args:
+        seed: All of it.
+        only: What goes wrong; empty: whatever the seed wants.
+    """
+
+    def __init__(self, seed: int, only: Sequence[str] = ()) -> None:
+        self.seed = seed
+        self._only = only
+        self.chance = random.Random(seed)
+        self.scenario = scenario.draw(self.chance)
+        self.settings = Settings(
+            lease_s=scenario.LEASE_S,
+            heartbeat_s=scenario.HEARTBEAT_S,
+            sweep_s=scenario.SWEEP_S,
+            poll_s=scenario.POLL_S,
+            obey_s=scenario.OBEY_S,
+        )
+        self.has_peerpidfd = self.scenario.has_peerpidfd
+        self.jobs = {job.id: job for job in self.scenario.jobs}
+        self.workers: dict[str, Worker] = {}
+        self.acknowledged: list[bytes] = []
+        self.retried: dict[bytes, int] = {}
+        self.events: list[tuple[float, str, object, dict[str, object]]] = []
+        self._begun: dict[bytes, int] = {}
+        self._links = 0
+        self.closed = False
+        self.log = _Log(self)
+
+    async def main(self) -> None:
+        """All of it."""
+        self.timers = clockwork.Timers()
+        self.judge = Judge(self)
+        self.database = Database(self)
+        self.nemesis = Nemesis(self, self._only)
+        self.machines = [Machine(self, f"host{number}") for number in range(self.scenario.machines)]
+        self.sites = [
+            Site(self, machine, [slot for slot in self.scenario.slots if slot.machine == number])
+            for number, machine in enumerate(self.machines)
+        ]
+        self._began_s = trio.current_time()
+        async with trio.open_nursery() as self.nursery:
+            self.nursery.start_soon(self.timers.run)
+            for site in self.sites:
+                site.start()
+            self._produce()
+            self.nursery.start_soon(self.nemesis.run, self.scenario.trouble_s)
+            await self._until_over()
+            self._close()
+            self.nursery.cancel_scope.cancel()
+
+    def _produce(self) -> None:
+        """Have all jobs submitted that are not acknowledged; whoever does so may be lost with his machine."""
+        left = sorted((job for job in self.scenario.jobs if job.id not in self.acknowledged), key=lambda job: job.at_s)
+        if left:
+            self.machines[0].spawn(
+                "producer", Producer(self, left).main, on_end=lambda: self.timers.after(1.0, self._produce)
+            )
+
+    async def _until_over(self) -> None:
+        peace_s = trio.current_time() + self.scenario.trouble_s + PEACE_S
+        while not self.judge.over.is_set():
+            with trio.move_on_after(LOOK_S):
+                await self.judge.over.wait()
+            if self._is_over():
+                self.judge.at_the_end(self.acknowledged)
+                return
+            if trio.current_time() > peace_s:
+                self.judge.fail(f"it does not come to an end: {self._left()}")
+
+    def _is_over(self) -> bool:
+        return self.nemesis.over and not self._left()
+
+    def _left(self) -> list[str]:
+        """What is not done yet."""
+        left = [job.label for job in self.scenario.jobs if job.id not in self.acknowledged]
+        # What was ended while its handler hung: the dispatcher that knew its limit may be gone. It keeps its job here.
+        living = [one for one in self.workers.values() if not one.process.dead]
+        hung = {pair[0] for one in living for pair in one.hanging if self.judge.logs[pair].closed is not None}
+        left += [
+            f"{self.label(job.id)} {job.status}"
+            for job in self.database.rows.jobs.values()
+            if job.status not in {"COMPLETED", "DEAD_LETTERED", "CANCELED"} and job.id not in hung
+        ]
+        for one in living:
+            over = sum(self.judge.logs[pair].closed is not None for pair in one.hanging)  # nobody waits for these
+            if one.desk.held > over:
+                left.append(f"{one.name} holds {one.desk.held}")
+        return left
+
+    def _close(self) -> None:
+        self.closed = True
+        for process in self.everybody():
+            process.dead = True
+            process.died.set()
+            process.thaw()
+
+    # What all of it asks.
+
+    def everybody(self) -> list[Process]:
+        """All living processes."""
+        return [process for site in self.sites for process in site.everybody]
+
+    def next_link(self) -> int:
+        """A number for a connection."""
+        self._links += 1
+        return self._links
+
+    def act_of(self, pair: tuple[bytes, int]) -> Act:
+        """What the handler of that job does this time."""
+        acts, times = self.jobs[pair[0]].acts, self._begun.get(pair[0], 0)
+        self._begun[pair[0]] = times + 1
+        return acts[min(times, len(acts) - 1)]
+
+    def worker_named(self, identity: str) -> Process:
+        """The process behind a ``locked_by``."""
+        return self.workers[identity.rpartition("/")[2]].process
+
+    def in_hand(self, worker: Process) -> bool:
+        """Whether pulse can see and signal it."""
+        return worker.pidns == worker.machine.pidns and worker.uid == OWN_UID
+
+    def has_beaten(self, worker: Process, since_s: float) -> bool:
+        """Whether it has run, was connected to a dispatcher that ran, and the database there for all but one beat."""
+        dispatcher = next(site for site in self.sites if site.machine is worker.machine).actors["dispatcher"]
+        connected_s = next(one.connected_s for one in self.workers.values() if one.process is worker)
+        return (
+            connected_s <= since_s
+            and not worker.machine.cut_off
+            and worker.machine.cut_off_s <= since_s
+            and all(not one.dead and not one.frozen and one.impaired_s <= since_s for one in (worker, dispatcher))
+            and self.database.troubles_since(since_s) <= 1
+        )
+
+    def label(self, job: bytes) -> str:
+        """A job, for people."""
+        return self.jobs[job].label
+
+    # The trace.
+
+    def trace(self, what: str, who: object = "", /, **facts: object) -> None:
+        """Something happened."""
+        if not self.closed:
+            self.events.append((trio.current_time(), what, who, facts))
+
+    def logged(self, process: Process, method: str, event: MutableMapping[str, Any]) -> None:
+        """Real code has logged something."""
+        what = event.pop("event")
+        self.trace(f"log {what}", process, **event)
+        if what == "worker_killed":
+            self.judge.condemned.add((process, event["worker"]))
+        if method in {"error", "critical"} and not self.closed:
+            self.judge.fail(f"{process} logged {what}: {event}\n{traceback.format_exc()}")
+
+    def told(self) -> list[str]:
+        """The trace, for people."""
+        return [self._line(*event) for event in self.events]
+
+    def _line(self, at_s: float, what: str, who: object, facts: dict[str, object]) -> str:
+        shown = " ".join(f"{key}={self._shown(value)}" for key, value in facts.items() if value is not None)
+        return f"{at_s - self._began_s:9.4f}  {who!s:<24} {what:<22} {shown}"
+
+    def _shown(self, value: object) -> str:
+        return self.label(value) if isinstance(value, bytes) and value in self.jobs else str(value)
+
+
+class _Log:
+    """What workers log with."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def info(self, event: str, /, **facts: object) -> None:
+        self._world.trace(f"says {event}", "", **facts)
+
+    warning = info
+
+
+def simulate(seed: int, only: Sequence[str] = ()) -> Outcome:
+    """
+    Run one seed. The modules must have been patched: see ``patches.installed``.
+
+    Args:
+        seed: Which.
+        only: What goes wrong; empty: whatever the seed wants.
+    """
+    world = World(seed, only)
+    Gated.steps = 0
+    clockwork.run(world.main, seed)
+    simulated_s = world.events[-1][0] - world.events[0][0]
+    return Outcome(seed, tuple(world.judge.findings), world.told, world.judge.counts, simulated_s)

@@ -1,0 +1,413 @@
+"""The claim loop by its parts: when it claims, from where, and what it must not hand out."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import pytest
+from structlog.testing import capture_logs
+
+from pulse.store.pool import Target
+from pulse.store.rows import Claim, Fence, Level
+from pulse.store.store import Store
+from pulse_actors.dispatcher import claims as claiming
+from pulse_actors.dispatcher.claims import Claims, _extra, _frames, give_back_unlisted
+from pulse_actors.dispatcher.desk import DOUBTFUL_BEATS, Desk, Worker
+from pulse_actors.runtime import Backoff
+from tests.store.helpers import TOPIC, forge, read
+from tests.store.recovery_kit import DEADLINE_S, HOST, identity_of, new_worker, wire_of
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+PAST: Final = datetime(2020, 1, 1, tzinfo=UTC)
+LEVEL: Final = Level(TOPIC, 3)
+CLAIM: Final = Claim(bytes(16), 1, "n", TOPIC, "{}", None, 0, 0.0, 0, 0)
+
+
+class Bench:
+    """
+    A claim loop on the test's database.
+
+    Attributes:
+        levels: Of the claims that were made: None for a full one.
+    """
+
+    def __init__(self, store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.desk = Desk()
+        self.claims = Claims(store, self.desk, HOST, lease_s=30.0, poll_s=60.0, batch=500)
+        self.store = store
+        self.connection = connection
+        self.levels: list[object] = []
+        self.monkeypatch = monkeypatch
+        claim = store.claim
+
+        async def recorded(*args: Any, levels: object = None, **more: Any) -> list[Claim]:
+            self.levels.append(levels)
+            return await claim(*args, levels=levels, **more)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(store, "claim", recorded)
+
+    def join(self, identity: str = "w", *, names: Sequence[str] = ("n",), capacity: int = 10) -> Worker:
+        """A worker comes."""
+        worker = new_worker(identity, capacity=capacity)
+        worker.names = frozenset(names)
+        self.desk.join(worker)
+        return worker
+
+    async def waiting(self, **columns: Any) -> bytes:
+        """A job that is due; its id."""
+        return await forge(self.connection, **{"next_run_at": PAST, **columns})
+
+    def after_claim(self, happens: Callable[[], Awaitable[object]]) -> None:
+        """Let something happen between the next claim and its answer."""
+        claim = self.store.claim
+
+        async def interrupted(*args: Any, **more: Any) -> list[Claim]:
+            found = await claim(*args, **more)
+            self.monkeypatch.setattr(self.store, "claim", claim)
+            await happens()
+            return found
+
+        self.monkeypatch.setattr(self.store, "claim", interrupted)
+
+    def rest(self) -> None:
+        """The last full claim was made just now, and nothing is wanted."""
+        now_s = time.monotonic()
+        self.claims._cursors.full_begins()
+        self.claims._cursors.full_done(now_s, now_s)
+
+    @property
+    def wants_full(self) -> bool:
+        """Whether the next claim is to be a full one."""
+        return self.claims._cursors.is_full_due(time.monotonic())
+
+    async def pauses(self) -> bool:
+        """Whether the loop would now wait until something happens."""
+        over = anyio.Event()
+
+        async def pause() -> None:
+            await self.claims._pause()
+            over.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(pause)
+            for _ in range(10):
+                await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+        return not over.is_set()
+
+
+@pytest.fixture
+def bench(store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """A claim loop without workers."""
+    return Bench(store, connection, monkeypatch)
+
+
+def jobs_of(worker: Worker) -> list[bytes]:
+    """What it was assigned."""
+    return [job[0] for body in wire_of(worker).bodies("assign") for job in body["jobs"]]
+
+
+# When.
+
+
+async def test_a_wake_that_names_no_level(bench: Bench) -> None:
+    """Now: the next claim is a full one. Later: when it is due. Much later: the poll finds it."""
+    bench.rest()
+    bench.claims.wake(5.0)
+    bench.claims.wake(claiming.FAR_S)
+    assert [level for _, _, level in bench.claims._due_s] == [None]
+    wanted = bench.wants_full
+    bench.claims.wake()
+    assert (wanted, bench.wants_full) == (False, True)
+    assert len(bench.claims._due_s) == 1
+
+
+async def test_a_wake_that_names_its_level(bench: Bench) -> None:
+    """The same; what is known of the level is remembered, and a full claim is not needed."""
+    bench.rest()
+    bench.claims.wake_level(LEVEL, 5.0)
+    bench.claims.wake_level(LEVEL, claiming.FAR_S)
+    assert [level for _, _, level in bench.claims._due_s] == [LEVEL]
+    assert bench.claims._cursors.starts([TOPIC]) == []
+    bench.claims.wake_level(LEVEL)
+    assert [start.priority for start in bench.claims._cursors.starts([TOPIC])] == [3]
+    assert not bench.wants_full
+    assert len(bench.claims._due_s) == 1
+
+
+async def test_due_times_are_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind as many as are kept is the poll."""
+    monkeypatch.setattr(claiming, "MAX_WAKES", 2)
+    for _ in range(2):
+        bench.claims.wake(5.0)
+        bench.claims.wake_level(LEVEL, 5.0)
+    assert len(bench.claims._due_s) == 2
+    bench.claims.wake(5.0)
+    assert len(bench.claims._due_s) == 2
+
+
+async def test_what_became_due_during_a_claim(bench: Bench) -> None:
+    """The claim may have missed it: the next one follows at once, and what is due later stays."""
+    bench.rest()
+    now_s = time.monotonic()
+    bench.claims._due_s = [(now_s - 2, 0, LEVEL), (now_s - 1, 1, None), (now_s + 100, 2, None)]
+    assert not await bench.pauses()
+    assert bench.wants_full
+    assert [start.priority for start in bench.claims._cursors.starts([TOPIC])] == [3]
+    assert [number for _, number, _ in bench.claims._due_s] == [2]
+    bench.claims._due_s.clear()
+    bench.claims._due_s.append((now_s - 1, 3, LEVEL))
+    assert not await bench.pauses()
+    assert bench.claims._due_s == []
+
+
+async def test_what_is_due_later_is_waited_for(bench: Bench) -> None:
+    """Not a moment is spent before, and none is lost after, though nobody has room and nobody polls."""
+    bench.rest()
+    bench.claims._due_s = [(time.monotonic() + 100, 0, None)]
+    assert await bench.pauses()
+    bench.claims._due_s = [(time.monotonic() + 0.05, 0, None)]
+    with anyio.fail_after(DEADLINE_S):
+        await bench.claims._pause()
+
+
+async def test_without_room_nobody_polls(bench: Bench) -> None:
+    """A full claim that is wanted waits until somebody has room, and dispatch is open."""
+    bench.claims.wake()
+    bench.claims._wake = anyio.Event()
+    assert await bench.pauses()
+    bench.join()
+    assert not await bench.pauses()
+    bench.desk.closed = True
+    assert await bench.pauses()
+
+
+async def test_a_full_claim_is_followed_by_another(bench: Bench) -> None:
+    """As long as claims bring all that they can; then the loop rests."""
+    jobs = [await bench.waiting(next_run_at=PAST + timedelta(seconds=number)) for number in range(3)]
+    bench.claims._batch = 1
+    worker, rests = bench.join(), anyio.Event()
+
+    async def rest() -> None:
+        rests.set()
+        await anyio.sleep_forever()
+
+    bench.monkeypatch.setattr(bench.claims, "_pause", rest)
+    with anyio.fail_after(DEADLINE_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(bench.claims.run)
+            await rests.wait()
+            tasks.cancel_scope.cancel()
+    assert jobs_of(worker) == jobs
+
+
+async def test_an_outage_is_logged_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often a claim is tried meanwhile."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        away = Store(Target(f"postgresql://pulse@127.0.0.1:{probe.getsockname()[1]}/pulse", "pulse-tests"))
+    pauses: list[float] = []
+
+    def counted(_self: Backoff) -> float:
+        pauses.append(0.0)
+        return 0.0
+
+    monkeypatch.setattr(Backoff, "next_s", counted)
+    desk = Desk()
+    desk.join(new_worker("w"))
+    claims = Claims(away, desk, HOST, lease_s=30.0, poll_s=60.0, batch=500)
+    with capture_logs() as logs, anyio.fail_after(DEADLINE_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(claims.run)
+            while len(pauses) < 4:
+                await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
+    away.close()
+    assert [entry["event"] for entry in logs].count("database_away") == 1
+
+
+# From where.
+
+
+async def test_the_first_claim_is_full_and_the_next_is_not(bench: Bench) -> None:
+    """A full claim counts from its end; what it found is known, and claimed from there."""
+    await bench.waiting(priority=3)
+    bench.join()
+    for _ in range(2):
+        assert await bench.claims.pass_once() is False
+    assert not bench.claims._cursors.is_full_due(time.monotonic() + 1.0)
+    first, second = bench.levels
+    assert first is None
+    assert isinstance(second, list)
+    assert [start.priority for start in second] == [3]
+
+
+async def test_a_claim_that_did_not_bring_all_it_could(bench: Bench) -> None:
+    """There is nothing more for now; one that did is followed by another."""
+    await bench.waiting()
+    worker = bench.join(capacity=2)
+    assert await bench.claims.pass_once() is False
+    await bench.waiting()
+    assert await bench.claims.pass_once() is True
+    assert worker.credit == 0
+
+
+async def test_where_nothing_is_known_nothing_is_asked(bench: Bench) -> None:
+    """Between two full claims a topic without known levels costs no statement."""
+    bench.rest()
+    bench.join()
+    assert await bench.claims.pass_once() is False
+    assert bench.levels == []
+
+
+async def test_a_pass_without_workers_is_no_full_claim(bench: Bench) -> None:
+    """What was wanted is still wanted when somebody comes."""
+    job = await bench.waiting()
+    assert await bench.claims.pass_once() is False
+    worker = bench.join()
+    await bench.claims.pass_once()
+    assert jobs_of(worker) == [job]
+
+
+async def test_dispatch_that_closes_while_a_claim_waits_for_its_turn(bench: Bench) -> None:
+    """A plan that was made before the close is not carried out after it."""
+    job = await bench.waiting()
+    bench.join()
+    async with anyio.create_task_group() as tasks, bench.claims.lock:
+        tasks.start_soon(bench.claims.pass_once)
+        await anyio.wait_all_tasks_blocked()
+        bench.desk.closed = True
+    assert bench.levels == []
+    assert (await read(bench.connection, job))["attempts"] == 0
+
+
+# What is handed out.
+
+
+async def test_a_job_that_was_taken_away_while_it_is_passed_on(bench: Bench) -> None:
+    """A claim that its seat lost before it could be passed on is nobody's any more."""
+    bench.join("wrong", names=["m"], capacity=20)
+    heir = bench.join("right", capacity=1)
+    taken, other = [await bench.waiting(priority=priority) for priority in (2, 1)]
+    sql = "UPDATE pulse.jobs SET attempts = 2, locked_by = 'somebody' WHERE id = $1"
+    heir.capacity = 2
+    bench.after_claim(lambda: bench.connection.execute(sql, taken.hex()))
+    await bench.claims.pass_once()
+    assert jobs_of(heir) == [other]
+
+
+async def test_a_job_whose_canceled_attempt_runs_yet(bench: Bench) -> None:
+    """A process of this host that is not connected may be running it: the claim is put back, uncharged."""
+    worker, job = bench.join(), await bench.waiting(attempts=1, uncharged=1)
+    sql = (
+        "INSERT INTO pulse.attempts (job_id, attempt, outcome, worker, started_at, ended_at)"
+        " VALUES ($1, 1, 'canceled', $2, now(), now())"
+    )
+    await bench.connection.execute(sql, job.hex(), identity_of(os.getpid()))
+    await bench.claims.pass_once()
+    assert jobs_of(worker) == []
+    row = await read(bench.connection, job)
+    assert (row["status"], row["attempts"], row["uncharged"]) == ("PENDING", 2, 2)
+
+
+def previous(outcome: str, worker: object) -> str:
+    """What a claim says of the attempt before."""
+    return json.dumps([outcome, "why", worker, None])
+
+
+async def test_which_attempts_may_run_yet(bench: Bench) -> None:
+    """Those that were ended without their process, in one of this host that lives and is not connected."""
+    living, dead = identity_of(os.getpid()), identity_of(2**22 + 1)
+    for outcome in ("canceled", "lease_expired"):
+        assert bench.claims._may_run_yet(previous(outcome, living))
+        assert not bench.claims._may_run_yet(previous(outcome, dead))
+        assert not bench.claims._may_run_yet(previous(outcome, None))
+    assert not bench.claims._may_run_yet(previous("crashed", living))
+    by_leases = Claims(bench.store, bench.desk, None, lease_s=30.0, poll_s=60.0, batch=500)
+    assert not by_leases._may_run_yet(previous("canceled", living))
+    bench.join(living)
+    assert not bench.claims._may_run_yet(previous("canceled", living))  # it has said what it holds
+
+
+async def test_doubts_about_somebody_who_has_left(bench: Bench) -> None:
+    """Nothing is given back in the name of a worker that cannot be asked, and the doubt is over."""
+    job = await forge(bench.connection, "RUNNING", locked_by="gone")
+    bench.claims.doubt("gone")
+    await bench.claims.pass_once()
+    assert (await read(bench.connection, job))["status"] == "RUNNING"
+    assert bench.claims._doubted == set()
+
+
+async def test_a_lost_claim_may_commit_later(bench: Bench) -> None:
+    """After a claim whose answer was lost heartbeats are looked at again; after a hello they are so anyway."""
+    worker = bench.join()
+    worker.doubtful_beats = 0
+    bench.claims.doubt("w")
+    await bench.claims.pass_once()
+    assert worker.doubtful_beats == 0
+    bench.claims._in_doubt.add("w")
+    await bench.claims.pass_once()
+    assert worker.doubtful_beats == DOUBTFUL_BEATS
+    assert bench.claims._in_doubt == set()
+
+
+async def test_nothing_to_give_back_is_not_told(bench: Bench) -> None:
+    """Where a worker lists all that it holds there is nothing to say."""
+    job = await forge(bench.connection, "RUNNING", locked_by="w")
+    with capture_logs() as logs:
+        assert set(await give_back_unlisted(bench.store, "w", {(job, 1)})) == {(job, 1)}
+    assert logs == []
+
+
+def test_a_frame_holds_one_job_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that is longer than a frame should be is a frame by itself, and none is empty."""
+    monkeypatch.setattr(claiming, "ASSIGN_CHARS", 10)
+    long, short = replace(CLAIM, args="x" * 11), replace(CLAIM, args="x" * 5)
+    assert list(_frames([long, long, short, short, short])) == [[long], [long], [short, short], [short]]
+
+
+@pytest.mark.parametrize(
+    ("fields", "extra"),
+    [
+        ({}, None),
+        ({"occurrence_at": 0.0}, {"occurrence": 0.0}),
+        ({"crashes": 1}, None),
+        ({"crashes": 2}, {"isolate": True}),
+        (
+            {"checkpoint": "{}"},
+            {"previous": {"outcome": None, "reason": None, "worker": None, "progress": None, "checkpoint": "{}"}},
+        ),
+        (
+            {"previous": '["error", "why", "w", 1]'},
+            {"previous": {"outcome": "error", "reason": "why", "worker": "w", "progress": 1, "checkpoint": None}},
+        ),
+    ],
+)
+def test_what_a_job_is_told_beside_its_args(fields: dict[str, Any], extra: object) -> None:
+    """Its occurrence, the attempt before, and whether it runs alone; nothing where there is nothing to tell."""
+    assert _extra(replace(CLAIM, **fields)) == extra
+
+
+async def test_passing_on_to_nobody_new(bench: Bench, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim whose seat runs it is neither passed on nor put back."""
+    worker, job = bench.join(), await bench.waiting()
+
+    async def never(_claims: Sequence[tuple[Fence, str]]) -> set[bytes]:
+        raise AssertionError
+
+    monkeypatch.setattr(store, "move", never)
+    monkeypatch.setattr(store, "end", never)
+    await bench.claims.pass_once()
+    assert jobs_of(worker) == [job]

@@ -1,0 +1,322 @@
+"""Handlers that outlast their time, in real processes: who is killed, who is charged, and who is let finish."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import anyio.abc
+import pytest
+from structlog.testing import capture_logs
+
+from pulse.protocol import Beat
+from pulse.store.rows import EndingKind
+from pulse.store.store import Store
+from pulse_actors.dispatcher import overdue as timing
+from pulse_actors.dispatcher.desk import Held, Worker
+from pulse_actors.dispatcher.overdue import Overdue, note_progress
+from pulse_actors.dispatcher.stacks import Stacks
+from tests.store.helpers import TOPIC, history
+from tests.store.recovery_kit import DEADLINE_S, Floor, floor, identity_of, is_alive, new_worker, process, wire_of
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+LONG_S: Final = 600.0  # no test waits for it
+NOW_S: Final = 1e9  # when everything is due
+KILLED: Final = "it did not end when it was cancelled, so its process was killed"
+
+
+class Hall(Floor):
+    """A floor with somebody who watches the limits."""
+
+    def __init__(self, store: Store, connection: Connection[Record]) -> None:
+        super().__init__(store, connection)
+        self.stacks = Stacks(self.desk)
+        self.overdue = Overdue(self.deaths, self.stacks, obey_s=0.0, heartbeat_s=0.0)
+
+    def working(self, pid: int) -> Worker:
+        """A watched worker in a process."""
+        return self.watch(new_worker(identity_of(pid), pid))
+
+    async def limited(self, worker: Worker, timeout_s: float | None = 0.1, name: str = "n") -> bytes:
+        """A job that runs, with a limit; its id."""
+        job = await self.running(worker)
+        worker.held[job, 1] = Held(name, TOPIC, started=True, timeout_s=timeout_s)
+        return job
+
+    def start(self, worker: Worker) -> None:
+        """All that the worker holds has been called."""
+        self.overdue.started(worker, list(worker.held.items()))
+
+    def due(self, tasks: anyio.abc.TaskGroup, now_s: float = NOW_S) -> bool:
+        """Let the limit that passes first pass; whether the worker is being closed for it."""
+        one = self.overdue._heap.pop(0)
+        self.overdue._due(one, now_s, tasks)
+        return one.worker.identity in self.overdue._closing
+
+    async def until(self, look: Callable[[], bool]) -> None:
+        """Return when it is so."""
+        with anyio.fail_after(DEADLINE_S):
+            while not look():
+                await anyio.lowlevel.checkpoint()
+
+    async def until_closed(self) -> None:
+        """Return when nobody is being closed any more."""
+        await self.until(lambda: not self.overdue._closing)
+
+    async def outcome(self, job: bytes) -> tuple[str, str | None]:
+        """How the only attempt in its history ended."""
+        (entry,) = await history(self.connection, job)
+        return entry["outcome"], entry["error"]
+
+
+@pytest.fixture
+async def at(store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Hall]:
+    """A hall where nobody is waited for."""
+    monkeypatch.setattr(timing, "SLACK_S", 0.0)
+    monkeypatch.setattr(timing, "SIBLINGS_S", 0.05)
+    monkeypatch.setattr(timing, "LOOK_S", 0.01)
+    async with floor(Hall(store, connection)) as made:
+        yield made
+
+
+@pytest.fixture
+async def tasks() -> AsyncIterator[anyio.abc.TaskGroup]:
+    """Where workers are closed."""
+    async with anyio.create_task_group() as made:
+        yield made
+        made.cancel_scope.cancel()
+
+
+# Who is watched.
+
+
+async def test_what_has_a_limit_is_watched(at: Hall) -> None:
+    """A time limit, a promise to tell progress, or both; nothing else."""
+    with process() as living:
+        worker = at.working(living.pid)
+        worker.stalls = {"promised": 5.0}
+        for timeout_s, name in ((1.0, "n"), (None, "promised"), (None, "n"), (9.0, "promised")):
+            await at.limited(worker, timeout_s, name)
+        at.start(worker)
+        kinds = [due.kind for due in sorted(at.overdue._heap)]
+        assert kinds == [EndingKind.TIMEOUT, EndingKind.STALLED, EndingKind.STALLED, EndingKind.TIMEOUT]
+
+
+async def test_who_cannot_be_killed_is_not_watched(at: Hall) -> None:
+    """Of another host's worker only the lease is known."""
+    with process() as living:
+        worker = at.working(living.pid)
+        await at.limited(worker)
+        worker.watched = False
+        at.start(worker)
+        assert at.overdue._heap == []
+
+
+async def test_what_has_ended_is_forgotten(at: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not kept until its time: long limits would pile up."""
+    monkeypatch.setattr(timing, "KEEP_ENTRIES", 4)
+    at.overdue = Overdue(at.deaths, at.stacks, obey_s=0.0, heartbeat_s=0.0)
+    with process() as living:
+        worker = at.working(living.pid)
+        running = await at.limited(worker, LONG_S)
+        at.start(worker)
+        for number in range(20):
+            held = Held("n", TOPIC, started=True, timeout_s=LONG_S)
+            at.overdue.started(worker, [((number.to_bytes(16), 1), held)])
+        assert len(at.overdue._heap) <= 5
+        assert (running, 1) in {due.pair for due in at.overdue._heap}
+
+
+# When a limit passes.
+
+
+async def test_a_handler_that_has_ended_is_nobodys_guilt(at: Hall, tasks: anyio.abc.TaskGroup) -> None:
+    """Its place may be another attempt's by now."""
+    with process() as living:
+        worker = at.working(living.pid)
+        job = await at.limited(worker)
+        at.start(worker)
+        worker.held[job, 1] = Held("n", TOPIC, started=True)
+        assert not at.due(tasks)
+
+
+async def test_a_worker_that_came_back_is_watched_anew(at: Hall, tasks: anyio.abc.TaskGroup) -> None:
+    """What it told on an older connection is void: it tells again what runs."""
+    with process() as living:
+        worker = at.working(living.pid)
+        await at.limited(worker)
+        at.start(worker)
+        at.working(living.pid)
+        assert not at.due(tasks)
+
+
+async def test_progress_moves_the_limit(at: Hall, tasks: anyio.abc.TaskGroup) -> None:
+    """It is looked at again when the silence may have lasted long enough; the time limit is not moved."""
+    with process() as living:
+        worker = at.working(living.pid)
+        worker.stalls = {"n": 5.0}
+        job = await at.limited(worker, None)
+        at.start(worker)
+        worker.held[job, 1].told_s = NOW_S - 1
+        assert not at.due(tasks)
+        (again,) = at.overdue._heap
+        assert (again.kind, again.at_s) == (EndingKind.STALLED, NOW_S + 4)
+        assert at.due(tasks, NOW_S + 4)
+        await at.until_closed()
+        await at.wait_buried(worker)
+        assert await at.outcome(job) == ("stalled", f"stalled: no progress for 5 s; {KILLED}")
+
+
+async def test_progress_does_not_move_a_time_limit(at: Hall, tasks: anyio.abc.TaskGroup) -> None:
+    """However lively it is."""
+    with process() as living:
+        worker = at.working(living.pid)
+        worker.stalls = {"n": LONG_S}
+        job = await at.limited(worker, 0.1)
+        at.start(worker)
+        worker.held[job, 1].told_s = NOW_S
+        assert at.due(tasks)
+        await at.until_closed()
+        await at.wait_buried(worker)
+        assert await at.outcome(job) == ("timeout", f"timed out after 0.1 s; {KILLED}")
+
+
+async def test_two_that_hang_are_judged_together(at: Hall, tasks: anyio.abc.TaskGroup) -> None:
+    """The process dies once, and both are charged; what ran beside them, and what waited, is given back."""
+    with process() as hung, capture_logs() as logs:
+        worker = at.working(hung.pid)
+        guilty = [await at.limited(worker) for _ in range(2)]
+        innocent, queued = await at.running(worker), await at.running(worker, started=False)
+        at.start(worker)
+        assert at.due(tasks)
+        assert at.due(tasks)
+        await at.until_closed()
+        assert hung.wait(DEADLINE_S) == -signal.SIGKILL
+        await at.wait_buried(worker)
+        assert [entry["event"] for entry in logs].count("worker_killed") == 1
+        assert [(await at.outcome(job))[0] for job in guilty] == ["timeout", "timeout"]
+        assert [(await at.outcome(job))[0] for job in (innocent, queued)] == ["released", "released"]
+
+
+async def test_a_handler_that_ends_after_all(
+    at: Hall, tasks: anyio.abc.TaskGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is killed for what is over by then, and the worker goes on as before."""
+    monkeypatch.setattr(timing, "SIBLINGS_S", LONG_S)
+    with process() as living:
+        worker = at.working(living.pid)
+        job, sibling = await at.limited(worker), await at.running(worker)
+        at.start(worker)
+        assert at.due(tasks)
+        await at.until(lambda: (job, 1) in worker.sentences)
+        assert worker.closing
+        at.desk.free(worker, [(job, 1), (sibling, 1)])
+        await at.until_closed()
+        assert is_alive(living.pid)
+        assert (worker.closing, worker.sentences, worker.leaving) == (False, {}, False)
+
+
+async def test_siblings_may_finish(at: Hall, tasks: anyio.abc.TaskGroup, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has not started is recalled; what runs is waited for, and as soon as only what hangs is left, it is over."""
+    monkeypatch.setattr(timing, "SIBLINGS_S", LONG_S)
+    with process() as hung:
+        worker = at.working(hung.pid)
+        job, sibling, queued = await at.limited(worker), await at.running(worker), await at.running(worker)
+        worker.held[queued, 1].started = False
+        at.start(worker)
+        assert at.due(tasks)
+        await at.until(lambda: bool(wire_of(worker).sent))
+        assert wire_of(worker).bodies("stop") == [{"jobs": [(queued, 1, "recall")]}]
+        await anyio.wait_all_tasks_blocked()
+        assert not worker.leaving
+        at.desk.free(worker, [(sibling, 1), (queued, 1)])
+        await at.until_closed()
+        await at.wait_buried(worker)
+        assert (await at.outcome(job))[0] == "timeout"
+
+
+async def test_nothing_is_recalled_where_nothing_waits(at: Hall, tasks: anyio.abc.TaskGroup) -> None:
+    """A worker all of whose handlers run is told nothing."""
+    with process() as hung:
+        worker = at.working(hung.pid)
+        await at.limited(worker)
+        at.start(worker)
+        assert at.due(tasks)
+        await at.until_closed()
+        assert wire_of(worker).sent == []
+
+
+# The loop.
+
+
+async def test_limits_pass_by_themselves(at: Hall, tasks: anyio.abc.TaskGroup) -> None:
+    """In their order, whichever was added first; one that is far away strikes nobody."""
+    tasks.start_soon(at.overdue.run)
+    await anyio.wait_all_tasks_blocked()
+    with process() as far, process() as near:
+        patient, hung = at.working(far.pid), at.working(near.pid)
+        await at.limited(patient, LONG_S)
+        at.start(patient)
+        await anyio.wait_all_tasks_blocked()
+        await at.limited(hung, 0.05)
+        at.start(hung)
+        with anyio.fail_after(DEADLINE_S):
+            await at.deaths.wait_buried(hung)
+        assert is_alive(far.pid)
+
+
+# Progress, and stacks.
+
+
+def test_what_counts_as_progress() -> None:
+    """A heartbeat that tells something of an attempt that is held; a bare one says only that the process lives."""
+    worker = new_worker("w")
+    told, silent = (bytes(16), 1), (bytes(15) + b"x", 1)
+    worker.held = {told: Held("n", TOPIC), silent: Held("n", TOPIC)}
+    note_progress(worker, [Beat(*told, "1"), Beat(*silent, None), Beat(bytes(15) + b"y", 1, "1")], 7.0)
+    assert [held.told_s for held in worker.held.values()] == [7.0, 0.0]
+
+
+@pytest.fixture
+def parent(at: Hall) -> Worker:
+    """This process, as the pool parent of those that it starts."""
+    made = new_worker("parent", os.getpid())
+    made.topics = ()
+    at.desk.join(made)
+    return made
+
+
+async def test_stacks_come_from_the_pool_parent(at: Hall, parent: Worker, tasks: anyio.abc.TaskGroup) -> None:
+    """They are stored with the attempt; whatever others say, or says itself unasked, is dropped."""
+    with process() as hung:
+        worker = at.working(hung.pid)
+        job = await at.limited(worker)
+        at.start(worker)
+        assert at.due(tasks)
+        await at.until(lambda: bool(wire_of(parent).sent))
+        ((kind, number, body),) = wire_of(parent).sent
+        assert (kind, body) == ("stack", {"session": worker.session})
+        assert number is not None
+        at.stacks.answer(worker, number, "forged")
+        at.stacks.answer(parent, number + 1, "of another one")
+        at.stacks.answer(parent, None, "of nothing")
+        await anyio.wait_all_tasks_blocked()
+        assert not worker.sentences
+        at.stacks.answer(parent, number, "there")
+        await at.until_closed()
+        await at.wait_buried(worker)
+        (entry,) = await history(at.connection, job)
+        assert entry["stack"] == "there"
+
+
+async def test_without_a_pool_parent_there_is_no_stack(at: Hall) -> None:
+    """Nobody else can see where a handler hangs."""
+    with process() as hung:
+        assert await at.stacks.take(at.working(hung.pid)) is None

@@ -1,0 +1,169 @@
+"""Heartbeats: whose leases they extend, on whose word, and what is told to be lost."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from structlog.testing import capture_logs
+
+from pulse.protocol import Beat
+from pulse.store.store import Store
+from pulse_actors.dispatcher.desk import Worker
+from pulse_actors.dispatcher.leases import Beating, Leases, _weight
+from pulse_actors.identity import Host
+from tests.store.helpers import forge, read
+from tests.store.recovery_kit import HOST, LEASE_S, Floor, Wire, ago, identity_of, new_worker, process
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+AT_S: Final = 1e6
+USER: Final = 12345  # a uid that owns nothing here
+
+
+class Ward(Floor):
+    """A floor where heartbeats are taken."""
+
+    def __init__(self, store: Store, connection: Connection[Record]) -> None:
+        super().__init__(store, connection)
+        self.leases = Leases(store, self.desk, HOST, lease_s=LEASE_S)
+
+    def join(self, identity: str, pid: int = 0, uid: int = 0) -> Worker:
+        """A worker comes, and was not heard of for long."""
+        worker = new_worker(identity, pid, uid=uid)
+        worker.heard_s = worker.beaten_s = 0.0
+        self.desk.join(worker)
+        return worker
+
+    async def job(self, identity: str) -> bytes:
+        """A row whose lease ends soon; its id."""
+        return await forge(self.connection, "RUNNING", locked_by=identity, lease_until=ago(-5))
+
+    async def beat(
+        self, worker: str, jobs: Sequence[Beat] | None = None, *, session: bytes | None = None, uid: int = 0
+    ) -> list[Any]:
+        """One heartbeat; what it is told to have lost."""
+        wire = Wire()
+        await self.leases._beat([Beating(wire, 1, uid, worker, session, jobs, AT_S)])
+        ((kind, number, body),) = wire.sent
+        assert (kind, number) == ("beat", 1)
+        lost: list[Any] = body["lost"]
+        return lost
+
+    async def extended(self, job: bytes) -> bool:
+        """Whether its lease is long again."""
+        until: datetime = (await read(self.connection, job))["lease_until"]
+        return until - datetime.now(UTC) > timedelta(seconds=LEASE_S - 5)
+
+
+@pytest.fixture
+def ward(store: Store, connection: Connection[Record]) -> Ward:
+    """A ward with nobody in it."""
+    return Ward(store, connection)
+
+
+async def test_a_worker_extends_what_it_lists(ward: Ward) -> None:
+    """And nothing else; what is not its own any more is lost."""
+    worker = ward.join("w")
+    listed, unlisted, foreign = await ward.job("w"), await ward.job("w"), await ward.job("v")
+    worker.held[listed, 1] = worker.held[unlisted, 1] = object()  # type: ignore[assignment]
+    with capture_logs() as logs:
+        assert await ward.beat("w", [Beat(listed, 1), Beat(foreign, 1)]) == [(foreign, 1)]
+    assert [await ward.extended(job) for job in (listed, unlisted, foreign)] == [True, False, False]
+    assert [entry["count"] for entry in logs if entry["event"] == "leases_lost"] == [1]
+    assert worker.extended_s == AT_S
+
+
+async def test_where_nothing_is_lost_nothing_is_said(ward: Ward) -> None:
+    """A heartbeat that lists nothing counts as one all the same."""
+    worker = ward.join("w")
+    with capture_logs() as logs:
+        assert await ward.beat("w", []) == []
+    assert logs == []
+    assert worker.extended_s == AT_S
+    worker.extended_s = AT_S + 1
+    await ward.beat("w", [])
+    assert worker.extended_s == AT_S + 1  # an older one that came to its end later
+
+
+async def test_a_worker_that_lists_nothing_at_all(ward: Ward) -> None:
+    """Without a list, all that it was given is extended; of somebody who is not there, nothing."""
+    worker, job, gone = ward.join("w"), await ward.job("w"), await ward.job("gone")
+    worker.held[job, 1] = object()  # type: ignore[assignment]
+    assert await ward.beat("w") == []
+    assert await ward.beat("gone") == []
+    assert [await ward.extended(one) for one in (job, gone)] == [True, False]
+
+
+async def test_a_parent_beats_for_its_child(ward: Ward) -> None:
+    """All leases of that session, of the same user or by root, and it counts as a word of the child."""
+    child, job = ward.join("child", uid=USER), await ward.job("child")
+    child.held[job, 1] = object()  # type: ignore[assignment]
+    assert await ward.beat("parent", session=child.session, uid=USER + 1) == []
+    assert not await ward.extended(job)
+    assert child.heard_s == 0.0
+    began_s = time.monotonic()
+    assert await ward.beat("parent", session=child.session, uid=USER) == []
+    assert await ward.extended(job)
+    assert min(child.heard_s, child.beaten_s) >= began_s
+    await forge(ward.connection)
+    child.heard_s = 0.0
+    await ward.beat("parent", session=child.session, uid=0)
+    assert child.heard_s > 0.0
+
+
+async def test_a_parent_beats_for_a_child_that_has_not_come_back(ward: Ward) -> None:
+    """The leases tell who it is: by its session, and by the user of its process, which lives."""
+    with process() as busy:
+        identity = identity_of(busy.pid)
+        job, other = await ward.job(identity), await ward.job("somebody")
+        session = new_worker(identity).session
+        assert await ward.beat("parent", session=session, uid=os.geteuid() + 1) == []
+        assert not await ward.extended(job)
+        assert await ward.beat("parent", session=session, uid=os.geteuid()) == []
+        assert [await ward.extended(one) for one in (job, other)] == [True, False]
+
+
+async def test_the_word_of_a_parent_counts_for_a_stranger(ward: Ward) -> None:
+    """One that is watched without having said hello is not silent as long as its parent sees it at work."""
+    with process() as busy:
+        identity = identity_of(busy.pid)
+        stranger = new_worker(identity, busy.pid)
+        stranger.beaten_s = 0.0
+        ward.desk.strangers[identity] = stranger
+        await ward.job(identity)
+        await ward.beat("parent", session=stranger.session, uid=os.geteuid())
+    assert stranger.beaten_s > 0.0
+    assert stranger.extended_s == AT_S
+
+
+async def test_a_session_of_nobody(ward: Ward) -> None:
+    """It extends nothing, whoever asks."""
+    job = await ward.job("w")
+    assert await ward.beat("parent", session=bytes(16)) == []
+    assert not await ward.extended(job)
+
+
+async def test_a_session_of_another_boot(ward: Ward) -> None:
+    """What was made with the key of another boot stands for nobody here."""
+    with process() as busy:
+        identity = identity_of(busy.pid)
+        job = await ward.job(identity)
+        elsewhere = Leases(ward.store, ward.desk, Host(HOST.id, "other", HOST.pidns), lease_s=LEASE_S)
+        wire = Wire()
+        session = new_worker(identity).session
+        await elsewhere._beat([Beating(wire, 1, os.geteuid(), "parent", session, None, AT_S)])
+        assert not await ward.extended(job)
+
+
+def test_what_a_heartbeat_weighs() -> None:
+    """One, and one for each job that it lists."""
+    beats = [Beating(Wire(), 1, 0, "w", None, jobs, AT_S) for jobs in (None, [], [Beat(bytes(16), 1)] * 3)]
+    assert [_weight(beat) for beat in beats] == [1, 1, 4]
