@@ -3,7 +3,7 @@
 PY := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint fmt typecheck bench chaos model simulation mutants clean
+.PHONY: help setup demo test lint fmt typecheck bench chaos chaos-short model simulation simulation-test mutants clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,8 +33,14 @@ bench: setup ## measure this machine: submit, drain, steady state, latency
 chaos: setup ## break a system at random for half an hour (ARGS="--seed N --duration 10m --faults 1,6"; see docs/chaos.md)
 	@$(PY) -m tests.chaos $(ARGS)
 
+chaos-short: setup ## one fault after the other, each with its bar (4 minutes)
+	@$(PY) -m pytest -m chaos tests/chaos $(ARGS)
+
 model: setup ## search the formal model for violations, with and without each guard (docs/model.md; ARGS="ladder NEVER_KILLS")
 	@$(PY) -m tests.model $(ARGS)
+
+simulation-test: setup ## what the simulation finds, and that it finds what was broken on purpose
+	@$(PY) -m pytest -m simulation tests/simulation $(ARGS)
 
 simulation: setup ## run a thousand simulated worlds, or more (SEEDS=100000, SEEDS=5000-6000; docs/simulation.md)
 	@$(PY) -m tests.simulation --seeds $(or $(SEEDS),1-1000) $(ARGS)

@@ -95,11 +95,13 @@ class Guarded:
         module: Its name.
         killers: Test -> the changes that it must notice.
         without: Decisions of the module without a mutant, as (scope, condition) -> why none can be seen.
+        is_part: Only some of its decisions are guards; else all have a mutant, or are among those without.
     """
 
     module: str
     killers: Mapping[str, Sequence[Change]]
     without: Mapping[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
+    is_part: bool = False
 
     @property
     def mutants(self) -> list[CodeMutant]:

@@ -20,6 +20,8 @@ from tests.mutants.guards import (
     results,
     silence,
     sweeps,
+    visit,
+    worker,
 )
 
 GUARDED: Final[list[Guarded]] = [
@@ -39,6 +41,14 @@ GUARDED: Final[list[Guarded]] = [
     leases.LEASES,
     overdue.OVERDUE,
     overdue.STACKS,
+    visit.VISIT,
+    visit.SERVICE,
+    worker.DESK,
+    worker.CHECKPOINTS,
+    worker.BEAT_SHEET,
+    worker.DEADLINES,
+    worker.POLICY,
+    worker.BEATS,
 ]
 CODE_MUTANTS: Final[list[CodeMutant]] = [
     *machine_rows.ROWS,

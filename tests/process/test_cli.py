@@ -124,7 +124,7 @@ class TestOutput:
         """Pausing says topic and reason to the server, and shows the gate as it then is."""
         done = pulse(server.directory, "ctl dispatch pause --topic images --reason 'new disks'")
         assert server.bodies("dispatch.pause") == [{"topic": "images", "reason": "new disks"}]
-        assert done.out.startswith("all topics paused since 3 min: maintenance\ntopic images paused since ")
+        assert done.out.startswith("all topics paused since 3 d: maintenance\ntopic images paused since ")
         assert pulse(server.directory, "ctl dispatch resume").out == "open\n"
         assert server.bodies("dispatch.resume") == [{"topic": ""}]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.simulation.site import Site
     from tests.simulation.world import World
 
-POINTS: Final = (
+STATEMENTS: Final = (
     "claim:before",
     "claim:after",
     "claim:after",
@@ -30,12 +30,8 @@ POINTS: Final = (
     "submit:after",
     "lapsed:after",
     "mark_sweep:after",
-    "assign:after",
-    "started:before",
-    "started:after",
-    "report:before",
-    "report:after",
 )
+WORDS: Final = ("assign:after", "started:before", "started:after", "report:before", "report:after")
 MANY: Final = 9  # troubles in a row: no heartbeat can be relied on
 
 
@@ -68,13 +64,19 @@ class Nemesis:
                 assert callable(act)
                 act(process)
 
-    def _set_trap(self) -> None:
-        point = self._chance.choice(POINTS)
-        acts: list[Callable[[Process], None]] = [self._kill, self._kill, self._stop_for_a_while, self._cut_one]
+    def _trap_a_statement(self) -> None:
+        point = self._chance.choice(STATEMENTS)
         statement, _, when = point.partition(":")
-        if when == "after" and statement not in {"assign", "started", "report"}:
-            acts += [lambda _process: self._lose_answer(statement)] * 2
-        act = self._chance.choice(acts)
+        acts: list[Callable[[Process], None]] = [self._kill, self._kill, self._stop_for_a_while]
+        if when == "after":
+            acts += [lambda _process: self._lose_answer(statement)] * 3
+        self._set_trap(point, self._chance.choice(acts))
+
+    def _trap_a_word(self) -> None:
+        acts = (self._kill, self._kill, self._stop_for_a_while, self._cut_one)
+        self._set_trap(self._chance.choice(WORDS), self._chance.choice(acts))
+
+    def _set_trap(self, point: str, act: Callable[[Process], None]) -> None:
         self._traps.setdefault(point, []).append([self._chance.randrange(4), act])
 
     # What is done to somebody.
@@ -249,7 +251,8 @@ class Nemesis:
 
 
 _EVIL: Final[dict[str, Callable[[Nemesis], None]]] = {
-    "trap": Nemesis._set_trap,
+    "trap at a statement": Nemesis._trap_a_statement,
+    "trap at a word": Nemesis._trap_a_word,
     "kill a worker": Nemesis._kill_worker,
     "stop a worker": Nemesis._stop_worker,
     "kill an actor": Nemesis._kill_actor,

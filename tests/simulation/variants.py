@@ -92,14 +92,12 @@ def _forget_reports(self: Any) -> None:
 _CLAIM: Final = claims.Claims._claim
 
 VARIANTS: Final[dict[str, Variant]] = {
-    "fence by the id alone": Variant(
-        ((ModelJob, "is_held", _is_running),), "which its worker did not say", ("machine cut off", "machine stopped")
-    ),
+    "fence by the id alone": Variant(((ModelJob, "is_held", _is_running),), " ended as ", ("operator",)),
     "obituary before the last reports": Variant(
-        ((deaths.Deaths, "_hear_out", _nothing),), "was charged nothing", ("kill a worker", "trap")
+        ((deaths.Deaths, "_hear_out", _nothing),), "was charged nothing", ("kill a worker", "trap at a word")
     ),
     "started is told after the call": Variant(
-        ((connection.Connection, "_turn", _start_before_telling),), "and was charged nothing"
+        ((connection.Connection, "_turn", _start_before_telling),), "and was charged nothing", ("trap at a word",)
     ),
     "nothing is given back": Variant(
         (
@@ -121,7 +119,9 @@ VARIANTS: Final[dict[str, Variant]] = {
     "reaped before it is dead": Variant(((silence.Silence, "_kill", _reap_the_living),), "lives and knows of it"),
     "reports are written once": Variant(((results.Results, "_insist", _insist_once),), "its report was answered"),
     "a lost claim is not doubted": Variant(
-        ((claims.Claims, "_claim", _claim_without_doubt),), "although no worker was told of it", ("trap",)
+        ((claims.Claims, "_claim", _claim_without_doubt), (claims.Claims, "doubt", lambda _self, _identity: None)),
+        "it does not come to an end",
+        ("trap at a statement",),
     ),
     "a death is charged to everybody": Variant(((deaths, "_end_of", _charged_to_all),), "was charged for"),
     "a worker forgets reports under way": Variant(

@@ -81,7 +81,7 @@ _WORKER: Final = {
 _GATE: Final = {
     "paused": True,
     "reason": "maintenance",
-    "paused_at": NOW_S - 200,
+    "paused_at": NOW_S - 3.5 * 86400,
     "topics": {"images": {"reason": None, "paused_at": NOW_S - 30}},
 }
 _OVERALL: Final = {

@@ -1,0 +1,121 @@
+"""Whom the dispatcher believes at the door, and what: those guards of it that recovery depends on."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.code import Guarded
+
+_GREET: Final = "Visit._greet_worker"
+_VISIT: Final = "store/test_visit_guards.py::"
+
+VISIT: Final = Guarded(
+    "pulse_actors.dispatcher.visit",
+    {
+        _VISIT + "test_a_hello_is_held_against_the_database": [
+            ("Visit._reconcile", "listed | desktop.desk.reporting", "listed"),
+            ("Visit._reconcile", "listed | desktop.desk.reporting", "desktop.desk.reporting"),
+            ("Visit._join", "None if holds is None else sorted(listed - holds.keys())", "[]"),
+            ("Visit._join", "holds.get(pair, over.get(pair[0]))", "holds.get(pair)"),
+            ("Visit._over", "named(over) if over else {}", "named(over) if False else {}"),
+        ],
+        _VISIT + "test_a_worker_that_holds_nothing_has_just_beaten": [
+            (_GREET, 'float("-inf") if listed else', 'float("-inf") if True else'),
+            (_GREET, 'float("-inf") if listed else', 'float("-inf") if False else'),
+        ],
+        _VISIT + "test_a_newer_hello_takes_the_place_of_an_older_one": [
+            ("Visit._join", "if older is not None:", "if False:"),
+        ],
+        _VISIT + "test_a_hello_that_came_too_late_is_refused": [
+            (
+                _GREET,
+                "                self._refuse_outdated(request)\n                holds",
+                "                holds",
+            ),
+            (
+                "Visit._refuse_outdated",
+                "if not self._office.desktop.desk.is_newest(self._identity, self._number):",
+                "if False:",
+            ),
+        ],
+        _VISIT + "test_a_hello_while_the_database_is_away": [
+            ("Visit._over", "[] if holds is None else ", ""),
+            ("Visit._join", "over.get(pair[0]) if holds is None else holds", "holds"),
+            ("Visit._join", "None if holds is None else sorted", "sorted"),
+        ],
+        _VISIT + "test_a_hello_that_takes_too_long": [
+            (_GREET, "with anyio.move_on_after(RECONCILE_S):", "if True:"),
+            (
+                _GREET,
+                "        if self._worker is None:\n            self._refuse_outdated(request)\n",
+                "",
+            ),
+            (_GREET, "office.claims.doubt(self._identity)", "pass"),
+        ],
+        _VISIT + "test_who_connects_from_here_is_watched": [
+            ("Visit._join", "office.deaths is not None and self._pidfd is not None", "False"),
+            ("Visit._join", " and self._pidfd is not None", ""),
+        ],
+        _VISIT + "test_a_pool_parent_takes_nobody_with_it": [
+            (_GREET, "bool(hello.topics) and ", ""),
+            (_GREET, " and identities.leads_group(self._peer)", ""),
+            (
+                _GREET,
+                "trees.mark_of(self._peer.pid) if hello.topics else None",
+                "trees.mark_of(self._peer.pid)",
+            ),
+        ],
+        _VISIT + "test_whose_capacity_may_be_told": [
+            ("Visit._resize", "if body.session is not None:", "if False:"),
+            ("Visit._resize", "other is None or ", ""),
+            ("Visit._resize", " or self._peer.uid not in {other.uid, 0}", ""),
+            ("Visit._resize", "{other.uid, 0}", "{other.uid}"),
+            ("Visit._resize", "worker.leaving = body.capacity == 0", "pass"),
+        ],
+        _VISIT + "test_what_a_heartbeat_does_not_list": [
+            ("Visit._beating", "if session is None:", "if True:"),
+            ("Visit._beating", "0 if pair in listed else held.unlisted + 1", "0"),
+            ("Visit._beating", "0 if pair in listed else ", ""),
+        ],
+        _VISIT + "test_the_first_heartbeats_are_doubted": [
+            ("Visit._hear_worker", "body.jobs is not None and ", ""),
+            ("Visit._hear_worker", " and worker.doubtful_beats", ""),
+            ("Visit._hear_worker", "worker.doubtful_beats -= 1", "pass"),
+        ],
+    },
+    is_part=True,
+)
+
+SERVICE: Final = Guarded(
+    "pulse_actors.dispatcher.service",
+    {
+        _VISIT + "test_a_drain": [
+            ("Dispatcher.drain", "desk.closed or reconnect", "reconnect"),
+            ("Dispatcher.drain", "desk.closed or reconnect", "desk.closed"),
+            ("Dispatcher.drain", "if not worker.draining:", "if True:"),
+            ("Dispatcher.drain", "worker.leaving or not reconnect", "not reconnect"),
+            ("Dispatcher.drain", "worker.leaving or not reconnect", "worker.leaving"),
+        ],
+        _VISIT + "test_of_whom_the_kernel_can_tell": [
+            ("Dispatcher._knows", "self.office.deaths is not None and ", ""),
+            ("Dispatcher._knows", "peer.pid != 0 and ", ""),
+            ("Dispatcher._knows", " and peer.pidns == self.office.host.pidns", ""),
+        ],
+        "process/test_reconcile.py::test_what_cannot_be_running_is_given_back": [
+            ("Dispatcher.prime", "if settings.proof_of_death:", "if False:"),
+        ],
+        "process/test_silence.py::test_workers_tell_how_they_are_recovered": [
+            ("Dispatcher.look_after", "if self.office.deaths is not None:", "if False:"),
+        ],
+        "process/test_overdue.py::test_a_handler_that_stalls": [
+            ("Dispatcher.look_after", "if self.office.overdue is not None:", "if False:"),
+        ],
+        "process/test_silence.py::test_a_worker_that_is_asked_to_end": [
+            ("Dispatcher.look_after", "if self.silence is not None:", "if False:"),
+        ],
+        "process/test_dispatcher_leases.py::test_a_silent_worker_loses_its_lease": [
+            ("Dispatcher.__init__", "if settings.proof_of_death:", "if True:"),
+        ],
+    },
+    is_part=True,
+)

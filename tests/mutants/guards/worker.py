@@ -1,0 +1,290 @@
+"""The worker's desk, its limits, and its parent's watch."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.code import Guarded
+
+_DESK: Final = "unit/test_worker_desk.py::"
+_PARTS: Final = "unit/test_worker_parts.py::"
+_GUARDS: Final = "unit/test_worker_guards.py::"
+_BEATS: Final = "process/test_worker_beats.py::"
+
+DESK: Final = Guarded(
+    "pulse.worker.desk",
+    {
+        _GUARDS + "test_what_has_ended_does_not_wait_for_cells": [
+            ("Desk.waits_for_cells", "attempt.phase is Phase.QUEUED", "True"),
+            ("Desk.take_startable", "if attempt.phase is Phase.QUEUED:", "if True:"),
+            ("Desk.take_startable", "while queue and ", "while "),
+        ],
+        _GUARDS + "test_what_needs_no_cell_waits_for_none": [
+            ("Desk.cells_gone", "in self._queue if attempt.isolated", "in self._queue if True"),
+        ],
+        _GUARDS + "test_an_assignment_that_came_twice_starts_once": [
+            ("Desk.assign", "if pair in self._held:", "if False:"),
+        ],
+        _DESK + "test_an_unknown_handler_is_an_error_at_once": [
+            ("Desk.assign", "if handler is None:", "if False:"),
+        ],
+        _DESK + "test_draining": [
+            ("Desk.assign", "elif self.draining:", "elif False:"),
+            ("Desk.drain", "if attempt.phase is Phase.QUEUED:", "if False:"),
+        ],
+        _DESK + "test_isolated_ones_wait_until_cells_can_be_made": [
+            ("Desk.assign", "handler.isolate or ", ""),
+            ("Desk.assign", "job.extra is not None and ", ""),
+            ("Desk.assign", "job.extra is not None and wants_isolation(job.extra)", "False"),
+            ("Desk.assign", "self._queue if self._cells_ready else self._aside", "self._queue"),
+            ("Desk.assign", "self._queue if self._cells_ready else self._aside", "self._aside"),
+        ],
+        _DESK + "test_only_true_isolates": [
+            ("Desk.assign", "wants_isolation(job.extra)", "job.extra"),
+        ],
+        _DESK + "test_isolated_ones_wait_again_when_no_cells_can_be_made": [
+            ("Desk.cells_gone", "self._aside.extend(attempt for attempt in self._queue if attempt.isolated)", "pass"),
+            ("Desk.cells_gone", "if not attempt.isolated", "if True"),
+        ],
+        _DESK + "test_isolated_ones_fail_when_cells_can_never_be_made": [
+            ("Desk.cells_failed", "attempt.phase is Phase.QUEUED", "True"),
+            ("Desk.cells_failed", "attempt.phase is Phase.QUEUED", "False"),
+        ],
+        _DESK + "test_from_assignment_to_reported": [
+            ("Desk.take_startable", " and self._running < self._concurrency", ""),
+            ("Desk.take_startable", "self._running < self._concurrency", "self._running <= self._concurrency"),
+            ("Desk.take_startable", "if attempt.phase is Phase.QUEUED:", "if False:"),
+        ],
+        _DESK + "test_what_was_stopped_while_it_was_named_does_not_go_back": [
+            ("Desk.put_back", "attempt.stopped is not None or ", ""),
+        ],
+        _GUARDS + "test_drained_before_it_was_named": [
+            ("Desk.put_back", " or self.draining", ""),
+        ],
+        _DESK + "test_what_could_not_be_named_goes_back_in_order": [
+            ("Desk.put_back", "attempt.stopped is not None or self.draining", "True"),
+            ("Desk.put_back", "            self._running -= 1\n", ""),
+        ],
+        _GUARDS + "test_stops_and_recalls_of_nobody": [
+            ("Desk.stop", "if attempt is None:", "if False:"),
+            ("Desk.recall", "attempt is not None and ", ""),
+            ("Desk.saved", "result is not None", "True"),
+        ],
+        _GUARDS + "test_only_a_lost_attempt_is_lost": [
+            ("Desk.stop", 'if reason == "lost":', "if True:"),
+            ("Desk.stop", 'if reason == "lost":', "if False:"),
+        ],
+        _DESK + "test_stopping": [
+            ("Desk.stop", "case Phase.QUEUED:", "case -1:"),
+            ("Desk.stop", "case Phase.STARTED if", "case -1 if"),
+            ("Desk.stop", " if attempt.stopped is None", ""),
+        ],
+        _GUARDS + "test_which_attempt_runs": [
+            ("Desk.running_attempt", "attempt is not None and ", ""),
+            ("Desk.running_attempt", "attempt.phase is Phase.STARTED and ", ""),
+            ("Desk.running_attempt", " and attempt.stopped is None", ""),
+        ],
+        _DESK + "test_recall_takes_only_what_waits": [
+            ("Desk.recall", " and attempt.phase is Phase.QUEUED", ""),
+        ],
+        _GUARDS + "test_drained_what_had_been_given_back": [
+            ("Desk.drain", "attempt.phase is Phase.QUEUED", "True"),
+            ("Desk.started", " if attempt.phase is Phase.STARTED", ""),
+        ],
+        _GUARDS + "test_what_was_named_is_told_again": [
+            ("Desk.named_list", " if attempt.named", ""),
+        ],
+        _DESK + "test_a_result_waits_for_its_checkpoint": [
+            ("Desk.saved", "result is not None", "False"),
+            ("Desk._finish", " and attempt.checkpoint is None", ""),
+            ("Desk._finish_with_extra", "if attempt.is_saved:", "if True:"),
+        ],
+        _DESK + "test_a_refused_report": [
+            ("Desk.take_report", "if self._suspects else", "if False else"),
+            ("Desk.refused", "if passing:", "if False:"),
+            ("Desk.refused", "elif len(results) > 1:", "elif False:"),
+            ("Desk.refused", "elif len(results) > 1:", "elif True:"),
+        ],
+        _GUARDS + "test_an_empty_report_is_not_under_way": [
+            ("Desk.take_report", "if taken:", "if True:"),
+        ],
+        _GUARDS + "test_a_result_that_was_refused_alone_once_is_not_named_twice": [
+            ("Desk.refused", "result[:2], None)]", "result[:2], 1) or 1]"),
+        ],
+        _DESK + "test_progress_is_told_once": [
+            ("Desk._finish", "attempt.progress is None and ", ""),
+            ("Desk._finish_with_extra", "attempt.progress is not attempt.progress_sent", "False"),
+            ("Desk._finish_with_extra", "if extra:", "if False:"),
+        ],
+        _GUARDS + "test_progress_that_the_server_has_is_not_sent_again": [
+            ("Desk._finish_with_extra", "attempt.progress is not attempt.progress_sent", "True"),
+            ("Desk._finish_with_extra", "if extra:", "if True:"),
+        ],
+        _GUARDS + "test_who_was_stopped_says_why": [
+            ("Desk._finish", " and attempt.stopped is None", ""),
+            ("Desk._finish_with_extra", "attempt.stopped is not None", "False"),
+            ("Desk._finish_with_extra", "attempt.stack is not None", "True"),
+        ],
+        _DESK + "test_what_an_isolated_one_used_goes_with_its_result": [
+            ("Desk._finish_with_extra", "attempt.stack is not None", "False"),
+            ("Desk._finish_with_extra", "dict(used)", "{}"),
+        ],
+        _DESK + "test_reports_fit_into_frames": [
+            ("Desk._take_results", "if room < 0:", "if False:"),
+            ("Desk._take_results", "if count == 0:", "if False:"),
+            ("Desk._take_results", "if count == 0:", "if True:"),
+        ],
+    },
+)
+
+CHECKPOINTS: Final = Guarded(
+    "pulse.worker.checkpoints",
+    {
+        _DESK + "test_the_newest_checkpoint_is_sent_once": [
+            ("Checkpoints.take", "while self._new:", "while True:"),
+            ("Checkpoints.answered", "if attempt.is_saved:", "if False:"),
+        ],
+        _GUARDS + "test_one_checkpoint_of_an_attempt_in_a_frame": [
+            ("Checkpoints.take", " and attempt not in taken", ""),
+            ("Checkpoints.take", "if size > room and taken:", "if size > room:"),
+            ("Checkpoints.take", "if taken:\n            self", "if True:\n            self"),
+        ],
+        _GUARDS + "test_a_checkpoint_that_the_server_has_is_not_sent_again": [
+            ("Checkpoints.take", "text is not None and text is not attempt.checkpoint_saved and ", ""),
+        ],
+        _DESK + "test_a_result_waits_for_its_checkpoint": [
+            ("Checkpoints.answered", "if attempt.is_saved:", "if True:"),
+        ],
+        _DESK + "test_checkpoints_fit_into_frames": [
+            ("Checkpoints.take", "if size > room and taken:", "if False:"),
+        ],
+        _DESK + "test_a_refused_checkpoint": [
+            ("Checkpoints.refused", "if not passing:", "if True:"),
+            ("Checkpoints.refused", "if not passing:", "if False:"),
+        ],
+    },
+)
+
+BEAT_SHEET: Final = Guarded(
+    "pulse.worker.beatsheet",
+    {
+        _DESK + "test_progress_is_told_once": [
+            ("BeatSheet.add", " or text is attempt.progress_sent", ""),
+        ],
+        _DESK + "test_a_heartbeat_is_bounded": [
+            ("BeatSheet.add", "len(text) > self._room", "False"),
+            ("BeatSheet.add", "            self.complete = False\n", ""),
+        ],
+    },
+    without={
+        ("BeatSheet.add", "text is None"): "for the type checkers: without progress there is none that was sent",
+    },
+)
+
+DEADLINES: Final = Guarded(
+    "pulse.worker.deadlines",
+    {
+        _GUARDS + "test_which_limit_is_the_next": [
+            ("Deadlines.watch", 'self._heap[0][0] if self._heap else float("inf")', 'float("inf")'),
+            ("Deadlines.watch", "if self._heap else", "if True else"),
+            ("Deadlines.watch", "timeout_s is not None", "True"),
+            ("Deadlines.watch", "stall_s is not None", "True"),
+            ("Deadlines.watch", "bool(self._heap) and ", ""),
+            ("Deadlines.watch", "self._heap[0][0] < next_s", "self._heap[0][0] <= next_s"),
+        ],
+        _GUARDS + "test_a_handler_that_is_not_known_has_no_promise": [
+            ("Deadlines.watch", "None if attempt.handler is None else ", ""),
+        ],
+        _GUARDS + "test_an_ended_attempt_is_not_due": [
+            ("Deadlines.due", "if attempt.phase is Phase.ENDED:", "if False:"),
+        ],
+        _PARTS + "test_deadlines_come_in_order": [
+            ("Deadlines.watch", "timeout_s is not None", "False"),
+            ("Deadlines.next_s", "while self._heap and ", "while "),
+            ("Deadlines.next_s", "if self._heap else None", "if True else None"),
+            ("Deadlines.due", "self._heap[0][0] <= now_s", "self._heap[0][0] < now_s"),
+            ("Deadlines.due", "while self._heap and ", "while "),
+        ],
+        _PARTS + "test_deadlines_forget_what_has_ended": [
+            ("Deadlines.next_s", "self._heap[0][2].phase is Phase.ENDED", "False"),
+        ],
+        _GUARDS + "test_what_has_ended_is_not_kept_behind_what_runs": [
+            ("Deadlines._add", "len(self._heap) >= self._sweep_at", "False"),
+            ("Deadlines._sweep", " if entry[2].phase is not Phase.ENDED", ""),
+            ("Deadlines._sweep", "entry[2].phase is not Phase.ENDED", "False"),
+        ],
+        _PARTS + "test_a_stall_counts_from_the_last_word": [
+            ("Deadlines.watch", "stall_s is not None", "False"),
+            ("Deadlines.due", 'limit == "stalled" and ', "False and "),
+            ("Deadlines.due", "(again_s := _silent_until_s(attempt)) > now_s", "(again_s := _silent_until_s(attempt))"),
+            ("_silent_until_s", "stall_s or 0.0", "0.0"),
+        ],
+        _PARTS + "test_both_limits_of_one_attempt": [
+            ("Deadlines.due", 'limit == "stalled" and ', ""),
+        ],
+    },
+    without={
+        ("_silent_until_s", "attempt.handler is None"): "for the type checkers: only handlers make promises",
+    },
+)
+
+POLICY: Final = Guarded(
+    "pulse.worker.policy",
+    {
+        _PARTS + "test_what_follows_an_ending": [
+            ("decide", "if refused:", "if False:"),
+            ("decide", "stopping or ", ""),
+            ("decide", " or drained", ""),
+        ],
+        _PARTS + "test_a_pool_gives_up_on_processes_that_never_worked_only": [
+            ("next_delay_s", " and not worked", ""),
+            ("next_delay_s", "log.exceeds(limits) and not worked", "False"),
+        ],
+        _GUARDS + "test_a_pool_of_workers_that_worked_goes_on": [
+            ("next_delay_s", "log.exceeds(limits) and ", ""),
+        ],
+    },
+)
+
+BEATS: Final = Guarded(
+    "pulse.worker.beats",
+    {
+        _GUARDS + "test_nobody_beats_before_a_session": [
+            ("Watch.due_s", "self.session is None", "False"),
+            ("Minder.leavers", " if watch.session is not None", ""),
+        ],
+        _GUARDS + "test_the_stack_of_a_session": [
+            ("Minder.stack_of", "watch.session == session and ", ""),
+            ("Minder.stack_of", " and watch.take_stack is not None", ""),
+        ],
+        _PARTS + "test_the_parent_beats_for_the_silent_and_living": [
+            ("Minder.take_due", " and watch.due_s(self.heartbeat_s) <= now_s", ""),
+            ("Minder.take_due", "self._state_of(watch.pid) not in _STOPPED_OR_DEAD", "True"),
+            ("Minder.take_due", "watch.beaten_s = now_s", "pass"),
+        ],
+        _PARTS + "test_the_parent_is_in_time": [
+            ("Watch.due_s", "self.answered_s + SILENT_BEATS * heartbeat_s", "self.answered_s + 3 * heartbeat_s"),
+        ],
+        _GUARDS + "test_a_server_that_answers_no_pings_is_left": [
+            ("_Line._speak", "if now_s >= own_s:", "if False:"),
+            ("_Line._ping", "if self._unheard >= MAX_UNHEARD_PINGS:", "if False:"),
+            ("_Line._ping", "if self._unheard >= MAX_UNHEARD_PINGS:", "if self._unheard > MAX_UNHEARD_PINGS:"),
+        ],
+        _GUARDS + "test_each_leaver_is_told_once": [
+            ("_Line._speak", "if now_s >= own_s:", "if True:"),
+            ("_Line._give_notice", "if session not in self._noticed:", "if True:"),
+            ("_Line._give_notice", "if session not in self._noticed:", "if False:"),
+        ],
+        _GUARDS + "test_only_who_asks_for_a_stack_gets_one": [
+            ("_Line.run.read", 'if frame.kind == "stack":', "if True:"),
+            ("_Line.run.read", 'if frame.kind == "stack":', "if False:"),
+        ],
+        _PARTS + "test_the_parent_gives_notice_of_all_who_have_a_session": [
+            ("Minder.leavers", "if self.leaving else", "if True else"),
+            ("Minder.leavers", "if self.leaving else", "if False else"),
+        ],
+    },
+    without={
+        ("Minder.take_due", "watch.session is not None"): "for the type checkers: without a session nothing is due",
+    },
+)

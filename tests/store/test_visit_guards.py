@@ -1,0 +1,311 @@
+"""Hellos, and what a worker says of itself and of others: whom the dispatcher believes, and what."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import anyio
+import pytest
+
+from pulse import protocol
+from pulse.errors import ProtocolError
+from pulse.protocol import Beat, Capacity, Frame, Hello, JobRef, Role
+from pulse.store.pool import Target
+from pulse.store.store import Store
+from pulse_actors.dispatcher import visit as visiting
+from pulse_actors.dispatcher.connection import Connection
+from pulse_actors.dispatcher.desk import Held, Worker
+from pulse_actors.dispatcher.leases import Leases
+from pulse_actors.dispatcher.requests import Desktop
+from pulse_actors.dispatcher.service import Dispatcher
+from pulse_actors.dispatcher.stacks import Stacks
+from pulse_actors.dispatcher.submits import Submits
+from pulse_actors.dispatcher.visit import Office, Visit
+from pulse_actors.identity import Peer, compose
+from tests.store.helpers import TOPIC, forge, read
+from tests.store.recovery_kit import DEADLINE_S, HOST, LEASE_S, Floor, Wire, floor, new_worker, process, wire_of
+
+if TYPE_CHECKING:
+    from asyncpg import Connection as Database
+    from asyncpg import Record
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+PEER: Final = Peer(2**22 + 1, 0, 0, 7, HOST.pidns)
+NAME: Final = "w"
+IDENTITY: Final = compose(HOST, PEER, NAME)
+USER: Final = 12345  # a uid that owns nothing here
+
+
+class Line(Wire):
+    """A connection that keeps what is sent."""
+
+    __slots__ = ("heard_out",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard_out = anyio.Event()
+
+
+class Lobby(Floor):
+    """A floor with a door."""
+
+    def office(self, store: Store | None = None) -> Office:
+        """All that is behind it."""
+        store = store or self.store
+        desktop = Desktop(store, self.desk, self.claims, cast("Any", None), HOST, Stacks(self.desk))
+        leases, submits = Leases(store, self.desk, HOST, lease_s=LEASE_S), Submits(store, self.claims)
+        return Office(
+            desktop, self.claims, self.results, leases, submits, HOST, "here", 10.0, LEASE_S, self.deaths, None
+        )
+
+    def visit(
+        self, number: int = 1, *, peer: Peer = PEER, pidfd: int | None = None, store: Store | None = None
+    ) -> tuple[Visit, Line]:
+        """Somebody comes."""
+        line = Line()
+        return Visit(self.office(store), cast("Connection", line), peer, pidfd, number), line
+
+    async def greet(self, *running: tuple[bytes, int], number: int = 1, **words: Any) -> tuple[Worker, dict[str, Any]]:
+        """A worker says hello; who it is, and its welcome."""
+        visit, line = self.visit(number)
+        await visit._greet_worker(hello(*running, **words), 0)
+        (welcome,) = line.bodies("welcome")
+        worker = self.desk.get(IDENTITY)
+        assert worker is not None
+        return worker, dict(welcome)
+
+
+def hello(*running: tuple[bytes, int], **words: Any) -> Hello:
+    """What a worker says first."""
+    refs = [JobRef(*pair) for pair in running]
+    return Hello(protocol=1, role=Role.WORKER, worker=NAME, **{"topics": [TOPIC], "running": refs, **words})
+
+
+@pytest.fixture
+def lobby(store: Store, connection: Database[Record]) -> Lobby:
+    """One where nobody is."""
+    return Lobby(store, connection)
+
+
+async def test_a_hello_is_held_against_the_database(lobby: Lobby) -> None:
+    """What is listed and held goes on; what is not held any more is lost; what is not listed is given back."""
+    held, unlisted, canceled = [
+        await forge(lobby.connection, status, locked_by=IDENTITY if status == "RUNNING" else None, timeout_s=5.0)
+        for status in ("RUNNING", "RUNNING", "CANCELED")
+    ]
+    reported = await forge(lobby.connection, "RUNNING", locked_by=IDENTITY)
+    lobby.desk.reporting.add((reported, 1))
+    worker, welcome = await lobby.greet((held, 1), (canceled, 1))
+    assert welcome["lost"] == [(canceled, 1)]
+    assert {pair: (one.name, one.timeout_s) for pair, one in worker.held.items()} == {
+        (held, 1): ("n", 5.0),
+        (canceled, 1): ("n", 5.0),  # its handler, too, must end in time
+    }
+    assert [(await read(lobby.connection, job))["status"] for job in (held, unlisted, reported)] == [
+        "RUNNING",
+        "PENDING",
+        "RUNNING",
+    ]
+
+
+async def test_a_worker_that_holds_nothing_has_just_beaten(lobby: Lobby) -> None:
+    """Leases of a claim to come begin with it; of what it came with nobody knows when they were extended."""
+    began_s = time.monotonic()
+    worker, _ = await lobby.greet()
+    assert worker.extended_s >= began_s
+    worker, _ = await lobby.greet((bytes(16), 1), number=2)
+    assert worker.extended_s == float("-inf")
+
+
+async def test_a_newer_hello_takes_the_place_of_an_older_one(lobby: Lobby) -> None:
+    """The older connection is told, and closed."""
+    older, _ = await lobby.greet()
+    newer, _ = await lobby.greet(number=2)
+    assert lobby.desk.get(IDENTITY) is newer
+    assert wire_of(older).bodies("error")[0]["code"] == "conflict"
+    assert wire_of(older).closed
+    assert not wire_of(newer).closed
+
+
+async def test_a_hello_that_came_too_late_is_refused(lobby: Lobby) -> None:
+    """A worker that gave up on it, and came again, would lose what it was given since."""
+    job = await forge(lobby.connection, "RUNNING", locked_by=IDENTITY)
+    worker, _ = await lobby.greet((job, 1), number=2)
+    visit, line = lobby.visit(1)
+    with pytest.raises(ProtocolError) as refused:
+        await visit._greet_worker(hello(), 0)
+    assert refused.value.code == "conflict"
+    assert lobby.desk.get(IDENTITY) is worker
+    assert line.sent == []
+    assert (await read(lobby.connection, job))["status"] == "RUNNING"
+
+
+async def test_a_hello_while_the_database_is_away(lobby: Lobby, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is welcome with all that it lists; what the database says is looked at before the next claim."""
+    monkeypatch.setattr(visiting, "RECONCILE_S", 0.1)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        away = Store(Target(f"postgresql://pulse@127.0.0.1:{probe.getsockname()[1]}/pulse", "pulse-tests"))
+    visit, line = lobby.visit(store=away)
+    await visit._greet_worker(hello((bytes(16), 1)), 0)
+    away.close()
+    assert [welcome["lost"] for welcome in line.bodies("welcome")] == [None]
+    worker = lobby.desk.get(IDENTITY)
+    assert worker is not None
+    assert list(worker.held) == [(bytes(16), 1)]
+
+
+async def behind_a_claim(lobby: Lobby, visit: Visit, words: Hello) -> ProtocolError | None:
+    """A hello while a claim is under way that never ends; why it was refused."""
+    refused: list[ProtocolError] = []
+    over = anyio.Event()
+
+    async def greet() -> None:
+        try:
+            await visit._greet_worker(words, 0)
+        except ProtocolError as error:
+            refused.append(error)
+        over.set()
+
+    with anyio.fail_after(DEADLINE_S):
+        async with anyio.create_task_group() as tasks, lobby.claims.lock:
+            tasks.start_soon(greet)
+            await over.wait()
+    return refused[0] if refused else None
+
+
+async def test_a_hello_that_takes_too_long(lobby: Lobby, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not wait for a claim that hangs: the worker would give up on it; then it is doubted."""
+    monkeypatch.setattr(visiting, "RECONCILE_S", 0.1)
+    visit, line = lobby.visit()
+    assert await behind_a_claim(lobby, visit, hello((bytes(16), 1))) is None
+    assert [welcome["lost"] for welcome in line.bodies("welcome")] == [None]
+    assert lobby.claims._doubted == {IDENTITY}
+    late, _ = lobby.visit(0)
+    refused = await behind_a_claim(lobby, late, hello())
+    assert refused is not None
+    assert refused.code == "conflict"
+
+
+async def test_who_connects_from_here_is_watched(lobby: Lobby) -> None:
+    """By the descriptor of the very process; without one it lives by leases."""
+    async with floor(lobby):
+        with process() as living:
+            peer = Peer(living.pid, 0, 0, 7, HOST.pidns)
+            visit, _ = lobby.visit(peer=peer, pidfd=os.pidfd_open(living.pid))
+            await visit._greet_worker(hello(), 0)
+            assert visit._pidfd is None
+            assert lobby.deaths.watched(compose(HOST, peer, NAME)) is visit._worker
+        await lobby.greet()
+        assert lobby.deaths.watched(IDENTITY) is None
+
+
+async def test_a_pool_parent_takes_nobody_with_it(lobby: Lobby) -> None:
+    """Its children end by themselves, and drain first: neither its group nor its mark is for killing."""
+    with process(start_new_session=True, env={**os.environ, "PULSE_TREE": "m" * 32}) as leader:
+        found = []
+        for topics in ([TOPIC], []):
+            visit, _ = lobby.visit(peer=Peer(leader.pid, 0, 0, 7, HOST.pidns))
+            await visit._greet_worker(hello(topics=topics), 0)
+            assert visit._worker is not None
+            found.append((visit._worker.leads_group, visit._worker.mark))
+    assert found == [(True, "m" * 32), (False, None)]
+    with process() as member:
+        visit, _ = lobby.visit(peer=Peer(member.pid, 0, 0, 7, HOST.pidns))
+        await visit._greet_worker(hello(), 0)
+        assert visit._worker is not None
+        assert not visit._worker.leads_group  # a shell's pipeline would die with it
+
+
+async def test_whose_capacity_may_be_told(lobby: Lobby) -> None:
+    """One's own; another session's by its own user or by root, of whom 0 says that it is about to leave."""
+    parent, child = new_worker("parent", uid=USER), new_worker("child", uid=USER)
+    for one in (parent, child):
+        lobby.desk.join(one)
+
+    def tell(capacity: int, session: bytes | None, uid: int = USER) -> None:
+        visit, _ = lobby.visit(peer=Peer(1, uid, 0, 7, HOST.pidns))
+        visit._resize(parent, Capacity(capacity, session))
+
+    tell(0, child.session, USER + 1)
+    tell(0, bytes(16))
+    assert (parent.capacity, child.capacity, child.leaving) == (10, 10, False)
+    tell(0, child.session)
+    assert (parent.capacity, child.capacity, child.leaving, parent.leaving) == (10, 0, True, False)
+    tell(5, child.session, 0)
+    assert (child.capacity, child.leaving) == (5, False)
+    tell(3, None)
+    assert parent.capacity == 3
+
+
+async def test_what_a_heartbeat_does_not_list(lobby: Lobby) -> None:
+    """Is counted, from the last one on that listed it; a parent's heartbeat says nothing of it."""
+    worker = new_worker("w")
+    listed, unlisted = (bytes(16), 1), (bytes(15) + b"x", 1)
+    worker.held = {listed: Held("n", TOPIC), unlisted: Held("n", TOPIC, unlisted=1)}
+    worker.beaten_s = 0.0
+    visit, _ = lobby.visit()
+    frame = Frame("heartbeat", 1, cast("Any", b""))
+    visit._beating(worker, frame, b"session", None)
+    assert worker.beaten_s == 0.0
+    assert worker.held[unlisted].unlisted == 1
+    for _ in range(2):
+        visit._beating(worker, frame, None, [Beat(*listed)])
+    assert (worker.held[listed].unlisted, worker.held[unlisted].unlisted) == (0, 3)
+    visit._beating(worker, frame, None, [Beat(*unlisted)])
+    assert worker.held[unlisted].unlisted == 0
+    assert worker.beaten_s > 0.0
+
+
+async def test_the_first_heartbeats_are_doubted(lobby: Lobby) -> None:
+    """A claim that was committed late shows then; a parent's heartbeat is none of them."""
+    visit, _ = lobby.visit()
+    worker = new_worker("w")
+    frame = Frame("heartbeat", 1, cast("Any", b""))
+    visit._hear_worker(worker, frame, protocol.Heartbeat(jobs=None, session=bytes(16)))
+    assert lobby.claims._doubted == set()
+    for _ in range(2):
+        visit._hear_worker(worker, frame, protocol.Heartbeat(jobs=[]))
+        assert lobby.claims._doubted == {"w"}
+        lobby.claims._doubted.clear()
+    visit._hear_worker(worker, frame, protocol.Heartbeat(jobs=[]))
+    assert lobby.claims._doubted == set()
+
+
+# The dispatcher as a whole.
+
+
+def dispatcher(lobby: Lobby, **more: Any) -> Dispatcher:
+    """As much of one as is looked at."""
+    return cast("Dispatcher", SimpleNamespace(office=lobby.office(), **more))
+
+
+@pytest.mark.parametrize("reconnect", [True, False])
+async def test_a_drain(lobby: Lobby, reconnect: bool) -> None:
+    """Towards a successor nothing more is claimed; else each worker is about to leave. Nobody is told twice."""
+    workers = [new_worker(name) for name in "ab"]
+    for worker in workers:
+        lobby.desk.join(worker)
+    workers[0].leaving = True
+    for _ in range(2):
+        Dispatcher.drain(dispatcher(lobby), reconnect=reconnect)
+    assert lobby.desk.closed is reconnect
+    assert [worker.leaving for worker in workers] == [True, not reconnect]
+    assert [wire_of(worker).bodies("drain") for worker in workers] == [[{"reconnect": reconnect}]] * 2
+    Dispatcher.drain(dispatcher(lobby), reconnect=False)
+    assert lobby.desk.closed is reconnect
+
+
+async def test_of_whom_the_kernel_can_tell(lobby: Lobby) -> None:
+    """Of processes that it numbers in this namespace, where it is to be asked at all."""
+    here, elsewhere = Peer(7, 0, 0, 7, HOST.pidns), Peer(7, 0, 0, 7, HOST.pidns + 1)
+    assert Dispatcher._knows(dispatcher(lobby), here)
+    assert not Dispatcher._knows(dispatcher(lobby), elsewhere)
+    assert not Dispatcher._knows(dispatcher(lobby), Peer(0, 0, 0, 0, HOST.pidns))
+    by_leases = SimpleNamespace(deaths=None, host=HOST)
+    assert not Dispatcher._knows(cast("Dispatcher", SimpleNamespace(office=by_leases)), here)
