@@ -14,8 +14,8 @@ setup: ## make .venv with pulse and the development tools (once; again when pypr
 demo: setup ## set up, then watch a worker being killed in mid-job and its job recovered
 	@.venv/bin/pulse demo
 
-test: setup ## set up, then run the suite (ARGS="-k claim -x")
-	@$(PY) -m pytest $(ARGS) || { status=$$?; [ $$status != 5 ] || echo "test: no test was collected, so nothing was tested" >&2; exit $$status; }
+test: setup ## set up, then run the suite, side by side in two processes (ARGS="-k claim -x -n 0")
+	@$(PY) -m pytest -n 2 --dist loadgroup --no-loadscope-reorder $(ARGS) || { status=$$?; [ $$status != 5 ] || echo "test: no test was collected, so nothing was tested" >&2; exit $$status; }
 
 lint: setup ## ruff, import-linter, mypy and pyright
 	@.ci/lint

@@ -170,8 +170,7 @@ def span_of(source: str, node: ast.AST) -> Span:
 def killer_exists(killer: str) -> bool:
     """Whether there is a test of that name."""
     file, *names = killer.split("::")
-    path = TESTS / file
-    found: Sequence[ast.stmt] = ast.parse(path.read_text("utf-8")).body if path.is_file() else ()
+    found: Sequence[ast.stmt] = _tests_of(file)
     for name in names:
         bodies = [
             node.body
@@ -182,6 +181,12 @@ def killer_exists(killer: str) -> bool:
             return False
         found = bodies[0]
     return bool(names)
+
+
+@functools.cache
+def _tests_of(file: str) -> Sequence[ast.stmt]:
+    path = TESTS / file
+    return ast.parse(path.read_text("utf-8")).body if path.is_file() else ()
 
 
 def _narrowed(text: str, instead: str, start: int) -> Span:

@@ -203,6 +203,7 @@ class Submitter:
 
     def __enter__(self) -> Self:
         self._thread.start()
+        until(lambda: self.acknowledged, "the client is connected")  # a first connection is tried only once
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -237,7 +238,8 @@ class TestActorDies:
                 (running,) = whole.log("child_running", name=name, pid=whole.wait_actor(name, not_pid=pid))
                 away_s = (datetime.fromisoformat(running["timestamp"]) - killed_at).total_seconds()
                 assert measured(f"SIGKILL of the {name} to the next one running", away_s) < 1.5 + BUSY_S
-                until(lambda count=count: len(submitter.acknowledged) > count + 1, "submits go on")  # type: ignore[misc]
+                until(lambda count=count: submitter.failed or len(submitter.acknowledged) > count + 1, "submits go on")  # type: ignore[misc]
+                assert submitter.failed == []
         assert submitter.failed == []
         for job, gate in held:
             open_gate(gate)

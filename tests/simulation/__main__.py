@@ -13,10 +13,12 @@ from __future__ import annotations
 import os
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Sequence
 from typing import Final
 
 from tests.simulation import patches
 from tests.simulation.many import Report, hunt, run_many, run_one
+from tests.simulation.nemesis import EVIL
 from tests.simulation.variants import VARIANTS
 
 HASH_SEED: Final = "PYTHONHASHSEED"  # the order of sets of strings depends on it
@@ -34,6 +36,15 @@ def span(text: str) -> range:
     return seeds
 
 
+def chosen(text: str) -> tuple[str, ...]:
+    """Names of what can go wrong."""
+    words = tuple(word.strip() for word in text.split(","))
+    strangers = set(words) - EVIL.keys()
+    if strangers:
+        raise ArgumentTypeError(f"there is no {', '.join(sorted(strangers))}; there are {', '.join(EVIL)}")
+    return words
+
+
 def main() -> int:
     """Run them."""
     parser = ArgumentParser(prog="python -m tests.simulation", description="Deterministic simulation of recovery.")
@@ -43,28 +54,35 @@ def main() -> int:
         "--processes", type=int, default=os.cpu_count() or 1, help="side by side (default: one per CPU)"
     )
     parser.add_argument("--variant", choices=sorted(VARIANTS), metavar="NAME", help="a guard to be taken out")
+    parser.add_argument("--only", type=chosen, default=(), metavar="NAMES", help="what goes wrong, with commas")
     words = parser.parse_args()
     if words.seed is not None:
         with patches.installed():
-            report = run_one(words.seed, words.variant, keep_trace=True)
+            report = run_one(words.seed, words.variant, only=words.only, keep_trace=True)
     elif words.variant is not None:
         return show_hunt(words.variant)
     else:
-        report = run_many(words.seeds, words.processes)
-    show(report, words.variant)
+        report = run_many(words.seeds, words.processes, words.only)
+    show(report, _again(words.variant, words.only))
     return 1 if report.findings else 0
 
 
-def show(report: Report, variant: str | None) -> None:
+def _again(variant: str | None, only: Sequence[str]) -> str:
+    """The options that a run has to have to be the same."""
+    return "".join(
+        (f" --variant '{variant}'" if variant is not None else "", f" --only '{','.join(only)}'" if only else "")
+    )
+
+
+def show(report: Report, options: str) -> None:
     """Tell what came of it."""
     counts = ", ".join(f"{what} {count}" for what, count in sorted(report.counts.items()))
     lines = [*report.trace, f"{report.runs} runs, {report.simulated_s:.0f} simulated seconds: {counts}"]
     if report.took_s:
         lines.append(f"took {report.took_s:.1f} s")
     if report.findings:
-        option = "" if variant is None else f" --variant '{variant}'"
         lines += [f"WRONG: {one}" for one in report.findings]
-        lines.append(f"again: python -m tests.simulation --seed {report.seed}{option}")
+        lines.append(f"again: python -m tests.simulation --seed {report.seed}{options}")
     tell(lines)
 
 

@@ -46,9 +46,9 @@ class Report:
             self.seed, self.findings, self.trace = other.seed, other.findings, other.trace
 
 
-def run_one(seed: int, variant: str | None = None, *, keep_trace: bool = False) -> Report:
+def run_one(seed: int, variant: str | None = None, *, only: Sequence[str] = (), keep_trace: bool = False) -> Report:
     """Run one seed; the modules must have been patched."""
-    only = () if variant is None else VARIANTS[variant].only
+    only = VARIANTS[variant].only if variant is not None else only
     with applied(variant):
         outcome = simulate(seed, only)
     report = Report(1, outcome.simulated_s, counts=outcome.counts)
@@ -57,26 +57,26 @@ def run_one(seed: int, variant: str | None = None, *, keep_trace: bool = False) 
     return report
 
 
-def run_chunk(seeds: Sequence[int]) -> Report:
+def run_chunk(seeds: Sequence[int], only: Sequence[str]) -> Report:
     """Run them one after the other, up to the first that goes wrong."""
     report = Report()
     with patches.installed():
         for seed in seeds:
-            report.add(run_one(seed))
+            report.add(run_one(seed, only=only))
             if report.findings:
                 break
     gc.collect()
     return report
 
 
-def run_many(seeds: range, processes: int) -> Report:
+def run_many(seeds: range, processes: int, only: Sequence[str] = ()) -> Report:
     """Run *seeds* in so many processes, up to the first that goes wrong in any of them."""
     began_s = time.monotonic()
     report = Report()
     chunks = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, mp_context=context) as pool:
-        for done in as_completed([pool.submit(run_chunk, chunk) for chunk in chunks]):
+        for done in as_completed([pool.submit(run_chunk, chunk, only) for chunk in chunks]):
             report.add(done.result())
             if report.findings:
                 pool.shutdown(wait=True, cancel_futures=True)

@@ -116,14 +116,14 @@ class Nemesis:
     async def run(self, trouble_s: float) -> None:
         """Do evil for so long, then let everything be repaired."""
         chance = self._chance
-        chosen = self._only or chance.sample(list(_EVIL), chance.randrange(1, 6))
+        chosen = self._only or chance.sample(list(EVIL), chance.randrange(1, 6))
         until_s = trio.current_time() + trouble_s
         pause_s = chance.choice((0.5, 1.5, 3.0))
         while trio.current_time() < until_s:
             await trio.sleep(chance.expovariate(1 / pause_s))
             kind = chance.choice(chosen)
             self._world.judge.count(kind)
-            _EVIL[kind](self)
+            EVIL[kind](self)
         self._traps.clear()
         self._world.database.losing.clear()
         for repair in self._heal:
@@ -250,7 +250,7 @@ class Nemesis:
             self._site().machine.spawn("operator", Operator(kind, chosen).main)
 
 
-_EVIL: Final[dict[str, Callable[[Nemesis], None]]] = {
+EVIL: Final[dict[str, Callable[[Nemesis], None]]] = {
     "trap at a statement": Nemesis._trap_a_statement,
     "trap at a word": Nemesis._trap_a_word,
     "kill a worker": Nemesis._kill_worker,

@@ -11,10 +11,9 @@ from tests.mutants.decisions import without_mutant
 from tests.mutants.guards.machine_rows import EVENTS
 
 
-@pytest.mark.parametrize("killer", sorted({mutant.killer for mutant in CODE_MUTANTS}))
-def test_killers_exist(killer: str) -> None:
-    """The test that is to notice is there."""
-    assert killer_exists(killer)
+def test_killers_exist() -> None:
+    """The test that is to notice is there, for each of them."""
+    assert [killer for killer in sorted({mutant.killer for mutant in CODE_MUTANTS}) if not killer_exists(killer)] == []
 
 
 @pytest.mark.parametrize("module", sorted({mutant.module for mutant in CODE_MUTANTS}))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import psutil
+import pytest
 
 from pulse import trees
 from tests.support.peers import until
@@ -54,3 +55,30 @@ def _lives(process: psutil.Process) -> bool:
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def test_a_pid_that_was_used_again_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was opened by pid is looked at once more: by then it may be another process, which carries no mark."""
+    mark, environment = trees.new_mark(), trees._environment
+    with subprocess.Popen(["sleep", "60"], env={trees.MARK: mark}) as process:
+        looks: list[int] = []
+
+        def changed(pid: int) -> bytes:
+            if pid != process.pid:
+                return environment(pid)
+            looks.append(pid)
+            return environment(pid) if len(looks) == 1 else b""
+
+        monkeypatch.setattr(trees, "_environment", changed)
+        assert trees.kill_tree(mark) == 0
+        assert len(looks) == 2
+        assert process.poll() is None
+        process.kill()
+
+
+def test_an_empty_mark_is_none() -> None:
+    """A variable that somebody has emptied marks nobody."""
+    with subprocess.Popen(["sleep", "60"], env={trees.MARK: ""}) as process:
+        found = trees.mark_of(process.pid)
+        process.kill()
+    assert found is None
