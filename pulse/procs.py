@@ -76,6 +76,11 @@ def state(pid: int) -> str:
     return fields[_STAT_STATE] if fields else ""
 
 
+def lives(pid: int, start_time_ticks: int) -> bool:
+    """Whether the process of that pid and start time is there; a zombie is not."""
+    return start_time(pid) == start_time_ticks and state(pid) not in {"Z", "X", ""}
+
+
 def uptime_s() -> float:
     """Seconds since this kernel started, suspended time included."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -3,7 +3,8 @@ A handler process and whatever its handlers have started, found by a mark in the
 
 A child that made a session of its own (a daemon) is in no process group that could be killed with its worker, and once
 its parent is dead nothing links it to anybody. What every process inherits, unless it is set aside on purpose, is the
-environment that it was started with: the pool parent puts a mark of its own into that of each child.
+environment that it was started with: the pool parent puts a mark of its own into that of each child. The mark names the
+pool parent, too, so that what is left of a tree can be told when that has been killed with everything else.
 """
 
 from __future__ import annotations
@@ -11,19 +12,23 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["MARK", "kill_tree", "mark_of", "new_mark"]
+from pulse import procs
+
+__all__ = ["MARK", "kill_orphans", "kill_tree", "mark_of", "new_mark"]
 
 MARK: Final = "PULSE_TREE"  # name of the environment variable
 _MARK_BYTES: Final = 16
 
 
 def new_mark() -> str:
-    """A mark that no other process carries."""
-    return secrets.token_hex(_MARK_BYTES)
+    """A mark that no other process carries, of a tree that this process is to end: ``pidns.pid.start.random``."""
+    pid = os.getpid()
+    return f"{procs.pid_namespace()}.{pid}.{procs.start_time(pid)}.{secrets.token_hex(_MARK_BYTES)}"
 
 
 def mark_of(pid: int) -> str | None:
@@ -45,15 +50,42 @@ def kill_tree(mark: str) -> int:
         How many there were.
 
     """
+    return _kill(lambda found: found == mark)
+
+
+def kill_orphans() -> int:
+    """
+    Kill what is left of trees whose pool parent is dead: nobody else will.
+
+    Of other pid namespaces, and of those that give their trees other marks, nothing is known, and nothing killed.
+
+    Returns:
+        How many processes there were.
+
+    """
+    own = mark_of(os.getpid())  # a handler may have started this very system as a daemon
+    return _kill(lambda mark: mark != own and _is_orphaned(mark))
+
+
+def _is_orphaned(mark: str) -> bool:
+    try:
+        pidns, pid, start_time, _ = mark.split(".")
+        parent = int(pidns), int(pid), int(start_time)
+    except ValueError:
+        return False
+    return parent[0] == procs.pid_namespace() and not procs.lives(parent[1], parent[2])
+
+
+def _kill(condemned: Callable[[str], bool]) -> int:
     killed = 0
-    marked = f"{MARK}={mark}".encode()
     for pid in [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]:
-        if marked not in _environment(pid).split(b"\0"):
+        mark = mark_of(pid)
+        if mark is None or not condemned(mark):
             continue
         with suppress(OSError):
             pidfd = os.pidfd_open(pid)
             try:
-                if marked in _environment(pid).split(b"\0"):  # the pid may have been used again meanwhile
+                if mark_of(pid) == mark:  # the pid may have been used again meanwhile
                     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
                     killed += 1
             finally:

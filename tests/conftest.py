@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     for item in items:
         whole = any(item.get_closest_marker(name) for name in ("process", "chaos"))
-        item.add_marker(pytest.mark.xdist_group("systems" if whole else str(item.path)))
+        item.add_marker(pytest.mark.xdist_group("systems" if whole else item.path.stem))
     items.sort(key=lambda item: item.get_closest_marker("process") is None)
 
 

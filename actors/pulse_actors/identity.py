@@ -178,12 +178,6 @@ def process_of(host: Host, identity: str) -> tuple[int, int] | None:
     return named.pid, named.start_time
 
 
-def lives(process: tuple[int, int]) -> bool:
-    """Whether the process of that pid and start time is there; a zombie is not."""
-    pid, start_time = process
-    return procs.start_time(pid) == start_time and procs.state(pid) not in {"Z", "X", ""}
-
-
 def is_in_hand(host: Host, identity: str) -> bool:
     """
     Whether *identity* names a living process that this one can see, and may kill.
@@ -191,7 +185,7 @@ def is_in_hand(host: Host, identity: str) -> bool:
     Then its attempts are never handed out again before it is dead. Of all others only their leases are known.
     """
     process = process_of(host, identity)
-    if process is None or not lives(process):
+    if process is None or not procs.lives(*process):
         return False
     try:
         os.kill(process[0], 0)
@@ -203,7 +197,7 @@ def is_in_hand(host: Host, identity: str) -> bool:
 def user_of(host: Host, identity: str) -> int | None:
     """The uid of the living process that *identity* names; None when it is gone or cannot be seen from here."""
     process = process_of(host, identity)
-    if process is None or not lives(process):
+    if process is None or not procs.lives(*process):
         return None
     try:
         return Path(f"/proc/{process[0]}").stat().st_uid

@@ -1,18 +1,14 @@
 """
 Takes the guards out of the statements and out of the code one by one; for each its own test must fail.
 
-    python -m tests.mutants [TEXT ...]       those whose description holds one of the texts; all take some minutes
-    python -m tests.mutants --sql            only those of the statements and the schema
-    python -m tests.mutants --code           only those of the code
-    python -m tests.mutants --equivalent     those that cannot be seen: with each, all those tests must pass
-
-Exit code 0: no survivor.
+All take some minutes. Exit code 0: no survivor.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from contextlib import closing
 from typing import TypeVar
@@ -50,22 +46,29 @@ def try_code(mutants: list[CodeMutant], servers: Servers) -> list[str]:
     return asyncio.run(code_run.run(mutants, environment))
 
 
-def main(arguments: list[str]) -> int:
+def main() -> int:
     """Try those that were asked for; 1 if any of them is not as it should be."""
-    equivalent = "--equivalent" in arguments
-    words = [word for word in arguments if not word.startswith("-")]
-    sql = chosen(list(EQUIVALENT) if equivalent else MUTANTS, words) if "--code" not in arguments else []
-    code = chosen(CODE_MUTANTS, words) if not equivalent and "--sql" not in arguments else []
+    parser = ArgumentParser(
+        prog="python -m tests.mutants", description=__doc__, formatter_class=RawDescriptionHelpFormatter
+    )
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--sql", action="store_true", help="only those of the statements and the schema")
+    kinds.add_argument("--code", action="store_true", help="only those of the code")
+    kinds.add_argument("--equivalent", action="store_true", help="those that cannot be seen: all tests must pass")
+    parser.add_argument("words", nargs="*", metavar="TEXT", help="only those whose description, or test, holds one")
+    asked = parser.parse_args()
+    sql = [] if asked.code else chosen(list(EQUIVALENT) if asked.equivalent else MUTANTS, asked.words)
+    code = [] if asked.sql or asked.equivalent else chosen(CODE_MUTANTS, asked.words)
     wrong: list[str] = []
     with closing(Servers()) as servers:
         if code:
             wrong += try_code(code, servers)
         if sql:
-            wrong += try_sql(sql, servers, sql_run.PASSED if equivalent else sql_run.TESTS_FAILED)
+            wrong += try_sql(sql, servers, sql_run.PASSED if asked.equivalent else sql_run.TESTS_FAILED)
     print("\n".join(wrong))  # noqa: T201 - the report
     print(f"{len(sql) + len(code)} mutants, {len(wrong)} not as they should be")  # noqa: T201
     return min(len(wrong), 1)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -213,10 +213,17 @@ class Machine:
 
     def kill_marked(self, mark: str) -> int:
         """The end of all that carry the mark of a process."""
-        marked = [one for one in self._leaked if one.name == mark]
-        for process in marked:
+        return self._kill_leaked(lambda process: process.name == mark)
+
+    def kill_orphans(self) -> int:
+        """The end of all whose pool parent is dead."""
+        return self._kill_leaked(lambda process: process.parent is not None and process.parent.dead)
+
+    def _kill_leaked(self, condemned: Callable[[Process], bool]) -> int:
+        found = [process for process in self._leaked if condemned(process)]
+        for process in found:
             self.kill_left(process)
-        return len(marked)
+        return len(found)
 
     # The socket.
 

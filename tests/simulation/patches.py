@@ -146,6 +146,10 @@ def _kill_tree(mark: str) -> int:
     return _machine().kill_marked(mark)
 
 
+def _kill_orphans() -> int:
+    return _machine().kill_orphans()
+
+
 async def _run_sync(function: Callable[..., object], *args: object, **_: object) -> object:
     await trio.lowlevel.checkpoint()
     return function(*args)
@@ -153,7 +157,7 @@ async def _run_sync(function: Callable[..., object], *args: object, **_: object)
 
 def _user_of(host: identity.Host, name: str) -> int | None:
     found = identity.process_of(host, name)
-    if found is None or not identity.lives(found):
+    if found is None or not procs.lives(*found):
         return None
     return _look_up_or_raise(found[0]).uid
 
@@ -216,6 +220,7 @@ def installed() -> Iterator[None]:
         (procs, "oom_kills", lambda _pid: None),
         (trees, "mark_of", _mark_of),
         (trees, "kill_tree", _kill_tree),
+        (trees, "kill_orphans", _kill_orphans),
         (anyio.to_thread, "run_sync", _run_sync),
         (identity, "os", kernel),
         (identity, "user_of", _user_of),

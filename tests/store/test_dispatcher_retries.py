@@ -85,7 +85,9 @@ async def canceled(store: Store, connection: Connection[Record], worker: str) ->
 
 
 @pytest.mark.parametrize(
-    ("worker", "told"), [(ALIVE, "conflict"), (GONE, "done"), (ELSEWHERE, "done"), ("made up", "done")]
+    ("worker", "told"),
+    [(ALIVE, "conflict"), (GONE, "done"), (ELSEWHERE, "done"), ("made up", "done")],
+    ids=["alive", "gone", "elsewhere", "made up"],
 )
 async def test_a_worker_that_is_not_connected(
     desktop: Desktop, store: Store, connection: Connection[Record], worker: str, told: str

@@ -82,3 +82,45 @@ def test_an_empty_mark_is_none() -> None:
         found = trees.mark_of(process.pid)
         process.kill()
     assert found is None
+
+
+PARENT = """
+import subprocess, sys
+from pulse import trees
+child = subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL, env={trees.MARK: trees.new_mark()})
+sys.stdout.write(str(child.pid))
+"""
+
+
+def test_what_a_dead_pool_parent_left_is_killed() -> None:
+    """Its trees have nobody else; those of living parents have, and of marks of another kind nothing is known."""
+    done = subprocess.run([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, check=True)
+    orphan = psutil.Process(int(done.stdout))
+    marks = [trees.new_mark(), "somebody's", "1.2.3"]
+    others = [subprocess.Popen(["sleep", "60"], env={trees.MARK: mark}) for mark in marks]
+    assert trees.kill_orphans() >= 1  # beside this test there may be others that leave some
+    until(lambda: not _lives(orphan), "it is dead")
+    assert [other.poll() for other in others] == [None] * 3
+    for other in others:
+        other.kill()
+        other.wait()
+
+
+def test_orphans_of_other_namespaces_are_spared() -> None:
+    """Numbers of processes mean nothing outside of theirs."""
+    with subprocess.Popen(["sleep", "60"], env={trees.MARK: "1.4194305.1.00"}) as stranger:
+        trees.kill_orphans()
+        assert stranger.poll() is None
+        stranger.kill()
+
+
+def test_its_own_tree_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system that a handler has started as a daemon does not end itself when that handler's pool is gone."""
+    done = subprocess.run([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, check=True)
+    orphan, environment = int(done.stdout), trees._environment
+    monkeypatch.setattr(trees, "_environment", lambda pid: environment(orphan if pid == os.getpid() else pid))
+    try:
+        trees.kill_orphans()
+        assert _lives(psutil.Process(orphan))
+    finally:
+        os.kill(orphan, 9)

@@ -127,7 +127,7 @@ class Deaths:
             pidfd = os.pidfd_open(process[0])
         except OSError:
             return None
-        if not identities.lives(process):  # the pid was used again before it was opened
+        if not procs.lives(*process):  # the pid was used again before it was opened
             os.close(pidfd)
             return None
         worker = stranger(host, identity, process[0])

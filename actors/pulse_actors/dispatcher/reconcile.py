@@ -3,7 +3,8 @@ Before the first claim: what is RUNNING by the database and cannot be running an
 
 A worker's identity names host, boot, pid namespace and process. A process that is gone is believed to be gone only in
 this very boot and namespace. An older boot of this host is over if it was last seen before this kernel started:
-machines that were cloned share names and ids, and their twin may be alive. Workers of others are never touched.
+machines that were cloned share names and ids, and their twin may be alive. Workers of others are never touched. What
+dead workers have left running is killed first.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+import anyio
 import structlog
 
-from pulse import procs
+from pulse import procs, trees
 from pulse.store.rows import Ending, EndingKind
 from pulse.store.store import Store
 from pulse_actors import identity as identities
@@ -40,6 +42,7 @@ async def bury_forgotten(store: Store, host: identities.Host, *, boot: bool, swe
     Returns:
         Workers of this host that hold jobs and live.
     """
+    await anyio.to_thread.run_sync(trees.kill_orphans)  # what they had started must not write beside the next attempts
     kind = EndingKind.RELEASED if boot else EndingKind.CRASHED
     living: list[str] = []
     workers = await store.running_workers()
@@ -47,7 +50,7 @@ async def bury_forgotten(store: Store, host: identities.Host, *, boot: bool, swe
     for identity in workers:
         named = identities.parse(identity)
         process = identities.process_of(host, identity)
-        if process is not None and identities.lives(process):
+        if process is not None and procs.lives(*process):
             living.append(identity)
         elif process is not None:
             await _end(store, identity, kind, "worker process died: nobody saw how")

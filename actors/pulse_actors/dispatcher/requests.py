@@ -10,7 +10,7 @@ from typing import Final, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from pulse import protocol
+from pulse import procs, protocol
 from pulse.errors import BadRequestError, ConflictError, NotFoundError, UnavailableError
 from pulse.ids import uuid7
 from pulse.store.reads import STATUSES
@@ -94,7 +94,7 @@ async def retry_jobs(on: Desktop, body: protocol.ByIds) -> Answer:
 def _is_absent(on: Desktop, worker: str) -> bool:
     """Whether its process lives here but is not connected: too busy to come back, it may be running its jobs yet."""
     process = identities.process_of(on.host, worker)
-    return on.desk.get(worker) is None and process is not None and identities.lives(process)
+    return on.desk.get(worker) is None and process is not None and procs.lives(*process)
 
 
 async def _done_and_refused(

@@ -110,7 +110,7 @@ DEATHS: Final = Guarded(
         _DEATHS + "test_a_stranger_is_adopted_with_what_it_holds": [
             ("Deaths._watch", "if watch.is_stranger:", "if False:"),
             ("Deaths.adopt", "worker.held.update(held)", "pass"),
-            ("Deaths.adopt", "not identities.lives(process)", "True"),
+            ("Deaths.adopt", "not procs.lives(*process)", "True"),
             ("Deaths.adopt", "not identities.is_in_hand(host, identity)", "True"),
         ],
         _DEATHS + "test_who_is_watched_is_no_stranger": [
@@ -124,7 +124,7 @@ DEATHS: Final = Guarded(
             ("Deaths.adopt", " or not identities.is_in_hand(host, identity)", ""),
         ],
         _DEATHS + "test_a_pid_that_is_used_again_while_it_is_opened": [
-            ("Deaths.adopt", "not identities.lives(process)", "False"),
+            ("Deaths.adopt", "not procs.lives(*process)", "False"),
             ("Deaths.adopt", "            os.close(pidfd)\n", ""),
         ],
         _DEATHS + "test_a_stranger_dies_by_what_the_database_says": [

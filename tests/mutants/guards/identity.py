@@ -8,7 +8,6 @@ from tests.mutants.code import Guarded
 
 _IDENTITY: Final = "unit/test_identity.py::"
 _ELSEWHERE: Final = _IDENTITY + "test_processes_elsewhere_cannot_be_seen"
-_DEAD: Final = _IDENTITY + "test_the_user_of_a_dead_process_is_nobody"
 _OTHER: Final = _IDENTITY + "test_another_process_of_the_same_pid_is_nobody"
 _ALL: Final = "(named.host, named.boot, named.pidns) != (host.id, host.boot, host.pidns)"
 
@@ -68,17 +67,12 @@ IDENTITY: Final = Guarded(
             ("user_of", "process is None or ", ""),
         ],
         _OTHER: [
-            ("lives", "procs.start_time(pid) == start_time and ", ""),
-            ("user_of", " or not lives(process)", ""),
-        ],
-        _DEAD: [
-            ("lives", ' and procs.state(pid) not in {"Z", "X", ""}', ""),
-            ("lives", '{"Z", "X", ""}', '{"X", ""}'),
+            ("user_of", " or not procs.lives(*process)", ""),
         ],
         _IDENTITY + "test_who_is_in_hand": [
             ("is_in_hand", "process is None or ", ""),
-            ("is_in_hand", " or not lives(process)", ""),
-            ("is_in_hand", "process is None or not lives(process)", "True"),
+            ("is_in_hand", " or not procs.lives(*process)", ""),
+            ("is_in_hand", "process is None or not procs.lives(*process)", "True"),
         ],
         _IDENTITY + "test_another_users_process_is_not_in_hand": [
             ("is_in_hand", "        os.kill(process[0], 0)\n", "        pass\n"),

@@ -14,7 +14,7 @@ REQUESTS: Final = Guarded(
     {
         _RETRIES + "test_a_worker_that_is_not_connected": [
             ("_is_absent", "process is not None and ", ""),
-            ("_is_absent", " and identities.lives(process)", ""),
+            ("_is_absent", " and procs.lives(*process)", ""),
             ("retry_jobs", " | {job for job, worker in last_workers.items() if worker in absent}", ""),
             ("retry_jobs", "if worker in absent", "if True"),
         ],
@@ -32,11 +32,12 @@ TREES: Final = Guarded(
     {
         _TREES + "test_a_daemon_is_found_by_its_mark": [
             ("mark_of", "entry.startswith(prefix)", "entry.startswith(prefix[:1])"),
-            ("kill_tree", " if entry.name.isdigit()", ""),
-            ("kill_tree", 'if marked not in _environment(pid).split(b"\\0"):', "if True:"),
+            ("_kill", " if entry.name.isdigit()", ""),
+            ("kill_tree", "found == mark", "True"),
+            ("_kill", "not condemned(mark)", "condemned(mark)"),
         ],
         _TREES + "test_a_pid_that_was_used_again_is_spared": [
-            ("kill_tree", 'if marked in _environment(pid).split(b"\\0"):', "if True:"),
+            ("_kill", "if mark_of(pid) == mark:", "if True:"),
         ],
         _TREES + "test_an_empty_mark_is_none": [
             (
@@ -45,5 +46,30 @@ TREES: Final = Guarded(
                 'str(entry[len(prefix) :], "ascii", "replace")',
             ),
         ],
+        _TREES + "test_what_a_dead_pool_parent_left_is_killed": [
+            ("kill_orphans", " and _is_orphaned(mark)", ""),
+            ("_is_orphaned", " and not procs.lives(parent[1], parent[2])", ""),
+            ("_kill", "mark is None or ", ""),
+        ],
+        _TREES + "test_orphans_of_other_namespaces_are_spared": [
+            ("_is_orphaned", "parent[0] == procs.pid_namespace() and ", ""),
+        ],
+        _TREES + "test_its_own_tree_is_spared": [
+            ("kill_orphans", "mark != own and ", ""),
+        ],
     },
+)
+
+PROCS: Final = Guarded(
+    "pulse.procs",
+    {
+        "unit/test_identity.py::test_another_process_of_the_same_pid_is_nobody": [
+            ("lives", "start_time(pid) == start_time_ticks and ", ""),
+        ],
+        "unit/test_identity.py::test_the_user_of_a_dead_process_is_nobody": [
+            ("lives", ' and state(pid) not in {"Z", "X", ""}', ""),
+            ("lives", '{"Z", "X", ""}', '{"X", ""}'),
+        ],
+    },
+    is_part=True,
 )
