@@ -96,31 +96,39 @@ def test_what_a_dead_pool_parent_left_is_killed() -> None:
     """Its trees have nobody else; those of living parents have, and of marks of another kind nothing is known."""
     done = subprocess.run([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, check=True)
     orphan = psutil.Process(int(done.stdout))
-    marks = [trees.new_mark(), "somebody's", "1.2.3"]
-    others = [subprocess.Popen(["sleep", "60"], env={trees.MARK: mark}) for mark in marks]
+    others = [Echo(mark) for mark in (trees.new_mark(), "somebody's", "1.2.3")]
     assert trees.kill_orphans() >= 1  # beside this test there may be others that leave some
     until(lambda: not _lives(orphan), "it is dead")
-    assert [other.poll() for other in others] == [None] * 3
-    for other in others:
-        other.kill()
-        other.wait()
+    assert [other.ends() for other in others] == [False] * 3
 
 
 def test_orphans_of_other_namespaces_are_spared() -> None:
     """Numbers of processes mean nothing outside of theirs."""
-    with subprocess.Popen(["sleep", "60"], env={trees.MARK: "1.4194305.1.00"}) as stranger:
-        trees.kill_orphans()
-        assert stranger.poll() is None
-        stranger.kill()
+    stranger = Echo("1.4194305.1.00")
+    trees.kill_orphans()
+    assert not stranger.ends()
 
 
-def test_its_own_tree_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_own_tree_is_spared() -> None:
     """A system that a handler has started as a daemon does not end itself when that handler's pool is gone."""
-    done = subprocess.run([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, check=True)
-    orphan, environment = int(done.stdout), trees._environment
-    monkeypatch.setattr(trees, "_environment", lambda pid: environment(orphan if pid == os.getpid() else pid))
-    try:
-        trees.kill_orphans()
-        assert _lives(psutil.Process(orphan))
-    finally:
-        os.kill(orphan, 9)
+    new_mark = "from pulse import trees; print(trees.new_mark(), end='')"
+    mark = subprocess.run([sys.executable, "-c", new_mark], stdout=subprocess.PIPE, check=True, text=True).stdout
+    command = [sys.executable, "-c", "from pulse import trees; trees.kill_orphans()"]
+    subprocess.run(command, env={**os.environ, trees.MARK: mark}, check=True)
+
+
+class Echo:
+    """A process that carries a mark, and tells whether it was killed."""
+
+    def __init__(self, mark: str) -> None:
+        self._process = subprocess.Popen(
+            ["cat"], env={trees.MARK: mark}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def ends(self) -> bool:
+        """Whether it was killed already; else it ends by itself now."""
+        try:
+            said, _ = self._process.communicate("here")
+        except BrokenPipeError:
+            said = ""
+        return said != "here"
