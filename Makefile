@@ -15,7 +15,7 @@ demo: setup ## set up, then watch a worker being killed in mid-job and its job r
 	@.venv/bin/pulse demo
 
 test: setup ## set up, then run the suite, side by side in two processes (ARGS="-k claim -x -n 0")
-	@$(PY) -m pytest -n 2 --dist loadgroup --no-loadscope-reorder $(ARGS) || { status=$$?; [ $$status != 5 ] || echo "test: no test was collected, so nothing was tested" >&2; exit $$status; }
+	@$(PY) -m pytest -p tests.plugins.lanes -n 2 $(ARGS) || { status=$$?; [ $$status != 5 ] || echo "test: no test was collected, so nothing was tested" >&2; exit $$status; }
 
 lint: setup ## ruff, import-linter, mypy and pyright
 	@.ci/lint

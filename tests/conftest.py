@@ -32,18 +32,6 @@ settings.register_profile("long", settings.get_profile("ci"), max_examples=5000,
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "pulse"))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """
-    Side by side (``make test``) no test runs beside another of its file, and no two whole systems at the same time.
-
-    The systems come first: one worker is busy with them for as long as the others need for all the rest.
-    """
-    for item in items:
-        whole = any(item.get_closest_marker(name) for name in ("process", "chaos"))
-        item.add_marker(pytest.mark.xdist_group("systems" if whole else item.path.stem))
-    items.sort(key=lambda item: item.get_closest_marker("process") is None)
-
-
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     """Async tests run on asyncio, unless a module says otherwise: asyncpg knows nothing else."""

@@ -9,6 +9,7 @@ mutant comes in time.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import json
 import os
@@ -28,6 +29,7 @@ _LIBRARIES: Final = (
     *("rich.console", "structlog", "trio"),
 )
 _ALWAYS: Final = ("-x", "-q", "--no-header", "-p", "no:cacheprovider", "--hypothesis-seed=0", "--assert=plain")
+_PR_SET_PDEATHSIG: Final = 1
 TIMED_OUT: Final = 1000  # beside the exit codes of pytest
 
 
@@ -71,6 +73,7 @@ def _test(order: Order) -> None:
     code: int = pytest.ExitCode.INTERNAL_ERROR
     try:
         os.setsid()
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # by hand: nothing of the product is imported yet
         with open(order.output, "wb") as output:  # noqa: PTH123 - pathlib opens no faster
             for stream in (1, 2):
                 os.dup2(output.fileno(), stream)

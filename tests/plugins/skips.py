@@ -7,14 +7,12 @@ A skip that nobody reads is a hole in the suite: ``.ci/run`` lists them at its e
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 FILE_VARIABLE: Final = "PULSE_SKIPS_FILE"
-_GROUP: Final = re.compile(r"(?<=.)@\w+$")  # pytest-xdist adds to a name what it must not run beside
 
 
 class SkipList:
@@ -41,7 +39,7 @@ class SkipList:
     def _note(self, report: pytest.TestReport | pytest.CollectReport) -> None:
         told = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
         reason = " ".join(told.removeprefix("Skipped: ").split())
-        self._lines.append(f"{_GROUP.sub('', report.nodeid)}\t{reason}")
+        self._lines.append(f"{report.nodeid}\t{reason}")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -55,6 +55,8 @@ TREES: Final = Guarded(
         ],
         _TREES + "test_its_own_tree_is_spared": [
             ("kill_orphans", "mark != own and ", ""),
+        ],
+        _TREES + "test_who_has_no_mark_is_no_orphan": [
             ("_kill", "mark is None or ", ""),
         ],
     },

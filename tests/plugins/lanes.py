@@ -1,0 +1,34 @@
+"""
+A pytest plugin for ``pytest -n 2``: no test runs beside another of its file, and never two whole systems at once.
+
+Tests that start systems mostly wait, and have bars that a machine with too much to do would break. So they share one
+lane, and begin first; all other files fill what is left of the other one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from xdist.remote import Producer  # type: ignore[import-untyped]
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+SYSTEMS: Final = ("tests/process/", "tests/chaos/")
+
+
+class Lanes(LoadScopeScheduling):  # type: ignore[misc] - it is untyped
+    """A scope is what is run by one process, one test after the other."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "systems" if nodeid.startswith(SYSTEMS) else nodeid.partition("::")[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes:
+    """Instead of the one that was asked for on the command line."""
+    config.option.loadscopereorder = False
+    return Lanes(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whole systems come first: one process is busy with them for as long as the other needs for all the rest."""
+    items.sort(key=lambda item: not item.nodeid.startswith(SYSTEMS))
