@@ -16,7 +16,7 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 SYSTEMS: Final = ("tests/process/", "tests/chaos/")
 
 
-class Lanes(LoadScopeScheduling):  # type: ignore[misc] - it is untyped
+class Lanes(LoadScopeScheduling):  # type: ignore[misc]  # it is untyped
     """A scope is what is run by one process, one test after the other."""
 
     def _split_scope(self, nodeid: str) -> str:
