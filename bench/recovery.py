@@ -5,7 +5,7 @@ Every figure is of a system of its own with real worker processes: SIGKILL of a 
 moment at which no row is RUNNING for it any more (as another connection sees it), and to the first handler that runs
 again elsewhere; the same with a process of the handler's that holds the worker's sockets; the same behind a snapshot
 that pins dead rows; SIGSTOP, where the second attempt looks whether the first one's process is there; poison jobs among
-innocents.
+innocents; a PostgreSQL that is shut down under load and started again.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import math
 import os
 import platform
 import signal
@@ -36,6 +37,7 @@ from bench.load import Figure
 from bench.recovery_app import LISTENER
 from pulse.blocking import Client
 from pulse.demo.server import running_server, worker_rows
+from pulse_supervisor import embedded
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -44,6 +46,12 @@ APP: Final = "bench.recovery_app:app"
 DEADLINE_S: Final = 60.0
 WORKERS: Final = 2  # of the scene in which one is killed
 CLAIM_JOBS: Final = 10_000  # of one round behind the pinned snapshot
+OUTAGE_SEATS: Final = 40  # they, not the machine, bound the throughput
+OUTAGE_MS: Final = 50.0
+FULL: Final = 0.95
+WARM_UP_S: Final = 3.0
+BEFORE_S: Final = 5.0
+AFTER_S: Final = 12.0
 # By primary key: where dead rows are pinned, the index of RUNNING rows is slow to walk, and that is not pulse's time.
 LEFT: Final = (
     "SELECT count(*) FROM pulse.jobs WHERE id = ANY ($1::uuid[]) AND status::text = 'RUNNING' AND attempts = 1"
@@ -68,14 +76,16 @@ class Scene:
     Args:
         client: Its client.
         starts: The socket on which handlers tell that they begin.
+        log: What the system logs.
         runner: For the bench's own connection to the database.
     """
 
-    def __init__(self, client: Client, starts: socket.socket, runner: asyncio.Runner) -> None:
+    def __init__(self, client: Client, starts: socket.socket, log: Path, runner: asyncio.Runner) -> None:
         status = client.status()["database"]
         self.client = client
         self.dsn = str(status["dsn"]) if isinstance(status, Mapping) else ""
         self._starts = starts
+        self._log = log
         self._runner = runner
         self._database: Connection[Record] = runner.run(asyncpg.connect(self.dsn))
 
@@ -102,6 +112,14 @@ class Scene:
         """One number from the database."""
         found: int = self._runner.run(self._database.fetchval(sql, *args))
         return found
+
+    def log_lines(self) -> int:
+        """How many all processes together have written so far."""
+        return self._log.read_bytes().count(b"\n")
+
+    def reconnect(self) -> None:
+        """The database was away."""
+        self._database = self._runner.run(asyncpg.connect(self.dsn))
 
     def execute(self, sql: str) -> None:
         """One statement."""
@@ -136,11 +154,11 @@ def scene(processes: int, concurrency: int, settings: Mapping[str, str]) -> Iter
         path = Path(directory) / "starts"
         starts.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         starts.bind(str(path))
-        words = {**settings, LISTENER: str(path)}
+        words, log = {**settings, LISTENER: str(path)}, Path(directory) / "log"
         with (
-            running_server(APP, words, processes=processes, concurrency=concurrency) as client,
+            running_server(APP, words, processes=processes, concurrency=concurrency, log=log) as client,
             asyncio.Runner() as runner,
-            contextlib.closing(Scene(client, starts, runner)) as made,
+            contextlib.closing(Scene(client, starts, log, runner)) as made,
         ):
             yield made
 
@@ -246,6 +264,78 @@ def poisoned(on: Scene, innocents: int, ms: float) -> Iterator[Figure]:
     yield Figure("poison, throughput kept", 100 * rates[1] / rates[0], "%")
 
 
+class Database:
+    """
+    A PostgreSQL beside the system, to be stopped.
+
+    Args:
+        directory: For all that it keeps.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._server = embedded.prepare(directory, embedded_user=os.environ.get("PULSE_EMBEDDED_USER"), log=_ignore)
+        self.dsn = self._server.dsn
+        self._process = embedded.run(self._server, _ignore)
+
+    def stop(self) -> None:
+        """Shut it down at once, as a host that loses its power would."""
+        self._process.send_signal(signal.SIGQUIT)
+        self._process.wait()
+
+    def start(self) -> None:
+        """Start it again; it answers from now on."""
+        self._process = embedded.run(self._server, _ignore)
+
+    def close(self) -> None:
+        """Stop it for good."""
+        embedded.stop(self._process)
+        embedded.release(self._server)
+
+
+def _ignore(*_: object, **__: object) -> None:
+    pass
+
+
+@contextmanager
+def database() -> Iterator[Database]:
+    """One in a directory of its own."""
+    with tempfile.TemporaryDirectory(prefix="pulse-bench-") as directory:
+        Path(directory).chmod(0o711)  # as root PostgreSQL runs as another user, who has to get through
+        with contextlib.closing(Database(Path(directory) / "postgres")) as made:
+            yield made
+
+
+def outage(on: Scene, postgres: Database, away_s: float) -> Iterator[Figure]:
+    """Jobs for all seats all the time; completions by the database's own clock, before it went and after it came."""
+    jobs = int((BEFORE_S + AFTER_S + 2) * OUTAGE_SEATS * 1000 / OUTAGE_MS)
+    for _ in range(0, jobs, CLAIM_JOBS):
+        on.client.submit_many(copies("work", CLAIM_JOBS, ms=OUTAGE_MS))
+    time.sleep(WARM_UP_S + BEFORE_S)
+    logged, stopped_s = on.log_lines(), time.time()
+    postgres.stop()
+    time.sleep(away_s)
+    lines = on.log_lines() - logged
+    postgres.start()
+    back_s = time.time()
+    time.sleep(AFTER_S)
+    on.reconnect()
+
+    def rate(from_s: float, to_s: float) -> float:
+        sql = "SELECT count(*) FROM pulse.jobs WHERE completed_at BETWEEN to_timestamp($1) AND to_timestamp($2)"
+        return on.value(sql, from_s, to_s) / (to_s - from_s)
+
+    before = rate(stopped_s - BEFORE_S, stopped_s)
+    starts_s = (tenth / 10 for tenth in range(100))
+    full_s = next((one for one in starts_s if rate(back_s + one, back_s + one + 1) >= FULL * before), math.inf)
+    label = f"outage of {away_s:g} s"
+    yield Figure(f"{label}, throughput before", before, "jobs/s")
+    yield Figure(f"{label}, throughput from 3 s after its return", 100 * rate(back_s + 3, back_s + 8) / before, "%")
+    yield Figure(f"{label}, from return to 95 % of it", full_s, "s")
+    yield Figure(f"{label}, lines logged by all processes", lines / away_s, "per s")
+    twice = "SELECT count(*) FROM pulse.jobs WHERE attempts > 1 AND status <> 'PENDING'"
+    yield Figure(f"{label}, jobs that ran twice or were charged", on.value(twice), "")
+
+
 SHORT_LEASE: Final = {"PULSE_LEASE_S": "1.5", "PULSE_HEARTBEAT_S": "0.5", "PULSE_SWEEP_S": "0.2"}
 
 
@@ -260,6 +350,9 @@ def figures(options: argparse.Namespace) -> Iterator[Figure]:
         yield from stops(on, options.stops, 8)
     with scene(4, 25, {}) as on:
         yield from poisoned(on, options.innocents, 50.0)
+    if options.outage:
+        with database() as postgres, scene(4, OUTAGE_SEATS // 4, {"PULSE_DSN": postgres.dsn}) as on:
+            yield from outage(on, postgres, options.outage)
     if options.claims:
         with scene(WORKERS, 250, {}) as on:
             yield from pinned(on, options.claims, options.tries)
@@ -271,6 +364,9 @@ def main() -> None:
     parser.add_argument("--tries", type=int, default=40, help="kills per figure (default: %(default)s)")
     parser.add_argument("--stops", type=int, default=200, help="stopped workers (default: %(default)s)")
     parser.add_argument("--innocents", type=int, default=20_000, help="jobs beside the poison (default: %(default)s)")
+    parser.add_argument(
+        "--outage", type=float, default=10.0, help="seconds without the database; 0: none (default: %(default)s)"
+    )
     parser.add_argument(
         "--claims", type=int, default=0, help="claims behind a pinned snapshot, too; 2000000 take minutes"
     )

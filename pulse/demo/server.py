@@ -29,7 +29,7 @@ _SIGNALED: Final = 128  # plus the number: how a shell says that a signal ended 
 
 @contextmanager
 def running_server(
-    app: str, settings: Mapping[str, str], *, processes: int, concurrency: int = 10
+    app: str, settings: Mapping[str, str], *, processes: int, concurrency: int = 10, log: Path | None = None
 ) -> Generator[Client]:
     """
     PostgreSQL, the supervisor and a pool of *processes* workers; everything is stopped and removed afterwards.
@@ -39,6 +39,7 @@ def running_server(
         processes: Handler processes.
         concurrency: Jobs that each of them runs at once.
         settings: ``PULSE_*`` variables over the defaults; the user's own are left out.
+        log: File for what it logs; by default it is removed with the rest.
 
     Yields:
         A client, once all is ready.
@@ -51,8 +52,9 @@ def running_server(
         try:
             home.chmod(0o711)  # as root, PostgreSQL runs as another user and must be able to pass
             words = ("--app", app, "--processes", str(processes), "--concurrency", str(concurrency))
-            with _supervisor(home, words, settings) as server:
-                client = _connected(server, home / "run" / CLIENT_SOCKET, home / _LOG, processes)
+            log = log or home / _LOG
+            with _supervisor(home, log, words, settings) as server:
+                client = _connected(server, home / "run" / CLIENT_SOCKET, log, processes)
                 try:
                     yield client
                 finally:
@@ -62,7 +64,9 @@ def running_server(
 
 
 @contextmanager
-def _supervisor(home: Path, words: Sequence[str], settings: Mapping[str, str]) -> Generator[subprocess.Popen[bytes]]:
+def _supervisor(
+    home: Path, log: Path, words: Sequence[str], settings: Mapping[str, str]
+) -> Generator[subprocess.Popen[bytes]]:
     env = {key: value for key, value in os.environ.items() if not key.startswith("PULSE_")} | dict(settings)
     env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(Path.cwd()), env.get("PYTHONPATH"))))
     # Should this process be killed, the supervisor is told by the kernel.
@@ -76,7 +80,7 @@ def _supervisor(home: Path, words: Sequence[str], settings: Mapping[str, str]) -
         "pulse_supervisor.main",
     ]
     command += ["--runtime-dir", str(home / "run"), "--state-dir", str(home / "state"), "--log-format", "json", *words]
-    with (home / _LOG).open("wb") as output:
+    with log.open("wb") as output:
         server = subprocess.Popen(command, cwd=home, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     try:
         yield server
