@@ -12,160 +12,53 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
 import math
 import os
 import platform
 import signal
-import socket
 import statistics
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 from uuid import UUID
 
 import asyncpg
 
 import pulse
 from bench.load import Figure
-from bench.recovery_app import LISTENER
-from pulse.blocking import Client
-from pulse.demo.server import running_server, worker_rows
-from pulse_supervisor import embedded
+from bench.recovery_scene import BenchError, Database, Scene, Start, database, scene, until
+from pulse import procs
 
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
-
-APP: Final = "bench.recovery_app:app"
-DEADLINE_S: Final = 60.0
 WORKERS: Final = 2  # of the scene in which one is killed
 CLAIM_JOBS: Final = 10_000  # of one round behind the pinned snapshot
-OUTAGE_SEATS: Final = 40  # they, not the machine, bound the throughput
-OUTAGE_MS: Final = 50.0
+PROCESSES: Final = 4
+SEATS: Final = 40  # they, not the machine, bound the throughput of innocents
+MS: Final = 50.0
+RATE: Final = SEATS * 1000 / MS  # jobs/s at most
 FULL: Final = 0.95
 WARM_UP_S: Final = 3.0
 BEFORE_S: Final = 5.0
 AFTER_S: Final = 12.0
+LIFE_S: Final = 3.0  # shortest window of a poison job
+LIVES_S: Final = 10.0  # of one poison job after the other
+SPARE_S: Final = 3.0  # more jobs than can be done in time
+SHORT_LEASE: Final = {"PULSE_LEASE_S": "1.5", "PULSE_HEARTBEAT_S": "0.5", "PULSE_SWEEP_S": "0.2"}
 # By primary key: where dead rows are pinned, the index of RUNNING rows is slow to walk, and that is not pulse's time.
 LEFT: Final = (
     "SELECT count(*) FROM pulse.jobs WHERE id = ANY ($1::uuid[]) AND status::text = 'RUNNING' AND attempts = 1"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """A handler that began."""
-
-    job: UUID
-    attempt: int
-    pid: int
-    at_s: float
-    before_lives: bool
-
-
-class Scene:
-    """
-    One system, seen from outside.
-
-    Args:
-        client: Its client.
-        starts: The socket on which handlers tell that they begin.
-        log: What the system logs.
-        runner: For the bench's own connection to the database.
-    """
-
-    def __init__(self, client: Client, starts: socket.socket, log: Path, runner: asyncio.Runner) -> None:
-        status = client.status()["database"]
-        self.client = client
-        self.dsn = str(status["dsn"]) if isinstance(status, Mapping) else ""
-        self._starts = starts
-        self._log = log
-        self._runner = runner
-        self._database: Connection[Record] = runner.run(asyncpg.connect(self.dsn))
-
-    def close(self) -> None:
-        """Let go of the database."""
-        self._runner.run(self._database.close())
-
-    def next_start(self, within_s: float = DEADLINE_S) -> Start:
-        """The next handler that begins."""
-        self._starts.settimeout(within_s)
-        told = json.loads(self._starts.recv(4096))
-        return Start(UUID(told["job"]), told["attempt"], told["pid"], told["at_s"], told["before_lives"])
-
-    def starts_of(self, jobs: Sequence[UUID], attempt: int) -> list[Start]:
-        """The starts of this attempt of all *jobs*, in the order in which they were told."""
-        found: dict[UUID, Start] = {}
-        while len(found) < len(jobs):
-            start = self.next_start()
-            if start.job in jobs and start.attempt == attempt:
-                found.setdefault(start.job, start)
-        return list(found.values())
-
-    def value(self, sql: str, *args: object) -> int:
-        """One number from the database."""
-        found: int = self._runner.run(self._database.fetchval(sql, *args))
-        return found
-
-    def log_lines(self) -> int:
-        """How many all processes together have written so far."""
-        return self._log.read_bytes().count(b"\n")
-
-    def reconnect(self) -> None:
-        """The database was away."""
-        self._database = self._runner.run(asyncpg.connect(self.dsn))
-
-    def execute(self, sql: str) -> None:
-        """One statement."""
-        self._runner.run(self._database.execute(sql))
-
-    def wait_workers(self, count: int) -> None:
-        """Wait until so many workers are connected."""
-        until(lambda: len(worker_rows(self.client)) >= count, f"{count} workers")
-
-    def cancel(self, jobs: Sequence[UUID]) -> None:
-        """End them, and wait until nobody holds any."""
-        self.client.cancel(*jobs)
-        until(lambda: not any(row["running"] for row in worker_rows(self.client)), "idle workers")
-
-
-def until(look: Callable[[], object], what: str) -> None:
-    """Wait until *look* is true."""
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not look():
-        if time.monotonic() > deadline_s:
-            raise TimeoutError(what)
-        time.sleep(0.002)
-
-
-@contextmanager
-def scene(processes: int, concurrency: int, settings: Mapping[str, str]) -> Iterator[Scene]:
-    """A system with a pool of *processes*."""
-    with (
-        tempfile.TemporaryDirectory(prefix="pulse-bench-") as directory,
-        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as starts,
-    ):
-        path = Path(directory) / "starts"
-        starts.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
-        starts.bind(str(path))
-        words, log = {**settings, LISTENER: str(path)}, Path(directory) / "log"
-        with (
-            running_server(APP, words, processes=processes, concurrency=concurrency, log=log) as client,
-            asyncio.Runner() as runner,
-            contextlib.closing(Scene(client, starts, log, runner)) as made,
-        ):
-            yield made
-
-
-def copies(name: str, count: int, **args: object) -> list[pulse.NewJob]:
-    """So many jobs."""
-    return [{"name": name, "args": args} for _ in range(count)]
+DONE: Final = (
+    "SELECT count(*) FROM pulse.jobs WHERE name = 'work' AND completed_at BETWEEN to_timestamp($1) AND to_timestamp($2)"
+)
+WAITING: Final = "SELECT count(*) FROM pulse.jobs WHERE name = 'work' AND status IN ('PENDING', 'RUNNING', 'RETRYING')"
+BURNED: Final = "SELECT coalesce(sum(attempts - uncharged - 1), 0)::int FROM pulse.jobs WHERE name = 'work'"
+CLAIMED_AGAIN: Final = "SELECT coalesce(sum(attempts - 1), 0)::int FROM pulse.jobs WHERE name = 'work'"
+CRASHES: Final = "SELECT coalesce(sum(crashes), 0)::int FROM pulse.jobs WHERE name = 'work'"
+UNDONE: Final = "SELECT count(*) FROM pulse.jobs WHERE name = 'work' AND status <> 'COMPLETED'"
+DIED_AT: Final = "SELECT extract(epoch FROM completed_at)::float8 FROM pulse.jobs WHERE id = $1"
+DEAD: Final = "SELECT count(*) FROM pulse.jobs WHERE name = 'poison' AND status = 'DEAD_LETTERED' AND crashes = 3"
 
 
 def kill_once(on: Scene, jobs: int, *, child: bool) -> tuple[float, float]:
@@ -179,17 +72,35 @@ def kill_once(on: Scene, jobs: int, *, child: bool) -> tuple[float, float]:
     new: list[pulse.NewJob] = [{"name": "hold", "args": {"child": child and place < WORKERS}} for place in range(count)]
     ids = on.client.submit_many(new)
     first = on.starts_of(ids, 1)
-    victim = first[0].pid
-    lost = {start.job for start in first if start.pid == victim}
+    lost = [start for start in first if start.pid == first[0].pid]
+    check_victim(lost, jobs, child=child)
     killed_s = time.monotonic()
-    os.kill(victim, signal.SIGKILL)
-    while on.value(LEFT, lost):
+    os.kill(lost[0].pid, signal.SIGKILL)
+    held = [start.job for start in lost]
+    while on.value(LEFT, held):
         pass
     free_s = time.monotonic()
-    again = on.starts_of(sorted(lost), 2)
+    again = on.starts_of(held, 2)
     on.cancel(ids)
     on.wait_workers(WORKERS)
     return 1000 * (free_s - killed_s), 1000 * (min(start.at_s for start in again) - killed_s)
+
+
+def check_victim(lost: list[Start], jobs: int, *, child: bool) -> None:
+    """
+    Whether the worker that is about to be killed is what is to be measured.
+
+    Raises:
+        BenchError: It holds more or fewer jobs than *jobs*; or no child of it, or one too many, is alive.
+    """
+    if len(lost) != jobs:
+        raise BenchError(f"worker {lost[0].pid} holds {len(lost)} jobs, not {jobs}")
+    children = [start.child for start in lost if start.child]
+    if len(children) != child:
+        raise BenchError(f"worker {lost[0].pid} has {len(children)} children, not {int(child)}")
+    for pid in children:
+        if procs.state(pid) in {"", "Z", "X"}:
+            raise BenchError(f"child {pid} of worker {lost[0].pid} is dead before the kill")
 
 
 def kills(on: Scene, tries: int, jobs: int, *, child: bool, label: str) -> Iterator[Figure]:
@@ -207,12 +118,9 @@ def pinned(on: Scene, claims: int, tries: int) -> Iterator[Figure]:
     with runner:
         holder = runner.run(asyncpg.connect(on.dsn))
         runner.run(holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pulse.jobs"))
-        done = on.value("SELECT count(*) FROM pulse.jobs WHERE status = 'COMPLETED'")
         for _ in range(0, claims, CLAIM_JOBS):
-            on.client.submit_many(copies("work", CLAIM_JOBS, ms=0.0))
-            done += CLAIM_JOBS
-            sql = "SELECT count(*) FROM pulse.jobs WHERE status IN ('PENDING', 'RUNNING', 'RETRYING')"
-            until(lambda: on.value(sql) == 0, "the claims")  # noqa: B023 - called at once
+            on.submit("work", CLAIM_JOBS, ms=0.0)
+            until(lambda: on.value(WAITING) == 0, "the claims")
         for jobs in (1, 100):
             label = f"SIGKILL, {jobs} jobs, {claims:,} claims pinned"
             yield from kills(on, tries, jobs, child=False, label=label)
@@ -225,14 +133,14 @@ def stops(on: Scene, tries: int, workers: int) -> Iterator[Figure]:
     waits: list[float] = []
     while made < tries:
         on.wait_workers(workers)
-        ids = on.client.submit_many(copies("hold", workers // 2))
+        ids = on.submit("hold", workers // 2)
         first = {start.job: start for start in on.starts_of(ids, 1)}
         stopped_s = time.monotonic()
         for start in first.values():
             os.kill(start.pid, signal.SIGSTOP)
         for start in on.starts_of(ids, 2):
             made += 1
-            overlaps += start.before_lives
+            overlaps += bool(start.before_lives)
             waits.append(start.at_s - stopped_s)
         on.cancel(ids)
     yield Figure(f"SIGSTOP, {made} tries: overlaps", overlaps, "")
@@ -240,76 +148,83 @@ def stops(on: Scene, tries: int, workers: int) -> Iterator[Figure]:
     yield Figure("SIGSTOP, second attempt at the earliest", min(waits), "s")
 
 
-def poisoned(on: Scene, innocents: int, ms: float) -> Iterator[Figure]:
-    """The time for *innocents* jobs alone, and with a poison job before them."""
-    rates: list[float] = []
-    ids: list[UUID] = []
-    poison: list[UUID] = []
-    for with_poison in (False, True):
-        began_s = time.monotonic()
-        ids = on.client.submit_many(copies("work", innocents, ms=ms))
-        poison = [on.client.submit("poison", priority=1)] if with_poison else []
-        on.client.wait(ids[-1], timeout_s=600)
-        sql = "SELECT count(*) FROM pulse.jobs WHERE name = 'work' AND status <> 'COMPLETED'"
-        until(lambda: on.value(sql) == 0, "the innocents")  # noqa: B023 - called at once
-        rates.append(innocents / (time.monotonic() - began_s))
-    burned = on.value("SELECT coalesce(sum(attempts - uncharged - 1), 0)::int FROM pulse.jobs WHERE name = 'work'")
-    for job in poison:
-        on.client.wait(job, timeout_s=60)
-    dead = on.value(
-        "SELECT count(*) FROM pulse.jobs WHERE name = 'poison' AND status = 'DEAD_LETTERED' AND crashes = 3"
-    )
-    yield Figure(f"poison, {len(poison)} among {innocents} innocents: dead after 3 crashes", dead, "")
-    yield Figure("poison, attempts burned on innocents", burned, "")
-    yield Figure("poison, throughput kept", 100 * rates[1] / rates[0], "%")
+def fill(on: Scene, seconds: float, at_least: int = 0) -> int:
+    """Innocents for all seats for so long; how many."""
+    count = max(at_least, int((seconds + SPARE_S) * RATE))
+    on.submit("work", count, ms=MS)
+    return count
 
 
-class Database:
+def rate(on: Scene, from_s: float, to_s: float) -> float:
+    """Innocents completed per second, by the database's clock, which is this host's."""
+    return on.value(DONE, from_s, to_s) / (to_s - from_s)
+
+
+def check_busy(on: Scene) -> None:
     """
-    A PostgreSQL beside the system, to be stopped.
+    Whether all seats had work until now.
 
-    Args:
-        directory: For all that it keeps.
+    Raises:
+        BenchError: They had not: the throughput of the last seconds was that of the load.
     """
-
-    def __init__(self, directory: Path) -> None:
-        self._server = embedded.prepare(directory, embedded_user=os.environ.get("PULSE_EMBEDDED_USER"), log=_ignore)
-        self.dsn = self._server.dsn
-        self._process = embedded.run(self._server, _ignore)
-
-    def stop(self) -> None:
-        """Shut it down at once, as a host that loses its power would."""
-        self._process.send_signal(signal.SIGQUIT)
-        self._process.wait()
-
-    def start(self) -> None:
-        """Start it again; it answers from now on."""
-        self._process = embedded.run(self._server, _ignore)
-
-    def close(self) -> None:
-        """Stop it for good."""
-        embedded.stop(self._process)
-        embedded.release(self._server)
+    if on.value(WAITING) <= SEATS:
+        raise BenchError("the innocents came to their end before the measurement did")
 
 
-def _ignore(*_: object, **__: object) -> None:
-    pass
+def poisoned(on: Scene, innocents: int) -> Iterator[Figure]:
+    """One poison job among innocents; then one after the other."""
+    count = fill(on, WARM_UP_S + BEFORE_S + BEFORE_S, innocents)
+    time.sleep(WARM_UP_S + BEFORE_S)
+    from_s = time.time()
+    lasted_s = max(LIFE_S, poison_once(on) - from_s)
+    time.sleep(max(0.0, from_s + lasted_s - time.time()))
+    check_busy(on)
+    before = rate(on, from_s - min(lasted_s, BEFORE_S), from_s)
+    kept = rate(on, from_s, from_s + lasted_s) / before
+    yield Figure("poison, throughput before", before, "jobs/s")
+    yield Figure(f"poison, throughput kept over {lasted_s:.1f} s", 100 * kept, "%")
+    yield from harm(on, "poison", 1, count)
+    yield from poisoned_on_and_on(on, count)
 
 
-@contextmanager
-def database() -> Iterator[Database]:
-    """One in a directory of its own."""
-    with tempfile.TemporaryDirectory(prefix="pulse-bench-") as directory:
-        Path(directory).chmod(0o711)  # as root PostgreSQL runs as another user, who has to get through
-        with contextlib.closing(Database(Path(directory) / "postgres")) as made:
-            yield made
+def poisoned_on_and_on(on: Scene, before: int) -> Iterator[Figure]:
+    """Poison jobs, each as soon as the one before is dead, among more innocents than the *before* that are done."""
+    count = before + fill(on, WARM_UP_S + 2 * LIVES_S)
+    time.sleep(WARM_UP_S + LIVES_S)
+    from_s, poisons = time.time(), 1  # the one before
+    while time.time() < from_s + LIVES_S:
+        poison_once(on)
+        poisons += 1
+    check_busy(on)
+    kept = rate(on, from_s, from_s + LIVES_S) / rate(on, from_s - LIVES_S, from_s)
+    yield Figure(f"poison one after the other, throughput kept over {LIVES_S:g} s", 100 * kept, "%")
+    yield from harm(on, "poison one after the other", poisons, count)
+
+
+def poison_once(on: Scene) -> float:
+    """Submit one, and wait until it is dead; when that was, by the database's clock."""
+    job: UUID = on.client.submit("poison", priority=1)
+    on.client.wait(job, timeout_s=60)
+    return on.value(DIED_AT, job)
+
+
+def harm(on: Scene, label: str, poisons: int, innocents: int) -> Iterator[Figure]:
+    """What the poison jobs so far did to all innocents so far, when these are done."""
+    until(lambda: on.value(UNDONE) == 0, "the innocents")
+    runs = on.runs()
+    if len(runs) != innocents:
+        raise BenchError(f"{len(runs)} of {innocents} innocents have run, and all are COMPLETED")
+    label = f"{label}, {poisons} among {innocents:,} innocents"
+    yield Figure(f"{label}: dead after 3 crashes", on.value(DEAD), "")
+    yield Figure(f"{label}: attempts burned", on.value(BURNED), "")
+    yield Figure(f"{label}: innocents started again", runs.total() - innocents, "")
+    yield Figure(f"{label}: innocents claimed again", on.value(CLAIMED_AGAIN), "")
+    yield Figure(f"{label}: crashes on record", on.value(CRASHES), "")
 
 
 def outage(on: Scene, postgres: Database, away_s: float) -> Iterator[Figure]:
     """Jobs for all seats all the time; completions by the database's own clock, before it went and after it came."""
-    jobs = int((BEFORE_S + AFTER_S + 2) * OUTAGE_SEATS * 1000 / OUTAGE_MS)
-    for _ in range(0, jobs, CLAIM_JOBS):
-        on.client.submit_many(copies("work", CLAIM_JOBS, ms=OUTAGE_MS))
+    count = fill(on, WARM_UP_S + BEFORE_S + AFTER_S)
     time.sleep(WARM_UP_S + BEFORE_S)
     logged, stopped_s = on.log_lines(), time.time()
     postgres.stop()
@@ -319,39 +234,36 @@ def outage(on: Scene, postgres: Database, away_s: float) -> Iterator[Figure]:
     back_s = time.time()
     time.sleep(AFTER_S)
     on.reconnect()
-
-    def rate(from_s: float, to_s: float) -> float:
-        sql = "SELECT count(*) FROM pulse.jobs WHERE completed_at BETWEEN to_timestamp($1) AND to_timestamp($2)"
-        return on.value(sql, from_s, to_s) / (to_s - from_s)
-
-    before = rate(stopped_s - BEFORE_S, stopped_s)
-    starts_s = (tenth / 10 for tenth in range(100))
-    full_s = next((one for one in starts_s if rate(back_s + one, back_s + one + 1) >= FULL * before), math.inf)
+    check_busy(on)
+    before = rate(on, stopped_s - BEFORE_S, stopped_s)
+    starts_s = (tenth / 10 for tenth in range(int(10 * (AFTER_S - 1))))
+    full_s = next((one for one in starts_s if rate(on, back_s + one, back_s + one + 1) >= FULL * before), math.inf)
     label = f"outage of {away_s:g} s"
     yield Figure(f"{label}, throughput before", before, "jobs/s")
-    yield Figure(f"{label}, throughput from 3 s after its return", 100 * rate(back_s + 3, back_s + 8) / before, "%")
-    yield Figure(f"{label}, from return to 95 % of it", full_s, "s")
+    yield Figure(f"{label}, throughput from 3 s after its return", 100 * rate(on, back_s + 3, back_s + 8) / before, "%")
+    yield Figure(f"{label}, from return to a second with 95 % of it", full_s, "s")
     yield Figure(f"{label}, lines logged by all processes", lines / away_s, "per s")
-    twice = "SELECT count(*) FROM pulse.jobs WHERE attempts > 1 AND status <> 'PENDING'"
-    yield Figure(f"{label}, jobs that ran twice or were charged", on.value(twice), "")
-
-
-SHORT_LEASE: Final = {"PULSE_LEASE_S": "1.5", "PULSE_HEARTBEAT_S": "0.5", "PULSE_SWEEP_S": "0.2"}
+    until(lambda: on.value(UNDONE) == 0, "all jobs")
+    yield Figure(f"{label}, {count:,} jobs: started again", on.runs().total() - count, "")
+    yield Figure(f"{label}, {count:,} jobs: attempts burned", on.value(BURNED), "")
 
 
 def figures(options: argparse.Namespace) -> Iterator[Figure]:
     """Everything that is measured, in order."""
-    with scene(WORKERS, 250, {}) as on:
-        for child in (False, True):
-            for jobs in (1, 100):
-                label = f"SIGKILL, {jobs} job{'s' * (jobs > 1)}{', socket held' * child}"
-                yield from kills(on, options.tries, jobs, child=child, label=label)
-    with scene(8, 1, SHORT_LEASE) as on:
-        yield from stops(on, options.stops, 8)
-    with scene(4, 25, {}) as on:
-        yield from poisoned(on, options.innocents, 50.0)
+    if options.tries:
+        with scene(WORKERS, 250, {}) as on:
+            for child in (False, True):
+                for jobs in (1, 100):
+                    label = f"SIGKILL, {jobs} job{'s' * (jobs > 1)}{', socket held' * child}"
+                    yield from kills(on, options.tries, jobs, child=child, label=label)
+    if options.stops:
+        with scene(8, 1, SHORT_LEASE) as on:
+            yield from stops(on, options.stops, 8)
+    if options.innocents:
+        with scene(PROCESSES, SEATS // PROCESSES, {}) as on:
+            yield from poisoned(on, options.innocents)
     if options.outage:
-        with database() as postgres, scene(4, OUTAGE_SEATS // 4, {"PULSE_DSN": postgres.dsn}) as on:
+        with database() as postgres, scene(PROCESSES, SEATS // PROCESSES, {"PULSE_DSN": postgres.dsn}) as on:
             yield from outage(on, postgres, options.outage)
     if options.claims:
         with scene(WORKERS, 250, {}) as on:
@@ -361,9 +273,14 @@ def figures(options: argparse.Namespace) -> Iterator[Figure]:
 def main() -> None:
     """Measure, and print what was found."""
     parser = argparse.ArgumentParser(prog="python -m bench.recovery", description=__doc__)
-    parser.add_argument("--tries", type=int, default=40, help="kills per figure (default: %(default)s)")
-    parser.add_argument("--stops", type=int, default=200, help="stopped workers (default: %(default)s)")
-    parser.add_argument("--innocents", type=int, default=20_000, help="jobs beside the poison (default: %(default)s)")
+    parser.add_argument("--tries", type=int, default=40, help="kills per figure; 0: none (default: %(default)s)")
+    parser.add_argument("--stops", type=int, default=200, help="stopped workers; 0: none (default: %(default)s)")
+    parser.add_argument(
+        "--innocents",
+        type=int,
+        default=20_000,
+        help="jobs beside the first poison job, at least; 0: no poison (default: %(default)s)",
+    )
     parser.add_argument(
         "--outage", type=float, default=10.0, help="seconds without the database; 0: none (default: %(default)s)"
     )
@@ -377,7 +294,7 @@ def main() -> None:
     for figure in figures(options):
         found.append(figure)
         if not options.json:
-            print(f"{figure.name:<60} {figure.value:>10,.1f} {figure.unit}", flush=True)
+            print(f"{figure.name:<78} {figure.value:>10,.1f} {figure.unit}", flush=True)
     if options.json:
         print(json.dumps({"machine": machine, "figures": {one.name: [one.value, one.unit] for one in found}}))
     else:

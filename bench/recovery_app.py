@@ -1,19 +1,23 @@
-"""Handlers to be killed, stopped and poisoned; each says over a socket when it begins, and where."""
+"""Handlers to be killed, stopped and poisoned; each says when it begins, and where, over a socket or in a file."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import socket
 import time
-from pathlib import Path
+from collections.abc import Iterator
 
 import pulse
+from pulse import procs
 
 app = pulse.App()
-LISTENER = "BENCH_LISTENER"  # path of the datagram socket that hears of every start
+LISTENER = "BENCH_LISTENER"  # path of the datagram socket that hears of every start of `hold`
+RUNS = "BENCH_RUNS"  # path of the file that has a line for every start of `work`
+CHILD_S = 60  # a child that nobody ends by then ends itself
 
 
 def tell(ctx: pulse.Context, **more: object) -> None:
@@ -26,27 +30,38 @@ def tell(ctx: pulse.Context, **more: object) -> None:
 def lives(identity: str) -> bool:
     """Whether the process that a worker's identity names is there; a zombie is not."""
     pid, start_time = identity.split("/")[3].split(".")
+    return procs.lives(int(pid), int(start_time))
+
+
+@contextlib.contextmanager
+def child_process() -> Iterator[int]:
+    """The pid of a process that was forked here, and so holds all descriptors, the worker's connection too."""
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(CHILD_S)
+        os._exit(0)
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(") ")[2].split()
-    except OSError:
-        return False
-    return fields[19] == start_time and fields[0] not in "ZX"
+        yield pid
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
 
 
 @app.handler("hold", topic="recovery")
 async def hold(ctx: pulse.Context, child: bool = False) -> None:  # noqa: FBT002 - args come by keyword
     """Run until canceled; with *child* a process that was forked here holds the worker's sockets open."""
     before = ctx.previous.worker if ctx.previous is not None else None
-    tell(ctx, before_lives=before is not None and lives(before))
-    if child and ctx.attempt == 1 and os.fork() == 0:
-        time.sleep(60)  # noqa: ASYNC251 - in the child, which has no loop
-        os._exit(0)
-    await asyncio.sleep(3600)
+    with child_process() if child and ctx.attempt == 1 else contextlib.nullcontext(0) as pid:
+        tell(ctx, child=pid, before_lives=None if before is None else lives(before))
+        await asyncio.sleep(3600)
 
 
 @app.handler("work", topic="recovery")
-def work(ms: float) -> None:
+def work(ctx: pulse.Context, ms: float) -> None:
     """An innocent."""
+    runs = os.open(os.environ[RUNS], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(runs, f"{ctx.job_id.hex}\n".encode())  # in one write: a line is whole, whatever happens next
+    os.close(runs)
     time.sleep(ms / 1000)
 
 

@@ -145,9 +145,10 @@ class Assign(Struct, frozen=True):
 
 
 class Started(Struct, frozen=True):
-    """The handlers of these attempts are about to be called."""
+    """The handlers of these attempts are about to be called; ``apart``: those that run in processes of their own."""
 
     jobs: list[JobRef]
+    apart: list[JobRef] = []
 
 
 class ResultExtra(Struct, frozen=True):
@@ -233,15 +234,25 @@ class StopOrder(Struct, frozen=True, array_like=True):
 
 
 class TakeStack(Struct, frozen=True):
-    """To a pool parent: where is the child of this session? Answered by a ``stack`` with the request's number."""
+    """
+    To a pool parent: where is the child of this session? To a worker: where is this handler of yours?
+
+    Answered by a ``stack`` with the request's number.
+    """
 
     session: Session
+    job: JobRef | None = None
 
 
 class Stack(Struct, frozen=True):
-    """What every thread of a handler process is doing, as faulthandler prints it; None: it could not be seen."""
+    """
+    What every thread of a handler process is doing, as faulthandler prints it; None: it could not be seen.
+
+    ``pid``: of the process that runs the handler, where that is not the worker itself.
+    """
 
     stack: Annotated[str, Meta(max_length=MAX_STACK_CHARS)] | None = None
+    pid: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
 
 
 class Stop(Struct, frozen=True):

@@ -79,7 +79,7 @@ class SweepGuard:
             if step_s > self.step_s:
                 reason = f"the database's clock was set by about {moved_s - most_s:+.1f} s"
         if wait_s > 0:
-            self._wait_until_s = max(self._wait_until_s, reading.heard_s + wait_s)
+            self._wait_until_s = max(self._wait_until_s, reading.heard_s + min(wait_s, self.lease_s))
         if reason is not None:
             self._wait_until_s = reading.heard_s + self.lease_s
         return reason

@@ -280,6 +280,15 @@ ORDER BY l.id;
 SELECT uuid_send(j.id) AS id, j.attempts, j.name, j.topic, j.timeout_s FROM pulse.jobs j WHERE j.status = 'RUNNING' AND j.locked_by = $1;
 
 
+-- name: leases_of_workers :many
+-- What:    the same of several workers, and how long each lease still runs: whoever beats for them moves that.
+-- Args:    $1 workers text[], $2 now
+-- Guard:   none: reads.   Returns: worker, id, attempt, name, topic, timeout_s, left_s.
+SELECT j.locked_by AS worker, uuid_send(j.id) AS id, j.attempts, j.name, j.topic, j.timeout_s,
+    extract(epoch FROM j.lease_until - coalesce($2, clock_timestamp()))::float8 AS left_s
+FROM pulse.jobs j WHERE j.status = 'RUNNING' AND j.locked_by = ANY ($1::text[]);
+
+
 -- name: jobs_named :many
 -- What:    what these jobs are, whatever became of them: a worker holds attempts of theirs that are over.
 -- Args:    $1 ids uuid[]
@@ -462,14 +471,16 @@ FROM pulse.hosts h WHERE h.host = $1 GROUP BY h.boot;
 
 -- name: mark_sweep :one
 -- What:    a watchdog begins to sweep: note when, and say when the sweep before it was, whichever watchdog made it. After
---          a gap nobody may reap for a while: that is noted too, for those who see no gap because this one's mark is new.
+--          a gap nobody may reap for a while: that is noted too, for those who see no gap because this one's mark is new;
+--          never for longer than that while, however far the clock was set back since.
 -- Args:    $1 gap_s float8: the longest that is none, $2 wait_s float8: how long to wait after one, $3 now
 -- Guard:   the row's lock: of two that begin at once one waits, and sees the other's mark.
 -- Returns: seconds since the newest mark, the database's time in Unix seconds, seconds until sweeps may reap (0: now).
 WITH before AS (SELECT m.swept_at, coalesce($3, clock_timestamp()) AS now FROM pulse.sweep_mark m FOR UPDATE)
 UPDATE pulse.sweep_mark m
 SET swept_at = b.now,
-    wait_until = CASE WHEN b.now - b.swept_at > $1 * interval '1 second' THEN b.now + $2 * interval '1 second' ELSE m.wait_until END
+    wait_until = CASE WHEN b.now - b.swept_at > $1 * interval '1 second' THEN b.now + $2 * interval '1 second'
+                      ELSE LEAST(m.wait_until, b.now + $2 * interval '1 second') END
 FROM before b
 RETURNING extract(epoch FROM m.swept_at - b.swept_at)::float8 AS gap_s, extract(epoch FROM m.swept_at)::float8 AS now_s,
     CASE WHEN m.wait_until > m.swept_at THEN extract(epoch FROM m.wait_until - m.swept_at)::float8 ELSE 0 END AS wait_s;

@@ -139,6 +139,15 @@ class Running(NamedTuple):
     timeout_s: float | None
 
 
+class Leased(NamedTuple):
+    """What a RUNNING row says of its job, and for how many seconds its lease still runs."""
+
+    name: str
+    topic: str
+    timeout_s: float | None
+    left_s: float
+
+
 class Wake(NamedTuple):
     """A level that got work due now; ``due_s`` is when the first of it was due, Unix seconds."""
 

@@ -22,7 +22,7 @@ from pulse.errors import ConflictError
 from pulse.store.gate import GateStore
 from pulse.store.pool import BEAT_SETTINGS, HOT_SETTINGS, Pool, Target
 from pulse.store.reads import Reads
-from pulse.store.rows import Canceled, Claim, Completion, Ended, Ending, Fence, Level, Renewal, Running, Wake
+from pulse.store.rows import Canceled, Claim, Completion, Ended, Ending, Fence, Leased, Level, Renewal, Running, Wake
 from pulse.store.schedules import ScheduleStore
 from pulse.store.schema import ensure_schema
 from pulse.store.statements import STATEMENTS
@@ -210,6 +210,17 @@ class Store:
         async with self.hot.connection() as connection:
             rows = await connection.fetch(_sql("running_of_worker"), worker)
         return {(row["id"], row["attempts"]): Running(row["name"], row["topic"], row["timeout_s"]) for row in rows}
+
+    async def leases_of(
+        self, workers: Sequence[str], *, now: datetime | None = None
+    ) -> dict[str, dict[tuple[bytes, int], Leased]]:
+        """The same of several workers, with how long each lease still runs; those that hold nothing are missing."""
+        async with self.hot.connection() as connection:
+            rows = await connection.fetch(_sql("leases_of_workers"), workers, now)
+        found: dict[str, dict[tuple[bytes, int], Leased]] = {}
+        for worker, identity, attempt, *rest in rows:
+            found.setdefault(worker, {})[identity, attempt] = Leased(*rest)
+        return found
 
     async def named(self, ids: Sequence[bytes]) -> dict[bytes, Running]:
         """What these jobs are, whether they run or not."""

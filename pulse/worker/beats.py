@@ -32,6 +32,7 @@ from pulse.worker.session import Dialer, Log, RefusedForGoodError
 __all__ = ["Minder", "Watch", "mind"]
 
 SILENT_BEATS: Final = 1.2  # own heartbeats without an answer: a slow answer is none, a second lost beat comes in time
+STABLE_S: Final = 5.0  # a connection that lasted this long was a good one; as for a child's
 MAX_UNHEARD_PINGS: Final = 3  # one per heartbeat; as in a child's connection
 _STOPPED_OR_DEAD: Final = frozenset({"", "T", "t", "Z", "X", "x"})
 
@@ -144,7 +145,10 @@ async def mind(minder: Minder, news: Bell, socket: str | None, name: str, log: L
         except RefusedForGoodError as error:
             return error
         minder.heartbeat_s = welcome.heartbeat_s
+        since_s = time.monotonic()
         await _Line(stream, minder, news).run()
+        if time.monotonic() - since_s >= STABLE_S:
+            dialer.proved_good()
         await dialer.pause()
 
 

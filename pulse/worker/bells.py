@@ -13,7 +13,9 @@ from typing import Final
 
 import anyio
 
-__all__ = ["Bell", "Signals", "Waker"]
+__all__ = ["SAME_SIGNAL_S", "Bell", "Signals", "Waker"]
+
+SAME_SIGNAL_S: Final = 1.0  # a service manager signals all processes, and whoever has children passes it on
 
 
 class Bell:

@@ -60,6 +60,7 @@ def run(app: App, backend: Backend, channel_fd: int, stack_fd: int, zygote_pid: 
     code = BROKEN
     try:
         procs.die_with_parent(zygote_pid, signal.SIGKILL)
+        os.setpgid(0, 0)  # a handler that kills its group kills its own; the zygote ends what that leaves
         _go_first()
         stacks.listen(stack_fd)
         Cell(app, backend, socket.socket(fileno=channel_fd), stack_fd).run()

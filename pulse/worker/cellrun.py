@@ -107,6 +107,17 @@ class CellRun:
         """Nothing of it runs here."""
         return None
 
+    @property
+    def pid(self) -> int | None:
+        """Of the cell; None: it is not there yet."""
+        return self._pid or None
+
+    async def where(self) -> str | None:
+        """What every thread of the cell is doing; None: it has not begun, or shows nothing."""
+        if self._pidfd is None or not self._began.is_set() or self._over.is_set():
+            return None  # before, the signal would kill it
+        return await stacks.take(self._pid, self._pidfd, self._stack_file)
+
     # What the zygote says of the cell.
 
     @property
@@ -131,6 +142,7 @@ class CellRun:
 
     def orphaned(self, ending: Ending) -> None:
         """The zygote has died, and its cells with it. What had begun ends like this; what had not is given back."""
+        self._hear_out()  # one that killed the zygote at once had said that it begins
         self._failure = ending if self._began.is_set() else RELEASED
         self._alone.set()
 

@@ -4,6 +4,10 @@ The cells of a handler process: jobs that run each in a process of its own, made
 The zygote is started when the first such job comes; until it has loaded the app, these jobs wait, and no others. When
 it dies, its cells die with it, and it is started again when the next such job comes. What the cells had begun is given
 back, uncharged, since nobody knows that one of them did it; but one that was alone with it is charged with a crash.
+
+So that a job that kills zygotes is alone one day, cells run one at a time after such a death, until enough of them in a
+row have ended well. Jobs that wait then are not named as started, but for those that were named together with the one
+that runs: they wait for their turn, briefly, and are given back when it does not come.
 """
 
 from __future__ import annotations
@@ -15,14 +19,16 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
 import anyio
+import anyio.to_thread
 import msgspec
 from anyio.abc import TaskGroup
 
-from pulse import procs
+from pulse import procs, trees
 from pulse.outcome import RELEASED, Ending, crashed
 from pulse.restarts import Intensity, RestartLog
 from pulse.worker.attempt import Attempt
@@ -48,6 +54,8 @@ from pulse.worker.session import Log
 __all__ = ["Cells"]
 
 DRAIN_OBEY_S: Final = 1.5  # at the end of a drain: before the handler process itself has to go
+CAREFUL_CELLS: Final = 20  # in a row, one at a time: more than were there when the zygote died, for nearly everybody
+TURN_S: Final = 1.0  # a named job may wait; less than the slack of the server, for which its time counts already
 
 
 class ZygoteProcess:
@@ -58,8 +66,11 @@ class ZygoteProcess:
         self._control.setblocking(False)
         told = ZygoteOptions(pool=options.pool, name=options.name, parent_pid=os.getpid(), control_fd=theirs.fileno())
         command = [sys.executable, "-m", "pulse.worker.zygote", msgspec.json.encode(told).decode()]
+        tree = trees.mark_of(os.getpid())
+        self._mark: Final = trees.new_mark() if tree is None else trees.branch_of(tree)
+        env = {**os.environ, trees.MARK: self._mark}
         try:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),))
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), env=env)
         except OSError:
             self._control.close()
             raise
@@ -100,8 +111,9 @@ class ZygoteProcess:
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     async def wait(self) -> int:
-        """Its exit code, negative for a signal; it is over."""
+        """Its exit code, negative for a signal; it is over, with its cells and all that they had started."""
         await anyio.wait_readable(self._pidfd)
+        await anyio.to_thread.run_sync(trees.kill_tree, self._mark)  # it must not write beside the next attempts
         return self._process.wait()
 
     def close(self) -> None:
@@ -110,6 +122,22 @@ class ZygoteProcess:
         self._process.wait()
         self._control.close()
         os.close(self._pidfd)
+
+
+class _Turn:
+    """The ``Task`` of an attempt that waits until no other one runs."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self.attempt: Final = attempt
+        self.over: Final = anyio.Event()
+
+    def cancel(self) -> None:
+        """It waits no longer."""
+        self.over.set()
+
+    def get_coro(self) -> object:
+        """Nothing of it runs."""
+        return None
 
 
 class Cells:
@@ -133,6 +161,8 @@ class Cells:
         self._oom: procs.OomKills | None = None
         self._kept = False
         self._runs: dict[int, CellRun] = {}
+        self._careful = 0  # so many cells are still to run alone
+        self._turns: deque[_Turn] = deque()
         self._numbers = itertools.count(1)
         self._restarts = RestartLog()
 
@@ -147,14 +177,13 @@ class Cells:
         zygote = self._zygote
         if zygote is None or attempt.stopped is not None:  # that came between its naming and now
             self._wing.ended_apart(attempt, RELEASED, {})
-            return
-        try:
-            run = CellRun(attempt, self._wing, self._log, self._grace_s, zygote.kill)
-        except OSError as error:
-            self._wing.ended_apart(attempt, _impossible(str(error)), {})
-            return
-        attempt.task, attempt.begun = run, True
-        self._group.start_soon(self._see_through, zygote, run)
+        elif self._careful and self._runs:
+            turn = _Turn(attempt)
+            attempt.task, attempt.begun = turn, True
+            self._turns.append(turn)
+            self._group.start_soon(self._wait, turn)
+        else:
+            self._run(zygote, attempt)
 
     def look_at_leases(self) -> None:
         """Tell the cells whose lease was lost, or came back."""
@@ -165,13 +194,44 @@ class Cells:
         grace_s = self._options.pool.obey_s  # the server waits a little longer before it kills the whole process
         return min(grace_s, DRAIN_OBEY_S) if reason == "drain" else grace_s
 
-    async def _see_through(self, zygote: ZygoteProcess, run: CellRun) -> None:
+    def _run(self, zygote: ZygoteProcess, attempt: Attempt) -> None:
+        try:
+            run = CellRun(attempt, self._wing, self._log, self._grace_s, zygote.kill)
+        except OSError as error:
+            self._wing.ended_apart(attempt, _impossible(str(error)), {})
+            return
+        attempt.task, attempt.begun = run, True
         number = next(self._numbers)
         self._runs[number] = run
+        if self._careful:
+            self._wing.cells_gone()  # what is not named yet need not wait here
+        self._group.start_soon(self._see_through, zygote, number, run)
+
+    async def _see_through(self, zygote: ZygoteProcess, number: int, run: CellRun) -> None:
         if not await zygote.send(Fork(number), run.parts) and self._zygote is not zygote:
             run.refused(RELEASED)  # it has died, and those that it left behind were told already
         await run.run(self._oom)
         del self._runs[number]
+        if self._careful:
+            self._go_on(zygote)
+
+    def _go_on(self, zygote: ZygoteProcess) -> None:
+        """A cell has ended that was to run alone: the next ones."""
+        if self._zygote is zygote:
+            self._careful -= 1
+        while self._turns and not (self._careful and self._runs):
+            turn = self._turns.popleft()
+            turn.over.set()
+            self.start(turn.attempt)
+        if self._zygote is not None and not (self._careful and self._runs):
+            self._wing.cells_ready()
+
+    async def _wait(self, turn: _Turn) -> None:
+        with anyio.move_on_after(TURN_S):
+            await turn.over.wait()
+        if turn in self._turns:  # its turn has not come
+            self._turns.remove(turn)
+            self._wing.ended_apart(turn.attempt, RELEASED, {})
 
     async def _keep(self) -> None:
         """A zygote after the other, as long as attempts wait for cells."""
@@ -206,17 +266,23 @@ class Cells:
                     pass
                 case (message, fds):
                     self._pass_on(message, fds)
+        was_ready, runs = self._zygote is not None, list(self._runs.values())
+        self._zygote = None
+        if was_ready:
+            self._wing.cells_gone()
         zygote.kill()  # it may have closed its socket only
         code = await zygote.wait()
         how = reason or procs.describe_exit(-code if code < 0 else code << 8)
-        self._log.warning("zygote_died", how=how, cells=len(self._runs))
-        if self._zygote is None:
+        if not was_ready:
+            self._log.warning("zygote_died", how=how, cells=0)
             self._wing.cells_failed(how)
             return
-        self._zygote = None
-        self._wing.cells_gone()
-        runs = list(self._runs.values())
-        ending = crashed(f"{how} (with the process that had made it)", code) if len(runs) == 1 else RELEASED
+        suspects = len(runs)
+        if self._careful or suspects > 1:
+            self._careful = CAREFUL_CELLS
+        given_back = suspects if suspects > 1 else 0
+        self._log.warning("zygote_died", how=how, cells=suspects, given_back=given_back, run_alone_next=self._careful)
+        ending = RELEASED if given_back else crashed(f"{how} (with the process that had made it)", code)
         for run in runs:
             run.orphaned(ending)
 

@@ -8,7 +8,7 @@ together, and handlers are called only after the frame that names them is with t
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 import anyio
@@ -22,6 +22,7 @@ from pulse.protocol import (
     Frame,
     Stop,
     StopOrder,
+    TakeStack,
     Welcome,
     decode_body,
     encode,
@@ -67,6 +68,10 @@ class Owner(Protocol):
 
     def drain(self, *, reconnect: bool) -> None:
         """The server sends no more jobs; without *reconnect* the process is to end."""
+        ...
+
+    def look(self, pair: Pair, answer: Callable[[str | None, int | None], None]) -> None:
+        """Tell where a handler is, and in which process, if not in this one; the answer may come later."""
         ...
 
 
@@ -134,9 +139,9 @@ class Connection:
 
     def _tell_again(self) -> None:
         """What a server that was restarted in between cannot know, and what the welcome said."""
-        named = self._desk.named_list()
+        named = self._desk.named()
         if named:
-            self._send("started", None, {"jobs": named})
+            self._send("started", None, _started(named))
         for ref in self._welcome.lost or ():
             self._owner.stop(ref.pair, "lost")
         self._bell.ring()
@@ -176,7 +181,7 @@ class Connection:
     def _frames(self, startable: list[Attempt]) -> bytes:
         frames, self._out = self._out, []
         if startable:
-            frames.append(encode("started", None, {"jobs": [attempt.pair for attempt in startable]}))
+            frames.append(encode("started", None, _started(startable)))
         if self._reports_from_s is None:
             self._add_results(frames)
         return frames[0] if len(frames) == 1 else b"".join(frames)
@@ -237,6 +242,8 @@ class Connection:
             case "stop":
                 for order in decode_body(Stop, frame).jobs:
                     self._take_stop(order)
+            case "stack":
+                self._take_question(frame)
             case "drain":
                 self._owner.drain(reconnect=decode_body(Drain, frame).reconnect)
             case "error":
@@ -264,6 +271,16 @@ class Connection:
             case _:
                 self._owner.stop(pair, "canceled")  # a newer server's reason; it wants an end all the same
 
+    def _take_question(self, frame: Frame) -> None:
+        """Where is a handler of this process? The answer may take a second."""
+        job = decode_body(TakeStack, frame).job
+
+        def answer(stack: str | None, pid: int | None) -> None:
+            self._send("stack", frame.request, {"stack": stack, "pid": pid})
+
+        if job is not None:
+            self._owner.look(job.pair, answer)
+
     def _take_error(self, frame: Frame) -> None:
         refusal = decode_body(ErrorBody, frame)
         number = frame.request or 0
@@ -277,3 +294,11 @@ class Connection:
         if frame.request is None or dropped:
             self._log.warning("frame_refused", code=refusal.code, cause=refusal.message, dropped=len(dropped))
             self._owner.changed()
+
+
+def _started(attempts: Sequence[Attempt]) -> dict[str, object]:
+    body: dict[str, object] = {"jobs": [attempt.pair for attempt in attempts]}
+    apart = [attempt.pair for attempt in attempts if attempt.isolated]
+    if apart:
+        body["apart"] = apart
+    return body

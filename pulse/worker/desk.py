@@ -165,10 +165,15 @@ class Desk:
                 pass
         return None
 
+    def started_attempt(self, pair: Pair) -> Attempt | None:
+        """The attempt, if its handler runs, asked to end or not."""
+        attempt = self._held.get(pair)
+        return attempt if attempt is not None and attempt.phase is Phase.STARTED else None
+
     def running_attempt(self, pair: Pair) -> Attempt | None:
         """The attempt, if its handler runs and was not asked to end."""
-        attempt = self._held.get(pair)
-        return attempt if attempt is not None and attempt.phase is Phase.STARTED and attempt.stopped is None else None
+        attempt = self.started_attempt(pair)
+        return attempt if attempt is not None and attempt.stopped is None else None
 
     def recall(self, pair: Pair) -> None:
         """Give one attempt back if it has not started."""
@@ -192,9 +197,9 @@ class Desk:
         """What hello says is held."""
         return list(self._held)
 
-    def named_list(self) -> list[Pair]:
+    def named(self) -> list[Attempt]:
         """What had been named as started: a server that was restarted in between is told again."""
-        return [attempt.pair for attempt in self._held.values() if attempt.named]
+        return [attempt for attempt in self._held.values() if attempt.named]
 
     def beat_sheet(self, now_s: float) -> BeatSheet:
         """What a heartbeat says now."""

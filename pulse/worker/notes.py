@@ -28,6 +28,9 @@ class Kind(enum.Enum):
     REFUSED = b"R"  # this process cannot work, and another one could not either; the text says why
 
 
+_KINDS: Final = frozenset(kind.value for kind in Kind)
+
+
 @dataclass(frozen=True, slots=True)
 class Note:
     """One note."""
@@ -56,13 +59,22 @@ class NoteReader:
 
     def __init__(self) -> None:
         self._buffer = b""
+        self._is_lost = False
+
+    def is_lost(self) -> bool:
+        """Whether something came that is no note: a handler has written there. What follows it is not understood."""
+        return self._is_lost
 
     def feed(self, data: bytes) -> list[Note]:
         """The notes that *data* completes."""
         self._buffer += data
         notes: list[Note] = []
-        while len(self._buffer) >= _LENGTH.stop:
-            end = _LENGTH.stop + int.from_bytes(self._buffer[_LENGTH], "big")
+        while not self._is_lost and len(self._buffer) >= _LENGTH.stop:
+            length = int.from_bytes(self._buffer[_LENGTH], "big")
+            if self._buffer[:1] not in _KINDS or length > TEXT_MAX_BYTES:
+                self._is_lost = True
+                break
+            end = _LENGTH.stop + length
             if len(self._buffer) < end:
                 break
             notes.append(Note(Kind(self._buffer[:1]), self._buffer[_LENGTH.stop : end]))

@@ -23,7 +23,7 @@ from pulse import trees
 from pulse.restarts import Intensity, RestartLog
 from pulse.worker import stacks
 from pulse.worker.beats import Minder, Watch, mind
-from pulse.worker.bells import SIGNALED, Bell, Signals, Waker
+from pulse.worker.bells import SAME_SIGNAL_S, SIGNALED, Bell, Signals, Waker
 from pulse.worker.notes import Kind, NoteReader
 from pulse.worker.options import HostOptions, PoolOptions, worker_name
 from pulse.worker.policy import Next, decide, next_delay_s
@@ -131,7 +131,7 @@ class Pool:
         self._intensity = Intensity() if intensity is None else intensity
         self._log = structlog.get_logger("pulse.worker").bind(worker=worker_name("pool"))
         self._waker = Waker()
-        self._signals = Signals(self._waker)
+        self._signals = Signals(self._waker, same_within_s=SAME_SIGNAL_S)
         self._minder = Minder()
         self._news = Bell()  # for the parent's connection: sessions may be there that it is to give notice of
         self._children: dict[int, Child] = {}
@@ -223,10 +223,12 @@ class Pool:
         while True:
             await anyio.wait_readable(child.notes_fd)
             if not self._take_notes(child, watch):
-                return  # the child closed its end; its pidfd tells the rest
+                return  # the child closed its end, or a handler wrote junk there; its pidfd tells the rest
 
     def _take_notes(self, child: Child, watch: Watch) -> bool:
-        """Read what is there; whether there may be more."""
+        """Read what is there; whether there may be more that can be understood."""
+        if child.notes.is_lost():
+            return False
         try:
             data = os.read(child.notes_fd, _NOTES_BYTES)
         except BlockingIOError:
@@ -243,7 +245,9 @@ class Pool:
                     child.drained = True
                 case Kind.REFUSED:
                     child.refused = note.text.decode("utf-8", "replace")
-        return bool(data)
+        if child.notes.is_lost():
+            self._log.warning("notes_not_understood", slot=child.slot, pid=child.pid)
+        return bool(data) and not child.notes.is_lost()
 
     async def _mind(self) -> None:
         refused = await mind(self._minder, self._news, self._options.socket, worker_name("pool"), self._log)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import anyio
@@ -16,6 +16,7 @@ from pulse.outcome import Ending
 from pulse.worker import stacks
 from pulse.worker.attempt import HUNG, Attempt, Pair, StopReason
 from pulse.worker.bells import Bell, Signals, Waker, exit_now
+from pulse.worker.cellrun import CellRun
 from pulse.worker.cells import Cells
 from pulse.worker.connection import Connection
 from pulse.worker.deadlines import Deadlines
@@ -184,7 +185,20 @@ class Service:
             self._notes.write(Kind.DRAINED)
             self._start_draining()
 
+    def look(self, pair: Pair, answer: Callable[[str | None, int | None], None]) -> None:
+        """Tell where a handler is, and in which process, if not in this one; the answer may come later."""
+        attempt = self._desk.started_attempt(pair)
+        if attempt is None:
+            answer(None, None)
+        elif isinstance(attempt.task, CellRun):
+            self._group.start_soon(self._look_into, attempt.task, answer)
+        else:
+            answer(attempt.stack or stacks.where_is(attempt), None)
+
     # Tasks.
+
+    async def _look_into(self, cell: CellRun, answer: Callable[[str | None, int | None], None]) -> None:
+        answer(await cell.where(), cell.pid)
 
     async def _stay_connected(self) -> None:
         while True:

@@ -4,7 +4,7 @@ The zygote: loads the app once, then makes a process for each job that is to run
 ``python -m pulse.worker.zygote OPTIONS``, started by a handler process when it first needs a cell. It is exec'ed, not
 forked: the handler process has an event loop and threads, and a fork of those is full of surprises. The zygote has
 neither, unless the app starts threads when it is imported. It waits for its cells by ``wait4``, which tells how they
-ended and what they used; and for what they left behind, which is ended with them.
+ended and what they used; and for what they left behind, which is ended with them, or buried when it ends by itself.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from pulse.worker.options import Backend, ZygoteOptions, loop_options
 __all__ = ["main"]
 
 ORPHANS_S: Final = 1.0  # for what a cell left behind to die of SIGKILL; longer only deep in the kernel
+BURY_S: Final = 1.0  # while cells run: how long what they had started, and orphaned, stays a zombie
 CELL_FDS: Final = 2  # its end of the channel, and its stack file
 FAILED: Final = 1  # exit code: the app cannot be loaded
 _REASON_CHARACTERS: Final = 8 * 1024
@@ -116,7 +117,10 @@ class Zygote:
         with contextlib.suppress(ConnectionError):
             self._control.send(pack(Ready()))
             while True:
-                for fd, _ in self._poll.poll():
+                events = self._poll.poll(BURY_S * 1000 if self._cells else None)
+                if not events:
+                    self._bury_dead()
+                for fd, _ in events:
                     if fd in self._cells:
                         self._reap(fd)
                     elif not self._take_order():
@@ -158,6 +162,8 @@ class Zygote:
         child = self._cells.pop(pidfd)
         self._poll.unregister(pidfd)
         os.close(pidfd)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)  # of its own; not reaped yet, it holds the number
         _, status, used = os.wait4(child.pid, 0)
         self._end_orphans()
         cpu_s = used.ru_utime + used.ru_stime
@@ -170,8 +176,7 @@ class Zygote:
         Whose it was is not known any more. So what a living cell has made a daemon of is ended early, too.
         """
         give_up_s = time.monotonic() + ORPHANS_S
-        cells = {child.pid for child in self._cells.values()}
-        while orphans := [pid for pid in procs.own_children() if pid not in cells]:
+        while orphans := self._orphans():
             for pid in orphans:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)  # it is a child that nobody else reaps: the number is still its own
@@ -179,6 +184,16 @@ class Zygote:
                 self._bury(pid, give_up_s)
             if time.monotonic() > give_up_s:
                 return
+
+    def _bury_dead(self) -> None:
+        """Of what living cells had started, and orphaned: there may be any number of it before one of them ends."""
+        for pid in self._orphans():
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+
+    def _orphans(self) -> list[int]:
+        cells = {child.pid for child in self._cells.values()}
+        return [pid for pid in procs.own_children() if pid not in cells]
 
     @staticmethod
     def _bury(pid: int, give_up_s: float) -> None:

@@ -36,7 +36,7 @@ def chosen(text: str) -> list[str]:
 
 
 def main() -> int:
-    """Run it; 0: every invariant holds, 1: one does not, 2: bad usage."""
+    """Run it; 0: every invariant and every bar holds, 1: one does not, or a fault or the load gave up, 2: bad usage."""
     parser = ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--seed", type=int, help="of all choices; the same seed makes the same plan")
     parser.add_argument("--duration", type=duration_s, default="30m", help="as in 90s, 30m, 2h (default: 30m)")

@@ -53,6 +53,8 @@ class TerminateBackends(Fault):
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
+        if not self.rounds:
+            self.gave_up = "the database could not be reached, not even once"
 
     def _run(self) -> None:
         sql = Sql(self.site.database.dsn)
@@ -72,9 +74,9 @@ class KillBackend(Fault):
 
     def inject(self) -> None:
         """Of a session of pulse."""
-        backends = [row["pid"] for row in self.site.sql.rows(_BACKENDS)]
-        if backends:
-            send(self.rng.choice(backends), signal.SIGKILL)
+        backends = found(lambda: [row["pid"] for row in self.site.sql.rows(_BACKENDS)])
+        if not backends or not send(self.rng.choice(backends), signal.SIGKILL):
+            self.gave_up = "pulse has no session"
 
 
 class KillPostmaster(Fault):
@@ -221,10 +223,11 @@ class StopBackend(Fault):
 
     def inject(self) -> None:
         """Of a session of pulse."""
-        backends = [row["pid"] for row in self.site.sql.rows(_BACKENDS)]
+        backends = found(lambda: [row["pid"] for row in self.site.sql.rows(_BACKENDS)])
         if backends:
             self._pid = self.rng.choice(backends)
-            send(self._pid, signal.SIGSTOP)
+        if not backends or not send(self._pid, signal.SIGSTOP):
+            self.gave_up = "pulse has no session"
 
     def heal(self) -> None:
         """Let it go on."""

@@ -28,6 +28,7 @@ class Fault(ABC):
         alone: No other fault may be at work at the same time.
         stalls: No job gets through while it lasts.
         works: It needs jobs to get through in order to strike.
+        gave_up: Why it did not do what it is there for; '' if it did. Known when it is healed.
     """
 
     row: ClassVar[int]
@@ -37,6 +38,7 @@ class Fault(ABC):
     alone: ClassVar[bool] = False
     stalls: ClassVar[bool] = False
     works: ClassVar[bool] = False
+    gave_up: str = ""
 
     def __init__(self, site: Site, rng: random.Random) -> None:
         self.site = site
@@ -54,6 +56,13 @@ class Fault(ABC):
 
     def heal(self) -> None:  # noqa: B027 - there is nothing to undo of what is over at once
         """Undo it, whatever became of ``inject``; a second time does nothing."""
+
+
+def found(look: Callable[[], T]) -> T | None:
+    """What *look* finds as soon as it finds something; None if it does not for a while, in a system that is not whole."""
+    with contextlib.suppress(AssertionError):
+        return until(look, "", FIND_S)
+    return None
 
 
 def actors(site: Site) -> dict[str, int]:

@@ -41,6 +41,7 @@ class Line:
         pid: Who wrote it.
         at_s: When, monotonic.
         facts: What else.
+        born: When the process that wrote it had started, in clock ticks: a pid may be used again.
     """
 
     act: str
@@ -49,6 +50,12 @@ class Line:
     pid: int
     at_s: float
     facts: dict[str, Any] = field(default_factory=dict)
+    born: int = 0
+
+    @property
+    def process(self) -> tuple[int, int]:
+        """Who wrote it, for good."""
+        return self.pid, self.born
 
 
 class Ledger:
@@ -131,9 +138,10 @@ def read(directory: Path) -> list[Line]:
 
 def _lines(path: Path) -> Iterator[Line]:
     *whole, _ = path.read_text("utf-8").split("\n")
+    born = int(path.stem.rpartition(".")[2])
     for text in whole:
         act, job, attempt, pid, at_s, *more = json.loads(text)
-        yield Line(act, UUID(job), attempt, pid, at_s, *more)
+        yield Line(act, UUID(job), attempt, pid, at_s, more[0] if more else {}, born)
 
 
 def _offset(job: UUID) -> int:

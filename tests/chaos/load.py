@@ -147,7 +147,9 @@ class Producer(_Paused):
         self._weights = list(shape.mix.values())
         self._client = pulse.Client(socket, timeout_s=CLIENT_S)
         self._next_s = time.monotonic()
+        self._patience_s = PATIENCE_S
         self.acked = 0
+        self.gave_up = 0
         self.slowest_s = 0.0
 
     def turn(self) -> None:
@@ -171,7 +173,7 @@ class Producer(_Paused):
         for job in jobs:
             self._ledger.write("intent", job["id"])
         started_s = time.monotonic()
-        while time.monotonic() < started_s + PATIENCE_S and not self._over.is_set():
+        while time.monotonic() < started_s + self._patience_s and not self._over.is_set():
             try:
                 self._client.submit_many(jobs)  # type: ignore[arg-type]
             except pulse.PulseError:
@@ -182,6 +184,7 @@ class Producer(_Paused):
                     self._ledger.write("acked", job["id"])
                 self.acked += len(jobs)
                 return
+        self.gave_up += not self._over.is_set()
 
 
 class Operator(_Paused):
@@ -283,6 +286,11 @@ class Load:
     def acked(self) -> int:
         """Jobs that were acknowledged so far."""
         return sum(producer.acked for producer in self.producers)
+
+    @property
+    def gave_up(self) -> int:
+        """Submits that nobody acknowledged however long it was tried."""
+        return sum(producer.gave_up for producer in self.producers)
 
     def rest(self) -> None:
         """Nobody wants anything more for now."""

@@ -20,6 +20,7 @@ from tests.chaos.fault import Fault
 from tests.chaos.faults import FAULTS
 from tests.chaos.load import Load
 from tests.chaos.plan import Blow, Epoch
+from tests.chaos.process_faults import GAVE_UP
 from tests.chaos.site import Site, site
 from tests.chaos.summary import Summary
 from tests.process.system_kit import is_alive
@@ -31,7 +32,6 @@ DRAIN_S: Final = 120.0
 PROBES: Final = "probes"  # a topic with a pool of its own: how long the others' jobs take says nothing of the fault
 PROBE_POOL: Final = ("--topic", PROBES, "--processes", "1", "--concurrency", "2")
 TELL_S: Final = 5.0
-GAVE_UP: Final = 70  # the supervisor's exit code
 LEAVE_S: Final = 5.0
 _NOT_KEPT: Final = ("*.sock", ".s.*", "postgres", "postgres-copy", "run")
 _TABLES: Final = ("pulse.jobs", "pulse.attempts", "pulse.schedules", "pulse_audit.changes", "pulse_audit.gates")
@@ -112,6 +112,8 @@ class Nemesis:
                     break
                 self._step(made, step, load)
             load.rest()
+            if load.gave_up:
+                self.summary.wrong.append(f"epoch {epoch.number}: {load.gave_up} submits were never acknowledged")
             self._manage(made)
             made.settle(RECOVER_S)
             made.drain(DRAIN_S)
@@ -141,8 +143,7 @@ class Nemesis:
                 self._rest(made, held_s, manage=False)
                 from_s = time.monotonic()
         took_s = self._recover(made, from_s)
-        for blow, _ in struck:
-            self.summary.recoveries_s[blow.name].append(took_s)
+        self.summary.count([fault for _, fault in struck], took_s)
         self._say(f"    whole again after {took_s:.2f} s; {load.acked:,} jobs acked")
 
     def _recover(self, made: Site, from_s: float) -> float:

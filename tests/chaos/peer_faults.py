@@ -59,8 +59,9 @@ class ExhaustDescriptors(Fault):
 
     def inject(self) -> None:
         """Lower its limit to what it uses, and knock."""
-        self._pid = actors(self.site).get("dispatcher", 0)
+        self._pid = found(lambda: actors(self.site).get("dispatcher")) or 0
         if not self._pid:
+            self.gave_up = "no dispatcher runs"
             return
         with contextlib.suppress(OSError):
             used = set(map(int, os.listdir(f"/proc/{self._pid}/fd")))  # noqa: PTH208 - names only
@@ -140,6 +141,8 @@ class SlowLoris(Fault):
         for _ in range(20):
             with contextlib.suppress(OSError):
                 self._peers.append(Peer(self.site.whole.path))
+        if not self._peers:
+            self.gave_up = "nobody accepts a connection"
         self._thread.start()
 
     def heal(self) -> None:
@@ -199,3 +202,5 @@ class Malice(Fault):
                 )
             self.refusals.append(peer.refusal("submit", jobs=[{"name": "", "id": uuid7().bytes}]))
             self.refusals.append(peer.refusal("no.such.kind"))
+            return
+        self.gave_up = f"{len(self.refusals)} requests were refused, then nobody answered"

@@ -15,6 +15,7 @@ from tests.process.system_kit import ACTORS, Whole, is_alive, place
 from tests.support.system import until
 
 END_S: Final = 20.0
+GAVE_UP: Final = 70  # the supervisor's exit code
 TOO_OFTEN: Final = 6  # restarts of a child within a minute: one more than the supervisor makes
 
 
@@ -26,10 +27,11 @@ class KillWorker(Fault):
 
     def inject(self) -> None:
         """Whichever."""
-        workers = self.site.workers()
+        workers = found(self.site.workers) or []
         if workers:
             self.victim = self.rng.choice(workers)
-            send(self.victim, signal.SIGKILL)
+        if not workers or not send(self.victim, signal.SIGKILL):
+            self.gave_up = "no worker is connected"
 
 
 class KillWorkerWithChild(Fault):
@@ -63,11 +65,12 @@ class StopWorker(Fault):
 
     def inject(self) -> None:
         """Whichever."""
-        workers = self.site.workers()
+        workers = found(self.site.workers) or []
         if workers:
             self.victim = self.rng.choice(workers)
             self._start = procs.start_time(self.victim)
-            send(self.victim, signal.SIGSTOP)
+        if not workers or not send(self.victim, signal.SIGSTOP):
+            self.gave_up = "no worker is connected"
 
     def heal(self) -> None:
         """Let it go on, if it is still there."""
@@ -82,10 +85,11 @@ class KillActor(Fault):
 
     def inject(self) -> None:
         """Whichever runs."""
-        running = actors(self.site)
+        running = found(lambda: actors(self.site)) or {}
         if running:
             self.actor = self.rng.choice(sorted(running))
-            send(running[self.actor], signal.SIGKILL)
+        if not running or not send(running[self.actor], signal.SIGKILL):
+            self.gave_up = "no actor runs"
 
 
 class KillDispatcher(Fault):
@@ -95,9 +99,9 @@ class KillDispatcher(Fault):
 
     def inject(self) -> None:
         """It."""
-        pid = actors(self.site).get("dispatcher")
-        if pid:
-            send(pid, signal.SIGKILL)
+        pid = found(lambda: actors(self.site).get("dispatcher"))
+        if not pid or not send(pid, signal.SIGKILL):
+            self.gave_up = "no dispatcher runs"
 
 
 class StopActor(Fault):
@@ -108,9 +112,9 @@ class StopActor(Fault):
 
     def inject(self) -> None:
         """Whichever runs."""
-        running = actors(self.site)
-        if running:
-            send(running[self.rng.choice(sorted(running))], signal.SIGSTOP)
+        running = found(lambda: actors(self.site)) or {}
+        if not running or not send(running[self.rng.choice(sorted(running))], signal.SIGSTOP):
+            self.gave_up = "no actor runs"
 
 
 class KillSupervisor(Fault):
@@ -157,6 +161,8 @@ class CrashLoop(Fault):
                 break
             self.kills += send(pid, signal.SIGKILL)
         self.code = whole.process.wait(END_S)
+        if self.code != GAVE_UP:
+            self.gave_up = f"after {self.kills} kills the supervisor ended with {self.code}"
         whole.process = None
 
     def heal(self) -> None:

@@ -79,13 +79,9 @@ def test_row_41_handlers_that_fork(trial: Trial) -> None:
                 site.wait_started(job, 2) for job, pid in zip(fault.jobs, fault.pids, strict=True) if pid == killed
             ]
             assert again
-            plain = [
-                line.pid
-                for line in site.lines("child")
-                if line.facts["how"] == "plain" and line.attempt == 1 and line.job == fault.jobs[0]
-            ]
-            assert plain
-            until(lambda: not any(map(is_alive, plain)), "the child in its group dies")
+            children = {line.facts["how"]: line for line in site.lines("child") if line.job in lost and line.attempt == 1}
+            assert set(children) == set(FORKS)
+            until(lambda: not any(is_alive(line.pid) for line in children.values()), "all its children die")
         for job, pid in zip(fault.jobs, fault.pids, strict=True):
             found = site.wait(job, "COMPLETED")
             assert (found.attempts, found.attempts - found.uncharged) == (2 if pid == killed else 1, 1)

@@ -12,7 +12,10 @@ from typing import Final
 import pytest
 
 from tests.chaos.__main__ import chosen, duration_s
+from tests.chaos.fault import Fault
 from tests.chaos.faults import FAULTS
+from tests.chaos.ledger import Ledger
+from tests.chaos.load import Load, Shape
 from tests.chaos.plan import Epoch, epochs
 from tests.chaos.summary import Summary, quantile
 from tests.process.system_kit import PATHS, ROOT, clean_environment
@@ -74,18 +77,62 @@ def test_the_summary() -> None:
     summary = Summary(7, epochs=2, lasted_s=12.0)
     summary.counts.update(acked=1234)
     summary.duplicates.update(["crashed"])
-    summary.recoveries_s["kill-worker"] = [0.5, 99.0, 1.0]
+    for took_s in (0.5, 14.0, 1.0):
+        summary.count([struck("kill-worker")], took_s)
     summary.left_out.update({"stop-database": "why", "kill-worker": "only here and there"})
     text = "\n".join(summary.lines())
     assert "seed 7, 2 epochs, 12 s" in text
     assert "acked                        1,234" in text
     assert "done again after crashed         1" in text
-    assert "  1  kill-worker                  3   1.00 s  99.00 s  99.00 s   15 s     1" in text
+    assert "  1  kill-worker                  3   1.00 s  14.00 s  14.00 s   15 s     0" in text
     assert "left out: stop-database: why" in text
     assert "only here" not in text
     assert text.endswith("every invariant holds")
     summary.wrong.append("x")
-    assert list(summary.lines())[-1] == "1 invariants do not hold"
+    assert list(summary.lines())[-1] == "1 invariants or bars do not hold"
+
+
+def struck(name: str, gave_up: str = "") -> Fault:
+    """A fault that is over."""
+    fault = FAULTS[name].__new__(FAULTS[name])  # without a system
+    fault.gave_up = gave_up
+    return fault
+
+
+def test_a_missed_bar_is_wrong() -> None:
+    """One fault has its own bar, two together the longer of theirs; whoever misses it fails the run."""
+    summary = Summary(7)
+    summary.count([struck("kill-worker"), struck("kill-postmaster")], 24.0)
+    assert (summary.wrong, summary.over["kill-worker"]) == ([], 0)
+    summary.count([struck("kill-worker")], 16.0)
+    assert summary.wrong == ["kill-worker: whole again after 16.0 s, the bar is 15 s"]
+    assert summary.over == {"kill-worker": 1, "kill-postmaster": 0}
+    summary.count([struck("kill-worker"), struck("kill-postmaster")], 26.0)
+    assert len(summary.wrong) == 2
+
+
+def test_a_fault_that_gave_up_is_wrong() -> None:
+    """It did not strike, so nothing was recovered from; unless another one, at the same time, kept it from striking."""
+    summary = Summary(7)
+    summary.count([struck("kill-worker", "no worker is connected"), struck("kill-dispatcher")], 1.0)
+    assert summary.wrong == []
+    assert summary.left_out == {"kill-worker": "no worker is connected"}
+    assert summary.recoveries_s == {"kill-dispatcher": [1.0]}
+    summary.count([struck("kill-worker", "no worker is connected")], 1.0)
+    assert summary.wrong == ["kill-worker did not strike: no worker is connected"]
+    assert "kill-worker" not in summary.recoveries_s
+
+
+def test_a_load_that_gave_up_is_told(tmp_path: Path) -> None:
+    """A submit that nobody acknowledges in time counts; one that the end of the load cuts short does not."""
+    load = Load(tmp_path / "nobody", Ledger(tmp_path), Shape(1.0), 1)
+    [producer] = load.producers
+    producer._patience_s = 0.05
+    producer.turn()
+    assert load.gave_up == 1
+    producer._over.set()
+    producer.turn()
+    assert load.gave_up == 1
 
 
 def test_quantiles() -> None:

@@ -62,6 +62,7 @@ class Trial:
         self.site.settle()
         self.site.drain()
         assert self.site.report().wrong == []
+        assert self.load.gave_up == 0
         innocents = self.site.sql.rows(_BURNED, since)
         assert len(innocents) <= burned, innocents
 
@@ -79,6 +80,7 @@ class Trial:
             yield fault
         finally:
             fault.heal()
+        assert not fault.gave_up
 
     def hold(self, count: int = 1) -> Held:
         """Jobs that run until they are let go, at the latest when the load ends."""

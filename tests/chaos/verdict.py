@@ -3,7 +3,10 @@ What must hold of a ledger and the database that it tells of; pure, so that each
 
 A *duplicate* is work that is done again: an attempt whose handler came to its end, and after which another one started.
 Delivery is at-least-once, so there may be some; each must be explained by the end that pulse itself gave to the attempt
-(a reap), which is in the history.
+(a reap), which is in the history. Only three of them explain it: a lease that lapsed before anybody had committed the
+result, and the end of the process that was to report it (``crashed``, ``released``). The last two are held against the
+ledger: a process that wrote a line after the next attempt had started was there to report, and its work was given back
+although it was done.
 """
 
 from __future__ import annotations
@@ -22,8 +25,14 @@ Pair = tuple[UUID, int]
 TERMINAL: Final = frozenset({"COMPLETED", "DEAD_LETTERED", "CANCELED"})
 # How pulse ends an attempt by itself; what the handler says of it then changes nothing.
 REAPS: Final = frozenset({"crashed", "lease_expired", "released", "timeout", "stalled", "canceled"})
+# Those that may lose the result of work that was done: the others end what had been told to end, and went on.
+LOSSES: Final = frozenset({"crashed", "lease_expired", "released"})
+DEATHS: Final = frozenset({"crashed", "released"})  # of finished work: that its process has ended
 # Jobs that never fail by themselves: when such a one is dead, others have killed it.
 INNOCENT: Final = frozenset({"short", "long", "busy", "later", "tick", "hold", "grip", "forks"})
+DEADLY: Final = frozenset({"deadly"})  # all others never end their process, so deaths must not end them for good
+# Handlers that come to their end without having succeeded: what they return asks for another try, or cannot be stored.
+RETURNS: Final = {"later": "snoozed", "wicked": "error"}
 # What the handler wrote as its end, and the outcome that its report becomes.
 TOLD: Final = {"Snooze": "snoozed", "RetryAfter": "retry", "Discard": "discarded"}
 
@@ -47,7 +56,7 @@ class Database:
     Attributes:
         jobs: Every job.
         history: Outcome of each attempt that did not simply succeed.
-        claims: Every attempt that was ever claimed.
+        claims: Every attempt that was ever claimed; what starts and is not among them is wrong.
         revived: Terminal attempts after which an operator started the job anew.
     """
 
@@ -97,10 +106,13 @@ def judge(lines: Sequence[Line], database: Database) -> Verdict:
         "I17 what is COMPLETED was run, by that attempt": _not_run(book, database),
         "I18 no two attempts of a job at the same time": _overlaps(book),
         "each end in the history is what happened": _misreported(book, database),
+        "each end is on record": _unrecorded(book, database),
+        "who is said to have died writes nothing more": _risen(book, database),
+        "no neighbour's death is the end of a job": _killed_by_others(database),
         "each duplicate is explained by a reap": (
             f"{_name(pair)} came to its end, and is {reap or 'unknown'} in the history"
             for pair, reap in duplicates.items()
-            if reap not in REAPS
+            if reap not in LOSSES
         ),
         "nothing is left to do": _left(database),
     }
@@ -120,9 +132,17 @@ class _Book:
         self.ends = {(line.job, line.attempt): line for line in lines if line.act == "end"}
         self.overlaps = [line for line in lines if line.act == "overlap"]
         self.finished = {pair for pair, line in self.ends.items() if line.facts.get("how") == "ok"}
+        self.last_s: dict[tuple[int, int], float] = {}  # of each process: its last line
+        for line in lines:
+            self.last_s[line.process] = max(line.at_s, self.last_s.get(line.process, line.at_s))
         self.attempts: dict[UUID, list[int]] = defaultdict(list)
         for job, attempt in self.starts:
             self.attempts[job].append(attempt)
+
+    def next_start(self, pair: Pair) -> Line | None:
+        """The next attempt that started after *pair*."""
+        later = [attempt for attempt in self.attempts[pair[0]] if attempt > pair[1]]
+        return self.begun[pair[0], min(later)] if later else None
 
 
 def _lost(book: _Book, database: Database) -> Iterator[str]:
@@ -147,7 +167,7 @@ def _unclaimed(book: _Book, database: Database) -> Iterator[str]:
         row = database.jobs.get(pair[0])
         if row is None or pair[1] > row.attempts:
             yield f"{_name(pair)} started, and the row has {row.attempts if row else 'no'} attempts"
-        elif database.claims and pair not in database.claims:
+        elif pair not in database.claims:
             yield f"{_name(pair)} started, and was never claimed"
 
 
@@ -175,14 +195,49 @@ def _overlaps(book: _Book) -> Iterator[str]:
 def _misreported(book: _Book, database: Database) -> Iterator[str]:
     for pair, line in book.ends.items():
         outcome, how = database.history.get(pair), str(line.facts.get("how"))
-        if outcome is None or outcome in REAPS or how == "ok":
+        if outcome is None or outcome in REAPS:
             continue
-        wanted = next((told for word, told in TOLD.items() if how.startswith(word)), "error")
-        if outcome != wanted:
+        if outcome != _wanted(how, database.jobs.get(pair[0])):
             yield f"{_name(pair)} ended with {how}, and is {outcome} in the history"
     for pair in database.history.keys() & book.starts.keys() - book.ends.keys():
         if database.history[pair] not in REAPS:
             yield f"{_name(pair)} never ended, and is {database.history[pair]} in the history"
+
+
+def _wanted(how: str, row: Row | None) -> str | None:
+    """The outcome that an end becomes which is no reap; None: the job is COMPLETED, and the history knows nothing."""
+    if how == "ok":
+        return RETURNS.get(row.name) if row is not None else None
+    return next((told for word, told in TOLD.items() if how.startswith(word)), "error")
+
+
+def _unrecorded(book: _Book, database: Database) -> Iterator[str]:
+    for pair, line in book.ends.items():
+        row = database.jobs.get(pair[0])
+        if row is None or pair in database.history or pair in database.revived or pair[1] != row.attempts:
+            continue  # with a later attempt: it is a duplicate, or failed and the tables' own check has it
+        if row.status != "COMPLETED":
+            yield f"{_name(pair)} ({row.name}) ended with {line.facts.get('how')}, and the job is just {row.status}"
+
+
+def _risen(book: _Book, database: Database) -> Iterator[str]:
+    for pair, outcome in database.history.items():
+        if outcome not in DEATHS or (outcome == "released" and pair not in book.finished):
+            continue  # a worker that drains interrupts, gives back, and lives on for a while
+        start, begun = book.next_start(pair), book.begun.get(pair)
+        if start is None or begun is None:
+            continue
+        after_s = book.last_s[begun.process] - start.at_s
+        if after_s >= 0:
+            wrote = f"process {begun.pid} wrote a line {after_s:.3f} s after attempt {start.attempt} had begun"
+            yield f"{_name(pair)} is {outcome}, and {wrote}"
+
+
+def _killed_by_others(database: Database) -> Iterator[str]:
+    for job, row in database.jobs.items():
+        is_killed = row.status == "DEAD_LETTERED" and database.history.get((job, row.attempts)) == "crashed"
+        if is_killed and row.name not in DEADLY:
+            yield f"{_name((job, row.attempts))} ({row.name}) never ends its process, and is dead of crashes"
 
 
 def _left(database: Database) -> Iterator[str]:
@@ -192,10 +247,11 @@ def _left(database: Database) -> Iterator[str]:
 
 
 def _is_duplicate(pair: Pair, book: _Book, database: Database) -> bool:
-    """Whether an attempt came to its end, did not ask for another (error: its result cannot be stored), and got one."""
-    if pair in database.revived or database.history.get(pair) in {"snoozed", "error"}:
+    """Whether an attempt came to its end, was not to be followed by another, and was."""
+    outcome, row = database.history.get(pair), database.jobs.get(pair[0])
+    if pair in database.revived or (outcome is not None and outcome == _wanted("ok", row)):
         return False
-    return max(book.attempts[pair[0]]) > pair[1]
+    return book.next_start(pair) is not None
 
 
 def _counts(book: _Book, database: Database, duplicates: Mapping[Pair, str]) -> dict[str, int]:

@@ -7,9 +7,16 @@ import os
 import signal
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import anyio
+import anyio.to_thread
 import pytest
+import structlog
 
+from pulse.worker import beats
+from pulse.worker.bells import Bell
+from pulse.worker.session import Dialer
 from tests.support.fake_server import FakeServer, Heard, Peer, job, pair
 from tests.support.worker_kit import until, worker
 
@@ -126,6 +133,39 @@ def test_a_server_that_falls_silent_is_left() -> None:
         again = server.wait_child()
         assert again.hello["session"] == child.session
         assert "nothing was heard for 3 heartbeats" in pool.stderr
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("stable_s", [0.0, 60.0])
+async def test_a_parent_whose_connection_was_good_is_back_soon(
+    stable_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pauses grow while connections break at once; after one that lasted, the next pause is short again."""
+    monkeypatch.setattr(beats, "STABLE_S", stable_s)
+    made: list[Dialed] = []
+
+    class Dialed(Dialer):
+        """Counts the connections that were found good."""
+
+        good = 0
+
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            made.append(self)
+
+        def proved_good(self) -> None:
+            super().proved_good()
+            self.good += 1
+
+    monkeypatch.setattr(beats, "Dialer", Dialed)
+    with FakeServer() as server:
+        async with anyio.create_task_group() as group:
+            group.start_soon(beats.mind, beats.Minder(), Bell(), str(server.path), "parent", structlog.get_logger())
+            for _ in range(3):
+                (await anyio.to_thread.run_sync(server.wait_parent)).close()
+            await anyio.to_thread.run_sync(server.wait_parent)
+            group.cancel_scope.cancel()
+    assert [one.good for one in made] == [0 if stable_s else 3]
 
 
 def test_a_server_without_its_database_is_not_left() -> None:

@@ -45,7 +45,7 @@ def zygote_of(pool: WorkerProcess) -> psutil.Process:
 
 @all_kinds
 def test_each_job_has_a_process_of_its_own(kind: str, backend: str) -> None:
-    """One process per job, made by the zygote, in the worker's group, with no socket of the worker's, one thread."""
+    """One process per job, made by the zygote, in a group of its own, with no socket of the worker's, one thread."""
     with FakeServer() as server, worker(server, "--backend", backend, app=APP) as pool:
         child = server.wait_child()
         here = json.loads(run(child, job("here"))[1])
@@ -54,7 +54,8 @@ def test_each_job_has_a_process_of_its_own(kind: str, backend: str) -> None:
         assert len({here["pid"], *(one["pid"] for one in found)}) == 4
         zygote = zygote_of(pool)
         assert {one["parent"] for one in found} == {zygote.pid}
-        assert {one["group"] for one in found} == {here["group"]} == {here["pid"]}
+        assert here["group"] == here["pid"]
+        assert [one["group"] for one in found] == [one["pid"] for one in found]
         assert {one["threads"] for one in found} == {1}
         assert zygote.num_threads() == 1
         for one in found:
@@ -160,7 +161,7 @@ def test_the_server_may_isolate_any_job() -> None:
         here = json.loads(run(child, job("here-plain"))[1])
         for name in ("here", "here-plain"):
             apart = json.loads(run(child, job(name, extra={"isolate": True}))[1])
-            assert apart["group"] == here["pid"] != apart["pid"]
+            assert apart["group"] == apart["pid"] != here["pid"]
             assert json.loads(run(child, job(name, extra={"isolate": False}))[1])["pid"] == here["pid"]
         died = run(child, job("die", extra={"isolate": True}))
         assert died[:2] == ["crash", ["worker process died: exit code 7", 7]]
@@ -294,8 +295,8 @@ def test_no_zygote_without_isolated_jobs() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signals_to_the_group_do_not_end_cells(number: int, tmp_path: Path) -> None:
-    """Who stops the whole group lets isolated jobs finish like all others: the handler process decides."""
+def test_signals_to_all_do_not_end_cells(number: int, tmp_path: Path) -> None:
+    """Who stops every process, zygote and cells too, lets isolated jobs finish like others: the worker decides."""
     gate, started = tmp_path / "gate", tmp_path / "started"
     with FakeServer() as server, worker(server, app=APP) as pool:
         child = server.wait_child()
@@ -303,6 +304,7 @@ def test_signals_to_the_group_do_not_end_cells(number: int, tmp_path: Path) -> N
         child.assign([one])
         until(started.exists, "the cell")
         (host,) = pool.children()
+        os.killpg(int(started.read_text()), number)
         os.killpg(host.pid, number)
         child.take("capacity")
         gate.touch()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from pathlib import Path
 
 import psutil
 import pytest
 
+from pulse.worker.bells import SAME_SIGNAL_S, SIGNALED
 from tests.support.fake_server import FakeServer, job
 from tests.support.worker_kit import until, worker
 
@@ -48,6 +50,67 @@ def test_what_a_handler_started_ends_with_its_process(tmp_path: Path) -> None:
         assert grandchild.is_running()
         pool.children()[0].kill()
         until(lambda: not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE, "its end")
+
+
+def test_a_handler_that_writes_into_the_notes(tmp_path: Path) -> None:
+    """What a child's pipe says then is not believed any more, and said once; everybody works on, and is minded."""
+    app = tmp_path / "scribbling.py"
+    app.write_text(
+        "import json, os, sys, pulse\n"
+        "app = pulse.App()\n"
+        "@app.handler('scribble')\n"
+        "async def scribble(junk: str) -> int:\n"
+        "    return os.write(json.loads(sys.orig_argv[-1])['notes_fd'], junk.encode('latin-1'))\n"
+    )
+    for junk in ("?" * 5, "S\xff\xff\xff\xff"):
+        with FakeServer() as server, worker(server, "--processes", "2", app="scribbling:app", cwd=tmp_path) as pool:
+            children = [server.wait_child(), server.wait_child()]
+            processes = pool.children()
+            for _ in range(2):
+                children[0].assign([job("scribble", json.dumps({"junk": junk}))])
+                assert children[0].take_results(1)[0][2:] == ["ok", "5"]
+            until(lambda: '"event": "notes_not_understood"' in pool.stderr, "the warning")
+            assert pool.children() == processes
+            name = children[0].hello["worker"]
+            next(one for one in processes if json.loads(one.cmdline()[-1])["name"] == name).kill()
+            assert server.wait_child().hello["worker"] == name
+            assert not children[1].closed
+            assert pool.stderr.count("notes_not_understood") == 1
+            assert "Traceback" not in pool.stderr
+
+
+def test_a_second_signal_at_the_same_moment(tmp_path: Path) -> None:
+    """A service manager signals all processes, and the supervisor passes it on to its pool: that is one wish."""
+    gate = tmp_path / "gate"
+    with FakeServer() as server, worker(server) as pool:
+        child = server.wait_child()
+        one = job("wait", json.dumps({"gate": str(gate)}))
+        child.assign([one])
+        child.take("started")
+        for number in (signal.SIGTERM, signal.SIGINT):  # two of the same might come as one
+            pool.process.send_signal(number)
+        child.take("capacity")
+        gate.touch()
+        assert child.take_results(1)[0][2] == "ok"
+        assert pool.wait() == 0
+
+
+def test_a_second_signal_later(tmp_path: Path) -> None:
+    """Somebody who asks again means at once."""
+    gate = tmp_path / "gate"
+    with FakeServer() as server, worker(server) as pool:
+        child = server.wait_child()
+        child.assign([job("wait", json.dumps({"gate": str(gate)}))])
+        child.take("started")
+        (process,) = pool.children()
+        pool.terminate()
+        child.take("capacity")
+        heard_s = time.monotonic()
+        until(lambda: time.monotonic() > heard_s + SAME_SIGNAL_S, "another moment")
+        pool.terminate()
+        assert pool.wait() == SIGNALED + signal.SIGTERM
+        assert child.count("report") == 0
+        until(lambda: not psutil.pid_exists(process.pid), "no child")
 
 
 def test_a_crash_loop_ends_the_pool(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ class Log:
         told: The process that was told of it.
         began: The process whose handler was called.
         named: To which dispatcher it was named as started, on which connection.
+        apart: It has a process of its own, which dies with its worker's but does not kill it.
         outcome: Of the report that was sent.
         heard: By which dispatcher that report can be read, on which connection.
         closed: As what it ended in the database.
@@ -64,6 +65,7 @@ class Log:
     began_s: float = 0.0
     finished: bool = False
     named: tuple[Process | None, Link] | None = None
+    apart: bool = False
     outcome: str | None = None
     heard: tuple[Process | None, Link] | None = None
     closed: str | None = None
@@ -198,6 +200,8 @@ class Judge:
         if kind == "crashed":
             if dead.killer is by:
                 self.fail(f"{self._show(log)} was charged for a death that {by} caused")
+            if log.apart and any(self._is_suspect(one, by, dead) for one in self.logs.values()):
+                self.fail(f"{self._show(log)} was charged for the death of {dead}, in which others ran")
             if log.claimer is by and not named and not log.began:
                 self.fail(f"{self._show(log)} was charged for the death of {dead} before it was started")
         elif kind == "released" and log.began and not self._is_excused(log, by, dead):
@@ -207,7 +211,15 @@ class Judge:
         """Whether an attempt that had begun is rightly given back."""
         intact = log.named is None or log.named[1].intact or log.named[0] is not by
         condemned = (by, log.worker) in self.condemned  # it may have died a moment before it was killed
-        return condemned or dead.killer is not None or dead.leaving or log.claimer is not by or not intact
+        others = log.apart and any(
+            one.began is dead and not one.finished and not one.apart for one in self.logs.values()
+        )
+        return condemned or others or dead.killer is not None or dead.leaving or log.claimer is not by or not intact
+
+    def _is_suspect(self, log: Log, by: Process, dead: Process) -> bool:
+        """Whether *by* knew when it buried *dead* that this had begun in that very process."""
+        named = log.named is not None and log.named[0] is by and log.named[1].intact
+        return log.began is dead and named and not log.apart and not log.finished and log.closed is None
 
     def _reaped(self, log: Log, by: Process, holder: Process) -> None:
         """By a watchdog: never what lives on its own machine, never what beats."""
@@ -258,10 +270,12 @@ class Judge:
         self.world.trace("ends", process, job=pair[0], attempt=pair[1])
         self.logs[pair].finished = True
 
-    def named(self, pairs: Iterable[Pair], link: Link) -> None:
+    def named(self, pairs: Iterable[Pair], apart: Iterable[Pair], link: Link) -> None:
         """The dispatcher can read that they were started."""
         for pair in pairs:
             self.logs[pair].named = link.server.owner, link
+        for pair in apart:
+            self.logs[pair].apart = True
 
     def sends(self, results: Sequence[Result]) -> None:
         """A report is on its way."""

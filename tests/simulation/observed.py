@@ -38,14 +38,15 @@ class Observed(FrameStream):
         judge, nemesis = self._world.judge, self._world.nemesis
         frames = FrameReader().feed(data)
         results = [one for frame in frames if frame.kind == "report" for one in self._report(frame)]
-        started = [one.pair for frame in frames if frame.kind == "started" for one in decode_body(Started, frame).jobs]
+        named = [decode_body(Started, frame) for frame in frames if frame.kind == "started"]
+        started = [one.pair for body in named for one in body.jobs]
         if started:
             nemesis.reached("started:before")
         if results:
             nemesis.reached("report:before")
         judge.sends(results)
         await super().send(data)
-        judge.named(started, self._link)
+        judge.named(started, [one.pair for body in named for one in body.apart], self._link)
         judge.sent(results, self._link)
         if started:
             nemesis.reached("started:after")

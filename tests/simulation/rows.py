@@ -12,7 +12,7 @@ import asyncpg
 
 from pulse.errors import ConflictError
 from pulse.protocol import HandlerInfo, NewJob
-from pulse.store.rows import Claim, Fence, Running, Wake
+from pulse.store.rows import Claim, Fence, Leased, Running, Wake
 from pulse.store.times import from_s
 from tests.store.model import Key, Model, ModelJob
 
@@ -147,6 +147,17 @@ class Rows(Model):
         held = (row for row in self.running() if row.locked_by == worker)
         return {(row.id, row.attempts): Running(row.name, row.topic, row.timeout_s) for row in held}
 
+    def leases_of(self, workers: Sequence[str], now: datetime) -> dict[str, dict[tuple[bytes, int], Leased]]:
+        """What each of *workers* holds, and for how long yet; those that hold nothing are missing."""
+        held = {worker: [row for row in self.running() if row.locked_by == worker] for worker in workers}
+        return {
+            worker: {
+                (row.id, row.attempts): Leased(row.name, row.topic, row.timeout_s, _left_s(row, now)) for row in rows
+            }
+            for worker, rows in held.items()
+            if rows
+        }
+
     def named(self, ids: Sequence[bytes]) -> dict[bytes, Running]:
         """What those jobs are."""
         rows = (self.row(one) for one in ids if one in self.jobs)
@@ -181,8 +192,11 @@ class Rows(Model):
         """Seconds since the sweep before, the time, and how long nobody may reap."""
         before, self.swept_at = self.swept_at, now
         since_s = float("inf") if before is None else (now - before).total_seconds()
+        longest = now + timedelta(seconds=wait_s)
         if since_s > gap_s:
-            self.wait_until = now + timedelta(seconds=wait_s)
+            self.wait_until = longest
+        elif self.wait_until is not None:
+            self.wait_until = min(self.wait_until, longest)
         left_s = 0.0 if self.wait_until is None else max(0.0, (self.wait_until - now).total_seconds())
         return since_s, now.timestamp(), left_s
 
@@ -193,3 +207,8 @@ class Rows(Model):
             if name == host:
                 seen[boot] = max(at, seen.get(boot, at))
         return {boot: (now - at).total_seconds() for boot, at in seen.items()}
+
+
+def _left_s(row: Row, now: datetime) -> float:
+    assert row.lease_until is not None
+    return (row.lease_until - now).total_seconds()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from pulse.protocol import HandlerInfo, NewJob
-from pulse.store.rows import Canceled, Claim, Completion, Ended, Ending, Fence, Level, Renewal, Running, Wake
+from pulse.store.rows import Canceled, Claim, Completion, Ended, Ending, Fence, Leased, Level, Renewal, Running, Wake
 from tests.simulation.database import Database
 
 Pair = tuple[bytes, int]
@@ -93,6 +93,9 @@ class FakeStore:
 
     async def running_of(self, worker: str) -> dict[Pair, Running]:
         return await self._do("running_of", lambda: self._rows.running_of(worker))
+
+    async def leases_of(self, workers: Sequence[str]) -> dict[str, dict[Pair, Leased]]:
+        return await self._do("leases_of", lambda: self._rows.leases_of(workers, self._now()))
 
     async def named(self, ids: Sequence[bytes]) -> dict[bytes, Running]:
         return await self._do("named", lambda: self._rows.named(ids))

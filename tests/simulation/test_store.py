@@ -117,6 +117,7 @@ class Twins:
         assert first == second  # of attempts that began together, any
         for worker in WORKERS:
             assert await self.store.running_of(worker) == self.rows.running_of(worker)
+        assert await self.store.leases_of(WORKERS, now=self.now) == self.rows.leases_of(WORKERS, self.now)
         assert sorted(await self.store.running_workers()) == self.rows.running_workers()
         assert await self.store.statuses(ids) == self.rows.statuses(ids)
         assert await self.store.named(ids) == self.rows.named(ids)

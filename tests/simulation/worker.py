@@ -7,7 +7,7 @@ What surrounds them in a real one (event loops to choose from, threads, cells, p
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -189,6 +189,10 @@ class Worker:
         """The handler has really ended."""
         self.desk.ended(attempt, ending)
         self._ring()
+
+    def look(self, pair: Pair, answer: Callable[[str | None, int | None], None]) -> None:
+        """Tell where a handler is."""
+        answer("somewhere" if self.desk.started_attempt(pair) is not None else None, None)
 
     async def _expire(self, attempt: Attempt, limit_s: float, reason: StopReason) -> None:
         await trio.sleep(limit_s)

@@ -12,13 +12,14 @@ import anyio.abc
 import pytest
 from structlog.testing import capture_logs
 
-from pulse.protocol import Beat
+from pulse.protocol import Beat, Stack
 from pulse.store.rows import EndingKind
 from pulse.store.store import Store
 from pulse_actors.dispatcher import overdue as timing
+from pulse_actors.dispatcher import stacks as looking
 from pulse_actors.dispatcher.desk import Held, Worker
 from pulse_actors.dispatcher.overdue import Overdue, note_progress
-from pulse_actors.dispatcher.stacks import Stacks
+from pulse_actors.dispatcher.stacks import Shown, Stacks
 from tests.store.helpers import TOPIC, history
 from tests.store.recovery_kit import DEADLINE_S, Floor, floor, identity_of, is_alive, new_worker, process, wire_of
 
@@ -38,7 +39,7 @@ class Hall(Floor):
     def __init__(self, store: Store, connection: Connection[Record]) -> None:
         super().__init__(store, connection)
         self.stacks = Stacks(self.desk)
-        self.overdue = Overdue(self.deaths, self.stacks, obey_s=0.0, heartbeat_s=0.0)
+        self.overdue = Overdue(self.desk, self.deaths, self.stacks, obey_s=0.0, heartbeat_s=0.0)
 
     def working(self, pid: int) -> Worker:
         """A watched worker in a process."""
@@ -82,6 +83,7 @@ async def at(store: Store, connection: Connection[Record], monkeypatch: pytest.M
     monkeypatch.setattr(timing, "SLACK_S", 0.0)
     monkeypatch.setattr(timing, "SIBLINGS_S", 0.05)
     monkeypatch.setattr(timing, "LOOK_S", 0.01)
+    monkeypatch.setattr(looking, "ANSWER_S", 0.05)
     async with floor(Hall(store, connection)) as made:
         yield made
 
@@ -122,7 +124,7 @@ async def test_who_cannot_be_killed_is_not_watched(at: Hall) -> None:
 async def test_what_has_ended_is_forgotten(at: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not kept until its time: long limits would pile up."""
     monkeypatch.setattr(timing, "KEEP_ENTRIES", 4)
-    at.overdue = Overdue(at.deaths, at.stacks, obey_s=0.0, heartbeat_s=0.0)
+    at.overdue = Overdue(at.desk, at.deaths, at.stacks, obey_s=0.0, heartbeat_s=0.0)
     with process() as living:
         worker = at.working(living.pid)
         running = await at.limited(worker, LONG_S)
@@ -232,7 +234,7 @@ async def test_siblings_may_finish(at: Hall, tasks: anyio.abc.TaskGroup, monkeyp
         worker.held[queued, 1].started = False
         at.start(worker)
         assert at.due(tasks)
-        await at.until(lambda: bool(wire_of(worker).sent))
+        await at.until(lambda: bool(wire_of(worker).bodies("stop")))
         assert wire_of(worker).bodies("stop") == [{"jobs": [(queued, 1, "recall")]}]
         await anyio.wait_all_tasks_blocked()
         assert not worker.leaving
@@ -250,7 +252,7 @@ async def test_nothing_is_recalled_where_nothing_waits(at: Hall, tasks: anyio.ab
         at.start(worker)
         assert at.due(tasks)
         await at.until_closed()
-        assert wire_of(worker).sent == []
+        assert [kind for kind, _, _ in wire_of(worker).sent] == ["stack"]
 
 
 # The loop.
@@ -285,8 +287,9 @@ def test_what_counts_as_progress() -> None:
 
 
 @pytest.fixture
-def parent(at: Hall) -> Worker:
-    """This process, as the pool parent of those that it starts."""
+def parent(at: Hall, monkeypatch: pytest.MonkeyPatch) -> Worker:
+    """This process, as the pool parent of those that it starts; it takes its time to answer."""
+    monkeypatch.setattr(looking, "ANSWER_S", LONG_S)
     made = new_worker("parent", os.getpid())
     made.topics = ()
     at.desk.join(made)
@@ -304,19 +307,65 @@ async def test_stacks_come_from_the_pool_parent(at: Hall, parent: Worker, tasks:
         ((kind, number, body),) = wire_of(parent).sent
         assert (kind, body) == ("stack", {"session": worker.session})
         assert number is not None
-        at.stacks.answer(worker, number, "forged")
-        at.stacks.answer(parent, number + 1, "of another one")
-        at.stacks.answer(parent, None, "of nothing")
+        at.stacks.answer(worker, number, Stack("forged"))
+        at.stacks.answer(parent, number + 1, Stack("of another one"))
+        at.stacks.answer(parent, None, Stack("of nothing"))
         await anyio.wait_all_tasks_blocked()
         assert not worker.sentences
-        at.stacks.answer(parent, number, "there")
+        at.stacks.answer(parent, number, Stack("there"))
         await at.until_closed()
         await at.wait_buried(worker)
         (entry,) = await history(at.connection, job)
         assert entry["stack"] == "there"
 
 
-async def test_without_a_pool_parent_there_is_no_stack(at: Hall) -> None:
+async def test_a_worker_that_answers_knows_best(at: Hall, parent: Worker, tasks: anyio.abc.TaskGroup) -> None:
+    """It is asked for the very attempt, and may name another process; it is waited for as long as its loop may live."""
+    with process() as asked:
+        worker = at.working(asked.pid)
+        shown: list[Shown | None] = []
+
+        async def take() -> None:
+            shown.append(await at.stacks.take(worker, (b"1" * 16, 2)))
+
+        for first, second, best in (
+            (Stack("chain", 77), Stack("threads"), Shown("chain", 77)),
+            (Stack("chain"), Stack("threads"), Shown("chain", asked.pid)),
+            (Stack(None, 77), Stack("threads"), Shown("threads", asked.pid)),
+            (None, Stack("threads"), Shown("threads", asked.pid)),
+            (None, Stack(None), None),
+        ):
+            wire_of(worker).sent.clear()
+            wire_of(parent).sent.clear()
+            tasks.start_soon(take)
+            await anyio.wait_all_tasks_blocked()
+            ((kind, number, body),) = wire_of(worker).sent
+            assert (kind, body) == ("stack", {"session": worker.session, "job": (b"1" * 16, 2)})
+            ((_, parents, _),) = wire_of(parent).sent
+            at.stacks.answer(parent, parents, second)
+            await anyio.wait_all_tasks_blocked()
+            if first is not None:
+                at.stacks.answer(worker, number, first)
+            await at.until(lambda: bool(shown))
+            assert shown.pop() == best
+
+
+async def test_without_a_pool_parent_only_the_worker_can_tell(
+    at: Hall, tasks: anyio.abc.TaskGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody else can see where a handler hangs."""
     with process() as hung:
-        assert await at.stacks.take(at.working(hung.pid)) is None
+        worker = at.working(hung.pid)
+        shown: list[Shown | None] = []
+
+        async def take() -> None:
+            shown.append(await at.stacks.take(worker, (b"1" * 16, 2)))
+
+        monkeypatch.setattr(looking, "ANSWER_S", LONG_S)
+        tasks.start_soon(take)
+        await anyio.wait_all_tasks_blocked()
+        at.stacks.answer(worker, wire_of(worker).sent[-1][1], Stack("here"))
+        await at.until(lambda: bool(shown))
+        assert shown.pop() == Shown("here", hung.pid)
+        monkeypatch.setattr(looking, "ANSWER_S", 0.0)
+        assert await at.stacks.take(worker, (b"1" * 16, 2)) is None

@@ -55,7 +55,7 @@ async def test_what_cannot_be_running_is_given_back(store: Store, connection: Co
     rows = {one: await forge(connection, "RUNNING", locked_by=one) for one in (*void, *valid)}
     for host, boot, ago in (("here", BEFORE, "100 years"), ("here", "t" * 16, "3 s"), ("there", BEFORE, "100 years")):
         await seen(connection, host, boot, ago)
-    assert await bury_forgotten(store, HERE, boot=True, sweep_s=SWEEP_S) == [ALIVE]
+    assert await bury_forgotten(store, HERE, boot=True, sweep_s=SWEEP_S) == ([ALIVE], [])
     statuses = {one: (await read(connection, row))["status"] for one, row in rows.items()}
     assert statuses == dict.fromkeys(void, "PENDING") | dict.fromkeys(valid, "RUNNING")
 
@@ -63,7 +63,7 @@ async def test_what_cannot_be_running_is_given_back(store: Store, connection: Co
 async def test_who_is_no_worker_of_this_form(store: Store, connection: Connection[Record]) -> None:
     """An identity of another form says nothing, so nothing is done about it."""
     job = await forge(connection, "RUNNING", locked_by="somebody")
-    assert await bury_forgotten(store, HERE, boot=True, sweep_s=SWEEP_S) == []
+    assert await bury_forgotten(store, HERE, boot=True, sweep_s=SWEEP_S) == ([], [])
     assert (await read(connection, job))["status"] == "RUNNING"
 
 

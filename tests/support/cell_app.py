@@ -277,6 +277,34 @@ def kill_its_parent() -> None:
     signal.pause()
 
 
+@app.handler("kill-its-parent-at", isolate=True)
+def kill_its_parent_at(gate: str, started: str) -> None:
+    """Kill the zygote once a file is there."""
+    tell_pid(started)
+    while not Path(gate).exists():
+        time.sleep(0.002)
+    os.kill(os.getppid(), signal.SIGKILL)
+    signal.pause()
+
+
+@app.handler("kill-its-group", isolate=True)
+def kill_its_group() -> None:
+    """Kill all that it takes for its own."""
+    os.killpg(0, signal.SIGKILL)
+
+
+@app.handler("orphan", isolate=True)
+def orphan(gate: str, started: str) -> None:
+    """Start processes that end by themselves, when those are gone that had made them; then wait."""
+    script = "sleep 0.01 >/dev/null & echo $!"
+    pids = [subprocess.check_output(["/bin/sh", "-c", script], text=True).strip() for _ in range(5)]
+    early = Path(f"{started}-early")
+    early.write_text(" ".join(pids))
+    early.rename(started)
+    while not Path(gate).exists():
+        time.sleep(0.005)
+
+
 @app.handler("eat", isolate=True, max_memory_bytes=512 * 2**20)
 async def eat(step: int = 2**20) -> None:
     """Take memory until there is none."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -41,6 +43,68 @@ def test_a_daemon_is_found_by_its_mark() -> None:
         assert trees.kill_tree(mark) == 0
     finally:
         trees.kill_tree(other)
+
+
+def test_a_branch_is_a_part_of_its_tree() -> None:
+    """Who ends a branch spares the rest; who ends the tree ends it all; a mark that only begins alike is another's."""
+    mark = trees.new_mark()
+    branch = trees.branch_of(mark)
+    tree, part, other = Echo(mark), Echo(branch), Echo(f"{mark}0")
+    assert trees.kill_tree(branch) == 1
+    assert part.ends()
+    assert trees.kill_tree(mark) == 1
+    assert tree.ends()
+    assert not other.ends()
+
+
+@pytest.fixture
+def forking(monkeypatch: pytest.MonkeyPatch) -> Iterator[Forking]:
+    """Processes that fork in the last moment: after the list was made, before the signal."""
+    found = Forking(trees.new_mark(), signal.pidfd_send_signal)
+    monkeypatch.setattr(signal, "pidfd_send_signal", found.send_signal)
+    yield found
+    for process in found.processes:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("forks", [0, 1, 3])
+def test_what_forks_while_it_is_killed_dies_too(forking: Forking, forks: int) -> None:
+    """However often: whatever the last look has not seen, the next one finds; each is counted once."""
+    forking.left = forks
+    forking.start()
+    assert trees.kill_tree(forking.mark) == forks + 1
+    assert [process.wait() for process in forking.processes] == [-signal.SIGKILL] * (forks + 1)
+
+
+def test_the_looks_are_bounded(forking: Forking) -> None:
+    """What always forks in time cannot keep its killer for ever."""
+    forking.left = 100
+    forking.start()
+    assert trees.kill_tree(forking.mark) == trees._MAX_PASSES
+
+
+class Forking:
+    """See the fixture; the first *left* that are killed leave another one."""
+
+    def __init__(self, mark: str, send_signal: Callable[[int, int], None]) -> None:
+        self.mark = mark
+        self.left = 0
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self._send_signal = send_signal
+
+    def start(self) -> None:
+        """Another one."""
+        self.processes.append(subprocess.Popen(["sleep", "60"], env={trees.MARK: self.mark}))
+        until(lambda: trees.mark_of(self.processes[-1].pid) == self.mark, "its environment")
+
+    def send_signal(self, pidfd: int, number: int) -> None:
+        """Each of these forks once."""
+        about = Path(f"/proc/self/fdinfo/{pidfd}").read_text()
+        if self.left and f"\nPid:\t{self.processes[-1].pid}\n" in about:
+            self.left -= 1
+            self.start()
+        self._send_signal(pidfd, number)
 
 
 def test_no_mark() -> None:
@@ -88,19 +152,21 @@ def test_an_empty_mark_is_none() -> None:
 PARENT = """
 import subprocess, sys
 from pulse import trees
-child = subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL, env={trees.MARK: trees.new_mark()})
-sys.stdout.write(str(child.pid))
+def start(mark):
+    return str(subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL, env={trees.MARK: mark}).pid)
+mark = trees.new_mark()
+sys.stdout.write(" ".join(map(start, [mark, trees.branch_of(mark)])))
 """
 
 
 def test_what_a_dead_pool_parent_left_is_killed() -> None:
     """Its trees have nobody else; those of living parents have, and of marks of another kind nothing is known."""
     done = subprocess.run([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, check=True)
-    orphan = psutil.Process(int(done.stdout))
-    others = [Echo(mark) for mark in (trees.new_mark(), "somebody's", "1.2.3")]
+    orphans = [psutil.Process(int(pid)) for pid in done.stdout.split()]
+    others = [Echo(mark) for mark in (trees.new_mark(), trees.branch_of(trees.new_mark()), "somebody's", "1.2.3")]
     trees.kill_orphans()
-    until(lambda: not _lives(orphan), "it is dead")
-    assert [other.ends() for other in others] == [False] * 3
+    until(lambda: not any(map(_lives, orphans)), "they are dead")
+    assert [other.ends() for other in others] == [False] * 4
 
 
 def test_orphans_of_other_namespaces_are_spared() -> None:

@@ -143,7 +143,7 @@ def test_what_was_named_is_told_again() -> None:
     one = Desk(app.handlers, 2)
     first, _ = running(one, job(), job())
     first.named = True
-    assert one.named_list() == [first.pair]
+    assert one.named() == [first]
 
 
 def test_drained_what_had_been_given_back() -> None:

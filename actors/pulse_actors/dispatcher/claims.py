@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import anyio
+import asyncpg
 import structlog
 
 from pulse.errors import UnavailableError
@@ -18,6 +19,7 @@ from pulse.store.store import Store
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.cursors import Cursors, Start
 from pulse_actors.dispatcher.desk import DOUBTFUL_BEATS, ClaimPlan, Desk, Held, Pair, Worker, length_of
+from pulse_actors.merging import write_merged
 from pulse_actors.runtime import Backoff
 
 ASSIGN_CHARS: Final = 1024 * 1024  # in one frame; a worker starts the first job while the next frame comes
@@ -150,16 +152,22 @@ class Claims:
         full = bool(plans) and self._cursors.is_full_due(began_s)
         if full:
             self._cursors.full_begins()
-        for plan in plans:
-            starts = None if full else self._cursors.starts(plan.topics)
-            if starts == []:
-                continue
-            async with self.lock:
-                if self._desk.closed:
-                    return False
-                more |= await self._claim(plan, starts)
-        if full:
-            self._cursors.full_done(began_s, time.monotonic())
+        done = False
+        try:
+            for plan in plans:
+                starts = None if full else self._cursors.starts(plan.topics)
+                if starts == []:
+                    continue
+                async with self.lock:
+                    if self._desk.closed:
+                        return False
+                    more |= await self._claim(plan, starts)
+            done = True
+        finally:
+            if full:  # one that took too long, too: meanwhile what is known can be claimed
+                self._cursors.full_done(began_s, time.monotonic())
+                if not done:
+                    self._cursors.want_full()
         return more
 
     async def _claim(self, plan: ClaimPlan, starts: list[Start] | None) -> bool:
@@ -212,17 +220,46 @@ class Claims:
         for frame in _frames(claims):
             worker.link.send("assign", None, {"jobs": [_wire(claim, self._lease_s) for claim in frame]})
 
+    async def give_back_unknown(self, worker: Worker) -> None:
+        """Give back what *worker* holds by the database alone, connected or not."""
+        async with self.lock:
+            running = await self._store.running_of(worker.identity)
+            listed = self._desk.reporting.union(worker.held)
+            await self._give_back([Fence(*pair, worker.identity) for pair in running if pair not in listed])
+
     async def _settle_doubts(self) -> None:
         """Give back what a claim may have taken whose answer was lost."""
-        for identity in self._in_doubt | self._doubted:
-            worker = self._desk.get(identity)
-            if worker is not None:
-                if identity in self._in_doubt:
-                    worker.doubtful_beats = DOUBTFUL_BEATS  # what was lost may commit after this look
-                running = await give_back_unlisted(self._store, identity, self._desk.reporting.union(worker.held))
-                self.learned(worker, self._desk.learn(worker, running))
-            self._in_doubt.discard(identity)
-            self._doubted.discard(identity)
+        asked = self._in_doubt | self._doubted
+        doubted = [one for one in map(self._desk.get, asked) if one is not None]
+        held = await self._store.leases_of([worker.identity for worker in doubted]) if doubted else {}
+        unlisted: list[Fence] = []
+        for worker in doubted:
+            if worker.identity in self._in_doubt:
+                worker.doubtful_beats = DOUBTFUL_BEATS  # what was lost may commit after this look
+            listed = self._desk.reporting.union(worker.held)
+            found = held.get(worker.identity, {})
+            unlisted += [Fence(*pair, worker.identity) for pair in found if pair not in listed]
+            running = {pair: Running(*lease[:3]) for pair, lease in found.items() if pair in listed}
+            self.learned(worker, self._desk.learn(worker, running))
+        locked = await self._give_back(unlisted)
+        self._in_doubt -= asked
+        self._doubted = (self._doubted - asked) | {ending.worker for ending in locked}
+
+    async def _give_back(self, unlisted: Sequence[Fence]) -> list[Ending]:
+        """Give these back; those that somebody else has locked remain."""
+
+        async def together(some: Sequence[Ending]) -> None:
+            for ended in await self._store.end(some):
+                self.wake_level(Level(ended.topic, ended.priority), ended.delay_s)
+
+        async def alone(_row: Ending, _error: asyncpg.PostgresError) -> None:
+            """Nothing is written that could be bad."""
+
+        endings = [Ending(*fence, EndingKind.RELEASED) for fence in unlisted]
+        locked = await write_merged(self._store, endings, together, alone)
+        if unlisted:
+            log.info("claims_given_back", workers=sorted({fence.worker for fence in unlisted}), count=len(unlisted))
+        return locked
 
 
 def _nobody_asks(_worker: Worker, _bounded: list[tuple[Pair, Held]]) -> None:
@@ -237,10 +274,10 @@ async def give_back_unlisted(store: Store, identity: str, listed: set[Pair]) -> 
         What the worker does hold.
     """
     running = await store.running_of(identity)
-    unlisted = [Fence(*pair, identity) for pair in running if pair not in listed]
+    unlisted = [Ending(*pair, identity, EndingKind.RELEASED) for pair in running if pair not in listed]
     if unlisted:
-        await store.end([Ending(*fence, EndingKind.RELEASED) for fence in unlisted])
-        log.info("claims_given_back", worker=identity, count=len(unlisted))
+        await store.end(unlisted)
+        log.info("claims_given_back", workers=[identity], count=len(unlisted))
     return {pair: job for pair, job in running.items() if pair in listed}
 
 

@@ -40,6 +40,7 @@ from pulse_actors.dispatcher.results import Obituary, Results
 
 QUIET_S: Final = 0.05  # an empty socket for that long has been read; EOF comes at once unless a child holds the socket
 LAST_WORDS_S: Final = 1.0  # longest time to read what it had still written
+LATE_S: Final = 6.0  # by then a statement that nobody waits for has been committed, or it never will
 STRANGER_S: Final = 1.0  # for a dispatcher that the dead worker was connected to, which knows what had started
 
 log = structlog.get_logger()
@@ -141,6 +142,12 @@ class Deaths:
         watch = self._watches.get(identity)
         return None if watch is None else watch.worker
 
+    def release(self, stranger: Worker) -> None:
+        """*stranger* holds nothing any more: it is nobody's business here."""
+        watch = self._watches.get(stranger.identity)
+        if watch is not None and watch.worker is stranger and not watch.is_over:
+            watch.scope.cancel()
+
     def in_hand(self) -> list[Worker]:
         """Everybody who is watched, lives and can be killed, connected or not."""
         return [watch.worker for watch in self._watches.values() if watch.worker.watched and not watch.is_over]
@@ -232,6 +239,19 @@ class Deaths:
         self._write(endings)
         if not watch.is_stranger:  # behind it: to ask for RUNNING rows may take long where dead rows are pinned
             self._write(await self._unseen(worker))
+            if self._tasks is not None:
+                self._tasks.start_soon(self._look_again, worker)
+
+    async def _look_again(self, worker: Worker) -> None:
+        """A claim for it whose answer was lost may have been committed after the first look."""
+        await anyio.sleep(LATE_S)
+        self._write(await self._unseen(worker))
+
+    async def settle(self) -> None:
+        """Wait until all who have died by now are buried."""
+        for watch in list(self._watches.values()):
+            if watch.is_over or procs.state(watch.worker.pid) in {"Z", "X", ""}:
+                await watch.buried.wait()
 
     def _write(self, endings: list[Ending]) -> None:
         if endings:
@@ -269,18 +289,21 @@ def obituary(worker: Worker, reason: str, exit_code: int | None, held: Mapping[P
     How what *worker* held ended: started attempts crashed, the others were never started.
 
     A worker that was leaving ended itself, or was killed because a handler outlasted the drain: nobody is charged. Of
-    one that was killed for some of its attempts, only these are charged.
+    one that was killed for some of its attempts, only these are charged. Attempts in processes of their own, which died
+    with it, did not kill it, as long as there is somebody else who may have.
     """
-    return [_end_of(worker, pair, one, reason, exit_code) for pair, one in held.items()]
+    suspects = {pair for pair, one in held.items() if one.started and not one.apart} or held.keys()
+    return [_end_of(worker, pair, one, reason, exit_code, is_suspect=pair in suspects) for pair, one in held.items()]
 
 
-def _end_of(worker: Worker, pair: Pair, held: Held, reason: str, exit_code: int | None) -> Ending:
+def _end_of(worker: Worker, pair: Pair, held: Held, reason: str, exit_code: int | None, *, is_suspect: bool) -> Ending:
     sentence: Sentence | None = worker.sentences.get(pair)
     if sentence is not None:
         return Ending(*pair, worker.identity, sentence.kind, sentence.reason, exit_code=exit_code, stack=sentence.stack)
-    if held.started and not worker.leaving:
+    if held.started and is_suspect and not worker.leaving:
         return Ending(*pair, worker.identity, EndingKind.CRASHED, reason, exit_code=exit_code)
-    return Ending(*pair, worker.identity, EndingKind.RELEASED)
+    was_hit = held.started and (not worker.leaving or bool(worker.sentences))
+    return Ending(*pair, worker.identity, EndingKind.RELEASED, reason if was_hit else None)
 
 
 def stranger(host: identities.Host, identity: str, pid: int) -> Worker:

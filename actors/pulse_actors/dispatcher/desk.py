@@ -56,6 +56,7 @@ class Held:
     name: str
     topic: str
     started: bool = False
+    apart: bool = False  # in a process of its own, which ends with the worker's
     timeout_s: float | None = None
     told_s: float = 0.0  # when progress of it, or a checkpoint, was last heard of; monotonic clock
     unlisted: int = 0  # heartbeats in a row that did not list it; the first may have been sent before it was read
@@ -81,11 +82,12 @@ class Worker:
         capacity: Most jobs that it holds at once; 0 for pool parents.
         closing: Handlers of it hang: it gets no more jobs, and may be killed.
         mark: What it and all that its handlers have started carry in their environments; None: it has none.
-        leaving: It, its pool parent or we said that it is about to end: then its end is no crash of a job's making.
+        leaving: Its pool parent or we said that it is about to end: then its end is no crash of a job's making.
         doubtful_beats: Heartbeats left after which is looked whether a claim for it was committed that nobody handed
             out: one of a dispatcher that was killed in mid-statement, which may take seconds to come to light.
         heard_s: When it said something, or its pool parent did for it; monotonic clock.
         beaten_s: When it beat last, or its pool parent did for it; at first, when it came; monotonic clock.
+        until_s: Of a stranger: when its leases end, as they were seen or written here last; monotonic clock.
         extended_s: When the newest of them came that the database took.
         stalls: Handlers that promised to tell progress -> how often, seconds.
         watched: Its death will be known from the kernel, and it can be killed: see ``deaths``.
@@ -113,6 +115,7 @@ class Worker:
     closing: bool = False
     heard_s: float = float("inf")  # until it is first heard of
     beaten_s: float = float("inf")  # until it is first heard of
+    until_s: float | None = None
     extended_s: float = float("-inf")
     stalls: Mapping[str, float] = field(default_factory=dict[str, float])
     watched: bool = False
@@ -194,8 +197,12 @@ class Desk:
         return self._workers.get(identity)
 
     def known(self, identity: str) -> Worker | None:
-        """The worker of that identity, connected or a stranger."""
-        return self._workers.get(identity) or self.strangers.get(identity)
+        """The worker of that identity, connected or not."""
+        return self._workers.get(identity) or self.away.get(identity) or self.strangers.get(identity)
+
+    def unconnected(self, session: bytes) -> Worker | None:
+        """Who is not connected, but watched, and has that session."""
+        return next((one for one in (*self.away.values(), *self.strangers.values()) if one.session == session), None)
 
     def by_session(self, session: bytes) -> Worker | None:
         """The worker of that session, None when it is not connected."""
@@ -210,6 +217,10 @@ class Desk:
             del self._newest[next(iter(self._newest))]
         self._newest[identity] = number
         return True
+
+    def has_met(self, identity: str) -> bool:
+        """Whether a worker of *identity* has said hello."""
+        return identity in self._newest
 
     def join(self, worker: Worker) -> None:
         """A worker said hello; it takes the place of an older connection of the same identity."""
@@ -347,13 +358,16 @@ class Desk:
             held.name, held.topic, held.timeout_s = job.name, job.topic, job.timeout_s
         return self.started(worker, [pair for pair in news if worker.held[pair].started])
 
-    def started(self, worker: Worker, pairs: Iterable[Pair]) -> list[tuple[Pair, Held]]:
+    def started(
+        self, worker: Worker, pairs: Iterable[Pair], apart: AbstractSet[Pair] = frozenset()
+    ) -> list[tuple[Pair, Held]]:
         """The handlers of these are being called; those of them that must end, or tell progress, in time."""
         bounded: list[tuple[Pair, Held]] = []
         for pair in pairs:
             held = worker.held.get(pair)
             if held is not None:
                 held.started = True
+                held.apart = held.apart or pair in apart
                 if held.timeout_s is not None or held.name in worker.stalls:
                     bounded.append((pair, held))
         return bounded

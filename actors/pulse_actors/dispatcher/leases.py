@@ -106,15 +106,19 @@ class Leases:
             worker.hear(time.monotonic())  # its parent sees that it is at work
             worker.beaten_s = worker.heard_s
             return [Renewal(*pair, worker.identity, None) for pair in worker.held]
-        # Not connected: too busy to say hello to a restarted dispatcher. Its leases tell who it is.
+        # Not connected: it did not read, or is too busy to say hello to a restarted dispatcher.
+        worker = self._desk.unconnected(session)
+        if worker is not None:
+            if uid not in {identities.user_of(self._host, worker.identity), 0}:
+                return []
+            worker.beaten_s = time.monotonic()
+            return [Renewal(*pair, worker.identity, None) for pair in worker.held]
+        # Nobody here knows it yet. Its leases tell who it is.
         for identity in await self._store.running_workers():
             if identities.session_of(self._host, identity) == session and uid in {
                 identities.user_of(self._host, identity),
                 0,
             }:
-                worker = self._desk.known(identity)
-                if worker is not None:
-                    worker.beaten_s = time.monotonic()
                 return [Renewal(*pair, identity, None) for pair in await self._store.running_of(identity)]
         return []
 

@@ -24,10 +24,11 @@ import structlog
 from pulse import protocol
 from pulse.store.rows import EndingKind
 from pulse_actors.dispatcher.deaths import Deaths
-from pulse_actors.dispatcher.desk import Held, Pair, Sentence, Worker
+from pulse_actors.dispatcher.desk import Desk, Held, Pair, Sentence, Worker
 from pulse_actors.dispatcher.stacks import Stacks
 
 SLACK_S: Final = 2.0  # a worker that kills a process of one job itself reports it in time
+BEGIN_S: Final = 30.0  # for a process of one job to be made: only from then on its time runs
 SIBLINGS_S: Final = 5.0  # for other handlers of a process that is to be killed
 LOOK_S: Final = 0.05  # between two looks whether they have ended
 KEEP_ENTRIES: Final = 1024  # from then on those that have ended are dropped whenever the heap has doubled
@@ -50,13 +51,15 @@ class Overdue:
     The limits of everything that runs, and what follows when one is passed.
 
     Args:
+        desk: Knows which results wait to be written.
         deaths: Kills, and buries.
         stacks: Shows where a handler hangs.
         obey_s: For a worker to end a handler that has passed its limit.
         heartbeat_s: How late news of progress may be.
     """
 
-    def __init__(self, deaths: Deaths, stacks: Stacks, *, obey_s: float, heartbeat_s: float) -> None:
+    def __init__(self, desk: Desk, deaths: Deaths, stacks: Stacks, *, obey_s: float, heartbeat_s: float) -> None:
+        self._desk = desk
         self._deaths = deaths
         self._stacks = stacks
         self._grace_s = obey_s + SLACK_S
@@ -75,7 +78,8 @@ class Overdue:
         for pair, held in bounded:
             held.told_s = now_s
             if held.timeout_s is not None:
-                self._add(now_s + held.timeout_s + self._grace_s, worker, pair, held, EndingKind.TIMEOUT)
+                at_s = now_s + held.timeout_s + self._grace_s + (BEGIN_S if held.apart else 0.0)
+                self._add(at_s, worker, pair, held, EndingKind.TIMEOUT)
             if held.name in worker.stalls:
                 self._add(self._stalled_at_s(worker, held), worker, pair, held, EndingKind.STALLED)
 
@@ -106,7 +110,12 @@ class Overdue:
     def _is_running(self, due: _Due) -> bool:
         """Whether it runs, in a process that did not say hello again: then it is watched anew."""
         worker = due.worker
+        if due.pair in self._desk.reporting:  # it has ended, and the database has not taken that yet
+            return False
         return worker.held.get(due.pair) is due.held and self._deaths.watched(worker.identity) is worker
+
+    def _running(self, worker: Worker) -> set[Pair]:
+        return worker.held.keys() - self._desk.reporting
 
     def _due(self, due: _Due, now_s: float, tasks: anyio.abc.TaskGroup) -> None:
         if not self._is_running(due):
@@ -125,10 +134,10 @@ class Overdue:
         worker.closing = True
         try:
             log.warning("handler_overdue", worker=worker.identity, handler=due.held.name, kind=due.kind.value)
-            stack = await self._stacks.take(worker)
-            worker.sentences[due.pair] = _sentence(due, stack)
+            shown = await self._stacks.take(worker, due.pair)
+            worker.sentences[due.pair] = _sentence(due, None if shown is None else shown.stack)
             await self._empty(worker)
-            hanging = [pair for pair in worker.sentences if pair in worker.held]
+            hanging = worker.sentences.keys() & self._running(worker)
             if hanging:
                 self._deaths.kill(worker, f"{len(hanging)} handlers hang")
                 await self._deaths.wait_buried(worker)
@@ -144,7 +153,7 @@ class Overdue:
         if waiting:
             worker.link.send("stop", None, {"jobs": [(*pair, "recall") for pair in waiting]})
         with anyio.move_on_after(SIBLINGS_S):
-            while not worker.sentences.keys() >= worker.held.keys():  # noqa: ASYNC110 - for once in a long time
+            while not worker.sentences.keys() >= self._running(worker):  # noqa: ASYNC110 - for once in a long time
                 await anyio.sleep(LOOK_S)
 
 

@@ -9,23 +9,28 @@ dead workers have left running is killed first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import anyio
+import asyncpg
 import structlog
 
 from pulse import procs, trees
 from pulse.store.rows import Ending, EndingKind
 from pulse.store.store import Store
 from pulse_actors import identity as identities
+from pulse_actors.merging import write_merged
 
+OTHERS_S: Final = 3.0  # for another supervisor of this host to bury its own dead
 TWIN_SWEEPS: Final = 2.0  # a living twin's supervisor refreshes its row once per sweep
 
 log = structlog.get_logger()
 
 
-async def bury_forgotten(store: Store, host: identities.Host, *, boot: bool, sweep_s: float) -> list[str]:
+async def bury_forgotten(
+    store: Store, host: identities.Host, *, boot: bool, sweep_s: float
+) -> tuple[list[str], list[Ending]]:
     """
     End what the workers of this host held that died while no dispatcher watched.
 
@@ -40,11 +45,12 @@ async def bury_forgotten(store: Store, host: identities.Host, *, boot: bool, swe
         sweep_s: How often supervisors say that their hosts are alive.
 
     Returns:
-        Workers of this host that hold jobs and live.
+        Workers of this host that hold jobs and live; and what could not be written, since others have locked the rows.
     """
     await anyio.to_thread.run_sync(trees.kill_orphans)  # what they had started must not write beside the next attempts
     kind = EndingKind.RELEASED if boot else EndingKind.CRASHED
     living: list[str] = []
+    locked: list[Ending] = []
     workers = await store.running_workers()
     over = ended_boots(await store.host_boots(host.id), host, procs.uptime_s(), TWIN_SWEEPS * sweep_s)
     for identity in workers:
@@ -53,16 +59,47 @@ async def bury_forgotten(store: Store, host: identities.Host, *, boot: bool, swe
         if process is not None and procs.lives(*process):
             living.append(identity)
         elif process is not None:
-            await _end(store, identity, kind, "worker process died: nobody saw how")
+            locked += await _end(store, identity, kind, "worker process died: nobody saw how")
         elif named is not None and named.host == host.id and named.boot in over:
-            await _end(store, identity, EndingKind.RELEASED, "worker process died: its machine was restarted")
-    return living
+            reason = "worker process died: its machine was restarted"
+            locked += await _end(store, identity, EndingKind.RELEASED, reason)
+    return living, locked
 
 
-async def _end(store: Store, identity: str, kind: EndingKind, reason: str) -> None:
+async def bury_late(store: Store, host: identities.Host, is_known: Callable[[str], bool]) -> None:
+    """
+    Give back claims of a dispatcher before this one that were committed after it had been killed.
+
+    Args:
+        store: The database.
+        host: Whose workers.
+        is_known: Of a worker: whether this dispatcher has seen it alive, and will see to its end.
+    """
+    dead = {
+        identity
+        for identity in await store.running_workers()
+        if (process := identities.process_of(host, identity)) is not None
+        and not procs.lives(*process)
+        and not is_known(identity)
+    }
+    if dead:
+        await anyio.sleep(OTHERS_S)
+        for identity in dead.intersection(await store.running_workers()):
+            await _end(store, identity, EndingKind.UNASSIGNED, None)
+
+
+async def _end(store: Store, identity: str, kind: EndingKind, reason: str | None) -> list[Ending]:
     held = await store.running_of(identity)
-    await store.end([Ending(*pair, identity, kind, reason) for pair in held])
+
+    async def together(endings: Sequence[Ending]) -> None:
+        await store.end(endings)
+
+    async def alone(_row: Ending, _error: asyncpg.PostgresError) -> None:
+        """Nothing is written that could be bad."""
+
+    locked = await write_merged(store, [Ending(*pair, identity, kind, reason) for pair in held], together, alone)
     log.warning("worker_died", worker=identity, reason=reason, held=len(held))
+    return locked
 
 
 def ended_boots(seen_ago_s: Mapping[str, float], host: identities.Host, uptime_s: float, margin_s: float) -> set[str]:

@@ -121,11 +121,11 @@ async def take_stack(on: Desktop, body: protocol.ById) -> Answer:
         message = "no worker that is connected to this server holds the job: only where a job runs can be told"
         raise ConflictError(message)
     worker, attempt = holder
-    stack = await on.stacks.take(worker)
-    if stack is None:
+    shown = await on.stacks.take(worker, (body.id, attempt))
+    if shown is None:
         message = f"worker {worker.name}, pid {worker.pid}, shows no stack: it has no pool parent, or is stopped"
         raise UnavailableError(message)
-    return {"worker": worker.identity, "pid": worker.pid, "attempt": attempt, "stack": stack}
+    return {"worker": worker.identity, "pid": shown.pid, "attempt": attempt, "stack": shown.stack}
 
 
 async def create_schedule(on: Desktop, body: protocol.ScheduleCreate) -> Answer:

@@ -10,21 +10,22 @@ import anyio.abc
 import structlog
 
 from pulse import protocol, version
+from pulse.errors import UnavailableError
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.connection import Connection
-from pulse_actors.dispatcher.deaths import Deaths
+from pulse_actors.dispatcher.deaths import LATE_S, Deaths
 from pulse_actors.dispatcher.desk import Desk
 from pulse_actors.dispatcher.leases import Leases
 from pulse_actors.dispatcher.overdue import Overdue
-from pulse_actors.dispatcher.reconcile import bury_forgotten
+from pulse_actors.dispatcher.reconcile import bury_forgotten, bury_late
 from pulse_actors.dispatcher.requests import Desktop
-from pulse_actors.dispatcher.results import Results
+from pulse_actors.dispatcher.results import Obituary, Results
 from pulse_actors.dispatcher.silence import Silence
 from pulse_actors.dispatcher.stacks import Stacks
 from pulse_actors.dispatcher.submits import Submits
 from pulse_actors.dispatcher.visit import Office, Visit
-from pulse_actors.runtime import ActorMain, Runtime, Turn, TurnResult, database_status
+from pulse_actors.runtime import ActorMain, Backoff, Runtime, Turn, TurnResult, database_status
 
 TICK_S: Final = 60.0  # the dispatcher's own turns only hear hints; its work is done by its loops
 FLUSH_DEADLINE_S: Final = 4.0  # the supervisor waits 5 s for this process's end
@@ -54,7 +55,7 @@ class Dispatcher:
         if settings.proof_of_death:
             deaths = Deaths(store, desk, claims, results)
             self.silence = Silence(store, desk, claims, deaths, results, host, lease_s=settings.lease_s)
-            overdue = Overdue(deaths, stacks, obey_s=settings.obey_s, heartbeat_s=settings.heartbeat_s)
+            overdue = Overdue(desk, deaths, stacks, obey_s=settings.obey_s, heartbeat_s=settings.heartbeat_s)
             claims.learned = overdue.started
         self._living: list[str] = []
         self._accepted = 0
@@ -77,9 +78,11 @@ class Dispatcher:
         settings = self._runtime.settings
         await self._runtime.store.set_server_defaults(settings.max_attempts, settings.max_crashes)
         if settings.proof_of_death:
-            self._living = await bury_forgotten(
+            self._living, locked = await bury_forgotten(
                 self._runtime.store, self.office.host, boot=boot, sweep_s=settings.sweep_s
             )
+            if locked:
+                self.office.results.batcher.put(Obituary(locked))
 
     async def turn(self, turn: Turn) -> TurnResult:
         """Hear hints: something may be claimable, or a drain began."""
@@ -127,8 +130,24 @@ class Dispatcher:
             tasks.start_soon(self.office.deaths.run)
         if self.silence is not None:
             tasks.start_soon(self.silence.run, self._living)
+            tasks.start_soon(self._look_again)
         if self.office.overdue is not None:
             tasks.start_soon(self.office.overdue.run)
+
+    async def _look_again(self) -> None:
+        """What the dispatcher before this one claimed may have been committed after it was killed."""
+        await anyio.sleep(LATE_S)
+        backoff = Backoff()
+        while True:
+            try:
+                await bury_late(self._runtime.store, self.office.host, self._has_seen)
+            except UnavailableError:
+                await anyio.sleep(backoff.next_s())
+            else:
+                return
+
+    def _has_seen(self, identity: str) -> bool:
+        return identity in self._living or self.office.desktop.desk.has_met(identity)
 
     async def serve(self, listener: anyio.abc.SocketListener) -> None:
         """Take peers in until cancelled."""
@@ -170,6 +189,8 @@ class Dispatcher:
         with anyio.move_on_after(FLUSH_DEADLINE_S):
             async with self.office.claims.lock:
                 pass
+            if self.office.deaths is not None:
+                await self.office.deaths.settle()
             await self.office.results.batcher.wait_idle()
             await self.office.submits.batcher.wait_idle()
 

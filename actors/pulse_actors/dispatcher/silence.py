@@ -9,7 +9,8 @@ killed, each with a bound; a heartbeat stops that. Only then are its attempts ov
 Whom this process may not signal (another user's worker) and whom it cannot see (another host's, another pid
 namespace's) is known by leases only.
 
-All of this goes by memory: behind a snapshot that pins dead rows, to ask the database for RUNNING rows may take long.
+Of a worker that has not said hello here, the database tells: it may work for another supervisor of this host, which
+extends its leases. All else goes by memory: behind a snapshot that pins dead rows, to ask for RUNNING rows takes long.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from __future__ import annotations
 import enum
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, cast
 
 import anyio
 import anyio.abc
+import asyncpg
 import structlog
 
 from pulse import procs
@@ -31,8 +33,9 @@ from pulse.store.store import Store
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.deaths import Deaths
-from pulse_actors.dispatcher.desk import Desk, Sentence, Worker
+from pulse_actors.dispatcher.desk import Desk, Held, Sentence, Worker
 from pulse_actors.dispatcher.results import Obituary, Results
+from pulse_actors.merging import write_merged
 
 REASON: Final = "worker lease expired"
 ASK_S: Final = 1.0  # for a heartbeat
@@ -41,6 +44,7 @@ LOOKS: Final = 10  # per lease
 TOO_LATE: Final = 3.0  # looks
 SILENT: Final = 0.7  # share of a lease without a heartbeat after which it is renewed from here
 BEATS: Final = 0.9  # share of a lease: who has extended leases within it has not listed what has lapsed now
+CHANGED_S: Final = 1.0  # how far the end of a stranger's leases has moved when somebody else has extended them
 UNLISTED: Final = 2  # heartbeats without it: between two of them a worker reads what it was assigned
 STOPPED: Final = frozenset({"T", "t"})  # it cannot obey: no use in asking
 
@@ -146,34 +150,89 @@ class Silence:
         if worker is None:
             stranger = await self._deaths.adopt(self._host, identity)
             if stranger is not None:
-                await self._store.extend(_renewals(stranger), self._lease_s)
-        elif worker.extended_s > time.monotonic() - BEATS * self._lease_s:
-            self._claims.doubt(identity)  # what it was never given is given back
+                await self._renew(_renewals(stranger), [stranger])
+            return
+        if worker.extended_s > time.monotonic() - BEATS * self._lease_s:
+            unlisted = [pair for pair, held in worker.held.items() if held.unlisted >= UNLISTED]
             endings = [
                 Ending(*pair, identity, EndingKind.LEASE_EXPIRED, REASON)  # each only if its own lease has lapsed
-                for pair, held in worker.held.items()
-                if held.unlisted >= UNLISTED and pair not in self._desk.reporting
+                for pair in unlisted
+                if pair not in self._desk.reporting
             ]
             if endings:
                 self._results.batcher.put(Obituary(endings))
+                for ending in endings:  # it does not run that: others may
+                    worker.held.pop((ending.id, ending.attempt), None)
+        if self._desk.get(identity) is worker:
+            self._claims.doubt(identity)  # what it was never given is given back
+        elif self._desk.strangers.get(identity) is not worker:
+            await self._claims.give_back_unknown(worker)
 
     async def _look(self, now_s: float, tasks: anyio.abc.TaskGroup) -> None:
         """One look at everybody who holds something."""
+        known = await self._hear_of_strangers()
         renewals: list[Renewal] = []
+        strangers: list[Worker] = []
         for worker in self._deaths.in_hand():
             if not worker.held:
                 continue
             verdict = judge(worker, awake_s=self._awake_s, now_s=now_s, lease_s=self._lease_s)
+            is_stranger = self._desk.strangers.get(worker.identity) is worker
             if verdict is not Verdict.LEAVE:
                 renewals += _renewals(worker)
-            if verdict is Verdict.KILL and worker.identity not in self._being_killed:
+                strangers += [worker] * is_stranger
+            if verdict is Verdict.KILL and worker.identity not in self._being_killed and (known or not is_stranger):
                 self._being_killed.add(worker.identity)
                 tasks.start_soon(self._kill, worker)
-        if renewals:
-            try:
-                await self._store.extend(renewals, self._lease_s)
-            except UnavailableError as error:
-                log.warning("database_away", step="renew", error=error.message)
+        try:
+            await self._renew(renewals, strangers)
+        except UnavailableError as error:
+            log.warning("database_away", step="renew", error=error.message)
+
+    async def _renew(self, renewals: Sequence[Renewal], strangers: Iterable[Worker]) -> None:
+        """Extend leases; a row that somebody else has locked lapses by itself."""
+
+        async def together(some: Sequence[Renewal]) -> None:
+            await self._store.extend(some, self._lease_s)
+
+        async def alone(_row: Renewal, _error: asyncpg.PostgresError) -> None:
+            """Nothing is written but the time."""
+
+        await write_merged(self._store, renewals, together, alone)
+        for stranger in strangers:
+            stranger.until_s = time.monotonic() + self._lease_s
+
+    async def _hear_of_strangers(self) -> bool:
+        """
+        What the database says of workers that have not said hello here. They may work for another supervisor of this
+        host: then that one extends their leases, and gives them other jobs.
+
+        Returns:
+            Whether it could be asked.
+        """
+        strangers = list(self._desk.strangers.values())
+        if not strangers:
+            return True
+        asked_s = time.monotonic()
+        try:
+            leases = await self._store.leases_of([stranger.identity for stranger in strangers])
+        except UnavailableError as error:
+            log.warning("database_away", step="strangers", error=error.message)
+            return False
+        for stranger in strangers:
+            held = leases.get(stranger.identity, {})
+            if not held:
+                self._deaths.release(stranger)
+                continue
+            until_s = asked_s + max(lease.left_s for lease in held.values())
+            if stranger.until_s is not None and abs(until_s - stranger.until_s) > CHANGED_S:
+                stranger.beaten_s = stranger.extended_s = asked_s
+            stranger.until_s = until_s
+            stranger.held = {
+                pair: stranger.held.get(pair) or Held(lease.name, lease.topic, started=True, timeout_s=lease.timeout_s)
+                for pair, lease in held.items()
+            }
+        return True
 
     async def _kill(self, worker: Worker) -> None:
         """The ladder: ask, SIGTERM, SIGKILL; then it is buried, and what it held is over."""
@@ -181,11 +240,12 @@ class Silence:
         try:
             log.warning("worker_silent_too_long", worker=worker.identity, held=len(worker.held))
             if not await self._spoke(worker, began_s, ASK_S):
+                _sentence(worker)  # it may die of SIGTERM
                 self._deaths.signal(worker, signal.SIGTERM)
-                if not await self._spoke(worker, began_s, TERM_S):
-                    for pair, held in worker.held.items():
-                        if held.started:
-                            worker.sentences[pair] = Sentence(EndingKind.SILENT, REASON)
+                if await self._spoke(worker, began_s, TERM_S):
+                    worker.sentences.clear()
+                else:
+                    _sentence(worker)
                     self._deaths.kill(worker, "silent for a lease")
                     await self._deaths.wait_buried(worker)
         finally:
@@ -205,3 +265,9 @@ class Silence:
 
 def _renewals(worker: Worker) -> list[Renewal]:
     return [Renewal(*pair, worker.identity, None) for pair in worker.held]
+
+
+def _sentence(worker: Worker) -> None:
+    for pair, held in worker.held.items():
+        if held.started:
+            worker.sentences[pair] = Sentence(EndingKind.SILENT, REASON)

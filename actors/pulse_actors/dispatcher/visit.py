@@ -289,7 +289,9 @@ class Visit:
                     protocol.check_result(result)
                 self._office.results.accept(Reported(worker, frame.request, body.results))
             case protocol.Started():
-                bounded = self._office.desktop.desk.started(worker, (ref.pair for ref in body.jobs))
+                bounded = self._office.desktop.desk.started(
+                    worker, (ref.pair for ref in body.jobs), {ref.pair for ref in body.apart}
+                )
                 if bounded and self._office.overdue is not None:
                     self._office.overdue.started(worker, bounded)
             case protocol.Heartbeat():
@@ -300,7 +302,7 @@ class Visit:
             case protocol.Checkpoint():
                 self._office.leases.checkpoints.put(self._beating(worker, frame, None, body.jobs))
             case protocol.Stack():
-                self._office.desktop.stacks.answer(worker, frame.request, body.stack)
+                self._office.desktop.stacks.answer(worker, frame.request, body)
             case protocol.Capacity():
                 self._resize(worker, body)
             case _:
@@ -326,8 +328,8 @@ class Visit:
             if other is None or self._peer.uid not in {other.uid, 0}:
                 return
             worker = other
+            worker.leaving = body.capacity == 0  # by its pool parent's word; its own could be a handler's making
         worker.capacity = body.capacity
-        worker.leaving = body.capacity == 0
         self._office.claims.room()
 
     async def _ask(self, frame: Frame, body: msgspec.Struct, tasks: anyio.abc.TaskGroup) -> None:

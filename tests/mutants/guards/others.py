@@ -32,12 +32,24 @@ TREES: Final = Guarded(
     {
         _TREES + "test_a_daemon_is_found_by_its_mark": [
             ("mark_of", "entry.startswith(prefix)", "entry.startswith(prefix[:1])"),
-            ("_kill", " if entry.name.isdigit()", ""),
-            ("kill_tree", "found == mark", "True"),
-            ("_kill", "not condemned(mark)", "not True"),
+            ("_kill_once", " if entry.name.isdigit()", ""),
+            ("kill_tree", "found == mark or ", "True or "),
+            ("_kill_once", "not condemned(mark)", "not True"),
+        ],
+        _TREES + "test_a_branch_is_a_part_of_its_tree": [
+            ("kill_tree", ' or found.startswith(f"{mark}.")', ""),
+            ("kill_tree", 'f"{mark}."', "mark"),
+            ("kill_tree", "found == mark or ", ""),
+        ],
+        _TREES + "test_what_forks_while_it_is_killed_dies_too": [
+            ("_kill", "range(_MAX_PASSES)", "range(1)"),
+            ("_kill", "if found <= killed:", "if True:"),
+        ],
+        _TREES + "test_the_looks_are_bounded": [
+            ("_kill", "range(_MAX_PASSES)", "range(99)"),
         ],
         _TREES + "test_a_pid_that_was_used_again_is_spared": [
-            ("_kill", "if mark_of(pid) == mark:", "if True:"),
+            ("_kill_once", "if mark_of(pid) == mark:", "if True:"),
         ],
         _TREES + "test_an_empty_mark_is_none": [
             (
@@ -49,6 +61,7 @@ TREES: Final = Guarded(
         _TREES + "test_what_a_dead_pool_parent_left_is_killed": [
             ("kill_orphans", " and _is_orphaned(mark)", ""),
             ("_is_orphaned", " and not procs.lives(parent[1], parent[2])", ""),
+            ("_is_orphaned", "start_time, _, *_ =", "start_time, _ ="),
         ],
         _TREES + "test_orphans_of_other_namespaces_are_spared": [
             ("_is_orphaned", "parent[0] == procs.pid_namespace() and ", ""),
@@ -57,7 +70,7 @@ TREES: Final = Guarded(
             ("kill_orphans", "mark != own and ", ""),
         ],
         _TREES + "test_who_has_no_mark_is_no_orphan": [
-            ("_kill", "mark is None or ", ""),
+            ("_kill_once", "mark is None or ", ""),
         ],
     },
 )

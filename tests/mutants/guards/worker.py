@@ -92,7 +92,7 @@ DESK: Final = Guarded(
             ("Desk.started", " if attempt.phase is Phase.STARTED", ""),
         ],
         _GUARDS + "test_what_was_named_is_told_again": [
-            ("Desk.named_list", " if attempt.named", ""),
+            ("Desk.named", " if attempt.named", ""),
         ],
         _DESK + "test_a_result_waits_for_its_checkpoint": [
             ("Desk.saved", "result is not None", "False"),
@@ -261,6 +261,10 @@ BEATS: Final = Guarded(
             ("Minder.take_due", " and watch.due_s(self.heartbeat_s) <= now_s", ""),
             ("Minder.take_due", "self._state_of(watch.pid) not in _STOPPED_OR_DEAD", "True"),
             ("Minder.take_due", "watch.beaten_s = now_s", "pass"),
+        ],
+        _BEATS + "test_a_parent_whose_connection_was_good_is_back_soon": [
+            ("mind", "time.monotonic() - since_s >= STABLE_S", "True"),
+            ("mind", "time.monotonic() - since_s >= STABLE_S", "False"),
         ],
         _PARTS + "test_the_parent_is_in_time": [
             ("Watch.due_s", "self.answered_s + SILENT_BEATS * heartbeat_s", "self.answered_s + 3 * heartbeat_s"),
