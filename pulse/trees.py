@@ -21,7 +21,7 @@ from typing import Final
 
 from pulse import procs
 
-__all__ = ["MARK", "branch_of", "kill_orphans", "kill_tree", "mark_of", "new_mark"]
+__all__ = ["MARK", "branch_of", "kill_orphans", "kill_session", "kill_tree", "mark_of", "new_mark"]
 
 MARK: Final = "PULSE_TREE"  # name of the environment variable
 _MARK_BYTES: Final = 16
@@ -58,7 +58,21 @@ def kill_tree(mark: str) -> int:
         How many there were.
 
     """
-    return _kill(lambda found: found == mark or found.startswith(f"{mark}."))
+    return _kill_marked(lambda found: found == mark or found.startswith(f"{mark}."))
+
+
+def kill_session(leader: int) -> int:
+    """
+    Kill every process of a session, whatever groups it has and whatever was made of its environment.
+
+    Args:
+        leader: Its first process, which lives or was not reaped yet: else the number may be another's.
+
+    Returns:
+        How many there were.
+
+    """
+    return _kill(lambda pid: _session_of(pid) == leader)
 
 
 def kill_orphans() -> int:
@@ -72,7 +86,7 @@ def kill_orphans() -> int:
 
     """
     own = mark_of(os.getpid())  # a handler may have started this very system as a daemon
-    return _kill(lambda mark: mark != own and _is_orphaned(mark))
+    return _kill_marked(lambda mark: mark != own and _is_orphaned(mark))
 
 
 def _is_orphaned(mark: str) -> bool:
@@ -84,31 +98,43 @@ def _is_orphaned(mark: str) -> bool:
     return parent[0] == procs.pid_namespace() and not procs.lives(parent[1], parent[2])
 
 
-def _kill(condemned: Callable[[str], bool]) -> int:
+def _kill_marked(condemned: Callable[[str], bool]) -> int:
+    def is_condemned(pid: int) -> bool:
+        mark = mark_of(pid)
+        return mark is not None and condemned(mark)
+
+    return _kill(is_condemned)
+
+
+def _kill(is_condemned: Callable[[int], bool]) -> int:
     killed: set[int] = set()
     for _ in range(_MAX_PASSES):
-        found = _kill_once(condemned)
+        found = _kill_once(is_condemned)
         if found <= killed:
             break
         killed |= found  # one that was not killed yet may have forked in between: nobody has seen its child
     return len(killed)
 
 
-def _kill_once(condemned: Callable[[str], bool]) -> set[int]:
+def _kill_once(is_condemned: Callable[[int], bool]) -> set[int]:
     killed: set[int] = set()
     for pid in [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]:
-        mark = mark_of(pid)
-        if mark is None or not condemned(mark):
-            continue
         with suppress(OSError):
-            pidfd = os.pidfd_open(pid)
+            pidfd = os.pidfd_open(pid)  # first: whoever gets the pid after that look is not signalled
             try:
-                if mark_of(pid) == mark:  # the pid may have been used again meanwhile
+                if is_condemned(pid):
                     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
                     killed.add(pid)
             finally:
                 os.close(pidfd)
     return killed
+
+
+def _session_of(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return 0  # it is gone
 
 
 def _environment(pid: int) -> bytes:

@@ -113,7 +113,8 @@ class ZygoteProcess:
     async def wait(self) -> int:
         """Its exit code, negative for a signal; it is over, with its cells and all that they had started."""
         await anyio.wait_readable(self._pidfd)
-        await anyio.to_thread.run_sync(trees.kill_tree, self._mark)  # it must not write beside the next attempts
+        own = anyio.CapacityLimiter(1)  # handlers may have taken all threads that there are for everybody
+        await anyio.to_thread.run_sync(trees.kill_tree, self._mark, limiter=own)  # before anything is tried again
         return self._process.wait()
 
     def close(self) -> None:
@@ -220,9 +221,7 @@ class Cells:
         if self._zygote is zygote:
             self._careful -= 1
         while self._turns and not (self._careful and self._runs):
-            turn = self._turns.popleft()
-            turn.over.set()
-            self.start(turn.attempt)
+            self.start(self._turns.popleft().attempt)
         if self._zygote is not None and not (self._careful and self._runs):
             self._wing.cells_ready()
 

@@ -1,8 +1,8 @@
 """
 The pool parent: starts handler processes, restarts those that die, beats for the silent, and stops them.
 
-It runs no user code, so nothing that a handler does can stop it. Every child leads a process group of its own: what a
-handler started ends with it.
+It runs no user code, so nothing that a handler does can stop it. Every child leads a session of its own: what a handler
+started ends with it.
 """
 
 from __future__ import annotations
@@ -105,11 +105,10 @@ class Child:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd, number)
 
-    def kill_group(self) -> None:
+    def kill_all(self) -> None:
         """Kill the process and all that it left running; before ``reap``, while the number is still its own."""
         self.signal(signal.SIGKILL)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+        trees.kill_session(self.pid)
         trees.kill_tree(self._mark)
 
     def reap(self) -> int:
@@ -184,7 +183,7 @@ class Pool:
             await anyio.wait_readable(child.pidfd)
             group.cancel_scope.cancel()
         self._take_notes(child, watch)
-        child.kill_group()
+        child.kill_all()
         del self._children[child.slot]
         self._minder.remove(child.slot)
         return child.reap()
@@ -279,7 +278,7 @@ class Pool:
 
     def _kill_all(self) -> None:
         for child in self._children.values():
-            child.kill_group()
+            child.kill_all()
 
     def _end(self, exit_code: int) -> None:
         """Stop the pool; the first reason that is not "asked to" gives the exit code."""

@@ -15,7 +15,7 @@ from pulse.app import App
 from pulse.outcome import Ending
 from pulse.worker import stacks
 from pulse.worker.attempt import HUNG, Attempt, Pair, StopReason
-from pulse.worker.bells import Bell, Signals, Waker, exit_now
+from pulse.worker.bells import SAME_SIGNAL_S, Bell, Signals, Waker, exit_now
 from pulse.worker.cellrun import CellRun
 from pulse.worker.cells import Cells
 from pulse.worker.connection import Connection
@@ -29,7 +29,6 @@ from pulse.worker.session import Dialer, Log, RefusedForGoodError
 __all__ = ["REFUSED", "Service"]
 
 OBEY_S: Final = 2.0  # for cancelled handlers to end, after the drain; the parent kills one second later
-SAME_SIGNAL_S: Final = 1.0  # a service manager signals the group, then the parent passes it on
 REFUSED: Final = 78  # exit code: this process cannot work, and another one could not either
 UNFINISHED: Final = 1  # exit code: the drain ended with attempts still held
 LEASE_LOOKS: Final = 6  # per lease: how often is looked whether it has passed unanswered

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from tests.chaos.database import AWAY, Own, Sql, postmaster
-from tests.chaos.fault import Fault, send
+from tests.chaos.fault import Fault, found, send
 from tests.chaos.site import LEASE_S, Site
 from tests.process.system_kit import is_alive
 from tests.support.system import until

@@ -7,9 +7,14 @@ import os
 import random
 import signal
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from collections.abc import Callable
+from typing import ClassVar, Final, TypeVar
 
 from tests.chaos.site import Site
+from tests.support.system import until
+
+T = TypeVar("T")
+FIND_S: Final = 5.0  # for a victim
 
 
 class Fault(ABC):
@@ -58,8 +63,8 @@ class Fault(ABC):
         """Undo it, whatever became of ``inject``; a second time does nothing."""
 
 
-def found(look: Callable[[], T]) -> T | None:
-    """What *look* finds as soon as it finds something; None if it does not for a while, in a system that is not whole."""
+def found(look: Callable[[], T | None]) -> T | None:
+    """What *look* finds, as soon as it finds something; None if it does not for a while: the system is not whole."""
     with contextlib.suppress(AssertionError):
         return until(look, "", FIND_S)
     return None

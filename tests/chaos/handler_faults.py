@@ -9,7 +9,8 @@ from uuid import UUID
 
 from tests.chaos.fault import Fault, send
 from tests.chaos.load import DEATHS
-from tests.chaos.site import LEASE_S, Site
+from tests.chaos.site import LEASE_S, WAIT_S, Site
+from tests.support.system import until
 
 FORKS: Final = ("plain", "setsid", "daemon")
 WICKED: Final = ("nul", "surrogate", "nan", "set", "deep", "raise")
@@ -28,16 +29,18 @@ class GripInterpreter(Fault):
 
 
 class ForkAndDie(Fault):
-    """Handlers that leave children behind, also such as hide from their process group; then their process is killed."""
+    """Handlers that leave children behind, also such as hide in sessions of their own, and are killed."""
 
     row, name = 41, "fork-and-die"
     works = True
 
     def inject(self) -> None:
-        """One of each, then the end of the process that runs the first of them."""
+        """One of each, then the end of the processes that run them, all at once."""
         self.jobs = [self.site.submit("forks", {"how": how, "gate": str(self._gate)}, priority=100) for how in FORKS]
         self.pids = [self.site.wait_started(job).pid for job in self.jobs]
-        send(self.pids[0], signal.SIGKILL)
+        until(lambda: {line.job for line in self.site.lines("child")} >= set(self.jobs), "their children", WAIT_S)
+        for pid in set(self.pids):
+            send(pid, signal.SIGKILL)
 
     def __init__(self, site: Site, rng: random.Random) -> None:
         super().__init__(site, rng)

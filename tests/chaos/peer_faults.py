@@ -14,7 +14,7 @@ import threading
 from typing import ClassVar, Final
 
 from pulse.ids import uuid7
-from tests.chaos.fault import Fault, actors, send
+from tests.chaos.fault import Fault, actors, found, send
 from tests.chaos.site import Site
 from tests.process.system_kit import PATHS, ROOT
 from tests.support.peers import Peer

@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 
 from pulse import procs
 from tests.chaos import ledger
-from tests.chaos.fault import Fault, actors, send
+from tests.chaos.fault import Fault, actors, found, send
 from tests.chaos.site import APP, LEASE_S, SETTINGS, Site
 from tests.process.system_kit import ACTORS, Whole, is_alive, place
 from tests.support.system import until

@@ -75,7 +75,8 @@ class Summary:
             took_s = sorted(self.recoveries_s.get(name, ()))
             if took_s:
                 figures = "".join(f"{quantile(took_s, q):>7.2f} s" for q in (0.5, 0.99, 1.0))
-                yield f"{kind.row:>3}  {name:<{_WIDTH}}{len(took_s):>6}{figures}{kind.bar_s:>5.0f} s{self.over[name]:>6}"
+                bar = f"{kind.bar_s:>5.0f} s{self.over[name]:>6}"
+                yield f"{kind.row:>3}  {name:<{_WIDTH}}{len(took_s):>6}{figures}{bar}"
         yield ""
         never = {name: why for name, why in self.left_out.items() if name not in self.recoveries_s}
         yield from (f"left out: {name}: {why}" for name, why in never.items())

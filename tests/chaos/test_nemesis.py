@@ -125,7 +125,7 @@ def test_a_fault_that_gave_up_is_wrong() -> None:
 
 def test_a_load_that_gave_up_is_told(tmp_path: Path) -> None:
     """A submit that nobody acknowledges in time counts; one that the end of the load cuts short does not."""
-    load = Load(tmp_path / "nobody", Ledger(tmp_path), Shape(1.0), 1)
+    load = Load(tmp_path / "nobody", Ledger(tmp_path), Shape(1000.0), 1)
     [producer] = load.producers
     producer._patience_s = 0.05
     producer.turn()

@@ -24,10 +24,13 @@ def line(act: str, job: UUID, attempt: int = 0, at_s: float = 0.0, **facts: obje
     return Line(act, job, attempt, PID, at_s, facts)
 
 
-def run(job: UUID, attempt: int, start_s: float, end_s: float | None, how: str = "ok") -> list[Line]:
-    """An attempt, from its start to its end, if it came to one."""
-    start = line("start", job, attempt, start_s)
-    return [start] if end_s is None else [start, line("end", job, attempt, end_s, how=how)]
+def run(
+    job: UUID, attempt: int, start_s: float, end_s: float | None, how: str = "ok", *, pid: int | None = None
+) -> list[Line]:
+    """An attempt, from its start to its end, if it came to one; each in a process of its own, unless that is named."""
+    pid = 100 * job.int + attempt if pid is None else pid
+    start = replace(line("start", job, attempt, start_s), pid=pid)
+    return [start] if end_s is None else [start, replace(line("end", job, attempt, end_s, how=how), pid=pid)]
 
 
 def submitted(*jobs: UUID) -> list[Line]:
@@ -53,7 +56,7 @@ DATABASE = Database(
     {
         A: Row("COMPLETED", 1, "a", told_by=1),
         B: Row("COMPLETED", 2, "b", told_by=2),
-        C: Row("COMPLETED", 3, "c"),
+        C: Row("COMPLETED", 3, "later"),
         D: Row("COMPLETED", 2, "d"),
         E: Row("CANCELED", 1, "e", is_scheduled=True),
     },
@@ -82,6 +85,22 @@ def told(history: dict[tuple[UUID, int], str]) -> Database:
     return replace(DATABASE, history={**DATABASE.history, **history})
 
 
+def dead_of(name: str, outcome: str) -> Database:
+    """The database where job E is a dead letter, and ended like this."""
+    return replace(
+        changed(E=Row("DEAD_LETTERED", 1, name, is_scheduled=True)), history={**DATABASE.history, (E, 1): outcome}
+    )
+
+
+# A's result, of attempt 1, was not known to anybody, or so pulse says; attempt 2 was made.
+AGAIN = replace(changed(A=Row("COMPLETED", 2, "a", told_by=2)), claims=DATABASE.claims | {(A, 2)})
+
+
+def again(outcome: str) -> Database:
+    """A is done again, because its first attempt ended like this."""
+    return replace(AGAIN, history={**AGAIN.history, (A, 1): outcome})
+
+
 def without(job: UUID) -> Database:
     """The database without a job."""
     return replace(DATABASE, jobs={one: row for one, row in DATABASE.jobs.items() if one != job})
@@ -105,6 +124,27 @@ def without(job: UUID) -> Database:
         ("each end", LINES, told({(C, 1): "retry"})),
         ("each end", LINES, told({(C, 1): "snoozed"})),
         ("each end", LINES, told({(B, 1): "error"})),
+        # It ended well, and the history says otherwise: an error, another try, an end for good, a hang.
+        ("each end in", [*LINES, *run(A, 2, 5, 6)], again("error")),
+        ("each end in", [*LINES, *run(A, 2, 5, 6)], again("retry")),
+        ("each end in", [*LINES, *run(A, 2, 5, 6)], again("snoozed")),
+        ("each end in", LINES, replace(changed(A=Row("DEAD_LETTERED", 1, "a")), history={(A, 1): "error"})),
+        ("each end in", LINES, replace(changed(A=Row("DEAD_LETTERED", 1, "a")), history={(A, 1): "discarded"})),
+        ("each duplicate", [*LINES, *run(A, 2, 5, 6)], again("error")),
+        ("each duplicate", [*LINES, *run(A, 2, 5, 6)], again("timeout")),
+        ("each duplicate", [*LINES, *run(A, 2, 5, 6)], again("canceled")),
+        # It ended, and nothing says how.
+        ("each end is on", LINES, changed(A=Row("DEAD_LETTERED", 1, "a"))),
+        ("each end is on", LINES, changed(A=Row("CANCELED", 1, "a"))),
+        # Given back, or dead, though its process was there when the next attempt had begun.
+        ("who is said", [*LINES, *run(A, 2, 5, 6, pid=101)], again("released")),
+        ("who is said", [*LINES, *run(A, 2, 5, 6), *run(D, 3, 7, 8, pid=101)], again("released")),
+        ("who is said", [*LINES, *run(A, 2, 5, 6), *run(D, 3, 7, 8, pid=101)], again("crashed")),
+        ("who is said", [*LINES, *run(D, 3, 7, 8, pid=201)], DATABASE),
+        # Its neighbours, or the nemesis, killed it for good.
+        ("no neighbour", LINES, dead_of("short", "crashed")),
+        ("no neighbour", LINES, dead_of("doomed", "crashed")),
+        ("I9", LINES, replace(DATABASE, claims=frozenset())),
         ("each duplicate", LINES, told({(D, 1): "retry"})),
         ("each duplicate", LINES, replace(DATABASE, history={(B, 1): "crashed", (C, 1): "error", (C, 2): "snoozed"})),
         ("nothing", LINES, changed(E=Row("RUNNING", 1, "e", is_scheduled=True))),
@@ -117,6 +157,46 @@ def test_a_violation_is_noticed(rule: str, lines: list[Line], database: Database
     found = judge(lines, database)
     assert [one for one in found.wrong if one.startswith(rule)], found.wrong
     assert not found.is_good
+
+
+@pytest.mark.parametrize("outcome", ["crashed", "lease_expired", "released"])
+def test_a_result_that_was_lost(outcome: str) -> None:
+    """Work that was done is done again where its process ended, or its lease lapsed, before anybody knew of it."""
+    found = judge([*LINES, *run(A, 2, 5, 6)], again(outcome))
+    assert found.wrong == {}
+    assert found.duplicates == {(A, 1): outcome, (D, 1): "lease_expired"}
+
+
+def test_a_worker_that_drains() -> None:
+    """It interrupts what does not end in time, gives it back, and works on for a while."""
+    lines = [*LINES, *run(UUID(int=9), 1, 1, 2, "CancelledError, cancelled", pid=9), *run(UUID(int=9), 2, 3, 4)]
+    lines += [*submitted(UUID(int=9), UUID(int=10)), *run(UUID(int=10), 1, 1, 5, pid=9)]
+    ten, nine = (UUID(int=10), 1), (UUID(int=9), 1)
+    database = Database(
+        {**DATABASE.jobs, nine[0]: Row("COMPLETED", 2, "long"), ten[0]: Row("COMPLETED", 1, "long")},
+        {**DATABASE.history, nine: "released"},
+        DATABASE.claims | {nine, (nine[0], 2), ten},
+    )
+    assert judge(lines, database).wrong == {}
+
+
+def test_the_same_pid_is_not_the_same_process() -> None:
+    """Who is dead does not write again because another process got its number."""
+    other = [replace(one, born=5) for one in run(A, 2, 5, 6, pid=101)]
+    assert judge([*LINES, *other], again("crashed")).wrong == {}
+
+
+@pytest.mark.parametrize(("name", "outcome"), [("deadly", "crashed"), ("hung", "timeout"), ("short", "discarded")])
+def test_dead_of_its_own_doing(name: str, outcome: str) -> None:
+    """A job that ends its process may die of that; a job that never does may die of anything else."""
+    lines = [one for one in LINES if not (one.job == E and one.act == "end")]
+    assert not [one for one in judge(lines, dead_of(name, outcome)).wrong if one.startswith("no neighbour")]
+
+
+def test_what_cannot_be_stored() -> None:
+    """A handler that returned what the database cannot hold has come to its end, and is an error all the same."""
+    database = replace(changed(A=Row("DEAD_LETTERED", 1, "wicked")), history={**DATABASE.history, (A, 1): "error"})
+    assert judge(LINES, database).wrong == {}
 
 
 def test_unacknowledged_submits() -> None:

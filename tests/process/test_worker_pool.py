@@ -62,7 +62,7 @@ def test_a_handler_that_writes_into_the_notes(tmp_path: Path) -> None:
         "async def scribble(junk: str) -> int:\n"
         "    return os.write(json.loads(sys.orig_argv[-1])['notes_fd'], junk.encode('latin-1'))\n"
     )
-    for junk in ("?" * 5, "S\xff\xff\xff\xff"):
+    for junk in ("?\0\0\0\0", "S\xff\xff\xff\xff"):
         with FakeServer() as server, worker(server, "--processes", "2", app="scribbling:app", cwd=tmp_path) as pool:
             children = [server.wait_child(), server.wait_child()]
             processes = pool.children()

@@ -233,21 +233,6 @@ def test_a_new_server_is_given_notice_too(tmp_path: Path) -> None:
         assert server.wait_parent().take("capacity").body == first == {"capacity": 0, "session": child.session}
 
 
-def test_a_second_signal_ends_the_pool_at_once(tmp_path: Path) -> None:
-    """SIGTERM twice: everything is gone at once, and the exit code says that it was not clean."""
-    with FakeServer() as server, worker(server) as pool:
-        child = server.wait_child()
-        running, _, started = waiting(tmp_path)
-        child.assign([running])
-        until(started.exists, "the handler")
-        (process,) = pool.children()
-        pool.terminate()
-        child.take("capacity")
-        pool.terminate()
-        assert pool.wait() == 128 + signal.SIGTERM
-        until(lambda: not psutil.pid_exists(process.pid), "no child")
-
-
 def test_one_process_can_be_drained(tmp_path: Path) -> None:
     """SIGTERM to a handler process alone: it finishes, and the parent starts another one."""
     with FakeServer() as server, worker(server) as pool:

@@ -15,7 +15,7 @@ from pulse.errors import UnavailableError
 from pulse.store.rows import Ending, EndingKind
 from pulse.worker import connection, desk
 from pulse_actors import sweeps, watchdog
-from pulse_actors.dispatcher import claims, deaths, overdue, results, silence, visit
+from pulse_actors.dispatcher import claims, deaths, overdue, results, silence
 from tests.store.model import ModelJob
 
 Change = tuple[object, str, object]
@@ -47,9 +47,8 @@ async def _nothing(*_: Any) -> None:
     """What waits for something does not wait."""
 
 
-async def _gives_nothing_back(store: Any, identity: str, listed: set[Any]) -> dict[Any, Any]:
-    running = await store.running_of(identity)
-    return {pair: job for pair, job in running.items() if pair in listed}
+async def _gives_nothing_back(*_: Any) -> set[Any]:
+    return set()
 
 
 async def _start_before_telling(self: Any) -> None:
@@ -100,10 +99,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((connection.Connection, "_turn", _start_before_telling),), "and was charged nothing", ("trap at a word",)
     ),
     "nothing is given back": Variant(
-        (
-            (visit, "give_back_unlisted", _gives_nothing_back),
-            (claims, "give_back_unlisted", _gives_nothing_back),
-        ),
+        ((claims.Claims, "_give_back", _gives_nothing_back),),
         "although no worker was told of it",
     ),
     "watchdog reaps the living beside it": Variant(

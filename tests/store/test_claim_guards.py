@@ -19,7 +19,7 @@ from pulse.store.pool import Target
 from pulse.store.rows import Claim, Fence, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher import claims as claiming
-from pulse_actors.dispatcher.claims import Claims, _extra, _frames, give_back_unlisted
+from pulse_actors.dispatcher.claims import Claims, _extra, _frames
 from pulse_actors.dispatcher.desk import DOUBTFUL_BEATS, Desk, Worker
 from pulse_actors.runtime import Backoff
 from tests.store.helpers import TOPIC, forge, read
@@ -367,7 +367,7 @@ async def test_nothing_to_give_back_is_not_told(bench: Bench) -> None:
     """Where a worker lists all that it holds there is nothing to say."""
     job = await forge(bench.connection, "RUNNING", locked_by="w")
     with capture_logs() as logs:
-        assert set(await give_back_unlisted(bench.store, "w", {(job, 1)})) == {(job, 1)}
+        assert set(await bench.claims.give_back_unlisted("w", {(job, 1)})) == {(job, 1)}
     assert logs == []
 
 

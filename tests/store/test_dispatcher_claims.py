@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+import asyncpg
 import pytest
 
 from pulse.errors import UnavailableError
 from pulse.store.pool import Target
 from pulse.store.rows import Claim, Fence
 from pulse.store.store import Store
-from pulse_actors.dispatcher.claims import Claims, give_back_unlisted
+from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.desk import Desk, Held, Worker
 from pulse_actors.identity import Host
 from tests.store.helpers import TOPIC, forge, history, read
@@ -261,15 +262,62 @@ async def test_long_args_are_spread_over_frames(bench: Bench, connection: Connec
     assert wire.frames == 5
 
 
-async def test_what_a_worker_does_not_list_is_given_back(store: Store, connection: Connection[Record]) -> None:
+async def test_what_a_worker_does_not_list_is_given_back(bench: Bench, connection: Connection[Record]) -> None:
     """At hello the listed attempts stay, all others of this worker are given back, those of others are left alone."""
     listed, older, unlisted, foreign = [
         await forge(connection, "RUNNING", locked_by=worker, attempts=attempts)
         for worker, attempts in (("w", 1), ("w", 2), ("w", 1), ("v", 1))
     ]
-    kept = await give_back_unlisted(store, "w", {(listed, 1), (older, 1), (foreign, 1)})
+    kept = await bench.claims.give_back_unlisted("w", {(listed, 1), (older, 1), (foreign, 1)})
     assert kept == {(listed, 1): ("n", TOPIC, None)}
     assert await state(connection, listed) == ("RUNNING", "w", 1, 0)
     assert await state(connection, older) == ("RETRYING", None, 2, 1)
     assert await state(connection, unlisted) == ("PENDING", None, 1, 1)
     assert await state(connection, foreign) == ("RUNNING", "v", 1, 0)
+
+
+async def test_a_full_claim_that_fails_is_not_repeated_at_once(bench: Bench, connection: Connection[Record]) -> None:
+    """It took too long: what is known is claimed meanwhile, from its cursor."""
+    _, wire = bench.join("w")
+    await waiting(connection)
+    await bench.claims.pass_once()
+    bench.claims.wake()
+    bench.claims._cursors._next_full_s = float("-inf")
+    bench.store.after_claim = bench.lost_answer()
+    with pytest.raises(UnavailableError):
+        await bench.claims.pass_once()
+    bench.claims._cursors._next_full_s = float("inf")  # however long it took
+    job = await waiting(connection)
+    await bench.claims.pass_once()
+    assert (job, 1) in wire.pairs
+    assert bench.claims._cursors._wanted  # and it is made up for
+
+
+async def test_a_full_claim_that_fails_has_its_cost(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would be repeated in every pass."""
+    bench.join("w")
+    costs: list[float] = []
+    monkeypatch.setattr(bench.claims._cursors, "full_done", lambda began_s, ended_s: costs.append(ended_s - began_s))
+    bench.store.after_claim = bench.lost_answer()
+    with pytest.raises(UnavailableError):
+        await bench.claims.pass_once()
+    assert len(costs) == 1
+
+
+async def test_doubts_about_a_row_that_somebody_has_locked(
+    bench: Bench, connection: Connection[Record], dsn: str
+) -> None:
+    """It is looked at again; all others are settled, and claims go on."""
+    _, wire = bench.join("w")
+    locked, free = [await forge(connection, "RUNNING", locked_by="w") for _ in range(2)]
+    job = await waiting(connection)
+    bench.claims.doubt("w")
+    other = await asyncpg.connect(dsn)
+    async with other.transaction():
+        await other.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", locked.hex())
+        await bench.claims.pass_once()
+        assert (job, 1) in wire.pairs
+        assert (free, 2) in wire.pairs
+    await other.close()
+    await bench.claims.pass_once()
+    assert (locked, 2) in wire.pairs

@@ -215,6 +215,37 @@ async def test_claims_that_it_never_heard_of(at: Floor, monkeypatch: pytest.Monk
     assert (await at.read(reported))["status"] == "RUNNING"
 
 
+async def test_a_claim_for_it_that_is_committed_late(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A statement whose answer nobody waits for may end after the first look: there is a second one."""
+    monkeypatch.setattr(watching, "LATE_S", 0.5)
+    with process() as dying:
+        worker = at.watch(new_worker(identity_of(dying.pid), dying.pid))
+        held = await at.running(worker)
+        dying.kill()
+        await at.wait_buried(worker)
+        await at.wait(held, status="RETRYING")
+        late = await at.row(worker.identity)
+        row = await at.wait(late, status="PENDING")
+    assert (row["uncharged"], row["crashes"], row["last_error"]) == (1, 0, None)
+
+
+async def test_who_has_died_is_waited_for(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the dispatcher ends, all are buried who are dead by then; nobody waits for the living."""
+    monkeypatch.setattr(watching, "LAST_WORDS_S", 0.2)
+    with process() as dying, process() as living:
+        worker = at.watch(new_worker(identity_of(dying.pid), dying.pid), anyio.Event())
+        wire_of(worker).unread = 1  # it is not heard out before the time is over
+        at.watch(new_worker(identity_of(living.pid), living.pid))
+        job = await at.running(worker)
+        dying.kill()
+        await dead(dying.pid)
+        with anyio.fail_after(DEADLINE_S):
+            await at.deaths.settle()
+        assert at.deaths.watched(worker.identity) is None
+        await at.results.batcher.wait_idle()
+        assert (await at.read(job))["crashes"] == 1
+
+
 async def test_an_end_is_told_louder_when_something_was_lost(at: Floor) -> None:
     """A worker that ends with nothing in its hands is no cause for a warning."""
     levels: list[str] = []

@@ -225,6 +225,47 @@ async def test_a_handler_that_ends_after_all(
         assert (worker.closing, worker.sentences, worker.leaving) == (False, {}, False)
 
 
+async def test_what_has_ended_and_is_not_written_yet(at: Hall, tasks: anyio.abc.TaskGroup) -> None:
+    """While the database is away results wait here: their handlers do not hang, and nobody is killed for them."""
+    with process() as living:
+        worker = at.working(living.pid)
+        job = await at.limited(worker)
+        at.start(worker)
+        at.desk.reporting.add((job, 1))
+        assert not at.due(tasks)
+        await anyio.wait_all_tasks_blocked()
+        assert (worker.closing, worker.sentences) == (False, {})
+        assert wire_of(worker).sent == []
+
+
+async def test_a_result_that_comes_while_its_stack_is_taken(
+    at: Hall, tasks: anyio.abc.TaskGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It did end after all, and so did the sibling that was waited for."""
+    monkeypatch.setattr(timing, "SIBLINGS_S", LONG_S)
+    with process() as living:
+        worker = at.working(living.pid)
+        job, sibling = await at.limited(worker), await at.running(worker)
+        at.start(worker)
+        assert at.due(tasks)
+        await at.until(lambda: (job, 1) in worker.sentences)
+        at.desk.reporting |= {(job, 1), (sibling, 1)}
+        await at.until_closed()
+        assert is_alive(living.pid)
+        assert (worker.closing, worker.sentences, worker.leaving) == (False, {}, False)
+
+
+async def test_what_runs_apart_has_time_to_begin(at: Hall) -> None:
+    """Its time runs from when its process is there, which its worker alone knows."""
+    with process() as living:
+        worker = at.working(living.pid)
+        here, apart = await at.limited(worker, 1.0), await at.limited(worker, 1.0)
+        worker.held[apart, 1].apart = True
+        at.start(worker)
+        at_s = {due.pair[0]: due.at_s for due in at.overdue._heap}
+        assert at_s[apart] - at_s[here] == pytest.approx(timing.BEGIN_S, abs=1.0)
+
+
 async def test_siblings_may_finish(at: Hall, tasks: anyio.abc.TaskGroup, monkeypatch: pytest.MonkeyPatch) -> None:
     """What has not started is recalled; what runs is waited for, and as soon as only what hangs is left, it is over."""
     monkeypatch.setattr(timing, "SIBLINGS_S", LONG_S)
@@ -296,8 +337,11 @@ def parent(at: Hall, monkeypatch: pytest.MonkeyPatch) -> Worker:
     return made
 
 
-async def test_stacks_come_from_the_pool_parent(at: Hall, parent: Worker, tasks: anyio.abc.TaskGroup) -> None:
+async def test_stacks_come_from_the_pool_parent(
+    at: Hall, parent: Worker, tasks: anyio.abc.TaskGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They are stored with the attempt; whatever others say, or says itself unasked, is dropped."""
+    monkeypatch.setattr(looking, "ALIVE_S", 0.0)
     with process() as hung:
         worker = at.working(hung.pid)
         job = await at.limited(worker)

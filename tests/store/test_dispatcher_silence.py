@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.abc
+import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
+from pulse.errors import UnavailableError
 from pulse.store.store import Store
 from pulse_actors.dispatcher import silence as looking
 from pulse_actors.dispatcher.desk import Worker
 from pulse_actors.dispatcher.silence import Silence
-from tests.store.helpers import history
+from tests.store.helpers import TOPIC, history
 from tests.store.recovery_kit import (
     DEADLINE_S,
     HOST,
@@ -378,3 +380,198 @@ async def test_the_living_of_the_start_are_watched(at: Room, tasks: anyio.abc.Ta
         await at.row(identity_of(living.pid))
         tasks.start_soon(at.silence.run, [identity_of(living.pid)])
         await at.until(lambda: at.deaths.watched(identity_of(living.pid)) is not None)
+
+
+async def test_what_has_lapsed_for_a_living_worker_is_free(at: Room) -> None:
+    """Another attempt of that job may be handed to anybody here, and the place is free, as soon as it is written."""
+    with process() as living:
+        worker = at.silent(living.pid, 0.0)
+        job = await at.running(worker, lease_until=ago(1))
+        worker.held[job, 1].unlisted = 2
+        await at.silence.lapsed([worker.identity])
+        assert at.desk.running_in_hand([job]) == {job}  # not before: it would be given back beside
+        await at.wait(job, status="RETRYING")
+        await at.until(lambda: not worker.held)
+
+
+async def test_what_is_ended_late_stays_held(at: Room) -> None:
+    """The lease was extended meanwhile: the attempt goes on, and keeps its place."""
+    with process() as living:
+        worker = at.silent(living.pid, 0.0)
+        job = await at.running(worker, lease_until=ago(-LEASE_S))
+        worker.held[job, 1].unlisted = 2
+        await at.silence.lapsed([worker.identity])
+        await at.results.batcher.wait_idle()
+        assert worker.held.keys() == {(job, 1)}
+
+
+async def test_what_a_worker_that_is_not_connected_was_never_given(at: Room) -> None:
+    """A claim whose answer was lost as its worker went: nobody holds it, and its process may live for long."""
+    with process() as living:
+        worker = at.silent(living.pid)
+        at.desk.leave(worker)
+        held, reported = await at.running(worker), await at.running(worker)
+        job = await at.row(worker.identity)
+        at.desk.free(worker, [(reported, 1)])
+        at.desk.reporting.add((reported, 1))
+        await at.silence.lapsed([worker.identity])
+        row = await at.read(job)
+        assert (row["status"], row["uncharged"], row["last_error"]) == ("PENDING", 1, None)
+        assert at.claims._cursors.starts([TOPIC])  # it may be claimed again
+        assert [(await at.read(one))["status"] for one in (held, reported)] == ["RUNNING"] * 2
+
+
+# Strangers.
+
+
+async def stranger(at: Room, pid: int) -> Worker:
+    """A living process that holds jobs, was adopted, and has not been heard of for a lease."""
+    await at.silence.lapsed([identity_of(pid)])
+    found = at.deaths.watched(identity_of(pid))
+    assert found is not None
+    found.beaten_s -= LEASE_S
+    return found
+
+
+async def test_a_stranger_for_whom_somebody_else_beats(at: Room, tasks: anyio.abc.TaskGroup) -> None:
+    """It works for another supervisor of this host: its lease was moved, and not from here."""
+    with process() as living:
+        job = await at.row(identity_of(living.pid))
+        worker = await stranger(at, living.pid)
+        await look(at, tasks)  # an attempt that nobody extends: the ladder begins
+        assert at.silence._being_killed
+        at.silence._being_killed.clear()
+        await at.connection.execute(
+            "UPDATE pulse.jobs SET lease_until = now() + interval '50 s' WHERE id = $1", job.hex()
+        )
+        before_s = time.monotonic()
+        await look(at, tasks)
+        assert worker.beaten_s >= before_s
+        assert not at.silence._being_killed
+        assert is_alive(living.pid)
+
+
+@pytest.mark.parametrize("moved_s", [-5, 5])
+async def test_a_lease_that_another_one_has_made_shorter(at: Room, tasks: anyio.abc.TaskGroup, moved_s: int) -> None:
+    """Supervisors may have leases of other lengths: whichever way it was moved, it was moved."""
+    with process() as living:
+        await at.row(identity_of(living.pid))
+        worker = await stranger(at, living.pid)
+        await at.connection.execute("UPDATE pulse.jobs SET lease_until = lease_until + $1 * interval '1 s'", moved_s)
+        await look(at, tasks)
+        assert worker.beaten_s > time.monotonic() - 1
+        assert not at.silence._being_killed
+
+
+async def test_what_a_stranger_holds_is_asked_anew(at: Room, tasks: anyio.abc.TaskGroup) -> None:
+    """Its supervisor takes results and gives it other jobs."""
+    with process() as living:
+        first = await at.row(identity_of(living.pid))
+        worker = await stranger(at, living.pid)
+        kept = worker.held[first, 1]
+        second = await at.row(identity_of(living.pid), lease_until=ago(-LEASE_S))
+        await look(at, tasks)
+        assert worker.held.keys() == {(first, 1), (second, 1)}
+        assert worker.held[first, 1] is kept
+        assert worker.held[second, 1].started
+        await at.connection.execute(
+            "UPDATE pulse.jobs SET status = 'COMPLETED', locked_by = NULL, lease_until = NULL, "
+            "completed_at = now() WHERE id = $1",
+            first.hex(),
+        )
+        await look(at, tasks)
+        assert worker.held.keys() == {(second, 1)}
+
+
+async def test_a_stranger_that_holds_nothing_any_more(at: Room, tasks: anyio.abc.TaskGroup) -> None:
+    """It is nobody's business here, until it lets another lease lapse."""
+    with process() as living:
+        await at.row(identity_of(living.pid))
+        await stranger(at, living.pid)
+        await at.connection.execute("DELETE FROM pulse.jobs")
+        await look(at, tasks)
+        await at.until(lambda: at.deaths.watched(identity_of(living.pid)) is None)
+        assert (at.desk.strangers, at.deaths.in_hand(), at.signals) == ({}, [], [])
+        assert not at.silence._being_killed
+        await at.row(identity_of(living.pid))
+        await at.silence.lapsed([identity_of(living.pid)])
+        assert at.deaths.watched(identity_of(living.pid)) is not None
+
+
+async def test_strangers_while_the_database_is_away(
+    at: Room, tasks: anyio.abc.TaskGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether somebody beats for them cannot be known: they are not killed. Others are."""
+
+    async def away(_workers: object) -> None:
+        raise UnavailableError("away")
+
+    with process() as living, process() as known:
+        await at.row(identity_of(living.pid))
+        await stranger(at, living.pid)
+        silent = at.silent(known.pid)
+        await at.running(silent)
+        monkeypatch.setattr(at.store, "leases_of", away)
+        await look(at, tasks)
+        assert at.silence._being_killed == {silent.identity}
+
+
+async def test_a_row_that_somebody_has_locked(at: Room, tasks: anyio.abc.TaskGroup, dsn: str) -> None:
+    """Renewals of all others are written."""
+    with process() as living:
+        worker = at.silent(living.pid, 0.8 * LEASE_S)
+        locked, free = [await at.running(worker, lease_until=ago(-5)) for _ in range(2)]
+        other = await asyncpg.connect(dsn)
+        async with other.transaction():
+            await other.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", locked.hex())
+            await look(at, tasks)
+            assert await at.lease_s(free) > LEASE_S - 5
+        await other.close()
+
+
+async def test_who_dies_of_sigterm_has_let_its_lease_lapse(
+    at: Room, tasks: anyio.abc.TaskGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was told to end because it was silent: no job of it crashed."""
+    monkeypatch.setattr(looking, "TERM_S", LONG_S)
+    with process() as dying:
+        worker = at.silent(dying.pid)
+        job, queued = await at.running(worker), await at.running(worker, started=False)
+        await look(at, tasks)
+        await at.until_done()
+        assert at.signals == [signal.SIGTERM]
+        row = await at.wait(job, status="RETRYING")
+        assert (row["crashes"], row["last_error"]) == (0, "worker lease expired")
+        await at.wait(queued, status="PENDING")
+
+
+async def test_who_speaks_after_sigterm_is_not_sentenced(
+    at: Room, tasks: anyio.abc.TaskGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Should it die later, that has other reasons."""
+    monkeypatch.setattr(looking, "TERM_S", LONG_S)
+    with process(*DEAF) as deaf:
+        assert deaf.stdout is not None
+        deaf.stdout.readline()
+        worker = at.silent(deaf.pid)
+        await at.running(worker)
+        await look(at, tasks)
+        await at.until(lambda: signal.SIGTERM in at.signals)
+        assert worker.sentences
+        worker.beaten_s = time.monotonic() + LONG_S
+        await at.until_done()
+        assert not worker.sentences
+
+
+async def test_renewals_from_here_are_no_beats(at: Room, tasks: anyio.abc.TaskGroup) -> None:
+    """Else a stranger would never be silent."""
+    with process() as living:
+        job = await at.row(identity_of(living.pid))
+        worker = await stranger(at, living.pid)
+        worker.beaten_s = beaten_s = time.monotonic() - 0.8 * LEASE_S
+        worker.until_s = time.monotonic() + 10
+        await at.connection.execute("UPDATE pulse.jobs SET lease_until = now() + interval '10 s'")
+        await look(at, tasks)
+        assert await at.lease_s(job) > LEASE_S - 5
+        await look(at, tasks)
+        assert worker.beaten_s == beaten_s

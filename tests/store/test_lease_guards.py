@@ -131,17 +131,23 @@ async def test_a_parent_beats_for_a_child_that_has_not_come_back(ward: Ward) -> 
         assert [await ward.extended(one) for one in (job, other)] == [True, False]
 
 
-async def test_the_word_of_a_parent_counts_for_a_stranger(ward: Ward) -> None:
-    """One that is watched without having said hello is not silent as long as its parent sees it at work."""
+@pytest.mark.parametrize("where", ["strangers", "away"])
+async def test_the_word_of_a_parent_counts_for_who_is_not_connected(ward: Ward, where: str) -> None:
+    """One that is watched is not silent as long as its parent sees it at work, the database away or not."""
     with process() as busy:
         identity = identity_of(busy.pid)
-        stranger = new_worker(identity, busy.pid)
-        stranger.beaten_s = 0.0
-        ward.desk.strangers[identity] = stranger
-        await ward.job(identity)
-        await ward.beat("parent", session=stranger.session, uid=os.geteuid())
-    assert stranger.beaten_s > 0.0
-    assert stranger.extended_s == AT_S
+        worker = new_worker(identity, busy.pid)
+        worker.beaten_s = 0.0
+        getattr(ward.desk, where)[identity] = worker
+        job, unheld = await ward.job(identity), await ward.job(identity)
+        worker.held[job, 1] = object()  # type: ignore[assignment]
+        await ward.beat("parent", session=worker.session, uid=os.geteuid() + 1)
+        assert worker.beaten_s == 0.0
+        assert not await ward.extended(job)
+        await ward.beat("parent", session=worker.session, uid=os.geteuid())
+        assert worker.beaten_s > 0.0
+        assert worker.extended_s == AT_S
+        assert [await ward.extended(one) for one in (job, unheld)] == [True, False]
 
 
 async def test_a_session_of_nobody(ward: Ward) -> None:

@@ -255,6 +255,15 @@ async def test_sweeps_are_marked(store: Store) -> None:
     assert (await store.mark_sweep(15.0, 30.0))[0] < 60.0 < abs(gap_s)
 
 
+async def test_a_wait_is_no_longer_than_it_was_to_be(store: Store) -> None:
+    """A clock that was ahead when a gap was seen, and set back since, keeps nobody waiting."""
+    ahead = NOW + timedelta(days=1)
+    await store.mark_sweep(15.0, 30.0, now=NOW)
+    assert (await store.mark_sweep(15.0, 30.0, now=ahead))[2] == 30.0
+    assert (await store.mark_sweep(15.0, 30.0, now=NOW))[2] == 30.0
+    assert (await store.mark_sweep(15.0, 30.0, now=NOW + timedelta(seconds=10)))[2] == 20.0
+
+
 async def test_a_mark_that_is_gone(store: Store, connection: Connection[Record]) -> None:
     """Without the row nobody knows when the last sweep was."""
     await connection.execute("DELETE FROM pulse.sweep_mark")

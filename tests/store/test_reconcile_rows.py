@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+import anyio
+import asyncpg
 import pytest
 
 from pulse import procs
+from pulse.store.rows import Ending, EndingKind
 from pulse.store.store import Store
-from pulse_actors.dispatcher.reconcile import bury_forgotten
+from pulse_actors.dispatcher import reconcile
+from pulse_actors.dispatcher.reconcile import bury_forgotten, bury_late
 from pulse_actors.identity import Host, Peer, compose, this_host
 from tests.store.helpers import forge, history, read
 
@@ -95,3 +99,44 @@ async def test_who_dies_beside_its_dispatcher_is_charged(store: Store, connectio
     row = await read(connection, job)
     assert (row["status"], row["uncharged"], row["crashes"]) == ("RETRYING", 1, 1)
     assert row["last_error"] == "worker process died: nobody saw how"
+
+
+async def test_a_row_that_somebody_has_locked(store: Store, connection: Connection[Record], dsn: str) -> None:
+    """A dead worker's own transaction may hold it yet: all others are ended, and this one is for later."""
+    locked, free = [await forge(connection, "RUNNING", locked_by=DEAD) for _ in range(2)]
+    other = await asyncpg.connect(dsn)
+    async with other.transaction():
+        await other.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", locked.hex())
+        living, left = await bury_forgotten(store, HERE, boot=False, sweep_s=SWEEP_S)
+    await other.close()
+    assert living == []
+    assert [(ending.id, ending.kind) for ending in left] == [(locked, EndingKind.CRASHED)]
+    assert [(await read(connection, row))["status"] for row in (locked, free)] == ["RUNNING", "RETRYING"]
+
+
+async def test_claims_that_were_committed_late(
+    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of workers that are dead and that nobody here knows: they were never handed out, and leave no trace."""
+    monkeypatch.setattr(reconcile, "OTHERS_S", 0.0)
+    known = worker(HERE, PID, 8)
+    workers = [DEAD, known, ALIVE, EARLIER, worker(Host("there", BEFORE, 1)), "somebody"]
+    rows = {one: await forge(connection, "RUNNING", locked_by=one) for one in workers}
+    await bury_late(store, HERE, lambda identity: identity == known)
+    statuses = {one: (await read(connection, row))["status"] for one, row in rows.items()}
+    assert statuses == dict.fromkeys(workers, "RUNNING") | {DEAD: "PENDING"}
+    assert await history(connection, rows[DEAD]) == []
+
+
+async def test_another_supervisor_may_bury_its_own(
+    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knows what had started: only what is left after a while was forgotten."""
+    row = await forge(connection, "RUNNING", locked_by=DEAD)
+
+    async def buried(_seconds: float) -> None:
+        await store.end([Ending(row, 1, DEAD, EndingKind.CRASHED, "it saw how")])
+
+    monkeypatch.setattr(anyio, "sleep", buried)
+    await bury_late(store, HERE, lambda _: False)
+    assert (await read(connection, row))["crashes"] == 1

@@ -17,6 +17,7 @@ from pulse.protocol import Beat, Capacity, Frame, Hello, JobRef, Role
 from pulse.store.pool import Target
 from pulse.store.store import Store
 from pulse_actors.dispatcher import visit as visiting
+from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.connection import Connection
 from pulse_actors.dispatcher.desk import Held, Worker
 from pulse_actors.dispatcher.leases import Leases
@@ -56,12 +57,11 @@ class Lobby(Floor):
 
     def office(self, store: Store | None = None) -> Office:
         """All that is behind it."""
+        claims = self.claims if store is None else Claims(store, self.desk, HOST, lease_s=LEASE_S, poll_s=60.0, batch=1)
         store = store or self.store
-        desktop = Desktop(store, self.desk, self.claims, cast("Any", None), HOST, Stacks(self.desk))
+        desktop = Desktop(store, self.desk, claims, cast("Any", None), HOST, Stacks(self.desk))
         leases, submits = Leases(store, self.desk, HOST, lease_s=LEASE_S), Submits(store, self.claims)
-        return Office(
-            desktop, self.claims, self.results, leases, submits, HOST, "here", 10.0, LEASE_S, self.deaths, None
-        )
+        return Office(desktop, claims, self.results, leases, submits, HOST, "here", 10.0, LEASE_S, self.deaths, None)
 
     def visit(
         self, number: int = 1, *, peer: Peer = PEER, pidfd: int | None = None, store: Store | None = None
@@ -241,6 +241,8 @@ async def test_whose_capacity_may_be_told(lobby: Lobby) -> None:
     assert (child.capacity, child.leaving) == (5, False)
     tell(3, None)
     assert parent.capacity == 3
+    tell(0, None)  # a handler may have had the process signalled: what it runs then is not excused
+    assert (parent.capacity, parent.leaving) == (0, False)
 
 
 async def test_what_a_heartbeat_does_not_list(lobby: Lobby) -> None:

@@ -52,8 +52,28 @@ def test_a_sentence_is_carried_out(worker: Worker) -> None:
     worker.leaving = True
     assert obituary(worker, "why", -9, worker.held) == [
         Ending(*HUNG, WORKER, EndingKind.TIMEOUT, "too late", exit_code=-9, stack="where it was"),
-        Ending(*STARTED, WORKER, EndingKind.RELEASED),
+        Ending(*STARTED, WORKER, EndingKind.RELEASED, "why"),
         Ending(*QUEUED, WORKER, EndingKind.RELEASED),
+    ]
+
+
+def test_who_had_a_process_of_its_own_did_not_kill_it(worker: Worker) -> None:
+    """It died with its worker, and goes elsewhere uncharged, with the reason; what ran in that process is charged."""
+    worker.held[STARTED].apart = True
+    assert obituary(worker, "why", -9, worker.held) == [
+        Ending(*HUNG, WORKER, EndingKind.CRASHED, "why", exit_code=-9),
+        Ending(*STARTED, WORKER, EndingKind.RELEASED, "why"),
+        Ending(*QUEUED, WORKER, EndingKind.RELEASED),
+    ]
+
+
+def test_where_nobody_else_ran_it_may_have_been_those_apart(worker: Worker) -> None:
+    """Else a job that kills its worker from there would do so for ever; what had not started is innocent."""
+    worker.held[STARTED].apart = worker.held[HUNG].apart = True
+    assert [one.kind for one in obituary(worker, "why", -9, worker.held)] == [
+        EndingKind.CRASHED,
+        EndingKind.CRASHED,
+        EndingKind.RELEASED,
     ]
 
 

@@ -266,6 +266,10 @@ def test_held_until_answered() -> None:
     assert desk.held_among([claim(1).id, claim(3).id]) == {claim(1).id}
     desk.started(one, [(claim(1).id, 1), (claim(9).id, 1)])
     assert [held.started for held in one.held.values()] == [True, False]
+    assert not any(held.apart for held in one.held.values())
+    desk.started(one, [(claim(1).id, 1), (claim(2).id, 1)], {(claim(1).id, 1)})
+    desk.started(one, [(claim(1).id, 1)])  # told again
+    assert [held.apart for held in one.held.values()] == [True, False]
     desk.free(one, [(claim(1).id, 1), (claim(2).id, 7)])
     assert set(one.held) == {(claim(2).id, 1)}
     assert one.credit == 2
@@ -400,10 +404,17 @@ def test_who_is_known() -> None:
     """A worker that is connected, else one that lives here and holds jobs; the connection counts before the other."""
     connected, older, stranger = worker("w"), worker("w"), worker("s")
     desk = desk_of(connected)
-    desk.strangers = {"w": older, "s": stranger}
+    left = worker("a")
+    desk.strangers, desk.away = {"w": older, "s": stranger}, {"a": left}
     assert desk.known("w") is connected
     assert desk.known("s") is stranger
+    assert desk.known("a") is left
     assert desk.known("x") is None
+    left.session, stranger.session, connected.session, older.session = b"left", b"strange", b"here", b"older"
+    assert [desk.unconnected(one) for one in (b"left", b"strange", b"here")] == [left, stranger, None]
+    assert not desk.has_met("w")
+    desk.is_newest("w", 1)
+    assert desk.has_met("w")
 
 
 def test_who_holds_a_job() -> None:

@@ -102,6 +102,14 @@ def test_a_wait_that_somebody_else_began() -> None:
     assert one.may_reap(17.1)
 
 
+def test_a_wait_is_no_longer_than_a_lease() -> None:
+    """A clock that was set back makes a wait long that somebody has noted; nobody has to wait for so long."""
+    one = guard()
+    one.doubt(1.0, reading(0.0))
+    assert one.doubt(10.0, reading(10.0), 86_400.0) is None
+    assert one.may_reap(10.0 + one.lease_s + 0.1)
+
+
 def test_no_wait_is_no_moment_of_waiting() -> None:
     """Where nobody waits, a sweep goes on at once."""
     one = guard()

@@ -49,12 +49,36 @@ def test_a_branch_is_a_part_of_its_tree() -> None:
     """Who ends a branch spares the rest; who ends the tree ends it all; a mark that only begins alike is another's."""
     mark = trees.new_mark()
     branch = trees.branch_of(mark)
-    tree, part, other = Echo(mark), Echo(branch), Echo(f"{mark}0")
+    tree, part, other_part, other = Echo(mark), Echo(branch), Echo(trees.branch_of(mark)), Echo(f"{mark}0")
     assert trees.kill_tree(branch) == 1
     assert part.ends()
-    assert trees.kill_tree(mark) == 1
+    assert trees.kill_tree(mark) == 2
     assert tree.ends()
+    assert other_part.ends()
     assert not other.ends()
+
+
+LEADER = """
+import subprocess, sys
+inside = subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL, env={}, process_group=0)
+outside = subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL, env={}, start_new_session=True)
+print(inside.pid, outside.pid, flush=True)
+inside.wait()
+"""
+
+
+def test_a_session_is_more_than_a_group() -> None:
+    """Groups of its own and another environment do not help; who has made a session of its own is spared."""
+    with subprocess.Popen([sys.executable, "-c", LEADER], stdout=subprocess.PIPE, start_new_session=True) as leader:
+        assert leader.stdout is not None
+        inside, outside = (psutil.Process(int(pid)) for pid in leader.stdout.readline().split())
+        until(lambda: os.getsid(outside.pid) == outside.pid, "a session of its own")
+        assert os.getpgid(inside.pid) != leader.pid
+        assert trees.kill_session(leader.pid) == 2
+        assert leader.wait() == -signal.SIGKILL
+        until(lambda: not _lives(inside), "the other one is dead, too")
+        assert _lives(outside)
+        outside.kill()
 
 
 @pytest.fixture
@@ -123,22 +147,19 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def test_a_pid_that_was_used_again_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was opened by pid is looked at once more: by then it may be another process, which carries no mark."""
+    """Who was opened is signalled, not whoever has its pid by the time of the look, whatever mark that carries."""
     mark, environment = trees.new_mark(), trees._environment
-    with subprocess.Popen(["sleep", "60"], env={trees.MARK: mark}) as process:
-        looks: list[int] = []
+    with subprocess.Popen(["sleep", "60"], env={}) as process:
 
-        def changed(pid: int) -> bytes:
+        def reused(pid: int) -> bytes:
             if pid != process.pid:
                 return environment(pid)
-            looks.append(pid)
-            return environment(pid) if len(looks) == 1 else b""
+            process.kill()
+            process.wait()
+            return f"{trees.MARK}={mark}".encode()
 
-        monkeypatch.setattr(trees, "_environment", changed)
+        monkeypatch.setattr(trees, "_environment", reused)
         assert trees.kill_tree(mark) == 0
-        assert len(looks) == 2
-        assert process.poll() is None
-        process.kill()
 
 
 def test_an_empty_mark_is_none() -> None:
@@ -187,9 +208,10 @@ def orphaned(monkeypatch: pytest.MonkeyPatch) -> str:
 def test_its_own_tree_is_spared(orphaned: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A system that a handler has started as a daemon does not end itself when that handler's pool is gone."""
     condemned: list[Callable[[str], bool]] = []
-    monkeypatch.setattr(trees, "_kill", condemned.append)
+    monkeypatch.setattr(trees, "_kill_marked", condemned.append)
     trees.kill_orphans()
-    assert [condemned[0](mark) for mark in (orphaned, f"{orphaned}0")] == [False, True]
+    others = (f"{orphaned}0", f"{orphaned}0.11", f"{orphaned}.11")
+    assert [condemned[0](mark) for mark in (orphaned, *others)] == [False, True, True, True]
 
 
 @pytest.mark.usefixtures("orphaned")

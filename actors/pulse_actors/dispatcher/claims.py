@@ -223,15 +223,24 @@ class Claims:
     async def give_back_unknown(self, worker: Worker) -> None:
         """Give back what *worker* holds by the database alone, connected or not."""
         async with self.lock:
-            running = await self._store.running_of(worker.identity)
-            listed = self._desk.reporting.union(worker.held)
-            await self._give_back([Fence(*pair, worker.identity) for pair in running if pair not in listed])
+            await self.give_back_unlisted(worker.identity, self._desk.reporting.union(worker.held))
+
+    async def give_back_unlisted(self, identity: str, listed: set[Pair]) -> dict[Pair, Running]:
+        """
+        Give back, uncharged, every RUNNING row of *identity* that its worker does not list; call it with the lock.
+
+        Returns:
+            What the worker does hold.
+        """
+        running = await self._store.running_of(identity)
+        self._doubted |= await self._give_back([Fence(*pair, identity) for pair in running if pair not in listed])
+        return {pair: job for pair, job in running.items() if pair in listed}
 
     async def _settle_doubts(self) -> None:
         """Give back what a claim may have taken whose answer was lost."""
         asked = self._in_doubt | self._doubted
         doubted = [one for one in map(self._desk.get, asked) if one is not None]
-        held = await self._store.leases_of([worker.identity for worker in doubted]) if doubted else {}
+        held = await self._store.leases_of([worker.identity for worker in doubted])
         unlisted: list[Fence] = []
         for worker in doubted:
             if worker.identity in self._in_doubt:
@@ -239,14 +248,14 @@ class Claims:
             listed = self._desk.reporting.union(worker.held)
             found = held.get(worker.identity, {})
             unlisted += [Fence(*pair, worker.identity) for pair in found if pair not in listed]
-            running = {pair: Running(*lease[:3]) for pair, lease in found.items() if pair in listed}
+            running = {pair: Running(*lease[:3]) for pair, lease in found.items()}
             self.learned(worker, self._desk.learn(worker, running))
-        locked = await self._give_back(unlisted)
+        stuck = await self._give_back(unlisted)
         self._in_doubt -= asked
-        self._doubted = (self._doubted - asked) | {ending.worker for ending in locked}
+        self._doubted = (self._doubted - asked) | stuck
 
-    async def _give_back(self, unlisted: Sequence[Fence]) -> list[Ending]:
-        """Give these back; those that somebody else has locked remain."""
+    async def _give_back(self, unlisted: Sequence[Fence]) -> set[str]:
+        """Give these back; whose rows somebody else has locked."""
 
         async def together(some: Sequence[Ending]) -> None:
             for ended in await self._store.end(some):
@@ -255,30 +264,16 @@ class Claims:
         async def alone(_row: Ending, _error: asyncpg.PostgresError) -> None:
             """Nothing is written that could be bad."""
 
+        if not unlisted:
+            return set()
         endings = [Ending(*fence, EndingKind.RELEASED) for fence in unlisted]
         locked = await write_merged(self._store, endings, together, alone)
-        if unlisted:
-            log.info("claims_given_back", workers=sorted({fence.worker for fence in unlisted}), count=len(unlisted))
-        return locked
+        log.info("claims_given_back", workers=sorted({fence.worker for fence in unlisted}), count=len(unlisted))
+        return {ending.worker for ending in locked}
 
 
 def _nobody_asks(_worker: Worker, _bounded: list[tuple[Pair, Held]]) -> None:
     """Nothing is to be done about handlers that outlast their time."""
-
-
-async def give_back_unlisted(store: Store, identity: str, listed: set[Pair]) -> dict[Pair, Running]:
-    """
-    Give back, uncharged, every RUNNING row of *identity* that its worker does not list.
-
-    Returns:
-        What the worker does hold.
-    """
-    running = await store.running_of(identity)
-    unlisted = [Ending(*pair, identity, EndingKind.RELEASED) for pair in running if pair not in listed]
-    if unlisted:
-        await store.end(unlisted)
-        log.info("claims_given_back", workers=[identity], count=len(unlisted))
-    return {pair: job for pair, job in running.items() if pair in listed}
 
 
 def _frames(claims: Sequence[Claim]) -> Iterable[Sequence[Claim]]:

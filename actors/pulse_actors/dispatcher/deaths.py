@@ -144,9 +144,7 @@ class Deaths:
 
     def release(self, stranger: Worker) -> None:
         """*stranger* holds nothing any more: it is nobody's business here."""
-        watch = self._watches.get(stranger.identity)
-        if watch is not None and watch.worker is stranger and not watch.is_over:
-            watch.scope.cancel()
+        self._watches[stranger.identity].scope.cancel()
 
     def in_hand(self) -> list[Worker]:
         """Everybody who is watched, lives and can be killed, connected or not."""

@@ -95,7 +95,7 @@ class Results:
     async def _write(self, items: Sequence[Reported | Obituary]) -> None:
         reports = [item for item in items if isinstance(item, Reported)]
         completions, endings = split(reports)
-        endings += [
+        obituaries = [
             ending
             for item in items
             if isinstance(item, Obituary)
@@ -106,12 +106,13 @@ class Results:
         if self._kept:
             batch.written |= self._kept.intersection(pair for item in items for pair in item.pairs)
         await self._insist(lambda: batch.complete(completions))
-        await self._insist(lambda: batch.end(endings))
+        await self._insist(lambda: batch.end([*endings, *obituaries]))
         for ended in batch.ended:
             if ended.status != "DEAD_LETTERED":
                 self._claims.wake_level(Level(ended.topic, ended.priority), ended.delay_s)
         for report in reports:
             self._answer(report, batch)
+        self._free(obituaries, batch)
         self._claims.room()
         if batch.locked:
             log.warning("rows_locked", count=len(batch.locked))
@@ -120,6 +121,14 @@ class Results:
                 if not batch.locked.isdisjoint(item.pairs):
                     self._kept |= batch.written.intersection(item.pairs)
                     self.batcher.put(item)
+
+    def _free(self, endings: Sequence[Ending], batch: _Batch) -> None:
+        """What was ended over the head of a worker that lives, it does not hold any more."""
+        ended = {(one.id, one.attempt) for one in batch.ended}
+        for ending in endings:
+            worker = self._desk.known(ending.worker) if (ending.id, ending.attempt) in ended else None
+            if worker is not None:
+                self._desk.free(worker, [(ending.id, ending.attempt)])
 
     def _answer(self, report: Reported, batch: _Batch) -> None:
         """Tell what was stale; a report some of whose rows are locked is answered when they are not."""

@@ -153,16 +153,13 @@ class Silence:
                 await self._renew(_renewals(stranger), [stranger])
             return
         if worker.extended_s > time.monotonic() - BEATS * self._lease_s:
-            unlisted = [pair for pair, held in worker.held.items() if held.unlisted >= UNLISTED]
             endings = [
                 Ending(*pair, identity, EndingKind.LEASE_EXPIRED, REASON)  # each only if its own lease has lapsed
-                for pair in unlisted
-                if pair not in self._desk.reporting
+                for pair, held in worker.held.items()
+                if held.unlisted >= UNLISTED and pair not in self._desk.reporting
             ]
             if endings:
                 self._results.batcher.put(Obituary(endings))
-                for ending in endings:  # it does not run that: others may
-                    worker.held.pop((ending.id, ending.attempt), None)
         if self._desk.get(identity) is worker:
             self._claims.doubt(identity)  # what it was never given is given back
         elif self._desk.strangers.get(identity) is not worker:

@@ -20,7 +20,7 @@ from pulse.protocol import Frame, Hello, Role
 from pulse.store.pool import is_bad_row
 from pulse.store.rows import Running
 from pulse_actors import identity as identities
-from pulse_actors.dispatcher.claims import Claims, give_back_unlisted
+from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.connection import Connection
 from pulse_actors.dispatcher.deaths import Deaths
 from pulse_actors.dispatcher.desk import Held, Pair, Worker
@@ -259,8 +259,8 @@ class Visit:
     async def _reconcile(self, listed: set[Pair]) -> dict[Pair, Running] | None:
         """What of *listed* it still holds; None while the database is away."""
         try:
-            desktop = self._office.desktop
-            return await give_back_unlisted(desktop.store, self._identity, listed | desktop.desk.reporting)
+            reporting = self._office.desktop.desk.reporting
+            return await self._office.claims.give_back_unlisted(self._identity, listed | reporting)
         except UnavailableError as error:
             log.warning("database_away", step="hello", error=error.message)
             return None

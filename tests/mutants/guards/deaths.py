@@ -13,15 +13,36 @@ DEATHS: Final = Guarded(
     "pulse_actors.dispatcher.deaths",
     {
         _PARTS + "test_started_attempts_crash_and_the_others_are_given_back": [
-            ("_end_of", "held.started and ", ""),
-            ("_end_of", "held.started and not worker.leaving", "False"),
+            ("_end_of", "held.started and is_suspect and not worker.leaving", "False"),
+            ("_end_of", "reason if was_hit else None", "reason"),
+            ("_end_of", "held.started and (not worker.leaving", "(not worker.leaving"),
             ("_end_of", "sentence is not None", "True"),
         ],
         _PARTS + "test_who_was_leaving_charges_nobody": [
             ("_end_of", " and not worker.leaving", ""),
         ],
+        _PARTS + "test_who_had_a_process_of_its_own_did_not_kill_it": [
+            ("_end_of", "is_suspect and ", ""),
+            ("obituary", "is_suspect=pair in suspects", "is_suspect=True"),
+            ("_end_of", "reason if was_hit else None", "None"),
+            ("obituary", " and not one.apart", ""),
+            ("_end_of", "(not worker.leaving or bool(worker.sentences))", "bool(worker.sentences)"),
+        ],
+        _PARTS + "test_where_nobody_else_ran_it_may_have_been_those_apart": [
+            ("obituary", " or held.keys()", ""),
+            ("_end_of", "held.started and is_suspect", "is_suspect"),
+            ("obituary", "one.started and not one.apart", "not one.apart"),
+        ],
+        _DEATHS + "test_a_claim_for_it_that_is_committed_late": [
+            ("Deaths._bury", "self._tasks is not None", "False"),
+        ],
+        _DEATHS + "test_who_has_died_is_waited_for": [
+            ("Deaths.settle", 'watch.is_over or procs.state(watch.worker.pid) in {"Z", "X", ""}', "False"),
+            ("Deaths.settle", 'watch.is_over or procs.state(watch.worker.pid) in {"Z", "X", ""}', "True"),
+        ],
         _PARTS + "test_a_sentence_is_carried_out": [
             ("_end_of", "sentence is not None", "False"),
+            ("_end_of", " or bool(worker.sentences)", ""),
             ("_end_of", ", stack=sentence.stack", ""),
         ],
         _PARTS + "test_want_of_memory_is_named": [

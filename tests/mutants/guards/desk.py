@@ -41,11 +41,17 @@ DESK: Final = Guarded(
         _DESK + "test_who_is_known": [
             ("Desk.known", "self._workers.get(identity) or ", ""),
             ("Desk.known", " or self.strangers.get(identity)", ""),
+            ("Desk.known", " or self.away.get(identity)", ""),
             (
                 "Desk.known",
-                "self._workers.get(identity) or self.strangers",
-                "self.strangers.get(identity) or self._workers",
+                "self._workers.get(identity) or self.away.get(identity) or self.strangers",
+                "self.strangers.get(identity) or self.away.get(identity) or self._workers",
             ),
+            ("Desk.unconnected", " if one.session == session", ""),
+            ("Desk.unconnected", "*self.away.values()", "*()"),
+            ("Desk.unconnected", "*self.strangers.values()", "*()"),
+            ("Desk.has_met", "identity in self._newest", "True"),
+            ("Desk.has_met", "identity in self._newest", "False"),
         ],
         _DESK + "test_a_superseded_worker_does_not_remove_its_successor": [
             ("Desk.leave", "self._workers.get(worker.identity) is worker", "True"),
@@ -95,6 +101,8 @@ DESK: Final = Guarded(
         _DESK + "test_held_until_answered": [
             ("Desk.held_among", ".intersection(jobs)", ""),
             ("Desk.started", "held is not None", "True"),
+            ("Desk.started", "held.apart or pair in apart", "held.apart"),
+            ("Desk.started", "held.apart or pair in apart", "pair in apart"),
             ("Desk.started", "                held.started = True\n", ""),
         ],
         _DESK + "test_a_closed_book_plans_nothing": [

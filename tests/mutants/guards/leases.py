@@ -46,22 +46,24 @@ LEASES: Final = Guarded(
         _ABSENT: [
             (
                 _SESSION,
-                "if worker is not None:\n            if uid",
-                "if True:\n            if uid",
+                "if worker is not None:\n            if uid not in {worker.uid",
+                "if True:\n            if uid not in {worker.uid",
+            ),
+            (
+                _SESSION,
+                "if worker is not None:\n            if uid not in {identities",
+                "if True:\n            if uid not in {identities",
             ),
             (_SESSION, "                identities.user_of(self._host, identity),\n", "uid,"),
-            (
-                _SESSION,
-                "if worker is not None:\n                    worker.beaten_s",
-                "if True:\n                    worker.beaten_s",
-            ),
         ],
-        _GUARDS + "test_the_word_of_a_parent_counts_for_a_stranger": [
+        _GUARDS + "test_the_word_of_a_parent_counts_for_who_is_not_connected": [
             (
                 _SESSION,
-                "if worker is not None:\n                    worker.beaten_s",
-                "if False:\n                    worker.beaten_s",
+                "if worker is not None:\n            if uid not in {identities",
+                "if False:\n            if uid not in {identities",
             ),
+            (_SESSION, "if uid not in {identities.user_of(self._host, worker.identity), 0}:", "if False:"),
+            (_SESSION, "worker.beaten_s = time.monotonic()", "pass"),
             ("Leases._answer", "self._desk.known(", "self._desk.get("),
         ],
         _GUARDS + "test_a_session_of_nobody": [

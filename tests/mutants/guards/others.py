@@ -34,12 +34,16 @@ TREES: Final = Guarded(
             ("mark_of", "entry.startswith(prefix)", "entry.startswith(prefix[:1])"),
             ("_kill_once", " if entry.name.isdigit()", ""),
             ("kill_tree", "found == mark or ", "True or "),
-            ("_kill_once", "not condemned(mark)", "not True"),
+            ("_kill_once", "if is_condemned(pid):", "if is_condemned(0):"),
+            ("_kill_marked", " and condemned(mark)", " and False"),
         ],
         _TREES + "test_a_branch_is_a_part_of_its_tree": [
             ("kill_tree", ' or found.startswith(f"{mark}.")', ""),
             ("kill_tree", 'f"{mark}."', "mark"),
             ("kill_tree", "found == mark or ", ""),
+        ],
+        _TREES + "test_a_session_is_more_than_a_group": [
+            ("kill_session", "_session_of(pid) == leader", "os.getpgid(pid) == leader"),
         ],
         _TREES + "test_what_forks_while_it_is_killed_dies_too": [
             ("_kill", "range(_MAX_PASSES)", "range(1)"),
@@ -47,9 +51,6 @@ TREES: Final = Guarded(
         ],
         _TREES + "test_the_looks_are_bounded": [
             ("_kill", "range(_MAX_PASSES)", "range(99)"),
-        ],
-        _TREES + "test_a_pid_that_was_used_again_is_spared": [
-            ("_kill_once", "if mark_of(pid) == mark:", "if True:"),
         ],
         _TREES + "test_an_empty_mark_is_none": [
             (
@@ -61,16 +62,16 @@ TREES: Final = Guarded(
         _TREES + "test_what_a_dead_pool_parent_left_is_killed": [
             ("kill_orphans", " and _is_orphaned(mark)", ""),
             ("_is_orphaned", " and not procs.lives(parent[1], parent[2])", ""),
-            ("_is_orphaned", "start_time, _, *_ =", "start_time, _ ="),
         ],
         _TREES + "test_orphans_of_other_namespaces_are_spared": [
             ("_is_orphaned", "parent[0] == procs.pid_namespace() and ", ""),
         ],
         _TREES + "test_its_own_tree_is_spared": [
             ("kill_orphans", "mark != own and ", ""),
+            ("_is_orphaned", "start_time, _, *_ =", "start_time, _ ="),
         ],
         _TREES + "test_who_has_no_mark_is_no_orphan": [
-            ("_kill_once", "mark is None or ", ""),
+            ("_kill_marked", "mark is not None and ", ""),
         ],
     },
 )

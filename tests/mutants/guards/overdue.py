@@ -45,11 +45,12 @@ OVERDUE: Final = Guarded(
         _OVERDUE + "test_two_that_hang_are_judged_together": [
             ("Overdue._due", "if due.worker.identity in self._closing:", "if False:"),
             ("Overdue._due", "due.worker.sentences[due.pair] = _sentence(due, None)", "pass"),
-            ("Overdue._close", "worker.sentences[due.pair] = _sentence(due, stack)", "pass"),
+            ("Overdue._close", "worker.sentences[due.pair] = _sentence(", "_ = _sentence("),
+            ("Overdue._close", "None if shown is None else ", ""),
             ("Overdue._close", "if hanging:", "if False:"),
         ],
         _OVERDUE + "test_a_handler_that_ends_after_all": [
-            ("Overdue._close", " if pair in worker.held", ""),
+            ("Overdue._close", " & self._running(worker)", ""),
             ("Overdue._close", "if hanging:", "if True:"),
             ("Overdue._close", "worker.closing = True", "pass"),
             ("Overdue._close", "worker.closing = False", "pass"),
@@ -58,8 +59,18 @@ OVERDUE: Final = Guarded(
         _OVERDUE + "test_siblings_may_finish": [
             ("Overdue._empty", " if not held.started", ""),
             ("Overdue._empty", "if waiting:", "if False:"),
-            ("Overdue._empty", "not worker.sentences.keys() >= worker.held.keys()", "True"),
-            ("Overdue._empty", "not worker.sentences.keys() >= worker.held.keys()", "False"),
+            ("Overdue._empty", "not worker.sentences.keys() >= self._running(worker)", "True"),
+            ("Overdue._empty", "not worker.sentences.keys() >= self._running(worker)", "False"),
+        ],
+        _OVERDUE + "test_what_has_ended_and_is_not_written_yet": [
+            ("Overdue._is_running", "due.pair in self._desk.reporting", "False"),
+        ],
+        _OVERDUE + "test_a_result_that_comes_while_its_stack_is_taken": [
+            ("Overdue._running", " - self._desk.reporting", ""),
+        ],
+        _OVERDUE + "test_what_runs_apart_has_time_to_begin": [
+            ("Overdue.started", "BEGIN_S if held.apart else 0.0", "0.0"),
+            ("Overdue.started", "BEGIN_S if held.apart else 0.0", "BEGIN_S"),
         ],
         _OVERDUE + "test_nothing_is_recalled_where_nothing_waits": [
             ("Overdue._empty", "if waiting:", "if True:"),
@@ -81,15 +92,25 @@ OVERDUE: Final = Guarded(
 STACKS: Final = Guarded(
     "pulse_actors.dispatcher.stacks",
     {
-        _OVERDUE + "test_without_a_pool_parent_there_is_no_stack": [
-            ("Stacks.take", "parent is None", "False"),
+        _OVERDUE + "test_without_a_pool_parent_only_the_worker_can_tell": [
+            ("Stacks.take", "if parent is not None:", "if True:"),
+            ("Stacks.take", "best is None or ", ""),
         ],
         _OVERDUE + "test_stacks_come_from_the_pool_parent": [
-            ("Stacks.answer", " and asked[0] == worker.identity", ""),
-            ("Stacks.answer", "asked is not None and ", ""),
+            ("Stacks.take", "if parent is not None:", "if False:"),
+            ("Stacks.answer", " and question.identity == worker.identity", ""),
+            ("Stacks.answer", "question is not None and ", ""),
+        ],
+        _OVERDUE + "test_a_worker_that_answers_knows_best": [
+            ("Stacks.take", "one is not None and one.stack", "one is not None"),
+            ("Stacks.take", "one is not None and ", ""),
+            ("Stacks.take", "                with anyio.move_on_after(ALIVE_S):", "                if False:"),
+            ("Stacks.take", "best.pid or worker.pid", "worker.pid"),
+            ("Stacks.take", "best.pid or worker.pid", "best.pid"),
         ],
     },
     without={
         ("Stacks.answer", "number is not None"): "for the type checkers: nobody waits under the number None",
+        ("Stacks.take", "best.stack is None"): "for the type checkers: the best has one",
     },
 )

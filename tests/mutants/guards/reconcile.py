@@ -40,9 +40,22 @@ RECONCILE: Final = Guarded(
         _ROWS + "test_a_restart_of_the_machine_is_charged_to_nobody": [
             (
                 "bury_forgotten",
-                'EndingKind.RELEASED, "worker process died: its machine',
-                'kind, "worker process died: its machine',
+                "_end(store, identity, EndingKind.RELEASED, reason)",
+                "_end(store, identity, kind, reason)",
             ),
+        ],
+        _ROWS + "test_claims_that_were_committed_late": [
+            (
+                "bury_late",
+                "(process := identities.process_of(host, identity)) is not None",
+                "(process := identities.process_of(host, identity)) or True",
+            ),
+            ("bury_late", "and not procs.lives(*process)", ""),
+            ("bury_late", "and not is_known(identity)", ""),
+            ("bury_late", "if dead:", "if False:"),
+        ],
+        _ROWS + "test_another_supervisor_may_bury_its_own": [
+            ("bury_late", "        await anyio.sleep(OTHERS_S)\n", ""),
         ],
     },
 )

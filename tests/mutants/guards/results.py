@@ -113,6 +113,16 @@ RESULTS: Final = Guarded(
         _SPLIT + "test_cleaned_text_is_cut_to_64_kib": [
             ("clean", "storable.encode()[:MAX_ERROR_BYTES]", "storable.encode()"),
         ],
+        "store/test_dispatcher_silence.py::test_what_has_lapsed_for_a_living_worker_is_free": [
+            ("Results._free", "if worker is not None:", "if False:"),
+            ("Results._free", "(ending.id, ending.attempt) in ended", "False"),
+        ],
+        "store/test_dispatcher_deaths.py::test_a_death_ends_what_was_held": [
+            ("Results._free", "if worker is not None:", "if True:"),
+        ],
+        "store/test_dispatcher_silence.py::test_what_is_ended_late_stays_held": [
+            ("Results._free", "(ending.id, ending.attempt) in ended", "True"),
+        ],
     },
     without={
         ("_Batch.complete", "pair not in self.locked"): "asks in vain: what is locked has not been completed",

@@ -42,6 +42,52 @@ SILENCE: Final = Guarded(
         _SILENCE + "test_what_a_worker_left_behind_that_is_watched": [
             ("Silence._lapsed", " or self._deaths.watched(identity)", ""),
         ],
+        _SILENCE + "test_what_a_worker_that_is_not_connected_was_never_given": [
+            ("Silence._lapsed", "elif self._desk.strangers.get(identity) is not worker:", "elif False:"),
+            ("Silence._lapsed", "if self._desk.get(identity) is worker:", "if True:"),
+        ],
+        _SILENCE + "test_a_stranger_for_whom_somebody_else_beats": [
+            ("Silence._look", "known = await self._hear_of_strangers()", "known = True"),
+            ("Silence._look", "(known or not is_stranger)", "not is_stranger"),
+            ("Silence._hear_of_strangers", "abs(until_s - stranger.until_s) > CHANGED_S", "False"),
+            ("Silence._hear_of_strangers", "abs(until_s - stranger.until_s) > CHANGED_S", "True"),
+        ],
+        _SILENCE + "test_renewals_from_here_are_no_beats": [
+            ("Silence._renew", "stranger.until_s = time.monotonic() + self._lease_s", "pass"),
+            ("Silence._look", "self._desk.strangers.get(worker.identity) is worker", "False"),
+        ],
+        _SILENCE + "test_a_lease_that_another_one_has_made_shorter": [
+            ("Silence._hear_of_strangers", "abs(until_s - stranger.until_s)", "until_s - stranger.until_s"),
+        ],
+        _SILENCE + "test_what_a_stranger_holds_is_asked_anew": [
+            ("Silence._hear_of_strangers", "stranger.held.get(pair) or Held(", "Held("),
+            (
+                "Silence._hear_of_strangers",
+                "stranger.held.get(pair) or Held(",
+                "stranger.held.get(pair, None) and Held(",
+            ),
+        ],
+        _SILENCE + "test_a_stranger_that_holds_nothing_any_more": [
+            ("Silence._hear_of_strangers", "if not held:", "if False:"),
+        ],
+        _SILENCE + "test_strangers_while_the_database_is_away": [
+            ("Silence._look", "and (known or not is_stranger)", ""),
+            ("Silence._look", "(known or not is_stranger)", "known"),
+            ("Silence._hear_of_strangers", "            return False\n", "            return True\n"),
+        ],
+        _SILENCE + "test_a_row_that_somebody_has_locked": [
+            (
+                "Silence._renew",
+                "await write_merged(self._store, renewals, together, alone)",
+                "await together(renewals)",
+            ),
+        ],
+        _SILENCE + "test_who_dies_of_sigterm_has_let_its_lease_lapse": [
+            ("Silence._kill", "                _sentence(worker)  # it may die of SIGTERM\n", ""),
+        ],
+        _SILENCE + "test_who_speaks_after_sigterm_is_not_sentenced": [
+            ("Silence._kill", "                    worker.sentences.clear()\n", "                    pass\n"),
+        ],
         _SILENCE + "test_a_stranger_is_watched_and_renewed": [
             ("Silence._lapsed", "worker is None", "False"),
             ("Silence._lapsed", "stranger is not None", "True"),
@@ -70,7 +116,7 @@ SILENCE: Final = Guarded(
         _SILENCE + "test_who_has_missed_beats_is_renewed": [
             ("Silence._look", "verdict is not Verdict.LEAVE", "False"),
             ("Silence._look", "verdict is Verdict.KILL and ", ""),
-            ("Silence._look", "if renewals:", "if False:"),
+            ("Silence._look", "await self._renew(renewals, strangers)", "pass"),
         ],
         _SILENCE + "test_a_process_that_does_not_die_is_waited_for": [
             ("Silence._kill", "await self._deaths.wait_buried(worker)", "pass"),
@@ -80,8 +126,8 @@ SILENCE: Final = Guarded(
         ],
         _SILENCE + "test_who_is_silent_for_a_lease_is_killed": [
             ("Silence._look", "verdict is Verdict.KILL", "False"),
-            ("Silence._kill", "if held.started:", "if True:"),
-            ("Silence._kill", "if held.started:", "if False:"),
+            ("_sentence", "if held.started:", "if True:"),
+            ("_sentence", "if held.started:", "if False:"),
             ("Silence._spoke", "while time.monotonic() < until_s:", "while True:"),
         ],
         _SILENCE + "test_who_answers_is_not_told_to_end": [
@@ -89,7 +135,7 @@ SILENCE: Final = Guarded(
             ("Silence._spoke", "worker.beaten_s > since_s or ", ""),
         ],
         _SILENCE + "test_who_answers_late_is_not_killed": [
-            ("Silence._kill", "not await self._spoke(worker, began_s, TERM_S)", "True"),
+            ("Silence._kill", "await self._spoke(worker, began_s, TERM_S)", "False"),
         ],
         _SILENCE + "test_who_ends_by_itself_is_not_signalled": [
             ("Silence._spoke", " or self._deaths.watched(worker.identity) is not worker", ""),
@@ -99,6 +145,11 @@ SILENCE: Final = Guarded(
         ],
     },
     without={
+        ("Silence._hear_of_strangers", "strangers"): "saves a look: of nobody nothing is heard",
+        (
+            "Silence._hear_of_strangers",
+            "stranger.until_s is not None",
+        ): "for the type checkers: it is renewed when it is adopted",
         ("Silence._lapsed", "pair not in self._desk.reporting"): "Results leaves out what has been reported",
         ("Silence._lapsed", "endings"): "an obituary without endings writes nothing",
     },

@@ -50,8 +50,15 @@ SWEEPS: Final = Guarded(
         ],
         _SWEEPS + "test_a_wait_that_somebody_else_began": [
             ("SweepGuard.doubt", "if wait_s > 0:", "if False:"),
-            ("SweepGuard.doubt", "reading.heard_s + wait_s", "reading.heard_s"),
-            ("SweepGuard.doubt", "max(self._wait_until_s, reading.heard_s + wait_s)", "reading.heard_s + wait_s"),
+            ("SweepGuard.doubt", "reading.heard_s + min(wait_s, self.lease_s)", "reading.heard_s"),
+            (
+                "SweepGuard.doubt",
+                "max(self._wait_until_s, reading.heard_s + min(wait_s, self.lease_s))",
+                "reading.heard_s + wait_s",
+            ),
+        ],
+        _SWEEPS + "test_a_wait_is_no_longer_than_a_lease": [
+            ("SweepGuard.doubt", "min(wait_s, self.lease_s)", "wait_s"),
         ],
         _SWEEPS + "test_no_wait_is_no_moment_of_waiting": [
             ("SweepGuard.doubt", "if wait_s > 0:", "if wait_s >= 0:"),

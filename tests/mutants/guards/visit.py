@@ -13,8 +13,8 @@ VISIT: Final = Guarded(
     "pulse_actors.dispatcher.visit",
     {
         _VISIT + "test_a_hello_is_held_against_the_database": [
-            ("Visit._reconcile", "listed | desktop.desk.reporting", "listed"),
-            ("Visit._reconcile", "listed | desktop.desk.reporting", "desktop.desk.reporting"),
+            ("Visit._reconcile", "listed | reporting", "listed"),
+            ("Visit._reconcile", "listed | reporting", "desktop.desk.reporting"),
             ("Visit._join", "None if holds is None else sorted(listed - holds.keys())", "[]"),
             ("Visit._join", "holds.get(pair, over.get(pair[0]))", "holds.get(pair)"),
             ("Visit._over", "named(over) if over else {}", "named(over) if False else {}"),
@@ -71,6 +71,11 @@ VISIT: Final = Guarded(
             ("Visit._resize", " or self._peer.uid not in {other.uid, 0}", ""),
             ("Visit._resize", "{other.uid, 0}", "{other.uid}"),
             ("Visit._resize", "worker.leaving = body.capacity == 0", "pass"),
+            (
+                "Visit._resize",
+                "        worker.capacity = body.capacity\n",
+                "        worker.capacity = body.capacity\n        worker.leaving = not body.capacity\n",
+            ),
         ],
         _VISIT + "test_what_a_heartbeat_does_not_list": [
             ("Visit._beating", "if session is None:", "if True:"),

@@ -80,8 +80,9 @@ DESK: Final = Guarded(
             ("Desk.stop", " if attempt.stopped is None", ""),
         ],
         _GUARDS + "test_which_attempt_runs": [
+            ("Desk.started_attempt", "attempt is not None and ", ""),
+            ("Desk.started_attempt", " and attempt.phase is Phase.STARTED", ""),
             ("Desk.running_attempt", "attempt is not None and ", ""),
-            ("Desk.running_attempt", "attempt.phase is Phase.STARTED and ", ""),
             ("Desk.running_attempt", " and attempt.stopped is None", ""),
         ],
         _DESK + "test_recall_takes_only_what_waits": [
