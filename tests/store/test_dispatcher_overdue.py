@@ -341,7 +341,7 @@ async def test_stacks_come_from_the_pool_parent(
     at: Hall, parent: Worker, tasks: anyio.abc.TaskGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are stored with the attempt; whatever others say, or says itself unasked, is dropped."""
-    monkeypatch.setattr(looking, "ALIVE_S", 0.0)
+    monkeypatch.setattr(looking, "ALIVE_S", LONG_S)
     with process() as hung:
         worker = at.working(hung.pid)
         job = await at.limited(worker)
@@ -354,6 +354,7 @@ async def test_stacks_come_from_the_pool_parent(
         at.stacks.answer(worker, number, Stack("forged"))
         at.stacks.answer(parent, number + 1, Stack("of another one"))
         at.stacks.answer(parent, None, Stack("of nothing"))
+        at.stacks.answer(worker, number - 1, Stack(None))
         await anyio.wait_all_tasks_blocked()
         assert not worker.sentences
         at.stacks.answer(parent, number, Stack("there"))
