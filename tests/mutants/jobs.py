@@ -295,6 +295,22 @@ FENCES: Final = [
     swap("lapsed_attempts", "ORDER BY l.id", "ORDER BY l.id DESC", "test_guards.py::test_lapsed"),
     cut("running_of_worker", "j.status = 'RUNNING' AND ", "test_guards.py::test_running_of"),
     swap("running_of_worker", "j.locked_by = $1", "$1 <> ''", "test_guards.py::test_running_of"),
+    cut("leases_of_workers", "j.status = 'RUNNING' AND ", "test_guards.py::test_running_of"),
+    swap(
+        "leases_of_workers",
+        "j.locked_by = ANY ($1::text[])",
+        "$1::text[] IS NOT NULL",
+        "test_guards.py::test_running_of",
+    ),
+    swap(
+        "leases_of_workers",
+        "coalesce($2, clock_timestamp())",
+        "coalesce($2, j.lease_until)",
+        "test_guards.py::test_running_of",
+    ),
+    swap(
+        "leases_of_workers", "coalesce($2, clock_timestamp())", "clock_timestamp()", "test_guards.py::test_running_of"
+    ),
     cut("running_workers", " WHERE j.status = 'RUNNING'", "test_guards.py::test_running_of"),
     cut("running_workers", "DISTINCT ", "test_guards.py::test_running_of"),
 ]

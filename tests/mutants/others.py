@@ -134,7 +134,18 @@ OPERATORS: Final = [
         "WHEN false AND b.now - b.swept_at > $1",
         _OPS + "test_sweeps_are_marked",
     ),
-    swap("mark_sweep", "ELSE m.wait_until END", "ELSE '-infinity' END", _OPS + "test_sweeps_are_marked"),
+    swap(
+        "mark_sweep",
+        "ELSE LEAST(m.wait_until, b.now + $2 * interval '1 second') END",
+        "ELSE '-infinity' END",
+        _OPS + "test_sweeps_are_marked",
+    ),
+    swap(
+        "mark_sweep",
+        "LEAST(m.wait_until, b.now + $2 * interval '1 second')",
+        "m.wait_until",
+        _OPS + "test_a_wait_is_no_longer_than_it_was_to_be",
+    ),
     swap("mark_sweep", "m.swept_at - b.swept_at", "m.swept_at - m.swept_at", _OPS + "test_sweeps_are_marked"),
     swap("mark_sweep", "coalesce($3, clock_timestamp())", "coalesce($3, m.swept_at)", _OPS + "test_sweeps_are_marked"),
     cut(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -249,4 +250,12 @@ async def test_running_of(store: Store, connection: Connection[Record]) -> None:
     await forge(connection, "COMPLETED", locked_by=WORKER)
     await forge(connection, "COMPLETED", locked_by=HEIR)
     assert await store.running_of(WORKER) == {(mine[0], 1): ("n1", "t", None), (mine[1], 2): ("n2", "t", 1.5)}
+    until: datetime = (await read(connection, mine[0]))["lease_until"]
+    leases = await store.leases_of([WORKER, HEIR], now=until - timedelta(seconds=7))
+    assert leases.keys() == {WORKER}
+    assert {pair: lease[:3] for pair, lease in leases[WORKER].items()} == await store.running_of(WORKER)
+    assert leases[WORKER][mine[0], 1].left_s == 7.0
+    assert (await store.leases_of([WORKER]))[WORKER][mine[0], 1].left_s == pytest.approx(
+        (until - datetime.now(UTC)).total_seconds(), abs=5.0
+    )
     assert sorted(await store.running_workers()) == [WORKER, OTHER]
