@@ -40,7 +40,7 @@ def test_a_handler_that_hangs(system: System, client: Peer, topic: str) -> None:
     assert history(system, hung) == [("timeout", reason, -signal.SIGKILL)]
     row = system.wait_row(sibling, status="PENDING")
     assert (row["attempts"], row["uncharged"], row["crashes"]) == (1, 1, 0)
-    assert history(system, sibling) == [("released", None, None)]
+    assert history(system, sibling) == [("released", "worker process died: SIGKILL", None)]
 
 
 def test_a_handler_that_stalls(system: System, client: Peer, topic: str) -> None:
