@@ -1,8 +1,8 @@
 """
 A pytest plugin for ``pytest -n 2``: no test runs beside another of its file, and never two whole systems at once.
 
-Tests that start systems mostly wait, and have bars that a machine with too much to do would break. So they share one
-lane, and begin first; all other files fill what is left of the other one.
+Tests of whole systems mostly wait, and have bars that a machine with too much to do would break. So they share one lane,
+and begin first; all other files, tests of single processes among them, fill the other one.
 """
 
 from __future__ import annotations
@@ -13,14 +13,20 @@ import pytest
 from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
-SYSTEMS: Final = ("tests/process/", "tests/chaos/")
+PROCESSES: Final = ("tests/process/", "tests/chaos/")
+SINGLE: Final = tuple(f"tests/process/test_{what}" for what in ("child_", "cli", "clients", "embedded", "worker_"))
 
 
 class Lanes(LoadScopeScheduling):  # type: ignore[misc]  # it is untyped
     """A scope is what is run by one process, one test after the other."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "systems" if nodeid.startswith(SYSTEMS) else nodeid.partition("::")[0]
+        return "systems" if is_system(nodeid) else nodeid.partition("::")[0]
+
+
+def is_system(nodeid: str) -> bool:
+    """Whether it is a test of a whole system."""
+    return nodeid.startswith(PROCESSES) and not nodeid.startswith(SINGLE)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes:
@@ -31,4 +37,4 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whole systems come first: one process is busy with them for as long as the other needs for all the rest."""
-    items.sort(key=lambda item: not item.nodeid.startswith(SYSTEMS))
+    items.sort(key=lambda item: not is_system(item.nodeid))

@@ -79,8 +79,17 @@ async def _claim_without_doubt(self: Any, *words: Any) -> bool:
         self._in_doubt.clear()
 
 
-def _charged_to_all(worker: Any, pair: tuple[bytes, int], _held: object, reason: str, exit_code: int | None) -> Ending:
+def _charged_to_all(
+    worker: Any, pair: tuple[bytes, int], _held: object, reason: str, exit_code: int | None, **_: object
+) -> Ending:
     return Ending(pair[0], pair[1], worker.identity, EndingKind.CRASHED, reason, exit_code=exit_code)
+
+
+_END_OF: Final = deaths._end_of
+
+
+def _all_are_suspects(*words: Any, **_: object) -> Ending:
+    return _END_OF(*words, is_suspect=True)
 
 
 def _forget_reports(self: Any) -> None:
@@ -120,6 +129,9 @@ VARIANTS: Final[dict[str, Variant]] = {
         ("trap at a statement",),
     ),
     "a death is charged to everybody": Variant(((deaths, "_end_of", _charged_to_all),), "was charged for"),
+    "who runs apart is charged with its worker": Variant(
+        ((deaths, "_end_of", _all_are_suspects),), "in which others ran"
+    ),
     "a worker forgets reports under way": Variant(
         ((desk.Desk, "disconnected", _forget_reports),), "it does not come to an end"
     ),
