@@ -12,6 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from pulse import procs, trees
+from pulse.errors import UnavailableError
 from pulse.protocol import Result
 from pulse.store.rows import EndingKind
 from pulse.store.store import Store
@@ -418,6 +419,23 @@ async def test_a_stranger_dies_by_what_the_database_says(at: Floor) -> None:
         await at.wait_buried(stranger)
     assert [(await outcome(at, job))[0] for job in (before, later)] == ["crashed", "crashed"]
     assert at.desk.strangers == {}
+
+
+async def test_a_stranger_that_dies_while_the_database_is_away(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it held when it was seen last ends by its death, as soon as that can be written."""
+
+    async def away(_worker: str) -> None:
+        raise UnavailableError("away")
+
+    monkeypatch.setattr(watching, "STRANGER_S", 0.0)
+    with process() as dying:
+        job = await at.row(identity_of(dying.pid))
+        stranger = await at.deaths.adopt(HOST, identity_of(dying.pid))
+        assert stranger is not None
+        monkeypatch.setattr(at.store, "running_of", away)
+        dying.kill()
+        row = await at.wait(job, status="RETRYING")
+    assert (row["crashes"], row["last_error"]) == (1, "worker process died: SIGKILL")
 
 
 async def test_who_knows_a_stranger_better_may_bury_it(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:

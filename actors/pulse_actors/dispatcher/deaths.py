@@ -269,7 +269,7 @@ class Deaths:
         try:
             running = await self._store.running_of(worker.identity)
         except UnavailableError:
-            return {}  # then they lapse
+            return worker.held  # as it was seen last: what somebody else has ended since stays ended
         return {pair: Held(job.name, job.topic, started=True) for pair, job in running.items()}
 
     async def _unseen(self, worker: Worker) -> list[Ending]:
