@@ -36,6 +36,7 @@ _SecondsOrZero = Annotated[
 ]
 _Count = Annotated[int, Meta(ge=1, le=10_000, description="a whole number from 1 to 10000 is allowed")]
 _Processes = Annotated[int, Meta(ge=1, le=1024, description="a whole number from 1 to 1024 is allowed")]
+_Spares = Annotated[int, Meta(ge=0, le=8, description="a whole number from 0 to 8 is allowed")]
 _Dsn = Annotated[
     str,
     Meta(description="a postgresql:// URL (special characters as %XX) or keywords (host=… dbname=…) are allowed"),
@@ -98,6 +99,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     app: _AppName | None = None  # no pool of the supervisor's own
     processes: _Processes = 1
     concurrency: _Count = 10  # handlers mostly wait for others
+    spares: _Spares = 1  # per pool; most deaths are single, and each costs the memory of an idle process
 
     def __repr__(self) -> str:
         """The settings that differ from their defaults, without secrets: this ends in logs."""

@@ -30,6 +30,7 @@ Examples:
 @click.argument("app", metavar="MODULE:APP")
 @click.option("--processes", type=click.IntRange(1, 1024), help="Handler processes.  [default: 1]")
 @click.option("--concurrency", type=click.IntRange(1, 10_000), help="Handlers at once in each process.  [default: 10]")
+@click.option("--spares", type=click.IntRange(0, 8), help="Processes that wait to replace one that dies.  [default: 1]")
 @click.option(
     "--topic",
     "topics",
@@ -44,6 +45,7 @@ def worker(  # noqa: PLR0917 - one parameter per option, as click wants it
     app: str,
     processes: int | None,
     concurrency: int | None,
+    spares: int | None,
     topics: tuple[str, ...],
     socket: str | None,
     backend: Backend,
@@ -61,7 +63,8 @@ def worker(  # noqa: PLR0917 - one parameter per option, as click wants it
         raise ConfigError("--backend trio needs trio: pip install 'pulse-supervisor[trio]'")
     if any(not 1 <= len(topic) <= 200 for topic in topics):  # noqa: PLR2004 - as in the database
         raise ConfigError("--topic: a topic has 1 to 200 characters")
-    settings = config.load(os.environ, overrides={"processes": processes, "concurrency": concurrency})
+    sizes = {"processes": processes, "concurrency": concurrency, "spares": spares}
+    settings = config.load(os.environ, overrides=sizes)
     configure_logging(settings.log_level, settings.log_format)
     if socket is None and settings.runtime_dir is not None:
         socket = str(settings.runtime_dir / places.CLIENT_SOCKET)
@@ -71,6 +74,7 @@ def worker(  # noqa: PLR0917 - one parameter per option, as click wants it
         app=app,
         processes=settings.processes,
         concurrency=settings.concurrency,
+        spares=settings.spares,
         topics=topics or None,
         socket=absolute_socket(socket),
         backend=backend,

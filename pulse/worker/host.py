@@ -1,7 +1,12 @@
-"""A handler process; started by the pool parent as ``python -m pulse.worker.host OPTIONS``."""
+"""
+A handler process; started by the pool parent as ``python -m pulse.worker.host OPTIONS``.
+
+It loads the app, and then waits to be told its name: it may be a spare.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 
@@ -20,10 +25,11 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str]) -> int:
-    """Serve the app; returns the exit code."""
+    """Serve the app; returns the exit code, 0 where the process was never needed."""
     options = msgspec.json.decode(arguments[0], type=HostOptions)
     procs.die_with_parent(options.parent_pid, signal.SIGKILL)
     stacks.listen(options.stack_fd)
+    os.set_inheritable(options.name_fd, False)
     notes = NoteWriter(options.notes_fd)
     _configure_logging(options)
     try:
@@ -31,12 +37,23 @@ def main(arguments: list[str]) -> int:
     except AppError as error:
         notes.write(Kind.REFUSED, f"{error.trace}pulse: {error.message}".encode("utf-8", "replace"))
         return REFUSED
-    log = structlog.get_logger("pulse.worker").bind(worker=options.name)
 
     async def serve() -> int:
-        return await Service(options, app, notes, log).run()
+        name = await _wait_name(options.name_fd)  # in the loop: it, and all that it imports, is there by then
+        if not name:
+            return 0
+        log = structlog.get_logger("pulse.worker").bind(worker=name)
+        return await Service(msgspec.structs.replace(options, name=name), app, notes, log).run()
 
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the service takes it over: a spare ends without a traceback
     return anyio.run(serve, backend=options.pool.backend, backend_options=loop_options(options.pool.backend))
+
+
+async def _wait_name(fd: int) -> str:
+    """What the parent calls this process, which it writes in one piece; '': it will not."""
+    await anyio.wait_readable(fd)
+    with open(fd, encoding="ascii") as pipe:  # noqa: ASYNC230 - a descriptor that is readable
+        return pipe.readline().rstrip("\n")
 
 
 def _configure_logging(options: HostOptions) -> None:

@@ -26,6 +26,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
         app: ``module:app``.
         processes: Handler processes, each with its own interpreter.
         concurrency: Handlers that run at once in each of them.
+        spares: Processes that have loaded the app and wait to replace one that dies.
         topics: Topics to serve; None: those of the handlers, and ``default``.
         socket: The server's socket; None: it is looked for where servers put it.
         backend: Event loop that the handlers run on.
@@ -39,6 +40,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
     app: str
     processes: int = 1
     concurrency: int = 10
+    spares: int = 1
     topics: tuple[str, ...] | None = None
     socket: str | None = None
     backend: Backend = "asyncio"
@@ -54,16 +56,18 @@ class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         pool: Of the pool.
-        name: This worker's own name.
         parent_pid: The pool parent; this process dies with it.
+        name: This worker's own name; '' until it was told.
+        name_fd: Where it is told: a line, or the end when it will not be needed.
         notes_fd: Where to write notes for it.
         stack_fd: Where to write the threads' stacks when it asks for them.
 
     """
 
     pool: PoolOptions
-    name: str
     parent_pid: int
+    name: str = ""
+    name_fd: int
     notes_fd: int
     stack_fd: int
 

@@ -1,33 +1,29 @@
 """
-The pool parent: starts handler processes, restarts those that die, beats for the silent, and stops them.
+The pool parent: starts handler processes, replaces those that die, beats for the silent, and stops them.
 
 It runs no user code, so nothing that a handler does can stop it. Every child leads a session of its own: what a handler
-started ends with it.
+started ends with it. One that dies is replaced by a spare, where there is one.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-import subprocess
 import sys
 import time
 from typing import Final
 
 import anyio
-import msgspec
 import structlog
 
-from pulse import trees
 from pulse.restarts import Intensity, RestartLog
-from pulse.worker import stacks
 from pulse.worker.beats import Minder, Watch, mind
 from pulse.worker.bells import SAME_SIGNAL_S, SIGNALED, Bell, Signals, Waker
-from pulse.worker.notes import Kind, NoteReader
-from pulse.worker.options import HostOptions, PoolOptions, worker_name
+from pulse.worker.child import Child
+from pulse.worker.notes import Kind
+from pulse.worker.options import PoolOptions, worker_name
 from pulse.worker.policy import Next, decide, next_delay_s
-from pulse.worker.stacks import StackFile
+from pulse.worker.spares import Spares
 
 __all__ = ["run_pool"]
 
@@ -35,7 +31,6 @@ GRACE_S: Final = 3.0  # beyond drain_s: a child gives cancelled handlers 2 s, th
 CRASH_LOOP: Final = 70  # exit code: handler processes die faster than they may
 REFUSED: Final = 1  # exit code: the app cannot be loaded, or the server does not want it
 FAULTS: Final = frozenset({signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGBUS, signal.SIGILL})
-_NOTES_BYTES: Final = 64 * 1024
 
 
 def run_pool(options: PoolOptions) -> int:
@@ -57,71 +52,6 @@ def run_pool(options: PoolOptions) -> int:
     return anyio.run(run, backend="asyncio")
 
 
-class Child:
-    """One handler process."""
-
-    def __init__(self, options: PoolOptions, slot: int) -> None:
-        reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        stack_file = StackFile()
-        host = HostOptions(
-            pool=options, name=worker_name(slot), parent_pid=os.getpid(), notes_fd=writer, stack_fd=stack_file.fd
-        )
-        self._mark: Final = trees.new_mark()
-        command = [sys.executable, "-m", "pulse.worker.host", msgspec.json.encode(host).decode()]
-        try:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                pass_fds=(writer, stack_file.fd),
-                start_new_session=True,
-                env={**os.environ, trees.MARK: self._mark},
-            )
-        except OSError:
-            os.close(reader)
-            stack_file.close()
-            raise
-        finally:
-            os.close(writer)
-        self.slot: Final = slot
-        self.pid: Final = self._process.pid
-        self.pidfd: Final = os.pidfd_open(self.pid)
-        self.notes_fd: Final = reader
-        self.notes: Final = NoteReader()
-        self.drained = False
-        self.worked = False
-        self.refused: str | None = None
-        self._stack_file: Final = stack_file
-        self._taking: Final = anyio.Lock()
-        self._is_reaped = False
-        self.fault: str | None = None  # where it was when it died of one
-
-    async def take_stack(self) -> str | None:
-        """Where it is; None: it has died, or is stopped."""
-        async with self._taking:
-            return None if self._is_reaped else await stacks.take(self.pid, self.pidfd, self._stack_file)
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal to this very process, not to another one that got its number."""
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self.pidfd, number)
-
-    def kill_all(self) -> None:
-        """Kill the process and all that it left running; before ``reap``, while the number is still its own."""
-        self.signal(signal.SIGKILL)
-        trees.kill_session(self.pid)
-        trees.kill_tree(self._mark)
-
-    def reap(self) -> int:
-        """The exit code of the process, which has ended; negative: killed by that signal."""
-        code = self._process.wait()
-        self._is_reaped = True
-        self.fault = self._stack_file.read_fault()
-        os.close(self.pidfd)
-        os.close(self.notes_fd)
-        self._stack_file.close()
-        return code
-
-
 class Pool:
     """See the module; made and run inside the event loop."""
 
@@ -134,6 +64,7 @@ class Pool:
         self._minder = Minder()
         self._news = Bell()  # for the parent's connection: sessions may be there that it is to give notice of
         self._children: dict[int, Child] = {}
+        self._kept = options.processes  # slots that have a process, or are to have one again
         self._restarts: dict[int, RestartLog] = {}
         self._stopping = anyio.Event()
         self._ended = anyio.Event()
@@ -146,10 +77,12 @@ class Pool:
         options = self._options
         self._log.info("pool_started", app=options.app, processes=options.processes, concurrency=options.concurrency)
         async with anyio.create_task_group() as group:
+            self._spares: Spares = Spares(options, group, self._log)
             group.start_soon(self._watch_signals)
             group.start_soon(self._stop_in_time)
             group.start_soon(self._mind)
             await self._keep_all()
+            await self._spares.wait_dismissed()
             self._ended.set()
             group.cancel_scope.cancel()
         self._log.info("pool_ended", exit_code=self._exit_code)
@@ -164,15 +97,17 @@ class Pool:
         """One slot: a process after the other, until there shall be none."""
         while not self._stopping.is_set():
             try:
-                child = Child(self._options, slot)
+                child = self._spares.take()
             except OSError as error:  # no memory or no more processes at this moment; the other slots go on
                 delay_s = self._restart(slot, worked=False, cause=f"cannot be started: {error}")
             else:
+                child.begin(slot)
                 delay_s = self._after(child, await self._see_through(child))
             if delay_s is None:
-                return
+                break
             with anyio.move_on_after(delay_s):
                 await self._stopping.wait()
+        self._kept -= 1
 
     async def _see_through(self, child: Child) -> int:
         """Be a process's parent until its end; returns its exit code."""
@@ -180,7 +115,7 @@ class Pool:
         watch = self._minder.add(child.slot, child.pid, child.take_stack)
         async with anyio.create_task_group() as group:
             group.start_soon(self._listen, child, watch)
-            await anyio.wait_readable(child.pidfd)
+            await child.ended.wait()
             group.cancel_scope.cancel()
         self._take_notes(child, watch)
         child.kill_all()
@@ -226,27 +161,30 @@ class Pool:
 
     def _take_notes(self, child: Child, watch: Watch) -> bool:
         """Read what is there; whether there may be more that can be understood."""
-        if child.notes.is_lost():
-            return False
-        try:
-            data = os.read(child.notes_fd, _NOTES_BYTES)
-        except BlockingIOError:
-            return True
-        for note in child.notes.feed(data):
+        was_lost = child.notes_lost()
+        notes, more = child.read_notes()
+        for note in notes:
             match note.kind:
                 case Kind.SESSION:
-                    child.worked = True
                     watch.connected(note.text, time.monotonic())
                     self._news.ring()
+                    self._connected(child)
                 case Kind.BEAT:
                     watch.answered(time.monotonic())
                 case Kind.DRAINED:
                     child.drained = True
                 case Kind.REFUSED:
                     child.refused = note.text.decode("utf-8", "replace")
-        if child.notes.is_lost():
+        if child.notes_lost() and not was_lost:
             self._log.warning("notes_not_understood", slot=child.slot, pid=child.pid)
-        return bool(data) and not child.notes.is_lost()
+        return more
+
+    def _connected(self, child: Child) -> None:
+        """Once all slots are served, spares are started: they must not slow those down."""
+        if not child.worked:
+            child.worked = True
+            if len(self._children) == self._kept and all(one.worked for one in self._children.values()):
+                self._spares.refill()
 
     async def _mind(self) -> None:
         refused = await mind(self._minder, self._news, self._options.socket, worker_name("pool"), self._log)
@@ -270,6 +208,7 @@ class Pool:
         self._news.ring()
         for child in self._children.values():
             child.signal(signal.SIGTERM)
+        self._spares.dismiss()
         with anyio.move_on_after(self._options.drain_s + GRACE_S):
             await self._ended.wait()
         if not self._ended.is_set():
@@ -277,6 +216,7 @@ class Pool:
             self._kill_all()
 
     def _kill_all(self) -> None:
+        self._spares.dismiss()
         for child in self._children.values():
             child.kill_all()
 

@@ -47,6 +47,7 @@ _LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 @click.option("--app", metavar="MODULE:APP", help="Run a pool of workers too, with the handlers of this pulse.App.")
 @click.option("--processes", metavar="N", type=int, help="Handler processes of that pool. Default: 1.")
 @click.option("--concurrency", metavar="M", type=int, help="Jobs that each of them holds at once. Default: 10.")
+@click.option("--spares", metavar="K", type=int, help="Processes that wait to replace one that dies. Default: 1.")
 @click.option(
     "--drain-s", metavar="SECONDS", type=float, help="How long running jobs may go on when stopping. Default: 30."
 )
@@ -85,7 +86,8 @@ def cli(config: Path | None, version: bool, **options: object) -> int:
     from pulse import config as configuration
 
     settings = configuration.load(os.environ, config, options)
-    if settings.app is None and (given := [name for name in ("processes", "concurrency") if options[name] is not None]):
+    given = [name for name in ("processes", "concurrency", "spares") if options[name] is not None]
+    if settings.app is None and given:
         raise click.UsageError(f"--{given[0]} is the size of a pool, and there is none without --app")
     return run(settings)
 

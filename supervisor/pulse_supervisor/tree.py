@@ -150,7 +150,8 @@ def pool(app: str, settings: Settings, socket_path: Path) -> Child:
         socket_path: Where the dispatcher listens.
 
     """
-    sizes = ("--processes", str(settings.processes), "--concurrency", str(settings.concurrency))
+    counts = {"processes": settings.processes, "concurrency": settings.concurrency, "spares": settings.spares}
+    sizes = [word for name, count in counts.items() for word in (f"--{name}", str(count))]
     command = (sys.executable, "-m", "pulse.worker", app)
     argv: tuple[str | Slot, ...] = (*command, *sizes, "--socket", str(socket_path), Slot.PARENT_PID)
     stop = (StopStep(signal.SIGTERM, settings.drain_s + _POOL_REPORT_S), StopStep(signal.SIGKILL, _UNTIL_DEAD_S))

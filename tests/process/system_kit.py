@@ -242,10 +242,10 @@ def place(dsn: str | None, options: Sequence[str] = (), **settings: str) -> Iter
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """This process's environment without anything of a pulse, and with its import paths."""
+    """This process's environment without anything of a pulse, and with its import paths; pools keep no spares."""
     strange = ("PULSE_", "NOTIFY_", "XDG_", "RUNTIME_DIRECTORY", "STATE_DIRECTORY")
     own = {key: value for key, value in os.environ.items() if not key.startswith(strange)}
-    return {**own, "PYTHONPATH": PATHS, **more}
+    return {**own, "PYTHONPATH": PATHS, "PULSE_SPARES": "0", **more}
 
 
 def run(

@@ -207,7 +207,15 @@ class TestCommand:
         assert re.fullmatch(r"pulse-supervisor \d+\.\d+\.\d+\S*\n", done.stdout)
 
     @pytest.mark.parametrize(
-        "words", [["--nonsense"], ["--processes", "many"], ["--processes", "2"], ["--log-level", "loud"], ["extra"]]
+        "words",
+        [
+            ["--nonsense"],
+            ["--processes", "many"],
+            ["--processes", "2"],
+            ["--spares", "2"],
+            ["--log-level", "loud"],
+            ["extra"],
+        ],
     )
     def test_bad_usage_is_one_line_and_exit_2(self, words: list[str]) -> None:
         """What cannot be meant is said before anything starts."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import socket
+import struct
 import tempfile
 import threading
 import time
@@ -38,11 +39,12 @@ class Heard:
 
 
 class Peer:
-    """One connection."""
+    """One connection; *pid* is the process that made it."""
 
     def __init__(self, server: FakeServer, connection: socket.socket) -> None:
         self._server = server
         self._connection = connection
+        self.pid: int = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
         self._changed = threading.Condition()
         self._waiting: list[Heard] = []
         self.log: list[Heard] = []
@@ -217,6 +219,10 @@ class FakeServer:
     def wait_peer(self) -> Peer:
         """Whoever says hello next."""
         return self._wait(lambda _: True)
+
+    def peers(self) -> list[Peer]:
+        """All that connected, welcome or not."""
+        return list(self._peers)
 
     def first_hello(self) -> Body:
         """What the first peer said, welcome or not."""

@@ -52,12 +52,13 @@ class WorkerProcess:
 def worker(
     server: FakeServer, *options: str, app: str = APP, cwd: Path = ROOT, env: dict[str, str] | None = None
 ) -> Iterator[WorkerProcess]:
-    """A pool that serves the app of the tests; whatever happens, nothing of it is left."""
+    """A pool that serves the app of the tests, without spares; whatever happens, nothing of it is left."""
     stderr = server.directory / f"stderr-{time.monotonic_ns()}"
     command = [sys.executable, "-m", "pulse.worker", app, "--socket", str(server.path), *options]
     clean = {key: value for key, value in os.environ.items() if not key.startswith("PULSE_")}
+    clean |= {"PULSE_SPARES": "0", **(env or {})}
     with stderr.open("wb") as file:
-        process = subprocess.Popen(command, cwd=cwd, env={**clean, **(env or {})}, stderr=file, start_new_session=True)
+        process = subprocess.Popen(command, cwd=cwd, env=clean, stderr=file, start_new_session=True)
     pool = WorkerProcess(process, stderr)
     family: list[psutil.Process] = []
     try:

@@ -36,7 +36,7 @@ EXPECTED = {
     },
     "ctl workers": {"--json"},
     "migrate": {"--dsn"},
-    "worker": {"--processes", "--concurrency", "--topic", "--socket", "--backend"},
+    "worker": {"--processes", "--concurrency", "--spares", "--topic", "--socket", "--backend"},
 }  # fmt: skip
 
 

@@ -530,11 +530,13 @@ class TestTree:
 
     def test_a_pool_is_told_where_the_dispatcher_listens(self) -> None:
         """The pool's command line names app, sizes, socket and parent."""
-        child = pool("shop:app", Settings(processes=2, concurrency=5, drain_s=30.0), Path("/run/x/pulse.sock"))
+        child = pool(
+            "shop:app", Settings(processes=2, concurrency=5, spares=0, drain_s=30.0), Path("/run/x/pulse.sock")
+        )
         words = command_line(child, {Slot.PARENT_PID: 7})[1:]
         assert words[:3] == ["-m", "pulse.worker", "shop:app"]
-        assert words[3:7] == ["--processes", "2", "--concurrency", "5"]
-        assert words[7:] == ["--socket", "/run/x/pulse.sock", "--parent-pid", "7"]
+        assert words[3:9] == ["--processes", "2", "--concurrency", "5", "--spares", "0"]
+        assert words[9:] == ["--socket", "/run/x/pulse.sock", "--parent-pid", "7"]
         assert child.stop[0] == StopStep(signal.SIGTERM, 35.0)
 
     def test_a_pool_knows_the_settings_of_its_supervisor_and_no_secret(self) -> None:

@@ -43,7 +43,8 @@ class Log:
 
 def options() -> HostOptions:
     """Of a process that is never started."""
-    return HostOptions(pool=PoolOptions(app="x:y"), name="w", parent_pid=os.getpid(), notes_fd=0, stack_fd=0)
+    pool = PoolOptions(app="x:y")
+    return HostOptions(pool=pool, name="w", parent_pid=os.getpid(), name_fd=0, notes_fd=0, stack_fd=0)
 
 
 def running(service: Service) -> Attempt:
