@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import anyio
 import pytest
 
-from pulse import protocol
+from pulse import protocol, trees
 from pulse.errors import ProtocolError
 from pulse.protocol import Beat, Capacity, Frame, Hello, JobRef, Role
 from pulse.store.pool import Target
@@ -29,6 +29,7 @@ from pulse_actors.dispatcher.visit import Office, Visit
 from pulse_actors.identity import Peer, compose
 from tests.store.helpers import TOPIC, forge, read
 from tests.store.recovery_kit import DEADLINE_S, HOST, LEASE_S, Floor, Wire, floor, new_worker, process, wire_of
+from tests.support.peers import until
 
 if TYPE_CHECKING:
     from asyncpg import Connection as Database
@@ -208,6 +209,7 @@ async def test_who_connects_from_here_is_watched(lobby: Lobby) -> None:
 async def test_a_pool_parent_takes_nobody_with_it(lobby: Lobby) -> None:
     """Its children end by themselves, and drain first: neither its group nor its mark is for killing."""
     with process(start_new_session=True, env={**os.environ, "PULSE_TREE": "m" * 32}) as leader:
+        until(lambda: trees.mark_of(leader.pid), "its environment")  # exec has begun, and may not be through with that
         found = []
         for topics in ([TOPIC], []):
             visit, _ = lobby.visit(peer=Peer(leader.pid, 0, 0, 7, HOST.pidns))
