@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +27,8 @@ __all__ = ["MARK", "branch_of", "kill_orphans", "kill_session", "kill_tree", "ma
 MARK: Final = "PULSE_TREE"  # name of the environment variable
 _MARK_BYTES: Final = 16
 _MAX_PASSES: Final = 10  # two are the rule; what forks faster than this can only be held by a cgroup
+_EXEC_LOOKS: Final = 4
+_EXEC_PAUSE_S: Final = 0.0005
 
 
 def new_mark() -> str:
@@ -42,7 +45,13 @@ def branch_of(mark: str) -> str:
 def mark_of(pid: int) -> str | None:
     """The mark that the process *pid* was started with; None: none, or it may not be read."""
     prefix = f"{MARK}=".encode()
-    for entry in _environment(pid).split(b"\0"):
+    environment = _environment(pid)
+    for _ in range(_EXEC_LOOKS):
+        if environment or not _has_program(pid):
+            break
+        time.sleep(_EXEC_PAUSE_S)  # it is just being exec'ed: its program is there already, its environment is not
+        environment = _environment(pid)
+    for entry in environment.split(b"\0"):
         if entry.startswith(prefix):
             return entry[len(prefix) :].decode("ascii", "replace") or None
     return None
@@ -128,6 +137,14 @@ def _kill_once(is_condemned: Callable[[int], bool]) -> set[int]:
             finally:
                 os.close(pidfd)
     return killed
+
+
+def _has_program(pid: int) -> bool:
+    """Whether it may have an environment: a zombie and a thread of the kernel have no program."""
+    try:
+        return bool(os.readlink(f"/proc/{pid}/exe"))
+    except OSError:
+        return False
 
 
 def _session_of(pid: int) -> int:

@@ -162,6 +162,32 @@ def test_a_pid_that_was_used_again_is_spared(monkeypatch: pytest.MonkeyPatch) ->
         assert trees.kill_tree(mark) == 0
 
 
+def test_a_process_that_is_being_exec_ed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two images it has a program and no environment: it is looked at again, but not for ever."""
+    environment = trees._environment
+    looks: list[int] = []
+    blanks: list[bytes] = []
+
+    def look(pid: int) -> bytes:
+        looks.append(pid)
+        return blanks.pop() if blanks else environment(pid)
+
+    monkeypatch.setattr(trees, "_environment", look)
+    with subprocess.Popen(["sleep", "60"], env={trees.MARK: "m"}) as process:
+        until(lambda: environment(process.pid), "its environment")
+        for blank, found, count in ((0, "m", 1), (3, "m", 4), (99, None, 5)):
+            looks.clear()
+            blanks[:] = [b""] * blank
+            assert trees.mark_of(process.pid) == found
+            assert len(looks) == count
+        process.kill()
+        until(lambda: not _lives(psutil.Process(process.pid)), "its end")
+        looks.clear()
+        blanks.clear()
+        assert trees.mark_of(process.pid) is None
+        assert len(looks) == 1  # a zombie has nothing to wait for
+
+
 def test_an_empty_mark_is_none() -> None:
     """A variable that somebody has emptied marks nobody."""
     with subprocess.Popen(["sleep", "60"], env={trees.MARK: ""}) as process:

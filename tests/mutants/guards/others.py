@@ -52,6 +52,11 @@ TREES: Final = Guarded(
         _TREES + "test_the_looks_are_bounded": [
             ("_kill", "range(_MAX_PASSES)", "range(99)"),
         ],
+        _TREES + "test_a_process_that_is_being_exec_ed": [
+            ("mark_of", "environment or not _has_program(pid)", "True"),
+            ("mark_of", "environment or not _has_program(pid)", "environment"),
+            ("mark_of", "environment or not _has_program(pid)", "not _has_program(pid)"),
+        ],
         _TREES + "test_an_empty_mark_is_none": [
             (
                 "mark_of",
