@@ -142,9 +142,10 @@ def _kill_once(is_condemned: Callable[[int], bool]) -> set[int]:
 def _has_program(pid: int) -> bool:
     """Whether it may have an environment: a zombie and a thread of the kernel have no program."""
     try:
-        return bool(os.readlink(f"/proc/{pid}/exe"))
+        Path(f"/proc/{pid}/exe").readlink()
     except OSError:
         return False
+    return True
 
 
 def _session_of(pid: int) -> int:
