@@ -121,7 +121,7 @@ def test_a_handler_that_hangs(trial: Trial) -> None:
         started_s = time.monotonic()
         dead = site.wait(job, "DEAD_LETTERED")
         measured("start of a hung handler to its end", since(started_s))
-        assert [entry.outcome for entry in dead.history] == ["timeout"]
+        assert [entry.outcome for entry in dead.history] == ["timeout"], dead.history
         stack = site.sql.value("SELECT stack FROM pulse.attempts WHERE job_id = $1", job)
         assert "in hung" in str(stack)
         assert all(found.attempts - found.uncharged == 1 for found in held.let_go().values())

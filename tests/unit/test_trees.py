@@ -216,11 +216,15 @@ def test_what_a_dead_pool_parent_left_is_killed() -> None:
     assert [other.ends() for other in others] == [False] * 4
 
 
-def test_orphans_of_other_namespaces_are_spared() -> None:
-    """Numbers of processes mean nothing outside of theirs."""
-    stranger = Echo("1.4194305.1.00")
+def test_whose_pool_parent_is_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That can be said of this pid namespace alone: numbers of processes mean nothing outside of theirs."""
+    condemned: list[Callable[[str], bool]] = []
+    monkeypatch.setattr(trees, "_kill_marked", condemned.append)
     trees.kill_orphans()
-    assert not stranger.ends()
+    living = trees.new_mark()
+    for mark in (living, trees.branch_of(living), "somebody's", "1.2.3", "1.4194305.1.00"):
+        assert not condemned[0](mark), mark
+    assert condemned[0](f"{procs.pid_namespace()}.4194305.1.00")
 
 
 @pytest.fixture
