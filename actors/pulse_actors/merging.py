@@ -24,11 +24,15 @@ class Row(Protocol):
 T = TypeVar("T", bound=Row)
 
 
+async def _nothing_bad(_row: object, _error: asyncpg.PostgresError) -> None:
+    """For rows that hold nothing which could not be stored: a bad one is left as it is."""
+
+
 async def write_merged(
     store: Store,
     rows: Sequence[T],
     together: Callable[[Sequence[T]], Awaitable[None]],
-    alone: Callable[[T, asyncpg.PostgresError], Awaitable[None]],
+    alone: Callable[[T, asyncpg.PostgresError], Awaitable[None]] = _nothing_bad,
 ) -> list[T]:
     """
     Write *rows* in one statement.
@@ -40,7 +44,7 @@ async def write_merged(
         store: Knows which rows are locked.
         rows: What to write.
         together: Writes rows in one statement.
-        alone: Deals with a row that cannot be stored.
+        alone: Deals with a row that cannot be stored; without it, it stays unwritten.
 
     Returns:
         Rows that are locked by somebody else: not written.

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import anyio
-import asyncpg
 import structlog
 
 from pulse.errors import UnavailableError
@@ -261,13 +260,10 @@ class Claims:
             for ended in await self._store.end(some):
                 self.wake_level(Level(ended.topic, ended.priority), ended.delay_s)
 
-        async def alone(_row: Ending, _error: asyncpg.PostgresError) -> None:
-            """Nothing is written that could be bad."""
-
         if not unlisted:
             return set()
         endings = [Ending(*fence, EndingKind.RELEASED) for fence in unlisted]
-        locked = await write_merged(self._store, endings, together, alone)
+        locked = await write_merged(self._store, endings, together)
         log.info("claims_given_back", workers=sorted({fence.worker for fence in unlisted}), count=len(unlisted))
         return {ending.worker for ending in locked}
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import anyio
-import asyncpg
 import structlog
 
 from pulse import procs, trees
@@ -94,10 +93,7 @@ async def _end(store: Store, identity: str, kind: EndingKind, reason: str | None
     async def together(endings: Sequence[Ending]) -> None:
         await store.end(endings)
 
-    async def alone(_row: Ending, _error: asyncpg.PostgresError) -> None:
-        """Nothing is written that could be bad."""
-
-    locked = await write_merged(store, [Ending(*pair, identity, kind, reason) for pair in held], together, alone)
+    locked = await write_merged(store, [Ending(*pair, identity, kind, reason) for pair in held], together)
     log.warning("worker_died", worker=identity, reason=reason, held=len(held))
     return locked
 

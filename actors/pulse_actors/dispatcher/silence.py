@@ -23,7 +23,6 @@ from typing import Final, cast
 
 import anyio
 import anyio.abc
-import asyncpg
 import structlog
 
 from pulse import procs
@@ -192,10 +191,7 @@ class Silence:
         async def together(some: Sequence[Renewal]) -> None:
             await self._store.extend(some, self._lease_s)
 
-        async def alone(_row: Renewal, _error: asyncpg.PostgresError) -> None:
-            """Nothing is written but the time."""
-
-        await write_merged(self._store, renewals, together, alone)
+        await write_merged(self._store, renewals, together)
         for stranger in strangers:
             stranger.until_s = time.monotonic() + self._lease_s
 

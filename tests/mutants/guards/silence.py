@@ -78,7 +78,7 @@ SILENCE: Final = Guarded(
         _SILENCE + "test_a_row_that_somebody_has_locked": [
             (
                 "Silence._renew",
-                "await write_merged(self._store, renewals, together, alone)",
+                "await write_merged(self._store, renewals, together)",
                 "await together(renewals)",
             ),
         ],
