@@ -17,7 +17,6 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 from pulse import procs
@@ -29,6 +28,7 @@ _MARK_BYTES: Final = 16
 _MAX_PASSES: Final = 10  # two are the rule; what forks faster than this can only be held by a cgroup
 _EXEC_LOOKS: Final = 4
 _EXEC_PAUSE_S: Final = 0.0005
+_ENTRY: Final = f"\0{MARK}=".encode()
 
 
 def new_mark() -> str:
@@ -44,24 +44,22 @@ def branch_of(mark: str) -> str:
 
 def mark_of(pid: int) -> str | None:
     """The mark that the process *pid* was started with; None: none, or it may not be read."""
-    prefix = f"{MARK}=".encode()
     environment = _environment(pid)
     for _ in range(_EXEC_LOOKS):
         if environment or not _has_program(pid):
             break
         time.sleep(_EXEC_PAUSE_S)  # it is just being exec'ed: its program is there already, its environment is not
         environment = _environment(pid)
-    for entry in environment.split(b"\0"):
-        if entry.startswith(prefix):
-            return entry[len(prefix) :].decode("ascii", "replace") or None
-    return None
+    _, _, rest = (b"\0" + environment).partition(_ENTRY)
+    mark, _, _ = rest.partition(b"\0")
+    return mark.decode("ascii", "replace") or None
 
 
 def kill_tree(mark: str) -> int:
     """
     Kill every process that carries *mark*, or that of a part of its tree, and may be signalled.
 
-    Blocks for about 20 microseconds per process of the machine, twice where there is something to kill.
+    Blocks for about 8 microseconds per process of the machine, twice where there is something to kill.
 
     Returns:
         How many there were.
@@ -127,11 +125,12 @@ def _kill(is_condemned: Callable[[int], bool]) -> int:
 
 def _kill_once(is_condemned: Callable[[int], bool]) -> set[int]:
     killed: set[int] = set()
-    for pid in [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]:
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - as for _environment
+    for pid in filter(is_condemned, pids):  # nearly none: the others are not even opened
         with suppress(OSError):
-            pidfd = os.pidfd_open(pid)  # first: whoever gets the pid after that look is not signalled
+            pidfd = os.pidfd_open(pid)
             try:
-                if is_condemned(pid):
+                if is_condemned(pid):  # again: whoever gets the pid after this look is not signalled
                     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
                     killed.add(pid)
             finally:
@@ -142,7 +141,7 @@ def _kill_once(is_condemned: Callable[[int], bool]) -> set[int]:
 def _has_program(pid: int) -> bool:
     """Whether it may have an environment: a zombie and a thread of the kernel have no program."""
     try:
-        Path(f"/proc/{pid}/exe").readlink()
+        os.readlink(f"/proc/{pid}/exe")  # noqa: PTH115 - as for _environment
     except OSError:
         return False
     return True
@@ -156,7 +155,9 @@ def _session_of(pid: int) -> int:
 
 
 def _environment(pid: int) -> bytes:
+    """Unbuffered, a quarter of what pathlib takes: this is done for every process of the machine."""
     try:
-        return Path(f"/proc/{pid}/environ").read_bytes()
+        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:  # noqa: PTH123 - see above
+            return file.read()
     except OSError:
         return b""  # it is gone, or another user's

@@ -43,6 +43,9 @@ HOT_SETTINGS: Final[Mapping[str, str]] = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "jit": "off",
+    # One plan for all arguments: left to itself the server plans `end_attempts` anew each time, and everything else the
+    # first five times: as long as the statement itself takes for one job.
+    "plan_cache_mode": "force_generic_plan",
 }
 # A lost heartbeat is sent again by the next one; nothing that opens or closes an attempt runs here.
 BEAT_SETTINGS: Final[Mapping[str, str]] = {**HOT_SETTINGS, "synchronous_commit": "off", "lock_timeout": "500ms"}

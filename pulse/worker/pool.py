@@ -28,6 +28,7 @@ from pulse.worker.spares import Spares
 __all__ = ["run_pool"]
 
 GRACE_S: Final = 3.0  # beyond drain_s: a child gives cancelled handlers 2 s, then ends by itself
+REFILL_S: Final = 0.1  # by then the jobs of a process that died run again; a start takes a core for 0.3 s
 CRASH_LOOP: Final = 70  # exit code: handler processes die faster than they may
 REFUSED: Final = 1  # exit code: the app cannot be loaded, or the server does not want it
 FAULTS: Final = frozenset({signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGBUS, signal.SIGILL})
@@ -63,6 +64,7 @@ class Pool:
         self._signals = Signals(self._waker, same_within_s=SAME_SIGNAL_S)
         self._minder = Minder()
         self._news = Bell()  # for the parent's connection: sessions may be there that it is to give notice of
+        self._served = Bell()  # a slot has a process that is connected
         self._children: dict[int, Child] = {}
         self._kept = options.processes  # slots that have a process, or are to have one again
         self._restarts: dict[int, RestartLog] = {}
@@ -81,6 +83,7 @@ class Pool:
             group.start_soon(self._watch_signals)
             group.start_soon(self._stop_in_time)
             group.start_soon(self._mind)
+            group.start_soon(self._keep_spares)
             await self._keep_all()
             await self._spares.wait_dismissed()
             self._ended.set()
@@ -180,9 +183,15 @@ class Pool:
         return more
 
     def _connected(self, child: Child) -> None:
-        """Once all slots are served, spares are started: they must not slow those down."""
         if not child.worked:
             child.worked = True
+            self._served.ring()
+
+    async def _keep_spares(self) -> None:
+        """Once all slots are served, spares are started: they must slow down neither those, nor what died with one."""
+        while True:
+            await self._served.wait()
+            await anyio.sleep(REFILL_S)
             if len(self._children) == self._kept and all(one.worked for one in self._children.values()):
                 self._spares.refill()
 

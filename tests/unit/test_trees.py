@@ -149,17 +149,39 @@ def _lives(process: psutil.Process) -> bool:
 def test_a_pid_that_was_used_again_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who was opened is signalled, not whoever has its pid by the time of the look, whatever mark that carries."""
     mark, environment = trees.new_mark(), trees._environment
+    looks: list[int] = []
     with subprocess.Popen(["sleep", "60"], env={}) as process:
 
         def reused(pid: int) -> bytes:
             if pid != process.pid:
                 return environment(pid)
-            process.kill()
-            process.wait()
+            looks.append(pid)
+            if len(looks) > 1:  # it is open by now
+                process.kill()
+                process.wait()
             return f"{trees.MARK}={mark}".encode()
 
         monkeypatch.setattr(trees, "_environment", reused)
         assert trees.kill_tree(mark) == 0
+        assert len(looks) == 2
+
+
+def test_a_pid_that_was_used_again_before_it_was_opened_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mark that was seen was another's: the process that was opened carries none."""
+    mark, environment = trees.new_mark(), trees._environment
+    looks: list[int] = []
+    with subprocess.Popen(["sleep", "60"], env={}) as process:
+
+        def reused(pid: int) -> bytes:
+            if pid != process.pid:
+                return environment(pid)
+            looks.append(pid)
+            return f"{trees.MARK}={mark}".encode() if len(looks) == 1 else b"HOME=/"
+
+        monkeypatch.setattr(trees, "_environment", reused)
+        assert trees.kill_tree(mark) == 0
+        assert process.poll() is None
+        process.kill()
 
 
 def test_a_process_that_is_being_exec_ed(monkeypatch: pytest.MonkeyPatch) -> None:

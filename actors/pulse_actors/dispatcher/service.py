@@ -83,6 +83,7 @@ class Dispatcher:
             )
             if locked:
                 self.office.results.batcher.put(Obituary(locked))
+        await self._runtime.store.warm()
 
     async def turn(self, turn: Turn) -> TurnResult:
         """Hear hints: something may be claimable, or a drain began."""

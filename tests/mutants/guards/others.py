@@ -31,8 +31,8 @@ TREES: Final = Guarded(
     "pulse.trees",
     {
         _TREES + "test_a_daemon_is_found_by_its_mark": [
-            ("mark_of", "entry.startswith(prefix)", "entry.startswith(prefix[:1])"),
-            ("_kill_once", " if entry.name.isdigit()", ""),
+            ("mark_of", ".partition(_ENTRY)", ".partition(_ENTRY[1:2])"),
+            ("_kill_once", " if name.isdigit()", ""),
             ("_kill_once", "if is_condemned(pid):", "if is_condemned(0):"),
             ("_kill_marked", " and condemned(mark)", " and False"),
         ],
@@ -48,6 +48,9 @@ TREES: Final = Guarded(
             ("_kill", "range(_MAX_PASSES)", "range(1)"),
             ("_kill", "if found <= killed:", "if True:"),
         ],
+        _TREES + "test_a_pid_that_was_used_again_before_it_was_opened_is_spared": [
+            ("_kill_once", "if is_condemned(pid):", "if True:"),  # only of what the first look has condemned
+        ],
         _TREES + "test_the_looks_are_bounded": [
             ("_kill", "range(_MAX_PASSES)", "range(99)"),
         ],
@@ -57,11 +60,7 @@ TREES: Final = Guarded(
             ("mark_of", "environment or not _has_program(pid)", "not _has_program(pid)"),
         ],
         _TREES + "test_an_empty_mark_is_none": [
-            (
-                "mark_of",
-                'entry[len(prefix) :].decode("ascii", "replace") or None',
-                'str(entry[len(prefix) :], "ascii", "replace")',
-            ),
+            ("mark_of", 'mark.decode("ascii", "replace") or None', 'str(mark, "ascii", "replace")'),
         ],
         # None of them may widen what is killed for real: there are other trees on this machine.
         _TREES + "test_whose_pool_parent_is_dead": [
