@@ -31,7 +31,7 @@ from bench.load import Figure
 from bench.recovery_scene import BenchError, Database, Scene, Start, database, scene, until
 from pulse import procs
 
-WORKERS: Final = 2  # of the scene in which one is killed
+WORKERS: Final = 6  # of the scene in which one is killed: a slot whose process dies again waits longer each time
 CLAIM_JOBS: Final = 10_000  # of one round behind the pinned snapshot
 PROCESSES: Final = 4
 SEATS: Final = 40  # they, not the machine, bound the throughput of innocents

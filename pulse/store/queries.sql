@@ -81,7 +81,7 @@ WHERE j.name <> d.name OR j.topic <> coalesce(d.topic, h.topic, 'default') OR j.
 -- name: claim_jobs :many
 -- What:    hand out due jobs, highest priority first, then by due time; opens their leases.   From/to: PENDING, RETRYING -> RUNNING
 -- Args:    $1 topics text[] (in the order in which equal priorities are served), $2 limit int, $3 workers text[],
---          $4 seats int[] (for the n-th job: index into workers), $5 lease_s float8,
+--          $4 seats int[] (for the n-th job: index into workers; beyond its end: 1), $5 lease_s float8,
 --          $6 level topics text[], $7 level priorities smallint[], $8 from when float8[] (Unix; NULL: what became due
 --          in the last 5 s; same length, in the order in which levels are served); $6 NULL: a full claim; $9 now
 -- Guard:   the gate; status IN ('PENDING', 'RETRYING') and due, under SKIP LOCKED, and status again in the outer UPDATE
@@ -127,13 +127,14 @@ WITH RECURSIVE open AS (
     WINDOW place AS (ORDER BY priority DESC, next_run_at, id)
 )
 UPDATE pulse.jobs j
-SET status = 'RUNNING', attempts = j.attempts + 1, locked_by = ($3::text[])[($4::int[])[s.seat]],
+SET status = 'RUNNING', attempts = j.attempts + 1, locked_by = ($3::text[])[coalesce(($4::int[])[s.seat], 1)],
     started_at = coalesce($9, clock_timestamp()), lease_until = coalesce($9, clock_timestamp()) + $5 * interval '1 second',
     progress = NULL
 FROM seated s
 WHERE j.id BETWEEN s.id AND s.id AND j.status::text IN ('PENDING', 'RETRYING') AND s.before_bytes < 8388608
-RETURNING uuid_send(j.id) AS id, j.attempts, j.name, j.topic, j.args::text AS args, j.timeout_s, j.priority, j.next_run_at,
-    ($4::int[])[s.seat] AS worker, j.uncharged, j.crashes, j.occurrence, j.checkpoint::text AS checkpoint,
+RETURNING uuid_send(j.id) AS id, j.attempts, j.name, j.topic, j.args::text AS args, j.timeout_s, j.priority,
+    date_part('epoch', j.next_run_at) AS due_at, coalesce(($4::int[])[s.seat], 1) - 1 AS worker, j.uncharged, j.crashes,
+    date_part('epoch', j.occurrence) AS occurrence_at, j.checkpoint::text AS checkpoint,
     CASE WHEN j.attempts > 1 THEN (
         SELECT jsonb_build_array(a.outcome, a.error, a.worker, a.progress::text)::text
         FROM pulse.attempts a WHERE a.job_id = j.id AND a.attempt < j.attempts ORDER BY a.attempt DESC LIMIT 1) END AS previous;
@@ -149,17 +150,18 @@ WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by 
 RETURNING uuid_send(j.id) AS id;
 
 
--- name: complete_jobs :many
+-- name: complete_jobs :exec
 -- What:    close the attempts that their workers still own.   From/to: RUNNING -> COMPLETED
 -- Args:    $1 ids uuid[], $2 attempts int[], $3 workers text[], $4 results text[], $5 progress text[] (JSON or NULL; same length,
---          sorted by id), $6 now
--- Guard:   id, status, locked_by, attempts.   Returns: id, attempt closed; a missing one was stale: never repeat it.
+--          sorted by id; the last two may be shorter: NULL), $6 now
+-- Guard:   id, status, locked_by, attempts.   Returns: how many were closed; a missing one was stale: never repeat it.
+--          Which they are is only asked (completed_at_attempt) when it is not all of them: to return each costs as much
+--          as a tenth of the statement, here and in whoever reads it.
 UPDATE pulse.jobs j
 SET status = 'COMPLETED', completed_at = coalesce($6, clock_timestamp()), locked_by = NULL, lease_until = NULL,
     result = d.result::jsonb, progress = coalesce(d.progress::jsonb, j.progress)
 FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::text[]) AS d(id, attempt, worker, result, progress)
-WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt
-RETURNING uuid_send(j.id) AS id, j.attempts;
+WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt;
 
 
 -- name: completed_at_attempt :many

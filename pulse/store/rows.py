@@ -101,10 +101,9 @@ class Renewal(NamedTuple):
     progress: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """
-    A claimed job.
+    A claimed job, as ``claim_jobs`` returns it.
 
     Attributes:
         worker: Index into the workers that the claim was made for.

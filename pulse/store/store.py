@@ -27,11 +27,8 @@ from pulse.store.rows import Canceled, Claim, Completion, Ended, Ending, Fence, 
 from pulse.store.schedules import ScheduleStore
 from pulse.store.schema import ensure_schema
 from pulse.store.statements import STATEMENTS
-from pulse.store.times import to_s
 
 if TYPE_CHECKING:
-    from asyncpg import Record
-
     from pulse.protocol import HandlerInfo, NewJob
 
 _by_id = itemgetter(0)
@@ -135,11 +132,11 @@ class Store:
             levels: Topics and priorities, in the order in which they are served, each with the due time (Unix seconds)
                 to begin at, None: the last seconds; None: a full claim, of all levels from their start.
         """
-        one_based = [seat + 1 for seat in seats]
+        one_based = [seat + 1 for seat in seats] if len(workers) > 1 else []
         async with self.hot.connection() as connection:
             columns = [None] * 3 if levels is None else [[level[place] for level in levels] for place in range(3)]
             rows = await connection.fetch(_CLAIM, topics, len(seats), workers, one_based, lease_s, *columns, now)
-        return [_claim(row) for row in rows]
+        return list(map(Claim._make, rows))
 
     async def move(self, claims: Sequence[tuple[Fence, str]]) -> set[bytes]:
         """Pass claims on to other workers; the ids that were moved."""
@@ -152,13 +149,14 @@ class Store:
     async def complete(
         self, completions: Sequence[Completion], *, now: datetime | None = None
     ) -> set[tuple[bytes, int]]:
-        """Close attempts as COMPLETED; the attempts that were. A missing one was stale."""
+        """Close attempts as COMPLETED; the attempts that are, by this report or by itself before. Others were stale."""
         ordered = sorted(completions, key=_by_id)
         results = [completion.result for completion in ordered]
         progress = [completion.progress for completion in ordered]
         async with self.hot.connection() as connection:
-            rows = await connection.fetch(_COMPLETE, *_fences(ordered), results, progress, now)
-        return {(row["id"], row["attempts"]) for row in rows}
+            tag = await connection.execute(_COMPLETE, *_fences(ordered), _short(results), _short(progress), now)
+        fences = [completion[:2] for completion in completions]
+        return set(fences) if tag == f"UPDATE {len(fences)}" else await self.completed_already(fences)
 
     async def completed_already(self, fences: Sequence[tuple[bytes, int]]) -> set[tuple[bytes, int]]:
         """Which of these attempts are the ones that completed their jobs."""
@@ -323,6 +321,11 @@ def _fences(fences: Sequence[Fence | Completion | Ending | Renewal]) -> tuple[li
     return [UUID(fence[0]) for fence in fences], [fence[1] for fence in fences], [fence[2] for fence in fences]
 
 
+def _short(texts: list[str | None]) -> list[str | None]:
+    """Nothing for nothing but NULLs, which is what the server takes for missing elements: each takes its time."""
+    return texts if any(text is not None for text in texts) else []
+
+
 def _columns(jobs: Sequence[NewJob]) -> tuple[list[object], ...]:
     return (
         [None if job.id is None else UUID(job.id) for job in jobs],
@@ -334,25 +337,4 @@ def _columns(jobs: Sequence[NewJob]) -> tuple[list[object], ...]:
         [job.delay_s for job in jobs],
         [job.max_attempts for job in jobs],
         [job.timeout_s for job in jobs],
-    )
-
-
-def _claim(row: Record) -> Claim:
-    identity, attempt, name, topic, args, timeout_s, priority, due, *seat = row
-    worker, uncharged, crashes, occurrence, checkpoint, previous = seat
-    return Claim(
-        identity,
-        attempt,
-        name,
-        topic,
-        args,
-        timeout_s,
-        priority,
-        to_s(due),
-        worker - 1,
-        uncharged,
-        crashes,
-        None if occurrence is None else to_s(occurrence),
-        checkpoint,
-        previous,
     )

@@ -29,6 +29,12 @@ def is_system(nodeid: str) -> bool:
     return nodeid.startswith(PROCESSES) and not nodeid.startswith(SINGLE)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """A process of the run that dies fails it: its successor would get nothing to do, and the run never end."""
+    config.option.maxworkerrestart = "0"
+
+
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes:
     """Instead of the one that was asked for on the command line."""
     config.option.loadscopereorder = False

@@ -98,13 +98,14 @@ class Model:
         return (row["outcome"], row["error"], row["worker"], row["progress"])
 
     def complete(self, completions: Sequence[Completion], now: datetime) -> set[tuple[bytes, int]]:
-        """Close those attempts that hold their jobs."""
+        """Close those attempts that hold their jobs; which are closed, by this or before."""
         closed = set()
         for one in completions:
             job = self.jobs[one.id]
             if job.is_held(one):
                 job.let_go("COMPLETED", finished_at=now)
                 job.result, job.progress = one.result, one.progress if one.progress is not None else job.progress
+            if job.status == "COMPLETED" and job.attempts == one.attempt:
                 closed.add((job.id, job.attempts))
         return closed
 

@@ -7,7 +7,6 @@ import os
 import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -374,7 +373,7 @@ async def test_nothing_to_give_back_is_not_told(bench: Bench) -> None:
 def test_a_frame_holds_one_job_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
     """A job that is longer than a frame should be is a frame by itself, and none is empty."""
     monkeypatch.setattr(claiming, "ASSIGN_CHARS", 10)
-    long, short = replace(CLAIM, args="x" * 11), replace(CLAIM, args="x" * 5)
+    long, short = CLAIM._replace(args="x" * 11), CLAIM._replace(args="x" * 5)
     assert list(_frames([long, long, short, short, short])) == [[long], [long], [short, short], [short]]
 
 
@@ -383,21 +382,23 @@ def test_a_frame_holds_one_job_at_least(monkeypatch: pytest.MonkeyPatch) -> None
     [
         ({}, None),
         ({"occurrence_at": 0.0}, {"occurrence": 0.0}),
-        ({"crashes": 1}, None),
-        ({"crashes": 2}, {"isolate": True}),
+        ({"attempt": 2}, None),
+        ({"attempt": 2, "occurrence_at": 0.0}, {"occurrence": 0.0}),
+        ({"attempt": 2, "crashes": 1}, None),
+        ({"attempt": 3, "crashes": 2}, {"isolate": True}),
         (
-            {"checkpoint": "{}"},
+            {"attempt": 2, "checkpoint": "{}"},
             {"previous": {"outcome": None, "reason": None, "worker": None, "progress": None, "checkpoint": "{}"}},
         ),
         (
-            {"previous": '["error", "why", "w", 1]'},
+            {"attempt": 2, "previous": '["error", "why", "w", 1]'},
             {"previous": {"outcome": "error", "reason": "why", "worker": "w", "progress": 1, "checkpoint": None}},
         ),
     ],
 )
 def test_what_a_job_is_told_beside_its_args(fields: dict[str, Any], extra: object) -> None:
     """Its occurrence, the attempt before, and whether it runs alone; nothing where there is nothing to tell."""
-    assert _extra(replace(CLAIM, **fields)) == extra
+    assert _extra(CLAIM._replace(**fields)) == extra
 
 
 async def test_passing_on_to_nobody_new(bench: Bench, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,7 +173,7 @@ async def test_last_words_are_heard_out(at: Floor, monkeypatch: pytest.MonkeyPat
         with anyio.fail_after(DEADLINE_S):
             while wire_of(worker).looks < 3:
                 await anyio.lowlevel.checkpoint()
-        at.results.accept(Reported(worker, 1, [Result(job, 1, "ok")]))
+        at.results.accept(Reported(worker, 1, [Result(job, 1, "ok")], [(job, 1)]))
         wire_of(worker).unread = 0
         await at.wait_buried(worker)
     assert (await at.read(job))["status"] == "COMPLETED"

@@ -116,7 +116,8 @@ async def test_only_a_running_row_is_written(store: Store, connection: Connectio
     for status in sorted(set(STATUSES) - {"RUNNING"}):
         identity = await forge(connection, status, attempts=1, locked_by=WORKER, lease_until=NOW)
         before = await read(connection, identity)
-        assert await write.do(store, [fence(identity)]) == set()
+        said_before = (write.name, status) == ("complete", "COMPLETED")  # a report that came again is not stale
+        assert await write.do(store, [fence(identity)]) == ({identity} if said_before else set())
         assert await read(connection, identity) == before
     assert await connection.fetchval("SELECT count(*) FROM pulse.attempts") == 0
 

@@ -327,5 +327,6 @@ def test_the_model_is_strict() -> None:
     assert model.complete([Completion(b"x", 2, "w", None), Completion(b"x", 1, "v", None)], now) == set()
     assert model.lapsed(now + timedelta(seconds=1)) == set()
     assert model.end([Ending(b"x", 1, "w", EndingKind.LEASE_EXPIRED)], now) == []
-    assert model.complete([Completion(b"x", 1, "w", None)], now) == {(b"x", 1)}
-    assert model.complete([Completion(b"x", 1, "w", None)], now) == set()
+    assert model.complete([Completion(b"x", 1, "w", "1")], now) == {(b"x", 1)}
+    assert model.complete([Completion(b"x", 1, "w", "2")], now) == {(b"x", 1)}  # it is, and was before
+    assert model.jobs[b"x"].result == "1"

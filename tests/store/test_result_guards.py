@@ -52,7 +52,7 @@ class Tray(Floor):
 
     def report(self, number: int, *results: Result, worker: Worker | None = None) -> None:
         """A report comes."""
-        self.results.accept(Reported(worker or self.worker, number, results))
+        self.results.accept(Reported(worker or self.worker, number, results, [one.pair for one in results]))
 
     def die(self, *endings: Ending) -> None:
         """An obituary comes."""
@@ -213,7 +213,7 @@ async def test_an_outage_is_logged_now_and_then(monkeypatch: pytest.MonkeyPatch,
 
     monkeypatch.setattr(Backoff, "next_s", counted)
     results = Results(away, tray.desk, tray.claims)
-    results.accept(Reported(tray.worker, 1, [ok(bytes(16))]))
+    results.accept(Reported(tray.worker, 1, [ok(bytes(16))], [(bytes(16), 1)]))
     with capture_logs() as logs, anyio.fail_after(DEADLINE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(results.batcher.run)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
@@ -232,7 +232,7 @@ def test_what_no_frame_can_carry_is_a_dead_letter(
     """A job whose texts no frame can hold ends with a reason, instead of breaking one connection after another."""
     monkeypatch.setattr(book, "CLAIM_MAX_BYTES", 20)
     one, other = worker("w"), worker("other")
-    ending = returned(desk_of(one, other).place(plan_for(one), [replace(claim(), args=args, checkpoint=checkpoint)]))
+    ending = returned(desk_of(one, other).place(plan_for(one), [claim()._replace(args=args, checkpoint=checkpoint)]))
     assert ending.kind is EndingKind.DISCARDED
     assert (ending.error or "").startswith(error)
 
@@ -240,7 +240,7 @@ def test_what_no_frame_can_carry_is_a_dead_letter(
 def test_what_just_fits_is_assigned(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit itself is allowed, counted in bytes."""
     monkeypatch.setattr(book, "CLAIM_MAX_BYTES", 20)
-    one, fits = worker("w"), replace(claim(), args='{"a": "éééééx"}')
+    one, fits = worker("w"), claim()._replace(args='{"a": "éééééx"}')
     assert len(fits.args.encode()) == 20
     assert desk_of(one).place(plan_for(one), [fits]) == Placement(assigned={"w": [fits]})
 
@@ -388,7 +388,7 @@ def test_busy_names_come_back_later_and_later(uncharged: int, delay_s: float) ->
     desk = Desk()
     desk.join(worker("seat", names=["green"]))
     desk.join(worker("full", names=["red"], capacity=1, held=1))
-    (ending,) = desk.place(ClaimPlan(("a",), ("seat",), (0,)), [replace(claim(1), uncharged=uncharged)]).returned
+    (ending,) = desk.place(ClaimPlan(("a",), ("seat",), (0,)), [claim(1)._replace(uncharged=uncharged)]).returned
     assert (ending.kind, ending.delay_s) == (EndingKind.UNASSIGNED, delay_s)
 
 
@@ -438,7 +438,7 @@ def test_what_the_last_attempt_left_counts_as_well(monkeypatch: pytest.MonkeyPat
     """What is told of the attempt before goes into the same frame."""
     monkeypatch.setattr(book, "CLAIM_MAX_BYTES", 20)
     one = worker()
-    ending = returned(desk_of(one).place(plan_for(one), [replace(claim(), previous="[" + 18 * "1" + "]")]))
+    ending = returned(desk_of(one).place(plan_for(one), [claim()._replace(previous="[" + 18 * "1" + "]")]))
     assert ending.kind is EndingKind.DISCARDED
 
 
@@ -454,7 +454,7 @@ def test_who_must_end_in_time() -> None:
     one = worker()
     one.stalls = {"green": 1.0}
     desk = desk_of(one)
-    jobs = [replace(claim(1), timeout_s=5.0), claim(2, name="green"), claim(3)]
+    jobs = [claim(1)._replace(timeout_s=5.0), claim(2, name="green"), claim(3)]
     desk.hand_over("w", jobs)
     bounded = desk.started(one, [(job.id, job.attempt) for job in jobs])
     assert [pair for pair, _ in bounded] == [(job.id, 1) for job in jobs[:2]]
@@ -519,7 +519,7 @@ def test_a_job_whose_earlier_attempt_runs_yet_waits(uncharged: int, delay_s: flo
     one, other = worker(), worker("other")
     other.watched = True
     again, elsewhere, free = (
-        replace(claim(number), attempt=2, uncharged=uncharged if number < 3 else 0) for number in (1, 2, 3)
+        claim(number)._replace(attempt=2, uncharged=uncharged if number < 3 else 0) for number in (1, 2, 3)
     )
     other.held[again.id, 1] = book.Held("red", "a")
     placement = desk_of(one, other).place(plan_for(one), [again, elsewhere, free], {elsewhere.id})

@@ -43,7 +43,7 @@ class Deaf:
 def reported(identity: str, *results: Result) -> Reported:
     """One report frame of a worker."""
     worker = Worker(identity, identity, identity.encode(), 1, 0, (), frozenset(), 1, Deaf())
-    return Reported(worker, 1, results)
+    return Reported(worker, 1, results, [one.pair for one in results])
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import itertools
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Final
 
 import anyio
@@ -25,6 +26,8 @@ ASSIGN_CHARS: Final = 1024 * 1024  # in one frame; a worker starts the first job
 FAR_S: Final = 3600.0  # what is due later than that is left to the poll
 _PREVIOUS: Final = ("outcome", "reason", "worker", "progress")  # as claim_jobs returns them
 ISOLATE_AT_CRASHES: Final = 2  # one crash may be an innocent neighbour's; after two the job runs where it kills nobody
+_DUE: Final = attrgetter("due_at", "id")
+_PRIORITY: Final = attrgetter("priority")
 UNENDED: Final = frozenset({"canceled", "lease_expired"})  # outcomes of attempts whose handlers may not have ended
 MAX_WAKES: Final = 10_000  # due times kept in memory; behind them is the poll
 
@@ -215,7 +218,8 @@ class Claims:
         if worker is None:  # cannot be: nothing was awaited since the placement
             return
         self._desk.hand_over(identity, claims)
-        claims.sort(key=lambda claim: (-claim.priority, claim.due_at, claim.id))
+        claims.sort(key=_DUE)
+        claims.sort(key=_PRIORITY, reverse=True)  # the order within a priority stays
         for frame in _frames(claims):
             worker.link.send("assign", None, {"jobs": [_wire(claim, self._lease_s) for claim in frame]})
 
@@ -287,6 +291,8 @@ def _wire(claim: Claim, lease_s: float) -> tuple[object, ...]:
 
 
 def _extra(claim: Claim) -> dict[str, object] | None:
+    if claim.attempt == 1 and claim.occurrence_at is None:  # nearly every one
+        return None
     extra: dict[str, object] = {}
     if claim.occurrence_at is not None:
         extra["occurrence"] = claim.occurrence_at

@@ -93,14 +93,17 @@ class Cursors:
 
     def claimed(self, claims: Iterable[Claim]) -> None:
         """These were claimed: the next claim goes on behind them."""
-        known = self._known
+        newest: dict[tuple[str, int], float] = {}
         for claim in claims:
-            level, position = Level(claim.topic, claim.priority), claim.due_at - BACK_S
-            before = known.get(level)
+            key = (claim.topic, claim.priority)
+            newest[key] = max(newest.get(key, claim.due_at), claim.due_at)
+        for key, due_at in newest.items():
+            level, position = Level(*key), due_at - BACK_S
+            if level not in self._known:
+                self._make_room()
+            before = self._known.get(level)
             if before is None or before < position:
-                if level not in known:
-                    self._make_room()
-                known[level] = position
+                self._known[level] = position
 
     def _make_room(self) -> None:
         if len(self._known) >= KNOWN_MAX:

@@ -46,16 +46,12 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """One report frame, waiting to be written."""
+    """One report frame, waiting to be written; ``pairs``: the attempts that it is about."""
 
     worker: Worker
     request: int | None
     results: Sequence[Result]
-
-    @property
-    def pairs(self) -> list[Pair]:
-        """The attempts that it is about."""
-        return [result.pair for result in self.results]
+    pairs: Sequence[Pair]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +179,6 @@ class _Batch:
 
         locked = await write_merged(self._store, completions, together, alone)
         self.locked = {(row.id, row.attempt) for row in locked}
-        pairs = [(one.id, one.attempt) for one in completions]
-        missing = [pair for pair in pairs if pair not in self.written and pair not in self.locked]
-        if missing:
-            self.written |= await self._store.completed_already(missing)
 
     async def end(self, endings: Sequence[Ending]) -> None:
         async def together(some: Sequence[Ending]) -> None:

@@ -287,10 +287,11 @@ class Visit:
             case protocol.Report():
                 for result in body.results:
                     protocol.check_result(result)
-                self._office.results.accept(Reported(worker, frame.request, body.results))
+                pairs = [(result.id, result.attempt) for result in body.results]
+                self._office.results.accept(Reported(worker, frame.request, body.results, pairs))
             case protocol.Started():
                 bounded = self._office.desktop.desk.started(
-                    worker, (ref.pair for ref in body.jobs), {ref.pair for ref in body.apart}
+                    worker, [(ref.id, ref.attempt) for ref in body.jobs], {ref.pair for ref in body.apart}
                 )
                 if bounded and self._office.overdue is not None:
                     self._office.overdue.started(worker, bounded)

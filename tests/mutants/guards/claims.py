@@ -173,6 +173,8 @@ CLAIMS: Final = Guarded(
             ("_frames", "start, size = index, length_of(claim)", "start, size = index, 0"),
         ],
         _GUARDS + "test_what_a_job_is_told_beside_its_args": [
+            ("_extra", "claim.attempt == 1 and ", ""),
+            ("_extra", " and claim.occurrence_at is None", ""),
             ("_extra", "claim.occurrence_at is not None", "claim.occurrence_at"),
             ("_extra", "if claim.previous is not None or ", "if "),
             ("_extra", " or claim.checkpoint is not None", ""),

@@ -57,10 +57,10 @@ CURSORS: Final = Guarded(
             ("Cursors._make_room", "len(self._known) >= KNOWN_MAX", "False"),
             ("Cursors._make_room", "len(self._known) >= KNOWN_MAX", "len(self._known) > KNOWN_MAX"),
             ("Cursors._make_room", "next(iter(self._known))", "max(self._known)"),
-            ("Cursors.claimed", "if level not in known:", "if False:"),
+            ("Cursors.claimed", "if level not in self._known:", "if False:"),
         ],
         _CURSORS + "test_a_known_level_needs_no_room": [
-            ("Cursors.claimed", "if level not in known:", "if True:"),
+            ("Cursors.claimed", "if level not in self._known:", "if True:"),
         ],
     },
 )

@@ -24,10 +24,6 @@ RESULTS: Final = Guarded(
             ("Results._answer", "pair not in batch.written", "True"),
             ("Results._write", "if batch.locked:", "if True:"),
         ],
-        _GUARDS + "test_a_success_that_comes_again_is_not_stale": [
-            ("_Batch.complete", "if missing:", "if False:"),
-            ("_Batch.complete", "pair not in self.written and", "pair in self.written and"),
-        ],
         _GUARDS + "test_a_locked_row_holds_up_its_own_report_alone": [
             ("Results._write", "if self._kept:", "if False:"),
             ("Results._write", "if batch.locked:", "if False:"),
@@ -124,7 +120,5 @@ RESULTS: Final = Guarded(
             ("Results._free", "(ending.id, ending.attempt) in ended", "True"),
         ],
     },
-    without={
-        ("_Batch.complete", "pair not in self.locked"): "asks in vain: what is locked has not been completed",
-    },
+    without={},
 )
