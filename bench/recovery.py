@@ -69,7 +69,7 @@ def kill_once(on: Scene, jobs: int, *, child: bool) -> tuple[float, float]:
     Returns:
         Milliseconds from the kill until none of its rows is RUNNING, and until the first of its jobs runs again.
     """
-    count = 2 * jobs if jobs > 1 else 1  # dealt in turn: both workers get as many, and one of the first two
+    count = WORKERS * jobs if jobs > 1 else 1  # dealt in turn: all get as many, and one of the first ones
     new: list[pulse.NewJob] = [{"name": "hold", "args": {"child": child and place < WORKERS}} for place in range(count)]
     ids = on.client.submit_many(new)
     first = on.starts_of(ids, 1)

@@ -1,18 +1,20 @@
 """
-Calls handlers of this process: async ones as tasks of the loop, plain ones in threads.
+Calls handlers of this process: async ones in tasks of the loop, plain ones in threads.
 
-Two ways to start a task share everything else. On asyncio it is a bare task, a quarter of what a task group with a
-cancel scope costs, and this is done once per job; elsewhere it is a task group.
+Two ways to start a handler share everything else. On asyncio there are lanes, a tenth of what a task group with a
+cancel scope costs, and this is done once per job; elsewhere there is a task group.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 import anyio
@@ -27,6 +29,8 @@ from pulse.worker.attempt import Attempt
 from pulse.worker.bells import Bell
 
 __all__ = ["Office", "Runner", "arguments_for", "interrupt", "make_runner"]
+
+SLICE_S: Final = 0.01  # then what has ended is told, and what has come is read, before more handlers are called
 
 
 class Office(Protocol):
@@ -80,14 +84,93 @@ def interrupt(attempt: Attempt) -> None:
 
 
 class _AsyncioRunner:
-    """Bare asyncio tasks."""
+    """
+    Lanes: bare tasks each of which calls one handler after the other until one waits for something.
+
+    That one keeps the task, and the others go on in a new one. So a handler that never waits costs no task, which is as
+    much as everything else that is done for it here; one that waits has a task of its own, as it may expect. Each runs
+    in a context of its own.
+    """
 
     def __init__(self, caller: _Caller, loop: asyncio.AbstractEventLoop) -> None:
         self._call = caller.call
         self._create_task = loop.create_task
+        self._queue: deque[Attempt] = deque()
+        self._lane: asyncio.Task[None] | None = (
+            None  # that is about to begin; held here: the loop itself holds it weakly
+        )
 
     def start(self, attempt: Attempt) -> None:
-        attempt.task = self._create_task(self._call(attempt))  # the loop itself holds it weakly
+        self._queue.append(attempt)
+        if self._lane is None:
+            self._lane = self._create_task(self._run_lane())
+
+    async def _run_lane(self) -> None:
+        rest = self._run_some()
+        if rest is not None:
+            await rest
+
+    def _run_some(self) -> _Rest | None:
+        """Call handlers; the rest of the first one that waits for something."""
+        lane, queue = self._lane, self._queue
+        assert lane is not None  # noqa: S101 - it runs this
+        until_s = time.monotonic() + SLICE_S
+        try:
+            while queue:
+                attempt = queue.popleft()
+                call, context = self._call(attempt), contextvars.copy_context()
+                try:
+                    waits_for = context.run(call.send, None)
+                except StopIteration:
+                    pass  # it has ended
+                else:
+                    attempt.task = _LaneCall(lane, call)
+                    return _Rest(call, context, waits_for)
+                if lane.cancelling() or time.monotonic() > until_s:
+                    break  # a handler has cancelled itself, which must not reach the next; or others wait for a turn
+        finally:
+            self._lane = self._create_task(self._run_lane()) if queue else None
+        return None
+
+
+class _LaneCall:
+    """A call that waits in a lane, with the face of a task; while it has not come to its end, the lane has no other."""
+
+    __slots__ = ("_call", "_lane")
+
+    def __init__(self, lane: asyncio.Task[None], call: Coroutine[Any, Any, None]) -> None:
+        self._lane = lane
+        self._call = call
+
+    def cancel(self) -> None:
+        self._lane.cancel()
+
+    def get_coro(self) -> object:
+        return self._call
+
+
+class _Rest:
+    """What is left of a call that has begun, to be awaited, in its own context."""
+
+    __slots__ = ("_call", "_context", "_waits_for")
+
+    def __init__(self, call: Coroutine[Any, Any, None], context: contextvars.Context, waits_for: object) -> None:
+        self._call = call
+        self._context = context
+        self._waits_for = waits_for
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        run, call, waits_for = self._context.run, self._call, self._waits_for
+        try:
+            while True:
+                try:
+                    value = yield waits_for
+                except BaseException as error:  # noqa: BLE001 - whatever it is, it is the handler's to deal with
+                    waits_for = run(call.throw, error)
+                else:
+                    waits_for = run(call.send, value)
+        except StopIteration:
+            return
 
 
 class _GroupRunner:

@@ -46,6 +46,7 @@ GUARDED: Final[list[Guarded]] = [
     visit.SERVICE,
     others.REQUESTS,
     others.TREES,
+    others.LANES,
     others.PROCS,
     worker.DESK,
     worker.CHECKPOINTS,

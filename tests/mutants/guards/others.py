@@ -91,3 +91,35 @@ PROCS: Final = Guarded(
     },
     is_part=True,
 )
+
+_LANES: Final = "unit/test_worker_lanes.py::"
+
+LANES: Final = Guarded(
+    "pulse.worker.runner",
+    {
+        _LANES + "test_who_cancels_itself_cancels_nobody_else": [
+            ("_AsyncioRunner._run_some", "lane.cancelling() or ", ""),
+        ],
+        _LANES + "test_others_have_their_turn": [
+            ("_AsyncioRunner._run_some", " or time.monotonic() > until_s", ""),
+        ],
+        _LANES + "test_who_never_waits_costs_no_task": [
+            ("_AsyncioRunner._run_some", "lane.cancelling() or time.monotonic() > until_s", "True"),
+            ("_AsyncioRunner.start", "if self._lane is None:", "if True:"),
+        ],
+        _LANES + "test_each_has_a_context_of_its_own": [
+            ("_AsyncioRunner._run_some", "context.run(call.send, None)", "call.send(None)"),
+            ("_Rest.__await__", "run(call.send, value)", "call.send(value)"),
+        ],
+        _LANES + "test_one_that_waits_is_interrupted_alone": [
+            ("_AsyncioRunner._run_some", "attempt.task = _LaneCall(lane, call)", "pass"),
+        ],
+        _LANES + "test_one_that_only_gives_others_their_turn_is_interrupted": [
+            ("_Rest.__await__", "run(call.throw, error)", "run(call.send, None)"),
+        ],
+        _LANES + "test_who_waits_holds_up_nobody": [
+            ("_AsyncioRunner._run_some", "self._create_task(self._run_lane()) if queue else None", "None"),
+        ],
+    },
+    is_part=True,
+)
