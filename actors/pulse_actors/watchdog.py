@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
+import anyio
 import asyncpg
 import structlog
 
@@ -21,6 +22,7 @@ from pulse.store.times import from_s
 from pulse_actors import identity as identities
 from pulse_actors.bus import Hint
 from pulse_actors.merging import write_merged
+from pulse_actors.retention import retain
 from pulse_actors.runtime import Runtime, Turn, TurnResult, database_status
 from pulse_actors.sweeps import Reading, SweepGuard
 
@@ -122,10 +124,13 @@ class Watchdog:
 
 
 async def watchdog(runtime: Runtime) -> None:
-    """The watchdog's main part."""
+    """The watchdog's main part; beside it, old jobs are deleted."""
     host = identities.this_host(runtime.settings.host_id)
     settings = runtime.settings
     guard = SweepGuard(lease_s=settings.lease_s, heartbeat_s=settings.heartbeat_s, sweep_s=settings.sweep_s)
     actor = Watchdog(runtime.store, host, guard.sweep_s, guard, sees_deaths=settings.proof_of_death)
     await runtime.prime(actor)
-    await runtime.loop(actor)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(retain, runtime.store, settings.retention_s)
+        await runtime.loop(actor)
+        tasks.cancel_scope.cancel()

@@ -164,6 +164,46 @@ FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::text[]) AS d(id, 
 WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt;
 
 
+-- name: complete_and_forget :one
+-- What:    the same where nothing is kept of a success: the job is deleted, with its history.
+-- Args:    $1 ids uuid[], $2 attempts int[], $3 workers text[] (same length, sorted by id)
+-- Guard:   id, status, locked_by, attempts.   Returns: how many were deleted; a missing one was stale: never repeat it.
+WITH gone AS (
+    DELETE FROM pulse.jobs j
+    USING unnest($1::uuid[], $2::int[], $3::text[]) AS d(id, attempt, worker)
+    WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt
+    RETURNING j.id, j.attempts
+), history AS (
+    DELETE FROM pulse.attempts a USING gone g WHERE g.attempts > 1 AND a.job_id BETWEEN g.id AND g.id
+)
+SELECT count(*) AS gone FROM gone;
+
+
+-- name: forget_jobs :one
+-- What:    delete, of a window of the primary key, the jobs that have ended long enough ago, with their history.
+-- Args:    $1 from uuid, $2 window int, $3 keep_s float8 (completed, canceled), $4 keep_dead_s float8, $5 now
+-- Guard:   status and completed_at, in the DELETE itself: whoever retries a job first keeps it. An advisory lock: one at a time.
+-- Returns: mine (false: somebody else is at it, and nothing was done), walked, gone, last: the last id of the window,
+--          first_left: the first one that is still there (both NULL where there is none).
+--          No index holds completed_at, which would cost each completion a tenth: the primary key is walked instead.
+WITH mine AS MATERIALIZED (
+    SELECT pg_try_advisory_xact_lock(hashtextextended('pulse retention', 0)) AS mine
+), walked AS MATERIALIZED (
+    SELECT j.id FROM pulse.jobs j WHERE j.id >= $1 AND (SELECT m.mine FROM mine m) ORDER BY j.id LIMIT $2
+), gone AS (
+    DELETE FROM pulse.jobs j USING walked w
+    WHERE j.id BETWEEN w.id AND w.id AND j.status::text IN ('COMPLETED', 'CANCELED', 'DEAD_LETTERED')
+      AND j.completed_at < coalesce($5, clock_timestamp())
+                           - CASE j.status WHEN 'DEAD_LETTERED' THEN $4::float8 ELSE $3::float8 END * interval '1 second'
+    RETURNING j.id
+), history AS (
+    DELETE FROM pulse.attempts a USING gone g WHERE a.job_id BETWEEN g.id AND g.id
+)
+SELECT (SELECT m.mine FROM mine m) AS mine, (SELECT count(*) FROM walked) AS walked, (SELECT count(*) FROM gone) AS gone,
+    (SELECT uuid_send(w.id) FROM walked w ORDER BY w.id DESC LIMIT 1) AS last,
+    (SELECT uuid_send(w.id) FROM walked w WHERE w.id NOT IN (SELECT g.id FROM gone g) ORDER BY w.id LIMIT 1) AS first_left;
+
+
 -- name: completed_at_attempt :many
 -- What:    which of these attempts are the very ones that completed their jobs: a report that was repeated.
 -- Args:    $1 ids uuid[], $2 attempts int[]

@@ -17,6 +17,7 @@ __all__ = [
     "EndingKind",
     "Fence",
     "Firing",
+    "Forgotten",
     "Level",
     "NewSchedule",
     "Renewal",
@@ -160,6 +161,25 @@ class Level(NamedTuple):
 
     topic: str
     priority: int
+
+
+class Forgotten(NamedTuple):
+    """
+    A window of jobs that retention has gone through.
+
+    Attributes:
+        mine: Nobody else was at it; else nothing was done.
+        walked: Jobs in the window; fewer than it holds: it reached the end of the table.
+        gone: Of those, how many were deleted.
+        last: Id of the last job in the window.
+        first_left: Id of the first one that is still there.
+    """
+
+    mine: bool
+    walked: int
+    gone: int
+    last: bytes | None
+    first_left: bytes | None
 
 
 class Canceled(NamedTuple):

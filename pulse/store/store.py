@@ -23,7 +23,20 @@ from pulse.errors import ConflictError
 from pulse.store.gate import GateStore
 from pulse.store.pool import BEAT_SETTINGS, HOT_SETTINGS, Pool, Target
 from pulse.store.reads import Reads
-from pulse.store.rows import Canceled, Claim, Completion, Ended, Ending, Fence, Leased, Level, Renewal, Running, Wake
+from pulse.store.rows import (
+    Canceled,
+    Claim,
+    Completion,
+    Ended,
+    Ending,
+    Fence,
+    Forgotten,
+    Leased,
+    Level,
+    Renewal,
+    Running,
+    Wake,
+)
 from pulse.store.schedules import ScheduleStore
 from pulse.store.schema import ensure_schema
 from pulse.store.statements import STATEMENTS
@@ -147,16 +160,53 @@ class Store:
         return {row["id"] for row in rows}
 
     async def complete(
-        self, completions: Sequence[Completion], *, now: datetime | None = None
+        self, completions: Sequence[Completion], *, keep: bool = True, now: datetime | None = None
     ) -> set[tuple[bytes, int]]:
-        """Close attempts as COMPLETED; the attempts that are, by this report or by itself before. Others were stale."""
+        """
+        Close attempts as COMPLETED.
+
+        Args:
+            completions: Which.
+            keep: False: the jobs are deleted.
+            now: Instead of the database's clock.
+
+        Returns:
+            The attempts that are, by this report or by itself before. The others were stale, or deleted before.
+        """
         ordered = sorted(completions, key=_by_id)
-        results = [completion.result for completion in ordered]
-        progress = [completion.progress for completion in ordered]
         async with self.hot.connection() as connection:
-            tag = await connection.execute(_COMPLETE, *_fences(ordered), _short(results), _short(progress), now)
+            if keep:
+                texts = [one.result for one in ordered], [one.progress for one in ordered]
+                tag = await connection.execute(_COMPLETE, *_fences(ordered), *map(_short, texts), now)
+                done = int(tag.removeprefix("UPDATE "))
+            else:
+                done = await connection.fetchval(_sql("complete_and_forget"), *_fences(ordered))
         fences = [completion[:2] for completion in completions]
-        return set(fences) if tag == f"UPDATE {len(fences)}" else await self.completed_already(fences)
+        if done == len(fences):
+            return set(fences)
+        return await (self.completed_already(fences) if keep else self._not_there(fences))
+
+    async def _not_there(self, fences: Sequence[tuple[bytes, int]]) -> set[tuple[bytes, int]]:
+        """Which of these attempts are of jobs that are gone."""
+        there = await self.named([job for job, _ in fences])
+        return {fence for fence in fences if fence[0] not in there}
+
+    async def forget(
+        self, first: bytes, window: int, keep_s: float, keep_dead_s: float, *, now: datetime | None = None
+    ) -> Forgotten:
+        """
+        Delete what has ended long enough ago among *window* jobs, in the order of their ids, from *first* on.
+
+        Args:
+            first: The id to begin at.
+            window: How many jobs are looked at.
+            keep_s: How long completed and canceled jobs are kept.
+            keep_dead_s: How long dead letters are.
+            now: Instead of the database's clock.
+        """
+        async with self.query.connection() as connection:
+            row = await connection.fetchrow(_sql("forget_jobs"), UUID(first), window, keep_s, keep_dead_s, now)
+        return Forgotten(*row) if row is not None else Forgotten(False, 0, 0, None, None)
 
     async def completed_already(self, fences: Sequence[tuple[bytes, int]]) -> set[tuple[bytes, int]]:
         """Which of these attempts are the ones that completed their jobs."""

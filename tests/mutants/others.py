@@ -407,4 +407,35 @@ SQL: Final = [
     Mutant(SCHEMA, (("bigint) FROM 3)", "bigint) FROM 2)"),), "test_schema.py::test_uuid7", old=True),
 ]
 
-MUTANTS: Final = [*OPERATORS, *SCHEDULES, *READS, *SQL]
+_KEPT: Final = "test_retention.py::"
+_OLD: Final = _KEPT + "test_a_job_goes_when_its_time_is_over"
+_STALE: Final = _KEPT + "test_a_stale_success_deletes_nothing"
+FORGET: Final = "forget_jobs"
+FORGOTTEN: Final = "complete_and_forget"
+RETENTION: Final = [
+    swap(FORGET, "j.id >= $1", "j.id > $1", _KEPT + "test_a_window_of_the_table"),
+    swap(FORGET, "j.id >= $1", "$1::uuid IS NOT NULL", _KEPT + "test_a_window_of_the_table"),
+    swap(FORGET, "LIMIT $2", "LIMIT $2 + 1", _KEPT + "test_a_window_of_the_table"),
+    cut(FORGET, " AND (SELECT m.mine FROM mine m)", _KEPT + "test_one_at_a_time"),
+    cut(FORGET, "j.id BETWEEN w.id AND w.id AND ", _KEPT + "test_a_window_of_the_table"),
+    cut(
+        FORGET,
+        " AND j.status::text IN ('COMPLETED', 'CANCELED', 'DEAD_LETTERED')",
+        _KEPT + "test_what_has_not_ended_stays",
+    ),
+    swap(FORGET, "'COMPLETED', 'CANCELED', 'DEAD", "'COMPLETED', 'DEAD", _OLD),
+    swap(FORGET, "j.completed_at < coalesce", "j.completed_at <= coalesce", _OLD),
+    swap(FORGET, "WHEN 'DEAD_LETTERED' THEN $4::float8", "WHEN 'DEAD_LETTERED' THEN 0 * $4::float8 + $3::float8", _OLD),
+    cut(FORGET, " WHERE a.job_id BETWEEN g.id AND g.id", _KEPT + "test_the_history_goes_with_its_job"),
+    cut(FORGET, " WHERE w.id NOT IN (SELECT g.id FROM gone g)", _OLD),
+    cut(FORGOTTEN, "j.id BETWEEN d.id AND d.id AND ", _KEPT + "test_a_success_that_nothing_is_kept_of"),
+    cut(FORGOTTEN, " AND j.status::text = 'RUNNING'", _STALE),
+    cut(FORGOTTEN, " AND j.locked_by = d.worker", _STALE),
+    cut(FORGOTTEN, " AND j.attempts = d.attempt", _STALE),
+    swap(FORGOTTEN, "j.attempts = d.attempt", "j.attempts <= d.attempt", _STALE),
+    swap(FORGOTTEN, "j.attempts = d.attempt", "j.attempts >= d.attempt", _STALE),
+    cut(FORGOTTEN, " AND a.job_id BETWEEN g.id AND g.id", _KEPT + "test_a_success_that_nothing_is_kept_of"),
+    swap(FORGOTTEN, "g.attempts > 1", "g.attempts > 2", _KEPT + "test_a_success_that_nothing_is_kept_of"),
+]
+
+MUTANTS: Final = [*OPERATORS, *SCHEDULES, *READS, *SQL, *RETENTION]

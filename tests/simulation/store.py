@@ -63,7 +63,7 @@ class FakeStore:
 
         return await self._do("move", act, [fence.id for fence, _ in claims])
 
-    async def complete(self, completions: Sequence[Completion]) -> set[Pair]:
+    async def complete(self, completions: Sequence[Completion], *, keep: bool = True) -> set[Pair]:
         return await self._do("complete", lambda: self._rows.complete(completions, self._now()), _ids(completions))
 
     async def completed_already(self, fences: Sequence[Pair]) -> set[Pair]:

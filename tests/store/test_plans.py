@@ -61,6 +61,7 @@ ARGUMENTS: Final[dict[str, tuple[str | None, ...]]] = {
     "save_checkpoints": (*_FENCE, _ONES),
     "move_claims": (*_FENCE, "{" + ",".join([WORKER] * BATCH) + "}"),
     "completed_at_attempt": (_IDS, _ONES),
+    "complete_and_forget": _FENCE,
 }
 BY_ID: Final = re.compile(r"\(id >= (\w\.id)\) AND \(id <= \1\)")
 CLAIMS: Final = ("claim_jobs", "claim_jobs known")
@@ -218,7 +219,7 @@ async def test_attempts_are_found_by_key(planned: Planned, name: str, mode: str)
     assert (
         types & {"Sort", "Hash Join", "Merge Join", "Seq Scan", "Bitmap Heap Scan", "Materialize", "Memoize"} == set()
     )
-    joins = [node for node in nodes(plan) if node["Node Type"] == "Nested Loop"]
+    joins = [node for node in nodes(plan) if node["Node Type"] == "Nested Loop" and scans_of_jobs(node)]
     assert joins
     for join in joins:  # the arguments outside, the table inside: rows are locked in the order of the arguments
         outer, inner = (child for child in join["Plans"] if child["Parent Relationship"] in {"Outer", "Inner"})

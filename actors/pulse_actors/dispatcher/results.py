@@ -74,10 +74,12 @@ class Results:
         store: The database.
         desk: Whose places become free.
         claims: To be woken when places are free.
+        keep: Jobs that are completed are kept; else they are deleted.
     """
 
-    def __init__(self, store: Store, desk: Desk, claims: Claims) -> None:
+    def __init__(self, store: Store, desk: Desk, claims: Claims, *, keep: bool = True) -> None:
         self._store = store
+        self._keep = keep
         self._desk = desk
         self._claims = claims
         self._kept: set[Pair] = set()  # written, of reports that are still to be answered
@@ -98,7 +100,7 @@ class Results:
             for ending in item.endings
             if (ending.id, ending.attempt) not in self._desk.reporting  # it has said itself how that one ended
         ]
-        batch = _Batch(self._store)
+        batch = _Batch(self._store, keep=self._keep)
         if self._kept:
             batch.written |= self._kept.intersection(pair for item in items for pair in item.pairs)
         await self._insist(lambda: batch.complete(completions))
@@ -156,8 +158,9 @@ class Results:
 class _Batch:
     """What became of the rows of one flush."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, keep: bool) -> None:
         self._store = store
+        self._keep = keep
         self.written: set[Pair] = set()
         self.locked: set[Pair] = set()
         self.locked_endings: list[Ending] = []
@@ -168,7 +171,7 @@ class _Batch:
         self._rejected.clear()
 
         async def together(some: Sequence[Completion]) -> None:
-            self.written |= await self._store.complete(some)
+            self.written |= await self._store.complete(some, keep=self._keep)
 
         async def alone(bad: Completion, error: asyncpg.PostgresError) -> None:
             if bad.progress is not None:

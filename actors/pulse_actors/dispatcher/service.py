@@ -49,7 +49,7 @@ class Dispatcher:
         host = identities.this_host(settings.host_id)
         mine = host if settings.proof_of_death else None
         claims = Claims(store, desk, mine, lease_s=settings.lease_s, poll_s=settings.poll_s, batch=settings.batch)
-        results = Results(store, desk, claims)
+        results = Results(store, desk, claims, keep=settings.retention_s != 0)
         stacks = Stacks(desk)
         deaths, self.silence, overdue = None, None, None
         if settings.proof_of_death:

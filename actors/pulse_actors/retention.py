@@ -1,0 +1,117 @@
+"""
+Retention: jobs that ended long enough ago are deleted, in small batches, for a small share of the time.
+
+The table is walked by primary key, window by window, instead of by an index on the time of the end, which every
+completion would have to write. Ids of version 7 ascend with time, so what is to go lies at the beginning, and a walk
+begins where the last one has met the first job that stays: it meets no dead entries, which a snapshot may pin there by
+the million. Now and then one begins at the very start, for ids that are of another kind.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import anyio
+import structlog
+
+from pulse.errors import UnavailableError
+from pulse.store.rows import Forgotten
+from pulse.store.store import Store
+from pulse_actors.runtime import Backoff
+
+WINDOW: Final = 2000  # jobs of one statement: some milliseconds
+SHARE: Final = 0.1  # of the time
+BUSY_SHARE: Final = 0.3  # while most of what is met is to go
+MIN_PAUSE_S: Final = 2.0  # between two walks ...
+MAX_PAUSE_S: Final = 3600.0
+PAUSES: Final = 100  # ... of which one retention has so many
+WHOLE_WALKS_S: Final = 3600.0  # between two walks from the very start
+OTHERS_S: Final = 30.0  # another supervisor is at it
+MAX_STEP_PAUSE_S: Final = 1.0
+KEEP_S: Final = 7 * 86400.0  # completed and canceled
+KEEP_DEAD_S: Final = 30 * 86400.0
+FIRST: Final = bytes(16)
+
+log = structlog.get_logger()
+
+
+class Walk:
+    """
+    Where to go on, and when. Pure: times come in.
+
+    Args:
+        keep_s: How long a job is kept.
+    """
+
+    def __init__(self, keep_s: float) -> None:
+        self._pause_s: Final = min(max(keep_s / PAUSES, MIN_PAUSE_S), MAX_PAUSE_S)
+        self._low: bytes | None = None  # of this walk: the first job that stays
+        self._whole_s = float("-inf")  # when a walk began at the very start
+        self.at = FIRST
+        self.gone = 0  # in this walk
+
+    def took(self, step: Forgotten, took_s: float, now_s: float) -> float:
+        """
+        Take note of a step.
+
+        Args:
+            step: What it came to.
+            took_s: How long it took.
+            now_s: Monotonic.
+
+        Returns:
+            Seconds until the next one.
+        """
+        if not step.mine:
+            self.at, self._low, self.gone = FIRST, None, 0
+            return OTHERS_S
+        if self.at == FIRST:
+            self._whole_s = now_s
+        self.gone += step.gone
+        self._low = self._low or step.first_left
+        going_on = self.at if step.last is None else after(step.last)
+        if step.walked < WINDOW:
+            self.at = FIRST if now_s - self._whole_s >= WHOLE_WALKS_S else self._low or going_on
+            self._low, self.gone = None, 0
+            return self._pause_s
+        self.at = going_on
+        share = BUSY_SHARE if 2 * step.gone >= step.walked else SHARE
+        return min(took_s * (1 / share - 1), MAX_STEP_PAUSE_S)
+
+
+def after(identity: bytes) -> bytes:
+    """The id after *identity*; behind the last one comes the first."""
+    return ((int.from_bytes(identity) + 1) % (1 << 8 * len(FIRST))).to_bytes(len(FIRST))
+
+
+def keeps(retention_s: float | None) -> tuple[float, float]:
+    """How long completed and canceled jobs are kept, and dead letters: those never shorter than by default."""
+    return (KEEP_S, KEEP_DEAD_S) if retention_s is None else (retention_s, max(retention_s, KEEP_DEAD_S))
+
+
+async def retain(store: Store, retention_s: float | None) -> None:
+    """
+    Delete old jobs until cancelled.
+
+    Args:
+        store: The database.
+        retention_s: How long completed and canceled jobs are kept; None: 7 days.
+    """
+    keep_s, keep_dead_s = keeps(retention_s)
+    walk, backoff = Walk(keep_s), Backoff()
+    while True:
+        began_s = time.monotonic()
+        try:
+            step = await store.forget(walk.at, WINDOW, keep_s, keep_dead_s)
+        except UnavailableError as error:
+            if backoff.may_log():
+                log.warning("database_away", step="retention", error=error.message)
+            await anyio.sleep(backoff.next_s())
+            continue
+        backoff.reset()
+        now_s, gone = time.monotonic(), walk.gone + step.gone
+        pause_s = walk.took(step, now_s - began_s, now_s)
+        if gone and not walk.gone:  # the walk is over
+            log.info("jobs_forgotten", count=gone)
+        await anyio.sleep(pause_s)

@@ -1,0 +1,101 @@
+"""Where retention goes on, and how soon."""
+
+from __future__ import annotations
+
+import pytest
+
+from pulse.store.rows import Forgotten
+from pulse_actors import retention
+from pulse_actors.retention import FIRST, MAX_PAUSE_S, MIN_PAUSE_S, OTHERS_S, WINDOW, Walk, after, keeps
+
+
+def key(number: int) -> bytes:
+    """An id."""
+    return number.to_bytes(16)
+
+
+def full(gone: int, last: int, first_left: int | None = None) -> Forgotten:
+    """A window that did not reach the end."""
+    return Forgotten(True, WINDOW, gone, key(last), None if first_left is None else key(first_left))
+
+
+def end(gone: int = 0, last: int | None = None, first_left: int | None = None) -> Forgotten:
+    """The last window of the table."""
+    return Forgotten(
+        True, 5, gone, None if last is None else key(last), None if first_left is None else key(first_left)
+    )
+
+
+def test_it_goes_on_behind_what_it_has_seen() -> None:
+    """Window by window, then from the first job that had to stay."""
+    walk = Walk(60.0)
+    assert walk.at == FIRST
+    walk.took(full(WINDOW, 100), 0.0, 0.0)
+    assert (walk.at, walk.gone) == (key(101), WINDOW)
+    walk.took(full(7, 200, 150), 0.0, 1.0)
+    assert walk.at == key(201)
+    walk.took(end(1, 300, 250), 0.0, 2.0)
+    assert (walk.at, walk.gone) == (key(150), 0)
+    walk.took(end(0, 300, 260), 0.0, 3.0)
+    assert walk.at == key(260)
+
+
+def test_an_empty_rest_is_not_walked_again() -> None:
+    """Where nothing stayed, the next walk begins behind it: what is gone may lie there yet, dead."""
+    walk = Walk(60.0)
+    walk.took(end(5, 300), 0.0, 0.0)
+    assert walk.at == key(301)
+    walk.took(end(), 0.0, 1.0)
+    assert walk.at == key(301)
+
+
+def test_now_and_then_it_begins_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be ids that do not ascend."""
+    monkeypatch.setattr(retention, "WHOLE_WALKS_S", 100.0)
+    walk = Walk(60.0)
+    walk.took(end(0, 300, 200), 0.0, 0.0)
+    walk.took(end(0, 300, 200), 0.0, 99.0)
+    assert walk.at == key(200)
+    walk.took(end(0, 300, 200), 0.0, 100.0)
+    assert walk.at == FIRST
+    walk.took(end(0, 300, 200), 0.0, 150.0)
+    walk.took(end(0, 300, 200), 0.0, 249.0)
+    assert walk.at == key(200)
+
+
+def test_who_is_not_alone_waits() -> None:
+    """And begins anew: what the other one does is not known."""
+    walk = Walk(60.0)
+    walk.took(full(0, 100, 50), 0.0, 0.0)
+    assert walk.took(Forgotten(False, 0, 0, None, None), 0.0, 1.0) == OTHERS_S
+    assert walk.at == FIRST
+
+
+@pytest.mark.parametrize(
+    ("keep_s", "pause_s"),
+    [(0.0, MIN_PAUSE_S), (60.0, MIN_PAUSE_S), (3600.0, 36.0), (7 * 86400.0, MAX_PAUSE_S)],
+)
+def test_a_walk_is_made_as_often_as_it_has_something_to_do(keep_s: float, pause_s: float) -> None:
+    """A hundred times in a retention, within bounds."""
+    assert Walk(keep_s).took(end(), 0.0, 0.0) == pause_s
+
+
+def test_it_takes_a_share_of_the_time() -> None:
+    """A greater one while most of what it meets is to go; and never waits for long between two windows."""
+    walk = Walk(60.0)
+    assert walk.took(full(WINDOW // 2 - 1, 9), 0.01, 0.0) == pytest.approx(0.09)
+    assert walk.took(full(WINDOW // 2, 9), 0.03, 0.0) == pytest.approx(0.07)
+    assert walk.took(full(0, 9), 100.0, 0.0) == 1.0
+
+
+def test_the_id_after_another() -> None:
+    """Behind the last one comes the first."""
+    assert after(key(255)) == key(256)
+    assert after(b"\xff" * 16) == FIRST
+
+
+def test_how_long_what_is_kept() -> None:
+    """Dead letters never go sooner than by default, whatever is wanted of the others."""
+    assert keeps(None) == (7 * 86400.0, 30 * 86400.0)
+    assert keeps(0.0) == (0.0, 30 * 86400.0)
+    assert keeps(1e7) == (1e7, 1e7)
