@@ -120,8 +120,8 @@ def pinned(on: Scene, claims: int, tries: int) -> Iterator[Figure]:
         holder = runner.run(asyncpg.connect(on.dsn))
         runner.run(holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pulse.jobs"))
         for _ in range(0, claims, CLAIM_JOBS):
-            on.submit("work", CLAIM_JOBS, ms=0.0)
-            until(lambda: on.value(WAITING) == 0, "the claims")
+            last = on.submit("nothing", CLAIM_JOBS)[-1]
+            on.client.wait(last, timeout_s=60)
         for jobs in (1, 100):
             label = f"SIGKILL, {jobs} jobs, {claims:,} claims pinned"
             yield from kills(on, tries, jobs, child=False, label=label)

@@ -65,6 +65,11 @@ def work(ctx: pulse.Context, ms: float) -> None:
     time.sleep(ms / 1000)
 
 
+@app.handler("nothing", topic="recovery")
+async def nothing() -> None:
+    """To be claimed and completed."""
+
+
 @app.handler("poison", topic="recovery")
 def poison() -> None:
     """Kill the worker."""
