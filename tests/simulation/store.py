@@ -11,7 +11,20 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from pulse.protocol import HandlerInfo, NewJob
-from pulse.store.rows import Canceled, Claim, Completion, Ended, Ending, Fence, Leased, Level, Renewal, Running, Wake
+from pulse.store.rows import (
+    Canceled,
+    Claim,
+    Completion,
+    Ended,
+    Ending,
+    Fence,
+    Forgotten,
+    Leased,
+    Level,
+    Renewal,
+    Running,
+    Wake,
+)
 from tests.simulation.database import Database
 
 Pair = tuple[bytes, int]
@@ -34,6 +47,18 @@ class FakeStore:
     async def prepare(self) -> int:
         """The schema is there."""
         return await self._do("prepare", lambda: 2)
+
+    async def warm(self) -> None:
+        await self._do("warm", lambda: None)
+
+    async def forget(self, first: bytes, window: int, _keep_s: float, _keep_dead_s: float) -> Forgotten:
+        """A world lasts for minutes: nothing is old enough."""
+
+        def look() -> Forgotten:
+            walked = sorted(one for one in self._rows.jobs if one >= first)[:window]
+            return Forgotten(True, len(walked), 0, *(walked[-1], walked[0]) if walked else (None, None))
+
+        return await self._do("forget", look)
 
     async def submit(self, jobs: Sequence[NewJob]) -> list[Wake]:
         return await self._do("submit", lambda: self._rows.submit(jobs, self._now()))

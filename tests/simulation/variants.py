@@ -130,7 +130,7 @@ VARIANTS: Final[dict[str, Variant]] = {
     ),
     "a death is charged to everybody": Variant(((deaths, "_end_of", _charged_to_all),), "was charged for"),
     "who runs apart is charged with its worker": Variant(
-        ((deaths, "_end_of", _all_are_suspects),), "in which others ran"
+        ((deaths, "_end_of", _all_are_suspects),), "in which others ran", within=400
     ),
     "a worker forgets reports under way": Variant(
         ((desk.Desk, "disconnected", _forget_reports),), "it does not come to an end"

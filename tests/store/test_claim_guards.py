@@ -14,11 +14,13 @@ import anyio
 import pytest
 from structlog.testing import capture_logs
 
+from pulse.errors import UnavailableError
 from pulse.store.pool import Target
 from pulse.store.rows import Claim, Fence, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher import claims as claiming
 from pulse_actors.dispatcher.claims import Claims, _extra, _frames
+from pulse_actors.dispatcher.cursors import PRIORITIES
 from pulse_actors.dispatcher.desk import DOUBTFUL_BEATS, Desk, Worker
 from pulse_actors.runtime import Backoff
 from tests.store.helpers import TOPIC, forge, read
@@ -124,12 +126,14 @@ def jobs_of(worker: Worker) -> list[bytes]:
 async def test_a_wake_that_names_no_level(bench: Bench) -> None:
     """Now: the next claim is a full one. Later: when it is due. Much later: the poll finds it."""
     bench.rest()
-    bench.claims.wake(5.0)
-    bench.claims.wake(claiming.FAR_S)
+    bench.claims.wake_recent(5.0)
+    bench.claims.wake_recent(claiming.FAR_S)
     assert [level for _, _, level in bench.claims._due_s] == [None]
-    wanted = bench.wants_full
-    bench.claims.wake()
-    assert (wanted, bench.wants_full) == (False, True)
+    for wake in (bench.claims.wake, bench.claims.wake_recent):
+        bench.rest()
+        wanted = bench.wants_full
+        wake()
+        assert (wanted, bench.wants_full) == (False, True)
     assert len(bench.claims._due_s) == 1
 
 
@@ -150,10 +154,10 @@ async def test_due_times_are_bounded(bench: Bench, monkeypatch: pytest.MonkeyPat
     """Behind as many as are kept is the poll."""
     monkeypatch.setattr(claiming, "MAX_WAKES", 2)
     for _ in range(2):
-        bench.claims.wake(5.0)
+        bench.claims.wake_recent(5.0)
         bench.claims.wake_level(LEVEL, 5.0)
     assert len(bench.claims._due_s) == 2
-    bench.claims.wake(5.0)
+    bench.claims.wake_recent(5.0)
     assert len(bench.claims._due_s) == 2
 
 
@@ -251,6 +255,41 @@ async def test_the_first_claim_is_full_and_the_next_is_not(bench: Bench) -> None
     assert first is None
     assert isinstance(second, list)
     assert [start.priority for start in second] == [3]
+
+
+async def test_where_full_claims_are_dear_windows_find_the_rest(bench: Bench) -> None:
+    """What lies behind the cursor, or at a level that nobody has told of; then only what is known is asked for."""
+    worker, now_s = bench.join(), time.monotonic()
+    bench.claims._cursors.learn(Level(TOPIC, 3), time.time())
+    bench.claims._cursors.full_begins()
+    bench.claims._cursors.full_done(now_s - 1, now_s)
+    recent = datetime.fromtimestamp(time.time() - 30, UTC)
+    late, elsewhere = [await forge(bench.connection, priority=priority, next_run_at=recent) for priority in (3, -7)]
+    bench.claims.wake_recent()
+    assert await bench.claims.pass_once() is False
+    assert jobs_of(worker) == [late, elsewhere]
+    assert await bench.claims.pass_once() is False
+    window, known = bench.levels
+    assert isinstance(window, list)
+    assert isinstance(known, list)
+    assert len(window) == len(PRIORITIES)
+    assert [start.priority for start in known] == [3, -7]
+    assert not bench.claims._cursors._news
+
+
+async def test_a_window_that_fails_has_its_cost(bench: Bench) -> None:
+    """Else it would be repeated in every pass, and nothing else be claimed."""
+    bench.join()
+    now_s = time.monotonic()
+    bench.claims._cursors.full_done(now_s - 1, now_s)
+
+    async def fail() -> None:
+        raise UnavailableError("away")
+
+    bench.after_claim(fail)
+    with pytest.raises(UnavailableError):
+        await bench.claims.pass_once()
+    assert bench.claims._cursors.window_due(time.monotonic()) is None
 
 
 async def test_a_claim_that_did_not_bring_all_it_could(bench: Bench) -> None:

@@ -282,11 +282,11 @@ async def test_a_full_claim_that_fails_is_not_repeated_at_once(bench: Bench, con
     await waiting(connection)
     await bench.claims.pass_once()
     bench.claims.wake()
-    bench.claims._cursors._next_full_s = float("-inf")
+    bench.claims._cursors._full_s = float("-inf")
     bench.store.after_claim = bench.lost_answer()
     with pytest.raises(UnavailableError):
         await bench.claims.pass_once()
-    bench.claims._cursors._next_full_s = float("inf")  # however long it took
+    bench.claims._cursors._full_s = float("inf")  # however long it took
     job = await waiting(connection)
     await bench.claims.pass_once()
     assert (job, 1) in wire.pairs

@@ -75,6 +75,21 @@ async def test_a_death_ends_what_was_held(at: Floor) -> None:
         assert at.deaths.watched(other.identity) is other
 
 
+async def test_a_death_does_not_wait_for_a_claim(at: Floor) -> None:
+    """However long the one that is under way takes; only what it may have brought is looked for after it."""
+    with process() as dying:
+        worker = at.watch(new_worker(identity_of(dying.pid), dying.pid))
+        job = await at.running(worker)
+        async with at.claims.lock:
+            unheard = await at.row(worker.identity)
+            dying.kill()
+            await at.wait(job, status="RETRYING")
+            assert at.desk.get(worker.identity) is None
+            assert (await at.read(unheard))["status"] == "RUNNING"
+        await at.wait_buried(worker)
+        assert (await at.read(unheard))["status"] == "PENDING"
+
+
 async def test_an_end_that_the_kernel_does_not_tell(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing says how it ended, the end itself is still a proof."""
     monkeypatch.setattr(procs, "exit_status", lambda _pid, _pidfd: None)

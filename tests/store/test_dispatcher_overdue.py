@@ -59,7 +59,7 @@ class Hall(Floor):
         """Let the limit that passes first pass; whether the worker is being closed for it."""
         one = self.overdue._heap.pop(0)
         self.overdue._due(one, now_s, tasks)
-        return one.worker.identity in self.overdue._closing
+        return id(one.worker) in self.overdue._closing
 
     async def until(self, look: Callable[[], bool]) -> None:
         """Return when it is so."""
@@ -205,6 +205,23 @@ async def test_two_that_hang_are_judged_together(at: Hall, tasks: anyio.abc.Task
         assert [entry["event"] for entry in logs].count("worker_killed") == 1
         assert [(await at.outcome(job))[0] for job in guilty] == ["timeout", "timeout"]
         assert [(await at.outcome(job))[0] for job in (innocent, queued)] == ["released", "released"]
+
+
+async def test_who_comes_back_while_it_is_judged_is_judged_anew(at: Hall, tasks: anyio.abc.TaskGroup) -> None:
+    """The verdict on the older connection is void: what hangs on the new one must not be taken for a part of that."""
+    with process() as hung:
+        older = at.working(hung.pid)
+        await at.limited(older)
+        at.start(older)
+        assert at.due(tasks)
+        newer = at.working(hung.pid)
+        job = await at.limited(newer)
+        at.start(newer)
+        assert at.due(tasks)
+        await at.until_closed()
+        assert hung.wait(DEADLINE_S) == -signal.SIGKILL
+        await at.wait_buried(newer)
+        assert (await at.outcome(job))[0] == "timeout"
 
 
 async def test_a_handler_that_ends_after_all(

@@ -64,20 +64,124 @@ def test_the_first_claim_is_a_full_one() -> None:
     assert Cursors(0.5).is_full_due(0.0)
 
 
-@pytest.mark.parametrize(
-    ("took_s", "soonest_s"),
-    [(0.001, 0.004), (0.05, 0.2), (0.1, 9.9)],  # a fifth of the time while it is cheap, a hundredth when it is not
-)
+@pytest.mark.parametrize(("took_s", "soonest_s"), [(0.001, 0.004), (0.05, 0.2)])
 def test_full_claims_take_a_share_of_the_time(took_s: float, soonest_s: float) -> None:
-    """However often one is wanted."""
+    """A fifth while they are cheap, however often one is wanted, for whatever reason."""
+    for want in (Cursors.want_full, Cursors.want_recent):
+        one = Cursors(0.5)
+        one.full_begins()
+        one.full_done(0.0, took_s)
+        want(one)
+        end_s = took_s
+        assert not one.is_full_due(end_s + 0.99 * soonest_s)
+        assert one.window_due(end_s + 0.99 * soonest_s) is None
+        assert one.pause_s(end_s) == pytest.approx(soonest_s)
+        assert one.is_full_due(end_s + 1.01 * soonest_s)
+        one.full_begins()
+        assert not one.is_full_due(end_s + 1.01 * soonest_s)
+
+
+def dear(took_s: float = 0.1) -> Cursors:
+    """At 100 s, after a full claim that took so long."""
     one = Cursors(0.5)
     one.full_begins()
-    one.full_done(100.0, 100.0 + took_s)
+    one.full_done(100.0 - took_s, 100.0)
+    return one
+
+
+@pytest.mark.parametrize(
+    ("took_s", "wanted_s", "unwanted_s"), [(0.0501, 4.96, 50.0), (0.1, 9.9, 99.9), (0.5, 10.0, 499.5), (9.0, 10.0, 1e3)]
+)
+def test_a_dear_full_claim_is_rare(took_s: float, wanted_s: float, unwanted_s: float) -> None:
+    """A hundredth of the time where it is wanted, a thousandth where it is not; news are no reason for one."""
+    one = dear(took_s)
+    for _ in range(2):
+        assert not one.is_full_due(100.0 + 0.99 * unwanted_s)
+        assert one.is_full_due(100.0 + 1.01 * unwanted_s)
+        one.want_recent()
     one.want_full()
-    end_s = 100.0 + took_s
-    assert not one.is_full_due(end_s + 0.99 * soonest_s)
-    assert one.pause_s(end_s) == pytest.approx(soonest_s)
-    assert one.is_full_due(end_s + 1.01 * soonest_s)
+    assert not one.is_full_due(100.0 + 0.99 * wanted_s)
+    assert one.is_full_due(100.0 + 1.01 * wanted_s)
+
+
+def test_windows_take_the_place_of_dear_full_claims() -> None:
+    """The long ones rarely, the short ones often; a long one has looked at the short ones, too."""
+    one = dear()
+    assert one.window_due(100.0) == 2
+    assert one.pause_s(100.0) == 0.0
+    one.window_begins()
+    one.window_done(2, 100.0, 100.01)
+    assert one.window_due(101.0) is None
+    assert one.pause_s(100.01) == pytest.approx(1.0)
+    assert one.window_due(101.1) == 0
+    one.window_done(0, 101.1, 101.11)
+    assert one.window_due(102.0) is None
+    assert one.window_due(110.1) == 1
+    one.window_done(1, 110.1, 110.11)
+    assert [one.window_due(at_s) for at_s in (111.0, 111.2, 120.2, 200.1)] == [None, 0, 1, 2]
+    one.full_done(300.0, 300.04)
+    assert one.window_due(1e6) is None, "they are cheap again"
+
+
+def test_windows_take_a_share_of_the_time() -> None:
+    """Dear ones are made more rarely, too, but not for ever: it may have been the database's absence."""
+    one = dear()
+    one.window_done(2, 100.0, 100.1)
+    assert one.window_due(104.9) is None
+    assert one.window_due(105.1) == 0
+    one.window_done(2, 200.0, 1000.0)
+    assert one.window_due(1011.9) is None
+    assert one.window_due(1012.1) == 0
+
+
+def test_news_are_looked_for_in_the_shortest_window() -> None:
+    """At once, but for no more than a fifth of the time."""
+    one = dear()
+    one.window_done(2, 100.0, 100.01)
+    one.want_recent()
+    assert one.window_due(100.02) is None
+    assert one.pause_s(100.01) == pytest.approx(0.04)
+    assert one.window_due(100.06) == 0
+    one.window_begins()
+    one.want_recent()
+    one.window_done(0, 100.06, 100.07)
+    assert one.window_due(100.2) == 0, "they came while it was made"
+    one.window_begins()
+    one.window_done(0, 100.2, 100.21)
+    assert one.window_due(100.3) is None
+
+
+def test_what_a_window_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every priority of every topic: behind the cursor where there is one, the last seconds where there is none."""
+    monkeypatch.setattr(cursors, "PRIORITIES", (3, 2))
+    one = Cursors(0.5)
+    one.claimed([claim("b", 2, 1000.0)])
+    one.learn(Level("a", 2))
+    at_s = 1000.0 - BACK_S
+    assert one.window(("a", "b"), 0, 5000.0) == [
+        Start("a", 3, None),
+        Start("b", 3, None),
+        Start("a", 2, None),
+        Start("b", 2, at_s - 2.0),
+    ]
+    assert one.window(("a", "b"), 1, 5000.0) == [
+        Start("a", 3, 4980.0),
+        Start("b", 3, 4980.0),
+        Start("a", 2, 4980.0),
+        Start("b", 2, at_s - 20.0),
+    ]
+
+
+def test_a_window_of_many_topics() -> None:
+    """Only the priorities that somebody uses, and the usual one: each level costs a descent of the index."""
+    one = Cursors(0.5)
+    one.claimed([claim("a", 7, 1000.0), claim("b", -3, 1000.0)])
+    few = [str(number) for number in range(cursors.FEW_TOPICS)]
+    assert len(one.window(few, 0, 0.0)) == 201 * len(few)
+    many = [*few, "a"]
+    found = one.window(many, 0, 0.0)
+    assert [start.priority for start in found[:: len(many)]] == [7, 0, -3]
+    assert len(found) == 3 * len(many)
 
 
 def test_a_full_claim_is_made_at_every_poll() -> None:

@@ -70,10 +70,15 @@ class Claims:
         self._doubted: set[str] = set()  # the claim of a dispatcher before this one may have
         self.learned: Callable[[Worker, list[tuple[Pair, Held]]], None] = _nobody_asks
 
-    def wake(self, delay_s: float = 0.0) -> None:
-        """There may be something to claim, now or in *delay_s*, nobody knows at which levels."""
+    def wake(self) -> None:
+        """There may be something to claim, nobody knows where, and since when."""
+        self._cursors.want_full()
+        self._wake.set()
+
+    def wake_recent(self, delay_s: float = 0.0) -> None:
+        """Something is due now or in *delay_s*, nobody knows at which level."""
         if delay_s <= 0:
-            self._cursors.want_full()
+            self._cursors.want_recent()
             self._wake.set()
         elif delay_s < FAR_S and len(self._due_s) < MAX_WAKES:
             heapq.heappush(self._due_s, (time.monotonic() + delay_s, next(self._numbers), None))
@@ -129,7 +134,7 @@ class Claims:
             while self._due_s and self._due_s[0][0] <= now_s:
                 level = heapq.heappop(self._due_s)[2]
                 if level is None:
-                    self._cursors.want_full()
+                    self._cursors.want_recent()
                 else:
                     self._cursors.learn(level)
             return
@@ -152,12 +157,15 @@ class Claims:
         plans = self._desk.plan(self._batch)
         began_s = time.monotonic()
         full = bool(plans) and self._cursors.is_full_due(began_s)
+        window = self._cursors.window_due(began_s) if plans and not full else None
         if full:
             self._cursors.full_begins()
+        elif window is not None:
+            self._cursors.window_begins()
         done = False
         try:
             for plan in plans:
-                starts = None if full else self._cursors.starts(plan.topics)
+                starts = self._starts(plan, window, full=full)
                 if starts == []:
                     continue
                 async with self.lock:
@@ -166,11 +174,22 @@ class Claims:
                     more |= await self._claim(plan, starts)
             done = True
         finally:
+            ended_s = time.monotonic()
             if full:  # one that took too long, too: meanwhile what is known can be claimed
-                self._cursors.full_done(began_s, time.monotonic())
+                self._cursors.full_done(began_s, ended_s)
                 if not done:
                     self._cursors.want_full()
+            if window is not None:
+                self._cursors.window_done(window, began_s, ended_s)
         return more
+
+    def _starts(self, plan: ClaimPlan, window: int | None, *, full: bool) -> list[Start] | None:
+        """Where the claim of *plan* begins; None: at the start of everything."""
+        if full:
+            return None
+        if window is None:
+            return self._cursors.starts(plan.topics)
+        return self._cursors.window(plan.topics, window, time.time())
 
     async def _claim(self, plan: ClaimPlan, starts: list[Start] | None) -> bool:
         self._in_doubt.update(plan.workers)  # until the claim is known to have failed, or is in the book

@@ -4,13 +4,14 @@ Where claims go on: for each level, a topic and a priority, the due time of what
 A claim from the start of the index walks over every dead entry at the queue's head, and while some session holds a
 snapshot (a long report, pg_dump, an idle transaction) none of them can be removed: claims get slower and slower. A
 claim that starts where the last one ended does not meet them. What appears behind a cursor (a transaction that took
-long to commit, a row that was locked) and levels that nobody has told of are found by a full claim, from the start;
-full claims are bounded to a share of the time, by what the last one has cost.
+long to commit, a row that was locked) and levels that nobody has told of are found by a full claim, from the start,
+made at every poll. Once that has become dear it is made rarely, and claims of *windows* take its place: the last
+seconds behind every cursor, at all priorities, often; longer windows less often.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from pulse.store.rows import Claim, Level
@@ -20,7 +21,16 @@ KNOWN_MAX: Final = 10_000  # levels; behind them are full claims
 CHEAP_S: Final = 0.05  # a full claim that costs no more may be repeated soon
 CHEAP_SHARE: Final = 0.2  # of the time
 DEAR_SHARE: Final = 0.01
+UNWANTED_SHARE: Final = 0.001  # a dear one that nobody has asked for: everybody waits meanwhile
 FULL_PAUSE_MAX_S: Final = 10.0  # what it cost may have been the database's absence, or a pause of this process
+UNWANTED_PAUSE_MAX_S: Final = 1000.0
+WINDOWS_S: Final = (2.0, 20.0, 200.0)  # how far back
+WINDOW_PAUSES: Final = 2.0  # so many of each in its own length
+WINDOW_SHARE: Final = 0.02  # of the time, for each of them
+WANTED_SHARE: Final = 0.2  # for the shortest, when there is news
+FEW_TOPICS: Final = 20  # for each of which every priority is looked at
+PRIORITIES: Final = range(100, -101, -1)
+RECENT_S: Final = 5.0  # what a claim looks at where it is told no time
 
 
 class Start(NamedTuple):
@@ -43,12 +53,33 @@ class Cursors:
         self._poll_s = poll_s
         self._known: dict[Level, float | None] = {}
         self._wanted = True  # nothing is known yet
+        self._news = False
         self._full_s = float("-inf")  # when the last full claim ended
-        self._next_full_s = float("-inf")
+        self._full_took_s = 0.0
+        self._next_s = [float("-inf")] * len(WINDOWS_S)  # when a claim of each window may be made
+        self._next_news_s = float("-inf")  # when the shortest may be, if there is news
+
+    @property
+    def _dear(self) -> bool:
+        return self._full_took_s > CHEAP_S
+
+    @property
+    def _next_full_s(self) -> float:
+        """When a full claim may be made."""
+        share, most_s = CHEAP_SHARE, FULL_PAUSE_MAX_S
+        if self._dear:
+            share = DEAR_SHARE
+            if not self._wanted:
+                share, most_s = UNWANTED_SHARE, UNWANTED_PAUSE_MAX_S
+        return self._full_s + min(self._full_took_s * (1 / share - 1), most_s)
 
     def want_full(self) -> None:
-        """There may be work at a level that is not known, or behind a cursor."""
+        """There may be work anywhere: at a level that is not known, and long due."""
         self._wanted = True
+
+    def want_recent(self) -> None:
+        """There is work that is due since a moment, nobody knows at which level."""
+        self._news = True
 
     def learn(self, level: Level, due_s: float | None = None) -> None:
         """There is new work at *level*: due then (Unix seconds), None: about now. It may lie behind the cursor."""
@@ -62,23 +93,69 @@ class Cursors:
 
     def is_full_due(self, now_s: float) -> bool:
         """Whether the next claim is to be a full one."""
-        return (self._wanted or now_s - self._full_s >= self._poll_s) and now_s >= self._next_full_s
+        return now_s >= self._next_full_s and (self._wanted or self._news or self._is_polling(now_s))
+
+    def _is_polling(self, now_s: float) -> bool:
+        return now_s - self._full_s >= self._poll_s
+
+    def window_due(self, now_s: float) -> int | None:
+        """Which window the next claim is to look at; None: none. Where full claims are cheap, they do it all."""
+        if not self._dear:
+            return None
+        due = [place for place, next_s in enumerate(self._next_s) if now_s >= next_s]
+        if self._news and now_s >= self._next_news_s:
+            due.append(0)
+        return max(due, default=None)
 
     def pause_s(self, now_s: float) -> float:
-        """How long until a full claim is due by itself."""
-        wait_s = 0.0 if self._wanted else self._full_s + self._poll_s - now_s
-        return max(wait_s, self._next_full_s - now_s, 0.0)
+        """How long until a claim of another kind than that of the cursors is due by itself."""
+        next_s = self._next_full_s
+        if self._dear:
+            next_s = min(next_s, *self._next_s, self._next_news_s if self._news else next_s)
+        elif not self._wanted and not self._news:
+            next_s = max(next_s, self._full_s + self._poll_s)
+        return max(next_s - now_s, 0.0)
 
     def full_begins(self) -> None:
         """A full claim begins: what is wanted from now on it may miss."""
-        self._wanted = False
+        self._wanted = self._news = False
 
     def full_done(self, began_s: float, ended_s: float) -> None:
         """A full claim was made."""
+        self._full_s, self._full_took_s = ended_s, ended_s - began_s
+
+    def window_begins(self) -> None:
+        """A claim of a window begins: news from now on it may miss."""
+        self._news = False
+
+    def window_done(self, place: int, began_s: float, ended_s: float) -> None:
+        """A claim of a window was made; it has looked at the shorter ones, too."""
         took_s = ended_s - began_s
-        share = CHEAP_SHARE if took_s <= CHEAP_S else DEAR_SHARE
-        self._full_s = ended_s
-        self._next_full_s = ended_s + min(took_s * (1 / share - 1), FULL_PAUSE_MAX_S)
+        for one in range(place + 1):
+            pause_s = max(WINDOWS_S[one] / WINDOW_PAUSES, took_s * (1 / WINDOW_SHARE - 1))
+            self._next_s[one] = ended_s + min(pause_s, WINDOWS_S[one] + FULL_PAUSE_MAX_S)
+        self._next_news_s = ended_s + min(took_s * (1 / WANTED_SHARE - 1), FULL_PAUSE_MAX_S)
+
+    def window(self, topics: Sequence[str], place: int, wall_s: float) -> list[Start]:
+        """
+        The same as ``starts``, some way back, with levels that are not known.
+
+        Args:
+            topics: As for ``starts``.
+            place: Which window.
+            wall_s: This host's clock, Unix seconds: roughly the database's.
+        """
+        back_s = WINDOWS_S[place]
+        recent_s = None if back_s <= RECENT_S else wall_s - back_s
+        priorities: Collection[int] = PRIORITIES
+        if len(topics) > FEW_TOPICS:
+            priorities = sorted({0, *(level.priority for level in self._known)}, reverse=True)
+        found: list[Start] = []
+        for priority in priorities:
+            for topic in topics:
+                position = self._known.get(Level(topic, priority))
+                found.append(Start(topic, priority, recent_s if position is None else position - back_s))
+        return found
 
     def starts(self, topics: Sequence[str]) -> list[Start]:
         """The known levels of *topics*, highest priority first, then in the order of *topics*."""

@@ -228,14 +228,16 @@ class Deaths:
             await self._hear_out(watch)
             worker.link.close()
             await _kill_left(worker)
-            async with self._claims.lock:  # a claim that is under way for it is in the book, or given back, after this
-                self._desk.leave(worker)
-                self._desk.away.pop(worker.identity, None)  # it is dead: what it held may be handed out at once
+            # At once, whatever claim is under way: what that brings for it finds it gone, and goes to somebody else.
+            self._desk.leave(worker)
+            self._desk.away.pop(worker.identity, None)  # it is dead: what it held may be handed out at once
             endings = obituary(worker, reason, code, worker.held)
         say = log.warning if endings else log.info
         say("worker_died", worker=worker.identity, reason=reason, held=len(endings))
         self._write(endings)
         if not watch.is_stranger:  # behind it: to ask for RUNNING rows may take long where dead rows are pinned
+            async with self._claims.lock:  # not between a claim and its hand-over
+                pass
             self._write(await self._unseen(worker))
             if self._tasks is not None:
                 self._tasks.start_soon(self._look_again, worker)

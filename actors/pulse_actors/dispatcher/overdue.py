@@ -68,7 +68,7 @@ class Overdue:
         self._count = 0
         self._sweep_at = KEEP_ENTRIES
         self._news = anyio.Event()
-        self._closing: set[str] = set()
+        self._closing: set[int] = set()  # ids of Worker: one that says hello again is another
 
     def started(self, worker: Worker, bounded: Iterable[tuple[Pair, Held]]) -> None:
         """Handlers of *worker* were called that must end in time, or tell progress."""
@@ -123,10 +123,10 @@ class Overdue:
         if due.kind is EndingKind.STALLED and self._stalled_at_s(due.worker, due.held) > now_s:
             self._add(self._stalled_at_s(due.worker, due.held), due.worker, due.pair, due.held, due.kind)
             return
-        if due.worker.identity in self._closing:  # another one of its handlers hangs, too: it is judged with it
+        if id(due.worker) in self._closing:  # another one of its handlers hangs, too: it is judged with it
             due.worker.sentences[due.pair] = _sentence(due, None)
             return
-        self._closing.add(due.worker.identity)
+        self._closing.add(id(due.worker))
         tasks.start_soon(self._close, due)
 
     async def _close(self, due: _Due) -> None:
@@ -145,7 +145,7 @@ class Overdue:
                 worker.sentences.clear()
         finally:
             worker.closing = False
-            self._closing.discard(worker.identity)
+            self._closing.discard(id(worker))
 
     async def _empty(self, worker: Worker) -> None:
         """Recall what has not started, and let the handlers that do not hang finish, if they do so soon."""

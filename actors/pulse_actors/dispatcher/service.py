@@ -95,16 +95,18 @@ class Dispatcher:
                     self.drain(reconnect=False)
                 case "lapsed" if self.silence is not None:
                     await self.silence.lapsed(hint.data.get("workers"))
-                case _:
+                case "ready":
                     self._wake(hint.data.get("delays_s"))
+                case _:
+                    self.office.claims.wake()
         return TurnResult(TICK_S)
 
     def _wake(self, delays_s: object) -> None:
         """Something can be claimed, now or after each of these delays."""
-        self.office.claims.wake()
+        self.office.claims.wake_recent()
         for delay_s in cast("list[object]", delays_s) if isinstance(delays_s, list) else ():
             if isinstance(delay_s, float):
-                self.office.claims.wake(delay_s)
+                self.office.claims.wake_recent(delay_s)
 
     def drain(self, *, reconnect: bool) -> None:
         """No more claims; workers come back to a successor, or finish and leave. Each is told once."""

@@ -94,7 +94,7 @@ class Submits:
             self._claims.wake_level(Level(wake.topic, wake.priority), due_s=wake.due_s)
         delays = [job.delay_s for submit in submits for job in submit.jobs if job.delay_s]
         if delays:
-            self._claims.wake(min(delays))
+            self._claims.wake_recent(min(delays))
 
 
 def _weight(submit: Submitted) -> int:

@@ -15,9 +15,9 @@ CLAIMS: Final = Guarded(
     "pulse_actors.dispatcher.claims",
     {
         _GUARDS + "test_a_wake_that_names_no_level": [
-            ("Claims.wake", "delay_s <= 0", "False"),
-            ("Claims.wake", "delay_s <= 0", "True"),
-            ("Claims.wake", "delay_s < FAR_S and ", ""),
+            ("Claims.wake_recent", "delay_s <= 0", "False"),
+            ("Claims.wake_recent", "delay_s <= 0", "True"),
+            ("Claims.wake_recent", "delay_s < FAR_S and ", ""),
         ],
         _GUARDS + "test_a_wake_that_names_its_level": [
             ("Claims.wake_level", "delay_s <= 0", "False"),
@@ -25,7 +25,7 @@ CLAIMS: Final = Guarded(
             ("Claims.wake_level", "delay_s < FAR_S and ", ""),
         ],
         _GUARDS + "test_due_times_are_bounded": [
-            ("Claims.wake", " and len(self._due_s) < MAX_WAKES", ""),
+            ("Claims.wake_recent", " and len(self._due_s) < MAX_WAKES", ""),
             ("Claims.wake_level", " and len(self._due_s) < MAX_WAKES", ""),
         ],
         _GUARDS + "test_what_became_due_during_a_claim": [
@@ -58,13 +58,27 @@ CLAIMS: Final = Guarded(
         _GUARDS + "test_the_first_claim_is_full_and_the_next_is_not": [
             ("Claims.pass_once", "self._cursors.is_full_due(began_s)", "True"),
             ("Claims.pass_once", "self._cursors.is_full_due(began_s)", "False"),
-            ("Claims.pass_once", "None if full else self._cursors.starts(plan.topics)", "None"),
+            ("Claims._starts", "if full:", "if True:"),
+            ("Claims._starts", "if full:", "if False:"),
             (
                 "Claims.pass_once",
                 "if full:\n            self._cursors.full_begins",
                 "if False:\n            self._cursors.full_begins",
             ),
             ("Claims._claim", "self._cursors.claimed(claims)", "pass"),
+        ],
+        _GUARDS + "test_where_full_claims_are_dear_windows_find_the_rest": [
+            ("Claims._starts", "if window is None:", "if True:"),
+            ("Claims.pass_once", "self._cursors.window_due(began_s) if plans and not full else None", "None"),
+            ("Claims.pass_once", "elif window is not None:", "elif False:"),
+            ("Claims.pass_once", "if window is not None:\n                self", "if False:\n                self"),
+        ],
+        _GUARDS + "test_a_window_that_fails_has_its_cost": [
+            (
+                "Claims.pass_once",
+                "            if window is not None:\n                self",
+                "            if done and window is not None:\n                self",
+            ),
         ],
         _GUARDS + "test_a_claim_that_did_not_bring_all_it_could": [
             ("Claims._claim", "len(claims) == len(plan.seats)", "True"),

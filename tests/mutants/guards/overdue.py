@@ -43,11 +43,14 @@ OVERDUE: Final = Guarded(
             ("_sentence", "due.kind is EndingKind.TIMEOUT", "False"),
         ],
         _OVERDUE + "test_two_that_hang_are_judged_together": [
-            ("Overdue._due", "if due.worker.identity in self._closing:", "if False:"),
+            ("Overdue._due", "if id(due.worker) in self._closing:", "if False:"),
             ("Overdue._due", "due.worker.sentences[due.pair] = _sentence(due, None)", "pass"),
             ("Overdue._close", "worker.sentences[due.pair] = _sentence(", "_ = _sentence("),
             ("Overdue._close", "None if shown is None else ", ""),
             ("Overdue._close", "if hanging:", "if False:"),
+        ],
+        _OVERDUE + "test_who_comes_back_while_it_is_judged_is_judged_anew": [
+            ("Overdue._due", "if id(due.worker) in self._closing:", "if self._closing:"),
         ],
         _OVERDUE + "test_a_handler_that_ends_after_all": [
             ("Overdue._close", " & self._running(worker)", ""),
