@@ -45,8 +45,8 @@ simulation-test: setup ## what the simulation finds, and that it finds what was 
 simulation: setup ## run a thousand simulated worlds, or more (SEEDS=100000, SEEDS=5000-6000; docs/simulation.md)
 	@$(PY) -m tests.simulation --seeds $(or $(SEEDS),1-1000) $(ARGS)
 
-mutants: setup ## remove each guard in the SQL in turn, and see a test fail (a quarter of an hour)
-	@$(PY) -m tests.mutants
+mutants: setup ## remove each guard in the SQL and in the code in turn, and see a test fail (ARGS="--sql claim"; some minutes)
+	@$(PY) -m tests.mutants $(ARGS)
 
 clean: ## remove .venv, caches and build products
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

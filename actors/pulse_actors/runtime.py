@@ -37,7 +37,8 @@ EXIT_REFUSED: Final = 78  # EX_CONFIG: a restart would not help
 BOOT_DEADLINE_S: Final = 20.0  # how long a first start waits for the database before it refuses
 RETRY_MIN_S: Final = 0.05
 RETRY_MAX_S: Final = 1.5  # while the database is away: soon back after its return; a vain try costs a millisecond
-LOG_EVERY_S: Final = 1.0
+LOG_EVERY_S: Final = 10.0  # of each of the six loops that need the database: less than a line a second in all
+QUIET_S: Final = 1.0  # who comes before the database does says nothing for so long
 _NOT_THERE: Final = (UnavailableError, ConfigError, asyncpg.PostgresError)  # what a status answer tells of
 _REFUSALS: Final = (ConfigError, SchemaError, UnavailableError)
 
@@ -102,7 +103,7 @@ class Pulse:
 
 @dataclass(slots=True)
 class Backoff:
-    """Pauses while something is away: doubling with jitter, at most RETRY_MAX_S; and one log line a second."""
+    """Pauses while something is away: doubling with jitter, at most RETRY_MAX_S; and a log line at once and now and then."""
 
     pause_s: float = RETRY_MIN_S
     logged_s: float = field(default=-LOG_EVERY_S)
@@ -113,7 +114,7 @@ class Backoff:
         return pause_s * random.uniform(0.5, 1.0)  # noqa: S311 - spreads retries, guards nothing
 
     def may_log(self) -> bool:
-        """Whether a second has passed since the last line."""
+        """Whether LOG_EVERY_S have passed since the last line."""
         now_s = time.monotonic()
         if now_s - self.logged_s < LOG_EVERY_S:
             return False
@@ -139,7 +140,7 @@ async def until_available(step: Callable[[], Awaitable[T]], what: str, *, deadli
         except UnavailableError as error:
             if deadline_s is not None and time.monotonic() - started_s > deadline_s:
                 raise
-            if backoff.may_log() and time.monotonic() - started_s > LOG_EVERY_S:
+            if time.monotonic() - started_s > QUIET_S and backoff.may_log():
                 log.warning("database_away", step=what, error=error.message)
             await anyio.sleep(backoff.next_s())
 
