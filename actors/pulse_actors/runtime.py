@@ -103,7 +103,7 @@ class Pulse:
 
 @dataclass(slots=True)
 class Backoff:
-    """Pauses while something is away: doubling with jitter, at most RETRY_MAX_S; and a log line at once and now and then."""
+    """Pauses while something is away: doubling with jitter, at most RETRY_MAX_S; and a log line now and then."""
 
     pause_s: float = RETRY_MIN_S
     logged_s: float = field(default=-LOG_EVERY_S)

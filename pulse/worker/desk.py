@@ -181,6 +181,16 @@ class Desk:
         if attempt is not None and attempt.phase is Phase.QUEUED:
             self._finish(attempt, RELEASED)
 
+    def give_back_waiting(self) -> bool:
+        """Give back what waits while every slot is taken: another process may have one; whether anything did."""
+        waiting = [attempt for attempt in self._queue if attempt.phase is Phase.QUEUED]
+        if self._running < self._concurrency or not waiting:
+            return False
+        self._queue.clear()
+        for attempt in waiting:
+            self._finish(attempt, RELEASED)
+        return True
+
     def drain(self) -> None:
         """Start nothing any more: give back what waits, and what may still come."""
         self.draining = True

@@ -14,6 +14,7 @@ from anyio.abc import TaskGroup
 from pulse.app import App
 from pulse.outcome import Ending
 from pulse.worker import stacks
+from pulse.worker.ahead import PERIOD_S, Ahead
 from pulse.worker.attempt import HUNG, Attempt, Pair, StopReason
 from pulse.worker.bells import SAME_SIGNAL_S, Bell, Signals, Waker, exit_now
 from pulse.worker.cellrun import CellRun
@@ -54,7 +55,9 @@ class Service:
         self._notes = notes
         self._log = log
         self._desk = Desk(app.handlers, options.pool.concurrency)
-        self._capacity = options.pool.concurrency
+        self._ahead = Ahead(options.pool.concurrency)
+        self._finished = 0  # since the last look
+        self._pace_bell = Bell()
         self._deadlines = Deadlines()
         self._dialer = Dialer(options.pool.socket, self._hello, log)
         self._connection: Connection | None = None
@@ -77,7 +80,13 @@ class Service:
             self._group: TaskGroup = group
             self._runner: Runner = make_runner(self, group, self._options.pool.concurrency)
             self._cells = Cells(self, group, self._options, self._log)
-            for work in (self._stay_connected, self._watch_deadlines, self._watch_leases, self._watch_waker):
+            for work in (
+                self._stay_connected,
+                self._watch_deadlines,
+                self._watch_leases,
+                self._watch_waker,
+                self._keep_pace,
+            ):
                 group.start_soon(work)
             await self._over.wait()
             if self._desk.running:
@@ -92,6 +101,9 @@ class Service:
     def ended(self, attempt: Attempt, ending: Ending) -> None:
         """The handler has really ended."""
         self._desk.ended(attempt, ending)
+        self._finished += 1
+        if self._finished == 1:
+            self._pace_bell.ring()
         if self._connection is not None:
             self._connection.ring()
 
@@ -221,6 +233,19 @@ class Service:
             self._log.warning("connection_lost", cause=cause.message, held=self._desk.held)
             await self._dialer.pause()
 
+    async def _keep_pace(self) -> None:
+        """Hold as many jobs ahead as are finished in a moment; what waits here behind long ones goes back."""
+        while True:
+            await self._pace_bell.wait()
+            finished = 1
+            while finished or not self._ahead.is_settled:
+                await anyio.sleep(PERIOD_S)
+                finished, self._finished = self._finished, 0
+                if not finished and self._desk.give_back_waiting():
+                    self._ring()
+                if self._ahead.look(finished) and not self._desk.draining and self._connection is not None:
+                    self._connection.send_capacity(self._ahead.capacity)
+
     async def _watch_deadlines(self) -> None:
         while True:
             next_s = self._deadlines.next_s()
@@ -311,7 +336,7 @@ class Service:
             "topics": topics,
             "names": sorted(self._handlers),
             "handlers": {name: handler.declared() for name, handler in self._handlers.items()},
-            "capacity": 0 if self._desk.draining else self._capacity,
+            "capacity": 0 if self._desk.draining else self._ahead.capacity,
             "running": self._desk.running_list(),
         }
         if self._session is not None:

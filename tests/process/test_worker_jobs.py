@@ -243,3 +243,21 @@ def test_a_report_is_sent_again_while_the_database_is_away() -> None:
         again = child.take("report")
         assert again.body == first.body
         assert again.at_s - first.at_s > 0.5
+
+
+@both_backends
+def test_a_quick_worker_asks_for_more_than_it_runs(backend: str, tmp_path: Path) -> None:
+    """While many handlers end it holds some ahead; behind one that takes long they go back, and it asks for no more."""
+    gate = tmp_path / "gate"
+    with FakeServer() as server, worker(server, "--backend", backend, "--concurrency", "2") as _:
+        child = server.wait_child()
+        child.assign([job("nothing") for _ in range(200)])
+        assert child.take("capacity").body["capacity"] > 2
+        child.take_results(200)
+        child.take("capacity", lambda heard: heard.body["capacity"] == 2)
+        child.assign([job("nothing") for _ in range(200)])
+        long = [job("wait", args(gate=str(gate))) for _ in range(2)]
+        child.assign([*long, job("nothing")])
+        assert [result[2] for result in child.take_results(201)[200:]] == ["release"]
+        gate.touch()
+        assert [result[2] for result in child.take_results(2)] == ["ok", "ok"]

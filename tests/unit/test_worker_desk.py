@@ -545,3 +545,21 @@ class DeskMachine(RuleBasedStateMachine):
 
 
 TestDesk = DeskMachine.TestCase
+
+
+def test_what_waits_behind_long_ones_goes_back() -> None:
+    """Only while every slot is taken; what has a result, or none yet because it runs, is not touched."""
+    one = desk(2)
+    jobs = [job() for _ in range(5)]
+    one.assign(jobs, 0.0)
+    running = one.take_startable()
+    recalled = jobs[2]
+    one.recall((recalled.id, recalled.attempt))
+    assert one.give_back_waiting()
+    assert sorted(result[0] for result in reported(one)) == sorted(each.id for each in jobs[2:])
+    assert one.running == 2
+    assert not one.give_back_waiting()
+    one.assign([job()], 0.0)
+    one.ended(running[0], Ending("ok", None))
+    assert not one.give_back_waiting()
+    assert len(one.take_startable()) == 1

@@ -85,6 +85,11 @@ DESK: Final = Guarded(
             ("Desk.running_attempt", "attempt is not None and ", ""),
             ("Desk.running_attempt", " and attempt.stopped is None", ""),
         ],
+        _DESK + "test_what_waits_behind_long_ones_goes_back": [
+            ("Desk.give_back_waiting", "if attempt.phase is Phase.QUEUED]", "]"),
+            ("Desk.give_back_waiting", "self._running < self._concurrency or ", ""),
+            ("Desk.give_back_waiting", " or not waiting", ""),
+        ],
         _DESK + "test_recall_takes_only_what_waits": [
             ("Desk.recall", " and attempt.phase is Phase.QUEUED", ""),
         ],
