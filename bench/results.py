@@ -1,0 +1,89 @@
+"""The common format of all scenes: samples of rounds in, one JSON document out."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+FORMAT: Final = 1
+BARE: Final = "bare SQL loop"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """
+    What one round found.
+
+    Attributes:
+        reference: The same of what it is compared with, measured in the same minute; None: there is nothing to compare.
+        against: What that is.
+        bins: Where the value is a mean over time: its parts, in order.
+    """
+
+    name: str
+    value: float
+    unit: str
+    reference: float | None = None
+    against: str = BARE
+    bins: tuple[float, ...] = ()
+
+
+def figure(samples: Sequence[Sample]) -> dict[str, Any]:
+    """The samples of one thing as one figure: medians, extremes and all runs."""
+    first = samples[0]
+    runs = [_run(sample) for sample in samples]
+    ratios = [run["ratio"] for run in runs if run["ratio"] is not None]
+    references = [sample.reference for sample in samples if sample.reference is not None]
+    return {
+        "name": first.name,
+        "unit": first.unit,
+        "against": first.against if references else None,
+        **_spread("", [sample.value for sample in samples]),
+        **_spread("reference_", references),
+        **_spread("ratio_", ratios),
+        "runs": runs,
+    }
+
+
+def _run(sample: Sample) -> dict[str, Any]:
+    run = asdict(sample)
+    ratio = None if not sample.reference else sample.value / sample.reference
+    return {"value": run["value"], "reference": run["reference"], "ratio": ratio, "bins": list(sample.bins)}
+
+
+def _spread(prefix: str, values: Sequence[float]) -> dict[str, float | None]:
+    found = (statistics.median(values), min(values), max(values)) if values else (None, None, None)
+    return dict(zip((f"{prefix}median", f"{prefix}min", f"{prefix}max"), found, strict=True))
+
+
+def figures(samples: Iterable[Sample]) -> list[dict[str, Any]]:
+    """All samples of a scene as figures, in the order in which they first came."""
+    named: dict[tuple[str, str], list[Sample]] = {}
+    for sample in samples:
+        named.setdefault((sample.name, sample.against), []).append(sample)
+    return [figure(some) for some in named.values()]
+
+
+def machine() -> dict[str, Any]:
+    """Where this was measured."""
+    with Path("/proc/meminfo").open(encoding="ascii") as file:
+        memory_kib = int(file.readline().split()[1])
+    return {
+        "cores": os.cpu_count(),
+        "memory_gb": round(memory_kib / 1024**2, 1),
+        "linux": platform.release(),
+        "python": platform.python_version(),
+        "load": os.getloadavg()[0],
+    }
+
+
+def document(scenes: Sequence[Mapping[str, Any]], **more: object) -> dict[str, Any]:
+    """The whole."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return {"format": FORMAT, "ended_at": now, "machine": machine(), **more, "scenes": list(scenes)}
