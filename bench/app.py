@@ -24,27 +24,27 @@ def _begun() -> None:
 
 
 @app.handler("noop")
-async def noop(number: int, pad: str) -> None:
+async def noop(number: int, pad: str) -> None:  # noqa: ARG001 - they only travel
     """Nothing, but to be counted."""
     _begun()
 
 
 @app.handler("plain")
-def plain(number: int, pad: str) -> None:
+def plain(number: int, pad: str) -> None:  # noqa: ARG001 - they only travel
     """The same in a thread."""
     if _count is not None:
         _count.add_from_threads()
 
 
 @app.handler("nap")
-async def nap(number: int, pad: str) -> None:
+async def nap(number: int, pad: str) -> None:  # noqa: ARG001 - they only travel
     """Wait as one does for a peer: 10 ms."""
     _begun()
     await asyncio.sleep(0.01)
 
 
 @app.handler("noted")
-async def noted(number: int, pad: str, ctx: pulse.Context) -> None:
+async def noted(number: int, pad: str, ctx: pulse.Context) -> None:  # noqa: ARG001 - they only travel
     """Write down which job this is."""
     _begun()
     if _ids is not None:

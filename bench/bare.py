@@ -53,7 +53,8 @@ SEED: Final = """
     SELECT uuidv7(), 'default', 'noop', jsonb_build_object('number', n, 'pad', repeat('x', $2::int))
     FROM generate_series(1, $1::int) AS n"""
 INSERT: Final = """
-    INSERT INTO bare (id, topic, name, args) SELECT uuidv7(), 'default', 'noop', a::jsonb FROM unnest($1::text[]) AS a"""
+    INSERT INTO bare (id, topic, name, args)
+    SELECT uuidv7(), 'default', 'noop', a::jsonb FROM unnest($1::text[]) AS a"""
 CLAIM: Final = """
     WITH picked AS (
         SELECT id FROM bare WHERE topic = 'default' AND status IN ('PENDING', 'RETRYING') AND next_run_at <= now()

@@ -17,7 +17,8 @@ FIRST: Final = 20  # jobs that are not looked at: connections are made, statemen
 LOAD: Final = 0.5  # of the steady state
 STAMPS: Final = "SELECT 1000 * (result #>> '{}')::float8 AS ms FROM pulse.jobs WHERE id = ANY ($1::uuid[])"
 UNDONE: Final = """
-    SELECT count(*) FROM pulse.jobs WHERE id = ANY ($1::uuid[]) AND status::text IN ('PENDING', 'RUNNING', 'RETRYING')"""
+    SELECT count(*) FROM pulse.jobs
+    WHERE id = ANY ($1::uuid[]) AND status::text IN ('PENDING', 'RUNNING', 'RETRYING')"""
 LOOK_S: Final = 0.05
 PERCENTS: Final = (50, 95, 99)
 

@@ -53,7 +53,9 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=0.0, help="jobs per second; 0: as many as keep the depth")
     options = parser.parse_args()
     end_s, count = time.monotonic() + options.seconds, Count(options.count)
-    sizes = by_rate(count, options.rate, options.depth, end_s) if options.rate else by_depth(count, options.depth, end_s)
+    sizes = (
+        by_rate(count, options.rate, options.depth, end_s) if options.rate else by_depth(count, options.depth, end_s)
+    )
     sent = 0
     with Client(options.socket) as client:
         for size in sizes:

@@ -27,7 +27,8 @@ PRIORITIES: Final = 100
 EMPTY: Final = "the same in an empty table"
 BACKED_OFF: Final = """
     INSERT INTO pulse.jobs (id, topic, name, args, max_attempts, status, attempts, last_error, next_run_at)
-    SELECT pulse.uuid7(), 'default', 'noop', '{}', 25, 'RETRYING', 1, 'failed', now() + interval '1 day' * (1 + random())
+    SELECT pulse.uuid7(), 'default', 'noop', '{}', 25, 'RETRYING', 1, 'failed',
+           now() + interval '1 day' * (1 + random())
     FROM generate_series(1, $1::int)"""
 LATER: Final = """
     INSERT INTO pulse.jobs (id, topic, name, args, max_attempts, next_run_at)
@@ -109,7 +110,10 @@ def _topics(stage: Stage, empty: float) -> list[Sample]:
             one = claim_ms(dsn)
             every = claim_ms(dsn, ["default", *(f"topic-{number}" for number in range(1, topics))])
     label = f"claim of 100 among {topics:,} topics"
-    return [Sample(f"{label}, one served", one, "ms", empty, EMPTY), Sample(f"{label}, all served", every, "ms", empty, EMPTY)]
+    return [
+        Sample(f"{label}, one served", one, "ms", empty, EMPTY),
+        Sample(f"{label}, all served", every, "ms", empty, EMPTY),
+    ]
 
 
 def _priorities(stage: Stage, empty: float, empty_on: float) -> list[Sample]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Final
+from typing import Any, Final
 
 from bench.recovery_scene import BenchError
 
@@ -61,6 +61,7 @@ class Size:
     two_jobs: int = 200_000
 
 
+MOST: Final = 1e9
 DEFAULT: Final = Size()
 FULL: Final = replace(DEFAULT, steady_s=60.0, bare_s=20.0, latency_jobs=1000, loaded_s=20.0, completed=10_000_000)
 TINY: Final = Size(
@@ -108,8 +109,9 @@ def changed(size: Size, words: Iterable[str]) -> Size:
             value = kind(text.replace("_", ""))
         except ValueError:
             value = -1
-        if not 0 < value < 1e9:  # NaN, too
-            what = "a whole number" if kind is int else "a number"
-            raise BenchError(f"--set {word}: {name} must be {what} from 1 to 1e9" if kind is int else f"--set {word}: {name} must be {what} above 0 and up to 1e9")
-        size = replace(size, **{name: value})
+        if not 0 < value < MOST:  # NaN, too
+            allowed = "a whole number from 1" if kind is int else "a number above 0,"
+            raise BenchError(f"--set {word}: {name} must be {allowed} to {MOST:g}")
+        more: dict[str, Any] = {name: value}
+        size = replace(size, **more)
     return size

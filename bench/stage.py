@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import asyncpg
 
@@ -49,7 +49,7 @@ class Sql:
         self._runner = asyncio.Runner()
         self._connection: Connection[Record] = self._runner.run(asyncpg.connect(dsn))
 
-    def __enter__(self) -> Sql:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -52,7 +52,7 @@ def row(figure: Mapping[str, Any]) -> str:
     ratios = "–"
     if figure["ratio_median"] is not None and len(figure["runs"]) > 1:
         ratios = f"{ratio(figure['ratio_min'])} … {ratio(figure['ratio_max'])}"
-    against = {None: "–", BARE: "bare"}.get(figure["against"], figure["against"])
+    against = {None: "–", BARE: "bare"}.get(figure["against"], str(figure["against"]))
     cells = (figure["name"], number(figure["median"]), spread, figure["unit"], ratio(figure["ratio_median"]), ratios)
     return f"| {' | '.join((*cells, against))} |"
 
