@@ -1,7 +1,7 @@
 """
 `python -m bench`: measure this machine, scene by scene, beside a bare SQL loop on the same PostgreSQL.
 
-Without a scene: the default set, in less than five minutes. `python -m bench table FILE.json` prints a result as
+Without a scene: the default set, in less than five minutes. `python -m bench table FILE.json…` prints results as
 Markdown. docs/performance.md tells what each scene measures, and how to read it.
 """
 
@@ -19,7 +19,7 @@ import asyncpg
 
 from bench import plot, table
 from bench.recovery_scene import BenchError
-from bench.results import Sample, document, figures
+from bench.results import Sample, document, figures, merged
 from bench.scenes import SCENES
 from bench.sizes import SIZES, changed
 from bench.stage import Sql, Stage, stage
@@ -127,13 +127,24 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], bool]:
     return document(results.scenes(), **more), not results.failures
 
 
+def show(words: Sequence[str]) -> None:
+    """Print result files as Markdown; and draw them, where that is asked for."""
+    parser = argparse.ArgumentParser(prog="python -m bench table", description=table.__doc__)
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="a picture, .svg or .png; needs matplotlib")
+    options = parser.parse_args(words)
+    found = merged([table.read(path) for path in options.files])
+    if options.plot is not None:
+        plot.check(options.plot)
+        plot.draw(found, options.plot)
+    print("\n".join(table.markdown(found)))
+
+
 def main() -> None:
     """Measure, and print what was found."""
     try:
         if sys.argv[1:2] == ["table"]:
-            parser = argparse.ArgumentParser(prog="python -m bench table", description=table.__doc__)
-            parser.add_argument("file", type=Path)
-            print("\n".join(table.markdown(table.read(parser.parse_args(sys.argv[2:]).file))))
+            show(sys.argv[2:])
             return
         options = parsed(sys.argv[1:])
         found, well = run(options)

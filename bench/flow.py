@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -49,7 +49,7 @@ def rates(system: System, from_s: float, seconds: float, bin_s: float) -> list[f
 
 
 @contextmanager
-def snapshot(dsn: str) -> Iterator[None]:
+def snapshot(dsn: str) -> Generator[None]:
     """A session that holds a snapshot: what dies from now on cannot be removed."""
     with Sql(dsn) as holder:
         holder.run("BEGIN ISOLATION LEVEL REPEATABLE READ")

@@ -7,7 +7,7 @@ import platform
 import statistics
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,17 +34,17 @@ class Sample:
     bins: tuple[float, ...] = ()
 
 
-def figure(samples: Sequence[Sample]) -> dict[str, Any]:
+def _figure(some: Sequence[Sample]) -> dict[str, Any]:
     """The samples of one thing as one figure: medians, extremes and all runs."""
-    first = samples[0]
-    runs = [_run(sample) for sample in samples]
+    first = some[0]
+    runs = [_run(sample) for sample in some]
     ratios = [run["ratio"] for run in runs if run["ratio"] is not None]
-    references = [sample.reference for sample in samples if sample.reference is not None]
+    references = [sample.reference for sample in some if sample.reference]
     return {
         "name": first.name,
         "unit": first.unit,
         "against": first.against if references else None,
-        **_spread("", [sample.value for sample in samples]),
+        **_spread("", [sample.value for sample in some]),
         **_spread("reference_", references),
         **_spread("ratio_", ratios),
         "runs": runs,
@@ -52,9 +52,9 @@ def figure(samples: Sequence[Sample]) -> dict[str, Any]:
 
 
 def _run(sample: Sample) -> dict[str, Any]:
-    run = asdict(sample)
-    ratio = None if not sample.reference else sample.value / sample.reference
-    return {"value": run["value"], "reference": run["reference"], "ratio": ratio, "bins": list(sample.bins)}
+    # A reference of 0 is CPU of less than a tick: there is nothing to divide by.
+    ratio = sample.value / sample.reference if sample.reference else None
+    return {"value": sample.value, "reference": sample.reference or None, "ratio": ratio, "bins": list(sample.bins)}
 
 
 def _spread(prefix: str, values: Sequence[float]) -> dict[str, float | None]:
@@ -62,12 +62,34 @@ def _spread(prefix: str, values: Sequence[float]) -> dict[str, float | None]:
     return dict(zip((f"{prefix}median", f"{prefix}min", f"{prefix}max"), found, strict=True))
 
 
-def figures(samples: Iterable[Sample]) -> list[dict[str, Any]]:
+def figures(found: Iterable[Sample]) -> list[dict[str, Any]]:
     """All samples of a scene as figures, in the order in which they first came."""
     named: dict[tuple[str, str], list[Sample]] = {}
-    for sample in samples:
+    for sample in found:
         named.setdefault((sample.name, sample.against), []).append(sample)
-    return [figure(some) for some in named.values()]
+    return [_figure(some) for some in named.values()]
+
+
+def samples(one: Mapping[str, Any]) -> list[Sample]:
+    """The samples that a figure was made of."""
+    against = one["against"] or BARE
+    return [
+        Sample(one["name"], run["value"], one["unit"], run["reference"], against, tuple(run["bins"]))
+        for run in one["runs"]
+    ]
+
+
+def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Several results of one machine as one: all runs of a figure stand together."""
+    scenes: dict[str, Mapping[str, Any]] = {}
+    found: dict[str, list[Sample]] = {}
+    for one in documents:
+        for scene in one["scenes"]:
+            scenes.setdefault(scene["name"], scene)
+            found.setdefault(scene["name"], []).extend(
+                sample for figure in scene["figures"] for sample in samples(figure)
+            )
+    return {**documents[-1], "scenes": [{**scene, "figures": figures(found[name])} for name, scene in scenes.items()]}
 
 
 def machine() -> dict[str, Any]:

@@ -88,8 +88,8 @@ TINY: Final = Size(
     two_jobs=3000,
 )
 SIZES: Final[Mapping[str, Size]] = {"default": DEFAULT, "full": FULL, "tiny": TINY}
-_KINDS: Final[Mapping[str, type[int | float]]] = {
-    field.name: type(getattr(DEFAULT, field.name)) for field in fields(Size)
+_WHOLE: Final[Mapping[str, bool]] = {
+    field.name: isinstance(getattr(DEFAULT, field.name), int) for field in fields(Size)
 }
 
 
@@ -102,15 +102,15 @@ def changed(size: Size, words: Iterable[str]) -> Size:
     """
     for word in words:
         name, _, text = word.partition("=")
-        if name not in _KINDS:
-            raise BenchError(f"--set {word}: there is no size {name!r}; there are {', '.join(_KINDS)}")
-        kind = _KINDS[name]
+        if name not in _WHOLE:
+            raise BenchError(f"--set {word}: there is no size {name!r}; there are {', '.join(_WHOLE)}")
+        whole = _WHOLE[name]
         try:
-            value = kind(text.replace("_", ""))
+            value = int(text) if whole else float(text)
         except ValueError:
             value = -1
         if not 0 < value < MOST:  # NaN, too
-            allowed = "a whole number from 1" if kind is int else "a number above 0,"
+            allowed = "a whole number from 1" if whole else "a number above 0,"
             raise BenchError(f"--set {word}: {name} must be {allowed} to {MOST:g}")
         more: dict[str, Any] = {name: value}
         size = replace(size, **more)

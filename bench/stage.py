@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -156,7 +156,7 @@ class Stage:
         self.kept.clear()
 
     @contextmanager
-    def fresh(self) -> Iterator[str]:
+    def fresh(self) -> Generator[str]:
         """A new database; it is dropped afterwards."""
         name = f"bench_{next(self._numbers)}"
         with Sql(self.dsn) as admin:
@@ -168,7 +168,7 @@ class Stage:
                 admin.run(f"DROP DATABASE {name} WITH (FORCE)")
 
     @contextmanager
-    def system(self, dsn: str, *, concurrency: int = CONCURRENCY, ids: Path | None = None) -> Iterator[System]:
+    def system(self, dsn: str, *, concurrency: int = CONCURRENCY, ids: Path | None = None) -> Generator[System]:
         """A pulse with one worker process on the database *dsn*; it is stopped afterwards."""
         counted = self.directory / f"count-{next(self._numbers)}"
         settings = {"PULSE_DSN": dsn, VARIABLE: str(counted)} | ({handlers.IDS: str(ids)} if ids else {})
@@ -179,7 +179,7 @@ class Stage:
                 yield System(client, sql, socket, counted, Count(counted), _pids(client, sql))
 
     @contextmanager
-    def producer(self, system: System, seconds: float, rate: float = 0.0) -> Iterator[None]:
+    def producer(self, system: System, seconds: float, rate: float = 0.0) -> Generator[None]:
         """A process that submits for *seconds*; it is ended afterwards."""
         words = [str(system.socket), str(system.counted), "--seconds", str(seconds)]
         words += ["--depth", str(self.size.depth), "--rate", str(rate)]
@@ -217,7 +217,7 @@ def _pids(client: Client, sql: Sql) -> dict[str, int]:
 
 
 @contextmanager
-def stage(size: Size) -> Iterator[Stage]:
+def stage(size: Size) -> Generator[Stage]:
     """A PostgreSQL of one's own, and a directory; both are gone afterwards."""
     with database() as postgres, tempfile.TemporaryDirectory(prefix="pulse-bench-") as directory:
         yield Stage(postgres.dsn, size, Path(directory))

@@ -1,4 +1,4 @@
-"""Markdown from a result file: `python -m bench table FILE.json`."""
+"""Markdown from result files: `python -m bench table FILE.json…`; all runs of a figure stand together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any, Final
 from bench.recovery_scene import BenchError
 from bench.results import BARE, FORMAT
 
-HEAD: Final = "| figure | median | min … max | unit | ratio | min … max | to |\n|---|--:|--:|---|--:|--:|---|"
+HEAD: Final = (
+    "| figure | median | min … max | unit | ratio | min … max | to | runs |\n|---|--:|--:|---|--:|--:|---|--:|"
+)
 _LARGE, _SMALL = 100.0, 1.0
 
 
@@ -27,9 +29,10 @@ def read(path: Path) -> dict[str, Any]:
         raise BenchError(f"{path}: {error.strerror}") from None
     except ValueError as error:
         raise BenchError(f"{path} is not JSON: {error}") from None
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
+    document: dict[str, Any] = found if isinstance(found, dict) else {}
+    if document.get("format") != FORMAT:
         raise BenchError(f"{path} is not a result of `python -m bench --json`, format {FORMAT}")
-    return found
+    return document
 
 
 def number(value: float | None) -> str:
@@ -54,7 +57,7 @@ def row(figure: Mapping[str, Any]) -> str:
         ratios = f"{ratio(figure['ratio_min'])} … {ratio(figure['ratio_max'])}"
     against = {None: "–", BARE: "bare"}.get(figure["against"], str(figure["against"]))
     cells = (figure["name"], number(figure["median"]), spread, figure["unit"], ratio(figure["ratio_median"]), ratios)
-    return f"| {' | '.join((*cells, against))} |"
+    return f"| {' | '.join((*cells, against, str(len(figure['runs']))))} |"
 
 
 def markdown(found: Mapping[str, Any]) -> Iterator[str]:
@@ -62,7 +65,7 @@ def markdown(found: Mapping[str, Any]) -> Iterator[str]:
     machine = found["machine"]
     yield (
         f"{machine['cores']} cores, {machine['memory_gb']:g} GB, Linux {machine['linux']}, Python {machine['python']}, "
-        f"PostgreSQL {found['postgres']}; {found['rounds']} rounds; ended {found['ended_at']}."
+        f"PostgreSQL {found['postgres']}; ended {found['ended_at']}."
     )
     for scene in found["scenes"]:
         yield f"\n**{scene['name']}**: {scene['about']}\n\n{HEAD}"

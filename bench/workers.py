@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
@@ -20,7 +20,7 @@ MB: Final = 1e6
 
 
 @contextmanager
-def idle(system: System, number: int) -> Iterator[None]:
+def idle(system: System, number: int) -> Generator[None]:
     """So many idle workers beside the pool's own; they are ended afterwards."""
     command = [sys.executable, "-m", "bench.idle", str(system.socket), str(number)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
