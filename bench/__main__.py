@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -142,6 +143,7 @@ def show(words: Sequence[str]) -> None:
 
 def main() -> None:
     """Measure, and print what was found."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that all is stopped and removed
     try:
         if sys.argv[1:2] == ["table"]:
             show(sys.argv[2:])

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from bench.load import ARG_BYTES, batches, submit
@@ -42,6 +43,7 @@ class Work:
         before: SQL before the jobs are submitted.
         filled: SQL when all wait.
         halfway: SQL when half of them have begun.
+        ids: File into which the handler `noted` writes.
     """
 
     handler: str
@@ -51,6 +53,7 @@ class Work:
     before: str = ""
     filled: str = ""
     halfway: str = ""
+    ids: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ class Drained:
 
 def drained(stage: Stage, work: Work) -> Drained:
     """Submit behind a closed gate, open it, and wait until all is done."""
-    with stage.fresh() as dsn, stage.system(dsn, concurrency=work.concurrency) as system:
+    with stage.fresh() as dsn, stage.system(dsn, concurrency=work.concurrency, ids=work.ids) as system:
         system.client.pause(reason="bench")
         if work.before:
             system.sql.run(work.before)

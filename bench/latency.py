@@ -9,6 +9,7 @@ from typing import Final
 from uuid import UUID
 
 from bench.flow import WARM_UP_S, unpinned
+from bench.recovery_scene import BenchError
 from bench.results import Sample
 from bench.stage import END_S, Stage, System
 
@@ -30,7 +31,12 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def stamped(system: System, count: int) -> list[float]:
-    """Submit *count* single jobs at an even pace; milliseconds of each."""
+    """
+    Submit *count* single jobs at an even pace; milliseconds of each.
+
+    Raises:
+        BenchError: Not all were done in time.
+    """
     ids: list[UUID] = []
     began_s = time.monotonic()
     for number in range(count):
@@ -39,7 +45,11 @@ def stamped(system: System, count: int) -> list[float]:
     deadline_s = time.monotonic() + END_S
     while system.sql.value(UNDONE, ids) and time.monotonic() < deadline_s:
         time.sleep(LOOK_S)
-    return [row["ms"] for row in system.sql.rows(STAMPS, ids)]
+    values: list[float | None] = [row["ms"] for row in system.sql.rows(STAMPS, ids)]
+    found = [value for value in values if value is not None]
+    if len(found) < count:
+        raise BenchError(f"{len(found)} of {count} jobs were done {END_S:g} s after the last submit")
+    return found
 
 
 def latency(stage: Stage) -> list[Sample]:

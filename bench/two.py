@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-from bench.drain import drain_rate, standard
+from bench.drain import Work, beside, drain_rate
 from bench.load import submit
 from bench.recovery_scene import BenchError
 from bench.results import Sample
@@ -50,7 +50,7 @@ def two(stage: Stage) -> list[Sample]:
         rate = drain_rate(first, jobs)
     by_first, by_second = started(files[0]), started(files[1])
     both = by_first + by_second
-    one, bare = standard(stage)
+    one, bare = beside(stage, Work("noted", jobs, ids=stage.directory / f"ids-{stage.round}-one"))
     share = min(by_first.total(), by_second.total()) / both.total()
     return [
         Sample(f"two supervisors, drain of {jobs:,}", rate, "jobs/s", bare.rate),
