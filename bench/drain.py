@@ -18,6 +18,7 @@ from pulse.store.pool import Target
 from pulse.store.store import Store
 
 MB: Final = 1e6
+PLAIN: Final = "plain INSERT, as many a statement"
 THREADS: Final = 100  # of `sync`: what one would give a worker that blocks
 SKIP: Final = 0.05  # of the jobs: until all have found their pace
 RATE: Final = """
@@ -150,7 +151,7 @@ def submits(stage: Stage) -> list[Sample]:
     """Through the socket, and by SQL."""
     found, _ = standard(stage)
     plain = stage.bare("submit", jobs=stage.size.drain_jobs)
-    samples = [Sample("submit, 1000 a call", found.submit_rate, "jobs/s", plain.rate, "plain INSERT, 1000 a statement")]
+    samples = [Sample("submit, 1000 a call", found.submit_rate, "jobs/s", plain.rate, PLAIN)]
     with stage.fresh() as dsn:
         asyncio.run(install(dsn))
         with Sql(dsn) as sql:
@@ -199,5 +200,6 @@ def sizes(stage: Stage) -> list[Sample]:
     for arg_bytes, label, jobs in ((1000, "1 KB", stage.size.kb_jobs), (100_000, "100 KB", stage.size.big_jobs)):
         found, bare = beside(stage, Work("noop", jobs, arg_bytes))
         samples.append(Sample(f"args of {label}, drain", found.rate, "jobs/s", bare.rate))
-        samples.append(Sample(f"args of {label}, submit", found.submit_rate, "jobs/s"))
+        plain = stage.bare("submit", jobs=jobs, arg_bytes=arg_bytes)
+        samples.append(Sample(f"args of {label}, submit", found.submit_rate, "jobs/s", plain.rate, PLAIN))
     return samples
