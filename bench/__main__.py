@@ -113,19 +113,24 @@ class Results:
 
 
 def run(options: argparse.Namespace) -> tuple[dict[str, Any], bool]:
-    """Measure; the document, and whether all went well."""
+    """Measure; the document, which is kept in the file after each scene, and whether all went well."""
     results = Results(chosen(options.scenes))
+    size = {name: getattr(options.size, name) for name in options.size.__slots__}
     with stage(options.size) as on:
         with Sql(on.dsn) as sql:
             postgres = sql.value("SHOW server_version")
+        found: dict[str, Any] = {}
         for number in range(options.rounds):
             for name in results.samples:
-                if not number or not SCENES[name].once:
-                    results.measure(on, name, 1 if SCENES[name].once else options.rounds)
+                if number and SCENES[name].once:
+                    continue
+                results.measure(on, name, 1 if SCENES[name].once else options.rounds)
+                more = {"postgres": postgres, "rounds": options.rounds, "size": size, "failures": results.failures}
+                found = document(results.scenes(), **more)
+                if options.json is not None:
+                    options.json.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
             on.next_round()
-    size = {name: getattr(options.size, name) for name in options.size.__slots__}
-    more = {"postgres": postgres, "rounds": options.rounds, "size": size, "failures": results.failures}
-    return document(results.scenes(), **more), not results.failures
+    return found, not results.failures
 
 
 def show(words: Sequence[str]) -> None:
@@ -151,8 +156,6 @@ def main() -> None:
         options = parsed(sys.argv[1:])
         found, well = run(options)
         print("\n" + "\n".join(table.markdown(found)))
-        if options.json is not None:
-            options.json.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
         if options.plot is not None:
             plot.draw(found, options.plot)
     except BenchError as error:
