@@ -28,6 +28,7 @@ from pulse.errors import PulseError
 
 MOST_ROUNDS: Final = 100
 ALL: Final = "all"
+_SIGNALED: Final = 128  # plus the number: how a shell says that a signal ended a program
 FAILURES: Final = (BenchError, PulseError, asyncpg.PostgresError, OSError)  # of one scene; the others are measured
 
 
@@ -146,9 +147,14 @@ def show(words: Sequence[str]) -> None:
     print("\n".join(table.markdown(found)))
 
 
+def end(number: int, _frame: object) -> None:
+    """A signal that would end this process at once ends it so that all is stopped and removed first."""
+    sys.exit(_SIGNALED + number)
+
+
 def main() -> None:
     """Measure, and print what was found."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that all is stopped and removed
+    signal.signal(signal.SIGTERM, end)
     try:
         if sys.argv[1:2] == ["table"]:
             show(sys.argv[2:])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from bench.recovery_scene import BenchError
 from bench.results import BARE, FORMAT
@@ -29,7 +29,7 @@ def read(path: Path) -> dict[str, Any]:
         raise BenchError(f"{path}: {error.strerror}") from None
     except ValueError as error:
         raise BenchError(f"{path} is not JSON: {error}") from None
-    document: dict[str, Any] = found if isinstance(found, dict) else {}
+    document = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
     if document.get("format") != FORMAT:
         raise BenchError(f"{path} is not a result of `python -m bench --json`, format {FORMAT}")
     return document
