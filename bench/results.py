@@ -89,7 +89,8 @@ def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             found.setdefault(scene["name"], []).extend(
                 sample for figure in scene["figures"] for sample in samples(figure)
             )
-    return {**documents[-1], "scenes": [{**scene, "figures": figures(found[name])} for name, scene in scenes.items()]}
+    newest = max(documents, key=lambda one: str(one["ended_at"]))
+    return {**newest, "scenes": [{**scene, "figures": figures(found[name])} for name, scene in scenes.items()]}
 
 
 def machine() -> dict[str, Any]:
