@@ -67,6 +67,6 @@ def markdown(found: Mapping[str, Any]) -> Iterator[str]:
         f"{machine['cores']} cores, {machine['memory_gb']:g} GB, Linux {machine['linux']}, Python {machine['python']}, "
         f"PostgreSQL {found['postgres']}; ended {found['ended_at']}."
     )
-    for scene in found["scenes"]:
+    for scene in (one for one in found["scenes"] if one["figures"]):
         yield f"\n**{scene['name']}**: {scene['about']}\n\n{HEAD}"
         yield from map(row, scene["figures"])
