@@ -27,8 +27,8 @@ fmt: setup ## format the code and repair what ruff can repair by itself
 typecheck: setup ## mypy and pyright alone
 	@.ci/lint mypy pyright
 
-bench: setup ## measure this machine: submit, drain, steady state, latency
-	@$(PY) -m bench
+bench: setup ## measure this machine in five minutes (ARGS="steady --rounds 5 --json FILE"; see docs/performance.md)
+	@$(PY) -m bench $(ARGS)
 
 chaos: setup ## break a system at random for half an hour (ARGS="--seed N --duration 10m --faults 1,6"; see docs/chaos.md)
 	@$(PY) -m tests.chaos $(ARGS)

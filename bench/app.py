@@ -2,16 +2,53 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import time
+from pathlib import Path
+from typing import Final
 
 import pulse
+from bench.count import VARIABLE, Count
+
+IDS: Final = "BENCH_IDS"  # path of the file into which `noted` writes the 16 bytes of each id, in one write
 
 app = pulse.App()
+_count: Final = Count(Path(os.environ[VARIABLE])) if VARIABLE in os.environ else None
+_ids: Final = os.open(os.environ[IDS], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600) if IDS in os.environ else None
+
+
+def _begun() -> None:
+    if _count is not None:
+        _count.add()
 
 
 @app.handler("noop")
-async def noop(number: int, pad: str) -> None:
-    """Nothing."""
+async def noop(number: int, pad: str) -> None:  # noqa: ARG001 - they only travel
+    """Nothing, but to be counted."""
+    _begun()
+
+
+@app.handler("plain")
+def plain(number: int, pad: str) -> None:  # noqa: ARG001 - they only travel
+    """The same in a thread."""
+    if _count is not None:
+        _count.add_from_threads()
+
+
+@app.handler("nap")
+async def nap(number: int, pad: str) -> None:  # noqa: ARG001 - they only travel
+    """Wait as one does for a peer: 10 ms."""
+    _begun()
+    await asyncio.sleep(0.01)
+
+
+@app.handler("noted")
+async def noted(number: int, pad: str, ctx: pulse.Context) -> None:  # noqa: ARG001 - they only travel
+    """Write down which job this is."""
+    _begun()
+    if _ids is not None:
+        os.write(_ids, ctx.job_id.bytes)
 
 
 @app.handler("stamp")

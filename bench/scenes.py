@@ -1,0 +1,52 @@
+"""All scenes by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from bench import drain, flow
+from bench.latency import latency
+from bench.results import Sample
+from bench.scale import scale
+from bench.stability import stability
+from bench.stage import Stage
+from bench.two import two
+from bench.workers import workers
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """
+    One thing to measure.
+
+    Attributes:
+        about: For people.
+        measure: One round of it.
+        default: Whether it is measured when no scene is named.
+        once: It is long, or looks at itself several times: one round is enough.
+    """
+
+    about: str
+    measure: Callable[[Stage], list[Sample]]
+    default: bool = False
+    once: bool = False
+
+
+SCENES: Final[Mapping[str, Scene]] = {
+    "drain": Scene("no-op jobs that wait are done", drain.drain, default=True),
+    "cpu": Scene("CPU of each process per job, meanwhile", drain.cpu, default=True),
+    "submit": Scene("jobs into the queue, through the socket and by SQL", drain.submits, default=True),
+    "steady": Scene("a producer beside it keeps jobs waiting", flow.steady, default=True),
+    "pinned": Scene("the same while a session holds a snapshot", flow.pinned, default=True),
+    "latency": Scene("submit call to handler start, alone and at half of the throughput", latency, default=True),
+    "sync": Scene("handlers that are a plain def, in threads", drain.sync),
+    "awaiting": Scene("handlers that sleep 10 ms, 1000 at once", drain.awaiting),
+    "sizes": Scene("args of 1 KB and of 100 KB", drain.sizes),
+    "workers": Scene("what 1, 100 and 1000 idle workers cost", workers, once=True),
+    "scale": Scene("a claim among millions of rows, topics, priorities", scale, once=True),
+    "stability": Scene("ten drains, whatever the planner knows", stability, once=True),
+    "two": Scene("two supervisors on one database", two),
+    "soak": Scene("ten minutes: sizes, memory and rate per minute", flow.soak, once=True),
+}

@@ -1,0 +1,61 @@
+"""The scene `two`: two supervisors, each with its own runtime directory and worker, on one database."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+from bench.drain import Work, beside, drain_rate
+from bench.load import submit
+from bench.recovery_scene import BenchError
+from bench.results import Sample
+from bench.stage import DEADLINE_S, LOOK_S, Stage, System
+
+ID_BYTES: Final = 16
+
+
+def started(path: Path) -> Counter[bytes]:
+    """How often each job has begun, as the handlers of one worker wrote down."""
+    data = path.read_bytes()
+    return Counter(data[at : at + ID_BYTES] for at in range(0, len(data), ID_BYTES))
+
+
+def wait_begun(systems: tuple[System, System], jobs: int) -> None:
+    """
+    Wait until so many handlers have begun in both.
+
+    Raises:
+        BenchError: It takes too long.
+    """
+    deadline_s = time.monotonic() + DEADLINE_S
+    while (begun := sum(system.count.value for system in systems)) < jobs:
+        if time.monotonic() > deadline_s:
+            raise BenchError(f"{begun} of {jobs} jobs have begun within {DEADLINE_S:g} s")
+        time.sleep(LOOK_S)
+
+
+def two(stage: Stage) -> list[Sample]:
+    """Whether the claims are disjoint, and how much faster two are."""
+    jobs = stage.size.two_jobs
+    files = (stage.directory / f"ids-{stage.round}-a", stage.directory / f"ids-{stage.round}-b")
+    with stage.fresh() as dsn, stage.system(dsn, ids=files[0]) as first, stage.system(dsn, ids=files[1]) as second:
+        first.client.pause(reason="bench")
+        submit(first.client, "noted", jobs)
+        first.sql.run("CHECKPOINT")
+        first.client.resume()
+        wait_begun((first, second), jobs)
+        first.wait_done()
+        rate = drain_rate(first, jobs)
+    by_first, by_second = started(files[0]), started(files[1])
+    both = by_first + by_second
+    one, bare = beside(stage, Work("noted", jobs, ids=stage.directory / f"ids-{stage.round}-one"))
+    share = min(by_first.total(), by_second.total()) / both.total()
+    return [
+        Sample(f"two supervisors, drain of {jobs:,}", rate, "jobs/s", bare.rate),
+        Sample(f"two supervisors, drain of {jobs:,}", rate, "jobs/s", one.rate, "one supervisor"),
+        Sample("two supervisors, jobs started twice", float(both.total() - len(both)), "jobs"),
+        Sample("two supervisors, jobs never started", float(jobs - len(both)), "jobs"),
+        Sample("two supervisors, share of the smaller part", 100 * share, "%"),
+    ]
