@@ -1,0 +1,22 @@
+"""awa: a core in Rust with Python handlers, append-only storage in rings."""
+
+from __future__ import annotations
+
+from bench.peers.foreign import PythonPeer
+from bench.peers.peer import Facts
+
+
+class Awa(PythonPeer):
+    """With queue storage, COPY for bulk, and many workers."""
+
+    facts = Facts(
+        name="awa-pg",
+        version="0.6.9",
+        settings="queue storage, 1024 workers on one queue, enqueue_many_copy, uvloop",
+        source="github.com/hardbyte/awa, docs/configuration.md, and the package's README",
+        fence="yes",
+        keeps="the job, until its ring slot is pruned",
+    )
+    requirements = ("awa-pg==0.6.9", "uvloop==0.23.0")
+    program = "awa_program"
+    left_sql = "SELECT count(*) FROM awa.jobs WHERE state::text <> 'completed'"
