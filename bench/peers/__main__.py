@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 import platform
+import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,14 +17,14 @@ from typing import Final
 
 from rich.console import Console
 
-from bench.peers.awa import Awa
-from bench.peers.celery import Celery
-from bench.peers.graphile import Graphile
+from bench.peers.awa_peer import Awa
+from bench.peers.celery_peer import Celery
+from bench.peers.graphile_peer import Graphile
 from bench.peers.install import default_cache
 from bench.peers.peer import MeasureError, Peer, Unavailable
-from bench.peers.pgboss import PgBoss
-from bench.peers.pgqueuer import PgQueuer
-from bench.peers.procrastinate import Procrastinate
+from bench.peers.pgboss_peer import PgBoss
+from bench.peers.pgqueuer_peer import PgQueuer
+from bench.peers.procrastinate_peer import Procrastinate
 from bench.peers.pulse_peer import PulsePeer
 from bench.peers.runner import Plan, turn
 from bench.peers.server import Server, shared_server
@@ -37,12 +38,14 @@ FAILED: Final = (MeasureError, PulseError, OSError)  # of one turn; the others g
 def main() -> None:
     """Install what is missing, measure in rounds, and print what was found."""
     options = parsed()
-    chosen = [made for made in (one() for one in PEERS) if made.facts.name in options.peers]
+    for one in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(one, ended)
+    chosen = [made for made in (kind() for kind in PEERS) if made.facts.name in options.peers]
     records = {peer.facts.name: Record(peer.facts) for peer in chosen}
     ready: list[Peer] = []
     for peer in chosen:
         try:
-            peer.install(options.cache)
+            peer.install(options.cache.resolve())
             ready.append(peer)
         except Unavailable as error:
             records[peer.facts.name].skipped = str(error)
@@ -59,6 +62,11 @@ def main() -> None:
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(table(list(records.values())))
     console.print(f"({machine}; medians of {options.rounds}; settings: docs/performance-peers.md)")
+
+
+def ended(number: int, _frame: object) -> None:
+    """A signal ends the bench like Ctrl-C: everything is stopped and removed first."""
+    raise SystemExit(128 + number)
 
 
 def parsed() -> argparse.Namespace:
