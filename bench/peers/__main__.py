@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import json
 import os
 import platform
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +27,7 @@ from bench.peers.pulse_peer import PulsePeer
 from bench.peers.runner import Plan, turn
 from bench.peers.server import Server, shared_server
 from bench.peers.table import Record, table
+from bench.peers.turns import TurnLock
 from pulse.errors import PulseError
 
 PEERS: Final[Sequence[type[Peer]]] = (PulsePeer, Graphile, PgBoss, PgQueuer, Awa, Celery, Procrastinate)
@@ -51,14 +50,16 @@ def main() -> None:
             records[peer.facts.name].skipped = str(error)
             say(f"{peer.facts.name}: skipped: {error}")
     plan = Plan(jobs=options.jobs, seconds=options.seconds)
-    with shared_server() as server:
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(shared_server())
         machine = machine_of(server)
+        lock = stack.enter_context(contextlib.closing(TurnLock(options.lock)))
         for number in range(options.rounds):
             for peer in rotated(ready, number):
-                with held(options.lock):
-                    measure(peer, server, number, plan, records[peer.facts.name])
-            if options.json:
-                options.json.write_text(document(machine, options, records), "utf-8")  # what a stopped run has so far
+                lock.begin_turn()
+                measure(peer, server, number, plan, records[peer.facts.name])
+                if options.json:  # a run that is stopped has what there is so far
+                    options.json.write_text(document(machine, options, records), "utf-8")
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(table(list(records.values())))
     console.print(f"({machine}; medians of {options.rounds}; settings: docs/performance-peers.md)")
@@ -91,7 +92,10 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all rounds to this file, too")
     parser.add_argument("--cache", type=Path, default=default_cache(), help="for environments (default: %(default)s)")
     parser.add_argument(
-        "--lock", type=Path, metavar="FILE", help="hold a lock on this file during each turn: benches take turns"
+        "--lock",
+        type=Path,
+        metavar="FILE",
+        help="lock this file for some minutes at a time: benches take turns",
     )
     return parser.parse_args()
 
@@ -112,16 +116,6 @@ def rotated(peers: Sequence[Peer], number: int) -> Sequence[Peer]:
     """Another one begins in each round."""
     first = number % max(1, len(peers))
     return [*peers[first:], *peers[:first]]
-
-
-@contextmanager
-def held(path: Path | None) -> Iterator[None]:
-    """A lock, if one is named."""
-    with contextlib.ExitStack() as stack:
-        if path is not None:
-            file = stack.enter_context(path.open("a"))
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def machine_of(server: Server) -> str:

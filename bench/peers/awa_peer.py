@@ -15,7 +15,7 @@ class Awa(PythonPeer):
         settings="queue storage, 1024 workers on one queue, enqueue_many_copy, uvloop",
         source="github.com/hardbyte/awa, docs/configuration.md, and the package's README",
         fence="yes",
-        keeps="the job, until its ring slot is pruned",
+        keeps="the job, for seconds",
     )
     requirements = ("awa-pg==0.6.9", "uvloop==0.23.0")
     program = "awa_program"
