@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 
 from bench.peers.child import Child, running
 from bench.peers.install import clean_environment, node_environment, python_environment
-from bench.peers.peer import Facts, MeasureError, Place, Queue
+from bench.peers.peer import Facts, Mark, MeasureError, Place, Queue
 
 NODE_PROGRAMS: Final = Path(__file__).parent / "node"
 STAMPS_S: Final = 20.0  # for all single jobs to have begun after the last one was submitted
@@ -24,7 +24,8 @@ class Foreign(ABC):
     What such peers share; each adds its facts, its environment and where it keeps its jobs.
 
     Attributes:
-        finished_sql: Number of finished jobs; empty: it keeps none, and the calls of the handler are counted.
+        finished_sql: Number of jobs that were finished at $1, Unix seconds; empty: it keeps none, and the calls of the
+            handler are counted.
         left_sql: Number of jobs that are not finished; empty: it has no such table.
     """
 
@@ -128,10 +129,14 @@ class ForeignQueue:
     def _called(self) -> int:
         return sum(_count(path) for path in self._place.directory.glob("count-*"))
 
-    def finished(self) -> int:
+    def mark(self) -> Mark:
+        """With what the worker's processes have counted."""
+        return Mark(time.time(), self._called())
+
+    def finished(self, mark: Mark) -> int:
         """What is on record, where it keeps that."""
         sql = self._peer.finished_sql
-        return self._place.observer.value(sql) if sql else self._called()
+        return self._place.observer.value(sql, mark.at_s) if sql else mark.called
 
     def left(self) -> int:
         """What is not finished."""

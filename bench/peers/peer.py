@@ -68,6 +68,20 @@ class Place:
         return self.directory / "log"
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """
+    A moment.
+
+    Attributes:
+        at_s: Of the wall clock, which is the database's, too.
+        called: What the handlers had counted, where they count.
+    """
+
+    at_s: float
+    called: int
+
+
 class Queue(Protocol):
     """A peer that is installed in a database."""
 
@@ -83,8 +97,12 @@ class Queue(Protocol):
         """Submitted jobs that no handler was called for, about; cheap, and good enough to pace a producer."""
         ...
 
-    def finished(self) -> int:
-        """Jobs that are finished, exactly."""
+    def mark(self) -> Mark:
+        """This moment; cheap."""
+        ...
+
+    def finished(self, mark: Mark) -> int:
+        """Jobs that were finished at that moment; may take a while, so ask when the measurement is over."""
         ...
 
     def left(self) -> int:

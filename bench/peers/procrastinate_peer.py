@@ -20,5 +20,5 @@ class Procrastinate(PythonPeer):
     )
     requirements = ("procrastinate==3.10.0", "psycopg-binary==3.3.9", "uvloop==0.23.0")
     program = "procrastinate_program"
-    finished_sql = "SELECT count(*) FROM procrastinate_jobs WHERE task_name = 'noop' AND status = 'succeeded'"
+    finished_sql = "SELECT count(*) FROM procrastinate_events WHERE type = 'succeeded' AND at <= to_timestamp($1)"
     left_sql = "SELECT count(*) FROM procrastinate_jobs WHERE task_name = 'noop' AND status IN ('todo', 'doing')"

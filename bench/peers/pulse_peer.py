@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pulse
 from bench.load import PAD
-from bench.peers.peer import Facts, Place, Queue
+from bench.peers.peer import Facts, Mark, Place, Queue
 from pulse.blocking import Client
 from pulse.demo.server import running_server
 from pulse.version import VERSION
@@ -19,7 +19,9 @@ from pulse.version import VERSION
 CONCURRENCY: Final = 1000
 SAMPLE: Final = 50  # of so many jobs, one is looked at to see how many wait
 STAMP_S: Final = 20.0
-_FINISHED: Final = "SELECT count(*) FROM pulse.jobs WHERE name = 'noop' AND status = 'COMPLETED'"
+_FINISHED: Final = (
+    "SELECT count(*) FROM pulse.jobs WHERE name = 'noop' AND status = 'COMPLETED' AND completed_at <= to_timestamp($1)"
+)
 _LEFT: Final = "SELECT count(*) FROM pulse.jobs WHERE name = 'noop' AND status IN ('PENDING', 'RETRYING', 'RUNNING')"
 _WAITING: Final = "SELECT id::text FROM pulse.jobs WHERE id = ANY ($1::uuid[]) AND status IN ('PENDING', 'RETRYING')"
 
@@ -77,9 +79,13 @@ class PulseQueue:
             self._samples = list(self._place.observer.texts(_WAITING, self._samples))
         return SAMPLE * len(self._samples)
 
-    def finished(self) -> int:
+    def mark(self) -> Mark:
+        """The rows will tell."""
+        return Mark(time.time(), 0)
+
+    def finished(self, mark: Mark) -> int:
         """Rows."""
-        return self._place.observer.value(_FINISHED)
+        return self._place.observer.value(_FINISHED, mark.at_s)
 
     def left(self) -> int:
         """Rows."""

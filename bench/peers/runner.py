@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from bench.peers.peer import SUBMIT_BATCH, MeasureError, Peer, Queue
+from bench.peers.peer import SUBMIT_BATCH, Mark, MeasureError, Peer, Queue
 from bench.peers.server import Server
 
 LIMIT_S: Final = 20.0  # of a drain; what is done by then is the figure
@@ -41,14 +41,6 @@ class Plan:
     per_second: float = 50.0
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """So many jobs were finished at that time."""
-
-    at_s: float
-    finished: int
-
-
 def turn(peer: Peer, server: Server, name: str, plan: Plan, say: Callable[[str], None]) -> Figures:
     """
     Measure one peer once, in a database of that *name*.
@@ -70,10 +62,10 @@ def turn(peer: Peer, server: Server, name: str, plan: Plan, say: Callable[[str],
             found(latency(queue, plan))
             fill(queue, plan)
             marks = steady(queue, plan)
-            found({"steady": rate(marks[0], marks[-1])})
+            found({"steady": rate(queue, marks[0], marks[-1])})
             with server.pinned(place):
                 marks = steady(queue, plan)
-                found({"pinned_first": rate(*marks[:2]), "pinned_last": rate(*marks[-2:])})
+                found({"pinned_first": rate(queue, *marks[:2]), "pinned_last": rate(queue, *marks[-2:])})
     return figures
 
 
@@ -113,7 +105,7 @@ def fill(queue: Queue, plan: Plan) -> None:
 
 
 def steady(queue: Queue, plan: Plan) -> Sequence[Mark]:
-    """Keep *depth* jobs waiting; what is finished at the beginning, after one edge, before the other, at the end."""
+    """Keep *depth* jobs waiting; marks at the beginning, after one edge, before the other, and at the end."""
     edge_s = min(EDGE_S, plan.seconds / 2)
     began_s = time.monotonic()
     marks: list[Mark] = []
@@ -123,10 +115,10 @@ def steady(queue: Queue, plan: Plan) -> Sequence[Mark]:
                 queue.submit(SUBMIT_BATCH)
             else:
                 time.sleep(PACE_S)
-        marks.append(Mark(time.monotonic(), queue.finished()))
+        marks.append(queue.mark())
     return marks
 
 
-def rate(first: Mark, last: Mark) -> float:
+def rate(queue: Queue, first: Mark, last: Mark) -> float:
     """Finished jobs per second between two marks."""
-    return (last.finished - first.finished) / (last.at_s - first.at_s)
+    return (queue.finished(last) - queue.finished(first)) / (last.at_s - first.at_s)
