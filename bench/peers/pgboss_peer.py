@@ -19,5 +19,5 @@ class PgBoss(NodePeer):
     )
     requirement = "pg-boss@12.35.0"
     program = "pgboss.mjs"
-    finished_sql = "SELECT count(*) FROM pgboss.job WHERE name = 'noop' AND state = 'completed' AND completed_on <= to_timestamp($1)"
+    finished_sql = "SELECT count(*) FROM pgboss.job WHERE name = 'noop' AND completed_on <= to_timestamp($1)"
     left_sql = "SELECT count(*) FROM pgboss.job WHERE name = 'noop' AND state < 'completed'"
