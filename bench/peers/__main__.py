@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+import asyncpg
 from rich.console import Console
 
 from bench.peers.awa_peer import Awa
@@ -31,7 +32,7 @@ from bench.peers.turns import TurnLock
 from pulse.errors import PulseError
 
 PEERS: Final[Sequence[type[Peer]]] = (PulsePeer, Graphile, PgBoss, PgQueuer, Awa, Celery, Procrastinate)
-FAILED: Final = (MeasureError, PulseError, OSError)  # of one turn; the others go on
+FAILED: Final = (MeasureError, PulseError, OSError, asyncpg.PostgresError)  # of one turn; the others go on
 
 
 def main() -> None:

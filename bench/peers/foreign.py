@@ -27,11 +27,13 @@ class Foreign(ABC):
         finished_sql: Number of jobs that were finished at $1, Unix seconds; empty: it keeps none, and the calls of the
             handler are counted.
         left_sql: Number of jobs that are not finished; empty: it has no such table.
+        ended_sql: Number of jobs that are finished, for a peer that keeps no more of them than that.
     """
 
     facts: ClassVar[Facts]
     finished_sql: ClassVar[str] = ""
     left_sql: ClassVar[str] = ""
+    ended_sql: ClassVar[str] = ""
 
     @abstractmethod
     def install(self, cache: Path) -> None:
@@ -140,8 +142,9 @@ class ForeignQueue:
 
     def left(self) -> int:
         """What is not finished."""
-        sql = self._peer.left_sql
-        return self._place.observer.value(sql) if sql else self.waiting()
+        if self._peer.ended_sql:
+            return self._submitted - self._place.observer.value(self._peer.ended_sql)
+        return self._place.observer.value(self._peer.left_sql) if self._peer.left_sql else self.waiting()
 
     def latencies_ms(self, count: int, per_second: float) -> Sequence[float]:
         """The producer takes the time at its call, the handler when it begins, both on the clock of the machine."""

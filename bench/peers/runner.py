@@ -57,10 +57,12 @@ def turn(peer: Peer, server: Server, name: str, plan: Plan, say: Callable[[str],
     with server.place(name) as place, peer.open(place) as queue:
         jobs = min(plan.jobs, peer.facts.most_jobs)
         found(enqueue(queue, jobs))
+        server.analyze(place)
         with queue.working():
             found(drain(queue, jobs))
             found(latency(queue, plan))
             fill(queue, plan)
+            server.analyze(place)
             marks = steady(queue, plan)
             found({"steady": rate(queue, marks[0], marks[-1])})
             with server.pinned(place):

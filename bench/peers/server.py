@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
 ADMIN: Final = "postgres"
+COUNT_S: Final = 20  # for any count of the bench's own
 
 
 class Session:
@@ -85,6 +86,7 @@ class Server:
                 contextlib.closing(self.session(name)) as observer,
             ):
                 observer.execute("SET max_parallel_workers_per_gather = 0")  # a count must not take a second core
+                observer.execute(f"SET statement_timeout = '{COUNT_S} s'")
                 yield Place(self.dsn(name), Path(directory), observer)
         finally:
             self._admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
@@ -92,6 +94,11 @@ class Server:
     def session(self, name: str) -> Session:
         """One more connection."""
         return Session(self._runner, self.dsn(name))
+
+    def analyze(self, place: Place) -> None:
+        """Statistics of this moment, so that no plan depends on when autovacuum looked, and at what."""
+        with contextlib.closing(Session(self._runner, place.dsn)) as session:
+            session.execute("ANALYZE")
 
     @contextmanager
     def pinned(self, place: Place) -> Iterator[None]:

@@ -18,6 +18,7 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "bulk enqueue\njobs/s": ("enqueue",),
     "latency, ms\np50 / p95 / p99": ("p50", "p95", "p99"),
 }
+SPREAD: Final = 1.5  # rounds that differ by more than this are shown with their range
 _SMALL: Final = 100.0  # figures below it are shown with a decimal
 
 
@@ -54,19 +55,31 @@ def table(records: Sequence[Record]) -> Table:
     for column in made.columns[1 : 1 + len(COLUMNS)]:
         column.justify = "right"
     for record in records:
-        name, medians = f"{record.facts.name} {record.facts.version}", record.medians()
-        if medians:
-            made.add_row(name, *cells(medians), record.facts.fence, record.facts.keeps)
+        name = f"{record.facts.name} {record.facts.version}"
+        if record.rounds:
+            made.add_row(name, *cells(record), record.facts.fence, record.facts.keeps)
         else:
             made.add_row(name, f"skipped: {record.skipped or record.failures[-1].splitlines()[0]}")
     return made
 
 
-def cells(medians: Mapping[str, float]) -> list[str]:
+def cells(record: Record) -> list[str]:
     """The figures of each column, as they are shown."""
-    return [(" / " if len(keys) > 2 else " → ").join(shown(medians[key]) for key in keys) for keys in COLUMNS.values()]  # noqa: PLR2004
+    return [
+        ranged([one[keys[0]] for one in record.rounds])
+        if len(keys) == 1
+        else (" → " if len(keys) == 2 else " / ").join(shown(record.medians()[key]) for key in keys)  # noqa: PLR2004
+        for keys in COLUMNS.values()
+    ]
+
+
+def ranged(values: Sequence[float]) -> str:
+    """The median, and the range where that says too little."""
+    least, most = min(values), max(values)
+    middle = shown(statistics.median(values))
+    return f"{middle} ({shown(least)} … {shown(most)})" if most > SPREAD * least else middle
 
 
 def shown(value: float) -> str:
     """Three digits and what comes before them."""
-    return f"{value:.1f}" if value < _SMALL else f"{round(value, 2 - len(str(int(value)))):,.0f}"
+    return f"{value:.1f}" if value < _SMALL else f"{round(value, 3 - len(str(int(value)))):,.0f}"
