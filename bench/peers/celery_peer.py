@@ -23,7 +23,7 @@ class Celery(PythonPeer):
         source="docs.celeryq.dev: userguide/optimizing",
         fence="no",
         keeps="nothing",
-        most_jobs=15_000,
+        most_jobs=10_000,
     )
     requirements = ("celery[redis]==5.7.0",)
     program = "celery_program"

@@ -16,7 +16,7 @@ class Procrastinate(PythonPeer):
         source="procrastinate.readthedocs.io: howto/production/concurrency, howto/advanced/batch",
         fence="no",
         keeps="the row, its events",
-        most_jobs=8000,
+        most_jobs=5000,
     )
     requirements = ("procrastinate==3.10.0", "psycopg-binary==3.3.9", "uvloop==0.23.0")
     program = "procrastinate_program"

@@ -59,7 +59,8 @@ def table(records: Sequence[Record]) -> Table:
         if record.rounds:
             made.add_row(name, *cells(record), record.facts.fence, record.facts.keeps)
         else:
-            made.add_row(name, f"skipped: {record.skipped or record.failures[-1].splitlines()[0]}")
+            reason = record.skipped or next(iter(record.failures), "no turn")
+            made.add_row(name, f"skipped: {reason.splitlines()[0]}")
     return made
 
 
