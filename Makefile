@@ -3,7 +3,7 @@
 PY := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint fmt typecheck bench chaos chaos-short model simulation simulation-test mutants clean
+.PHONY: help setup demo test lint fmt typecheck bench bench-peers chaos chaos-short model simulation simulation-test mutants clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ typecheck: setup ## mypy and pyright alone
 
 bench: setup ## measure this machine in five minutes (ARGS="steady --rounds 5 --json FILE"; see docs/performance.md)
 	@$(PY) -m bench $(ARGS)
+
+bench-peers: setup ## measure other job queues side by side with pulse (ARGS="--rounds 1 --peers pulse,pgqueuer"; docs/performance-peers.md)
+	@$(PY) -m bench.peers $(ARGS)
 
 chaos: setup ## break a system at random for half an hour (ARGS="--seed N --duration 10m --faults 1,6"; see docs/chaos.md)
 	@$(PY) -m tests.chaos $(ARGS)

@@ -1,0 +1,101 @@
+"""Pulse, through its real SDK and socket, with the handlers of `bench.app`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+import pulse
+from bench.load import PAD
+from bench.peers.peer import Facts, Mark, Place, Queue
+from pulse.blocking import Client
+from pulse.demo.server import running_server
+from pulse.version import VERSION
+
+CONCURRENCY: Final = 1000
+SAMPLE: Final = 50  # of so many jobs, one is looked at to see how many wait
+STAMP_S: Final = 20.0
+_FINISHED: Final = (
+    "SELECT count(*) FROM pulse.jobs WHERE name = 'noop' AND status = 'COMPLETED' AND completed_at <= to_timestamp($1)"
+)
+_LEFT: Final = "SELECT count(*) FROM pulse.jobs WHERE name = 'noop' AND status IN ('PENDING', 'RETRYING', 'RUNNING')"
+_WAITING: Final = "SELECT id::text FROM pulse.jobs WHERE id = ANY ($1::uuid[]) AND status IN ('PENDING', 'RETRYING')"
+
+
+class PulsePeer:
+    """A supervisor, its actors, and a pool of one process."""
+
+    facts = Facts(
+        name="pulse",
+        version=VERSION,
+        settings=f"1 process, concurrency {CONCURRENCY}",
+        source="docs/operations.md",
+        fence="yes",
+        keeps="the row, its result, its timings",
+    )
+
+    def install(self, cache: Path) -> None:
+        """It is here."""
+
+    @contextmanager
+    def open(self, place: Place) -> Iterator[Queue]:
+        """Start it with the gate closed."""
+        with running_server(
+            "bench.app:app", {"PULSE_DSN": place.dsn}, processes=1, concurrency=CONCURRENCY, log=place.log
+        ) as client:
+            client.pause(reason="bench")
+            yield PulseQueue(client, place)
+
+
+class PulseQueue:
+    """It, with a client in the bench's own process, which is the producer."""
+
+    def __init__(self, client: Client, place: Place) -> None:
+        self._client, self._place = client, place
+        self._submitted = 0
+        self._samples: list[str] = []
+
+    def submit(self, count: int) -> None:
+        """By the SDK, through the socket."""
+        numbers = range(self._submitted, self._submitted + count)
+        new: list[pulse.NewJob] = [{"name": "noop", "args": {"number": number, "pad": PAD}} for number in numbers]
+        ids = self._client.submit_many(new)
+        self._samples += [str(one) for one in ids[::SAMPLE]]
+        self._submitted += count
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """The worker is there already; the gate opens."""
+        self._client.resume()
+        yield
+
+    def waiting(self) -> int:
+        """By a look at some of the rows that waited the last time."""
+        if self._samples:
+            self._samples = list(self._place.observer.texts(_WAITING, self._samples))
+        return SAMPLE * len(self._samples)
+
+    def mark(self) -> Mark:
+        """The rows will tell."""
+        return Mark(time.time(), 0)
+
+    def finished(self, mark: Mark) -> int:
+        """Rows."""
+        return self._place.observer.value(_FINISHED, mark.at_s)
+
+    def left(self) -> int:
+        """Rows."""
+        return self._place.observer.value(_LEFT)
+
+    def latencies_ms(self, count: int, per_second: float) -> Sequence[float]:
+        """The handler answers with the time since the submit call."""
+        ids: list[UUID] = []
+        began_s = time.monotonic()
+        for number in range(count):
+            time.sleep(max(0.0, began_s + number / per_second - time.monotonic()))
+            ids.append(self._client.submit("stamp", {"submitted_s": time.monotonic()}))
+        return [1000 * float(str(self._client.wait(one, timeout_s=STAMP_S).result)) for one in ids]
