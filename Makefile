@@ -6,7 +6,7 @@ PY := .venv/bin/python
 .PHONY: help setup demo test lint fmt typecheck bench bench-peers chaos chaos-short model simulation simulation-test mutants clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## make .venv with pulse and the development tools (once; again when pyproject.toml changes)
 	@.ci/venv

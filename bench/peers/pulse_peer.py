@@ -10,13 +10,13 @@ from typing import Final
 from uuid import UUID
 
 import pulse
-from bench.load import PAD
 from bench.peers.peer import Facts, Mark, Place, Queue
 from pulse.blocking import Client
 from pulse.demo.server import running_server
 from pulse.version import VERSION
 
 CONCURRENCY: Final = 1000
+_PAD: Final = "x" * 170  # args of about 200 bytes
 SAMPLE: Final = 50  # of so many jobs, one is looked at to see how many wait
 STAMP_S: Final = 20.0
 _FINISHED: Final = (
@@ -62,7 +62,7 @@ class PulseQueue:
     def submit(self, count: int) -> None:
         """By the SDK, through the socket."""
         numbers = range(self._submitted, self._submitted + count)
-        new: list[pulse.NewJob] = [{"name": "noop", "args": {"number": number, "pad": PAD}} for number in numbers]
+        new: list[pulse.NewJob] = [{"name": "noop", "args": {"number": number, "pad": _PAD}} for number in numbers]
         ids = self._client.submit_many(new)
         self._samples += [str(one) for one in ids[::SAMPLE]]
         self._submitted += count

@@ -90,7 +90,8 @@ WHERE j.name <> d.name OR j.topic <> coalesce(d.topic, h.topic, 'default') OR j.
 --          It begins where the caller says that it claimed last, so it does not meet the dead entries before; a full claim
 --          begins at the start, and finds the levels by a loose index scan.
 --          LIMIT outside the LATERAL stops it before the next level is touched.
---          A claim ends after 8 MiB of args: what it returns has to fit into memory, and through a socket, at once.
+--          A claim ends after 8 MiB of args and checkpoints: what it returns has to fit into memory, and through a socket, at
+--          once. Short args are not measured: their text is not longer than 2000 bytes by much, if they are not compressed.
 WITH RECURSIVE open AS (
     SELECT t.topic, t.place FROM unnest($1::text[]) WITH ORDINALITY AS t(topic, place)
     WHERE $6::text[] IS NULL
@@ -116,7 +117,8 @@ WITH RECURSIVE open AS (
     FROM (SELECT * FROM levels ORDER BY priority DESC, place) AS l
     CROSS JOIN LATERAL (
         SELECT j.id, j.next_run_at,
-               CASE WHEN pg_column_size(j.args) > 2000 THEN octet_length(j.args::text) ELSE 2000 END AS size
+               CASE WHEN pg_column_size(j.args) > 2000 OR pg_column_compression(j.args) IS NOT NULL
+                    THEN octet_length(j.args::text) ELSE 2000 END + coalesce(octet_length(j.checkpoint::text), 0) AS size
         FROM pulse.jobs j
         WHERE j.topic = l.topic AND j.priority = l.priority AND j.status IN ('PENDING', 'RETRYING')
           AND j.next_run_at >= l.from_at AND j.next_run_at <= coalesce($9, now())

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
+import random
 from typing import TYPE_CHECKING, Final
 
 import asyncpg
@@ -215,6 +218,23 @@ async def test_a_batch_is_what_comes_first(store: Store, connection: Connection[
         (2, -1),
     ]
     assert len(await claim(store, 50)) == 4
+
+
+_LETTERS: Final = "x" * 100_000
+_NOISE: Final = base64.b64encode(random.Random(1).randbytes(75_000)).decode()
+
+
+@pytest.mark.parametrize(("column", "pad"), [("args", _LETTERS), ("args", _NOISE), ("checkpoint", _LETTERS)])
+async def test_what_is_stored_otherwise_counts_as_it_is_printed(
+    store: Store, connection: Connection[Record], column: str, pad: str
+) -> None:
+    """A hundred thousand times one letter take a few bytes on disk, and all of theirs in memory and on the wire."""
+    text = json.dumps({"pad": pad})
+    for _ in range(90):
+        await forge(connection, **{column: text})
+    claimed = await claim(store, 90)
+    counted = len(text) + (2000 if column == "checkpoint" else 0)  # short args count as so many
+    assert len(claimed) == 8388608 // counted + 1
 
 
 async def test_a_claim_ends_after_so_many_bytes(store: Store, connection: Connection[Record]) -> None:

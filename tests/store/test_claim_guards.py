@@ -292,6 +292,17 @@ async def test_a_window_that_fails_has_its_cost(bench: Bench) -> None:
     assert bench.claims._cursors.window_due(time.monotonic()) is None
 
 
+async def test_who_comes_to_topics_that_others_serve_wants_no_full_claim(bench: Bench) -> None:
+    """Their jobs are known, or found by windows; those of a topic that nobody served may have waited for long."""
+    now_s = time.monotonic()
+    for name, wanted in (("first", True), ("second", False)):
+        worker = bench.join(name)
+        bench.claims._cursors.full_begins()
+        bench.claims._cursors.full_done(now_s - 1, now_s)
+        bench.claims.came(worker)
+        assert (bench.claims._cursors._wanted, bench.claims._cursors._news) == (wanted, not wanted)
+
+
 async def test_a_claim_that_did_not_bring_all_it_could(bench: Bench) -> None:
     """There is nothing more for now; one that did is followed by another."""
     await bench.waiting()

@@ -75,6 +75,14 @@ class Claims:
         self._cursors.want_full()
         self._wake.set()
 
+    def came(self, worker: Worker) -> None:
+        """A worker has come: topics that nobody else here serves may have jobs that are long due."""
+        served = {topic for one in self._desk.workers() if one is not worker for topic in one.topics}
+        if served.issuperset(worker.topics):
+            self.wake_recent()
+        else:
+            self.wake()
+
     def wake_recent(self, delay_s: float = 0.0) -> None:
         """Something is due now or in *delay_s*, nobody knows at which level."""
         if delay_s <= 0:

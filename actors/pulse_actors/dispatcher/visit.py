@@ -197,7 +197,7 @@ class Visit:
             self._join(worker, listed, None, {}, request)
             office.claims.doubt(self._identity)
         log.info("worker_connected", worker=self._identity, capacity=hello.capacity, running=len(listed))
-        office.claims.wake()
+        office.claims.came(worker)
 
     def _refuse_outdated(self, request: int | None) -> None:
         """Refuse a hello that waited while its worker gave up on it and came again: what it lists is true no more."""

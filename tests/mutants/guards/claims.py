@@ -73,6 +73,11 @@ CLAIMS: Final = Guarded(
             ("Claims.pass_once", "elif window is not None:", "elif False:"),
             ("Claims.pass_once", "if window is not None:\n                self", "if False:\n                self"),
         ],
+        _GUARDS + "test_who_comes_to_topics_that_others_serve_wants_no_full_claim": [
+            ("Claims.came", " if one is not worker", ""),
+            ("Claims.came", "served.issuperset(worker.topics)", "True"),
+            ("Claims.came", "served.issuperset(worker.topics)", "False"),
+        ],
         _GUARDS + "test_a_window_that_fails_has_its_cost": [
             (
                 "Claims.pass_once",
