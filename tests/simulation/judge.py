@@ -211,10 +211,14 @@ class Judge:
         """Whether an attempt that had begun is rightly given back."""
         intact = log.named is None or log.named[1].intact or log.named[0] is not by
         condemned = (by, log.worker) in self.condemned  # it may have died a moment before it was killed
-        others = log.apart and any(
-            one.began is dead and not one.finished and not one.apart for one in self.logs.values()
-        )
+        others = log.apart and any(self._may_have_run(one, by, dead) for one in self.logs.values())
         return condemned or others or dead.killer is not None or dead.leaving or log.claimer is not by or not intact
+
+    def _may_have_run(self, log: Log, by: Process, dead: Process) -> bool:
+        """Whether, as far as *by* could know, this ran in that very process when it died."""
+        heard = log.finished and log.heard is not None and log.heard[0] is by
+        named = log.told is dead and log.named is not None and log.named[0] is by
+        return (named or log.began is dead) and not log.apart and not heard
 
     def _is_suspect(self, log: Log, by: Process, dead: Process) -> bool:
         """Whether *by* knew when it buried *dead* that this had begun in that very process."""

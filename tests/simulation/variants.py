@@ -105,7 +105,10 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((deaths.Deaths, "_hear_out", _nothing),), "was charged nothing", ("kill a worker", "trap at a word")
     ),
     "started is told after the call": Variant(
-        ((connection.Connection, "_turn", _start_before_telling),), "and was charged nothing", ("trap at a word",)
+        ((connection.Connection, "_turn", _start_before_telling),),
+        "and was charged nothing",
+        ("trap at a word",),
+        within=600,
     ),
     "nothing is given back": Variant(
         ((claims.Claims, "_give_back", _gives_nothing_back),),
@@ -120,6 +123,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((sweeps.SweepGuard, "may_reap", lambda _self, _now_s: True),),
         "lives and beats",
         ("database away", "database clock set"),
+        within=600,
     ),
     "reaped before it is dead": Variant(((silence.Silence, "_kill", _reap_the_living),), "lives and knows of it"),
     "reports are written once": Variant(((results.Results, "_insist", _insist_once),), "its report was answered"),

@@ -90,6 +90,19 @@ async def test_a_death_does_not_wait_for_a_claim(at: Floor) -> None:
         assert (await at.read(unheard))["status"] == "PENDING"
 
 
+async def test_who_has_ended_is_no_suspect(at: Floor) -> None:
+    """Its result is here and waits to be written: what killed the worker is among those that still ran."""
+    with process() as dying:
+        worker = at.watch(new_worker(identity_of(dying.pid), dying.pid))
+        over, apart = await at.running(worker), await at.running(worker)
+        worker.held[apart, 1].apart = True
+        at.desk.reporting.add((over, 1))
+        dying.kill()
+        await at.wait_buried(worker)
+        assert (await outcome(at, apart))[0] == "crashed"
+        assert (await at.read(over))["status"] == "RUNNING"
+
+
 async def test_an_end_that_the_kernel_does_not_tell(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing says how it ended, the end itself is still a proof."""
     monkeypatch.setattr(procs, "exit_status", lambda _pid, _pidfd: None)
@@ -383,6 +396,23 @@ async def test_a_stranger_that_says_hello_is_none_any_more(at: Floor) -> None:
         worker = at.watch(new_worker(identity, living.pid))
         assert at.desk.strangers == {}
         assert at.deaths.watched(identity) is worker
+
+
+async def test_a_stranger_is_released_only_while_it_is_one(at: Floor) -> None:
+    """It may have said hello while the database was asked about it, or have been buried."""
+    with process() as living:
+        identity = identity_of(living.pid)
+        job = await at.row(identity)
+        stranger = await at.deaths.adopt(at.host, identity)
+        assert stranger is not None
+        worker = at.watch(new_worker(identity, living.pid))
+        at.deaths.release(stranger)
+        await anyio.wait_all_tasks_blocked()
+        assert at.deaths.watched(identity) is worker
+        living.kill()
+        await at.wait_buried(worker)
+        assert (await at.read(job))["status"] == "PENDING"
+        at.deaths.release(worker)
 
 
 async def test_who_is_not_in_hand_is_not_adopted(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ ISOLATE_AT_CRASHES: Final = 2  # one crash may be an innocent neighbour's; after
 _DUE: Final = attrgetter("due_at", "id")
 _PRIORITY: Final = attrgetter("priority")
 UNENDED: Final = frozenset({"canceled", "lease_expired"})  # outcomes of attempts whose handlers may not have ended
+DOUBT_S: Final = 1.0  # until a doubt is looked into where nobody has room, so that no claim would be made
 MAX_WAKES: Final = 10_000  # due times kept in memory; behind them is the poll
 
 log = structlog.get_logger()
@@ -114,8 +115,7 @@ class Claims:
 
     def doubt(self, identity: str) -> None:
         """What this worker holds by the database may be more than it was ever told: look before the next claim."""
-        self._doubted.add(identity)
-        self._wake.set()
+        self._doubted.add(identity)  # without waking the loop: a thousand idle workers would wake it all the time
 
     def forget(self, pairs: Iterable[Pair]) -> None:
         """These were canceled: should the claim that is under way bring one of them, it is not handed out."""
@@ -147,7 +147,7 @@ class Claims:
                     self._cursors.learn(level)
             return
         has_room = not self._desk.closed and any(worker.credit for worker in self._desk.workers())
-        pause_s = self._cursors.pause_s(now_s) if has_room else float("inf")
+        pause_s = self._cursors.pause_s(now_s) if has_room else DOUBT_S
         if self._due_s:
             pause_s = min(pause_s, self._due_s[0][0] - now_s)
         with anyio.move_on_after(pause_s):

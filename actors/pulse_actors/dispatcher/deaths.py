@@ -143,8 +143,10 @@ class Deaths:
         return None if watch is None else watch.worker
 
     def release(self, stranger: Worker) -> None:
-        """*stranger* holds nothing any more: it is nobody's business here."""
-        self._watches[stranger.identity].scope.cancel()
+        """*stranger* holds nothing any more: nobody's business here, unless it has died or said hello meanwhile."""
+        watch = self._watches.get(stranger.identity)
+        if watch is not None and watch.worker is stranger:
+            watch.scope.cancel()
 
     def in_hand(self) -> list[Worker]:
         """Everybody who is watched, lives and can be killed, connected or not."""
@@ -231,7 +233,9 @@ class Deaths:
             # At once, whatever claim is under way: what that brings for it finds it gone, and goes to somebody else.
             self._desk.leave(worker)
             self._desk.away.pop(worker.identity, None)  # it is dead: what it held may be handed out at once
-            endings = obituary(worker, reason, code, worker.held)
+            reporting = self._desk.reporting  # those have ended before: they tell how themselves, and killed nobody
+            held = {pair: one for pair, one in worker.held.items() if pair not in reporting}
+            endings = obituary(worker, reason, code, held)
         say = log.warning if endings else log.info
         say("worker_died", worker=worker.identity, reason=reason, held=len(endings))
         self._write(endings)

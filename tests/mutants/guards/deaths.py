@@ -53,6 +53,13 @@ DEATHS: Final = Guarded(
             ("_describe", "watch.oom_kills is not None and ", ""),
             ("_describe", " and watch.oom_kills.grew()", ""),
         ],
+        _DEATHS + "test_a_stranger_is_released_only_while_it_is_one": [
+            ("Deaths.release", "watch is not None and ", ""),
+            ("Deaths.release", " and watch.worker is stranger", ""),
+        ],
+        _DEATHS + "test_who_has_ended_is_no_suspect": [
+            ("Deaths._bury", " if pair not in reporting", ""),
+        ],
         _DEATHS + "test_a_death_ends_what_was_held": [
             ("Deaths._bury", "status is None", "True"),
             ("Deaths._bury", "if watch.is_stranger:", "if True:"),
