@@ -27,6 +27,7 @@ IDLE_S = 10.0
 IDLE_SHARE = 0.01  # of a core, supervisor and actors together
 ACTORS_RSS_BYTES = 200 * 1024 * 1024
 DRAIN_S = 2.0
+HURRY_S = 6.0  # far from what is measured here, and from the drain that it cuts short
 SECRET = "geh31m"
 
 
@@ -178,8 +179,13 @@ class TestStop:
             assert (ended.attempts, ended.uncharged) == (2, 1)
             assert [entry.outcome for entry in ended.history] == ["released"]
 
-    def test_a_second_signal_ends_it_at_once(self, whole: Whole) -> None:
-        """While the pool drains, a second SIGTERM ends every process within a second or two."""
+    def test_a_second_signal_ends_it_at_once(self, server: Postgres) -> None:
+        """While the pool drains, a second SIGTERM ends every process, in a second if there is little else to do."""
+        with server.database() as dsn, place(dsn, ("--app", APP), PULSE_DRAIN_S=str(10 * HURRY_S)) as whole:
+            whole.start()
+            self._stop_twice(whole)
+
+    def _stop_twice(self, whole: Whole) -> None:
         jobs = whole.jobs()
         job = jobs.submit("hold", {"gate": str(whole.gate("never"))})
         whole.wait_entry(job)
@@ -189,7 +195,7 @@ class TestStop:
         until(lambda: whole.log("supervisor_stopping"), "it stops")
         hurried_s = time.monotonic()
         assert whole.stop() == 0
-        assert measured("second SIGTERM to exit", since(hurried_s)) <= DRAIN_S
+        assert measured("second SIGTERM to exit", since(hurried_s)) <= HURRY_S
         assert not any(map(is_alive, processes))
 
 
