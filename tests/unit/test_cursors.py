@@ -124,14 +124,26 @@ def test_windows_take_the_place_of_dear_full_claims() -> None:
 
 
 def test_windows_take_a_share_of_the_time() -> None:
-    """Dear ones are made more rarely, too, but not for ever: it may have been the database's absence."""
+    """A fiftieth; a thousandth where everybody would wait for long. What a long one costs is its own."""
     one = dear()
-    one.window_done(2, 100.0, 100.1)
-    assert one.window_due(104.9) is None
-    assert one.window_due(105.1) == 0
-    one.window_done(2, 200.0, 1000.0)
-    assert one.window_due(1011.9) is None
-    assert one.window_due(1012.1) == 0
+    one.window_done(0, 100.0, 100.04)
+    one.window_done(1, 100.0, 100.01)
+    one._next_s[2] = 1e9
+    assert one.window_due(101.0) is None
+    one.window_done(0, 100.0, 100.04)
+    assert one.window_due(101.99) is None
+    assert one.window_due(102.1) == 0
+    one._next_s[:] = [1e9, 1e9, 0.0]
+    one.window_done(2, 200.0, 200.5)
+    assert one.window_due(201.4) is None
+    assert one.window_due(201.6) == 0
+    assert one.window_due(210.6) == 1
+    assert one.window_due(699.0) == 1
+    assert one.window_due(701.0) == 2
+    one.window_done(2, 1000.0, 1009.0)
+    assert [one.window_due(at_s) for at_s in (2008.0, 2010.0)] == [1, 2]
+    one.window_done(0, 0.0, 0.05)
+    assert one._next_s[0] == pytest.approx(2.5)
 
 
 def test_news_are_looked_for_in_the_shortest_window() -> None:

@@ -131,9 +131,13 @@ class Cursors:
     def window_done(self, place: int, began_s: float, ended_s: float) -> None:
         """A claim of a window was made; it has looked at the shorter ones, too."""
         took_s = ended_s - began_s
-        for one in range(place + 1):
-            pause_s = max(WINDOWS_S[one] / WINDOW_PAUSES, took_s * (1 / WINDOW_SHARE - 1))
-            self._next_s[one] = ended_s + min(pause_s, WINDOWS_S[one] + FULL_PAUSE_MAX_S)
+        for one in range(place):
+            self._next_s[one] = ended_s + WINDOWS_S[one] / WINDOW_PAUSES
+        share, most_s = WINDOW_SHARE, WINDOWS_S[place] + FULL_PAUSE_MAX_S
+        if took_s > CHEAP_S:  # everybody waits meanwhile
+            share, most_s = UNWANTED_SHARE, UNWANTED_PAUSE_MAX_S
+        pause_s = max(WINDOWS_S[place] / WINDOW_PAUSES, took_s * (1 / share - 1))
+        self._next_s[place] = ended_s + min(pause_s, most_s)
         self._next_news_s = ended_s + min(took_s * (1 / WANTED_SHARE - 1), FULL_PAUSE_MAX_S)
 
     def window(self, topics: Sequence[str], place: int, wall_s: float) -> list[Start]:

@@ -59,13 +59,15 @@ CURSORS: Final = Guarded(
             ("Cursors.window_due", "if not self._dear:", "if False:"),
             ("Cursors.window_due", "if now_s >= next_s", "if True"),
             ("Cursors.window_due", "max(due, default=None)", "min(due, default=None)"),
-            ("Cursors.window_done", "range(place + 1)", "range(place, place + 1)"),
+            ("Cursors.window_done", "range(place)", "range(0)"),
             ("Cursors.pause_s", "if self._dear:", "if False:"),
             ("Cursors.pause_s", "self._next_news_s if self._news else next_s", "self._next_news_s"),
         ],
         _CURSORS + "test_windows_take_a_share_of_the_time": [
-            ("Cursors.window_done", ", took_s * (1 / WINDOW_SHARE - 1))", ", 0.0)"),
-            ("Cursors.window_done", "min(pause_s, WINDOWS_S[one] + FULL_PAUSE_MAX_S)", "pause_s"),
+            ("Cursors.window_done", ", took_s * (1 / share - 1))", ", 0.0)"),
+            ("Cursors.window_done", "min(pause_s, most_s)", "pause_s"),
+            ("Cursors.window_done", "if took_s > CHEAP_S:", "if True:"),
+            ("Cursors.window_done", "if took_s > CHEAP_S:", "if False:"),
         ],
         _CURSORS + "test_news_are_looked_for_in_the_shortest_window": [
             ("Cursors.window_due", "self._news and ", ""),
