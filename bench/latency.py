@@ -6,9 +6,9 @@ import statistics
 import time
 from collections.abc import Sequence
 from typing import Final
-from uuid import UUID
 
 from bench.flow import WARM_UP_S, unpinned
+from bench.load import submit_evenly
 from bench.recovery_scene import BenchError
 from bench.results import Sample
 from bench.stage import END_S, Stage, System
@@ -37,11 +37,7 @@ def stamped(system: System, count: int) -> list[float]:
     Raises:
         BenchError: Not all were done in time.
     """
-    ids: list[UUID] = []
-    began_s = time.monotonic()
-    for number in range(count):
-        time.sleep(max(0.0, began_s + number / PER_S - time.monotonic()))
-        ids.append(system.client.submit("stamp", {"submitted_s": time.monotonic()}))
+    ids = submit_evenly(system.client, count, PER_S)
     deadline_s = time.monotonic() + END_S
     while system.sql.value(UNDONE, ids) and time.monotonic() < deadline_s:
         time.sleep(LOOK_S)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
+from uuid import UUID
 
 from pulse.blocking import Client
 from pulse.requests import NewJob
@@ -29,6 +30,16 @@ def new_jobs(handler: str, first: int, count: int, arg_bytes: int = ARG_BYTES) -
     """*count* jobs with args of about *arg_bytes*."""
     pad = "x" * max(0, arg_bytes - _WITHOUT_PAD)
     return [{"name": handler, "args": {"number": number, "pad": pad}} for number in range(first, first + count)]
+
+
+def submit_evenly(client: Client, count: int, per_second: float) -> list[UUID]:
+    """*count* single jobs at an even pace, each stamped with the time of its call."""
+    ids: list[UUID] = []
+    began_s = time.monotonic()
+    for number in range(count):
+        time.sleep(max(0.0, began_s + number / per_second - time.monotonic()))
+        ids.append(client.submit("stamp", {"submitted_s": time.monotonic()}))
+    return ids
 
 
 def batches(count: int, arg_bytes: int = ARG_BYTES) -> Iterator[tuple[int, int]]:

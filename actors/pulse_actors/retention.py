@@ -18,6 +18,7 @@ import structlog
 from pulse.errors import UnavailableError
 from pulse.store.rows import Forgotten
 from pulse.store.store import Store
+from pulse_actors.pacing import rest_s
 from pulse_actors.runtime import Backoff
 
 WINDOW: Final = 2000  # jobs of one statement: some milliseconds
@@ -77,7 +78,7 @@ class Walk:
             return self._pause_s
         self.at = going_on
         share = BUSY_SHARE if 2 * step.gone >= step.walked else SHARE
-        return min(took_s * (1 / share - 1), MAX_STEP_PAUSE_S)
+        return rest_s(took_s, share, MAX_STEP_PAUSE_S)
 
 
 def after(identity: bytes) -> bytes:

@@ -7,16 +7,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
-from uuid import UUID
 
-import pulse
+from bench.load import new_jobs, submit_evenly
 from bench.peers.peer import Facts, Mark, Place, Queue
 from pulse.blocking import Client
 from pulse.demo.server import running_server
 from pulse.version import VERSION
 
 CONCURRENCY: Final = 1000
-_PAD: Final = "x" * 170  # args of about 200 bytes
 SAMPLE: Final = 50  # of so many jobs, one is looked at to see how many wait
 STAMP_S: Final = 20.0
 _FINISHED: Final = (
@@ -61,9 +59,7 @@ class PulseQueue:
 
     def submit(self, count: int) -> None:
         """By the SDK, through the socket."""
-        numbers = range(self._submitted, self._submitted + count)
-        new: list[pulse.NewJob] = [{"name": "noop", "args": {"number": number, "pad": _PAD}} for number in numbers]
-        ids = self._client.submit_many(new)
+        ids = self._client.submit_many(new_jobs("noop", self._submitted, count))
         self._samples += [str(one) for one in ids[::SAMPLE]]
         self._submitted += count
 
@@ -93,9 +89,5 @@ class PulseQueue:
 
     def latencies_ms(self, count: int, per_second: float) -> Sequence[float]:
         """The handler answers with the time since the submit call."""
-        ids: list[UUID] = []
-        began_s = time.monotonic()
-        for number in range(count):
-            time.sleep(max(0.0, began_s + number / per_second - time.monotonic()))
-            ids.append(self._client.submit("stamp", {"submitted_s": time.monotonic()}))
+        ids = submit_evenly(self._client, count, per_second)
         return [1000 * float(str(self._client.wait(one, timeout_s=STAMP_S).result)) for one in ids]

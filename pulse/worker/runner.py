@@ -96,9 +96,7 @@ class _AsyncioRunner:
         self._call = caller.call
         self._create_task = loop.create_task
         self._queue: deque[Attempt] = deque()
-        self._lane: asyncio.Task[None] | None = (
-            None  # that is about to begin; held here: the loop itself holds it weakly
-        )
+        self._lane: asyncio.Task[None] | None = None  # that is about to begin; the loop itself holds it weakly
 
     def start(self, attempt: Attempt) -> None:
         self._queue.append(attempt)

@@ -146,39 +146,36 @@ def _lives(process: psutil.Process) -> bool:
         return False
 
 
+def looked_at(
+    process: subprocess.Popen[bytes], looks: list[Callable[[], bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Let each look at the environment of *process* find what the next of *looks* says; others are as they are."""
+    environment = trees._environment
+    monkeypatch.setattr(trees, "_environment", lambda pid: looks.pop(0)() if pid == process.pid else environment(pid))
+
+
 def test_a_pid_that_was_used_again_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who was opened is signalled, not whoever has its pid by the time of the look, whatever mark that carries."""
-    mark, environment = trees.new_mark(), trees._environment
-    looks: list[int] = []
+    mark = trees.new_mark()
+    marked = f"{trees.MARK}={mark}".encode()
     with subprocess.Popen(["sleep", "60"], env={}) as process:
 
-        def reused(pid: int) -> bytes:
-            if pid != process.pid:
-                return environment(pid)
-            looks.append(pid)
-            if len(looks) > 1:  # it is open by now
-                process.kill()
-                process.wait()
-            return f"{trees.MARK}={mark}".encode()
+        def reused() -> bytes:  # it is open by now
+            process.kill()
+            process.wait()
+            return marked
 
-        monkeypatch.setattr(trees, "_environment", reused)
+        looks = [lambda: marked, reused]
+        looked_at(process, looks, monkeypatch)
         assert trees.kill_tree(mark) == 0
-        assert len(looks) == 2
+        assert looks == []
 
 
 def test_a_pid_that_was_used_again_before_it_was_opened_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mark that was seen was another's: the process that was opened carries none."""
-    mark, environment = trees.new_mark(), trees._environment
-    looks: list[int] = []
+    mark = trees.new_mark()
     with subprocess.Popen(["sleep", "60"], env={}) as process:
-
-        def reused(pid: int) -> bytes:
-            if pid != process.pid:
-                return environment(pid)
-            looks.append(pid)
-            return f"{trees.MARK}={mark}".encode() if len(looks) == 1 else b"HOME=/"
-
-        monkeypatch.setattr(trees, "_environment", reused)
+        looked_at(process, [f"{trees.MARK}={mark}".encode, lambda: b"HOME=/"], monkeypatch)
         assert trees.kill_tree(mark) == 0
         assert process.poll() is None
         process.kill()

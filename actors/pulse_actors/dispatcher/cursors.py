@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from pulse.store.rows import Claim, Level
+from pulse_actors.pacing import rest_s
 
 BACK_S: Final = 0.001  # cursors are floats: go on a little before
 KNOWN_MAX: Final = 10_000  # levels; behind them are full claims
@@ -71,7 +72,7 @@ class Cursors:
             share = DEAR_SHARE
             if not self._wanted:
                 share, most_s = UNWANTED_SHARE, UNWANTED_PAUSE_MAX_S
-        return self._full_s + min(self._full_took_s * (1 / share - 1), most_s)
+        return self._full_s + rest_s(self._full_took_s, share, most_s)
 
     def want_full(self) -> None:
         """There may be work anywhere: at a level that is not known, and long due."""
@@ -136,9 +137,8 @@ class Cursors:
         share, most_s = WINDOW_SHARE, WINDOWS_S[place] + FULL_PAUSE_MAX_S
         if took_s > CHEAP_S:  # everybody waits meanwhile
             share, most_s = UNWANTED_SHARE, UNWANTED_PAUSE_MAX_S
-        pause_s = max(WINDOWS_S[place] / WINDOW_PAUSES, took_s * (1 / share - 1))
-        self._next_s[place] = ended_s + min(pause_s, most_s)
-        self._next_news_s = ended_s + min(took_s * (1 / WANTED_SHARE - 1), FULL_PAUSE_MAX_S)
+        self._next_s[place] = ended_s + max(WINDOWS_S[place] / WINDOW_PAUSES, rest_s(took_s, share, most_s))
+        self._next_news_s = ended_s + rest_s(took_s, WANTED_SHARE, FULL_PAUSE_MAX_S)
 
     def window(self, topics: Sequence[str], place: int, wall_s: float) -> list[Start]:
         """

@@ -64,8 +64,8 @@ CURSORS: Final = Guarded(
             ("Cursors.pause_s", "self._next_news_s if self._news else next_s", "self._next_news_s"),
         ],
         _CURSORS + "test_windows_take_a_share_of_the_time": [
-            ("Cursors.window_done", ", took_s * (1 / share - 1))", ", 0.0)"),
-            ("Cursors.window_done", "min(pause_s, most_s)", "pause_s"),
+            ("Cursors.window_done", ", rest_s(took_s, share, most_s))", ", 0.0)"),
+            ("Cursors.window_done", "rest_s(took_s, share, most_s)", 'rest_s(took_s, share, float("inf"))'),
             ("Cursors.window_done", "if took_s > CHEAP_S:", "if True:"),
             ("Cursors.window_done", "if took_s > CHEAP_S:", "if False:"),
         ],
