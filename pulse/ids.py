@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import os
+import struct
 import time
 import uuid
+from typing import Final
 
-_MASK_RANDOM = (1 << 62) - 1
+_RANDOM: Final = (1 << 62) - 1
+_VERSION: Final = 0x7 << 12
+_VARIANT: Final = 0b10 << 62
+_MS_BITS: Final = (1 << 48) - 1
+_halves: Final = struct.Struct(">QQ").pack
 
 
 def uuid7() -> uuid.UUID:
+    """A new UUID version 7."""
+    return uuid.UUID(bytes=uuid7s(1)[0])
+
+
+def uuid7s(count: int) -> list[bytes]:
     """
-    A new UUID version 7: 48 bits of milliseconds, then 12 bits of sub-millisecond time, then 62 random bits.
+    New UUIDs version 7, 16 bytes each: 48 bits of milliseconds, 12 bits of sub-millisecond time, 62 random bits.
 
     The time makes neighbours in time neighbours in the index (a fifth faster to insert than random ids); it is never
-    used as an order, since clocks step back.
+    used as an order, since clocks step back. The kernel is asked once for the random bits of all: it takes as long as
+    everything else that is done for an id.
     """
-    now_ns = time.time_ns()
-    milliseconds, rest_ns = divmod(now_ns, 1_000_000)
-    fraction = (rest_ns << 12) // 1_000_000
-    value = (milliseconds & ((1 << 48) - 1)) << 80
-    value |= 0x7 << 76 | fraction << 64
-    value |= 0b10 << 62 | int.from_bytes(os.urandom(8), "big") & _MASK_RANDOM
-    return uuid.UUID(int=value)
+    now_ns, made = time.time_ns, list[bytes]()
+    for random in struct.unpack(f">{count}Q", os.urandom(8 * count)):
+        milliseconds, rest_ns = divmod(now_ns(), 1_000_000)
+        time_bits = (milliseconds & _MS_BITS) << 16 | _VERSION | (rest_ns << 12) // 1_000_000
+        made.append(_halves(time_bits, _VARIANT | random & _RANDOM))
+    return made

@@ -18,7 +18,7 @@ from pulse import answers, jsontext
 from pulse.answers import Changed, JobPage, SchedulePage, Stack
 from pulse.errors import BadRequestError, NobodyAnswersError, TooLargeError
 from pulse.handlers import name_of
-from pulse.ids import uuid7
+from pulse.ids import uuid7, uuid7s
 from pulse.job import Job, Schedule
 from pulse.jsontext import JsonValue
 from pulse.protocol import encode
@@ -119,9 +119,12 @@ class Request(Generic[AnswerT]):
 
 def submit(jobs: Iterable[NewJob]) -> Request[list[UUID]]:
     """All of *jobs*, or none. Each has an id before it is sent, so that the request can be repeated."""
-    bodies = [_job_body(dict(job)) for job in jobs]
+    bodies = [_job_body(job) for job in jobs]
     if not bodies:
         raise BadRequestError("submit: no jobs")
+    nameless = [body for body in bodies if "id" not in body]
+    for body, job_id in zip(nameless, uuid7s(len(nameless)), strict=True):
+        body["id"] = job_id
     return Request("submit", {"jobs": bodies}, answers.ids)
 
 
@@ -293,7 +296,7 @@ def args_text(args: object) -> str:
     if not isinstance(args, Mapping):
         raise BadRequestError(f"args must be an object of keyword arguments, not {type(args).__name__}")
     try:
-        return jsontext.dumps(dict(cast("Mapping[str, object]", args)))
+        return jsontext.dumps(args if type(args) is dict else dict(cast("Mapping[str, object]", args)))
     except jsontext.NotStorableError as error:
         raise BadRequestError(f"args are not storable: {error}") from None
     except jsontext.NotJsonError as error:
@@ -320,17 +323,21 @@ def unix_time(value: object, what: str) -> float:
 _JOB_KEYS: Final = frozenset({"name", "args", *JobOptions.__annotations__})
 
 
-def _job_body(job: dict[str, Any]) -> dict[str, object]:
-    unknown = job.keys() - _JOB_KEYS
-    if unknown:
-        raise BadRequestError(f"submit: unknown key {min(unknown)!r}; allowed are {', '.join(sorted(_JOB_KEYS))}")
+def _job_body(given: object) -> dict[str, object]:
+    """What is sent of a job; its id only where it has one."""
+    if not isinstance(given, Mapping):
+        raise BadRequestError(f"submit: a job is a mapping with name and args, not {type(given).__name__}")
+    job = cast("Mapping[str, Any]", given)
+    if not _JOB_KEYS.issuperset(job):
+        unknown = min(job.keys() - _JOB_KEYS)
+        raise BadRequestError(f"submit: unknown key {unknown!r}; allowed are {', '.join(sorted(_JOB_KEYS))}")
     if "name" not in job:
         raise BadRequestError("submit: a job has no name")
     body = {key: value for key, value in job.items() if value is not None}
     body["name"] = name_of(job["name"])
     body["args"] = args_text(job.get("args"))
-    given_id = job.get("id")
-    body["id"] = uuid7().bytes if given_id is None else as_id(given_id)
+    if "id" in body:
+        body["id"] = as_id(job["id"])
     if "run_at" in body:
         if "delay_s" in body:
             raise BadRequestError("submit: give run_at or delay_s, not both")

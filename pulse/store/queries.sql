@@ -5,6 +5,8 @@
 --   * zero rows is an answer (stale, gone, taken), never a reason to repeat.
 --   * multi-row writes lock in id order: callers pass arrays sorted by id, and the hot connections' planner settings keep
 --     the nested loop that walks them in that order; the others lock by ORDER BY id FOR UPDATE first.
+--   * the ids and attempts of a fence come as the text of an array: asyncpg takes a µs longer for each pair that it has
+--     to write into arrays itself.
 --   * status IN ('PENDING', 'RETRYING') is written out wherever the partial index is wanted (a parameter could not use
 --     it), and status::text wherever a primary-key probe is wanted (so that the planner cannot prefer the partial index
 --     of RUNNING rows, which it takes for tiny).
@@ -17,22 +19,23 @@
 -- name: submit_jobs :many
 -- What:    insert jobs, resolving topic, max_attempts and timeout_s: job, else handler, else topic, else server.   From/to: none -> PENDING
 -- Args:    $1 ids uuid[], $2 names text[], $3 args text[], $4 topics text[], $5 priorities smallint[], $6 run_at float8[] (Unix),
---          $7 delay_s float8[], $8 max_attempts int[], $9 timeout_s float8[] (same length; NULL elements: resolve), $10 now
+--          $7 delay_s float8[], $8 max_attempts int[], $9 timeout_s float8[] (same length; NULL elements: resolve; from $4 on
+--          they may be shorter: NULL), $10 now
 -- Guard:   the primary key: an id that exists raises 23505, and nothing of the whole call is inserted. In id order: two
 --          servers that get the same jobs in another order wait for each other, but never in a circle.
 -- Returns: the levels (topic, priority) that got work due now, with the first due time in Unix seconds: what to wake.
 WITH put AS (
     INSERT INTO pulse.jobs (id, name, args, topic, priority, submitted_at, next_run_at, max_attempts, timeout_s)
-    SELECT d.id, d.name, d.args::jsonb, coalesce(d.topic, h.topic, 'default'), d.priority, coalesce($10, clock_timestamp()),
+    SELECT d.id, d.name, d.args::jsonb, coalesce(d.topic, h.topic, 'default'), coalesce(d.priority, 0),
+           coalesce($10, clock_timestamp()),
            coalesce(to_timestamp(d.run_at), coalesce($10, now()) + coalesce(d.delay_s, 0) * interval '1 second')
                + (d.place - 1) * interval '1 microsecond',
-           coalesce(d.max_attempts, h.max_attempts, t.max_attempts, s.max_attempts),
-           coalesce(d.timeout_s, h.timeout_s, t.timeout_s, s.timeout_s)
+           coalesce(d.max_attempts, h.max_attempts, t.max_attempts, (SELECT s.max_attempts FROM pulse.topics s WHERE s.topic = '')),
+           coalesce(d.timeout_s, h.timeout_s, t.timeout_s, (SELECT s.timeout_s FROM pulse.topics s WHERE s.topic = ''))
     FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::float8[], $7::float8[], $8::int[], $9::float8[])
         WITH ORDINALITY AS d(id, name, args, topic, priority, run_at, delay_s, max_attempts, timeout_s, place)
     LEFT JOIN pulse.handlers h ON h.name = d.name
     LEFT JOIN pulse.topics t ON t.topic = coalesce(d.topic, h.topic, 'default')
-    LEFT JOIN pulse.topics s ON s.topic = ''
     ORDER BY d.id
     RETURNING topic, priority, next_run_at
 )
@@ -43,21 +46,21 @@ WHERE next_run_at <= coalesce($10, now()) + interval '1 second' GROUP BY topic, 
 -- name: submit_again :many
 -- What:    the same for one request some of whose ids may exist already: a submit whose answer was lost.   From/to: none -> PENDING
 -- Args:    $1 ids uuid[], $2 names text[], $3 args text[], $4 topics text[], $5 priorities smallint[], $6 run_at float8[],
---          $7 delay_s float8[], $8 max_attempts int[], $9 timeout_s float8[], $10 now
+--          $7 delay_s float8[], $8 max_attempts int[], $9 timeout_s float8[] (as above), $10 now
 -- Guard:   ON CONFLICT (id) DO NOTHING; the caller compares what was there (submitted_differently) in the same transaction.
 -- Returns: the levels (topic, priority) that got work due now, with the first due time in Unix seconds.
 WITH put AS (
     INSERT INTO pulse.jobs (id, name, args, topic, priority, submitted_at, next_run_at, max_attempts, timeout_s)
-    SELECT d.id, d.name, d.args::jsonb, coalesce(d.topic, h.topic, 'default'), d.priority, coalesce($10, clock_timestamp()),
+    SELECT d.id, d.name, d.args::jsonb, coalesce(d.topic, h.topic, 'default'), coalesce(d.priority, 0),
+           coalesce($10, clock_timestamp()),
            coalesce(to_timestamp(d.run_at), coalesce($10, now()) + coalesce(d.delay_s, 0) * interval '1 second')
                + (d.place - 1) * interval '1 microsecond',
-           coalesce(d.max_attempts, h.max_attempts, t.max_attempts, s.max_attempts),
-           coalesce(d.timeout_s, h.timeout_s, t.timeout_s, s.timeout_s)
+           coalesce(d.max_attempts, h.max_attempts, t.max_attempts, (SELECT s.max_attempts FROM pulse.topics s WHERE s.topic = '')),
+           coalesce(d.timeout_s, h.timeout_s, t.timeout_s, (SELECT s.timeout_s FROM pulse.topics s WHERE s.topic = ''))
     FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::float8[], $7::float8[], $8::int[], $9::float8[])
         WITH ORDINALITY AS d(id, name, args, topic, priority, run_at, delay_s, max_attempts, timeout_s, place)
     LEFT JOIN pulse.handlers h ON h.name = d.name
     LEFT JOIN pulse.topics t ON t.topic = coalesce(d.topic, h.topic, 'default')
-    LEFT JOIN pulse.topics s ON s.topic = ''
     ORDER BY d.id
     ON CONFLICT (id) DO NOTHING
     RETURNING topic, priority, next_run_at
@@ -144,17 +147,17 @@ RETURNING uuid_send(j.id) AS id, j.attempts, j.name, j.topic, j.args::text AS ar
 
 -- name: move_claims :many
 -- What:    pass claims that no handler has seen on to another worker of this dispatcher.   From/to: RUNNING -> RUNNING
--- Args:    $1 ids uuid[], $2 attempts int[], $3 workers text[], $4 new workers text[] (same length, sorted by id)
+-- Args:    $1 ids text, $2 attempts text, $3 workers text[], $4 new workers text[] (same length, sorted by id)
 -- Guard:   id, status, locked_by, attempts.   Returns: ids moved; a missing one was stale.
 UPDATE pulse.jobs j SET locked_by = d.heir
-FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[]) AS d(id, attempt, worker, heir)
+FROM unnest($1::text::uuid[], $2::text::int[], $3::text[], $4::text[]) AS d(id, attempt, worker, heir)
 WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt
 RETURNING uuid_send(j.id) AS id;
 
 
 -- name: complete_jobs :exec
 -- What:    close the attempts that their workers still own.   From/to: RUNNING -> COMPLETED
--- Args:    $1 ids uuid[], $2 attempts int[], $3 workers text[], $4 results text[], $5 progress text[] (JSON or NULL; same length,
+-- Args:    $1 ids text, $2 attempts text, $3 workers text[], $4 results text[], $5 progress text[] (JSON or NULL; same length,
 --          sorted by id; the last two may be shorter: NULL), $6 now
 -- Guard:   id, status, locked_by, attempts.   Returns: how many were closed; a missing one was stale: never repeat it.
 --          Which they are is only asked (completed_at_attempt) when it is not all of them: to return each costs as much
@@ -162,17 +165,17 @@ RETURNING uuid_send(j.id) AS id;
 UPDATE pulse.jobs j
 SET status = 'COMPLETED', completed_at = coalesce($6, clock_timestamp()), locked_by = NULL, lease_until = NULL,
     result = d.result::jsonb, progress = coalesce(d.progress::jsonb, j.progress)
-FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::text[]) AS d(id, attempt, worker, result, progress)
+FROM unnest($1::text::uuid[], $2::text::int[], $3::text[], $4::text[], $5::text[]) AS d(id, attempt, worker, result, progress)
 WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt;
 
 
 -- name: complete_and_forget :one
 -- What:    the same where nothing is kept of a success: the job is deleted, with its history.
--- Args:    $1 ids uuid[], $2 attempts int[], $3 workers text[] (same length, sorted by id)
+-- Args:    $1 ids text, $2 attempts text, $3 workers text[] (same length, sorted by id)
 -- Guard:   id, status, locked_by, attempts.   Returns: how many were deleted; a missing one was stale: never repeat it.
 WITH gone AS (
     DELETE FROM pulse.jobs j
-    USING unnest($1::uuid[], $2::int[], $3::text[]) AS d(id, attempt, worker)
+    USING unnest($1::text::uuid[], $2::text::int[], $3::text[]) AS d(id, attempt, worker)
     WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt
     RETURNING j.id, j.attempts
 ), history AS (
@@ -208,16 +211,16 @@ SELECT (SELECT m.mine FROM mine m) AS mine, (SELECT count(*) FROM walked) AS wal
 
 -- name: completed_at_attempt :many
 -- What:    which of these attempts are the very ones that completed their jobs: a report that was repeated.
--- Args:    $1 ids uuid[], $2 attempts int[]
+-- Args:    $1 ids text, $2 attempts text
 -- Guard:   none: reads.   Returns: id, attempt.
-SELECT uuid_send(j.id) AS id, j.attempts FROM unnest($1::uuid[], $2::int[]) AS d(id, attempt)
+SELECT uuid_send(j.id) AS id, j.attempts FROM unnest($1::text::uuid[], $2::text::int[]) AS d(id, attempt)
 JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id AND j.status::text = 'COMPLETED' AND j.attempts = d.attempt;
 
 
 -- name: end_attempts :many
 -- What:    end attempts in any way but success, through the one retry path, and write their history.
 --          From/to: RUNNING -> RETRYING, DEAD_LETTERED, PENDING
--- Args:    $1 ids uuid[], $2 attempts int[], $3 workers text[], $4 outcomes text[], $5 errors text[] (NULL: keep last_error),
+-- Args:    $1 ids text, $2 attempts text, $3 workers text[], $4 outcomes text[], $5 errors text[] (NULL: keep last_error),
 --          $6 delay_s float8[] (NULL: the back-off), $7 exit codes int[], $8 progress text[] (JSON or NULL), $9 stacks text[],
 --          $10 cpu_s float8[], $11 peak_rss_bytes bigint[] (same length, sorted by id), $12 now
 -- Guard:   id, status, locked_by, attempts; and for outcome lease_expired a lease that has lapsed by the database's clock.
@@ -243,7 +246,7 @@ WITH ended AS (
                    (SELECT t.max_crashes FROM pulse.topics t WHERE t.topic = ''))
                ELSE d.attempt - j.uncharged >= j.max_attempts
            END AS dead
-    FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::int[],
+    FROM unnest($1::text::uuid[], $2::text::int[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::int[],
                 $8::text[], $9::text[], $10::float8[], $11::bigint[])
         AS d(id, attempt, worker, outcome, error, delay_s, exit_code, progress, stack, cpu_s, peak_rss_bytes)
     JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id
@@ -285,23 +288,23 @@ WHERE NOT EXISTS (SELECT FROM pulse.jobs j WHERE j.id = d.id)
 
 -- name: extend_leases :many
 -- What:    a heartbeat: extend exactly these leases and keep their progress.   From/to: RUNNING -> RUNNING
--- Args:    $1 ids uuid[], $2 attempts int[], $3 workers text[], $4 progress text[] (JSON or NULL; same length, sorted by id),
+-- Args:    $1 ids text, $2 attempts text, $3 workers text[], $4 progress text[] (JSON or NULL; same length, sorted by id),
 --          $5 lease_s float8, $6 now
 -- Guard:   id, status, locked_by, attempts.   Returns: id, attempt extended; a missing one is lost to its worker.
 --          No index holds these columns, so the update is HOT.
 UPDATE pulse.jobs j
 SET lease_until = coalesce($6, clock_timestamp()) + $5 * interval '1 second', progress = coalesce(d.progress::jsonb, j.progress)
-FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[]) AS d(id, attempt, worker, progress)
+FROM unnest($1::text::uuid[], $2::text::int[], $3::text[], $4::text[]) AS d(id, attempt, worker, progress)
 WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt
 RETURNING uuid_send(j.id) AS id, j.attempts;
 
 
 -- name: save_checkpoints :many
 -- What:    keep what handlers saved for the next attempt.   From/to: RUNNING -> RUNNING
--- Args:    $1 ids uuid[], $2 attempts int[], $3 workers text[], $4 checkpoints text[] (JSON; same length, sorted by id)
+-- Args:    $1 ids text, $2 attempts text, $3 workers text[], $4 checkpoints text[] (JSON; same length, sorted by id)
 -- Guard:   id, status, locked_by, attempts.   Returns: id, attempt saved; a missing one is lost to its worker.
 UPDATE pulse.jobs j SET checkpoint = d.checkpoint::jsonb
-FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[]) AS d(id, attempt, worker, checkpoint)
+FROM unnest($1::text::uuid[], $2::text::int[], $3::text[], $4::text[]) AS d(id, attempt, worker, checkpoint)
 WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt
 RETURNING uuid_send(j.id) AS id, j.attempts;
 

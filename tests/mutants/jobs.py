@@ -32,6 +32,8 @@ def _submits(name: str) -> list[Mutant]:
         ),
         swap(name, "t.topic = coalesce(d.topic, h.topic, 'default')", "t.topic = coalesce(d.topic, 'default')", topic),
         swap(name, "h.name = d.name", "true", topic),
+        swap(name, "coalesce(d.priority, 0)", "0", wake),
+        swap(name, "coalesce(d.priority, 0)", "d.priority", due),
         cut(name, "\n               + (d.place - 1) * interval '1 microsecond'", due),
         cut(name, " + coalesce(d.delay_s, 0) * interval '1 second'", due),
         swap(name, "coalesce(to_timestamp(d.run_at), coalesce($10, now())", "coalesce(NULL, coalesce($10, now())", due),

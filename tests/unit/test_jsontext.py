@@ -26,6 +26,19 @@ def test_what_is_json_comes_back(value: object) -> None:
     assert text.encode().decode() == text
 
 
+@pytest.mark.parametrize(("text", "value"), [(' {"a": 1}', {"a": 1}), ("[1]\n ", [1]), ("1e400", float("inf"))])
+def test_spaces_around_it(text: str, value: object) -> None:
+    """Are allowed, as JSON does."""
+    assert loads(text) == value
+
+
+@pytest.mark.parametrize("text", ["", " ", "{", '{"a": 1} x', "[1][2]", "\ufeff{}", "nul"])
+def test_what_is_no_json(text: str) -> None:
+    """Is refused, whatever its beginning."""
+    with pytest.raises(ValueError, match=r".+"):
+        loads(text)
+
+
 @pytest.mark.parametrize("value", ["a\0b", {"\0": 1}, ["\\\0"], "\ud800", {"k": "x\udfff"}])
 def test_what_postgresql_cannot_hold(value: object) -> None:
     """NUL and lone surrogates are refused, wherever they hide."""

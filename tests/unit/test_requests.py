@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -67,6 +68,21 @@ def test_a_submit_says_what_was_said() -> None:
     assert set(body["jobs"][0]) == {"name", "args", "id"}
 
 
+def test_who_has_no_id_gets_one() -> None:
+    """A given one is kept, whatever stands before and after it; no two are the same."""
+    body: Any = requests.submit([{"name": "a"}, {"name": "b", "id": JOB}, {"name": "c", "id": None}]).body
+    first, second, third = [job["id"] for job in body["jobs"]]
+    assert second == JOB.bytes
+    assert len({first, second, third}) == 3
+    assert len(first) == len(third) == 16
+
+
+def test_args_may_be_any_mapping() -> None:
+    """They are read as a dict would be; a dict of the caller's is left alone."""
+    body: Any = requests.submit([{"name": "a", "args": MappingProxyType({"x": 1})}]).body
+    assert body["jobs"][0]["args"] == '{"x":1}'
+
+
 @pytest.mark.parametrize(
     ("job", "text"),
     [
@@ -84,6 +100,7 @@ def test_a_submit_says_what_was_said() -> None:
         ({"name": "a", "run_at": 1.0, "delay_s": 1.0}, "give run_at or delay_s, not both"),
         ({"name": "a", "prioritty": 1}, "unknown key 'prioritty'"),
         ({"args": {}}, "a job has no name"),
+        ("a", "a job is a mapping with name and args, not str"),
     ],
 )
 def test_refused_jobs(job: Any, text: str) -> None:
