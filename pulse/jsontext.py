@@ -63,9 +63,9 @@ def loads(text: str) -> JsonValue:
     try:
         found, end = _decode(text)  # json.loads takes twice as long: it looks for spaces before and after
     except ValueError:
-        end = -1
-    if end < 0 or end != len(text):
-        found = json.loads(text)  # spaces after all, or an error that says what is wrong
+        found, end = None, -1
+    if end != len(text):
+        found = json.loads(text)  # with spaces after all, or with an error that says what is wrong
     return found
 
 

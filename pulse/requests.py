@@ -295,8 +295,9 @@ def args_text(args: object) -> str:
         return "{}"
     if not isinstance(args, Mapping):
         raise BadRequestError(f"args must be an object of keyword arguments, not {type(args).__name__}")
+    given = cast("Mapping[str, object]", args)
     try:
-        return jsontext.dumps(args if type(args) is dict else dict(cast("Mapping[str, object]", args)))
+        return jsontext.dumps(args if type(args) is dict else dict(given))  # pyright: ignore[reportUnknownArgumentType]
     except jsontext.NotStorableError as error:
         raise BadRequestError(f"args are not storable: {error}") from None
     except jsontext.NotJsonError as error:

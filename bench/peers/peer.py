@@ -49,10 +49,6 @@ class Observer(Protocol):
         """One number."""
         ...
 
-    def texts(self, sql: str, *args: object) -> Sequence[str]:
-        """One column."""
-        ...
-
 
 @dataclass(frozen=True, slots=True)
 class Place:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from bench.count import VARIABLE, Count
 from bench.load import new_jobs, submit_evenly
 from bench.peers.peer import Facts, Mark, Place, Queue
 from pulse.blocking import Client
@@ -15,13 +16,11 @@ from pulse.demo.server import running_server
 from pulse.version import VERSION
 
 CONCURRENCY: Final = 1000
-SAMPLE: Final = 50  # of so many jobs, one is looked at to see how many wait
 STAMP_S: Final = 20.0
 _FINISHED: Final = (
     "SELECT count(*) FROM pulse.jobs WHERE name = 'noop' AND status = 'COMPLETED' AND completed_at <= to_timestamp($1)"
 )
 _LEFT: Final = "SELECT count(*) FROM pulse.jobs WHERE name = 'noop' AND status IN ('PENDING', 'RETRYING', 'RUNNING')"
-_WAITING: Final = "SELECT id::text FROM pulse.jobs WHERE id = ANY ($1::uuid[]) AND status IN ('PENDING', 'RETRYING')"
 
 
 class PulsePeer:
@@ -42,9 +41,8 @@ class PulsePeer:
     @contextmanager
     def open(self, place: Place) -> Iterator[Queue]:
         """Start it with the gate closed."""
-        with running_server(
-            "bench.app:app", {"PULSE_DSN": place.dsn}, processes=1, concurrency=CONCURRENCY, log=place.log
-        ) as client:
+        settings = {"PULSE_DSN": place.dsn, VARIABLE: str(place.directory / "count")}
+        with running_server("bench.app:app", settings, processes=1, concurrency=CONCURRENCY, log=place.log) as client:
             client.pause(reason="bench")
             yield PulseQueue(client, place)
 
@@ -55,12 +53,11 @@ class PulseQueue:
     def __init__(self, client: Client, place: Place) -> None:
         self._client, self._place = client, place
         self._submitted = 0
-        self._samples: list[str] = []
+        self._begun = Count(place.directory / "count")
 
     def submit(self, count: int) -> None:
         """By the SDK, through the socket."""
-        ids = self._client.submit_many(new_jobs("noop", self._submitted, count))
-        self._samples += [str(one) for one in ids[::SAMPLE]]
+        self._client.submit_many(new_jobs("noop", self._submitted, count))
         self._submitted += count
 
     @contextmanager
@@ -70,10 +67,8 @@ class PulseQueue:
         yield
 
     def waiting(self) -> int:
-        """By a look at some of the rows that waited the last time."""
-        if self._samples:
-            self._samples = list(self._place.observer.texts(_WAITING, self._samples))
-        return SAMPLE * len(self._samples)
+        """By what the handlers have counted."""
+        return self._submitted - self._begun.value
 
     def mark(self) -> Mark:
         """The rows will tell."""

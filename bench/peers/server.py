@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -49,9 +49,9 @@ class Session:
         found: int = self._runner.run(self._connection.fetchval(sql, *args))
         return found
 
-    def texts(self, sql: str, *args: object) -> Sequence[str]:
-        """One column."""
-        return [str(row[0]) for row in self._runner.run(self._connection.fetch(sql, *args))]
+    def text(self, sql: str) -> str:
+        """One text."""
+        return str(self._runner.run(self._connection.fetchval(sql)))
 
 
 class Server:
@@ -68,7 +68,7 @@ class Server:
 
     def version(self) -> str:
         """What it says it is."""
-        return self._admin.texts("SHOW server_version")[0]
+        return self._admin.text("SHOW server_version")
 
     def dsn(self, name: str) -> str:
         """A URL that libpq, asyncpg and node-postgres all read in the same way."""
