@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.load import ARG_BYTES, batches, submit
+from bench.load import ARG_BYTES, batches, new_jobs, submit
 from bench.recovery_scene import BenchError
 from bench.results import Sample
 from bench.stage import CONCURRENCY, Bare, Sql, Stage, System
@@ -33,6 +34,11 @@ SUBMIT_MANY: Final = """
 INSERT: Final = """
     INSERT INTO pulse.jobs (id, topic, name, args, max_attempts)
     SELECT pulse.uuid7(), 'default', 'noop', ARGS, 5 FROM generate_series(1, $1::int) AS n"""
+# The same as an application does it: one call, or one INSERT, for each job, all in one transaction.
+ONE_SUBMIT: Final = "SELECT pulse.submit(name => 'noop', args => $1::text::jsonb)"
+ONE_INSERT: Final = """
+    INSERT INTO pulse.jobs (id, topic, name, args, max_attempts)
+    VALUES (pulse.uuid7(), 'default', 'noop', $1::text::jsonb, 5)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +162,11 @@ def submits(stage: Stage) -> list[Sample]:
         asyncio.run(install(dsn))
         with Sql(dsn) as sql:
             by_submit, by_many, by_insert = _sql_times(sql, stage.size.sql_rows)
-    against = "plain INSERT into the same table"
-    samples.append(Sample("SQL pulse.submit, per row", by_submit, "µs", by_insert, against))
-    samples.append(Sample("SQL pulse.submit_many, per row", by_many, "µs", by_insert, against))
+            by_call, by_one = _call_times(sql, stage.size.sql_rows)
+    against = "plain INSERT of 1000 rows into the same table"
+    samples.append(Sample("SQL pulse.submit, a call for each row", by_call, "µs", by_one, "an INSERT for each row"))
+    samples.append(Sample("SQL pulse.submit, 1000 rows a statement", by_submit, "µs", by_insert, against))
+    samples.append(Sample("SQL pulse.submit_many, 1000 rows a call", by_many, "µs", by_insert, against))
     return samples
 
 
@@ -171,6 +179,16 @@ def _sql_times(sql: Sql, rows: int) -> list[float]:
             sql.run(statement.replace("ARGS", ARGS), length)
             used[place] += time.perf_counter() - began_s
     return [1e6 * one / rows for one in used]
+
+
+def _call_times(sql: Sql, rows: int) -> tuple[float, float]:
+    """Microseconds of one call, and of one INSERT."""
+    used = [0.0, 0.0]
+    args = [json.dumps(job.get("args")) for job in new_jobs("noop", 0, rows)]
+    for first, length in batches(rows):
+        for place, statement in enumerate((ONE_SUBMIT, ONE_INSERT)):
+            used[place] += sql.times(statement, args[first : first + length])
+    return 1e6 * used[0] / rows, 1e6 * used[1] / rows
 
 
 async def install(dsn: str) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,6 +63,19 @@ class Sql:
     def value(self, sql: str, *args: object) -> Any:  # noqa: ANN401 - whatever the column holds
         """The first column of the first row."""
         return self._runner.run(self._connection.fetchval(sql, *args, timeout=DEADLINE_S))
+
+    def times(self, sql: str, values: Sequence[object]) -> float:
+        """Seconds that the statement takes for all of *values*, one after the other in one transaction."""
+
+        async def carry_out() -> float:
+            statement = await self._connection.prepare(sql)
+            async with self._connection.transaction():
+                began_s = time.perf_counter()
+                for value in values:
+                    await statement.fetchval(value)
+                return time.perf_counter() - began_s
+
+        return self._runner.run(carry_out())
 
     def rows(self, sql: str, *args: object) -> list[Record]:
         """All rows."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -353,6 +354,30 @@ async def test_a_machine_that_does_not_count_its_kills(at: Floor, monkeypatch: p
     with process() as living:
         at.watch(new_worker(identity_of(living.pid), living.pid))
         at.deaths.note_oom_kills()
+
+
+async def test_kills_are_counted_anew(at: Floor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each group once, however many of its processes are watched, and of each by its own file."""
+    files = [tmp_path / name for name in ("one", "one", "other")]
+    for number, path in enumerate(files):
+        path.write_text(f"oom_kill {number}\n", "ascii")
+    made = iter(files)
+    monkeypatch.setattr(procs, "oom_kills", lambda _pid: procs.OomKills(next(made), 0))
+    looks: list[Path] = []
+    again = procs.OomKills.again
+
+    def noted(count: procs.OomKills) -> procs.OomKills:
+        looks.append(count.path)
+        return again(count)
+
+    monkeypatch.setattr(procs.OomKills, "again", noted)
+    with process() as first, process() as second, process() as third:
+        for one in (first, second, third):
+            at.watch(new_worker(identity_of(one.pid), one.pid))
+        at.deaths.note_oom_kills()
+        assert looks == [files[0], files[2]]
+        counts = [watch.oom_kills.count for watch in at.deaths._watches.values() if watch.oom_kills is not None]
+        assert counts == [1, 1, 2]
 
 
 async def test_before_the_loops_run_nothing_is_watched(at: Floor) -> None:

@@ -22,6 +22,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 import anyio
@@ -154,9 +155,13 @@ class Deaths:
 
     def note_oom_kills(self) -> None:
         """Count anew: an end by SIGKILL soon after the count has grown was want of memory."""
+        counts: dict[Path, procs.OomKills] = {}  # most share one
         for watch in self._watches.values():
-            if watch.oom_kills is not None:
-                watch.oom_kills = watch.oom_kills.again()
+            counted = watch.oom_kills
+            if counted is not None:
+                if counted.path not in counts:
+                    counts[counted.path] = counted.again()
+                watch.oom_kills = counts[counted.path]
 
     def signal(self, worker: Worker, number: signal.Signals) -> bool:
         """Signal the process of *worker*, and no other; whether it was there."""

@@ -129,7 +129,11 @@ DEATHS: Final = Guarded(
             ("_may_kill", "return False", "return True"),
         ],
         _DEATHS + "test_a_machine_that_does_not_count_its_kills": [
-            ("Deaths.note_oom_kills", "watch.oom_kills is not None", "True"),
+            ("Deaths.note_oom_kills", "counted is not None", "True"),
+        ],
+        _DEATHS + "test_kills_are_counted_anew": [
+            ("Deaths.note_oom_kills", "counted.path not in counts", "True"),
+            ("Deaths.note_oom_kills", "counted.path not in counts", "not counts"),
         ],
         _DEATHS + "test_before_the_loops_run_nothing_is_watched": [
             ("Deaths._watch", "self._tasks is None", "False"),
