@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import os
 import secrets
+import select
 import signal
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Final
 
 from pulse import procs
@@ -26,6 +27,7 @@ __all__ = ["MARK", "branch_of", "kill_orphans", "kill_session", "kill_tree", "ma
 MARK: Final = "PULSE_TREE"  # name of the environment variable
 _MARK_BYTES: Final = 16
 _MAX_PASSES: Final = 10  # two are the rule; what forks faster than this can only be held by a cgroup
+DEATH_S: Final = 1.0
 _EXEC_LOOKS: Final = 4
 _EXEC_PAUSE_S: Final = 0.0005
 _ENTRY: Final = f"\0{MARK}=".encode()
@@ -59,7 +61,8 @@ def kill_tree(mark: str) -> int:
     """
     Kill every process that carries *mark*, or that of a part of its tree, and may be signalled.
 
-    Blocks for about 8 microseconds per process of the machine, twice where there is something to kill.
+    Blocks for about 8 microseconds per process of the machine, twice where there is something to kill, and until that
+    is dead: at most DEATH_S for each look, if the kernel does not let go of a process.
 
     Returns:
         How many there were.
@@ -126,16 +129,27 @@ def _kill(is_condemned: Callable[[int], bool]) -> int:
 def _kill_once(is_condemned: Callable[[int], bool]) -> set[int]:
     killed: set[int] = set()
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - as for _environment
-    for pid in filter(is_condemned, pids):  # nearly none: the others are not even opened
-        with suppress(OSError):
-            pidfd = os.pidfd_open(pid)
-            try:
+    with ExitStack() as opened:
+        dying = select.poll()
+        for pid in filter(is_condemned, pids):  # nearly none: the others are not even opened
+            with suppress(OSError):
+                pidfd = os.pidfd_open(pid)
+                opened.callback(os.close, pidfd)
                 if is_condemned(pid):  # again: whoever gets the pid after this look is not signalled
                     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
                     killed.add(pid)
-            finally:
-                os.close(pidfd)
+                    dying.register(pidfd, select.POLLIN)
+        _wait_dead(dying, len(killed))
     return killed
+
+
+def _wait_dead(dying: select.poll, count: int) -> None:
+    """Wait until they are dead, which takes its time on a busy machine: till then one may still write."""
+    give_up_s = time.monotonic() + DEATH_S
+    while count and (left_s := give_up_s - time.monotonic()) > 0:
+        for pidfd, _ in dying.poll(left_s * 1000):
+            dying.unregister(pidfd)
+            count -= 1
 
 
 def _has_program(pid: int) -> bool:

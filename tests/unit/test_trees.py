@@ -38,11 +38,37 @@ def test_a_daemon_is_found_by_its_mark() -> None:
     assert [trees.mark_of(daemon.pid) for daemon in daemons] == [mark, other]
     try:
         assert trees.kill_tree(mark) == 1
-        until(lambda: not _lives(daemons[0]), "the daemon is dead")
+        assert not _lives(daemons[0])
         assert _lives(daemons[1])
         assert trees.kill_tree(mark) == 0
     finally:
         trees.kill_tree(other)
+
+
+SLOW_TO_DIE = "import sys, time; kept = b'x' * 300_000_000; print(flush=True); time.sleep(60)"
+
+
+def test_what_is_killed_is_dead() -> None:
+    """Not only sentenced: whoever is to go on without it may begin."""
+    mark = trees.new_mark()
+    env = {**os.environ, trees.MARK: mark}
+    with subprocess.Popen([sys.executable, "-c", SLOW_TO_DIE], env=env, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert trees.kill_tree(mark) == 1
+        assert not _lives(psutil.Process(process.pid))
+
+
+def test_one_that_does_not_die_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel may hold on to it, as to one that waits for a disk."""
+    mark = trees.new_mark()
+    monkeypatch.setattr(trees, "DEATH_S", 0.01)
+    monkeypatch.setattr(signal, "pidfd_send_signal", lambda _pidfd, _number: None)
+    with subprocess.Popen(["sleep", "5"], env={trees.MARK: mark}) as process:
+        until(lambda: trees.mark_of(process.pid) == mark, "its environment")
+        assert trees.kill_tree(mark) == 1
+        assert process.poll() is None
+        process.kill()
 
 
 def test_a_branch_is_a_part_of_its_tree() -> None:
@@ -76,7 +102,7 @@ def test_a_session_is_more_than_a_group() -> None:
         assert os.getpgid(inside.pid) != leader.pid
         assert trees.kill_session(leader.pid) == 2
         assert leader.wait() == -signal.SIGKILL
-        until(lambda: not _lives(inside), "the other one is dead, too")
+        assert not _lives(inside)
         assert _lives(outside)
         outside.kill()
 

@@ -36,6 +36,13 @@ TREES: Final = Guarded(
             ("_kill_once", "if is_condemned(pid):", "if is_condemned(0):"),
             ("_kill_marked", " and condemned(mark)", " and False"),
         ],
+        _TREES + "test_what_is_killed_is_dead": [
+            ("_kill_once", "_wait_dead(dying, len(killed))", "pass"),
+            ("_wait_dead", "while count and ", "while not count and "),
+        ],
+        _TREES + "test_one_that_does_not_die_is_not_waited_for_for_ever": [
+            ("_wait_dead", " and (left_s := give_up_s - time.monotonic()) > 0", " and (left_s := -0.001)"),
+        ],
         _TREES + "test_a_branch_is_a_part_of_its_tree": [
             ("kill_tree", ' or found.startswith(f"{mark}.")', ""),
             ("kill_tree", 'f"{mark}."', "mark"),
