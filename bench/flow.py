@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import statistics
 import time
 from collections.abc import Generator
@@ -19,6 +20,7 @@ from bench.usage import rss_bytes
 WARM_UP_S: Final = 2.0  # a process is started, and imports the SDK
 LAST_S: Final = 10.0
 MINUTE_S: Final = 60.0
+RETENTION_S: Final = 60.0  # of a soak: from the second minute on as much is deleted as comes in
 LEAST_LOOKS: Final = 5  # of a soak of less than five minutes
 MB: Final = 1e6
 PER_BIN: Final = """
@@ -31,8 +33,10 @@ BYTES: Final = "SELECT pg_table_size('pulse.jobs')::float8 AS heap, pg_indexes_s
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a soak looks at every minute, in bytes."""
+    """What a soak looks at every minute, in bytes; how many handlers had begun by then, since the rows go."""
 
+    at_s: float
+    begun: int
     heap: float
     indexes: float
     rss: float
@@ -116,18 +120,21 @@ def pinned(stage: Stage) -> list[Sample]:
 
 
 def soak(stage: Stage) -> list[Sample]:
-    """A long time at a given rate."""
+    """A long time at a given rate, while what is done is deleted after a minute."""
     seconds, rate = stage.size.soak_s, float(stage.size.soak_rate)
     step_s = min(MINUTE_S, seconds / LEAST_LOOKS)
-    looks: list[Look] = []
-    with stage.fresh() as dsn, stage.system(dsn) as system:
-        with stage.producer(system, WARM_UP_S + seconds + END_S, rate):
-            time.sleep(WARM_UP_S)
-            from_s, from_monotonic_s = time.time(), time.monotonic()
-            for number in range(round(seconds / step_s)):
-                time.sleep(max(0.0, from_monotonic_s + (number + 1) * step_s - time.monotonic()))
-                looks.append(look(system))
-        bins = rates(system, from_s, seconds, step_s)
+    with (
+        stage.fresh() as dsn,
+        stage.system(dsn, retention_s=RETENTION_S) as system,
+        stage.producer(system, WARM_UP_S + seconds + END_S, rate),
+    ):
+        time.sleep(WARM_UP_S)
+        began_s, looks = time.monotonic(), [look(system)]
+        for number in range(round(seconds / step_s)):
+            time.sleep(max(0.0, began_s + (number + 1) * step_s - time.monotonic()))
+            looks.append(look(system))
+    bins = [(new.begun - old.begun) / (new.at_s - old.at_s) for old, new in itertools.pairwise(looks)]
+    del looks[0]
     parts = {
         "table": [one.heap / MB for one in looks],
         "indexes": [one.indexes / MB for one in looks],
@@ -142,5 +149,6 @@ def soak(stage: Stage) -> list[Sample]:
 
 def look(system: System) -> Look:
     """As of now."""
+    at_s, begun = time.monotonic(), system.count.value
     heap, indexes = system.sql.rows(BYTES)[0]
-    return Look(heap, indexes, rss_bytes(system.pids["dispatcher"]))
+    return Look(at_s, begun, heap, indexes, rss_bytes(system.pids["dispatcher"]))

@@ -181,10 +181,14 @@ class Stage:
                 admin.run(f"DROP DATABASE {name} WITH (FORCE)")
 
     @contextmanager
-    def system(self, dsn: str, *, concurrency: int = CONCURRENCY, ids: Path | None = None) -> Generator[System]:
+    def system(
+        self, dsn: str, *, concurrency: int = CONCURRENCY, ids: Path | None = None, retention_s: float | None = None
+    ) -> Generator[System]:
         """A pulse with one worker process on the database *dsn*; it is stopped afterwards."""
         counted = self.directory / f"count-{next(self._numbers)}"
         settings = {"PULSE_DSN": dsn, VARIABLE: str(counted)} | ({handlers.IDS: str(ids)} if ids else {})
+        if retention_s is not None:
+            settings["PULSE_RETENTION_S"] = str(retention_s)
         with running_server(APP, settings, processes=1, concurrency=concurrency) as first, Sql(dsn) as sql:
             # a client that waits longer than the demonstration's; nobody else tells where the socket is
             socket = Path(str(first._socket))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
