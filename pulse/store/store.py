@@ -207,7 +207,7 @@ class Store:
             keep_dead_s: How long dead letters are.
             now: Instead of the database's clock.
         """
-        async with self.query.connection() as connection:
+        async with self.hot.connection() as connection:  # its plan must not depend on statistics either
             row = await connection.fetchrow(_sql("forget_jobs"), UUID(first), window, keep_s, keep_dead_s, now)
         return Forgotten(*row) if row is not None else Forgotten(False, 0, 0, None, None)
 

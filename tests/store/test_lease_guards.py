@@ -93,6 +93,16 @@ async def test_where_nothing_is_lost_nothing_is_said(ward: Ward) -> None:
     assert worker.extended_s == AT_S + 1  # an older one that came to its end later
 
 
+async def test_a_checkpoint_extends_no_lease(ward: Ward) -> None:
+    """Nor is it taken for something that did: what has lapsed meanwhile has lapsed."""
+    worker, job, wire = ward.join("w"), await ward.job("w"), Wire()
+    before_s = worker.extended_s
+    await ward.leases._save([Beating(wire, 1, 0, "w", None, [Beat(job, 1, "1")], AT_S)])
+    assert [(kind, body["lost"]) for kind, _, body in wire.sent] == [("beat", [])]
+    assert not await ward.extended(job)
+    assert worker.extended_s == before_s
+
+
 async def test_a_worker_that_lists_nothing_at_all(ward: Ward) -> None:
     """Without a list, all that it was given is extended; of somebody who is not there, nothing."""
     worker, job, gone = ward.join("w"), await ward.job("w"), await ward.job("gone")

@@ -62,10 +62,12 @@ ARGUMENTS: Final[dict[str, tuple[str | None, ...]]] = {
     "move_claims": (*_FENCE, "{" + ",".join([WORKER] * BATCH) + "}"),
     "completed_at_attempt": (_IDS, _ONES),
     "complete_and_forget": _FENCE,
+    "forget_jobs": ("{00000000-0000-0000-0000-000000000000}", str(BATCH), "1", "1", None),
 }
 BY_ID: Final = re.compile(r"\(id >= (\w\.id)\) AND \(id <= \1\)")
 CLAIMS: Final = ("claim_jobs", "claim_jobs known")
-BY_KEY: Final = sorted(set(ARGUMENTS) - set(CLAIMS))
+WALK: Final = "forget_jobs"
+BY_KEY: Final = sorted(set(ARGUMENTS) - {*CLAIMS, WALK})
 _INSERT: Final = """
     INSERT INTO pulse.jobs (id, topic, name, priority, max_attempts, status, attempts, next_run_at, submitted_at,
         completed_at, started_at)
@@ -225,6 +227,22 @@ async def test_attempts_are_found_by_key(planned: Planned, name: str, mode: str)
         outer, inner = (child for child in join["Plans"] if child["Parent Relationship"] in {"Outer", "Inner"})
         assert scans_of_jobs(outer) == []
         assert len(scans_of_jobs(inner)) == 1
+
+
+@pytest.mark.parametrize("mode", ["generic", "custom"])
+async def test_retention_walks_the_primary_key(planned: Planned, mode: str) -> None:
+    """A window of it in order, then a probe for each job that may go, whatever is known of the table."""
+    plan = await planned.plan(WALK, mode)
+    [window] = scans_of_jobs(subplan(plan, "walked"))
+    assert (window["Node Type"] in {"Index Scan", "Index Only Scan"}, window["Index Name"]) == (True, "jobs_pkey")
+    assert "id >= " in window["Index Cond"]
+    [gone] = scans_of_jobs(subplan(plan, "gone"))
+    assert (gone["Node Type"], gone["Index Name"]) == ("Index Scan", "jobs_pkey")
+    assert BY_ID.search(gone["Index Cond"])
+    [history] = [
+        node for node in nodes(plan) if node.get("Relation Name") == "attempts" and "Scan" in node["Node Type"]
+    ]
+    assert (history["Node Type"], history["Index Name"]) == ("Index Scan", "attempts_pkey")
 
 
 async def test_statements_without_work_read_next_to_nothing(planned: Planned) -> None:

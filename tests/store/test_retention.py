@@ -75,6 +75,15 @@ async def test_a_window_of_the_table(store: Store, connection: Connection[Record
     assert await store.forget(LAST, 3, KEEP_S, KEEP_DEAD_S, now=NOW) == (True, 0, 0, None, None)
 
 
+async def test_its_plan_does_not_depend_on_statistics(
+    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs where hot statements do: where the planner has its choice, it may read the whole table for each job."""
+    await forge(connection, "COMPLETED", completed_at=at(-99))
+    monkeypatch.setattr(store, "query", None)
+    assert (await store.forget(FIRST, 9, KEEP_S, KEEP_DEAD_S, now=NOW)).gone == 1
+
+
 async def test_one_at_a_time(store: Store, connection: Connection[Record]) -> None:
     """While another one is at it, nothing is done."""
     await forge(connection, "COMPLETED", completed_at=at(-99))

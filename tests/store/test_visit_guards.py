@@ -255,15 +255,36 @@ async def test_what_a_heartbeat_does_not_list(lobby: Lobby) -> None:
     worker.beaten_s = 0.0
     visit, _ = lobby.visit()
     frame = Frame("heartbeat", 1, cast("Any", b""))
-    visit._beating(worker, frame, b"session", None)
+
+    def beat(session: bytes | None, *jobs: tuple[bytes, int]) -> None:
+        body = protocol.Heartbeat(jobs=[Beat(*job) for job in jobs] if session is None else None, session=session)
+        assert visit._hear_worker(worker, frame, body)
+
+    beat(b"session")
     assert worker.beaten_s == 0.0
     assert worker.held[unlisted].unlisted == 1
     for _ in range(2):
-        visit._beating(worker, frame, None, [Beat(*listed)])
+        beat(None, listed)
     assert (worker.held[listed].unlisted, worker.held[unlisted].unlisted) == (0, 3)
-    visit._beating(worker, frame, None, [Beat(*unlisted)])
+    beat(None, unlisted)
     assert worker.held[unlisted].unlisted == 0
     assert worker.beaten_s > 0.0
+
+
+async def test_a_checkpoint_is_no_heartbeat(lobby: Lobby) -> None:
+    """It is about one attempt, and says nothing of the others, but that this one has told something."""
+    worker = new_worker("w")
+    saved, other = (bytes(16), 1), (bytes(15) + b"x", 1)
+    worker.held = {saved: Held("n", TOPIC, unlisted=1), other: Held("n", TOPIC)}
+    worker.stalls = {"n": 1.0}
+    worker.beaten_s = 0.0
+    visit, _ = lobby.visit()
+    body = protocol.Checkpoint(jobs=[Beat(*saved, "1")])
+    for _ in range(3):
+        assert visit._hear_worker(worker, Frame("checkpoint", 1, cast("Any", b"")), body)
+    assert (worker.held[saved].unlisted, worker.held[other].unlisted, worker.beaten_s) == (1, 0, 0.0)
+    assert worker.held[saved].told_s > 0.0
+    assert worker.held[other].told_s == 0.0
 
 
 async def test_the_first_heartbeats_are_doubted(lobby: Lobby) -> None:

@@ -66,29 +66,33 @@ class Leases:
         self.checkpoints: Batcher[Beating] = Batcher(self._save, _weight, BATCH)
 
     async def _beat(self, beats: Sequence[Beating]) -> None:
-        await self._answer(beats, self._extend)
+        for identity, at_s in await self._answer(beats, self._extend):
+            worker = self._desk.known(identity)
+            if worker is not None:
+                worker.extended_s = max(worker.extended_s, at_s)
 
     async def _save(self, beats: Sequence[Beating]) -> None:
         await self._answer(beats, self._keep)
 
     async def _answer(
         self, beats: Sequence[Beating], write: Callable[[Sequence[Renewal]], Awaitable[set[Pair]]]
-    ) -> None:
+    ) -> list[tuple[str, float]]:
+        """Write what *beats* ask for, and answer each; for whom, and when it had come, of those that were written."""
         try:
             wanted = [await self._renewals(beat) for beat in beats]
             written = await write([renewal for some in wanted for renewal in some])
         except UnavailableError as error:
             for beat in beats:
                 beat.link.send("error", beat.request, {"code": error.code, "message": error.message})
-            return
+            return []
+        answered: list[tuple[str, float]] = []
         for beat, renewals in zip(beats, wanted, strict=True):
             lost = [(one.id, one.attempt) for one in renewals if (one.id, one.attempt) not in written]
             if lost:
                 log.info("leases_lost", worker=renewals[0].worker, count=len(lost))
             beat.link.send("beat", beat.request, {"lost": lost})
-            worker = self._desk.known(renewals[0].worker if renewals else beat.worker)
-            if worker is not None:
-                worker.extended_s = max(worker.extended_s, beat.at_s)
+            answered.append((renewals[0].worker if renewals else beat.worker, beat.at_s))
+        return answered
 
     async def _renewals(self, beat: Beating) -> list[Renewal]:
         if beat.jobs is not None:

@@ -296,11 +296,14 @@ class Visit:
                 if bounded and self._office.overdue is not None:
                     self._office.overdue.started(worker, bounded)
             case protocol.Heartbeat():
+                if body.session is None:
+                    _note_beat(worker, body.jobs or ())
                 self._office.leases.batcher.put(self._beating(worker, frame, body.session, body.jobs))
                 if body.jobs is not None and worker.doubtful_beats:
                     worker.doubtful_beats -= 1
                     self._office.claims.doubt(worker.identity)
-            case protocol.Checkpoint():
+            case protocol.Checkpoint():  # about some of what it holds: no heartbeat
+                note_progress(worker, body.jobs, time.monotonic())
                 self._office.leases.checkpoints.put(self._beating(worker, frame, None, body.jobs))
             case protocol.Stack():
                 self._office.desktop.stacks.answer(worker, frame.request, body)
@@ -313,15 +316,8 @@ class Visit:
     def _beating(
         self, worker: Worker, frame: Frame, session: bytes | None, jobs: Sequence[protocol.Beat] | None
     ) -> Beating:
-        now_s = time.monotonic()
-        if session is None:
-            worker.beaten_s = now_s
-            listed = {(job.id, job.attempt) for job in jobs or ()}
-            for pair, held in worker.held.items():
-                held.unlisted = 0 if pair in listed else held.unlisted + 1
-            if worker.stalls and jobs:
-                note_progress(worker, jobs, now_s)
-        return Beating(self._connection, frame.request, self._peer.uid, worker.identity, session, jobs, now_s)
+        at_s = time.monotonic()
+        return Beating(self._connection, frame.request, self._peer.uid, worker.identity, session, jobs, at_s)
 
     def _resize(self, worker: Worker, body: protocol.Capacity) -> None:
         if body.session is not None:
@@ -358,3 +354,12 @@ class Visit:
             self._connection.send("ok", frame.request, answer)
         finally:
             self._requests.release()
+
+
+def _note_beat(worker: Worker, jobs: Sequence[protocol.Beat]) -> None:
+    """A heartbeat of *worker* itself, which lists all that it holds."""
+    worker.beaten_s = time.monotonic()
+    listed = {(job.id, job.attempt) for job in jobs}
+    for pair, held in worker.held.items():
+        held.unlisted = 0 if pair in listed else held.unlisted + 1
+    note_progress(worker, jobs, worker.beaten_s)

@@ -18,19 +18,19 @@ LEASES: Final = Guarded(
             ("Leases._answer", " if (one.id, one.attempt) not in written", ""),
             ("Leases._answer", "(one.id, one.attempt) not in written", "False"),
             ("Leases._answer", "if lost:", "if False:"),
-            ("Leases._answer", "if worker is not None:", "if False:"),
+            ("Leases._beat", "if worker is not None:", "if False:"),
             ("Leases._renewals", "if beat.jobs is not None:", "if False:"),
         ],
         _GUARDS + "test_where_nothing_is_lost_nothing_is_said": [
             ("Leases._answer", "if lost:", "if True:"),
             ("Leases._answer", "renewals[0].worker if renewals else beat.worker", "renewals[0].worker"),
-            ("Leases._answer", "max(worker.extended_s, beat.at_s)", "beat.at_s"),
+            ("Leases._beat", "max(worker.extended_s, at_s)", "at_s"),
         ],
         _GUARDS + "test_a_worker_that_lists_nothing_at_all": [
             ("Leases._renewals", "if beat.jobs is not None:", "if True:"),
             ("Leases._renewals", "if beat.session is None:", "if False:"),
             ("Leases._renewals", "[] if held is None else ", ""),
-            ("Leases._answer", "if worker is not None:", "if True:"),
+            ("Leases._beat", "if worker is not None:", "if True:"),
         ],
         _PARENT: [
             ("Leases._renewals", "if beat.session is None:", "if True:"),
@@ -64,7 +64,7 @@ LEASES: Final = Guarded(
             ),
             (_SESSION, "if uid not in {identities.user_of(self._host, worker.identity), 0}:", "if False:"),
             (_SESSION, "worker.beaten_s = time.monotonic()", "pass"),
-            ("Leases._answer", "self._desk.known(", "self._desk.get("),
+            ("Leases._beat", "self._desk.known(", "self._desk.get("),
         ],
         _GUARDS + "test_a_session_of_nobody": [
             (_SESSION, "identities.session_of(self._host, identity) == session and ", ""),

@@ -78,9 +78,16 @@ VISIT: Final = Guarded(
             ),
         ],
         _VISIT + "test_what_a_heartbeat_does_not_list": [
-            ("Visit._beating", "if session is None:", "if True:"),
-            ("Visit._beating", "0 if pair in listed else held.unlisted + 1", "0"),
-            ("Visit._beating", "0 if pair in listed else ", ""),
+            ("Visit._hear_worker", "if body.session is None:", "if True:"),
+            ("_note_beat", "0 if pair in listed else held.unlisted + 1", "0"),
+            ("_note_beat", "0 if pair in listed else ", ""),
+        ],
+        _VISIT + "test_a_checkpoint_is_no_heartbeat": [
+            (
+                "Visit._hear_worker",
+                "note_progress(worker, body.jobs, time.monotonic())",
+                "_note_beat(worker, body.jobs)",
+            ),
         ],
         _VISIT + "test_the_first_heartbeats_are_doubted": [
             ("Visit._hear_worker", "body.jobs is not None and ", ""),
