@@ -295,9 +295,8 @@ def args_text(args: object) -> str:
         return "{}"
     if not isinstance(args, Mapping):
         raise BadRequestError(f"args must be an object of keyword arguments, not {type(args).__name__}")
-    given = cast("Mapping[str, object]", args)
     try:
-        return jsontext.dumps(args if type(args) is dict else dict(given))  # pyright: ignore[reportUnknownArgumentType]
+        return jsontext.dumps(dict(cast("Mapping[str, object]", args)))
     except jsontext.NotStorableError as error:
         raise BadRequestError(f"args are not storable: {error}") from None
     except jsontext.NotJsonError as error:

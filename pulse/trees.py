@@ -27,7 +27,7 @@ __all__ = ["MARK", "branch_of", "kill_orphans", "kill_session", "kill_tree", "ma
 MARK: Final = "PULSE_TREE"  # name of the environment variable
 _MARK_BYTES: Final = 16
 _MAX_PASSES: Final = 10  # two are the rule; what forks faster than this can only be held by a cgroup
-DEATH_S: Final = 1.0
+_DEATH_S: Final = 1.0  # a process that takes longer to die waits for a disk, or is frozen
 _EXEC_LOOKS: Final = 4
 _EXEC_PAUSE_S: Final = 0.0005
 _ENTRY: Final = f"\0{MARK}=".encode()
@@ -62,7 +62,7 @@ def kill_tree(mark: str) -> int:
     Kill every process that carries *mark*, or that of a part of its tree, and may be signalled.
 
     Blocks for about 8 microseconds per process of the machine, twice where there is something to kill, and until that
-    is dead: at most DEATH_S for each look, if the kernel does not let go of a process.
+    is dead: at most a second for each look, if the kernel does not let go of a process.
 
     Returns:
         How many there were.
@@ -145,7 +145,7 @@ def _kill_once(is_condemned: Callable[[int], bool]) -> set[int]:
 
 def _wait_dead(dying: select.poll, count: int) -> None:
     """Wait until they are dead, which takes its time on a busy machine: till then one may still write."""
-    give_up_s = time.monotonic() + DEATH_S
+    give_up_s = time.monotonic() + _DEATH_S
     while count and (left_s := give_up_s - time.monotonic()) > 0:
         for pidfd, _ in dying.poll(left_s * 1000):
             dying.unregister(pidfd)

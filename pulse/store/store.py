@@ -90,8 +90,8 @@ class Store:
             for _ in range(_WARM):
                 connection = await taken.enter_async_context(self.hot.connection())
                 await connection.fetch(_CLAIM, [], 0, [], [], 1.0, None, None, None, None)
-                for sql, arrays in ((_COMPLETE, 3), (_END, 9)):
-                    await connection.fetch(sql, *_fences([]), *(() for _ in range(arrays - 1)), None)
+                for sql, arrays in ((_COMPLETE, 2), (_END, 8)):  # behind the fence
+                    await connection.fetch(sql, *_fences([]), *(() for _ in range(arrays)), None)
                 await connection.fetch(_SUBMIT, *_columns([]), None)
 
     def close(self) -> None:

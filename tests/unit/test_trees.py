@@ -62,7 +62,7 @@ def test_what_is_killed_is_dead() -> None:
 def test_one_that_does_not_die_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel may hold on to it, as to one that waits for a disk."""
     mark = trees.new_mark()
-    monkeypatch.setattr(trees, "DEATH_S", 0.01)
+    monkeypatch.setattr(trees, "_DEATH_S", 0.01)
     monkeypatch.setattr(signal, "pidfd_send_signal", lambda _pidfd, _number: None)
     with subprocess.Popen(["sleep", "5"], env={trees.MARK: mark}) as process:
         until(lambda: trees.mark_of(process.pid) == mark, "its environment")
