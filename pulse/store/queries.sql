@@ -477,6 +477,12 @@ WITH changed AS (
 SELECT topic, pg_notify('pulse_gate', topic)::text AS told FROM changed;
 
 
+-- name: notify_work :exec
+-- What:    tell the dispatchers of all hosts that there is work.
+-- Args:    $1 who says so.   Guard: none: a hint, never in a transaction with anything else, so that no commit waits for it.   Returns: nothing.
+SELECT pg_notify('pulse_work', $1);
+
+
 -- name: note_handlers :exec
 -- What:    remember what a worker said of its handlers; the last hello wins.
 -- Args:    $1 names text[] (sorted), $2 topics text[], $3 max_attempts int[], $4 timeout_s float8[], $5 max_crashes int[],

@@ -46,7 +46,7 @@ class FakeStore:
 
     async def prepare(self) -> int:
         """The schema is there."""
-        return await self._do("prepare", lambda: 2)
+        return await self._do("prepare", lambda: 3)
 
     async def warm(self) -> None:
         await self._do("warm", lambda: None)
@@ -59,6 +59,10 @@ class FakeStore:
             return Forgotten(True, len(walked), 0, *(walked[-1], walked[0]) if walked else (None, None))
 
         return await self._do("forget", look)
+
+    async def notify_work(self, _sender: str) -> None:
+        """Nobody listens: behind it is the poll."""
+        await self._do("notify_work", lambda: None)
 
     async def submit(self, jobs: Sequence[NewJob]) -> list[Wake]:
         return await self._do("submit", lambda: self._rows.submit(jobs, self._now()))
