@@ -452,7 +452,7 @@ RETENTION: Final = [
     swap(FORGET, "j.completed_at < coalesce", "j.completed_at <= coalesce", _OLD),
     swap(FORGET, "WHEN 'DEAD_LETTERED' THEN $4::float8", "WHEN 'DEAD_LETTERED' THEN 0 * $4::float8 + $3::float8", _OLD),
     cut(FORGET, " WHERE a.job_id BETWEEN g.id AND g.id", _KEPT + "test_the_history_goes_with_its_job"),
-    cut(FORGET, " WHERE w.id NOT IN (SELECT g.id FROM gone g)", _OLD),
+    cut(FORGET, " EXCEPT SELECT g.id FROM gone g", _OLD),
     cut(FORGOTTEN, "j.id BETWEEN d.id AND d.id AND ", _KEPT + "test_a_success_that_nothing_is_kept_of"),
     cut(FORGOTTEN, " AND j.status::text = 'RUNNING'", _STALE),
     cut(FORGOTTEN, " AND j.locked_by = d.worker", _STALE),
