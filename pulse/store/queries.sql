@@ -145,6 +145,32 @@ RETURNING uuid_send(j.id) AS id, j.attempts, j.name, j.topic, j.args::text AS ar
         FROM pulse.attempts a WHERE a.job_id = j.id AND a.attempt < j.attempts ORDER BY a.attempt DESC LIMIT 1) END AS previous;
 
 
+-- name: find_levels :many
+-- What:    the next levels (topic, priority) that have jobs which wait, by a loose index scan: two descents for each.
+-- Args:    $1 topic, $2 priority smallint: behind which level to begin, $3 limit int, $4 now.   Guard: none: reads.
+-- Returns: topic, priority, and of the first job when it is due (Unix seconds) and whether it is.
+WITH RECURSIVE levels AS (
+    SELECT $1::text AS topic, $2::smallint AS priority, NULL::timestamptz AS next_run_at, 0 AS place
+    UNION ALL
+    SELECT f.topic, f.priority, f.next_run_at, l.place + 1
+    FROM levels l
+    CROSS JOIN LATERAL (
+        SELECT n.* FROM (
+            (SELECT j.topic, j.priority, j.next_run_at FROM pulse.jobs j
+             WHERE j.topic = l.topic AND j.priority < l.priority AND j.status IN ('PENDING', 'RETRYING')
+             ORDER BY j.priority DESC, j.next_run_at LIMIT 1)
+            UNION ALL
+            (SELECT j.topic, j.priority, j.next_run_at FROM pulse.jobs j
+             WHERE j.topic > l.topic AND j.status IN ('PENDING', 'RETRYING')
+             ORDER BY j.topic, j.priority DESC, j.next_run_at LIMIT 1)
+        ) AS n LIMIT 1
+    ) AS f
+    WHERE l.place < $3
+)
+SELECT topic, priority, date_part('epoch', next_run_at) AS due_at, next_run_at <= coalesce($4, now()) AS is_due
+FROM levels WHERE place > 0 ORDER BY place;
+
+
 -- name: move_claims :many
 -- What:    pass claims that no handler has seen on to another worker of this dispatcher.   From/to: RUNNING -> RUNNING
 -- Args:    $1 ids text, $2 attempts text, $3 workers text[], $4 new workers text[] (same length, sorted by id)

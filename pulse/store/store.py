@@ -31,6 +31,7 @@ from pulse.store.rows import (
     Ending,
     Fence,
     Forgotten,
+    Head,
     Leased,
     Level,
     Renewal,
@@ -149,11 +150,19 @@ class Store:
             levels: Topics and priorities, in the order in which they are served, each with the due time (Unix seconds)
                 to begin at, None: the last seconds; None: a full claim, of all levels from their start.
         """
+        if levels is not None:
+            topics = []  # they may be thousands
         one_based = [seat + 1 for seat in seats] if len(workers) > 1 else []
         async with self.hot.connection() as connection:
             columns = [None] * 3 if levels is None else [[level[place] for level in levels] for place in range(3)]
             rows = await connection.fetch(_CLAIM, topics, len(seats), workers, one_based, lease_s, *columns, now)
         return list(map(Claim._make, rows))
+
+    async def find_levels(self, after: Level, limit: int, *, now: datetime | None = None) -> list[Head]:
+        """The levels behind *after* that have jobs which wait, whoever serves them, in the order of the index."""
+        async with self.hot.connection() as connection:
+            rows = await connection.fetch(_sql("find_levels"), *after, limit, now)
+        return [Head(Level(topic, priority), *rest) for topic, priority, *rest in rows]
 
     async def move(self, claims: Sequence[tuple[Fence, str]]) -> set[bytes]:
         """Pass claims on to other workers; the ids that were moved."""

@@ -19,6 +19,7 @@ from pulse.store.rows import (
     Ending,
     Fence,
     Forgotten,
+    Head,
     Leased,
     Level,
     Renewal,
@@ -85,6 +86,10 @@ class FakeStore:
             return self._rows.claim(topics, workers, seats, lease_s, self._now(), levels=levels, locked=locked)
 
         return await self._do("claim", act)
+
+    async def find_levels(self, _after: Level, _limit: int) -> list[Head]:
+        """No worker serves so many topics."""
+        raise NotImplementedError
 
     async def move(self, claims: Sequence[tuple[Fence, str]]) -> set[bytes]:
         def act() -> set[bytes]:
