@@ -266,9 +266,12 @@ def test_of_many_topics_only_those_with_work_are_named() -> None:
     assert topics_of(one) == ["t3"], "it had news while the claim was made"
     one.claimed([claim("t1", 0, 6.0)])
     assert one.starts(MANY) == [Start("t3", 0, None), Start("t1", 0, 6.0 - BACK_S)]
+    one.learn(Level("t1", -5))
+    one.exhausted(one.starts(MANY)[:2], one.news_count)
+    assert one.starts(MANY) == [Start("t1", -5, None)], "that priority was not looked at"
     one.exhausted(one.starts(MANY), one.news_count)
     assert topics_of(one) == []
-    assert len(one.starts(MANY[:4])) == 3, "of few all that are known"
+    assert len(one.starts(MANY[:4])) == 4, "of few all that are known"
 
 
 def test_of_many_topics_each_has_its_turn() -> None:

@@ -107,6 +107,7 @@ CURSORS: Final = Guarded(
             ("Cursors.starts", "sorted(self._busy, reverse=True)", "sorted(self._busy)"),
             ("Cursors.exhausted", "if topics.get(topic, news_count + 1) <= news_count:", "if topic in topics:"),
             ("Cursors.exhausted", "one.topic if isinstance(one, Start) else one", "one"),
+            ("Cursors.exhausted", "(one.priority,) if isinstance(one, Start) else ", ""),
             ("Cursors.exhausted", "if topics.get(topic, news_count + 1) <= news_count:", "if False:"),
             ("Cursors.learn", "self._news_count += 1", "pass"),
             ("Cursors.learn", "self._note(level)", "pass"),
@@ -121,7 +122,6 @@ CURSORS: Final = Guarded(
         _CURSORS + "test_a_full_claim_that_found_all": [
             ("Cursors.exhausted", "topics.get(topic, news_count + 1)", "topics.get(topic, 0)"),
             ("Cursors.exhausted", "if isinstance(one, Start) else self._busy", "if isinstance(one, Start) else (0,)"),
-            ("Cursors.exhausted", "(one.priority,) if isinstance(one, Start) else ", ""),
         ],
         _CURSORS + "test_work_anywhere_is_work_at_all_known_levels": [
             ("Cursors.want_full", "self._note(level)", "pass"),
