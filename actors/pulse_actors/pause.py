@@ -3,7 +3,8 @@ The pause actor: keeper of the dispatch gate.
 
 The gate itself is tested in every claim, so a pause is exact without this actor. It reads the gate at boot, and pulse
 does not start where it cannot be read: nobody could tell whether dispatch is paused. Afterwards it watches, by NOTIFY
-and once a second, and wakes the dispatcher when a gate opens.
+and once a second, and wakes the dispatcher when a gate opens; one whose time is over it opens itself, and says so. It
+watches the policies of topics in the same way, of which the dispatcher keeps a part in memory.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pulse.errors import PulseError
 from pulse.store.gate import GATE_CHANNEL
 from pulse.store.pool import STATEMENT_DEADLINE_S, connect
 from pulse.store.store import Store
+from pulse.store.topics import LivePolicy
 from pulse_actors.bus import Hint
 from pulse_actors.runtime import Backoff, Runtime, Turn, TurnResult, database_status
 
@@ -38,6 +40,7 @@ class Pause:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._gate: dict[str, object] = {}
+        self._policies: dict[str, LivePolicy] | None = None
 
     async def prime(self, *, boot: bool) -> None:
         """Read the gate; the runtime refuses to start where that fails at boot."""
@@ -47,14 +50,23 @@ class Pause:
             log.warning("dispatch_paused", **self._gate)
 
     async def turn(self, turn: Turn) -> TurnResult:
-        """Look at the gate; tell the dispatcher when it changed."""
+        """Look at the gate and the policies; tell the dispatcher what changed."""
         del turn
-        gate = await self._store.gate.get()
-        if gate == self._gate:
-            return TurnResult(REFRESH_S)
-        self._gate = gate
-        log.info("gate_changed", **gate)
-        return TurnResult(REFRESH_S, (Hint("dispatcher", "gate changed"),))
+        hints: list[Hint] = []
+        for topic, reason, who in await self._store.gate.expire():
+            log.info("pause_expired", topic=topic, reason=reason, paused_by=who)
+        gate, left_s = await self._store.gate.look()
+        if gate != self._gate:
+            self._gate = gate
+            log.info("gate_changed", **gate)
+            hints.append(Hint("dispatcher", "gate changed"))
+        policies = await self._store.topics.live()
+        if policies != self._policies:
+            if self._policies is not None:
+                log.info("policies_changed", topics=len(policies))
+            self._policies = policies
+            hints.append(Hint("dispatcher", "policies changed"))
+        return TurnResult(REFRESH_S if left_s is None else min(REFRESH_S, max(left_s, 0.0)), tuple(hints))
 
     async def status(self) -> dict[str, object]:
         """The gate, and whether the database is there."""

@@ -9,6 +9,7 @@ from tests.mutants.mutant import Mutant, cut, swap
 CLAIM: Final = "claim_jobs"
 END: Final = "end_attempts"
 _OUTER: Final = "j.status::text IN ('PENDING', 'RETRYING') AND s.before_bytes"
+_WAIT: Final = "test_topic_policy.py::test_whose_back_off_counts"
 _BECOMES: Final = "test_endings.py::test_what_becomes_of_it"
 
 
@@ -36,8 +37,8 @@ def _submits(name: str) -> list[Mutant]:
         swap(name, "coalesce(d.priority, 0)", "d.priority", due),
         cut(name, "\n               + (d.place - 1) * interval '1 microsecond'", due),
         cut(name, " + coalesce(d.delay_s, 0) * interval '1 second'", due),
-        swap(name, "coalesce(to_timestamp(d.run_at), coalesce($10, now())", "coalesce(NULL, coalesce($10, now())", due),
-        cut(name, "WHERE next_run_at <= coalesce($10, now()) + interval '1 second' ", wake),
+        swap(name, "coalesce(to_timestamp(d.run_at), coalesce($12, now())", "coalesce(NULL, coalesce($12, now())", due),
+        cut(name, "WHERE next_run_at <= coalesce($12, now()) + interval '1 second' ", wake),
         swap(name, "+ interval '1 second' GROUP", "GROUP", wake),
     ]
 
@@ -83,6 +84,26 @@ SUBMIT: Final = [
 
 CLAIMS: Final = [
     swap(CLAIM, "g.paused AND g.topic IN ('', t", "g.topic IN ('', t", "test_claim.py::test_a_claim_opens_the_lease"),
+    *(
+        swap(
+            CLAIM,
+            f"IN ('', {level}.topic)\n                        AND coalesce(g.paused_until > coalesce($9, now()), true)",
+            f"IN ('', {level}.topic)",
+            "test_pauses.py::test_a_pause_ends_by_itself",
+        )
+        for level in "tk"
+    ),
+    cut(
+        CLAIM,
+        "\n          AND (j.expires_at IS NULL OR j.expires_at > coalesce($9, now()))",
+        "test_expiry.py::test_what_has_expired_is_not_claimed",
+    ),
+    swap(
+        CLAIM,
+        "j.expires_at > coalesce",
+        "j.expires_at >= coalesce",
+        "test_expiry.py::test_what_has_expired_is_not_claimed",
+    ),
     swap(CLAIM, "g.paused AND g.topic IN ('', k", "g.topic IN ('', k", "test_claim.py::test_known_levels"),
     swap(CLAIM, "('', k.topic)", "(k.topic)", "test_claim.py::test_the_gate"),
     swap(CLAIM, "('', k.topic)", "('')", "test_claim.py::test_the_gate"),
@@ -294,7 +315,10 @@ FENCES: Final = [
         "extend_leases", "coalesce(d.progress::jsonb, j.progress)", "d.progress::jsonb", "test_guards.py::test_extend"
     ),
     swap(
-        "extend_leases", "+ $5 * interval '1 second'", "+ 0 * $5 * interval '1 second'", "test_guards.py::test_extend"
+        "extend_leases",
+        "clock_timestamp()) + interval '1 second'",
+        "clock_timestamp()) + 0 * interval '1 second'",
+        "test_guards.py::test_extend",
     ),
     cut("completed_at_attempt", " AND j.status::text = 'COMPLETED'", "test_guards.py::test_completed_already"),
     cut("completed_at_attempt", " AND j.attempts = d.attempt", "test_guards.py::test_completed_already"),
@@ -392,6 +416,25 @@ ENDS: Final = [
         END, "IN ('released', 'unassigned', 'snoozed', 'crashed')", "IN ('released', 'unassigned', 'snoozed')", _BECOMES
     ),
     cut(END, "WHEN 'unassigned' THEN 0 ", _BECOMES),
+    *(
+        swap(
+            END, text, text.replace("SELECT h.backoff", "SELECT NULL").replace("SELECT t.backoff", "SELECT NULL"), _WAIT
+        )
+        for text in (
+            "SELECT h.backoff FROM pulse.handlers h WHERE h.name = j.name AND h.backoff IS NOT NULL",
+            "SELECT t.backoff FROM pulse.topics t WHERE t.topic = j.topic AND t.backoff IS NOT NULL",
+            "SELECT t.backoff FROM pulse.topics t WHERE t.topic = '' AND t.backoff IS NOT NULL",
+        )
+    ),
+    swap(END, "h.name = j.name AND h.backoff", "h.backoff", _WAIT),
+    swap(END, "EXISTS (SELECT FROM pulse.topics t WHERE t.backoff IS NOT NULL)", "false", _WAIT),
+    swap(END, "EXISTS (SELECT FROM pulse.handlers h WHERE h.backoff IS NOT NULL)", "false", _WAIT),
+    swap(
+        END,
+        "d.attempt - j.uncharged)\n                         ELSE",
+        "d.attempt)\n                         ELSE",
+        _WAIT,
+    ),
     cut(END, "WHEN 'unassigned' THEN false", _BECOMES),
     cut(END, "    WHERE outcome <> 'unassigned'\n", "test_endings.py::test_no_history_of_what_nobody_saw"),
     cut(END, " AND NOT e.crashed", _BECOMES),

@@ -25,6 +25,8 @@ from pulse.store.rows import (
     Running,
     Wake,
 )
+from pulse.store.schema import SCHEMA_VERSION
+from pulse.store.topics import LivePolicy
 from tests.simulation.database import Database
 
 Pair = tuple[bytes, int]
@@ -43,10 +45,11 @@ class FakeStore:
         self._do = database.do
         self._now = database.now
         self.reads = self  # of all that is read there, the dispatcher's own work needs ``last_workers`` alone
+        self.topics = self  # of policies, what is kept in memory
 
     async def prepare(self) -> int:
         """The schema is there."""
-        return await self._do("prepare", lambda: 2)
+        return await self._do("prepare", lambda: SCHEMA_VERSION)
 
     async def warm(self) -> None:
         await self._do("warm", lambda: None)
@@ -149,8 +152,16 @@ class FakeStore:
     async def note_handlers(self, handlers: dict[str, HandlerInfo]) -> None:
         await self._do("note_handlers", lambda: self._rows.handlers.update(handlers))
 
-    async def set_server_defaults(self, _max_attempts: int, _max_crashes: int) -> None:
+    async def set_server_defaults(self, _max_attempts: int, _max_crashes: int, _backoff: str) -> None:
         await self._do("set_server_defaults", lambda: None)
+
+    async def live(self) -> dict[str, LivePolicy]:
+        """No topic has a policy."""
+        return await self._do("live", dict[str, LivePolicy])
+
+    async def expire(self, _limit: int) -> int:
+        """No job may expire."""
+        return await self._do("expire", lambda: 0)
 
     async def host_boots(self, host: str) -> dict[str, float]:
         return await self._do("host_boots", lambda: self._rows.host_boots(host, self._now()))

@@ -14,7 +14,7 @@ import anyio
 import structlog
 
 from pulse.errors import UnavailableError
-from pulse.store.rows import Claim, Ending, EndingKind, Fence, Level, Running
+from pulse.store.rows import Claim, Ending, EndingKind, Fence, Level, Renewal, Running
 from pulse.store.store import Store
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.cursors import Cursors, Start
@@ -206,9 +206,22 @@ class Claims:
         self._cursors.claimed(claims)
         wanted = [claim for claim in claims if (claim.id, claim.attempt) not in self._canceled]
         if wanted:
+            await self._lengthen(plan, wanted)
             await self._hand_out(plan, wanted)
         self._in_doubt.difference_update(plan.workers)
         return len(claims) == len(plan.seats)
+
+    async def _lengthen(self, plan: ClaimPlan, claims: Sequence[Claim]) -> None:
+        """Leases of topics that have longer ones of their own: a claim opens all with the server's."""
+        desk, lease_s = self._desk, self._lease_s
+        if desk.policies:
+            longer = [
+                Renewal(claim.id, claim.attempt, plan.workers[claim.worker], None)
+                for claim in claims
+                if desk.lease_s(claim.topic, lease_s) > lease_s
+            ]
+            if longer:
+                await self._store.extend(longer, lease_s)
 
     async def _hand_out(self, plan: ClaimPlan, claims: Sequence[Claim]) -> None:
         running = {claim.id for claim in claims if claim.previous is not None and self._may_run_yet(claim.previous)}
@@ -248,7 +261,15 @@ class Claims:
         claims.sort(key=_DUE)
         claims.sort(key=_PRIORITY, reverse=True)  # the order within a priority stays
         for frame in _frames(claims):
-            worker.link.send("assign", None, {"jobs": [_wire(claim, self._lease_s) for claim in frame]})
+            worker.link.send("assign", None, {"jobs": [self._wire(worker, claim) for claim in frame]})
+
+    def _wire(self, worker: Worker, claim: Claim) -> tuple[object, ...]:
+        desk, lease_s, stall_s = self._desk, self._lease_s, None
+        if desk.policies:
+            lease_s = desk.lease_s(claim.topic, lease_s)
+            stall_s = None if claim.name in worker.stalls else desk.topic_stall_s(claim.topic)
+        extra = _extra(claim, stall_s)
+        return (claim.id, claim.attempt, claim.name, claim.topic, claim.args, claim.timeout_s, lease_s, extra)
 
     async def give_back_unknown(self, worker: Worker) -> None:
         """Give back what *worker* holds by the database alone, connected or not."""
@@ -313,14 +334,14 @@ def _frames(claims: Sequence[Claim]) -> Iterable[Sequence[Claim]]:
     yield claims[start:]
 
 
-def _wire(claim: Claim, lease_s: float) -> tuple[object, ...]:
-    return (claim.id, claim.attempt, claim.name, claim.topic, claim.args, claim.timeout_s, lease_s, _extra(claim))
-
-
-def _extra(claim: Claim) -> dict[str, object] | None:
-    if claim.attempt == 1 and claim.occurrence_at is None:  # nearly every one
+def _extra(claim: Claim, stall_s: float | None = None) -> dict[str, object] | None:
+    if claim.attempt == 1 and claim.occurrence_at is None and stall_s is None:  # nearly every one
         return None
     extra: dict[str, object] = {}
+    if stall_s is not None:
+        extra["stall_s"] = stall_s
+    if claim.uncharged:
+        extra["tries"] = claim.attempt - claim.uncharged
     if claim.occurrence_at is not None:
         extra["occurrence"] = claim.occurrence_at
     if claim.previous is not None or claim.checkpoint is not None:

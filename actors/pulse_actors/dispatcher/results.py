@@ -100,7 +100,7 @@ class Results:
             for ending in item.endings
             if (ending.id, ending.attempt) not in self._desk.reporting  # it has said itself how that one ended
         ]
-        batch = _Batch(self._store, keep=self._keep)
+        batch = _Batch(self._store, self._keeps if self._desk.policies else None, keep=self._keep)
         if self._kept:
             batch.written |= self._kept.intersection(pair for item in items for pair in item.pairs)
         await self._insist(lambda: batch.complete(completions))
@@ -141,6 +141,12 @@ class Results:
         self._desk.free(report.worker, pairs)
         report.worker.link.send("reported", report.request, {"stale": stale})
 
+    def _keeps(self, done: Completion) -> bool:
+        """Whether this job is kept for a while: as its topic has it, as far as it is still known where it waited."""
+        worker = self._desk.known(done.worker)
+        held = None if worker is None else worker.held.get((done.id, done.attempt))
+        return self._keep if held is None else self._desk.keeps(held.topic, default=self._keep)
+
     async def _insist(self, write: Callable[[], Awaitable[None]]) -> None:
         """Repeat until the database takes it: a result is never dropped, and the fence makes repeating it harmless."""
         backoff = Backoff()
@@ -158,8 +164,9 @@ class Results:
 class _Batch:
     """What became of the rows of one flush."""
 
-    def __init__(self, store: Store, *, keep: bool) -> None:
+    def __init__(self, store: Store, keeps: Callable[[Completion], bool] | None, *, keep: bool) -> None:
         self._store = store
+        self._keeps = keeps
         self._keep = keep
         self.written: set[Pair] = set()
         self.locked: set[Pair] = set()
@@ -171,7 +178,13 @@ class _Batch:
         self._rejected.clear()
 
         async def together(some: Sequence[Completion]) -> None:
-            self.written |= await self._store.complete(some, keep=self._keep)
+            keeps = self._keeps
+            if keeps is None:
+                self.written |= await self._store.complete(some, keep=self._keep)
+                return
+            for keep in (True, False):
+                if chosen := [one for one in some if keeps(one) is keep]:
+                    self.written |= await self._store.complete(chosen, keep=keep)
 
         async def alone(bad: Completion, error: asyncpg.PostgresError) -> None:
             if bad.progress is not None:

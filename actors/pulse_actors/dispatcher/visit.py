@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 import anyio
@@ -339,7 +339,7 @@ class Visit:
     async def _answer(self, frame: Frame, body: msgspec.Struct) -> None:
         answer: Mapping[str, object]
         try:
-            answer = await REQUESTS[frame.kind](self._office.desktop, body)
+            answer = await REQUESTS[frame.kind](replace(self._office.desktop, uid=self._peer.uid), body)
         except PulseError as error:
             self._connection.refuse(frame.request, error.code, error.message)
         except asyncpg.PostgresError as error:

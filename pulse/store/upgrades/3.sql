@@ -1,0 +1,1 @@
+INSERT INTO pulse.schema_version (version) VALUES (3);
