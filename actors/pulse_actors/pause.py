@@ -1,30 +1,30 @@
 """
-The pause actor: keeper of the dispatch gate.
+The pause actor: keeper of the dispatch gate, and ear for what other hosts notify.
 
 The gate itself is tested in every claim, so a pause is exact without this actor. It reads the gate at boot, and pulse
 does not start where it cannot be read: nobody could tell whether dispatch is paused. Afterwards it watches, by NOTIFY
 and once a second, and wakes the dispatcher when a gate opens; one whose time is over it opens itself, and says so. It
-watches the policies of topics in the same way, of which the dispatcher keeps a part in memory.
+watches the policies of topics in the same way, of which the dispatcher keeps a part in memory. Over the same
+connection it hears of work that other hosts have no room for, and passes that on.
 """
 
 from __future__ import annotations
 
-import asyncio
+import math
 from typing import Final
 
 import anyio
-import asyncpg
 import structlog
 
-from pulse.errors import PulseError
 from pulse.store.gate import GATE_CHANNEL
-from pulse.store.pool import STATEMENT_DEADLINE_S, connect
-from pulse.store.store import Store
+from pulse.store.store import WORK_CHANNEL, Store
 from pulse.store.topics import LivePolicy
 from pulse_actors.bus import Hint
-from pulse_actors.runtime import Backoff, Runtime, Turn, TurnResult, database_status
+from pulse_actors.listening import listen
+from pulse_actors.runtime import Runtime, Turn, TurnResult, database_status
 
 REFRESH_S: Final = 1.0  # how soon a gate that another host changed is seen here, should its NOTIFY be lost
+WORK: Final = "work"  # hint: there is work; ``from``: who has said so
 
 log = structlog.get_logger()
 
@@ -41,6 +41,7 @@ class Pause:
         self._store = store
         self._gate: dict[str, object] = {}
         self._policies: dict[str, LivePolicy] | None = None
+        self._look_s = -math.inf  # when to look at the latest
 
     async def prime(self, *, boot: bool) -> None:
         """Read the gate; the runtime refuses to start where that fails at boot."""
@@ -50,23 +51,31 @@ class Pause:
             log.warning("dispatch_paused", **self._gate)
 
     async def turn(self, turn: Turn) -> TurnResult:
-        """Look at the gate and the policies; tell the dispatcher what changed."""
-        del turn
-        hints: list[Hint] = []
+        """Tell the dispatcher of work elsewhere; look at gate and policies, and tell it when they changed."""
+        work = tuple(Hint("dispatcher", WORK, hint.data) for hint in turn.inbox if hint.event == WORK)
+        left_s = self._look_s - turn.now_s
+        if work and len(work) == len(turn.inbox) and left_s > 0:  # it may come ten times a second
+            return TurnResult(left_s, work)
         for topic, reason, who in await self._store.gate.expire():
             log.info("pause_expired", topic=topic, reason=reason, paused_by=who)
-        gate, left_s = await self._store.gate.look()
+        gate, ends_s = await self._store.gate.look()
+        next_s = REFRESH_S if ends_s is None else min(REFRESH_S, max(ends_s, 0.0))
+        self._look_s = turn.now_s + next_s
+        return TurnResult(next_s, (*work, *self._news(gate, await self._store.topics.live())))
+
+    def _news(self, gate: dict[str, object], policies: dict[str, LivePolicy]) -> list[Hint]:
+        """What the dispatcher is to hear."""
+        hints: list[Hint] = []
         if gate != self._gate:
             self._gate = gate
             log.info("gate_changed", **gate)
             hints.append(Hint("dispatcher", "gate changed"))
-        policies = await self._store.topics.live()
-        if policies != self._policies:
+        if policies != self._policies:  # once at the start, too: a change may have come before
             if self._policies is not None:
                 log.info("policies_changed", topics=len(policies))
             self._policies = policies
             hints.append(Hint("dispatcher", "policies changed"))
-        return TurnResult(REFRESH_S if left_s is None else min(REFRESH_S, max(left_s, 0.0)), tuple(hints))
+        return hints
 
     async def status(self) -> dict[str, object]:
         """The gate, and whether the database is there."""
@@ -74,38 +83,18 @@ class Pause:
         return {"database": database, "gate": await self._store.gate.get() if database["ok"] else None}
 
 
-async def _listen(runtime: Runtime) -> None:
-    """Turn each NOTIFY into a turn, on a connection of its own; the refresh is behind it."""
-    backoff = Backoff()
-
-    def heard(*_notification: object) -> None:
-        runtime.poke(Hint("pause", "gate changed"))
-
-    while True:
-        lost = asyncio.Event()
-        try:
-            connection = await connect(runtime.store.query.target, {})
-        except PulseError:
-            await anyio.sleep(backoff.next_s())
-            continue
-        try:
-            connection.add_termination_listener(lambda _connection, lost=lost: lost.set())
-            async with asyncio.timeout(STATEMENT_DEADLINE_S):
-                await connection.add_listener(GATE_CHANNEL, heard)
-            backoff.reset()
-            await lost.wait()
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            log.debug("listen_failed", error=str(error))
-        finally:
-            connection.terminate()
-        await anyio.sleep(backoff.next_s())
-
-
 async def pause(runtime: Runtime) -> None:
     """The pause actor's main part."""
     actor = Pause(runtime.store)
     await runtime.prime(actor)
+
+    def gate(_topic: str) -> None:
+        runtime.poke(Hint("pause", "gate changed"))
+
+    def work(sender: str) -> None:
+        runtime.poke(Hint("pause", WORK, {"from": sender}))
+
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_listen, runtime)
+        tasks.start_soon(listen, runtime.store.query.target, {GATE_CHANNEL: gate, WORK_CHANNEL: work})
         await runtime.loop(actor)
         tasks.cancel_scope.cancel()

@@ -199,6 +199,7 @@ SELECT count(*) AS gone FROM gone;
 -- Guard:   status and completed_at, in the DELETE itself: whoever retries a job first keeps it. An advisory lock: one at a time.
 -- Returns: mine (false: somebody else is at it, and nothing was done), walked, gone, last: the last id of the window,
 --          first_left: the first one that is still there (both NULL where there is none).
+--          EXCEPT, not NOT IN: that compares each with all others (200 ms), since the planner takes them for too many to hash.
 --          No index holds completed_at, which would cost each completion a tenth: the primary key is walked instead.
 WITH mine AS MATERIALIZED (
     SELECT pg_try_advisory_xact_lock(hashtextextended('pulse retention', 0)) AS mine
@@ -220,7 +221,7 @@ WITH mine AS MATERIALIZED (
 )
 SELECT (SELECT m.mine FROM mine m) AS mine, (SELECT count(*) FROM walked) AS walked, (SELECT count(*) FROM gone) AS gone,
     (SELECT uuid_send(w.id) FROM walked w ORDER BY w.id DESC LIMIT 1) AS last,
-    (SELECT uuid_send(w.id) FROM walked w WHERE w.id NOT IN (SELECT g.id FROM gone g) ORDER BY w.id LIMIT 1) AS first_left;
+    (SELECT uuid_send(l.id) FROM (SELECT w.id FROM walked w EXCEPT SELECT g.id FROM gone g) AS l ORDER BY l.id LIMIT 1) AS first_left;
 
 
 -- name: completed_at_attempt :many
@@ -557,6 +558,12 @@ WITH changed AS (
     WHERE g.topic = $1 AND g.paused RETURNING g.topic
 )
 SELECT topic, pg_notify('pulse_gate', topic)::text AS told FROM changed;
+
+
+-- name: notify_work :exec
+-- What:    tell the dispatchers of all hosts that there is work.
+-- Args:    $1 who says so.   Guard: none: a hint, never in a transaction with anything else, so that no commit waits for it.   Returns: nothing.
+SELECT pg_notify('pulse_work', $1);
 
 
 -- name: note_handlers :exec

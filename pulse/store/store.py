@@ -59,6 +59,7 @@ _CLAIM: Final = _sql("claim_jobs")
 _COMPLETE: Final = _sql("complete_jobs")
 _END: Final = _sql("end_attempts")
 _EXTEND: Final = _sql("extend_leases")
+WORK_CHANNEL: Final = "pulse_work"  # NOTIFY of notify_work, and of SQL submits with no text
 _WARM: Final = 2  # connections: one claims, one writes; there may be no more to be had
 
 
@@ -339,6 +340,11 @@ class Store:
         """Write the server's defaults where SQL submits find them."""
         async with self.query.connection() as connection:
             await connection.execute(_sql("set_server_defaults"), max_attempts, max_crashes, backoff)
+
+    async def notify_work(self, sender: str) -> None:
+        """Tell all who listen that there is work; *sender* knows its own words by its name."""
+        async with self.query.connection() as connection:
+            await connection.execute(_sql("notify_work"), sender)
 
     async def host_boots(self, host: str, *, now: datetime | None = None) -> dict[str, float]:
         """The boots of a host -> seconds since each was last seen."""

@@ -63,6 +63,10 @@ class FakeStore:
 
         return await self._do("forget", look)
 
+    async def notify_work(self, _sender: str) -> None:
+        """Nobody listens: behind it is the poll."""
+        await self._do("notify_work", lambda: None)
+
     async def submit(self, jobs: Sequence[NewJob]) -> list[Wake]:
         return await self._do("submit", lambda: self._rows.submit(jobs, self._now()))
 

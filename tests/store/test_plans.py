@@ -245,6 +245,16 @@ async def test_retention_walks_the_primary_key(planned: Planned, mode: str) -> N
     assert (history["Node Type"], history["Index Name"]) == ("Index Scan", "attempts_pkey")
 
 
+@pytest.mark.parametrize("planned", LARGE, indirect=True)
+@pytest.mark.parametrize("mode", ["generic", "custom"])
+async def test_retention_compares_no_job_with_all_others(planned: Planned, mode: str) -> None:
+    """What is left of a window is found by hashing or sorting: what is gone is read as a whole, not for each job."""
+    await planned.connection.execute("SET work_mem = '64kB'")  # as if the table were a hundred times as large
+    plan = await planned.plan(WALK, mode, analyse=True)
+    assert subplan(plan, "walked")["Actual Rows"] == BATCH
+    assert {node["Actual Loops"] for node in nodes(plan) if node.get("CTE Name") == "gone"} == {1}
+
+
 async def test_statements_without_work_read_next_to_nothing(planned: Planned) -> None:
     """A hundred unknown attempts cost a descent of the primary key each, in a table of any size."""
     for name in BY_KEY:

@@ -70,6 +70,7 @@ class Claims:
         self._in_doubt: set[str] = set()  # a claim may have taken jobs for them whose answer was lost
         self._doubted: set[str] = set()  # the claim of a dispatcher before this one may have
         self.learned: Callable[[Worker, list[tuple[Pair, Held]]], None] = _nobody_asks
+        self.work_left: Callable[[Iterable[str]], None] = _nobody_hears
 
     def wake(self) -> None:
         """There may be something to claim, nobody knows where, and since when."""
@@ -105,6 +106,7 @@ class Claims:
         if delay_s <= 0:
             self._cursors.learn(level, due_s)
             self._wake.set()
+            self.work_left((level.topic,))
         elif delay_s < FAR_S and len(self._due_s) < MAX_WAKES:
             heapq.heappush(self._due_s, (time.monotonic() + delay_s, next(self._numbers), level))
             self._wake.set()
@@ -209,7 +211,10 @@ class Claims:
             await self._lengthen(plan, wanted)
             await self._hand_out(plan, wanted)
         self._in_doubt.difference_update(plan.workers)
-        return len(claims) == len(plan.seats)
+        more = len(claims) == len(plan.seats)
+        if more:
+            self.work_left(plan.topics)
+        return more
 
     async def _lengthen(self, plan: ClaimPlan, claims: Sequence[Claim]) -> None:
         """Leases of topics that have longer ones of their own: a claim opens all with the server's."""
@@ -291,14 +296,15 @@ class Claims:
         """Give back what a claim may have taken whose answer was lost."""
         asked = self._in_doubt | self._doubted
         doubted = [one for one in map(self._desk.get, asked) if one is not None]
-        held = await self._store.leases_of([worker.identity for worker in doubted])
+        # What it holds now: some of it may be completed by the time the answer is read, and is not given back then.
+        listed_of = {worker.identity: self._desk.reporting.union(worker.held) for worker in doubted}
+        held = await self._store.leases_of([*listed_of])
         unlisted: list[Fence] = []
         for worker in doubted:
             if worker.identity in self._in_doubt:
                 worker.doubtful_beats = DOUBTFUL_BEATS  # what was lost may commit after this look
-            listed = self._desk.reporting.union(worker.held)
             found = held.get(worker.identity, {})
-            unlisted += [Fence(*pair, worker.identity) for pair in found if pair not in listed]
+            unlisted += [Fence(*pair, worker.identity) for pair in found if pair not in listed_of[worker.identity]]
             running = {pair: Running(*lease[:3]) for pair, lease in found.items()}
             self.learned(worker, self._desk.learn(worker, running))
         stuck = await self._give_back(unlisted)
@@ -322,6 +328,10 @@ class Claims:
 
 def _nobody_asks(_worker: Worker, _bounded: list[tuple[Pair, Held]]) -> None:
     """Nothing is to be done about handlers that outlast their time."""
+
+
+def _nobody_hears(_topics: Iterable[str]) -> None:
+    """Nobody is told of work that is left."""
 
 
 def _frames(claims: Sequence[Claim]) -> Iterable[Sequence[Claim]]:

@@ -202,12 +202,11 @@ BEGIN
         INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at)
         SELECT g.id, g.name, coalesce(g.topic, h.topic, 'default'), g.args, g.priority,
                coalesce(g.run_at, began) + (g.place - 1) * interval '1 microsecond',
-               coalesce(g.max_attempts, h.max_attempts, t.max_attempts, s.max_attempts),
-               coalesce(g.timeout_s, h.timeout_s, t.timeout_s, s.timeout_s), g.expires_at
+               coalesce(g.max_attempts, h.max_attempts, t.max_attempts, (SELECT s.max_attempts FROM pulse.topics s WHERE s.topic = '')),
+               coalesce(g.timeout_s, h.timeout_s, t.timeout_s, (SELECT s.timeout_s FROM pulse.topics s WHERE s.topic = '')), g.expires_at
         FROM given g
         LEFT JOIN pulse.handlers h ON h.name = g.name
         LEFT JOIN pulse.topics t ON t.topic = coalesce(g.topic, h.topic, 'default')
-        LEFT JOIN pulse.topics s ON s.topic = ''
         ORDER BY g.id
         ON CONFLICT (id) DO NOTHING
         RETURNING id
@@ -227,6 +226,9 @@ BEGIN
         IF bad IS NOT NULL THEN
             RAISE EXCEPTION 'job % exists already with another name, topic or args', bad USING ERRCODE = 'unique_violation';
         END IF;
+    END IF;
+    IF fresh > 0 THEN
+        PERFORM pulse.notify_work();
     END IF;
     RETURN QUERY SELECT unnest(made);
 END
@@ -277,7 +279,9 @@ BEGIN
     ON CONFLICT (id) DO NOTHING
     RETURNING jobs.id INTO done;
 
-    IF done IS NULL AND NOT EXISTS (
+    IF done IS NOT NULL THEN
+        PERFORM pulse.notify_work();
+    ELSIF NOT EXISTS (
         SELECT FROM pulse.jobs j LEFT JOIN pulse.handlers h ON h.name = submit.name
         WHERE j.id = made AND j.name = submit.name AND j.args = submit.args
           AND j.topic = coalesce(submit.topic, h.topic, 'default')

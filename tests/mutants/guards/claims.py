@@ -47,6 +47,11 @@ CLAIMS: Final = Guarded(
             ("Claims._pause", "if has_room else", "if True else"),
             ("Claims._pause", "if self._due_s:", "if True:"),
         ],
+        "store/test_news.py::test_claims_tell_what_they_leave": [
+            ("Claims._claim", "if more:", "if True:"),
+            ("Claims._claim", "if more:", "if False:"),
+            ("Claims.wake_level", "self.work_left((level.topic,))", "pass"),
+        ],
         _GUARDS + "test_a_full_claim_is_followed_by_another": [
             ("Claims.run", "if not more:", "if True:"),
             ("Claims.run", "if not more:", "if False:"),
@@ -102,7 +107,7 @@ CLAIMS: Final = Guarded(
             ("Claims._claim", "self._in_doubt.update(plan.workers)", "pass"),
             ("Claims._hand_out", "self._in_doubt.update(heirs)", "pass"),
             ("Claims._settle_doubts", "self._desk.reporting.union(worker.held)", "set()"),
-            ("Claims._settle_doubts", "if pair not in listed", "if False"),
+            ("Claims._settle_doubts", "if pair not in listed_of[worker.identity]", "if False"),
         ],
         "store/test_dispatcher_silence.py::test_what_a_speaking_worker_was_never_given": [
             ("Claims.pass_once", " or self._doubted", ""),
