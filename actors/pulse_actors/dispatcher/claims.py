@@ -48,6 +48,7 @@ class Claims:
         batch: Most jobs of one claim.
 
     Attributes:
+        lease_s: Length of a lease, where its topic has no longer one.
         lock: Held while jobs are between the database and the book. A worker's hello waits for it, so that it never
             takes a claim that is under way for one that was lost.
     """
@@ -58,7 +59,7 @@ class Claims:
         self._host = host
         self._store = store
         self._desk = desk
-        self._lease_s = lease_s
+        self.lease_s = lease_s
         self._poll_s = poll_s
         self._batch = batch
         self.lock = anyio.Lock()
@@ -162,7 +163,7 @@ class Claims:
         if self._in_doubt or self._doubted:
             async with self.lock:
                 await self._settle_doubts()
-        for worker in self._desk.note_silence(time.monotonic() - self._lease_s):
+        for worker in self._desk.note_silence(time.monotonic() - self.lease_s):
             log.warning("worker_silent", worker=worker.identity, held=len(worker.held))
         plans = self._desk.plan(self._batch)
         began_s = time.monotonic()
@@ -204,7 +205,7 @@ class Claims:
     async def _claim(self, plan: ClaimPlan, starts: list[Start] | None) -> bool:
         self._in_doubt.update(plan.workers)  # until the claim is known to have failed, or is in the book
         self._canceled.clear()
-        claims = await self._store.claim(plan.topics, plan.workers, plan.seats, self._lease_s, levels=starts)
+        claims = await self._store.claim(plan.topics, plan.workers, plan.seats, self.lease_s, levels=starts)
         self._cursors.claimed(claims)
         wanted = [claim for claim in claims if (claim.id, claim.attempt) not in self._canceled]
         if wanted:
@@ -218,15 +219,14 @@ class Claims:
 
     async def _lengthen(self, plan: ClaimPlan, claims: Sequence[Claim]) -> None:
         """Leases of topics that have longer ones of their own: a claim opens all with the server's."""
-        desk, lease_s = self._desk, self._lease_s
-        if desk.policies:
-            longer = [
-                Renewal(claim.id, claim.attempt, plan.workers[claim.worker], None)
-                for claim in claims
-                if desk.lease_s(claim.topic, lease_s) > lease_s
-            ]
-            if longer:
-                await self._store.extend(longer, lease_s)
+        leases = self._desk.rules.leases
+        longer = [
+            Renewal(claim.id, claim.attempt, plan.workers[claim.worker], None)
+            for claim in claims
+            if claim.topic in leases
+        ]
+        if longer:
+            await self._store.extend(longer, self.lease_s)
 
     async def _hand_out(self, plan: ClaimPlan, claims: Sequence[Claim]) -> None:
         running = {claim.id for claim in claims if claim.previous is not None and self._may_run_yet(claim.previous)}
@@ -266,15 +266,12 @@ class Claims:
         claims.sort(key=_DUE)
         claims.sort(key=_PRIORITY, reverse=True)  # the order within a priority stays
         for frame in _frames(claims):
-            worker.link.send("assign", None, {"jobs": [self._wire(worker, claim) for claim in frame]})
+            worker.link.send("assign", None, {"jobs": [self._wire(claim) for claim in frame]})
 
-    def _wire(self, worker: Worker, claim: Claim) -> tuple[object, ...]:
-        desk, lease_s, stall_s = self._desk, self._lease_s, None
-        if desk.policies:
-            lease_s = desk.lease_s(claim.topic, lease_s)
-            stall_s = None if claim.name in worker.stalls else desk.topic_stall_s(claim.topic)
-        extra = _extra(claim, stall_s)
-        return (claim.id, claim.attempt, claim.name, claim.topic, claim.args, claim.timeout_s, lease_s, extra)
+    def _wire(self, claim: Claim) -> tuple[object, ...]:
+        rules, topic = self._desk.rules, claim.topic
+        lease_s, extra = rules.lease_s(topic, self.lease_s), _extra(claim, rules.stall_s(topic))
+        return (claim.id, claim.attempt, claim.name, topic, claim.args, claim.timeout_s, lease_s, extra)
 
     async def give_back_unknown(self, worker: Worker) -> None:
         """Give back what *worker* holds by the database alone, connected or not."""

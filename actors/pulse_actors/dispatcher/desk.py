@@ -15,7 +15,7 @@ from typing import Final, Protocol, TypeAlias
 
 from pulse import protocol
 from pulse.store.rows import Claim, Ending, EndingKind, Fence, Running
-from pulse.store.topics import LivePolicy
+from pulse_actors.dispatcher.policies import Rules
 
 Pair: TypeAlias = tuple[bytes, int]
 
@@ -27,7 +27,6 @@ ALL_BUSY_MAX_S: Final = 10.0
 NEWEST_MAX: Final = 10_000  # workers whose newest connection is remembered: a hello waits for seconds at most
 DOUBTFUL_BEATS: Final = 2  # a statement commits within one heartbeat after nobody waits for it any more, or never
 CLAIM_MAX_BYTES: Final = protocol.MAX_FRAME_BYTES - 16 * 1024  # the rest of an assignment fits into 16 KiB
-NO_POLICY: Final = LivePolicy()
 _WIDEST_CHAR_BYTES: Final = 4
 
 
@@ -179,7 +178,7 @@ class Desk:
         strangers: Workers that live here, hold jobs and have not said hello, by identity.
         away: Workers that are watched, hold jobs and have lost their connection, by identity.
         reporting: Attempts whose results have arrived and are not written yet, whoever holds them by now.
-        policies: What is kept in memory of the topics' policies; '' for the server's.
+        rules: What is kept in memory of the topics' policies.
     """
 
     def __init__(self) -> None:
@@ -190,7 +189,7 @@ class Desk:
         self.strangers: dict[str, Worker] = {}
         self.away: dict[str, Worker] = {}
         self.reporting: set[Pair] = set()
-        self.policies: Mapping[str, LivePolicy] = {}
+        self.rules = Rules({})
         self._newest: dict[str, int] = {}  # identity -> number of its newest connection
 
     def workers(self) -> list[Worker]:
@@ -349,24 +348,8 @@ class Desk:
         held = self._workers[identity].held
         stalls = self._workers[identity].stalls
         for claim in claims:
-            stall_s = self.topic_stall_s(claim.topic) if self.policies else None
-            held[claim.id, claim.attempt] = Held(
-                claim.name, claim.topic, timeout_s=claim.timeout_s, stall_s=stalls.get(claim.name, stall_s)
-            )
-
-    def topic_stall_s(self, topic: str) -> float | None:
-        """How long handlers of *topic* that promised nothing may be silent: by the topic's policy, or the server's."""
-        found = self.policies.get(topic, NO_POLICY).stall_s
-        return self.policies.get("", NO_POLICY).stall_s if found is None else found
-
-    def lease_s(self, topic: str, least_s: float) -> float:
-        """Length of the leases of *topic*: its policy's where that is longer than the server's, *least_s*."""
-        return max(least_s, self.policies.get(topic, NO_POLICY).lease_s or 0.0)
-
-    def keeps(self, topic: str, *, default: bool) -> bool:
-        """Whether completed jobs of *topic* are kept for a while; by *default* where its policy says nothing."""
-        retention_s = self.policies.get(topic, NO_POLICY).retention_s
-        return default if retention_s is None else retention_s > 0
+            stall_s = self.rules.stall_s(claim.topic, stalls.get(claim.name))
+            held[claim.id, claim.attempt] = Held(claim.name, claim.topic, timeout_s=claim.timeout_s, stall_s=stall_s)
 
     def free(self, worker: Worker, pairs: Iterable[Pair]) -> None:
         """Results were answered: the places are free again."""
@@ -392,7 +375,7 @@ class Desk:
                 held.started = True
                 held.apart = held.apart or pair in apart
                 if held.stall_s is None:  # it came with its worker
-                    held.stall_s = worker.stalls.get(held.name, self.topic_stall_s(held.topic))
+                    held.stall_s = self.rules.stall_s(held.topic, worker.stalls.get(held.name))
                 if held.timeout_s is not None or held.stall_s is not None:
                     bounded.append((pair, held))
         return bounded

@@ -15,7 +15,7 @@ import heapq
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 import anyio
 import anyio.abc
@@ -84,7 +84,7 @@ class Overdue:
                 self._add(self._stalled_at_s(held), worker, pair, held, EndingKind.STALLED)
 
     def _stalled_at_s(self, held: Held) -> float:
-        return held.told_s + (held.stall_s or 0.0) + self._grace_s + self._late_s
+        return held.told_s + cast("float", held.stall_s) + self._grace_s + self._late_s
 
     def _add(self, at_s: float, worker: Worker, pair: Pair, held: Held, kind: EndingKind) -> None:
         if len(self._heap) >= self._sweep_at:

@@ -23,6 +23,7 @@ from pulse_actors import identity as identities
 from pulse_actors.bus import Bus, Hint
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.desk import Desk, Worker
+from pulse_actors.dispatcher.policies import Rules
 from pulse_actors.dispatcher.stacks import Stacks
 from pulse_actors.recurrence import Recurrence
 from pulse_actors.runtime import database_status
@@ -51,6 +52,10 @@ class Desktop:
     stacks: Stacks
     server_policy: Mapping[str, object] = field(default_factory=dict[str, object])
     uid: int | None = None
+
+    async def read_policies(self) -> None:
+        """Take what is set for topics now for what is to be done."""
+        self.desk.rules = Rules(await self.store.topics.live(), self.claims.lease_s)
 
 
 async def list_jobs(on: Desktop, body: protocol.JobsList) -> Answer:
@@ -264,7 +269,7 @@ async def unset_topic(on: Desktop, body: protocol.TopicUnset) -> Answer:
 
 async def _change_topic(on: Desktop, topic: str, policy: Mapping[str, object]) -> Answer:
     await on.store.topics.set(topic, policy)
-    on.desk.policies = await on.store.topics.live()
+    await on.read_policies()
     on.claims.wake()  # its order may be another one
     await on.bus.hint(Hint("pause", "policies changed"))
     return {"topic": await _topic(on, topic)}

@@ -118,7 +118,7 @@ class Dispatcher:
     async def _read_policies(self) -> None:
         """What of the topics' policies is kept in memory; while the database is away, what was known is good."""
         try:
-            self.office.desktop.desk.policies = await self._runtime.store.topics.live()
+            await self.office.desktop.read_policies()
         except UnavailableError as error:
             log.warning("database_away", step="policies", error=error.message)
 

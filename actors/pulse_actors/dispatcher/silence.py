@@ -187,7 +187,7 @@ class Silence:
 
     def _lease_of(self, worker: Worker) -> float:
         """The longest of the leases of what *worker* holds: a topic may have one of its own."""
-        return max(self._desk.lease_s(held.topic, self._lease_s) for held in worker.held.values())
+        return max(self._desk.rules.lease_s(held.topic, self._lease_s) for held in worker.held.values())
 
     async def _renew(self, renewals: Sequence[Renewal], strangers: Iterable[Worker]) -> None:
         """Extend leases; a row that somebody else has locked lapses by itself."""
