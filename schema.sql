@@ -170,6 +170,19 @@ CREATE TABLE pulse.dispatch_control (
 
 INSERT INTO pulse.dispatch_control (topic) VALUES ('');
 
+-- Who opens a gate need not know of all that was said of the pause: what stayed would end the next one.
+CREATE FUNCTION pulse.open_gate() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pulse, pg_catalog, pg_temp AS $$
+BEGIN
+    NEW.paused_by := NULL;
+    NEW.paused_until := NULL;
+    RETURN NEW;
+END
+$$;
+
+CREATE TRIGGER gate_opened BEFORE UPDATE ON pulse.dispatch_control
+    FOR EACH ROW WHEN (NOT NEW.paused) EXECUTE FUNCTION pulse.open_gate();
+
 -- What workers said of their handlers in their newest hello.
 CREATE TABLE pulse.handlers (
     name         text PRIMARY KEY CHECK (length(name) BETWEEN 1 AND 200),

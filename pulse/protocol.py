@@ -30,7 +30,6 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from pulse.backoff import MAX_BACKOFF
-from pulse.backoff import PATTERN as BACKOFF_PATTERN
 from pulse.errors import ProtocolError
 
 PROTOCOL_VERSION: Final = 1
@@ -90,7 +89,7 @@ class HandlerInfo(Struct, frozen=True):
     timeout_s: Annotated[float, Meta(gt=0, le=MAX_SECONDS)] | None = None
     max_crashes: Annotated[int, Meta(ge=1, le=10_000)] | None = None
     stall_s: Annotated[float, Meta(gt=0, le=MAX_SECONDS)] | None = None
-    backoff: Annotated[str, Meta(pattern=BACKOFF_PATTERN, max_length=MAX_BACKOFF)] | None = None
+    backoff: Annotated[str, Meta(max_length=MAX_BACKOFF)] | None = None
 
 
 class Hello(Struct, frozen=True):
@@ -371,7 +370,7 @@ class TopicSet(Struct, frozen=True):
     """Options to be set, by their names; an unknown one is refused, and None unsets one."""
 
     topic: Annotated[str, Meta(max_length=200)]
-    policy: Annotated[dict[str, str | float | int | None], Meta(max_length=100)]
+    policy: dict[str, str | float | int | None]
 
 
 class TopicUnset(Struct, frozen=True):

@@ -122,8 +122,9 @@ def get_topic(topic: str, *, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the policy as JSON.")
 def set_topic(topic: str, *, as_json: bool, **options: Unpack[_Options]) -> None:
     """Set options of TOPIC; those that are not given stay as they are."""
-    given = dict(zip(_WORDS, options.values(), strict=True))
-    policy = {option: value for option, value in given.items() if value is not None}
+    given: dict[str, object] = {**options}
+    named = {option: given[word.replace("-", "_")] for option, word in _WORDS.items()}
+    policy = {option: value for option, value in named.items() if value is not None}
     if not policy:
         words = ", ".join(f"--{word}" for word in _WORDS.values())
         raise click.UsageError(f"nothing to set: one or more of {words} are needed.")

@@ -128,6 +128,7 @@ OPERATORS: Final = [
         swap("set_topic", "pulse.set_topic($1, $2::text::jsonb)", "length($1 || $2)", _TOPICS + killer)
         for killer in ("test_what_is_set", "test_what_set_topic_refuses")
     ),
+    cut(SCHEMA, "    NEW.paused_until := NULL;\n", _PAUSES + "test_a_plain_update_opens_and_closes"),
     swap(SCHEMA, "PERFORM pg_notify('pulse_gate', 'topics')", "NULL", _TOPICS + "test_a_change_is_told"),
     *(
         swap(

@@ -126,3 +126,14 @@ async def test_a_pause_survives_everything_but_its_end(store: Store, connection:
     await actor.prime(boot=True)
     assert (await actor.status())["gate"] == await store.gate.get()
     assert await claim(store, seconds=-1e6) == []
+
+
+async def test_a_plain_update_opens_and_closes(store: Store, connection: Connection[Record]) -> None:
+    """What SQL opens without a word of who and until when has neither left: the next pause lasts."""
+    await store.gate.pause("a", "x", who="me", for_s=1.0, now=NOW)
+    await connection.execute("UPDATE pulse.dispatch_control SET paused = false, paused_at = NULL WHERE paused")
+    await connection.execute("UPDATE pulse.dispatch_control SET paused = true, paused_at = now() WHERE topic = 'a'")
+    gate, left_s = await store.gate.look(now=at(5))
+    assert isinstance(gate["topics"], dict)
+    assert [(one["paused_by"], one["paused_until"]) for one in gate["topics"].values()] == [(None, None)]
+    assert left_s is None

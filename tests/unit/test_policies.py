@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
+from pulse.errors import ProtocolError
 from pulse.store.rows import Completion
 from pulse.store.topics import LivePolicy
-from pulse_actors.dispatcher.policies import Rules
+from pulse_actors.dispatcher.policies import Rules, check_backoff
 
 LIVE = {
     "": LivePolicy(stall_s=9.0, lease_s=500.0),
@@ -42,3 +45,11 @@ def test_fates() -> None:
         kept, gone = (["b", "c", "b"], ["a", "a"]) if keep else (["b", "b"], ["a", "c", "a"])
         assert {fate: [topic_of(one) for one in some] for fate, some in found} == {True: kept, False: gone}
     assert Rules(LIVE).by_fate([], topic_of, keep=True) == []
+
+
+def test_back_offs_of_a_hello() -> None:
+    """A bad one is refused with the handler's name, the word and what is allowed."""
+    check_backoff("n", None, 1)
+    check_backoff("n", "fixed:5", 1)
+    with pytest.raises(ProtocolError, match=r'^hello: backoff of handler "n" is .soon.; allowed are quadratic'):
+        check_backoff("n", "soon", 1)

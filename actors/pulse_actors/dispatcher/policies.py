@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from pulse.backoff import ALLOWED, is_backoff
+from pulse.errors import ProtocolError
 from pulse.store.rows import Completion
 from pulse.store.topics import LivePolicy
 
@@ -68,3 +70,15 @@ def topic_of(desk: Desk, done: Completion) -> str:
     worker = desk.known(done.worker)
     held = None if worker is None else worker.held.get((done.id, done.attempt))
     return "" if held is None else held.topic
+
+
+def check_backoff(name: str, backoff: str | None, request: int | None) -> None:
+    """
+    Whether a handler may wait so.
+
+    Raises:
+        ProtocolError: It says what is no back-off.
+    """
+    if backoff is not None and not is_backoff(backoff):
+        message = f'hello: backoff of handler "{name:.60}" is {backoff!r:.60}; allowed are {ALLOWED}'
+        raise ProtocolError(message, request=request)

@@ -27,6 +27,7 @@ from pulse_actors.dispatcher.desk import Held, Pair, Worker
 from pulse_actors.dispatcher.explain import explain
 from pulse_actors.dispatcher.leases import Beating, Leases
 from pulse_actors.dispatcher.overdue import Overdue, note_progress
+from pulse_actors.dispatcher.policies import check_backoff
 from pulse_actors.dispatcher.requests import REQUESTS, Desktop
 from pulse_actors.dispatcher.results import Reported, Results
 from pulse_actors.dispatcher.submits import Submits, Submitted, checked
@@ -247,6 +248,8 @@ class Visit:
         if bad is not None:
             message = f"hello: {bad!r:.60} contains a NUL character; names and topics without one are allowed"
             raise ProtocolError(message, request=request)
+        for name, info in hello.handlers.items():
+            check_backoff(name, info.backoff, request)
 
     async def _note_handlers(self, hello: Hello) -> None:
         """Remember what it says of its handlers."""

@@ -13,6 +13,19 @@ ALTER TABLE pulse.dispatch_control
     ADD CONSTRAINT dispatch_control_open CHECK (paused OR (paused_by IS NULL AND paused_until IS NULL)),
     ADD CONSTRAINT dispatch_control_until CHECK (paused_until >= '0001-01-02 00:00+00' AND paused_until < '9999-12-31 00:00+00');
 
+-- Who opens a gate need not know of all that was said of the pause: what stayed would end the next one.
+CREATE FUNCTION pulse.open_gate() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pulse, pg_catalog, pg_temp AS $$
+BEGIN
+    NEW.paused_by := NULL;
+    NEW.paused_until := NULL;
+    RETURN NEW;
+END
+$$;
+
+CREATE TRIGGER gate_opened BEFORE UPDATE ON pulse.dispatch_control
+    FOR EACH ROW WHEN (NOT NEW.paused) EXECUTE FUNCTION pulse.open_gate();
+
 ALTER TABLE pulse.handlers
     ADD COLUMN backoff text CONSTRAINT handlers_backoff CHECK (length(backoff) <= 500 AND backoff ~
         '^(quadratic(:\d{1,9}(\.\d{1,6})?)?|exponential(:\d{1,9}(\.\d{1,6})?){0,2}|fixed:\d{1,9}(\.\d{1,6})?|list:\d{1,9}(\.\d{1,6})?(,\d{1,9}(\.\d{1,6})?)*)$');
