@@ -181,7 +181,8 @@ class TestOutput:
         server._script = {"submit": {"ids": [answers.JOB_ID.bytes]}}
         pulse(server.directory, "ctl submit x --expires-in 5")
         pulse(server.directory, "ctl submit x --expires-at 2030-01-01")
-        (one,), (two,) = [body["jobs"] for body in server.bodies("submit")]
+        bodies: list[Any] = server.bodies("submit")
+        (one,), (two,) = [body["jobs"] for body in bodies]
         assert (one["expires_in_s"], two["expires_at"]) == (5.0, 1893456000.0)
 
     def test_schedules(self, server: FakeDispatcher) -> None:

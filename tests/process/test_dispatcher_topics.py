@@ -79,7 +79,7 @@ def test_what_others_set_is_known_within_a_second(system: System, client: Peer, 
             (job,) = client.submit(new_job(topic=topic))
             (assigned,) = worker.jobs(1)
             worker.done((job, 1))
-            return assigned[7] == {"stall_s": 77.5}
+            return bool(assigned[7] == {"stall_s": 77.5})
 
         until(is_told, "told")
         assert time.monotonic() - began_s < SOON_S + 1.0

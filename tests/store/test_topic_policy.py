@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
-UNSET: Final[dict[str, object]] = dict.fromkeys(OPTIONS)
+UNSET: Final[dict[str, Any]] = dict.fromkeys(OPTIONS)
 
 
 async def own(store: Store, topic: str = TOPIC) -> dict[str, object]:
