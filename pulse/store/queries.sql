@@ -91,57 +91,98 @@ WHERE j.name <> d.name OR j.topic <> coalesce(d.topic, h.topic, 'default') OR j.
 -- Args:    $1 topics text[] (in the order in which equal priorities are served), $2 limit int, $3 workers text[],
 --          $4 seats int[] (for the n-th job: index into workers; beyond its end: 1), $5 lease_s float8,
 --          $6 level topics text[], $7 level priorities smallint[], $8 from when float8[] (Unix; NULL: what became due
---          in the last 5 s; same length, in the order in which levels are served); $6 NULL: a full claim; $9 now
+--          in the last 5 s; same length, in the order in which levels are served); $6 NULL: a full claim; $9 ageing_s float8[] (of
+--          the topics of $1 or $6: seconds of waiting that are worth one priority, NULL: strict; $9 NULL: none of them
+--          ages), $10 now
 -- Guard:   the gate, until the time at which a pause ends; status IN ('PENDING', 'RETRYING'), due and not expired, under
 --          SKIP LOCKED, and status again in the outer UPDATE (a row that changed between the two is not claimed twice).
 -- Returns: the claimed jobs. Each level (topic, priority) is a range scan that ends at now: what is not due is never read.
 --          It begins where the caller says that it claimed last, so it does not meet the dead entries before; a full claim
 --          begins at the start, and finds the levels by a loose index scan.
 --          LIMIT outside the LATERAL stops it before the next level is touched.
+--          Where topics age, a job's rank is its priority and what its waiting is worth. Within a level that is the order of
+--          due times, so the levels are merged: from each as many as there are seats, but none that ranks below the last one
+--          that the best level alone would fill them with. No row is rewritten for it.
 --          A claim ends after 8 MiB of args and checkpoints: what it returns has to fit into memory, and through a socket, at
 --          once. Short args are not measured: their text is not longer than 2000 bytes by much, if they are not compressed.
 WITH RECURSIVE open AS (
-    SELECT t.topic, t.place FROM unnest($1::text[]) WITH ORDINALITY AS t(topic, place)
+    SELECT t.topic, t.age_s, t.place FROM unnest($1::text[], $9::float8[]) WITH ORDINALITY AS t(topic, age_s, place)
     WHERE $6::text[] IS NULL
       AND NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', t.topic)
-                        AND coalesce(g.paused_until > coalesce($9, now()), true))
+                        AND coalesce(g.paused_until > coalesce($10, now()), true))
 ), found AS (
-    SELECT o.topic, o.place, (
+    SELECT o.topic, o.age_s, o.place, (
         SELECT j.priority FROM pulse.jobs j WHERE j.topic = o.topic AND j.status IN ('PENDING', 'RETRYING')
         ORDER BY j.priority DESC LIMIT 1) AS priority
     FROM open o
     UNION ALL
-    SELECT l.topic, l.place, (
+    SELECT l.topic, l.age_s, l.place, (
         SELECT j.priority FROM pulse.jobs j WHERE j.topic = l.topic AND j.status IN ('PENDING', 'RETRYING')
         AND j.priority < l.priority ORDER BY j.priority DESC LIMIT 1)
     FROM found l WHERE l.priority IS NOT NULL
 ), levels AS (
-    SELECT f.topic, f.priority, '-infinity'::timestamptz AS from_at, f.place FROM found f WHERE f.priority IS NOT NULL
+    SELECT f.topic, f.priority, '-infinity'::timestamptz AS from_at, f.age_s, f.place FROM found f WHERE f.priority IS NOT NULL
     UNION ALL
-    SELECT k.topic, k.priority, coalesce(to_timestamp(k.from_s), coalesce($9, now()) - interval '5 seconds'), k.place
-    FROM unnest($6::text[], $7::smallint[], $8::float8[]) WITH ORDINALITY AS k(topic, priority, from_s, place)
+    SELECT k.topic, k.priority, coalesce(to_timestamp(k.from_s), coalesce($10, now()) - interval '5 seconds'), k.age_s, k.place
+    FROM unnest($6::text[], $7::smallint[], $8::float8[], $9::float8[]) WITH ORDINALITY AS k(topic, priority, from_s, age_s, place)
     WHERE NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', k.topic)
-                        AND coalesce(g.paused_until > coalesce($9, now()), true))
+                        AND coalesce(g.paused_until > coalesce($10, now()), true))
+), ranked AS MATERIALIZED (
+    SELECT w.*, w.priority + coalesce(extract(epoch FROM coalesce($10, now()) - h.next_run_at)::float8 / w.age_s, 0) AS rank
+    FROM levels w
+    CROSS JOIN LATERAL (
+        SELECT q.next_run_at FROM pulse.jobs q
+        WHERE q.topic = w.topic AND q.priority = w.priority AND q.status IN ('PENDING', 'RETRYING')
+          AND q.next_run_at >= w.from_at AND q.next_run_at <= coalesce($10, now())
+        ORDER BY q.next_run_at LIMIT 1) AS h
+    WHERE $9::float8[] IS NOT NULL
+), bar AS MATERIALIZED (
+    SELECT b.priority + coalesce(extract(epoch FROM coalesce($10, now()) - n.next_run_at)::float8 / b.age_s, 0) AS rank
+    FROM (SELECT * FROM ranked ORDER BY rank DESC, place LIMIT 1) AS b
+    CROSS JOIN LATERAL (
+        SELECT q.next_run_at FROM pulse.jobs q
+        WHERE q.topic = b.topic AND q.priority = b.priority AND q.status IN ('PENDING', 'RETRYING')
+          AND q.next_run_at >= b.from_at AND q.next_run_at <= coalesce($10, now())
+        ORDER BY q.next_run_at OFFSET $2 - 1 LIMIT 1) AS n
+), cut AS (
+    SELECT r.*, CASE
+        WHEN r.priority >= coalesce((SELECT rank FROM bar), r.priority) THEN coalesce($10, now())
+        WHEN r.age_s IS NULL THEN '-infinity'
+        ELSE coalesce($10, now()) - least(((SELECT rank FROM bar) - r.priority) * r.age_s, 6.4e10) * interval '1 second' END AS until_at
+    FROM ranked r
 ), picked AS (
-    SELECT p.id, p.next_run_at, p.size, l.priority
-    FROM (SELECT * FROM levels ORDER BY priority DESC, place) AS l
+    (SELECT p.id, p.next_run_at, p.size, l.priority::float8 AS rank
+    FROM (SELECT * FROM levels WHERE $9::float8[] IS NULL ORDER BY priority DESC, place) AS l
     CROSS JOIN LATERAL (
         SELECT j.id, j.next_run_at,
                CASE WHEN pg_column_size(j.args) > 2000 OR pg_column_compression(j.args) IS NOT NULL
                     THEN octet_length(j.args::text) ELSE 2000 END + coalesce(octet_length(j.checkpoint::text), 0) AS size
         FROM pulse.jobs j
         WHERE j.topic = l.topic AND j.priority = l.priority AND j.status IN ('PENDING', 'RETRYING')
-          AND j.next_run_at >= l.from_at AND j.next_run_at <= coalesce($9, now())
-          AND (j.expires_at IS NULL OR j.expires_at > coalesce($9, now()))
+          AND j.next_run_at >= l.from_at AND j.next_run_at <= coalesce($10, now())
+          AND (j.expires_at IS NULL OR j.expires_at > coalesce($10, now()))
         ORDER BY j.next_run_at LIMIT $2 FOR UPDATE SKIP LOCKED) AS p
-    LIMIT $2
+    LIMIT $2)
+    UNION ALL
+    (SELECT p.id, p.next_run_at, p.size, c.priority + coalesce(extract(epoch FROM coalesce($10, now()) - p.next_run_at)::float8 / c.age_s, 0)
+    FROM cut c
+    CROSS JOIN LATERAL (
+        SELECT q.id, q.next_run_at,
+               CASE WHEN pg_column_size(q.args) > 2000 OR pg_column_compression(q.args) IS NOT NULL
+                    THEN octet_length(q.args::text) ELSE 2000 END + coalesce(octet_length(q.checkpoint::text), 0) AS size
+        FROM pulse.jobs q
+        WHERE q.topic = c.topic AND q.priority = c.priority AND q.status IN ('PENDING', 'RETRYING')
+          AND q.next_run_at >= c.from_at AND q.next_run_at <= c.until_at
+           AND (q.expires_at IS NULL OR q.expires_at > coalesce($10, now()))
+        ORDER BY q.next_run_at LIMIT $2 FOR UPDATE SKIP LOCKED) AS p
+    ORDER BY 4 DESC, c.place, p.next_run_at LIMIT $2)
 ), seated AS (
     SELECT id, row_number() OVER place AS seat, sum(size) OVER place - size AS before_bytes FROM picked
-    WINDOW place AS (ORDER BY priority DESC, next_run_at, id)
+    WINDOW place AS (ORDER BY rank DESC, next_run_at, id)
 )
 UPDATE pulse.jobs j
 SET status = 'RUNNING', attempts = j.attempts + 1, locked_by = ($3::text[])[coalesce(($4::int[])[s.seat], 1)],
-    started_at = coalesce($9, clock_timestamp()), lease_until = coalesce($9, clock_timestamp()) + $5 * interval '1 second',
+    started_at = coalesce($10, clock_timestamp()), lease_until = coalesce($10, clock_timestamp()) + $5 * interval '1 second',
     progress = NULL
 FROM seated s
 WHERE j.id BETWEEN s.id AND s.id AND j.status::text IN ('PENDING', 'RETRYING') AND s.before_bytes < 8388608
@@ -151,6 +192,32 @@ RETURNING uuid_send(j.id) AS id, j.attempts, j.name, j.topic, j.args::text AS ar
     CASE WHEN j.attempts > 1 THEN (
         SELECT jsonb_build_array(a.outcome, a.error, a.worker, a.progress::text)::text
         FROM pulse.attempts a WHERE a.job_id = j.id AND a.attempt < j.attempts ORDER BY a.attempt DESC LIMIT 1) END AS previous;
+
+
+-- name: find_levels :many
+-- What:    the next levels (topic, priority) that have jobs which wait, by a loose index scan: two descents for each.
+-- Args:    $1 topic, $2 priority smallint: behind which level to begin, $3 limit int, $4 now.   Guard: none: reads.
+-- Returns: topic, priority, and of the first job when it is due (Unix seconds) and whether it is.
+WITH RECURSIVE levels AS (
+    SELECT $1::text AS topic, $2::smallint AS priority, NULL::timestamptz AS next_run_at, 0 AS place
+    UNION ALL
+    SELECT f.topic, f.priority, f.next_run_at, l.place + 1
+    FROM levels l
+    CROSS JOIN LATERAL (
+        SELECT n.* FROM (
+            (SELECT j.topic, j.priority, j.next_run_at FROM pulse.jobs j
+             WHERE j.topic = l.topic AND j.priority < l.priority AND j.status IN ('PENDING', 'RETRYING')
+             ORDER BY j.priority DESC, j.next_run_at LIMIT 1)
+            UNION ALL
+            (SELECT j.topic, j.priority, j.next_run_at FROM pulse.jobs j
+             WHERE j.topic > l.topic AND j.status IN ('PENDING', 'RETRYING')
+             ORDER BY j.topic, j.priority DESC, j.next_run_at LIMIT 1)
+        ) AS n LIMIT 1
+    ) AS f
+    WHERE l.place < $3
+)
+SELECT topic, priority, date_part('epoch', next_run_at) AS due_at, next_run_at <= coalesce($4, now()) AS is_due
+FROM levels WHERE place > 0 ORDER BY place;
 
 
 -- name: move_claims :many
@@ -245,20 +312,19 @@ JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id AND j.status::text = 'COMPLETED'
 --          which leaves no history; crashed spends a budget of its own, whose
 --          first retry is immediate. Without a charged try behind it, a job that was given back is PENDING again.
 --          The back-off is the handler's, else the topic's, else the server's, else quadratic. Whether anybody has one is
---          looked up once for all rows, in two indexes that hold those only.
+--          looked up once for all rows, in two indexes that hold those only; without one, the strict function is not called.
 WITH ended AS (
     SELECT d.id, d.attempt, d.worker, d.outcome, d.error, d.exit_code, d.progress, d.stack, d.cpu_s, d.peak_rss_bytes,
            coalesce($12, clock_timestamp()) AS at,
            d.outcome IN ('released', 'unassigned', 'snoozed', 'crashed') AS uncharged, d.outcome = 'crashed' AS crashed,
            coalesce(d.delay_s, CASE d.outcome WHEN 'released' THEN 0 WHEN 'unassigned' THEN 0 WHEN 'crashed' THEN j.crashes ^ 2
-               ELSE CASE WHEN EXISTS (SELECT FROM pulse.topics t WHERE t.backoff IS NOT NULL)
-                           OR EXISTS (SELECT FROM pulse.handlers h WHERE h.backoff IS NOT NULL)
-                         THEN pulse.backoff_s(coalesce(
-                             (SELECT h.backoff FROM pulse.handlers h WHERE h.name = j.name AND h.backoff IS NOT NULL),
-                             (SELECT t.backoff FROM pulse.topics t WHERE t.topic = j.topic AND t.backoff IS NOT NULL),
-                             (SELECT t.backoff FROM pulse.topics t WHERE t.topic = '' AND t.backoff IS NOT NULL),
-                             'quadratic'), d.attempt - j.uncharged)
-                         ELSE (d.attempt - j.uncharged) ^ 2 END END) AS delay_s,
+               ELSE coalesce(pulse.backoff_s(coalesce(
+                        CASE WHEN EXISTS (SELECT FROM pulse.handlers h WHERE h.backoff IS NOT NULL)
+                             THEN (SELECT h.backoff FROM pulse.handlers h WHERE h.name = j.name AND h.backoff IS NOT NULL) END,
+                        CASE WHEN EXISTS (SELECT FROM pulse.topics t WHERE t.backoff IS NOT NULL)
+                             THEN (SELECT t.backoff FROM pulse.topics t WHERE t.topic = j.topic AND t.backoff IS NOT NULL) END,
+                        (SELECT t.backoff FROM pulse.topics t WHERE t.topic = '' AND t.backoff IS NOT NULL)), d.attempt - j.uncharged),
+                    (d.attempt - j.uncharged) ^ 2) END) AS delay_s,
            CASE d.outcome
                WHEN 'discarded' THEN true
                WHEN 'released' THEN false

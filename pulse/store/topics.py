@@ -30,7 +30,7 @@ OPTIONS: Final = (
     "retention_dead_s",
     "ageing_s",
 )
-SERVER_OPTIONS: Final = ("timeout_s", "stall_s", "ageing_s")  # those of the row '' that are no settings
+SERVER_OPTIONS: Final = ("timeout_s", "stall_s")  # those of the row '' that are no settings
 
 
 @dataclass(frozen=True, slots=True)

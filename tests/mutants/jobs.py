@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants.mutant import Mutant, cut, swap
+from tests.mutants.mutant import SCHEMA, Mutant, cut, swap
 
 CLAIM: Final = "claim_jobs"
 END: Final = "end_attempts"
 _OUTER: Final = "j.status::text IN ('PENDING', 'RETRYING') AND s.before_bytes"
+_NOT_OVER: Final = "coalesce(g.paused_until > coalesce($10, now()), true)"
 _WAIT: Final = "test_topic_policy.py::test_whose_back_off_counts"
 _BECOMES: Final = "test_endings.py::test_what_becomes_of_it"
 
@@ -82,12 +83,25 @@ SUBMIT: Final = [
     ),
 ]
 
+_LEVELS: Final = "test_dispatcher_claims.py::test_levels_are_found_by_a_loose_scan"
+LEVELS: Final = [
+    cut("find_levels", " AND j.priority < l.priority", _LEVELS),
+    swap("find_levels", "j.topic = l.topic AND j.priority", "j.priority", _LEVELS),
+    swap("find_levels", "j.topic > l.topic AND ", "", _LEVELS),
+    swap("find_levels", "l.place < $3", "l.place <= $3", _LEVELS),
+    swap("find_levels", "next_run_at <= coalesce", "next_run_at < coalesce", _LEVELS),
+    cut("find_levels", " WHERE place > 0", _LEVELS),
+]
+_STRICTLY: Final = " FOR UPDATE SKIP LOCKED) AS p\n    LIMIT $2)"
+_AGEING: Final = " FOR UPDATE SKIP LOCKED) AS p\n    ORDER"
+_AGE: Final = "test_ageing.py::"
+_RANK: Final = _AGE + "test_the_highest_rank_comes_first"
 CLAIMS: Final = [
     swap(CLAIM, "g.paused AND g.topic IN ('', t", "g.topic IN ('', t", "test_claim.py::test_a_claim_opens_the_lease"),
     *(
         swap(
             CLAIM,
-            f"IN ('', {level}.topic)\n                        AND coalesce(g.paused_until > coalesce($9, now()), true)",
+            f"IN ('', {level}.topic)\n                        AND {_NOT_OVER}",
             f"IN ('', {level}.topic)",
             "test_pauses.py::test_a_pause_ends_by_itself",
         )
@@ -95,8 +109,13 @@ CLAIMS: Final = [
     ),
     cut(
         CLAIM,
-        "\n          AND (j.expires_at IS NULL OR j.expires_at > coalesce($9, now()))",
+        "\n          AND (j.expires_at IS NULL OR j.expires_at > coalesce($10, now()))",
         "test_expiry.py::test_what_has_expired_is_not_claimed",
+    ),
+    cut(
+        CLAIM,
+        "\n           AND (q.expires_at IS NULL OR q.expires_at > coalesce($10, now()))",
+        "test_expiry.py::test_what_has_expired_is_not_claimed_where_topics_age",
     ),
     swap(
         CLAIM,
@@ -166,23 +185,23 @@ CLAIMS: Final = [
         "l.priority AND j.status IN ('RETRYING')",
         "test_claim.py::test_a_claim_opens_the_lease",
     ),
-    cut(CLAIM, " AND j.next_run_at <= coalesce($9, now())", "test_claim.py::test_only_due_jobs_are_claimed"),
+    cut(CLAIM, " AND j.next_run_at <= coalesce($10, now())", "test_claim.py::test_only_due_jobs_are_claimed"),
     swap(
         CLAIM,
-        "j.next_run_at <= coalesce($9, now())",
-        "j.next_run_at < coalesce($9, now())",
+        "j.next_run_at <= coalesce($10, now())",
+        "j.next_run_at < coalesce($10, now())",
         "test_claim.py::test_only_due_jobs_are_claimed",
     ),
     swap(
         CLAIM,
-        "j.next_run_at <= coalesce($9, now())",
+        "j.next_run_at <= coalesce($10, now())",
         "j.next_run_at <= now()",
         "test_claim.py::test_only_due_jobs_are_claimed",
     ),
     swap(
         CLAIM,
-        "j.next_run_at <= coalesce($9, now())",
-        "j.next_run_at <= coalesce($9, timestamptz 'infinity')",
+        "j.next_run_at <= coalesce($10, now())",
+        "j.next_run_at <= coalesce($10, timestamptz 'infinity')",
         "test_claim.py::test_the_database_clock_decides",
     ),
     swap(
@@ -191,12 +210,12 @@ CLAIMS: Final = [
         "ORDER BY j.next_run_at DESC LIMIT",
         "test_claim.py::test_a_batch_is_what_comes_first",
     ),
-    cut(CLAIM, " FOR UPDATE SKIP LOCKED", "test_claim.py::test_claims_never_wait_for_each_other"),
-    cut(CLAIM, " SKIP LOCKED", "test_claim.py::test_claims_never_wait_for_each_other"),
-    cut(CLAIM, "    LIMIT $2\n", "test_claim.py::test_a_batch_is_what_comes_first"),
+    swap(CLAIM, _STRICTLY, ") AS p\n    LIMIT $2)", "test_claim.py::test_claims_never_wait_for_each_other"),
+    swap(CLAIM, _STRICTLY, " FOR UPDATE) AS p\n    LIMIT $2)", "test_claim.py::test_claims_never_wait_for_each_other"),
+    swap(CLAIM, _STRICTLY, " FOR UPDATE SKIP LOCKED) AS p)", "test_claim.py::test_a_batch_is_what_comes_first"),
     Mutant(
         CLAIM,
-        ((" FOR UPDATE SKIP LOCKED", ""), (_OUTER, "s.before_bytes")),
+        ((_STRICTLY, ") AS p\n    LIMIT $2)"), (_OUTER, "s.before_bytes")),
         "test_claim.py::test_a_claim_sees_what_happened_since_it_began",
     ),
     cut(CLAIM, " AND s.before_bytes < 8388608", "test_claim.py::test_a_claim_ends_after_so_many_bytes"),
@@ -220,20 +239,20 @@ CLAIMS: Final = [
     ),
     swap(
         CLAIM,
-        "WINDOW place AS (ORDER BY priority DESC, next_run_at, id)",
+        "WINDOW place AS (ORDER BY rank DESC, next_run_at, id)",
         "WINDOW place AS (ORDER BY next_run_at, id)",
         "test_claim.py::test_seats",
     ),
     swap(
         CLAIM,
-        "WINDOW place AS (ORDER BY priority DESC, next_run_at, id)",
-        "WINDOW place AS (ORDER BY priority DESC, next_run_at DESC, id)",
+        "WINDOW place AS (ORDER BY rank DESC, next_run_at, id)",
+        "WINDOW place AS (ORDER BY rank DESC, next_run_at DESC, id)",
         "test_claim.py::test_seats",
     ),
     swap(
         CLAIM,
-        "WINDOW place AS (ORDER BY priority DESC, next_run_at, id)",
-        "WINDOW place AS (ORDER BY priority DESC, next_run_at, id DESC)",
+        "WINDOW place AS (ORDER BY rank DESC, next_run_at, id)",
+        "WINDOW place AS (ORDER BY rank DESC, next_run_at, id DESC)",
         "test_model.py::test_the_store_does_what_the_model_does",
     ),
     swap(
@@ -244,7 +263,7 @@ CLAIMS: Final = [
     ),
     swap(
         CLAIM,
-        "started_at = coalesce($9, clock_timestamp())",
+        "started_at = coalesce($10, clock_timestamp())",
         "started_at = now()",
         "test_claim.py::test_a_claim_opens_the_lease",
     ),
@@ -256,8 +275,8 @@ CLAIMS: Final = [
     ),
     swap(
         CLAIM,
-        "lease_until = coalesce($9, clock_timestamp())",
-        "lease_until = coalesce($9, timestamptz '2000-01-01')",
+        "lease_until = coalesce($10, clock_timestamp())",
+        "lease_until = coalesce($10, timestamptz '2000-01-01')",
         "test_claim.py::test_the_database_clock_decides",
     ),
     cut(CLAIM, ",\n    progress = NULL", "test_claim.py::test_a_claim_opens_the_lease"),
@@ -270,6 +289,32 @@ CLAIMS: Final = [
         "test_claim.py::test_a_claim_tells_the_attempt_before",
     ),
     cut(CLAIM, "a.job_id = j.id AND ", "test_claim.py::test_a_claim_tells_the_attempt_before"),
+    swap(CLAIM, "WHERE $9::float8[] IS NULL ORDER", "ORDER", _RANK),
+    cut(CLAIM, "\n    WHERE $9::float8[] IS NOT NULL", "test_claim.py::test_a_batch_is_what_comes_first"),
+    swap(CLAIM, "w.priority + coalesce", "coalesce", _RANK),
+    swap(CLAIM, "FROM ranked ORDER BY rank DESC, place LIMIT 1", "FROM ranked ORDER BY rank, place LIMIT 1", _RANK),
+    swap(CLAIM, "OFFSET $2 - 1 LIMIT 1", "OFFSET $2 - 2 LIMIT 1", _RANK),
+    swap(CLAIM, "OFFSET $2 - 1 LIMIT 1", "LIMIT 1", _RANK),
+    swap(CLAIM, "r.priority >= coalesce((SELECT rank FROM bar), r.priority)", "false", _RANK),
+    swap(CLAIM, "coalesce((SELECT rank FROM bar), r.priority)", "(SELECT rank FROM bar)", _RANK),
+    swap(CLAIM, "least(((SELECT rank FROM bar) - r.priority) * r.age_s, 6.4e10)", "0", _RANK),
+    swap(CLAIM, "least(((SELECT rank FROM bar) - r.priority) * r.age_s, 6.4e10)", "6.4e10", _RANK),
+    swap(CLAIM, " - r.priority) * r.age_s, 6.4e10)", " - r.priority) * r.age_s, 1e300)", _RANK),
+    swap(CLAIM, "q.topic = c.topic AND ", "", _RANK),
+    swap(CLAIM, "q.priority = c.priority AND ", "", _RANK),
+    swap(CLAIM, "c.priority AND q.status IN ('PENDING', 'RETRYING')", "c.priority", _RANK),
+    swap(CLAIM, " AND q.next_run_at <= c.until_at", "", _RANK),
+    swap(CLAIM, _AGEING, ") AS p\n    ORDER", _AGE + "test_what_somebody_has_locked_is_passed_over"),
+    swap(CLAIM, _AGEING, " FOR UPDATE) AS p\n    ORDER", _AGE + "test_what_somebody_has_locked_is_passed_over"),
+    swap(CLAIM, "ORDER BY 4 DESC, c.place, p.next_run_at", "ORDER BY c.place, p.next_run_at", _RANK),
+    swap(CLAIM, "ORDER BY 4 DESC, c.place, p.next_run_at", "ORDER BY 4 DESC, p.next_run_at", _RANK),
+    swap(CLAIM, "c.place, p.next_run_at LIMIT $2)", "c.place, p.next_run_at)", _RANK),
+    swap(
+        CLAIM,
+        "ORDER BY rank DESC, next_run_at, id)",
+        "ORDER BY next_run_at DESC, id)",
+        _AGE + "test_seats_are_dealt_by_rank",
+    ),
 ]
 
 
@@ -379,7 +424,7 @@ ENDS: Final = [
     swap(END, "coalesce(d.delay_s, CASE", "coalesce(NULL, CASE", _BECOMES),
     swap(END, "WHEN 'released' THEN 0 WHEN", "WHEN", _BECOMES),
     swap(END, "WHEN 'crashed' THEN j.crashes ^ 2", "WHEN 'crashed' THEN (j.crashes + 1) ^ 2", _BECOMES),
-    swap(END, "ELSE (d.attempt - j.uncharged) ^ 2", "ELSE d.attempt ^ 2", _BECOMES),
+    swap(END, "(d.attempt - j.uncharged) ^ 2) END)", "d.attempt ^ 2) END)", _BECOMES),
     swap(END, "WHEN 'discarded' THEN true", "WHEN 'discarded' THEN false", _BECOMES),
     cut(END, "WHEN 'released' THEN false", _BECOMES),
     cut(END, "WHEN 'snoozed' THEN false", _BECOMES),
@@ -428,11 +473,12 @@ ENDS: Final = [
     ),
     swap(END, "h.name = j.name AND h.backoff", "h.backoff", _WAIT),
     swap(END, "EXISTS (SELECT FROM pulse.topics t WHERE t.backoff IS NOT NULL)", "false", _WAIT),
+    swap(SCHEMA, "LANGUAGE sql VOLATILE STRICT", "LANGUAGE sql VOLATILE", _WAIT),
     swap(END, "EXISTS (SELECT FROM pulse.handlers h WHERE h.backoff IS NOT NULL)", "false", _WAIT),
     swap(
         END,
-        "d.attempt - j.uncharged)\n                         ELSE",
-        "d.attempt)\n                         ELSE",
+        "d.attempt - j.uncharged),",
+        "d.attempt),",
         _WAIT,
     ),
     cut(END, "WHEN 'unassigned' THEN false", _BECOMES),
@@ -468,4 +514,4 @@ LOCKS: Final = [
     swap("lockable_jobs", "WHERE NOT EXISTS (SELECT FROM pulse.jobs j WHERE j.id = d.id)", "WHERE false", _LOCKED),
 ]
 
-MUTANTS: Final = [*SUBMIT, *CLAIMS, *FENCES, *ENDS, *LOCKS]
+MUTANTS: Final = [*SUBMIT, *CLAIMS, *LEVELS, *FENCES, *ENDS, *LOCKS]

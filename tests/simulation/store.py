@@ -7,7 +7,7 @@ The methods are those of the real one, and their docstrings are there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from pulse.protocol import HandlerInfo, NewJob
@@ -19,6 +19,7 @@ from pulse.store.rows import (
     Ending,
     Fence,
     Forgotten,
+    Head,
     Leased,
     Level,
     Renewal,
@@ -81,13 +82,19 @@ class FakeStore:
         lease_s: float,
         *,
         levels: Sequence[tuple[str, int, float | None]] | None = None,
+        ageing_s: Mapping[str, float] | None = None,
     ) -> list[Claim]:
+        assert not ageing_s
         locked = self._database.locked
 
         def act() -> list[Claim]:
             return self._rows.claim(topics, workers, seats, lease_s, self._now(), levels=levels, locked=locked)
 
         return await self._do("claim", act)
+
+    async def find_levels(self, _after: Level, _limit: int) -> list[Head]:
+        """No worker serves so many topics."""
+        raise NotImplementedError
 
     async def move(self, claims: Sequence[tuple[Fence, str]]) -> set[bytes]:
         def act() -> set[bytes]:

@@ -178,8 +178,9 @@ async def test_what_became_due_during_a_claim(bench: Bench) -> None:
     assert bench.claims._due_s == []
 
 
-async def test_what_is_due_later_is_waited_for(bench: Bench) -> None:
+async def test_what_is_due_later_is_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not a moment is spent before, and none is lost after, though nobody has room and nobody polls."""
+    monkeypatch.setattr(claiming, "DOUBT_S", 60.0)
     bench.rest()
     bench.claims._due_s = [(time.monotonic() + 100, 0, None)]
     assert await bench.pauses()
@@ -500,6 +501,15 @@ async def test_a_topic_of_its_own_rules(bench: Bench, monkeypatch: pytest.Monkey
     bench.claims.wake()
     await bench.claims.pass_once()
     assert third in jobs_of(worker)
+
+
+async def test_a_topic_that_ages(bench: Bench) -> None:
+    """What has waited for long enough goes before what ranks higher, as its topic's policy has it."""
+    worker = bench.join(capacity=1)
+    old, _new = await bench.waiting(priority=0), await bench.waiting(priority=5, next_run_at=datetime.now(UTC))
+    bench.desk.rules = Rules({TOPIC: LivePolicy(ageing_s=0.001)})
+    await bench.claims.pass_once()
+    assert jobs_of(worker) == [old]
 
 
 async def test_passing_on_to_nobody_new(bench: Bench, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

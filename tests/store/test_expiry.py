@@ -44,6 +44,15 @@ async def test_what_has_expired_is_not_claimed(
     assert [one.id for one in found] == [good]
 
 
+async def test_what_has_expired_is_not_claimed_where_topics_age(store: Store, connection: Connection[Record]) -> None:
+    """However long it has waited; until it is swept it lends its age to its level."""
+    for _ in range(3):
+        await forge(connection, topic="a", next_run_at=at(-100), expires_at=at(-1))
+    young, other = await forge(connection, topic="a", next_run_at=at(-5)), await forge(connection, topic="b")
+    claims = await store.claim(["a", "b"], [WORKER], [0] * 9, LEASE_S, ageing_s={"a": 1.0, "b": 1.0}, now=NOW)
+    assert [one.id for one in claims] == [young, other]
+
+
 async def test_who_expires(store: Store, connection: Connection[Record]) -> None:
     """Jobs that wait and whose time is over, in whatever topic, paused or not, due or not; no other."""
     made = {

@@ -32,6 +32,11 @@ def test_leases() -> None:
     assert [rules.lease_s(topic, 30.0) for topic in "abcx"] == [90.0, 30.0, 30.0, 30.0]
 
 
+def test_ageing() -> None:
+    """Of topics that have it; 0 is strict order."""
+    assert Rules({**LIVE, "d": LivePolicy(ageing_s=0.0)}).ageing_s == {"c": 1.0}
+
+
 def test_fates() -> None:
     """Completed jobs are kept as their topic has it, else as the server does; in one piece where no topic says."""
     done = [Completion(topic.encode() * 16, 1, "w", None) for topic in "abcab"]

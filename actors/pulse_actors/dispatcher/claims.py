@@ -17,11 +17,13 @@ from pulse.errors import UnavailableError
 from pulse.store.rows import Claim, Ending, EndingKind, Fence, Level, Renewal, Running
 from pulse.store.store import Store
 from pulse_actors import identity as identities
-from pulse_actors.dispatcher.cursors import Cursors, Start
+from pulse_actors.dispatcher.cursors import FEW_TOPICS, LEVELS_MAX, SURVEY, Cursors, Start
 from pulse_actors.dispatcher.desk import DOUBTFUL_BEATS, ClaimPlan, Desk, Held, Pair, Worker, length_of
 from pulse_actors.merging import write_merged
 from pulse_actors.runtime import Backoff
 
+SHORT_CHARS: Final = 2000  # what a claim counts for short args, in bytes; it ends after 8 MiB ...
+PART_CHARS: Final = 2 * 1024 * 1024  # ... which may be so many characters: such a claim may have left something
 ASSIGN_CHARS: Final = 1024 * 1024  # in one frame; a worker starts the first job while the next frame comes
 FAR_S: Final = 3600.0  # what is due later than that is left to the poll
 _PREVIOUS: Final = ("outcome", "reason", "worker", "progress")  # as claim_jobs returns them
@@ -159,7 +161,6 @@ class Claims:
 
     async def pass_once(self) -> bool:
         """One claim for each set of topics; whether one of them brought all it could, so that more may be waiting."""
-        more = False
         if self._in_doubt or self._doubted:
             async with self.lock:
                 await self._settle_doubts()
@@ -173,49 +174,76 @@ class Claims:
             self._cursors.full_begins()
         elif window is not None:
             self._cursors.window_begins()
-        done = False
+        done, full_s = False, 0.0
         try:
-            for plan in plans:
-                starts = self._starts(plan, window, full=full)
-                if starts == []:
-                    continue
-                async with self.lock:
-                    if self._desk.closed:
-                        return False
-                    more |= await self._claim(plan, starts)
+            more, full_s = await self._claim_all(plans, window, full=full)
             done = True
         finally:
             ended_s = time.monotonic()
             if full:  # one that took too long, too: meanwhile what is known can be claimed
-                self._cursors.full_done(began_s, ended_s)
+                self._cursors.full_done(ended_s - full_s if done else began_s, ended_s)
                 if not done:
                     self._cursors.want_full()
             if window is not None:
                 self._cursors.window_done(window, began_s, ended_s)
         return more
 
+    async def _claim_all(self, plans: Sequence[ClaimPlan], window: int | None, *, full: bool) -> tuple[bool, float]:
+        """Claim for each plan; whether more may be waiting, and how long it took to look for it everywhere, seconds."""
+        more, full_s = False, 0.0
+        if full and any(len(plan.topics) > FEW_TOPICS for plan in plans):
+            full_s = await self._survey()
+        for plan in plans:
+            starts = self._starts(plan, window, full=full)
+            if starts == []:
+                continue
+            async with self.lock:
+                if self._desk.closed:
+                    return False, full_s
+                began_s = time.monotonic()
+                more |= await self._claim(plan, starts)
+            if starts is None:
+                full_s += time.monotonic() - began_s
+        return more, full_s
+
     def _starts(self, plan: ClaimPlan, window: int | None, *, full: bool) -> list[Start] | None:
         """Where the claim of *plan* begins; None: at the start of everything."""
-        if full:
+        if full and len(plan.topics) <= FEW_TOPICS:
             return None
         if window is None:
-            return self._cursors.starts(plan.topics)
+            return self._cursors.starts(plan.topics, self._desk.rules.ageing_s, time.time())
         return self._cursors.window(plan.topics, window, time.time())
+
+    async def _survey(self) -> float:
+        """Look for levels that nobody has told of, the next ones; seconds that it took."""
+        began_s = time.monotonic()
+        heads = await self._store.find_levels(self._cursors.survey_from(), SURVEY)
+        served = {topic for worker in self._desk.workers() for topic in worker.topics}
+        for head in heads:
+            if head.is_due and head.level.topic in served:
+                self._cursors.found(head.level, head.due_at)
+        self._cursors.surveyed([head.level for head in heads])
+        return time.monotonic() - began_s
 
     async def _claim(self, plan: ClaimPlan, starts: list[Start] | None) -> bool:
         self._in_doubt.update(plan.workers)  # until the claim is known to have failed, or is in the book
         self._canceled.clear()
-        claims = await self._store.claim(plan.topics, plan.workers, plan.seats, self.lease_s, levels=starts)
+        news_count = self._cursors.news_count
+        ageing_s = self._desk.rules.ageing_s
+        claims = await self._store.claim(
+            plan.topics, plan.workers, plan.seats, self.lease_s, levels=starts, ageing_s=ageing_s
+        )
         self._cursors.claimed(claims)
         wanted = [claim for claim in claims if (claim.id, claim.attempt) not in self._canceled]
         if wanted:
             await self._lengthen(plan, wanted)
             await self._hand_out(plan, wanted)
         self._in_doubt.difference_update(plan.workers)
-        more = len(claims) == len(plan.seats)
-        if more:
+        if len(claims) == len(plan.seats) or sum(map(_weight, claims)) > PART_CHARS:
             self.work_left(plan.topics)
-        return more
+            return True
+        self._cursors.exhausted(plan.topics if starts is None else starts, news_count)
+        return starts is not None and len(plan.topics) > FEW_TOPICS and len(starts) == LEVELS_MAX  # there may be others
 
     async def _lengthen(self, plan: ClaimPlan, claims: Sequence[Claim]) -> None:
         """Leases of topics that have longer ones of their own: a claim opens all with the server's."""
@@ -329,6 +357,10 @@ def _nobody_asks(_worker: Worker, _bounded: list[tuple[Pair, Held]]) -> None:
 
 def _nobody_hears(_topics: Iterable[str]) -> None:
     """Nobody is told of work that is left."""
+
+
+def _weight(claim: Claim) -> int:
+    return max(SHORT_CHARS, length_of(claim))
 
 
 def _frames(claims: Sequence[Claim]) -> Iterable[Sequence[Claim]]:

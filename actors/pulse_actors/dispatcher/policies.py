@@ -25,6 +25,7 @@ class Rules:
     Attributes:
         leases: Leases that are longer than the server's.
         keeps: Whether completed jobs are kept for a while.
+        ageing_s: Of topics that age: how many seconds of waiting are worth one priority.
     """
 
     def __init__(self, live: Mapping[str, LivePolicy], lease_s: float = 0.0) -> None:
@@ -34,6 +35,8 @@ class Rules:
         self.leases: Final = {
             one: policy.lease_s for one, policy in topics.items() if (policy.lease_s or 0.0) > lease_s
         }
+        ageing = {one: policy.ageing_s or 0.0 for one, policy in topics.items()}
+        self.ageing_s: Final = {one: age_s for one, age_s in ageing.items() if age_s > 0}
         self.keeps: Final = {
             one: policy.retention_s > 0 for one, policy in topics.items() if policy.retention_s is not None
         }

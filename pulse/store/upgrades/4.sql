@@ -49,7 +49,7 @@ CREATE INDEX idx_topics_live ON pulse.topics (topic)
 -- Seconds to wait after charged try number tries (the first is 1). Exponential waits are drawn between half and the whole
 -- of FIRST * 2 ^ (tries - 1), LONGEST at most, so that what failed together does not come back together.
 CREATE FUNCTION pulse.backoff_s(policy text, tries int) RETURNS float8
-LANGUAGE sql VOLATILE SET search_path = pulse, pg_catalog, pg_temp AS $$
+LANGUAGE sql VOLATILE STRICT SET search_path = pulse, pg_catalog, pg_temp AS $$
     SELECT CASE split_part(policy, ':', 1)
         WHEN 'fixed' THEN split_part(policy, ':', 2)::float8
         WHEN 'list' THEN (SELECT d[least(greatest(tries, 1), cardinality(d))]::float8
@@ -78,7 +78,7 @@ CREATE FUNCTION pulse.set_topic(topic text, policy jsonb) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pulse, pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    mine  constant text[] := ARRAY['timeout_s', 'stall_s', 'ageing_s'];
+    mine  constant text[] := ARRAY['timeout_s', 'stall_s'];
     every constant text[] := ARRAY['max_attempts', 'max_crashes', 'timeout_s', 'stall_s', 'lease_s', 'retention_s',
                                    'retention_dead_s', 'ageing_s', 'backoff'];
     named text := CASE topic WHEN '' THEN 'the server' ELSE format('topic "%s"', left(topic, 50)) END;
