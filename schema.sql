@@ -324,7 +324,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value';
     END;
     DELETE FROM pulse.topics t
-    WHERE t.topic = set_topic.topic AND t.topic <> ''
+    WHERE t.topic = set_topic.topic
       AND num_nonnulls(t.max_attempts, t.max_crashes, t.timeout_s, t.stall_s, t.lease_s, t.retention_s, t.retention_dead_s, t.ageing_s,
                        t.backoff) = 0;
 END
