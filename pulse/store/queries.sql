@@ -88,10 +88,10 @@ WHERE j.name <> d.name OR j.topic <> coalesce(d.topic, h.topic, 'default') OR j.
 
 -- name: claim_jobs :many
 -- What:    hand out due jobs, highest priority first, then by due time; opens their leases.   From/to: PENDING, RETRYING -> RUNNING
--- Args:    $1 topics text[] (in the order in which equal priorities are served), $2 limit int, $3 workers text[],
+-- Args:    $1 topics text[] of a full claim (in the order in which equal priorities are served), $2 limit int, $3 workers text[],
 --          $4 seats int[] (for the n-th job: index into workers; beyond its end: 1), $5 lease_s float8,
 --          $6 level topics text[], $7 level priorities smallint[], $8 from when float8[] (Unix; NULL: what became due
---          in the last 5 s; same length, in the order in which levels are served); $6 NULL: a full claim; $9 ageing_s float8[] (of
+--          in the last 5 s; same length, in the order in which levels are served) where it is none; $9 ageing_s float8[] (of
 --          the topics of $1 or $6: seconds of waiting that are worth one priority, NULL: strict; $9 NULL: none of them
 --          ages), $10 now
 -- Guard:   the gate, until the time at which a pause ends; status IN ('PENDING', 'RETRYING'), due and not expired, under
@@ -107,8 +107,7 @@ WHERE j.name <> d.name OR j.topic <> coalesce(d.topic, h.topic, 'default') OR j.
 --          once. Short args are not measured: their text is not longer than 2000 bytes by much, if they are not compressed.
 WITH RECURSIVE open AS (
     SELECT t.topic, t.age_s, t.place FROM unnest($1::text[], $9::float8[]) WITH ORDINALITY AS t(topic, age_s, place)
-    WHERE $6::text[] IS NULL
-      AND NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', t.topic)
+    WHERE NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', t.topic)
                         AND coalesce(g.paused_until > coalesce($10, now()), true))
 ), found AS (
     SELECT o.topic, o.age_s, o.place, (

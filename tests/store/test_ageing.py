@@ -95,6 +95,14 @@ async def test_a_strict_level_below_an_ageing_one(store: Store, connection: Conn
     assert order == [risen, strict, young]
 
 
+async def test_equal_ranks_are_served_in_the_order_of_the_topics(store: Store, connection: Connection[Record]) -> None:
+    """As among topics that do not age: first the topic, then the due time."""
+    older = await forge(connection, topic="c", next_run_at=at(-20))
+    younger = await forge(connection, topic="b", next_run_at=at(-10))
+    order = [(await store.claim(TOPICS, [WORKER], [0], LEASE_S, ageing_s={"a": 1.0}, now=NOW))[0].id for _ in range(2)]
+    assert order == [younger, older]
+
+
 async def test_seats_are_dealt_by_rank(store: Store, connection: Connection[Record]) -> None:
     """The first seat gets what ranks highest."""
     young = await forge(connection, topic="a", priority=3, next_run_at=at(-1))
