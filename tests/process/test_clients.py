@@ -207,6 +207,10 @@ def test_everything_that_can_be_asked(flavor: str, directory: Path) -> None:
         "dispatch.pause": {"paused": True, "reason": "x", "topics": []},
         "dispatch.resume": {"paused": False, "reason": None, "topics": []},
         "dispatch.status": {"paused": False, "reason": None, "topics": []},
+        "topics.list": {"topics": [{"topic": "t"}], "next": None},
+        "topics.get": {"topic": {"topic": "t", "policy": {}, "handlers": []}},
+        "topics.set": {"topic": {"topic": "t", "policy": {}, "handlers": []}},
+        "topics.unset": {"topic": {"topic": "t", "policy": {}, "handlers": []}},
         "workers.list": {"workers": [{"identity": "w", "running": [[JOB.bytes, 1]]}]},
         "status": {"jobs": None},
         "ping": {},
@@ -224,9 +228,13 @@ def test_everything_that_can_be_asked(flavor: str, directory: Path) -> None:
             lambda client: client.schedules_get(JOB),
             lambda client: client.schedules_list(),
             lambda client: client.schedules_delete(JOB),
-            lambda client: client.pause("t", "x"),
+            lambda client: client.pause("t", "x", for_s=5.0),
             lambda client: client.resume("t"),
             lambda client: client.dispatch_status(),
+            lambda client: client.topics_list(),
+            lambda client: client.topics_get("t"),
+            lambda client: client.topics_set("t", backoff="fixed:1", timeout_s=None),
+            lambda client: client.topics_unset("t", "backoff"),
             lambda client: client.workers(),
             lambda client: client.status(),
             lambda client: client.ping(),
@@ -236,8 +244,9 @@ def test_everything_that_can_be_asked(flavor: str, directory: Path) -> None:
     assert found[0].next == "c"  # type: ignore[attr-defined]
     assert found[2:4] == [pulse.Changed((JOB,), ()), pulse.Changed((), ((JOB, "conflict"),))]
     assert found[4] == pulse.Stack("w", 7, 2, "File")
-    assert found[12] == [{"identity": "w", "running": [[str(JOB), 1]]}]
-    assert found[15] == {}
+    assert found[13:16] == [{"topic": "t", "policy": {}, "handlers": []}] * 3
+    assert found[16] == [{"identity": "w", "running": [[str(JOB), 1]]}]
+    assert found[19] == {}
 
 
 def test_both_clients_have_the_same_methods() -> None:
