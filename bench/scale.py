@@ -128,7 +128,7 @@ def _topics(stage: Stage, empty: float, empty_on: float) -> list[Sample]:
             one = claim_ms(dsn)
             survey, found = asyncio.run(_surveys(dsn))
             due_s = time.time() - 2 * 3600.0
-            every = claim_ms(dsn, levels=[(*level, due_s) for level in found[:NAMED]])
+            every = claim_ms(dsn, levels=[(level.topic, level.priority, due_s) for level in found[:NAMED]])
     label = f"claim of 100 among {topics:,} topics"
     return [
         Sample(f"{label}, one served", one, "ms", empty, EMPTY),
