@@ -155,13 +155,15 @@ class Store:
             ageing_s: Of the topics that age: how many seconds of waiting are worth one priority.
         """
         named = topics if levels is None else [level[0] for level in levels]
-        ages = [ageing_s.get(topic) for topic in named] if ageing_s else None
+        ages = [ageing_s.get(topic) for topic in named] if ageing_s else []
         if levels is not None:
             topics = []  # they may be thousands
         one_based = [seat + 1 for seat in seats] if len(workers) > 1 else []
         async with self.hot.connection() as connection:
             columns = [None] * 3 if levels is None else [[level[place] for level in levels] for place in range(3)]
-            rows = await connection.fetch(_CLAIM, topics, len(seats), workers, one_based, lease_s, *columns, ages, now)
+            rows = await connection.fetch(
+                _CLAIM, topics, len(seats), workers, one_based, lease_s, *columns, ages if any(ages) else None, now
+            )
         return list(map(Claim._make, rows))
 
     async def find_levels(self, after: Level, limit: int, *, now: datetime | None = None) -> list[Head]:
