@@ -8,19 +8,16 @@ and once a second, and wakes the dispatcher when a gate opens.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 import anyio
-import asyncpg
 import structlog
 
-from pulse.errors import PulseError
 from pulse.store.gate import GATE_CHANNEL
-from pulse.store.pool import STATEMENT_DEADLINE_S, connect
 from pulse.store.store import Store
 from pulse_actors.bus import Hint
-from pulse_actors.runtime import Backoff, Runtime, Turn, TurnResult, database_status
+from pulse_actors.listening import listen
+from pulse_actors.runtime import Runtime, Turn, TurnResult, database_status
 
 REFRESH_S: Final = 1.0  # how soon a gate that another host changed is seen here, should its NOTIFY be lost
 
@@ -62,38 +59,11 @@ class Pause:
         return {"database": database, "gate": await self._store.gate.get() if database["ok"] else None}
 
 
-async def _listen(runtime: Runtime) -> None:
-    """Turn each NOTIFY into a turn, on a connection of its own; the refresh is behind it."""
-    backoff = Backoff()
-
-    def heard(*_notification: object) -> None:
-        runtime.poke(Hint("pause", "gate changed"))
-
-    while True:
-        lost = asyncio.Event()
-        try:
-            connection = await connect(runtime.store.query.target, {})
-        except PulseError:
-            await anyio.sleep(backoff.next_s())
-            continue
-        try:
-            connection.add_termination_listener(lambda _connection, lost=lost: lost.set())
-            async with asyncio.timeout(STATEMENT_DEADLINE_S):
-                await connection.add_listener(GATE_CHANNEL, heard)
-            backoff.reset()
-            await lost.wait()
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            log.debug("listen_failed", error=str(error))
-        finally:
-            connection.terminate()
-        await anyio.sleep(backoff.next_s())
-
-
 async def pause(runtime: Runtime) -> None:
     """The pause actor's main part."""
     actor = Pause(runtime.store)
     await runtime.prime(actor)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_listen, runtime)
+        tasks.start_soon(listen, runtime, GATE_CHANNEL, Hint("pause", "gate changed"))
         await runtime.loop(actor)
         tasks.cancel_scope.cancel()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +14,7 @@ import asyncpg
 from pulse.store.gate import GateStore
 from pulse.store.pool import HOT_SETTINGS, STATEMENT_DEADLINE_S, Pool, Target, connect
 from pulse.store.reads import Reads
-from pulse.store.rows import Completion, Ending, EndingKind, Firing, NewSchedule, Renewal
+from pulse.store.rows import Completion, Ending, EndingKind, Fired, Firing, Level, NewSchedule, Renewal
 from pulse.store.schedules import ScheduleStore
 from pulse.store.store import Store
 from pulse.store.times import to_us
@@ -48,7 +48,7 @@ class World:
     def firing(self) -> Firing:
         """The one occurrence that is due."""
         job_id = uuid.uuid5(uuid.UUID(bytes=self.schedule), "occurrence").bytes
-        return Firing(self.schedule, to_us(NOW), to_us(at(3600)), job_id)
+        return Firing(self.schedule, to_us(NOW), to_us(at(3600)), job_id, to_us(NOW))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,13 +175,18 @@ async def _retry(store: Store, world: World) -> object:
     return len(await store.retry([world.job], now=at(LATER_S)))
 
 
+def inserted(fired: Iterable[Fired]) -> list[Level]:
+    """Where the jobs wait that were inserted."""
+    return [one.level for one in fired if one.level is not None]
+
+
 async def _fire(store: Store, world: World) -> object:
-    return len(await store.schedules.fire([world.firing], now=at(LATER_S)))
+    return inserted(await store.schedules.fire([world.firing], now=at(LATER_S)))
 
 
 async def _fire_as_another(store: Store, world: World) -> object:
     firing = dataclasses.replace(world.firing, job_id=new_id(), next_us=to_us(at(7200)))
-    return len(await store.schedules.fire([firing], now=at(LATER_S)))
+    return inserted(await store.schedules.fire([firing], now=at(LATER_S)))
 
 
 async def _pause(store: Store, world: World) -> object:

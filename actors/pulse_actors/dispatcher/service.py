@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import uuid
 from typing import Final, cast
 
 import anyio
@@ -16,10 +17,10 @@ from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.connection import Connection
 from pulse_actors.dispatcher.deaths import LATE_S, Deaths
 from pulse_actors.dispatcher.desk import Desk
+from pulse_actors.dispatcher.desktop import Desktop
 from pulse_actors.dispatcher.leases import Leases
 from pulse_actors.dispatcher.overdue import Overdue
 from pulse_actors.dispatcher.reconcile import bury_forgotten, bury_late
-from pulse_actors.dispatcher.requests import Desktop
 from pulse_actors.dispatcher.results import Obituary, Results
 from pulse_actors.dispatcher.silence import Silence
 from pulse_actors.dispatcher.stacks import Stacks
@@ -95,11 +96,23 @@ class Dispatcher:
                     self.drain(reconnect=False)
                 case "lapsed" if self.silence is not None:
                     await self.silence.lapsed(hint.data.get("workers"))
+                case "canceled":
+                    self._stop_canceled(hint.data.get("jobs"))
                 case "ready":
                     self._wake(hint.data.get("delays_s"))
                 case _:
                     self.office.claims.wake()
         return TurnResult(TICK_S)
+
+    def _stop_canceled(self, jobs: object) -> None:
+        """A schedule canceled these: their handlers are stopped here at once, elsewhere at their next heartbeat."""
+        for job in cast("list[str]", jobs) if isinstance(jobs, list) else ():
+            identity = uuid.UUID(job).bytes
+            holder = self.office.desktop.desk.holder_of(identity)
+            if holder is not None:
+                worker, attempt = holder
+                self.office.claims.forget([(identity, attempt)])
+                worker.link.send("stop", None, {"jobs": [(identity, attempt, "canceled")]})
 
     def _wake(self, delays_s: object) -> None:
         """Something can be claimed, now or after each of these delays."""
