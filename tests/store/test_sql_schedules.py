@@ -38,8 +38,10 @@ async def row_of(connection: Connection[Record], identity: uuid.UUID) -> dict[st
         ("every_s => 0.5, jitter_s => 3", {"kind": "every", "every_s": 0.5, "jitter_s": 3.0}),
         ("run_at => now()", {"kind": "at", "cron": None, "timezone": None}),
         (
-            "every_s => 5, args => '{\"a\": 1}', topic => 't', priority => 3, max_attempts => 2, timeout_s => 1.5, "
-            "catch_up => 'all', overlap => 'queue', id => '0190163d-8694-739b-aea5-966c26f8ad92'",
+            (
+                "every_s => 5, args => '{\"a\": 1}', topic => 't', priority => 3, max_attempts => 2, timeout_s => 1.5, "
+                "catch_up => 'all', overlap => 'queue', id => '0190163d-8694-739b-aea5-966c26f8ad92'"
+            ),
             {
                 "args": '{"a": 1}',
                 "topic": "t",
@@ -126,7 +128,10 @@ async def test_trigger(connection: Connection[Record]) -> None:
         ),
         (
             "every_s => 5, starts_at => '2030-01-02Z', ends_at => '2030-01-01Z'",
-            "ends_at is 2030-01-01 00:00:00+00, before starts_at, 2030-01-02 00:00:00+00; a time from starts_at on is allowed",
+            (
+                "ends_at is 2030-01-01 00:00:00+00, before starts_at, 2030-01-02 00:00:00+00; "
+                "a time from starts_at on is allowed"
+            ),
         ),
     ],
 )
