@@ -268,6 +268,25 @@ BEGIN
 END
 $install$;
 
+-- Has the workers of every host look for work now, and not at their next poll: at most once in 50 ms for all who submit by
+-- SQL, since NOTIFY has the commits of a whole cluster wait for each other. When that was last, in Unix ms, is the value of
+-- a sequence, which is read and set without waiting for anybody's transaction. With `SET pulse.notify = off` a session does
+-- without: PREPARE TRANSACTION is not possible after a NOTIFY.
+CREATE SEQUENCE pulse.work_notified;
+GRANT SELECT, UPDATE ON SEQUENCE pulse.work_notified TO PUBLIC;  -- whoever may submit; it is worth nothing else
+
+CREATE FUNCTION pulse.notify_work() RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pulse, pg_catalog, pg_temp AS $$
+DECLARE
+    now_ms bigint := extract(epoch FROM clock_timestamp()) * 1000;
+BEGIN
+    IF (SELECT now_ms - last_value NOT BETWEEN 0 AND 50 FROM pulse.work_notified)
+       AND current_setting('pulse.notify', true) IS DISTINCT FROM 'off' THEN
+        PERFORM setval('pulse.work_notified', now_ms), pg_notify('pulse_work', '');
+    END IF;
+END
+$$;
+
 -- Submit many jobs from SQL: a JSON array of objects with the keys of pulse.submit. Returns the ids in the same order.
 -- All or none. The n-th job of one call is due n microseconds after the first: submit order is run order.
 CREATE FUNCTION pulse.submit_many(jobs jsonb) RETURNS SETOF uuid
@@ -305,12 +324,11 @@ BEGIN
         INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s)
         SELECT g.id, g.name, coalesce(g.topic, h.topic, 'default'), g.args, g.priority,
                coalesce(g.run_at, began) + (g.place - 1) * interval '1 microsecond',
-               coalesce(g.max_attempts, h.max_attempts, t.max_attempts, s.max_attempts),
-               coalesce(g.timeout_s, h.timeout_s, t.timeout_s, s.timeout_s)
+               coalesce(g.max_attempts, h.max_attempts, t.max_attempts, (SELECT s.max_attempts FROM pulse.topics s WHERE s.topic = '')),
+               coalesce(g.timeout_s, h.timeout_s, t.timeout_s, (SELECT s.timeout_s FROM pulse.topics s WHERE s.topic = ''))
         FROM given g
         LEFT JOIN pulse.handlers h ON h.name = g.name
         LEFT JOIN pulse.topics t ON t.topic = coalesce(g.topic, h.topic, 'default')
-        LEFT JOIN pulse.topics s ON s.topic = ''
         ORDER BY g.id
         ON CONFLICT (id) DO NOTHING
         RETURNING id
@@ -330,6 +348,9 @@ BEGIN
         IF bad IS NOT NULL THEN
             RAISE EXCEPTION 'job % exists already with another name, topic or args', bad USING ERRCODE = 'unique_violation';
         END IF;
+    END IF;
+    IF fresh > 0 THEN
+        PERFORM pulse.notify_work();
     END IF;
     RETURN QUERY SELECT unnest(made);
 END
@@ -372,7 +393,9 @@ BEGIN
     ON CONFLICT (id) DO NOTHING
     RETURNING jobs.id INTO done;
 
-    IF done IS NULL AND NOT EXISTS (
+    IF done IS NOT NULL THEN
+        PERFORM pulse.notify_work();
+    ELSIF NOT EXISTS (
         SELECT FROM pulse.jobs j LEFT JOIN pulse.handlers h ON h.name = submit.name
         WHERE j.id = made AND j.name = submit.name AND j.args = submit.args
           AND j.topic = coalesce(submit.topic, h.topic, 'default')
@@ -544,6 +567,7 @@ BEGIN
     LEFT JOIN pulse.topics s ON s.topic = ''
     WHERE m.id = trigger_schedule.id
     ON CONFLICT (id) DO NOTHING;
+    PERFORM pulse.notify_work();
     RETURN made;
 END
 $$;

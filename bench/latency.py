@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
+from uuid import UUID
 
 from bench.flow import WARM_UP_S, unpinned
 from bench.load import submit_evenly
@@ -30,14 +31,19 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
 
 
-def stamped(system: System, count: int) -> list[float]:
+def stamped(system: System, count: int, submit_one: Callable[[dict[str, float]], UUID] | None = None) -> list[float]:
     """
     Submit *count* single jobs at an even pace; milliseconds of each.
+
+    Args:
+        system: Where.
+        count: How many.
+        submit_one: Submits one with these args; None: its client does.
 
     Raises:
         BenchError: Not all were done in time.
     """
-    ids = submit_evenly(system.client, count, PER_S)
+    ids = submit_evenly(submit_one or (lambda args: system.client.submit("stamp", args)), count, PER_S)
     deadline_s = time.monotonic() + END_S
     while system.sql.value(UNDONE, ids) and time.monotonic() < deadline_s:
         time.sleep(LOOK_S)

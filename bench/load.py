@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -32,13 +32,13 @@ def new_jobs(handler: str, first: int, count: int, arg_bytes: int = ARG_BYTES) -
     return [{"name": handler, "args": {"number": number, "pad": pad}} for number in range(first, first + count)]
 
 
-def submit_evenly(client: Client, count: int, per_second: float) -> list[UUID]:
+def submit_evenly(submit_one: Callable[[dict[str, float]], UUID], count: int, per_second: float) -> list[UUID]:
     """*count* single jobs at an even pace, each stamped with the time of its call."""
     ids: list[UUID] = []
     began_s = time.monotonic()
     for number in range(count):
         time.sleep(max(0.0, began_s + number / per_second - time.monotonic()))
-        ids.append(client.submit("stamp", {"submitted_s": time.monotonic()}))
+        ids.append(submit_one({"submitted_s": time.monotonic()}))
     return ids
 
 

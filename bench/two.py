@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Final
+from uuid import UUID
 
 from bench.drain import Work, beside, drain_rate
+from bench.latency import FIRST, PERCENTS, percentile, stamped
 from bench.load import submit
 from bench.recovery_scene import BenchError
 from bench.results import Sample
 from bench.stage import DEADLINE_S, LOOK_S, Stage, System
 
 ID_BYTES: Final = 16
+BY_SQL: Final = "SELECT pulse.submit('stamp', $1)"
 
 
 def started(path: Path) -> Counter[bytes]:
@@ -48,6 +52,13 @@ def two(stage: Stage) -> list[Sample]:
         wait_begun((first, second), jobs)
         first.wait_done()
         rate = drain_rate(first, jobs)
+
+        def by_sql(args: dict[str, float]) -> UUID:
+            found: UUID = first.sql.value(BY_SQL, json.dumps(args))
+            return found
+
+        stamped(first, FIRST, by_sql)
+        told = stamped(first, stage.size.latency_jobs, by_sql)
     by_first, by_second = started(files[0]), started(files[1])
     both = by_first + by_second
     one, bare = beside(stage, Work("noted", jobs, ids=stage.directory / f"ids-{stage.round}-one"))
@@ -58,4 +69,8 @@ def two(stage: Stage) -> list[Sample]:
         Sample("two supervisors, jobs started twice", float(both.total() - len(both)), "jobs"),
         Sample("two supervisors, jobs never started", float(jobs - len(both)), "jobs"),
         Sample("two supervisors, share of the smaller part", 100 * share, "%"),
+        *(
+            Sample(f"two supervisors, SQL submit to handler start, p{percent}", percentile(told, percent), "ms")
+            for percent in PERCENTS
+        ),
     ]

@@ -15,6 +15,18 @@ _MS_BITS: Final = (1 << 48) - 1
 _halves: Final = struct.Struct(">QQ").pack
 
 
+def time_of(identity: bytes) -> float | None:
+    """When an id of version 7 was made, by its maker's clock, Unix seconds; None for one of another version."""
+    if identity[6] >> 4 != _VERSION >> 12:
+        return None
+    return int.from_bytes(identity[:6]) / 1000
+
+
+def first_at(time_s: float) -> bytes:
+    """The id before all of version 7 that are made from *time_s* (Unix seconds) on."""
+    return (int(time_s * 1000) & _MS_BITS).to_bytes(6) + bytes(10)
+
+
 def uuid7() -> uuid.UUID:
     """A new UUID version 7."""
     return uuid.UUID(bytes=uuid7s(1)[0])

@@ -1,39 +1,46 @@
-"""NOTIFY as a hint: a connection of its own turns each notification into a turn of the actor; a poll is behind it."""
+"""Hears NOTIFY on a connection of its own, made anew when it breaks. What is heard is a hint; a poll is behind each."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 
 import anyio
 import asyncpg
 import structlog
 
 from pulse.errors import PulseError
-from pulse.store.pool import STATEMENT_DEADLINE_S, connect
-from pulse_actors.bus import Hint
-from pulse_actors.runtime import Backoff, Runtime
+from pulse.store.pool import STATEMENT_DEADLINE_S, Target, connect
+from pulse_actors.runtime import Backoff
 
 log = structlog.get_logger()
 
 
-async def listen(runtime: Runtime, channel: str, hint: Hint) -> None:
-    """Poke the actor with *hint* whenever *channel* is notified; for ever, through outages."""
+async def listen(target: Target, channels: Mapping[str, Callable[[str], None]]) -> None:
+    """
+    Listen until cancelled.
+
+    Args:
+        target: The database.
+        channels: Name -> what to call with the text of each notification.
+    """
     backoff = Backoff()
 
-    def heard(*_notification: object) -> None:
-        runtime.poke(hint)
+    def heard(_connection: object, _pid: int, channel: str, text: object) -> None:
+        channels[channel](str(text))
 
     while True:
         lost = asyncio.Event()
         try:
-            connection = await connect(runtime.store.query.target, {})
+            connection = await connect(target, {})
         except PulseError:
             await anyio.sleep(backoff.next_s())
             continue
         try:
             connection.add_termination_listener(lambda _connection, lost=lost: lost.set())
             async with asyncio.timeout(STATEMENT_DEADLINE_S):
-                await connection.add_listener(channel, heard)
+                for channel in channels:
+                    await connection.add_listener(channel, heard)
             backoff.reset()
             await lost.wait()
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:

@@ -4,7 +4,8 @@ Retention: jobs that ended long enough ago are deleted, in small batches, for a 
 The table is walked by primary key, window by window, instead of by an index on the time of the end, which every
 completion would have to write. Ids of version 7 ascend with time, so what is to go lies at the beginning, and a walk
 begins where the last one has met the first job that stays: it meets no dead entries, which a snapshot may pin there by
-the million. Now and then one begins at the very start, for ids that are of another kind.
+the million. What was submitted within the retention cannot have ended before it, and is leapt over: it may be most of
+the table. Now and then a walk begins at the very start, for ids that are of another kind.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import anyio
 import structlog
 
 from pulse.errors import UnavailableError
+from pulse.ids import first_at, time_of
 from pulse.store.rows import Forgotten
 from pulse.store.store import Store
 from pulse_actors.pacing import rest_s
@@ -33,6 +35,7 @@ MAX_STEP_PAUSE_S: Final = 1.0
 KEEP_S: Final = 7 * 86400.0  # completed and canceled
 KEEP_DEAD_S: Final = 30 * 86400.0
 FIRST: Final = bytes(16)
+AHEAD_S: Final = 60.0  # so much a clock that makes ids may go fast, or what ends up there is walked each time
 
 log = structlog.get_logger()
 
@@ -49,10 +52,11 @@ class Walk:
         self._pause_s: Final = min(max(keep_s / PAUSES, MIN_PAUSE_S), MAX_PAUSE_S)
         self._low: bytes | None = None  # of this walk: the first job that stays
         self._whole_s = float("-inf")  # when a walk began at the very start
+        self._keep_s: Final = keep_s
         self.at = FIRST
         self.gone = 0  # in this walk
 
-    def took(self, step: Forgotten, took_s: float, now_s: float) -> float:
+    def took(self, step: Forgotten, took_s: float, now_s: float, wall_s: float) -> float:
         """
         Take note of a step.
 
@@ -60,6 +64,7 @@ class Walk:
             step: What it came to.
             took_s: How long it took.
             now_s: Monotonic.
+            wall_s: Unix seconds.
 
         Returns:
             Seconds until the next one.
@@ -77,8 +82,16 @@ class Walk:
             self._low, self.gone = None, 0
             return self._pause_s
         self.at = going_on
+        if step.last is not None and self._is_young(step.last, wall_s):
+            self._low = self._low or going_on
+            self.at = first_at(wall_s + AHEAD_S)
         share = BUSY_SHARE if 2 * step.gone >= step.walked else SHARE
         return rest_s(took_s, share, MAX_STEP_PAUSE_S)
+
+    def _is_young(self, identity: bytes, wall_s: float) -> bool:
+        """Whether a job was submitted too late to have ended long enough ago, and so all that follow until now."""
+        made_s = time_of(identity)
+        return made_s is not None and wall_s - self._keep_s < made_s <= wall_s + AHEAD_S
 
 
 def after(identity: bytes) -> bytes:
@@ -112,7 +125,7 @@ async def retain(store: Store, retention_s: float | None) -> None:
             continue
         backoff.reset()
         now_s, gone = time.monotonic(), walk.gone + step.gone
-        pause_s = walk.took(step, now_s - began_s, now_s)
+        pause_s = walk.took(step, now_s - began_s, now_s, time.time())
         if gone and not walk.gone:  # the walk is over
             log.info("jobs_forgotten", count=gone)
         await anyio.sleep(pause_s)

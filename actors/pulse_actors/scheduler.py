@@ -131,7 +131,11 @@ async def scheduler(runtime: Runtime) -> None:
     """The scheduler's main part."""
     actor = Scheduler(runtime.store)
     await runtime.prime(actor)
+
+    def changed(_text: str) -> None:
+        runtime.poke(Hint("scheduler", "schedules changed"))
+
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(listen, runtime, SCHEDULES_CHANNEL, Hint("scheduler", "schedules changed"))
+        tasks.start_soon(listen, runtime.store.query.target, {SCHEDULES_CHANNEL: changed})
         await runtime.loop(actor)
         tasks.cancel_scope.cancel()

@@ -84,5 +84,5 @@ class PulseQueue:
 
     def latencies_ms(self, count: int, per_second: float) -> Sequence[float]:
         """The handler answers with the time since the submit call."""
-        ids = submit_evenly(self._client, count, per_second)
+        ids = submit_evenly(lambda args: self._client.submit("stamp", args), count, per_second)
         return [1000 * float(str(self._client.wait(one, timeout_s=STAMP_S).result)) for one in ids]

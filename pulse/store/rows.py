@@ -163,6 +163,21 @@ class Level(NamedTuple):
     priority: int
 
 
+class Head(NamedTuple):
+    """
+    The first job of a level.
+
+    Attributes:
+        level: Where.
+        due_at: When it is due, Unix seconds.
+        is_due: Whether that is now or before.
+    """
+
+    level: Level
+    due_at: float
+    is_due: bool
+
+
 class Forgotten(NamedTuple):
     """
     A window of jobs that retention has gone through.

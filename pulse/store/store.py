@@ -31,6 +31,7 @@ from pulse.store.rows import (
     Ending,
     Fence,
     Forgotten,
+    Head,
     Leased,
     Level,
     Renewal,
@@ -58,6 +59,7 @@ _CLAIM: Final = _sql("claim_jobs")
 _COMPLETE: Final = _sql("complete_jobs")
 _END: Final = _sql("end_attempts")
 _EXTEND: Final = _sql("extend_leases")
+WORK_CHANNEL: Final = "pulse_work"  # NOTIFY of notify_work, and of SQL submits with no text
 _WARM: Final = 2  # connections: one claims, one writes; there may be no more to be had
 
 
@@ -148,11 +150,19 @@ class Store:
             levels: Topics and priorities, in the order in which they are served, each with the due time (Unix seconds)
                 to begin at, None: the last seconds; None: a full claim, of all levels from their start.
         """
+        if levels is not None:
+            topics = []  # they may be thousands
         one_based = [seat + 1 for seat in seats] if len(workers) > 1 else []
         async with self.hot.connection() as connection:
             columns = [None] * 3 if levels is None else [[level[place] for level in levels] for place in range(3)]
             rows = await connection.fetch(_CLAIM, topics, len(seats), workers, one_based, lease_s, *columns, now)
         return list(map(Claim._make, rows))
+
+    async def find_levels(self, after: Level, limit: int, *, now: datetime | None = None) -> list[Head]:
+        """The levels behind *after* that have jobs which wait, whoever serves them, in the order of the index."""
+        async with self.hot.connection() as connection:
+            rows = await connection.fetch(_sql("find_levels"), *after, limit, now)
+        return [Head(Level(topic, priority), *rest) for topic, priority, *rest in rows]
 
     async def move(self, claims: Sequence[tuple[Fence, str]]) -> set[bytes]:
         """Pass claims on to other workers; the ids that were moved."""
@@ -331,6 +341,11 @@ class Store:
         """Write the server's defaults where SQL submits find them."""
         async with self.query.connection() as connection:
             await connection.execute(_sql("set_server_defaults"), max_attempts, max_crashes)
+
+    async def notify_work(self, sender: str) -> None:
+        """Tell all who listen that there is work; *sender* knows its own words by its name."""
+        async with self.query.connection() as connection:
+            await connection.execute(_sql("notify_work"), sender)
 
     async def host_boots(self, host: str, *, now: datetime | None = None) -> dict[str, float]:
         """The boots of a host -> seconds since each was last seen."""

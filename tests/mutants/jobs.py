@@ -81,6 +81,15 @@ SUBMIT: Final = [
     ),
 ]
 
+_LEVELS: Final = "test_dispatcher_claims.py::test_levels_are_found_by_a_loose_scan"
+LEVELS: Final = [
+    cut("find_levels", " AND j.priority < l.priority", _LEVELS),
+    swap("find_levels", "j.topic = l.topic AND j.priority", "j.priority", _LEVELS),
+    swap("find_levels", "j.topic > l.topic AND ", "", _LEVELS),
+    swap("find_levels", "l.place < $3", "l.place <= $3", _LEVELS),
+    swap("find_levels", "next_run_at <= coalesce", "next_run_at < coalesce", _LEVELS),
+    cut("find_levels", " WHERE place > 0", _LEVELS),
+]
 CLAIMS: Final = [
     swap(CLAIM, "g.paused AND g.topic IN ('', t", "g.topic IN ('', t", "test_claim.py::test_a_claim_opens_the_lease"),
     swap(CLAIM, "g.paused AND g.topic IN ('', k", "g.topic IN ('', k", "test_claim.py::test_known_levels"),
@@ -425,4 +434,4 @@ LOCKS: Final = [
     swap("lockable_jobs", "WHERE NOT EXISTS (SELECT FROM pulse.jobs j WHERE j.id = d.id)", "WHERE false", _LOCKED),
 ]
 
-MUTANTS: Final = [*SUBMIT, *CLAIMS, *FENCES, *ENDS, *LOCKS]
+MUTANTS: Final = [*SUBMIT, *CLAIMS, *LEVELS, *FENCES, *ENDS, *LOCKS]

@@ -14,6 +14,7 @@ _OPS: Final = "test_operators.py::"
 _SCHEDULES: Final = "test_schedules.py::"
 _READS: Final = "test_reads.py::"
 _SQL: Final = "test_sql_submit.py::"
+_WAKE: Final = _SQL + "test_workers_are_woken_once_in_a_while"
 _MEETING: Final = "test_interleavings.py::test_committed"
 _ACTIVE: Final = "('PENDING', 'RETRYING', 'RUNNING')"
 _FINISHED: Final = "('COMPLETED', 'DEAD_LETTERED', 'CANCELED')"
@@ -462,12 +463,12 @@ SQL: Final = [
     ),
     *(cut(SCHEMA, f"submit.{field}, ", _POLICY) for field in ("max_attempts", "timeout_s")),
     *(
-        swap(SCHEMA, f"coalesce(g.{field}, h.{field}, t.{field}, s.{field})", f"coalesce({less})", _POLICY)
+        swap(SCHEMA, f"coalesce(g.{field}, h.{field}, t.{field}, (", f"coalesce({less}, (", _POLICY)
         for field in ("max_attempts", "timeout_s")
         for less in (
-            f"h.{field}, t.{field}, s.{field}",
-            f"g.{field}, t.{field}, s.{field}",
-            f"g.{field}, h.{field}, s.{field}",
+            f"h.{field}, t.{field}",
+            f"g.{field}, t.{field}",
+            f"g.{field}, h.{field}",
         )
     ),
     *(
@@ -551,6 +552,30 @@ SQL: Final = [
     ),
     swap(SCHEMA, "jsonb_typeof(submit.args) IS DISTINCT FROM 'object'", "false", _SQL + "test_what_submit_refuses"),
     swap(SCHEMA, "submit.priority NOT BETWEEN -100 AND 100", "false", _SQL + "test_what_submit_refuses"),
+    cut(
+        SCHEMA,
+        "    IF fresh > 0 THEN\n        PERFORM pulse.notify_work();\n    END IF;\n",
+        _SQL + "test_workers_are_woken",
+    ),
+    swap(SCHEMA, "IF fresh > 0 THEN", "IF true THEN", _SQL + "test_workers_are_woken"),
+    swap(
+        SCHEMA,
+        "PERFORM pulse.notify_work();\n    ELSIF",
+        "PERFORM 1;\n    ELSIF",
+        _SQL + "test_workers_are_woken",
+    ),
+    swap(SCHEMA, "NOT BETWEEN 0 AND 50 FROM", "NOT BETWEEN -10000 AND 50 FROM", _WAKE),
+    swap(SCHEMA, "NOT BETWEEN 0 AND 50 FROM", "NOT BETWEEN 0 AND 5000 FROM", _WAKE),
+    swap(SCHEMA, "now_ms - last_value NOT BETWEEN 0 AND 50", "true", _WAKE),
+    cut(SCHEMA, "\n       AND current_setting('pulse.notify', true) IS DISTINCT FROM 'off'", _WAKE),
+    swap(SCHEMA, "IS DISTINCT FROM 'off'", "<> 'off'", _WAKE),
+    cut(SCHEMA, "setval('pulse.work_notified', now_ms), ", _WAKE),
+    swap(
+        "notify_work",
+        "pg_notify('pulse_work', $1)",
+        "length($1)",
+        "test_news.py::test_work_is_told_where_nobody_has_room",
+    ),
     Mutant(SCHEMA, (("52, 1), 53, 1)", "52, 0), 53, 1)"),), "test_schema.py::test_uuid7", old=True),
     Mutant(SCHEMA, (("52, 1), 53, 1)", "52, 1), 53, 0)"),), "test_schema.py::test_uuid7", old=True),
     Mutant(SCHEMA, (("int8send(floor(", "int8send(ceil("),), "test_schema.py::test_uuid7", old=True),
@@ -577,7 +602,7 @@ RETENTION: Final = [
     swap(FORGET, "j.completed_at < coalesce", "j.completed_at <= coalesce", _OLD),
     swap(FORGET, "WHEN 'DEAD_LETTERED' THEN $4::float8", "WHEN 'DEAD_LETTERED' THEN 0 * $4::float8 + $3::float8", _OLD),
     cut(FORGET, " WHERE a.job_id BETWEEN g.id AND g.id", _KEPT + "test_the_history_goes_with_its_job"),
-    cut(FORGET, " WHERE w.id NOT IN (SELECT g.id FROM gone g)", _OLD),
+    cut(FORGET, " EXCEPT SELECT g.id FROM gone g", _OLD),
     cut(FORGOTTEN, "j.id BETWEEN d.id AND d.id AND ", _KEPT + "test_a_success_that_nothing_is_kept_of"),
     cut(FORGOTTEN, " AND j.status::text = 'RUNNING'", _STALE),
     cut(FORGOTTEN, " AND j.locked_by = d.worker", _STALE),

@@ -19,6 +19,7 @@ from pulse.store.rows import (
     Ending,
     Fence,
     Forgotten,
+    Head,
     Leased,
     Level,
     Renewal,
@@ -46,7 +47,7 @@ class FakeStore:
 
     async def prepare(self) -> int:
         """The schema is there."""
-        return await self._do("prepare", lambda: 2)
+        return await self._do("prepare", lambda: 3)
 
     async def warm(self) -> None:
         await self._do("warm", lambda: None)
@@ -59,6 +60,10 @@ class FakeStore:
             return Forgotten(True, len(walked), 0, *(walked[-1], walked[0]) if walked else (None, None))
 
         return await self._do("forget", look)
+
+    async def notify_work(self, _sender: str) -> None:
+        """Nobody listens: behind it is the poll."""
+        await self._do("notify_work", lambda: None)
 
     async def submit(self, jobs: Sequence[NewJob]) -> list[Wake]:
         return await self._do("submit", lambda: self._rows.submit(jobs, self._now()))
@@ -81,6 +86,10 @@ class FakeStore:
             return self._rows.claim(topics, workers, seats, lease_s, self._now(), levels=levels, locked=locked)
 
         return await self._do("claim", act)
+
+    async def find_levels(self, _after: Level, _limit: int) -> list[Head]:
+        """No worker serves so many topics."""
+        raise NotImplementedError
 
     async def move(self, claims: Sequence[tuple[Fence, str]]) -> set[bytes]:
         def act() -> set[bytes]:

@@ -18,6 +18,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from pulse.store.pool import Target
+from pulse.store.schema import SCHEMA_VERSION
 from pulse.store.store import Store
 from tests.support import postgres
 from tests.support.postgres import Installation, Postgres, Servers
@@ -25,10 +26,10 @@ from tests.support.postgres import Installation, Postgres, Servers
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-EMPTY: Final = """
+EMPTY: Final = f"""
     DELETE FROM pulse.jobs; DELETE FROM pulse.attempts; DELETE FROM pulse.schedules; DELETE FROM pulse.handlers;
     DELETE FROM pulse.hosts; DELETE FROM pulse.topics; DELETE FROM pulse.dispatch_control;
-    DELETE FROM pulse.schema_version WHERE version > 4;
+    DELETE FROM pulse.schema_version WHERE version > {SCHEMA_VERSION};
     UPDATE pulse.sweep_mark SET swept_at = clock_timestamp(), wait_until = '-infinity';
     INSERT INTO pulse.topics (topic, max_attempts, max_crashes) VALUES ('', 5, 3);
     INSERT INTO pulse.dispatch_control (topic) VALUES ('');

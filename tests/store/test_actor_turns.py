@@ -28,7 +28,7 @@ from pulse_actors import scheduler as scheduling
 from pulse_actors import watchdog as watching
 from pulse_actors.bus import Bus, Hint
 from pulse_actors.identity import Host, Peer, compose, this_host
-from pulse_actors.pause import REFRESH_S, Pause
+from pulse_actors.pause import REFRESH_S, WORK, Pause
 from pulse_actors.runtime import Actor, Runtime, Turn, TurnResult
 from pulse_actors.scheduler import LOOK_S, Scheduler
 from pulse_actors.sweeps import SweepGuard
@@ -358,6 +358,45 @@ async def test_the_gate_is_told_when_it_changes(store: Store) -> None:
         await store.gate.resume(topic)
         assert await turn(actor) == told
         assert await turn(actor) == quiet
+
+
+async def test_what_others_tell_of_work_is_passed_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once, and without a look at the gate, which is read once a second however much is told."""
+    actor = Pause(store)
+    await actor.prime(boot=True)
+    reads: list[float] = []
+    get = store.gate.get
+
+    async def counted() -> dict[str, object]:
+        reads.append(time.monotonic())
+        return await get()
+
+    monkeypatch.setattr(store.gate, "get", counted)
+    told, passed = Hint("pause", WORK, {"from": "x"}), Hint("dispatcher", WORK, {"from": "x"})
+    await store.gate.pause("t", "why")
+    turns = [
+        await actor.turn(Turn(now_s, inbox))
+        for now_s, inbox in (
+            (10.0, (told,)),
+            (10.25, (told, told)),
+            (10.5, (told, Hint("pause", "gate changed"))),
+            (10.75, ()),
+            (11.5, (told,)),
+            (11.75, (told,)),
+            (12.75, (told,)),
+        )
+    ]
+    changed = Hint("dispatcher", "gate changed")
+    assert turns == [
+        TurnResult(REFRESH_S, (passed, changed)),
+        TurnResult(0.75, (passed, passed)),
+        TurnResult(REFRESH_S, (passed,)),
+        TurnResult(REFRESH_S),
+        TurnResult(0.25, (passed,)),
+        TurnResult(REFRESH_S, (passed,)),
+        TurnResult(REFRESH_S, (passed,)),
+    ]
+    assert len(reads) == 5
 
 
 async def test_a_gate_that_was_closed_before_is_known_after_priming(store: Store) -> None:

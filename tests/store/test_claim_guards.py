@@ -21,7 +21,7 @@ from pulse.store.store import Store
 from pulse_actors.dispatcher import claims as claiming
 from pulse_actors.dispatcher.claims import Claims, _extra, _frames
 from pulse_actors.dispatcher.cursors import PRIORITIES
-from pulse_actors.dispatcher.desk import DOUBTFUL_BEATS, Desk, Worker
+from pulse_actors.dispatcher.desk import DOUBTFUL_BEATS, Desk, Held, Worker
 from pulse_actors.runtime import Backoff
 from tests.store.helpers import TOPIC, forge, read
 from tests.store.recovery_kit import DEADLINE_S, HOST, identity_of, new_worker, wire_of
@@ -410,6 +410,29 @@ async def test_a_lost_claim_may_commit_later(bench: Bench) -> None:
     await bench.claims.pass_once()
     assert worker.doubtful_beats == DOUBTFUL_BEATS
     assert bench.claims._in_doubt == set()
+
+
+async def test_what_is_completed_during_a_doubt_is_not_given_back(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database's answer is of a moment ago: what the worker held then is nothing to be given back."""
+    worker = bench.join()
+    held, reporting = [await forge(bench.connection, "RUNNING", locked_by="w") for _ in range(2)]
+    worker.held[held, 1] = Held("n", TOPIC)
+    bench.desk.reporting.add((reporting, 1))
+    leases_of = bench.store.leases_of
+
+    async def late(*args: Any) -> Any:
+        found = await leases_of(*args)
+        worker.held.clear()
+        bench.desk.reporting.clear()
+        return found
+
+    monkeypatch.setattr(bench.store, "leases_of", late)
+    bench.claims.doubt("w")
+    with capture_logs() as logs:
+        await bench.claims.pass_once()
+    assert logs == []
 
 
 async def test_nothing_to_give_back_is_not_told(bench: Bench) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
@@ -11,9 +14,10 @@ import pytest
 
 from pulse.errors import UnavailableError
 from pulse.store.pool import Target
-from pulse.store.rows import Claim, Fence
+from pulse.store.rows import Claim, Fence, Head, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims import Claims
+from pulse_actors.dispatcher.cursors import FIRST, LEVELS_MAX
 from pulse_actors.dispatcher.desk import Desk, Held, Worker
 from pulse_actors.identity import Host
 from tests.store.helpers import TOPIC, forge, history, read
@@ -302,6 +306,25 @@ async def test_a_full_claim_that_fails_has_its_cost(bench: Bench, monkeypatch: p
     with pytest.raises(UnavailableError):
         await bench.claims.pass_once()
     assert len(costs) == 1
+    assert costs[0] > 0
+
+
+async def test_what_looking_everywhere_costs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Full claims and surveys count, however many of them, and claims of what is known do not."""
+    clock = itertools.count()
+    times = SimpleNamespace(monotonic=lambda: float(next(clock)), time=lambda: 0.0)
+    monkeypatch.setattr("pulse_actors.dispatcher.claims.time", times)
+    costs: list[float] = []
+    monkeypatch.setattr(bench.claims._cursors, "full_done", lambda began_s, ended_s: costs.append(ended_s - began_s))
+    many = [f"t{number}" for number in range(30)]
+    for topics in ([TOPIC], [TOPIC, "u"], many):
+        bench.join(topics[-1], topics=topics)
+        bench.claims.wake()
+        await bench.claims.pass_once()
+    bench.claims._cursors.learn(Level("t3", 0))
+    bench.claims.wake()
+    await bench.claims.pass_once()
+    assert costs == [1.0, 2.0, 3.0, 3.0]
 
 
 async def test_doubts_about_a_row_that_somebody_has_locked(
@@ -321,3 +344,73 @@ async def test_doubts_about_a_row_that_somebody_has_locked(
     await other.close()
     await bench.claims.pass_once()
     assert (locked, 2) in wire.pairs
+
+
+async def test_many_topics_are_served_in_turn(
+    bench: Bench, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With more work in each of them than there is room for, none gets more than the others, however it came there."""
+    monkeypatch.setattr("pulse_actors.dispatcher.claims.SURVEY", 7)
+    monkeypatch.setattr("pulse_actors.dispatcher.cursors.SURVEY", 7)
+    topics = [f"t{number:02}" for number in range(30)]
+    for topic in topics:
+        for number in range(4):
+            await forge(connection, topic=topic, next_run_at=PAST + timedelta(seconds=number))
+    await forge(connection, topic="t07", priority=3, next_run_at=PAST)
+    await forge(connection, topic="unserved", next_run_at=PAST)
+    worker, wire = bench.join("w", capacity=0, topics=topics)
+    while len(wire.jobs) < 1 + 3 * len(topics):
+        bench.claims._cursors._full_s = float("-inf")
+        worker.capacity = len(wire.jobs) + 1
+        await bench.claims.pass_once()
+    served = Counter(job[3] for job in wire.jobs)
+    assert "t07" in {job[3] for job in wire.jobs[:3]}  # as soon as its higher priority was met with
+    served["t07"] -= 1
+    assert served.keys() == set(topics)
+    assert max(served.values()) - min(served.values()) <= 2  # some were found before the others
+
+
+async def test_many_topics_with_little_work(bench: Bench, connection: Connection[Record]) -> None:
+    """Passes go on until every topic with work has been looked at, and name none that has none."""
+    topics = [f"t{number:03}" for number in range(LEVELS_MAX + 50)]
+    _, wire = bench.join("w", capacity=1000, topics=topics)
+    for topic in topics:
+        await forge(connection, topic=topic, next_run_at=PAST)
+    assert await bench.claims.pass_once() is True
+    assert len(wire.jobs) == LEVELS_MAX
+    assert await bench.claims.pass_once() is False
+    assert len(wire.jobs) == len(topics)
+    assert bench.claims._cursors.starts(topics) == []
+
+
+async def test_a_claim_that_ended_because_of_its_size(bench: Bench, connection: Connection[Record]) -> None:
+    """More is left than it brought: another one follows, though it did not bring all it could."""
+    bench.join("w", capacity=100)
+    args = '{"a":"' + "x" * 900_000 + '"}'
+    for number in range(12):
+        await waiting(connection, args=args, priority=-number)
+    assert await bench.claims.pass_once() is True
+    assert await bench.claims.pass_once() is False
+
+
+async def test_levels_are_found_by_a_loose_scan(store: Store, connection: Connection[Record]) -> None:
+    """Topic by topic, highest priority first, each with its first job that waits; part by part, and no other jobs."""
+    now = datetime(2021, 1, 1, tzinfo=UTC)
+    for topic, priority, after_s in (("b", 0, 5), ("b", 0, 1), ("b", 7, 9), ("a", -3, 2), ("c", 0, -1)):
+        await forge(connection, topic=topic, priority=priority, next_run_at=now + timedelta(seconds=after_s))
+    for status in ("RUNNING", "COMPLETED", "CANCELED", "DEAD_LETTERED"):
+        await forge(connection, status, topic="z", next_run_at=PAST)
+    await forge(connection, "RETRYING", topic="d", next_run_at=now)
+    at_s = now.timestamp()
+    found = await store.find_levels(FIRST, 10, now=now)
+    assert found == [
+        Head(Level("a", -3), at_s + 2, False),
+        Head(Level("b", 7), at_s + 9, False),
+        Head(Level("b", 0), at_s + 1, False),
+        Head(Level("c", 0), at_s - 1, True),
+        Head(Level("d", 0), at_s, True),
+    ]
+    assert await store.find_levels(FIRST, 2, now=now) == found[:2]
+    assert await store.find_levels(found[1].level, 10, now=now) == found[2:]
+    assert await store.find_levels(found[-1].level, 10) == []
+    assert (await store.find_levels(FIRST, 1))[0].is_due

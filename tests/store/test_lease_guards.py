@@ -16,7 +16,7 @@ from pulse.store.store import Store
 from pulse_actors.dispatcher.desk import Worker
 from pulse_actors.dispatcher.leases import Beating, Leases, _weight
 from pulse_actors.identity import Host
-from tests.store.helpers import forge, read
+from tests.store.helpers import forge, new_id, read
 from tests.store.recovery_kit import HOST, LEASE_S, Floor, Wire, ago, identity_of, new_worker, process
 
 if TYPE_CHECKING:
@@ -79,6 +79,29 @@ async def test_a_worker_extends_what_it_lists(ward: Ward) -> None:
     assert [await ward.extended(job) for job in (listed, unlisted, foreign)] == [True, False, False]
     assert [entry["count"] for entry in logs if entry["event"] == "leases_lost"] == [1]
     assert worker.extended_s == AT_S
+
+
+async def test_a_result_that_overtakes_a_heartbeat_is_no_loss(ward: Ward, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is completed while the leases are extended is told to be lost, as it is, but to nobody else."""
+    worker = ward.join("w")
+    done, reported, lost = (new_id() for _ in range(3))
+    for job in (done, reported, lost):
+        worker.held[job, 1] = object()  # type: ignore[assignment]
+    ward.desk.reporting.add((done, 1))
+    extend = ward.store.extend
+
+    async def overtaken(*args: Any) -> set[Any]:
+        worker.held.pop((done, 1))
+        ward.desk.reporting.clear()
+        ward.desk.reporting.add((reported, 1))
+        return await extend(*args)
+
+    monkeypatch.setattr(ward.store, "extend", overtaken)
+    with capture_logs() as logs:
+        assert len(await ward.beat("w", [Beat(job, 1) for job in (done, reported, lost)])) == 3
+        monkeypatch.undo()
+        assert len(await ward.beat("w", [Beat(reported, 1)])) == 1
+    assert [entry["count"] for entry in logs] == [1]
 
 
 async def test_where_nothing_is_lost_nothing_is_said(ward: Ward) -> None:

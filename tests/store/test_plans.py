@@ -55,6 +55,7 @@ _CLAIM: Final = (f"{{{TOPIC},u}}", str(BATCH), f"{{{WORKER}}}", _ONES, str(LEASE
 ARGUMENTS: Final[dict[str, tuple[str | None, ...]]] = {
     "claim_jobs": (*_CLAIM, None, None, None, NOW.isoformat()),
     "claim_jobs known": (*_CLAIM, f"{{{TOPIC},{TOPIC},u}}", "{2,1,0}", "{0,0,0}", NOW.isoformat()),
+    "find_levels": ("", "0", str(BATCH), NOW.isoformat()),
     "complete_jobs": (*_FENCE, _NULLS, _NULLS, None),
     "end_attempts": (*_FENCE, _ERRORS, _ERRORS, *[_NULLS] * 6, None),
     "extend_leases": (*_FENCE, _NULLS, str(LEASE_S), None),
@@ -67,7 +68,8 @@ ARGUMENTS: Final[dict[str, tuple[str | None, ...]]] = {
 BY_ID: Final = re.compile(r"\(id >= (\w\.id)\) AND \(id <= \1\)")
 CLAIMS: Final = ("claim_jobs", "claim_jobs known")
 WALK: Final = "forget_jobs"
-BY_KEY: Final = sorted(set(ARGUMENTS) - {*CLAIMS, WALK})
+LEVELS: Final = "find_levels"
+BY_KEY: Final = sorted(set(ARGUMENTS) - {*CLAIMS, WALK, LEVELS})
 _INSERT: Final = """
     INSERT INTO pulse.jobs (id, topic, name, priority, max_attempts, status, attempts, next_run_at, submitted_at,
         completed_at, started_at)
@@ -243,6 +245,29 @@ async def test_retention_walks_the_primary_key(planned: Planned, mode: str) -> N
         node for node in nodes(plan) if node.get("Relation Name") == "attempts" and "Scan" in node["Node Type"]
     ]
     assert (history["Node Type"], history["Index Name"]) == ("Index Scan", "attempts_pkey")
+
+
+@pytest.mark.parametrize("mode", ["generic", "custom"])
+async def test_levels_are_found_by_descents(planned: Planned, mode: str) -> None:
+    """Two probes of the claim index for each, in its order, whatever is known of the table; nothing is sorted."""
+    plan = await planned.plan(LEVELS, mode, analyse=True)
+    scans = scans_of_jobs(plan)
+    assert len(scans) == 2
+    assert {
+        (scan["Node Type"].removeprefix("Index Only ").removeprefix("Index "), scan["Index Name"]) for scan in scans
+    } == {("Scan", "idx_jobs_claim")}
+    assert [node["Sort Key"] for node in nodes(plan) if "Sort" in node["Node Type"]] == [["levels.place"]]
+    assert _buffers(plan) <= 40 * (1 + scans[0]["Actual Loops"])
+
+
+@pytest.mark.parametrize("planned", LARGE, indirect=True)
+@pytest.mark.parametrize("mode", ["generic", "custom"])
+async def test_retention_compares_no_job_with_all_others(planned: Planned, mode: str) -> None:
+    """What is left of a window is found by hashing or sorting: what is gone is read as a whole, not for each job."""
+    await planned.connection.execute("SET work_mem = '64kB'")  # as if the table were a hundred times as large
+    plan = await planned.plan(WALK, mode, analyse=True)
+    assert subplan(plan, "walked")["Actual Rows"] == BATCH
+    assert {node["Actual Loops"] for node in nodes(plan) if node.get("CTE Name") == "gone"} == {1}
 
 
 async def test_statements_without_work_read_next_to_nothing(planned: Planned) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import uuid
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 import pytest
 
 from pulse.protocol import HandlerInfo
-from pulse.store.store import Store
+from pulse.store.store import WORK_CHANNEL, Store
 from tests.store.helpers import TOPIC, Row, at, claim, count, forge, new_id, read
 
 if TYPE_CHECKING:
@@ -293,3 +295,80 @@ async def test_order_of_a_document_at_one_time(connection: Connection[Record]) -
     """Jobs that name the same time are due in the order of the document too."""
     made = await submit_many(connection, [{"name": "n", "run_at": at(5).isoformat()} for _ in range(3)])
     assert [(await read(connection, one))["next_run_at"] for one in made] == [at(5), at(5.000001), at(5.000002)]
+
+
+NOTIFIED: Final = "SELECT last_value FROM pulse.work_notified"
+FORGET: Final = "SELECT setval('pulse.work_notified', 1)"
+
+
+async def heard_of(connection: Connection[Record], *deeds: Callable[[], Awaitable[object]]) -> list[int]:
+    """How many notifications of work each deed sends."""
+    heard: asyncio.Queue[str] = asyncio.Queue()
+
+    def hear(*message: object) -> None:
+        heard.put_nowait(str(message[3]))
+
+    await connection.add_listener(WORK_CHANNEL, hear)
+    found: list[int] = []
+    for deed in deeds:
+        await deed()
+        await connection.execute(f"NOTIFY {WORK_CHANNEL}, 'mark'")
+        texts: list[str] = []
+        while (text := await asyncio.wait_for(heard.get(), 10)) != "mark":
+            texts.append(text)
+        assert set(texts) <= {""}
+        found.append(len(texts))
+    await connection.remove_listener(WORK_CHANNEL, hear)
+    return found
+
+
+@BOTH
+async def test_workers_are_woken(connection: Connection[Record], many: bool) -> None:
+    """A new job is told to all dispatchers; the same one again is no news, nor is one that was not committed."""
+    identity = uuid.uuid4()
+
+    async def put() -> None:
+        await connection.execute(FORGET)
+        await submit(connection, many=many, name="n", id=str(identity))
+
+    async def rolled_back() -> None:
+        await connection.execute(FORGET)
+        transaction = connection.transaction()
+        await transaction.start()
+        await submit(connection, many=many, name="n")
+        await transaction.rollback()
+
+    assert await heard_of(connection, put, put, rolled_back, put) == [1, 0, 0, 0]
+
+
+async def test_workers_are_woken_once_in_a_while(connection: Connection[Record]) -> None:
+    """Twenty times a second at most, whoever submits; also when the clock is set back, or the setting says no."""
+    now_ms = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+
+    def after(last_ms: str, before: str = "SELECT") -> Callable[[], Awaitable[object]]:
+        async def deed() -> None:
+            await connection.execute(f"{before}; SELECT setval('pulse.work_notified', {last_ms})")
+            await connection.execute("SELECT pulse.submit(name => 'n'); RESET pulse.notify")
+
+        return deed
+
+    async def twice() -> None:
+        async with connection.transaction():
+            await connection.execute(FORGET)
+            await connection.execute("SELECT pulse.submit(name => 'n'), pulse.notify_work()")
+
+    off = "SET pulse.notify = off"
+    assert await heard_of(
+        connection,
+        after("1"),
+        after(f"{now_ms} - 1000"),
+        after(f"{now_ms} + 1000"),
+        twice,
+        after("1", off),
+        after("1", "SET pulse.notify = on"),
+    ) == [1, 1, 1, 1, 0, 1]
+    async with connection.transaction():
+        for last_ms, is_told in ((f"{now_ms} - 1000", True), (f"{now_ms} - 10", False)):
+            last = await connection.fetchval(f"SELECT setval('pulse.work_notified', {last_ms})")
+            await connection.execute("SELECT pulse.notify_work()")
+            assert (await connection.fetchval(NOTIFIED) > last) is is_told

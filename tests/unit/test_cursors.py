@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import pytest
 
 from pulse.store.rows import Claim, Level
 from pulse_actors.dispatcher import cursors
-from pulse_actors.dispatcher.cursors import BACK_S, Cursors, Start
+from pulse_actors.dispatcher.cursors import BACK_S, FEW_TOPICS, Cursors, Start
 
 
 def claim(topic: str, priority: int, due_at: float) -> Claim:
@@ -241,3 +243,124 @@ def test_a_known_level_needs_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
         one.learn(Level("a", priority))
     one.claimed([claim("a", 1, 1.0)])
     assert [start.priority for start in one.starts(("a",))] == [2, 1, 0]
+
+
+MANY = tuple(f"t{number}" for number in range(FEW_TOPICS + 1))
+
+
+def topics_of(one: Cursors, topics: Sequence[str] = MANY) -> list[str]:
+    """Where a claim of many topics begins."""
+    return [start.topic for start in one.starts(topics)]
+
+
+def test_of_many_topics_only_those_with_work_are_named() -> None:
+    """Those that were told of and are served, by priority, until a claim has found them empty."""
+    one = Cursors(0.5)
+    for level in (Level("t3", 0), Level("t1", 0), Level("t2", 7), Level("elsewhere", 9)):
+        one.learn(level)
+    one.learn(Level("t1", 0), 5.0)
+    assert topics_of(one) == ["t2", "t3", "t1"]
+    starts, count = one.starts(MANY), one.news_count
+    one.learn(Level("t3", 0))
+    one.exhausted(starts, count)
+    assert topics_of(one) == ["t3"], "it had news while the claim was made"
+    one.claimed([claim("t1", 0, 6.0)])
+    assert one.starts(MANY) == [Start("t3", 0, None), Start("t1", 0, 6.0 - BACK_S)]
+    one.exhausted(one.starts(MANY), one.news_count)
+    assert topics_of(one) == []
+    assert len(one.starts(MANY[:4])) == 3, "of few all that are known"
+
+
+def test_of_many_topics_each_has_its_turn() -> None:
+    """What was claimed comes behind the others of its priority; news move nothing."""
+    one = Cursors(0.5)
+    for topic in ("t1", "t2", "t3"):
+        one.learn(Level(topic, 0))
+    one.claimed([claim("t1", 0, 6.0)])
+    one.learn(Level("t3", 0))
+    assert topics_of(one) == ["t2", "t3", "t1"]
+    one.claimed([claim("t2", 0, 6.0), claim("t3", 0, 6.0)])
+    assert topics_of(one) == ["t1", "t2", "t3"]
+
+
+def test_a_claim_names_so_many_levels_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Highest priorities first."""
+    monkeypatch.setattr(cursors, "LEVELS_MAX", 3)
+    one = Cursors(0.5)
+    for level in (Level("t1", 0), Level("t2", 0), Level("t3", 1), Level("t4", 0), Level("t5", 2)):
+        one.learn(level)
+    assert topics_of(one) == ["t5", "t3", "t1"]
+
+
+def test_a_full_claim_that_found_all() -> None:
+    """It has emptied every priority of its topics, and no other topic."""
+    one = Cursors(0.5)
+    for level in (Level("t1", 0), Level("t1", 5), Level("t2", 0), Level("t3", 0)):
+        one.learn(level)
+    one.exhausted(("t1", "t3", "t4"), one.news_count)
+    assert topics_of(one) == ["t2"]
+
+
+def test_work_anywhere_is_work_at_all_known_levels() -> None:
+    """A gate has opened, say: what was empty when last claimed may not be."""
+    one = Cursors(0.5)
+    one.claimed([claim("t1", 0, 6.0), claim("t2", 3, 7.0)])
+    one.exhausted(one.starts(MANY), one.news_count)
+    count = one.news_count
+    one.want_full()
+    assert one.starts(MANY) == [Start("t2", 3, 7.0 - BACK_S), Start("t1", 0, 6.0 - BACK_S)]
+    one.exhausted(one.starts(MANY), count)
+    assert len(one.starts(MANY)) == 2
+
+
+def test_what_a_survey_finds() -> None:
+    """The first job that waits there is where to begin, also where only the last seconds were looked at."""
+    one = Cursors(0.5)
+    one.learn(Level("t1", 0))
+    one.claimed([claim("t2", 0, 60.0)])
+    for topic in ("t1", "t2", "t3"):
+        one.found(Level(topic, 0), 50.0)
+    assert {start.from_s for start in one.starts(MANY)} == {50.0 - BACK_S}
+    one.found(Level("t1", 0), 55.0)
+    assert one.starts(("t1",)) == [Start("t1", 0, 50.0 - BACK_S)]
+
+
+@pytest.mark.parametrize("want", [Cursors.want_full, Cursors.want_recent])
+def test_a_survey_goes_on_until_its_end(monkeypatch: pytest.MonkeyPatch, want: Callable[[Cursors], None]) -> None:
+    """Part by part, a share of the time, wanted or not; what is wanted meanwhile begins another one."""
+    monkeypatch.setattr(cursors, "SURVEY", 2)
+    one = Cursors(60.0)
+    for wanted in (False, True):
+        one.full_begins()
+        assert one.survey_from() == cursors.FIRST
+        one.surveyed([Level("a", 1), Level("a", 0)])
+        assert one.survey_from() == Level("a", 0)
+        one.full_done(100.0, 100.01)
+        assert not one.is_full_due(100.02)
+        assert one.pause_s(100.01) == pytest.approx(0.04)
+        assert one.is_full_due(100.06)
+        if wanted:
+            want(one)
+        one.full_begins()
+        one.surveyed([Level("b", 0)])
+        assert one.survey_from() == cursors.FIRST
+        one.full_done(100.1, 100.11)
+        assert one.is_full_due(101.0) is wanted
+    one.full_begins()
+    one.surveyed([])
+    one.full_done(102.0, 102.01)
+    assert not one.is_full_due(103.0)
+
+
+def test_what_is_forgotten_is_forgotten_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A level that had to make room has no cursor and no work, until somebody tells of it again."""
+    monkeypatch.setattr(cursors, "KNOWN_MAX", 2)
+    one = Cursors(0.5)
+    one.learn(Level("t1", 0))
+    one.claimed([claim("t2", 1, 1.0)])
+    one.exhausted(one.starts(MANY)[:1], one.news_count)
+    for level in (Level("t3", 0), Level("t3", 1), Level("t1", 2)):
+        one.learn(level)
+    assert [*one.starts(MANY)] == [Start("t1", 2, None), Start("t3", 1, None)]
+    assert one.starts(("t1", "t2", "t3")) == one.starts(MANY)
+    assert set(one._priorities) == {"t1", "t3"}

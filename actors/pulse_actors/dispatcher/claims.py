@@ -17,11 +17,13 @@ from pulse.errors import UnavailableError
 from pulse.store.rows import Claim, Ending, EndingKind, Fence, Level, Running
 from pulse.store.store import Store
 from pulse_actors import identity as identities
-from pulse_actors.dispatcher.cursors import Cursors, Start
+from pulse_actors.dispatcher.cursors import FEW_TOPICS, LEVELS_MAX, SURVEY, Cursors, Start
 from pulse_actors.dispatcher.desk import DOUBTFUL_BEATS, ClaimPlan, Desk, Held, Pair, Worker, length_of
 from pulse_actors.merging import write_merged
 from pulse_actors.runtime import Backoff
 
+SHORT_CHARS: Final = 2000  # what a claim counts for short args, in bytes; it ends after 8 MiB ...
+PART_CHARS: Final = 2 * 1024 * 1024  # ... which may be so many characters: such a claim may have left something
 ASSIGN_CHARS: Final = 1024 * 1024  # in one frame; a worker starts the first job while the next frame comes
 FAR_S: Final = 3600.0  # what is due later than that is left to the poll
 _PREVIOUS: Final = ("outcome", "reason", "worker", "progress")  # as claim_jobs returns them
@@ -70,6 +72,7 @@ class Claims:
         self._in_doubt: set[str] = set()  # a claim may have taken jobs for them whose answer was lost
         self._doubted: set[str] = set()  # the claim of a dispatcher before this one may have
         self.learned: Callable[[Worker, list[tuple[Pair, Held]]], None] = _nobody_asks
+        self.work_left: Callable[[Iterable[str]], None] = _nobody_hears
 
     def wake(self) -> None:
         """There may be something to claim, nobody knows where, and since when."""
@@ -105,6 +108,7 @@ class Claims:
         if delay_s <= 0:
             self._cursors.learn(level, due_s)
             self._wake.set()
+            self.work_left((level.topic,))
         elif delay_s < FAR_S and len(self._due_s) < MAX_WAKES:
             heapq.heappush(self._due_s, (time.monotonic() + delay_s, next(self._numbers), level))
             self._wake.set()
@@ -156,7 +160,6 @@ class Claims:
 
     async def pass_once(self) -> bool:
         """One claim for each set of topics; whether one of them brought all it could, so that more may be waiting."""
-        more = False
         if self._in_doubt or self._doubted:
             async with self.lock:
                 await self._settle_doubts()
@@ -170,45 +173,72 @@ class Claims:
             self._cursors.full_begins()
         elif window is not None:
             self._cursors.window_begins()
-        done = False
+        done, full_s = False, 0.0
         try:
-            for plan in plans:
-                starts = self._starts(plan, window, full=full)
-                if starts == []:
-                    continue
-                async with self.lock:
-                    if self._desk.closed:
-                        return False
-                    more |= await self._claim(plan, starts)
+            more, full_s = await self._claim_all(plans, window, full=full)
             done = True
         finally:
             ended_s = time.monotonic()
             if full:  # one that took too long, too: meanwhile what is known can be claimed
-                self._cursors.full_done(began_s, ended_s)
+                self._cursors.full_done(ended_s - full_s if done else began_s, ended_s)
                 if not done:
                     self._cursors.want_full()
             if window is not None:
                 self._cursors.window_done(window, began_s, ended_s)
         return more
 
+    async def _claim_all(self, plans: Sequence[ClaimPlan], window: int | None, *, full: bool) -> tuple[bool, float]:
+        """Claim for each plan; whether more may be waiting, and how long it took to look for it everywhere, seconds."""
+        more, full_s = False, 0.0
+        if full and any(len(plan.topics) > FEW_TOPICS for plan in plans):
+            full_s = await self._survey()
+        for plan in plans:
+            starts = self._starts(plan, window, full=full)
+            if starts == []:
+                continue
+            async with self.lock:
+                if self._desk.closed:
+                    return False, full_s
+                began_s = time.monotonic()
+                more |= await self._claim(plan, starts)
+            if starts is None:
+                full_s += time.monotonic() - began_s
+        return more, full_s
+
     def _starts(self, plan: ClaimPlan, window: int | None, *, full: bool) -> list[Start] | None:
         """Where the claim of *plan* begins; None: at the start of everything."""
-        if full:
+        if full and len(plan.topics) <= FEW_TOPICS:
             return None
         if window is None:
             return self._cursors.starts(plan.topics)
         return self._cursors.window(plan.topics, window, time.time())
 
+    async def _survey(self) -> float:
+        """Look for levels that nobody has told of, the next ones; seconds that it took."""
+        began_s = time.monotonic()
+        heads = await self._store.find_levels(self._cursors.survey_from(), SURVEY)
+        served = {topic for worker in self._desk.workers() for topic in worker.topics}
+        for head in heads:
+            if head.is_due and head.level.topic in served:
+                self._cursors.found(head.level, head.due_at)
+        self._cursors.surveyed([head.level for head in heads])
+        return time.monotonic() - began_s
+
     async def _claim(self, plan: ClaimPlan, starts: list[Start] | None) -> bool:
         self._in_doubt.update(plan.workers)  # until the claim is known to have failed, or is in the book
         self._canceled.clear()
+        news_count = self._cursors.news_count
         claims = await self._store.claim(plan.topics, plan.workers, plan.seats, self._lease_s, levels=starts)
         self._cursors.claimed(claims)
         wanted = [claim for claim in claims if (claim.id, claim.attempt) not in self._canceled]
         if wanted:
             await self._hand_out(plan, wanted)
         self._in_doubt.difference_update(plan.workers)
-        return len(claims) == len(plan.seats)
+        if len(claims) == len(plan.seats) or sum(map(_weight, claims)) > PART_CHARS:
+            self.work_left(plan.topics)
+            return True
+        self._cursors.exhausted(plan.topics if starts is None else starts, news_count)
+        return starts is not None and len(plan.topics) > FEW_TOPICS and len(starts) == LEVELS_MAX  # there may be others
 
     async def _hand_out(self, plan: ClaimPlan, claims: Sequence[Claim]) -> None:
         running = {claim.id for claim in claims if claim.previous is not None and self._may_run_yet(claim.previous)}
@@ -270,14 +300,15 @@ class Claims:
         """Give back what a claim may have taken whose answer was lost."""
         asked = self._in_doubt | self._doubted
         doubted = [one for one in map(self._desk.get, asked) if one is not None]
-        held = await self._store.leases_of([worker.identity for worker in doubted])
+        # What it holds now: some of it may be completed by the time the answer is read, and is not given back then.
+        listed_of = {worker.identity: self._desk.reporting.union(worker.held) for worker in doubted}
+        held = await self._store.leases_of([*listed_of])
         unlisted: list[Fence] = []
         for worker in doubted:
             if worker.identity in self._in_doubt:
                 worker.doubtful_beats = DOUBTFUL_BEATS  # what was lost may commit after this look
-            listed = self._desk.reporting.union(worker.held)
             found = held.get(worker.identity, {})
-            unlisted += [Fence(*pair, worker.identity) for pair in found if pair not in listed]
+            unlisted += [Fence(*pair, worker.identity) for pair in found if pair not in listed_of[worker.identity]]
             running = {pair: Running(*lease[:3]) for pair, lease in found.items()}
             self.learned(worker, self._desk.learn(worker, running))
         stuck = await self._give_back(unlisted)
@@ -301,6 +332,14 @@ class Claims:
 
 def _nobody_asks(_worker: Worker, _bounded: list[tuple[Pair, Held]]) -> None:
     """Nothing is to be done about handlers that outlast their time."""
+
+
+def _nobody_hears(_topics: Iterable[str]) -> None:
+    """Nobody is told of work that is left."""
+
+
+def _weight(claim: Claim) -> int:
+    return max(SHORT_CHARS, length_of(claim))
 
 
 def _frames(claims: Sequence[Claim]) -> Iterable[Sequence[Claim]]:

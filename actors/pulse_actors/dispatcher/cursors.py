@@ -7,18 +7,27 @@ claim that starts where the last one ended does not meet them. What appears behi
 long to commit, a row that was locked) and levels that nobody has told of are found by a full claim, from the start,
 made at every poll. Once that has become dear it is made rarely, and claims of *windows* take its place: the last
 seconds behind every cursor, at all priorities, often; longer windows less often.
+
+A claim of few topics names all their known levels. One of many names those that may have work: that were told of, or
+were not empty when last claimed, the least recently served first; so it costs the same whether a worker serves fifty
+topics or ten thousand, and no topic starves another. No full claim looks for their levels: a *survey* walks over those
+that have rows, part by part.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable, Sequence
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from pulse.store.rows import Claim, Level
 from pulse_actors.pacing import rest_s
 
 BACK_S: Final = 0.001  # cursors are floats: go on a little before
-KNOWN_MAX: Final = 10_000  # levels; behind them are full claims
+KNOWN_MAX: Final = 50_000  # levels; behind them are full claims
+LEVELS_MAX: Final = 100  # in one claim of many topics; what is left comes next
+SURVEY: Final = 500  # levels of one part: some milliseconds
 CHEAP_S: Final = 0.05  # a full claim that costs no more may be repeated soon
 CHEAP_SHARE: Final = 0.2  # of the time
 DEAR_SHARE: Final = 0.01
@@ -29,8 +38,10 @@ WINDOWS_S: Final = (2.0, 20.0, 200.0)  # how far back
 WINDOW_PAUSES: Final = 2.0  # so many of each in its own length
 WINDOW_SHARE: Final = 0.02  # of the time, for each of them
 WANTED_SHARE: Final = 0.2  # for the shortest, when there is news
-FEW_TOPICS: Final = 20  # for each of which every priority is looked at
+FEW_TOPICS: Final = 20  # for each of which every priority is looked at; of more, levels are surveyed
+FIRST: Final = Level("", -101)  # before all levels
 PRIORITIES: Final = range(100, -101, -1)
+_PRIORITY: Final = attrgetter("priority")
 RECENT_S: Final = 5.0  # what a claim looks at where it is told no time
 
 
@@ -53,6 +64,11 @@ class Cursors:
     def __init__(self, poll_s: float) -> None:
         self._poll_s = poll_s
         self._known: dict[Level, float | None] = {}
+        self._priorities: dict[str, set[int]] = {}  # of the topics that are known
+        self._busy: dict[int, dict[str, int]] = {}  # priority -> topics that may have work, the next one first -> news
+        self._news_count = 0
+        self._survey: Level | None = None  # behind which the next part begins
+        self._survey_again = False
         self._wanted = True  # nothing is known yet
         self._news = False
         self._full_s = float("-inf")  # when the last full claim ended
@@ -77,6 +93,9 @@ class Cursors:
     def want_full(self) -> None:
         """There may be work anywhere: at a level that is not known, and long due."""
         self._wanted = True
+        self._news_count += 1
+        for level in self._known:
+            self._note(level)
 
     def want_recent(self) -> None:
         """There is work that is due since a moment, nobody knows at which level."""
@@ -84,17 +103,51 @@ class Cursors:
 
     def learn(self, level: Level, due_s: float | None = None) -> None:
         """There is new work at *level*: due then (Unix seconds), None: about now. It may lie behind the cursor."""
+        self._news_count += 1
         if level not in self._known:
-            self._make_room()
-            self._known[level] = None if due_s is None else due_s - BACK_S
-            return
+            self._know(level, None if due_s is None else due_s - BACK_S)
         position = self._known[level]
         if due_s is not None and position is not None:
             self._known[level] = min(position, due_s - BACK_S)
+        self._note(level)
+
+    def found(self, level: Level, due_s: float) -> None:
+        """The first job of *level* is due then: what is known of it is no reason to look behind that only."""
+        self.learn(level, due_s)
+        if self._known[level] is None:
+            self._known[level] = due_s - BACK_S
+
+    def _note(self, level: Level) -> None:
+        self._busy.setdefault(level.priority, {})[level.topic] = self._news_count
+
+    @property
+    def news_count(self) -> int:
+        """To be told by ``exhausted`` after a claim, as it was before it."""
+        return self._news_count
+
+    def exhausted(self, looked_at: Sequence[Start] | Sequence[str], news_count: int) -> None:
+        """
+        A claim has found all there was; what was told since it began it may have missed.
+
+        Args:
+            looked_at: Its levels, or the topics of a full one.
+            news_count: As it was when it began.
+        """
+        for one in looked_at:
+            priorities = (one.priority,) if isinstance(one, Start) else self._busy
+            topic = one.topic if isinstance(one, Start) else one
+            for priority in priorities:
+                topics = self._busy.get(priority, {})
+                if topics.get(topic, news_count + 1) <= news_count:
+                    del topics[topic]
 
     def is_full_due(self, now_s: float) -> bool:
         """Whether the next claim is to be a full one."""
-        return now_s >= self._next_full_s and (self._wanted or self._news or self._is_polling(now_s))
+        return now_s >= self._next_full_s and (self._is_asked_for or self._is_polling(now_s))
+
+    @property
+    def _is_asked_for(self) -> bool:
+        return self._wanted or self._news or self._survey is not None
 
     def _is_polling(self, now_s: float) -> bool:
         return now_s - self._full_s >= self._poll_s
@@ -113,17 +166,32 @@ class Cursors:
         next_s = self._next_full_s
         if self._dear:
             next_s = min(next_s, *self._next_s, self._next_news_s if self._news else next_s)
-        elif not self._wanted and not self._news:
+        elif not self._is_asked_for:
             next_s = max(next_s, self._full_s + self._poll_s)
         return max(next_s - now_s, 0.0)
 
     def full_begins(self) -> None:
         """A full claim begins: what is wanted from now on it may miss."""
+        if self._survey is not None:  # it has passed some levels already
+            self._survey_again |= self._wanted or self._news
         self._wanted = self._news = False
 
     def full_done(self, began_s: float, ended_s: float) -> None:
         """A full claim was made."""
         self._full_s, self._full_took_s = ended_s, ended_s - began_s
+
+    def survey_from(self) -> Level:
+        """Behind which level the next part of a survey begins."""
+        return self._survey or FIRST
+
+    def surveyed(self, found: Sequence[Level]) -> None:
+        """A part of a survey has found these, which may have work or not."""
+        if len(found) == SURVEY:
+            self._survey = found[-1]
+        elif self._survey_again:
+            self._survey, self._survey_again = FIRST, False
+        else:
+            self._survey = None
 
     def window_begins(self) -> None:
         """A claim of a window begins: news from now on it may miss."""
@@ -162,18 +230,30 @@ class Cursors:
         return found
 
     def starts(self, topics: Sequence[str]) -> list[Start]:
-        """The known levels of *topics*, highest priority first, then in the order of *topics*."""
-        places = {topic: place for place, topic in enumerate(topics)}
-        found = [
-            Start(level.topic, level.priority, position)
-            for level, position in self._known.items()
-            if level.topic in places
-        ]
-        found.sort(key=lambda one: (-one.priority, places[one.topic]))
+        """
+        Where to claim, highest priority first.
+
+        Of few topics all known levels, in the order of *topics*; of many those that may have work, LEVELS_MAX at most,
+        the least recently served first.
+        """
+        found: list[Start] = []
+        if len(topics) <= FEW_TOPICS:
+            for topic in topics:
+                levels = (Level(topic, priority) for priority in self._priorities.get(topic, ()))
+                found += [Start(*level, self._known[level]) for level in levels]
+            found.sort(key=_PRIORITY, reverse=True)  # the order within a priority stays
+            return found
+        served = set(topics)
+        for priority in sorted(self._busy, reverse=True):
+            mine = (topic for topic in self._busy[priority] if topic in served)
+            found += [
+                Start(topic, priority, self._known[Level(topic, priority)])
+                for topic in itertools.islice(mine, LEVELS_MAX - len(found))
+            ]
         return found
 
     def claimed(self, claims: Iterable[Claim]) -> None:
-        """These were claimed: the next claim goes on behind them."""
+        """These were claimed: the next claim goes on behind them, and may find more there."""
         newest: dict[tuple[str, int], float] = {}
         for claim in claims:
             key = (claim.topic, claim.priority)
@@ -181,11 +261,20 @@ class Cursors:
         for key, due_at in newest.items():
             level, position = Level(*key), due_at - BACK_S
             if level not in self._known:
-                self._make_room()
-            before = self._known.get(level)
+                self._know(level, None)
+            before = self._known[level]
             if before is None or before < position:
                 self._known[level] = position
+            busy = self._busy.setdefault(level.priority, {})
+            busy[level.topic] = busy.pop(level.topic, 0)  # behind the others
 
-    def _make_room(self) -> None:
+    def _know(self, level: Level, position: float | None) -> None:
         if len(self._known) >= KNOWN_MAX:
-            del self._known[next(iter(self._known))]  # the one that has been known for longest
+            oldest = next(iter(self._known))  # the one that has been known for longest
+            del self._known[oldest]
+            self._busy.get(oldest.priority, {}).pop(oldest.topic, None)
+            self._priorities[oldest.topic].remove(oldest.priority)
+            if not self._priorities[oldest.topic]:
+                del self._priorities[oldest.topic]
+        self._known[level] = position
+        self._priorities.setdefault(level.topic, set()).add(level.priority)

@@ -80,19 +80,28 @@ class Leases:
         """Write what *beats* ask for, and answer each; for whom, and when it had come, of those that were written."""
         try:
             wanted = [await self._renewals(beat) for beat in beats]
+            held = [self._held(renewals) for renewals in wanted]
             written = await write([renewal for some in wanted for renewal in some])
         except UnavailableError as error:
             for beat in beats:
                 beat.link.send("error", beat.request, {"code": error.code, "message": error.message})
             return []
         answered: list[tuple[str, float]] = []
-        for beat, renewals in zip(beats, wanted, strict=True):
+        for beat, renewals, before in zip(beats, wanted, held, strict=True):
             lost = [(one.id, one.attempt) for one in renewals if (one.id, one.attempt) not in written]
             if lost:
-                log.info("leases_lost", worker=renewals[0].worker, count=len(lost))
+                done = before - (self._held(renewals) - self._desk.reporting)  # its result has overtaken the heartbeat
+                missed = {*lost} - done
+                if missed:
+                    log.info("leases_lost", worker=renewals[0].worker, count=len(missed))
             beat.link.send("beat", beat.request, {"lost": lost})
             answered.append((renewals[0].worker if renewals else beat.worker, beat.at_s))
         return answered
+
+    def _held(self, renewals: Sequence[Renewal]) -> set[Pair]:
+        """What the worker of *renewals* holds now."""
+        worker = self._desk.known(renewals[0].worker) if renewals else None
+        return set() if worker is None else {*worker.held}
 
     async def _renewals(self, beat: Beating) -> list[Renewal]:
         if beat.jobs is not None:

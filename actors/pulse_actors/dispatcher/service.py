@@ -19,6 +19,7 @@ from pulse_actors.dispatcher.deaths import LATE_S, Deaths
 from pulse_actors.dispatcher.desk import Desk
 from pulse_actors.dispatcher.desktop import Desktop
 from pulse_actors.dispatcher.leases import Leases
+from pulse_actors.dispatcher.news import News
 from pulse_actors.dispatcher.overdue import Overdue
 from pulse_actors.dispatcher.reconcile import bury_forgotten, bury_late
 from pulse_actors.dispatcher.results import Obituary, Results
@@ -58,6 +59,8 @@ class Dispatcher:
             self.silence = Silence(store, desk, claims, deaths, results, host, lease_s=settings.lease_s)
             overdue = Overdue(desk, deaths, stacks, obey_s=settings.obey_s, heartbeat_s=settings.heartbeat_s)
             claims.learned = overdue.started
+        self.news = News(store, desk)
+        claims.work_left = self.news.work
         self._living: list[str] = []
         self._accepted = 0
         self.office = Office(
@@ -100,6 +103,10 @@ class Dispatcher:
                     self._stop_canceled(hint.data.get("jobs"))
                 case "ready":
                     self._wake(hint.data.get("delays_s"))
+                    self.news.work_somewhere()
+                case "work":
+                    for delay_s in self.news.heard(hint.data.get("from"), turn.now_s):
+                        self.office.claims.wake_recent(delay_s)
                 case _:
                     self.office.claims.wake()
         return TurnResult(TICK_S)
@@ -231,6 +238,7 @@ def dispatcher(listen_fd: int) -> ActorMain:
                 office.leases.batcher.run,
                 office.leases.checkpoints.run,
                 office.submits.batcher.run,
+                actor.news.run,
             ):
                 tasks.start_soon(loop)
             actor.look_after(tasks)

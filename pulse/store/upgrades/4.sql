@@ -216,6 +216,7 @@ BEGIN
     LEFT JOIN pulse.topics s ON s.topic = ''
     WHERE m.id = trigger_schedule.id
     ON CONFLICT (id) DO NOTHING;
+    PERFORM pulse.notify_work();
     RETURN made;
 END
 $$;

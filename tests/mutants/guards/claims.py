@@ -47,6 +47,32 @@ CLAIMS: Final = Guarded(
             ("Claims._pause", "if has_room else", "if True else"),
             ("Claims._pause", "if self._due_s:", "if True:"),
         ],
+        "store/test_news.py::test_claims_tell_what_they_leave": [
+            ("Claims._claim", "len(claims) == len(plan.seats) or ", ""),
+            ("Claims.wake_level", "self.work_left((level.topic,))", "pass"),
+        ],
+        _CLAIMS + "test_what_looking_everywhere_costs": [
+            ("Claims.pass_once", "ended_s - full_s if done else began_s", "began_s"),
+            ("Claims._claim_all", "if starts is None:", "if True:"),
+            ("Claims._claim_all", "if starts is None:", "if False:"),
+            ("Claims._claim_all", "full_s = await self._survey()", "await self._survey()"),
+        ],
+        _CLAIMS + "test_a_claim_that_ended_because_of_its_size": [
+            ("Claims._claim", " or sum(map(_weight, claims)) > PART_CHARS", ""),
+        ],
+        _CLAIMS + "test_many_topics_with_little_work": [
+            ("Claims._claim", "self._cursors.exhausted(plan.topics if starts is None else starts, news_count)", "pass"),
+            ("Claims._claim", " and len(plan.topics) > FEW_TOPICS and len(starts) == LEVELS_MAX", ""),
+            ("Claims._claim", " and len(starts) == LEVELS_MAX", ""),
+            ("Claims._claim", "starts is not None and len(plan.topics)", "False and len(plan.topics)"),
+        ],
+        _CLAIMS + "test_many_topics_are_served_in_turn": [
+            ("Claims._claim_all", "full and any(len(plan.topics) > FEW_TOPICS for plan in plans)", "False"),
+            ("Claims._survey", " and head.level.topic in served", ""),
+            ("Claims._survey", "head.is_due and ", ""),
+            ("Claims._starts", " and len(plan.topics) <= FEW_TOPICS", ""),
+            ("Claims._survey", "self._cursors.surveyed([head.level for head in heads])", "pass"),
+        ],
         _GUARDS + "test_a_full_claim_is_followed_by_another": [
             ("Claims.run", "if not more:", "if True:"),
             ("Claims.run", "if not more:", "if False:"),
@@ -58,8 +84,8 @@ CLAIMS: Final = Guarded(
         _GUARDS + "test_the_first_claim_is_full_and_the_next_is_not": [
             ("Claims.pass_once", "self._cursors.is_full_due(began_s)", "True"),
             ("Claims.pass_once", "self._cursors.is_full_due(began_s)", "False"),
-            ("Claims._starts", "if full:", "if True:"),
-            ("Claims._starts", "if full:", "if False:"),
+            ("Claims._starts", "if full and len", "if len"),
+            ("Claims._starts", "if full and len(plan.topics) <= FEW_TOPICS:", "if False:"),
             (
                 "Claims.pass_once",
                 "if full:\n            self._cursors.full_begins",
@@ -89,20 +115,20 @@ CLAIMS: Final = Guarded(
             ("Claims._claim", "len(claims) == len(plan.seats)", "True"),
         ],
         _GUARDS + "test_where_nothing_is_known_nothing_is_asked": [
-            ("Claims.pass_once", "starts == []", "False"),
+            ("Claims._claim_all", "starts == []", "False"),
         ],
         _GUARDS + "test_a_pass_without_workers_is_no_full_claim": [
             ("Claims.pass_once", "bool(plans) and ", ""),
         ],
         _GUARDS + "test_dispatch_that_closes_while_a_claim_waits_for_its_turn": [
-            ("Claims.pass_once", "self._desk.closed", "False"),
+            ("Claims._claim_all", "self._desk.closed", "False"),
         ],
         _CLAIMS + "test_a_claim_whose_answer_was_lost": [
             ("Claims.pass_once", "self._in_doubt or ", ""),
             ("Claims._claim", "self._in_doubt.update(plan.workers)", "pass"),
             ("Claims._hand_out", "self._in_doubt.update(heirs)", "pass"),
             ("Claims._settle_doubts", "self._desk.reporting.union(worker.held)", "set()"),
-            ("Claims._settle_doubts", "if pair not in listed", "if False"),
+            ("Claims._settle_doubts", "if pair not in listed_of[worker.identity]", "if False"),
         ],
         "store/test_dispatcher_silence.py::test_what_a_speaking_worker_was_never_given": [
             ("Claims.pass_once", " or self._doubted", ""),
@@ -153,6 +179,7 @@ CLAIMS: Final = Guarded(
             ("Claims.pass_once", "if not done:", "if False:"),
         ],
         _CLAIMS + "test_a_full_claim_that_fails_has_its_cost": [
+            ("Claims.pass_once", "ended_s - full_s if done else began_s", "ended_s - full_s"),
             ("Claims.pass_once", "if full:  # one", "if False:  # one"),
         ],
         _CLAIMS + "test_doubts_about_a_row_that_somebody_has_locked": [

@@ -12,13 +12,12 @@ CURSORS: Final = Guarded(
     "pulse_actors.dispatcher.cursors",
     {
         _CURSORS + "test_a_claim_goes_on_where_the_last_one_ended": [
-            ("Cursors.starts", "            if level.topic in places\n", ""),
             ("Cursors.claimed", "before is None or ", ""),
             ("Cursors.claimed", "before is None or before < position", "True"),
         ],
         _CURSORS + "test_levels_are_served_by_priority_then_in_the_order_of_the_topics": [
-            ("Cursors.starts", "(-one.priority, places[one.topic])", "places[one.topic]"),
-            ("Cursors.starts", "(-one.priority, places[one.topic])", "-one.priority"),
+            ("Cursors.starts", "found.sort(key=_PRIORITY, reverse=True)", "pass"),
+            ("Cursors.starts", "key=_PRIORITY, reverse=True", "key=_PRIORITY"),
         ],
         _CURSORS + "test_news_of_a_known_level_change_nothing": [
             ("Cursors.learn", "if level not in self._known:", "if True:"),
@@ -35,17 +34,15 @@ CURSORS: Final = Guarded(
             ("Cursors.learn", "None if due_s is None else due_s - BACK_S", "None"),
         ],
         _CURSORS + "test_the_first_claim_is_a_full_one": [
-            ("Cursors.is_full_due", "self._wanted or self._news or self._is_polling(now_s)", "False"),
+            ("Cursors.is_full_due", "self._is_asked_for or self._is_polling(now_s)", "False"),
         ],
         _CURSORS + "test_full_claims_take_a_share_of_the_time": [
             ("Cursors.is_full_due", "now_s >= self._next_full_s and ", ""),
-            ("Cursors.is_full_due", "self._wanted or ", ""),
-            ("Cursors.is_full_due", "self._news or ", ""),
+            ("Cursors._is_asked_for", "self._wanted or ", ""),
+            ("Cursors._is_asked_for", "self._news or ", ""),
             ("Cursors.want_full", "self._wanted = True", "pass"),
             ("Cursors.want_recent", "self._news = True", "pass"),
             ("Cursors._dear", "self._full_took_s > CHEAP_S", "self._full_took_s >= CHEAP_S"),
-            ("Cursors.pause_s", "not self._wanted and ", ""),
-            ("Cursors.pause_s", " and not self._news", ""),
             ("Cursors.full_begins", "self._wanted = self._news = False", "self._news = False"),
             ("Cursors.full_begins", "self._wanted = self._news = False", "self._wanted = False"),
         ],
@@ -88,7 +85,7 @@ CURSORS: Final = Guarded(
         _CURSORS + "test_a_full_claim_is_made_at_every_poll": [
             ("Cursors.is_full_due", " or self._is_polling(now_s)", ""),
             ("Cursors._is_polling", "now_s - self._full_s >= self._poll_s", "True"),
-            ("Cursors.pause_s", "not self._wanted and not self._news", "False"),
+            ("Cursors.pause_s", "not self._is_asked_for", "False"),
         ],
         _CURSORS + "test_what_comes_up_during_a_full_claim": [
             (
@@ -98,10 +95,61 @@ CURSORS: Final = Guarded(
             ),
         ],
         _CURSORS + "test_levels_are_bounded": [
-            ("Cursors._make_room", "len(self._known) >= KNOWN_MAX", "False"),
-            ("Cursors._make_room", "len(self._known) >= KNOWN_MAX", "len(self._known) > KNOWN_MAX"),
-            ("Cursors._make_room", "next(iter(self._known))", "max(self._known)"),
+            ("Cursors._know", "len(self._known) >= KNOWN_MAX", "False"),
+            ("Cursors._know", "len(self._known) >= KNOWN_MAX", "len(self._known) > KNOWN_MAX"),
+            ("Cursors._know", "next(iter(self._known))", "max(self._known)"),
             ("Cursors.claimed", "if level not in self._known:", "if False:"),
+        ],
+        _CURSORS + "test_of_many_topics_only_those_with_work_are_named": [
+            ("Cursors.starts", "if len(topics) <= FEW_TOPICS:", "if True:"),
+            ("Cursors.starts", "if len(topics) <= FEW_TOPICS:", "if False:"),
+            ("Cursors.starts", " if topic in served", ""),
+            ("Cursors.starts", "sorted(self._busy, reverse=True)", "sorted(self._busy)"),
+            ("Cursors.exhausted", "if topics.get(topic, news_count + 1) <= news_count:", "if topic in topics:"),
+            ("Cursors.exhausted", "one.topic if isinstance(one, Start) else one", "one"),
+            ("Cursors.exhausted", "if topics.get(topic, news_count + 1) <= news_count:", "if False:"),
+            ("Cursors.learn", "self._news_count += 1", "pass"),
+            ("Cursors.learn", "self._note(level)", "pass"),
+        ],
+        _CURSORS + "test_of_many_topics_each_has_its_turn": [
+            ("Cursors.claimed", "busy[level.topic] = busy.pop(level.topic, 0)", "busy.setdefault(level.topic, 0)"),
+        ],
+        _CURSORS + "test_a_claim_names_so_many_levels_at_most": [
+            ("Cursors.starts", ", LEVELS_MAX - len(found))", ", LEVELS_MAX)"),
+            ("Cursors.starts", ", LEVELS_MAX - len(found))", ", None)"),
+        ],
+        _CURSORS + "test_a_full_claim_that_found_all": [
+            ("Cursors.exhausted", "topics.get(topic, news_count + 1)", "topics.get(topic, 0)"),
+            ("Cursors.exhausted", "if isinstance(one, Start) else self._busy", "if isinstance(one, Start) else (0,)"),
+            ("Cursors.exhausted", "(one.priority,) if isinstance(one, Start) else ", ""),
+        ],
+        _CURSORS + "test_work_anywhere_is_work_at_all_known_levels": [
+            ("Cursors.want_full", "self._note(level)", "pass"),
+            ("Cursors.want_full", "self._news_count += 1", "pass"),
+        ],
+        _CURSORS + "test_what_a_survey_finds": [
+            ("Cursors.found", "if self._known[level] is None:", "if False:"),
+            ("Cursors.found", "if self._known[level] is None:", "if True:"),
+            ("Cursors.found", "self.learn(level, due_s)", "self.learn(level)"),
+        ],
+        _CURSORS + "test_a_survey_goes_on_until_its_end": [
+            ("Cursors._is_asked_for", " or self._survey is not None", ""),
+            ("Cursors.full_begins", "if self._survey is not None:", "if True:"),
+            ("Cursors.full_begins", "if self._survey is not None:", "if False:"),
+            ("Cursors.full_begins", "self._wanted or self._news", "self._wanted"),
+            ("Cursors.full_begins", "self._wanted or self._news", "self._news"),
+            ("Cursors.survey_from", "self._survey or FIRST", "FIRST"),
+            ("Cursors.surveyed", "len(found) == SURVEY", "found"),
+            ("Cursors.surveyed", "len(found) == SURVEY", "False"),
+            ("Cursors.surveyed", "elif self._survey_again:", "elif False:"),
+            ("Cursors.surveyed", "elif self._survey_again:", "elif True:"),
+            ("Cursors.surveyed", "self._survey_again = FIRST, False", "self._survey_again = FIRST, True"),
+        ],
+        _CURSORS + "test_what_is_forgotten_is_forgotten_everywhere": [
+            ("Cursors._know", "self._busy.get(oldest.priority, {}).pop(oldest.topic, None)", "pass"),
+            ("Cursors._know", "self._priorities[oldest.topic].remove(oldest.priority)", "pass"),
+            ("Cursors._know", "if not self._priorities[oldest.topic]:", "if False:"),
+            ("Cursors._know", "if not self._priorities[oldest.topic]:", "if True:"),
         ],
         _CURSORS + "test_a_known_level_needs_no_room": [
             ("Cursors.claimed", "if level not in self._known:", "if True:"),

@@ -21,8 +21,16 @@ LEASES: Final = Guarded(
             ("Leases._beat", "if worker is not None:", "if False:"),
             ("Leases._renewals", "if beat.jobs is not None:", "if False:"),
         ],
+        _GUARDS + "test_a_result_that_overtakes_a_heartbeat_is_no_loss": [
+            ("Leases._answer", " - done", ""),
+            ("Leases._answer", "before - (", "set() - ("),
+            ("Leases._answer", " - self._desk.reporting", ""),
+            ("Leases._answer", "if missed:", "if True:"),
+            ("Leases._answer", "if missed:", "if False:"),
+        ],
         _GUARDS + "test_where_nothing_is_lost_nothing_is_said": [
             ("Leases._answer", "if lost:", "if True:"),
+            ("Leases._held", " if renewals else None", ""),
             ("Leases._answer", "renewals[0].worker if renewals else beat.worker", "renewals[0].worker"),
             ("Leases._beat", "max(worker.extended_s, at_s)", "at_s"),
         ],
@@ -31,6 +39,7 @@ LEASES: Final = Guarded(
             ("Leases._renewals", "if beat.session is None:", "if False:"),
             ("Leases._renewals", "[] if held is None else ", ""),
             ("Leases._beat", "if worker is not None:", "if True:"),
+            ("Leases._held", "set() if worker is None else ", ""),
         ],
         _PARENT: [
             ("Leases._renewals", "if beat.session is None:", "if True:"),

@@ -1,0 +1,74 @@
+"""Work that is told to other hosts and heard from them; and old jobs that are walked, or leapt over."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.code import Guarded
+
+_NEWS: Final = "store/test_news.py::"
+_TURNS: Final = "store/test_actor_turns.py::"
+_WALK: Final = "unit/test_retention_walk.py::"
+_YOUNG: Final = _WALK + "test_what_is_too_young_is_leapt_over"
+
+NEWS: Final = Guarded(
+    "pulse_actors.dispatcher.news",
+    {
+        _NEWS + "test_work_is_told_where_nobody_has_room": [
+            ("News.run", "if self._is_worth_telling():", "if True:"),
+            ("News.run", "if self._is_worth_telling():", "if False:"),
+            ("News._is_worth_telling", "if not anywhere and topics:", "if topics:"),
+            ("News._is_worth_telling", "if not anywhere and topics:", "if False:"),
+            ("News._is_worth_telling", " if worker.credit > 0", ""),
+            ("News._is_worth_telling", "not topics <= served", "not topics & served"),
+        ],
+        _NEWS + "test_it_is_told_once_in_a_while": [
+            ("News.run", "await anyio.sleep(PAUSE_S)", "pass"),
+            ("News._is_worth_telling", "self._topics = self._topics, set()", "self._topics = set(), set()"),
+        ],
+        _NEWS + "test_what_is_heard": [
+            ("News.heard", "sender == self._name or ", ""),
+            ("News.heard", " or now_s < self._next_s", ""),
+            ("News.heard", "now_s < self._next_s", "now_s <= self._next_s"),
+        ],
+    },
+    is_part=True,
+)
+
+PAUSE: Final = Guarded(
+    "pulse_actors.pause",
+    {
+        _TURNS + "test_what_others_tell_of_work_is_passed_on": [
+            ("Pause.turn", " if hint.event == WORK", ""),
+            ("Pause.turn", "work and len(work) == len(turn.inbox)", "len(work) == len(turn.inbox)"),
+            ("Pause.turn", " and len(work) == len(turn.inbox)", ""),
+            ("Pause.turn", " and left_s > 0", ""),
+            ("Pause.turn", "self._read_s = turn.now_s", "pass"),
+        ],
+        _TURNS + "test_the_gate_is_told_when_it_changes": [
+            ("Pause.turn", "gate == self._gate", "False"),
+            ("Pause.turn", "gate == self._gate", "True"),
+        ],
+    },
+    is_part=True,
+)
+
+RETENTION: Final = Guarded(
+    "pulse_actors.retention",
+    {
+        _YOUNG: [
+            ("Walk.took", "step.last is not None and self._is_young(step.last, wall_s)", "False"),
+            ("Walk.took", "self._low = self._low or going_on", "self._low = going_on"),
+            ("Walk.took", "self._low = self._low or going_on\n", "pass\n"),
+            ("Walk._is_young", "made_s is not None and ", ""),
+            ("Walk._is_young", "wall_s - self._keep_s < made_s", "wall_s < made_s"),
+            ("Walk._is_young", " <= wall_s + AHEAD_S", ""),
+        ],
+        _WALK + "test_it_goes_on_behind_what_it_has_seen": [
+            ("Walk.took", "if step.walked < WINDOW:", "if False:"),
+            ("Walk.took", "FIRST if now_s - self._whole_s >= WHOLE_WALKS_S else ", ""),
+        ],
+        _WALK + "test_who_is_not_alone_waits": [("Walk.took", "if not step.mine:", "if False:")],
+    },
+    is_part=True,
+)

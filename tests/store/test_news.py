@@ -1,0 +1,224 @@
+"""Work that nobody here has room for is told to other hosts, rarely; what they tell is looked for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from pulse.errors import ConfigError, UnavailableError
+from pulse.store.pool import Target, connect
+from pulse.store.rows import Level
+from pulse.store.store import WORK_CHANNEL, Store
+from pulse_actors.dispatcher.claims import Claims
+from pulse_actors.dispatcher.desk import Desk
+from pulse_actors.dispatcher.news import PAUSE_S, News
+from pulse_actors.listening import listen
+from tests.store.helpers import TOPIC, forge
+from tests.store.recovery_kit import HOST, new_worker
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+DEADLINE_S: Final = 10.0
+PAST: Final = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+class Ear:
+    """What is heard, in order; ``marks`` of the test end a look at it."""
+
+    def __init__(self, connection: Connection[Record]) -> None:
+        self._connection = connection
+        self.heard: asyncio.Queue[str] = asyncio.Queue()
+
+    async def until_mark(self) -> list[str]:
+        """What has come until now."""
+        await self._connection.execute(f"NOTIFY {WORK_CHANNEL}, 'mark'")
+        found: list[str] = []
+        while (text := await asyncio.wait_for(self.heard.get(), DEADLINE_S)) != "mark":
+            found.append(text)
+        return found
+
+
+@pytest.fixture
+async def ear(connection: Connection[Record]) -> Ear:
+    """Somebody who listens."""
+    made = Ear(connection)
+    await connection.add_listener(WORK_CHANNEL, lambda *message: made.heard.put_nowait(str(message[3])))
+    return made
+
+
+@asynccontextmanager
+async def telling_it(news: News) -> AsyncIterator[None]:
+    """Its loop runs."""
+    task = asyncio.create_task(news.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def test_work_is_told_where_nobody_has_room(store: Store, ear: Ear) -> None:
+    """With room in every topic that has work nobody is told; without, or where nobody knows the topic, all are."""
+    desk = Desk()
+    worker = new_worker("w", capacity=1)
+    desk.join(worker)
+    for said, is_told in (
+        ([TOPIC], False),
+        ([TOPIC, "elsewhere"], True),
+        (["elsewhere"], True),
+        (None, True),
+    ):
+        news = News(store, desk)
+        if said is None:
+            news.work_somewhere()
+        else:
+            news.work(said)
+        async with telling_it(news):
+            if is_told:
+                assert len(await asyncio.wait_for(ear.heard.get(), DEADLINE_S)) == 16
+            else:
+                news.work_somewhere()  # what ends the wait: the first thing that is heard
+                await asyncio.wait_for(ear.heard.get(), DEADLINE_S)
+        assert await ear.until_mark() == []
+    worker.draining = True
+    news = News(store, desk)
+    news.work([TOPIC])
+    async with telling_it(news):
+        await asyncio.wait_for(ear.heard.get(), DEADLINE_S)
+
+
+async def test_it_is_told_once_in_a_while(store: Store, ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much there is to tell: what comes during the pause is told after it, once, and then nothing more."""
+    pauses: list[float] = []
+    over = asyncio.Event()
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        await over.wait()
+        over.clear()
+
+    monkeypatch.setattr("pulse_actors.dispatcher.news.anyio.sleep", pause)
+    news = News(store, Desk())
+    async with telling_it(news):
+        for _ in range(3):
+            for _ in range(100):
+                news.work(["a"])
+            await asyncio.wait_for(ear.heard.get(), DEADLINE_S)
+            for _ in range(100):
+                news.work(["b"])
+            assert await ear.until_mark() == []
+            over.set()
+            await asyncio.wait_for(ear.heard.get(), DEADLINE_S)
+            over.set()
+    assert set(pauses) == {PAUSE_S}
+
+
+async def test_a_database_that_is_away(store: Store, ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be told is not: the others poll. Afterwards it goes on."""
+    notify = store.notify_work
+    asked, tried = list[str](), asyncio.Event()
+
+    async def away(sender: str) -> None:
+        asked.append(sender)
+        tried.set()
+        monkeypatch.setattr(store, "notify_work", notify)
+        message = "away"
+        raise UnavailableError(message)
+
+    monkeypatch.setattr(store, "notify_work", away)
+    news = News(store, Desk())
+    news.work(["a"])
+    async with telling_it(news):
+        await asyncio.wait_for(tried.wait(), DEADLINE_S)
+        news.work(["a"])
+        assert await asyncio.wait_for(ear.heard.get(), DEADLINE_S) == asked[0]
+
+
+async def test_what_is_heard(store: Store) -> None:
+    """It is looked for at once and once more, whoever tells it, but not for the one's own words, nor too often."""
+    news = News(store, Desk())
+    assert news.heard(news._name, 10.0) == []
+    assert news.heard("another", 10.0) == [0.0, PAUSE_S]
+    assert news.heard("another", 10.0 + PAUSE_S / 2) == []
+    assert news.heard("", 10.0 + PAUSE_S) == [0.0, PAUSE_S]
+    assert news.heard(None, 20.0) == [0.0, PAUSE_S]
+
+
+async def test_claims_tell_what_they_leave(store: Store, connection: Connection[Record]) -> None:
+    """A claim that brought all it could says so, one that did not does not; work at a level always."""
+    desk, left = Desk(), list[list[str]]()
+    claims = Claims(store, desk, HOST, lease_s=30.0, poll_s=60.0, batch=500)
+    claims.work_left = lambda topics: left.append([*topics])
+    desk.join(new_worker("w", capacity=2))
+    for _ in range(3):
+        await forge(connection, next_run_at=PAST)
+    await claims.pass_once()
+    assert left == [[TOPIC]]
+    desk.join(new_worker("v", capacity=2))
+    claims.wake()
+    await claims.pass_once()
+    assert left == [[TOPIC]]
+    claims.wake_level(Level("x", 0), 5.0)
+    claims.wake_level(Level("x", 0))
+    assert left == [[TOPIC], ["x"]]
+
+
+async def test_listening_begins_anew(store: Store, dsn: str, connection: Connection[Record]) -> None:
+    """A connection that breaks is made again, and each channel has its own ear."""
+    heard: list[tuple[str, str]] = []
+    channels = {"one": lambda text: heard.append(("one", text)), "two": lambda text: heard.append(("two", text))}
+    listens = "application_name = 'ear' AND state = 'idle' AND query LIKE 'LISTEN%two%'"
+    find = f"SELECT pid FROM pg_stat_activity WHERE {listens}"
+
+    async def pid_but(old: int) -> int:
+        async with asyncio.timeout(DEADLINE_S):
+            while (pid := await connection.fetchval(find)) in {None, old}:
+                pass
+        return int(pid)
+
+    task = asyncio.create_task(listen(Target(dsn, "ear"), channels))
+    try:
+        first = await pid_but(0)
+        await connection.execute("SELECT pg_terminate_backend($1)", first)
+        await pid_but(first)
+        await connection.execute("NOTIFY two, 'b'; NOTIFY one, 'a'")
+        async with asyncio.timeout(DEADLINE_S):
+            while len(heard) < 2:
+                await connection.execute("SELECT 1")
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+    assert sorted(heard) == [("one", "a"), ("two", "b")]
+
+
+async def test_listening_waits_for_a_server(
+    dsn: str, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who refuses a connection is asked again."""
+    answers = [UnavailableError("away"), ConfigError("no such user"), None]
+
+    async def refusing(*args: Any) -> Connection[Record]:
+        answer = answers.pop(0)
+        if answer is not None:
+            raise answer
+        return await connect(*args)
+
+    monkeypatch.setattr("pulse_actors.listening.connect", refusing)
+    heard = asyncio.Event()
+    task = asyncio.create_task(listen(Target(dsn, "ear"), {"one": lambda _text: heard.set()}))
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            while not heard.is_set():
+                await connection.execute("NOTIFY one")
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+    assert answers == []
