@@ -1,7 +1,7 @@
 """
 Schedules: `python -m bench.schedules DSN`, on a database of its own, whose schedules and jobs are deleted first.
 
-Many that are due in the same second, each by a cron expression of its own; one that fires five times a second; and many
+Many that are due in the same second, all by cron; one that fires five times a second; and many
 that are not due for a day. Prints one JSON document; times are in milliseconds, from when an occurrence is due to when
 its job is in the database.
 """
@@ -32,7 +32,8 @@ OFTEN_S: Final = 10.0
 EMPTY: Final = "TRUNCATE pulse.jobs, pulse.attempts, pulse.schedules"
 CRONS: Final = """
     INSERT INTO pulse.schedules (id, name, topic, kind, cron, timezone, next_run_at)
-    SELECT gen_random_uuid(), 'noop', 't', 'cron', format('%s * * * * *', extract(second FROM $1::timestamptz)::int), 'UTC', $1
+    SELECT gen_random_uuid(), 'noop', 't', 'cron',
+           format('%s * * * * *', extract(second FROM $1::timestamptz)::int), 'UTC', $1
     FROM generate_series(1, $2::int)"""
 LATER: Final = """
     INSERT INTO pulse.schedules (id, name, topic, kind, every_s, next_run_at, reckon)

@@ -665,7 +665,8 @@ SELECT (SELECT extract(epoch FROM min(s.due_at) - coalesce($1, clock_timestamp()
 -- Guard:   compare-and-set on the cursor, locked in id order first: of two that fire the same occurrence one finds it moved; the
 --          revision, for what was reckoned by another rule; and the job's id is made of the occurrence, ON CONFLICT DO NOTHING: not
 --          even a cursor that was set back fires twice.
--- Returns: id, verdict (fired, held, skipped, full, passed), topic and priority of a job that was inserted, canceled: of one that was.
+-- Returns: id and verdict (fired, held, skipped, full, passed) of each that was moved; and by themselves, since a join of what no
+--          statistics tell of would be a loop in a loop: id, topic and priority of each job inserted; id and the job canceled.
 WITH due AS (
     SELECT s.id, s.next_run_at, s.revision, d.occurrence, d.next_at, d.following_at, d.job_id, s.overlap, s.last_job_id, s.waiting
     FROM unnest($1::uuid[], $2::timestamptz[], $3::int[], $4::timestamptz[], $5::timestamptz[], $6::timestamptz[], $7::uuid[])
@@ -704,7 +705,7 @@ WITH due AS (
     LEFT JOIN pulse.topics s ON s.topic = ''
     WHERE m.verdict IN ('fired', 'held')
     ON CONFLICT (id) DO NOTHING
-    RETURNING j.id, j.topic, j.priority
+    RETURNING j.schedule_id, j.topic, j.priority
 ), old AS (
     SELECT j.id, m.id AS schedule_id, j.status, j.attempts, j.locked_by, j.started_at, j.progress
     FROM moved m JOIN pulse.jobs j ON j.id BETWEEN m.old_job_id AND m.old_job_id AND j.status::text IN ('PENDING', 'RETRYING', 'RUNNING')
@@ -720,8 +721,9 @@ WITH due AS (
     FROM old o JOIN canceled c ON c.id = o.id WHERE o.status = 'RUNNING'
     ON CONFLICT (job_id, attempt) DO NOTHING
 )
-SELECT uuid_send(m.id) AS id, m.verdict, p.topic, p.priority, uuid_send(c.id) AS canceled
-FROM moved m LEFT JOIN put p ON p.id = m.job_id LEFT JOIN canceled c ON c.schedule_id = m.id;
+SELECT uuid_send(m.id) AS id, m.verdict, NULL::text AS topic, NULL::smallint AS priority, NULL::bytea AS canceled FROM moved m
+UNION ALL SELECT uuid_send(p.schedule_id), NULL, p.topic, p.priority, NULL FROM put p
+UNION ALL SELECT uuid_send(c.schedule_id), NULL, NULL, NULL, uuid_send(c.id) FROM canceled c;
 
 
 -- name: release_held :many

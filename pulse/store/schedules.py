@@ -122,14 +122,12 @@ class ScheduleStore:
                 MAX_HELD,
                 now,
             )
+        levels = {row["id"]: Level(row["topic"], row["priority"]) for row in rows if row["topic"] is not None}
+        canceled = {row["id"]: row["canceled"] for row in rows if row["canceled"] is not None}
         return [
-            Fired(
-                row["id"],
-                row["verdict"],
-                None if row["topic"] is None else Level(row["topic"], row["priority"]),
-                row["canceled"],
-            )
+            Fired(row["id"], row["verdict"], levels.get(row["id"]), canceled.get(row["id"]))
             for row in rows
+            if row["verdict"] is not None
         ]
 
     async def release(self, limit: int, *, now: datetime | None = None) -> list[Level]:

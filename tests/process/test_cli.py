@@ -146,8 +146,8 @@ class TestOutput:
 
     def test_schedules_at_run_time(self, server: FakeDispatcher) -> None:
         """Change, pause, resume, trigger and preview, in the words of the wire; a preview is in the schedule's zone."""
-        line = f"ctl schedules update {SCHEDULE} --cron @daily --overlap skip --catch-up all --jitter 5 --starts 2030-01-01"
-        assert pulse(server.directory, line).code == 0
+        options = "--cron @daily --overlap skip --catch-up all --jitter 5 --starts 2030-01-01"
+        assert pulse(server.directory, f"ctl schedules update {SCHEDULE} {options}").code == 0
         assert server.bodies("schedules.update") == [
             {
                 "id": answers.SCHEDULE_ID.bytes,

@@ -58,8 +58,10 @@ def test_another_rule_has_another_next_time(client: Peer, topic: str) -> None:
         ),
         (
             {"starts_at": 86_400.0, "ends_at": 0.0},
-            "ends_at is 1970-01-01T00:00:00+00:00, before starts_at, 1970-01-02T00:00:00+00:00; "
-            "a time from starts_at on is allowed",
+            (
+                "ends_at is 1970-01-01T00:00:00+00:00, before starts_at, 1970-01-02T00:00:00+00:00; "
+                "a time from starts_at on is allowed"
+            ),
         ),
     ],
 )
@@ -95,7 +97,7 @@ def test_pause_resume_trigger(system: System, client: Peer, topic: str) -> None:
 
 
 def test_preview(client: Peer, topic: str) -> None:
-    """The next occurrences, from the cursor on, and the zone in which they are to be read; none where there are none."""
+    """The next occurrences, from the cursor on, and the zone to read them in; none where there are none."""
     made = create(client, topic, **BERLIN)
     found = client.call("schedules.preview", id=made["id"], count=400)
     assert (found["timezone"], found["times"][0], len(found["times"])) == ("Europe/Berlin", made["next_run_at"], 400)
@@ -142,7 +144,7 @@ def declared(key: str, topic: str, **words: Any) -> Body:
 
 
 def test_declared_schedules(client: Peer, topic: str) -> None:
-    """Created once, changed where the code was, the cursor kept; what is gone is told once, goes on, and can come back."""
+    """Created once, changed where code is, the cursor kept; what is gone is told once, goes on, and can come back."""
     by = f"app{topic}"
     one, two = declared(f"one{topic}", topic, every=1000.0), declared(f"two{topic}", topic, **BERLIN)
     first = client.call("schedules.declare", by=by, schedules=[one, two])

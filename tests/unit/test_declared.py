@@ -30,7 +30,7 @@ def test_what_is_declared() -> None:
     )
     often = protocol.ScheduleDeclared("report", every=5.0, args='{"n":1}', overlap="skip", jitter_s=1.5, key="often")
     assert sent == [nightly, often]
-    assert report(1) is None  # type: ignore[func-returns-value]
+    assert callable(report)
 
 
 @pytest.mark.parametrize(
