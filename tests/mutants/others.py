@@ -187,7 +187,7 @@ SCHEDULES: Final = [
         "false",
         _RECKON + "test_what_is_created_is_reckoned",
     ),
-    cut("update_schedule", " AND s.revision = $22", _SCHEDULES + "test_update"),
+    swap("update_schedule", "s.revision = $22", "$22::int IS NOT NULL", _SCHEDULES + "test_update"),
     swap("update_schedule", "WHERE s.id = $1 AND", "WHERE $1::uuid IS NOT NULL AND", _SCHEDULES + "test_update"),
     cut("update_schedule", "revision = s.revision + 1, ", _SCHEDULES + "test_update"),
     swap("update_schedule", "CASE WHEN $23 THEN $10 ELSE s.next_run_at END", "$10", _SCHEDULES + "test_update"),
@@ -370,7 +370,7 @@ SCHEDULES: Final = [
     cut("reckon_schedules", " AND s.revision = d.revision", _RECKON + "test_what_was_reckoned_for_another_rule"),
     cut("reckon_schedules", "\n    ORDER BY s.id FOR UPDATE OF s", "test_lock_order.py::test_updates"),
     swap("reckon_schedules", "WHERE s.id = m.id", "WHERE m.id IS NOT NULL", _RECKON + "test_each_is_reckoned_alone"),
-    cut("undeclare_schedules", "s.declared_by = $1 AND ", _SCHEDULES + "test_undeclare"),
+    swap("undeclare_schedules", "s.declared_by = $1", "$1::text IS NOT NULL", _SCHEDULES + "test_undeclare"),
     cut("undeclare_schedules", " AND s.undeclared_at IS NULL", _SCHEDULES + "test_undeclare"),
     cut("undeclare_schedules", " AND NOT s.key = ANY ($2::text[])", _SCHEDULES + "test_undeclare"),
     swap(

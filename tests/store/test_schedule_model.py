@@ -2,8 +2,8 @@
 Several schedulers, whose steps fall between each other's in any order and number, against what must be true.
 
 A scheduler here is what it remembers: what it saw due, what it saw to be reckoned. It may act on that at any time
-later, again, or never: so it dies between any two statements, and so it is beside any other. Meanwhile the clock goes on
-and is set, operators pause, change, delete and make schedules, and jobs are gone as soon as they are done.
+later, again, or never: so it dies between any two statements, and so it is beside any other. Meanwhile the clock goes
+on and is set, operators pause, change, delete and make schedules, and jobs are gone as soon as they are done.
 
 More of it: ``HYPOTHESIS_PROFILE=long``.
 """

@@ -1,4 +1,4 @@
-"""Schedules: which wall-clock times are which instants, what of missed occurrences fires, and when a scheduler rests."""
+"""Schedules: which wall-clock times are which instants, which missed occurrences fire, and when a scheduler rests."""
 
 from __future__ import annotations
 
