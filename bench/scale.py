@@ -13,6 +13,7 @@ from bench.recovery_scene import BenchError
 from bench.results import Sample
 from bench.stage import Sql, Stage
 from pulse.store.pool import Target
+from pulse.store.rows import Level
 from pulse.store.store import Store
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ FIRST: Final = 3  # tries that are not looked at: connections, plans, pages
 LEASE_S: Final = 3600.0
 ROWS: Final = 250_000  # of one statement
 PRIORITIES: Final = 100
+BEFORE_ALL: Final = Level("", -101)
+SURVEY: Final = 500  # levels that a dispatcher looks for at once
+NAMED: Final = 100  # levels that it claims from at once, of many topics
 EMPTY: Final = "the same in an empty table"
 BACKED_OFF: Final = """
     INSERT INTO pulse.jobs (id, topic, name, args, max_attempts, status, attempts, last_error, next_run_at)
@@ -96,23 +100,40 @@ def scale(stage: Stage) -> list[Sample]:
     among = f"among {size.waiting:,} backed off, {size.waiting:,} due later, {size.completed:,} completed"
     samples += [Sample(f"claim of 100 {among}", crowded, "ms", empty, EMPTY)]
     samples += [Sample(f"claim of 100, going on, {among}", crowded_on, "ms", empty_on, EMPTY)]
-    return [*samples, *_topics(stage, empty), *_priorities(stage, empty, empty_on)]
+    return [*samples, *_topics(stage, empty, empty_on), *_priorities(stage, empty, empty_on)]
 
 
-def _topics(stage: Stage, empty: float) -> list[Sample]:
-    """Every topic has jobs that are due; one worker serves one of them, another one all."""
+async def _surveys(dsn: str) -> tuple[float, list[Level]]:
+    store = Store(Target(dsn, "pulse bench"))
+    times: list[float] = []
+    found: list[Level] = []
+    try:
+        for _ in range(TRIES):
+            began_s = time.perf_counter()
+            found = [head.level for head in await store.find_levels(BEFORE_ALL, SURVEY)]
+            times.append(1000 * (time.perf_counter() - began_s))
+    finally:
+        store.close()
+    return statistics.median(times), found
+
+
+def _topics(stage: Stage, empty: float, empty_on: float) -> list[Sample]:
+    """Every topic has jobs that are due; one worker serves one of them, another one all, which it has to find."""
     topics, jobs = stage.size.topics, (FIRST + TRIES) * CLAIM
     with stage.fresh() as dsn:
         asyncio.run(install(dsn))
         with Sql(dsn) as sql:
-            put(sql, DUE, max(jobs, 10 * topics), topics, 1)
+            put(sql, DUE, max(jobs, 30 * topics), topics, 1)
             put(sql, DUE, jobs, 1, 1)
             one = claim_ms(dsn)
-            every = claim_ms(dsn, ["default", *(f"topic-{number}" for number in range(1, topics))])
+            survey, found = asyncio.run(_surveys(dsn))
+            due_s = time.time() - 2 * 3600.0
+            every = claim_ms(dsn, levels=[(*level, due_s) for level in found[:NAMED]])
     label = f"claim of 100 among {topics:,} topics"
     return [
         Sample(f"{label}, one served", one, "ms", empty, EMPTY),
-        Sample(f"{label}, all served", every, "ms", empty, EMPTY),
+        Sample(f"{label}, all served, going on", every, "ms", empty_on, EMPTY),
+        Sample(f"survey of {SURVEY} of {topics:,} levels", survey, "ms"),
     ]
 
 

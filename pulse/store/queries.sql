@@ -83,57 +83,96 @@ WHERE j.name <> d.name OR j.topic <> coalesce(d.topic, h.topic, 'default') OR j.
 
 -- name: claim_jobs :many
 -- What:    hand out due jobs, highest priority first, then by due time; opens their leases.   From/to: PENDING, RETRYING -> RUNNING
--- Args:    $1 topics text[] (in the order in which equal priorities are served), $2 limit int, $3 workers text[],
+-- Args:    $1 topics text[] of a full claim (in the order in which equal priorities are served), $2 limit int, $3 workers text[],
 --          $4 seats int[] (for the n-th job: index into workers; beyond its end: 1), $5 lease_s float8,
 --          $6 level topics text[], $7 level priorities smallint[], $8 from when float8[] (Unix; NULL: what became due
---          in the last 5 s; same length, in the order in which levels are served); $6 NULL: a full claim; $9 now
+--          in the last 5 s; same length, in the order in which levels are served) where it is none; $9 ageing_s float8[] (of
+--          the topics of $1 or $6: seconds of waiting that are worth one priority, NULL: strict; $9 NULL: none of them
+--          ages), $10 now
 -- Guard:   the gate; status IN ('PENDING', 'RETRYING') and due, under SKIP LOCKED, and status again in the outer UPDATE
 --          (a row that changed between the two is not claimed twice).
 -- Returns: the claimed jobs. Each level (topic, priority) is a range scan that ends at now: what is not due is never read.
 --          It begins where the caller says that it claimed last, so it does not meet the dead entries before; a full claim
 --          begins at the start, and finds the levels by a loose index scan.
 --          LIMIT outside the LATERAL stops it before the next level is touched.
+--          Where topics age, a job's rank is its priority and what its waiting is worth. Within a level that is the order of
+--          due times, so the levels are merged: from each as many as there are seats, but none that ranks below the last one
+--          that the best level alone would fill them with. No row is rewritten for it.
 --          A claim ends after 8 MiB of args and checkpoints: what it returns has to fit into memory, and through a socket, at
 --          once. Short args are not measured: their text is not longer than 2000 bytes by much, if they are not compressed.
 WITH RECURSIVE open AS (
-    SELECT t.topic, t.place FROM unnest($1::text[]) WITH ORDINALITY AS t(topic, place)
-    WHERE $6::text[] IS NULL
-      AND NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', t.topic))
+    SELECT t.topic, t.age_s, t.place FROM unnest($1::text[], $9::float8[]) WITH ORDINALITY AS t(topic, age_s, place)
+    WHERE NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', t.topic))
 ), found AS (
-    SELECT o.topic, o.place, (
+    SELECT o.topic, o.age_s, o.place, (
         SELECT j.priority FROM pulse.jobs j WHERE j.topic = o.topic AND j.status IN ('PENDING', 'RETRYING')
         ORDER BY j.priority DESC LIMIT 1) AS priority
     FROM open o
     UNION ALL
-    SELECT l.topic, l.place, (
+    SELECT l.topic, l.age_s, l.place, (
         SELECT j.priority FROM pulse.jobs j WHERE j.topic = l.topic AND j.status IN ('PENDING', 'RETRYING')
         AND j.priority < l.priority ORDER BY j.priority DESC LIMIT 1)
     FROM found l WHERE l.priority IS NOT NULL
 ), levels AS (
-    SELECT f.topic, f.priority, '-infinity'::timestamptz AS from_at, f.place FROM found f WHERE f.priority IS NOT NULL
+    SELECT f.topic, f.priority, '-infinity'::timestamptz AS from_at, f.age_s, f.place FROM found f WHERE f.priority IS NOT NULL
     UNION ALL
-    SELECT k.topic, k.priority, coalesce(to_timestamp(k.from_s), coalesce($9, now()) - interval '5 seconds'), k.place
-    FROM unnest($6::text[], $7::smallint[], $8::float8[]) WITH ORDINALITY AS k(topic, priority, from_s, place)
+    SELECT k.topic, k.priority, coalesce(to_timestamp(k.from_s), coalesce($10, now()) - interval '5 seconds'), k.age_s, k.place
+    FROM unnest($6::text[], $7::smallint[], $8::float8[], $9::float8[]) WITH ORDINALITY AS k(topic, priority, from_s, age_s, place)
     WHERE NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', k.topic))
+), ranked AS MATERIALIZED (
+    SELECT w.*, w.priority + coalesce(extract(epoch FROM coalesce($10, now()) - h.next_run_at)::float8 / w.age_s, 0) AS rank
+    FROM levels w
+    CROSS JOIN LATERAL (
+        SELECT q.next_run_at FROM pulse.jobs q
+        WHERE q.topic = w.topic AND q.priority = w.priority AND q.status IN ('PENDING', 'RETRYING')
+          AND q.next_run_at >= w.from_at AND q.next_run_at <= coalesce($10, now())
+        ORDER BY q.next_run_at LIMIT 1) AS h
+    WHERE $9::float8[] IS NOT NULL
+), bar AS MATERIALIZED (
+    SELECT b.priority + coalesce(extract(epoch FROM coalesce($10, now()) - n.next_run_at)::float8 / b.age_s, 0) AS rank
+    FROM (SELECT * FROM ranked ORDER BY rank DESC, place LIMIT 1) AS b
+    CROSS JOIN LATERAL (
+        SELECT q.next_run_at FROM pulse.jobs q
+        WHERE q.topic = b.topic AND q.priority = b.priority AND q.status IN ('PENDING', 'RETRYING')
+          AND q.next_run_at >= b.from_at AND q.next_run_at <= coalesce($10, now())
+        ORDER BY q.next_run_at OFFSET $2 - 1 LIMIT 1) AS n
+), cut AS (
+    SELECT r.*, CASE
+        WHEN r.priority >= coalesce((SELECT rank FROM bar), r.priority) THEN coalesce($10, now())
+        WHEN r.age_s IS NULL THEN '-infinity'
+        ELSE coalesce($10, now()) - least(((SELECT rank FROM bar) - r.priority) * r.age_s, 6.4e10) * interval '1 second' END AS until_at
+    FROM ranked r
 ), picked AS (
-    SELECT p.id, p.next_run_at, p.size, l.priority
-    FROM (SELECT * FROM levels ORDER BY priority DESC, place) AS l
+    (SELECT p.id, p.next_run_at, p.size, l.priority::float8 AS rank
+    FROM (SELECT * FROM levels WHERE $9::float8[] IS NULL ORDER BY priority DESC, place) AS l
     CROSS JOIN LATERAL (
         SELECT j.id, j.next_run_at,
                CASE WHEN pg_column_size(j.args) > 2000 OR pg_column_compression(j.args) IS NOT NULL
                     THEN octet_length(j.args::text) ELSE 2000 END + coalesce(octet_length(j.checkpoint::text), 0) AS size
         FROM pulse.jobs j
         WHERE j.topic = l.topic AND j.priority = l.priority AND j.status IN ('PENDING', 'RETRYING')
-          AND j.next_run_at >= l.from_at AND j.next_run_at <= coalesce($9, now())
+          AND j.next_run_at >= l.from_at AND j.next_run_at <= coalesce($10, now())
         ORDER BY j.next_run_at LIMIT $2 FOR UPDATE SKIP LOCKED) AS p
-    LIMIT $2
+    LIMIT $2)
+    UNION ALL
+    (SELECT p.id, p.next_run_at, p.size, c.priority + coalesce(extract(epoch FROM coalesce($10, now()) - p.next_run_at)::float8 / c.age_s, 0)
+    FROM cut c
+    CROSS JOIN LATERAL (
+        SELECT q.id, q.next_run_at,
+               CASE WHEN pg_column_size(q.args) > 2000 OR pg_column_compression(q.args) IS NOT NULL
+                    THEN octet_length(q.args::text) ELSE 2000 END + coalesce(octet_length(q.checkpoint::text), 0) AS size
+        FROM pulse.jobs q
+        WHERE q.topic = c.topic AND q.priority = c.priority AND q.status IN ('PENDING', 'RETRYING')
+          AND q.next_run_at >= c.from_at AND q.next_run_at <= c.until_at
+        ORDER BY q.next_run_at LIMIT $2 FOR UPDATE SKIP LOCKED) AS p
+    ORDER BY 4 DESC, c.place, p.next_run_at LIMIT $2)
 ), seated AS (
     SELECT id, row_number() OVER place AS seat, sum(size) OVER place - size AS before_bytes FROM picked
-    WINDOW place AS (ORDER BY priority DESC, next_run_at, id)
+    WINDOW place AS (ORDER BY rank DESC, next_run_at, id)
 )
 UPDATE pulse.jobs j
 SET status = 'RUNNING', attempts = j.attempts + 1, locked_by = ($3::text[])[coalesce(($4::int[])[s.seat], 1)],
-    started_at = coalesce($9, clock_timestamp()), lease_until = coalesce($9, clock_timestamp()) + $5 * interval '1 second',
+    started_at = coalesce($10, clock_timestamp()), lease_until = coalesce($10, clock_timestamp()) + $5 * interval '1 second',
     progress = NULL
 FROM seated s
 WHERE j.id BETWEEN s.id AND s.id AND j.status::text IN ('PENDING', 'RETRYING') AND s.before_bytes < 8388608

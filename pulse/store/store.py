@@ -12,7 +12,7 @@ every one of them may be repeated: the fence, the id or the cursor makes the sec
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -91,7 +91,7 @@ class Store:
         async with contextlib.AsyncExitStack() as taken:
             for _ in range(_WARM):
                 connection = await taken.enter_async_context(self.hot.connection())
-                await connection.fetch(_CLAIM, [], 0, [], [], 1.0, None, None, None, None)
+                await connection.fetch(_CLAIM, [], 0, [], [], 1.0, None, None, None, None, None)
                 for sql, arrays in ((_COMPLETE, 2), (_END, 8)):  # behind the fence
                     await connection.fetch(sql, *_fences([]), *(() for _ in range(arrays)), None)
                 await connection.fetch(_SUBMIT, *_columns([]), None)
@@ -137,6 +137,7 @@ class Store:
         lease_s: float,
         *,
         levels: Sequence[tuple[str, int, float | None]] | None = None,
+        ageing_s: Mapping[str, float] | None = None,
         now: datetime | None = None,
     ) -> list[Claim]:
         """
@@ -149,13 +150,16 @@ class Store:
             lease_s: Length of the leases.
             levels: Topics and priorities, in the order in which they are served, each with the due time (Unix seconds)
                 to begin at, None: the last seconds; None: a full claim, of all levels from their start.
+            ageing_s: Of the topics that age: how many seconds of waiting are worth one priority.
         """
+        named = topics if levels is None else [level[0] for level in levels]
+        ages = [ageing_s.get(topic) for topic in named] if ageing_s else None
         if levels is not None:
             topics = []  # they may be thousands
         one_based = [seat + 1 for seat in seats] if len(workers) > 1 else []
         async with self.hot.connection() as connection:
             columns = [None] * 3 if levels is None else [[level[place] for level in levels] for place in range(3)]
-            rows = await connection.fetch(_CLAIM, topics, len(seats), workers, one_based, lease_s, *columns, now)
+            rows = await connection.fetch(_CLAIM, topics, len(seats), workers, one_based, lease_s, *columns, ages, now)
         return list(map(Claim._make, rows))
 
     async def find_levels(self, after: Level, limit: int, *, now: datetime | None = None) -> list[Head]:

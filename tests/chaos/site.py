@@ -203,12 +203,13 @@ class Site:
         return time.monotonic() - started_s
 
     def wait_started(self, job: UUID, attempt: int = 1, within_s: float = WAIT_S) -> ledger.Line:
-        """The line of the ledger that says that it runs."""
+        """The line of the ledger that says that it runs; in a later attempt where one was given back."""
 
         def look() -> ledger.Line | None:
-            return next((line for line in self.lines("start") if (line.job, line.attempt) == (job, attempt)), None)
+            lines = (line for line in self.lines("start") if line.job == job and line.attempt >= attempt)
+            return min(lines, key=lambda line: line.attempt, default=None)
 
-        found = until(look, f"the start of attempt {attempt} of {job}", within_s)
+        found = until(look, f"the start of attempt {attempt} of {job}, or of a later one", within_s)
         assert found is not None
         return found
 

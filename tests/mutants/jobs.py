@@ -90,6 +90,12 @@ LEVELS: Final = [
     swap("find_levels", "next_run_at <= coalesce", "next_run_at < coalesce", _LEVELS),
     cut("find_levels", " WHERE place > 0", _LEVELS),
 ]
+_STRICTLY: Final = " FOR UPDATE SKIP LOCKED) AS p\n    LIMIT $2)"
+_AGEING: Final = " FOR UPDATE SKIP LOCKED) AS p\n    ORDER"
+_AGE: Final = "test_ageing.py::"
+_RANK: Final = _AGE + "test_the_highest_rank_comes_first"
+_TIES: Final = _AGE + "test_equal_ranks_are_served_in_the_order_of_the_topics"
+_READ: Final = "test_plans.py::test_claim_costs_the_same_behind_what_is_not_due"
 CLAIMS: Final = [
     swap(CLAIM, "g.paused AND g.topic IN ('', t", "g.topic IN ('', t", "test_claim.py::test_a_claim_opens_the_lease"),
     swap(CLAIM, "g.paused AND g.topic IN ('', k", "g.topic IN ('', k", "test_claim.py::test_known_levels"),
@@ -97,7 +103,6 @@ CLAIMS: Final = [
     swap(CLAIM, "('', k.topic)", "('')", "test_claim.py::test_the_gate"),
     cut(CLAIM, "j.next_run_at >= l.from_at AND ", "test_claim.py::test_known_levels"),
     swap(CLAIM, "- interval '5 seconds'", "- interval '0 seconds'", "test_claim.py::test_known_levels"),
-    swap(CLAIM, "WHERE $6::text[] IS NULL\n      AND", "WHERE", "test_claim.py::test_known_levels"),
     swap(CLAIM, "('', t.topic)", "(t.topic)", "test_claim.py::test_the_gate"),
     swap(CLAIM, "('', t.topic)", "('')", "test_claim.py::test_the_gate"),
     swap(
@@ -154,23 +159,23 @@ CLAIMS: Final = [
         "l.priority AND j.status IN ('RETRYING')",
         "test_claim.py::test_a_claim_opens_the_lease",
     ),
-    cut(CLAIM, " AND j.next_run_at <= coalesce($9, now())", "test_claim.py::test_only_due_jobs_are_claimed"),
+    cut(CLAIM, " AND j.next_run_at <= coalesce($10, now())", "test_claim.py::test_only_due_jobs_are_claimed"),
     swap(
         CLAIM,
-        "j.next_run_at <= coalesce($9, now())",
-        "j.next_run_at < coalesce($9, now())",
+        "j.next_run_at <= coalesce($10, now())",
+        "j.next_run_at < coalesce($10, now())",
         "test_claim.py::test_only_due_jobs_are_claimed",
     ),
     swap(
         CLAIM,
-        "j.next_run_at <= coalesce($9, now())",
+        "j.next_run_at <= coalesce($10, now())",
         "j.next_run_at <= now()",
         "test_claim.py::test_only_due_jobs_are_claimed",
     ),
     swap(
         CLAIM,
-        "j.next_run_at <= coalesce($9, now())",
-        "j.next_run_at <= coalesce($9, timestamptz 'infinity')",
+        "j.next_run_at <= coalesce($10, now())",
+        "j.next_run_at <= coalesce($10, timestamptz 'infinity')",
         "test_claim.py::test_the_database_clock_decides",
     ),
     swap(
@@ -179,12 +184,12 @@ CLAIMS: Final = [
         "ORDER BY j.next_run_at DESC LIMIT",
         "test_claim.py::test_a_batch_is_what_comes_first",
     ),
-    cut(CLAIM, " FOR UPDATE SKIP LOCKED", "test_claim.py::test_claims_never_wait_for_each_other"),
-    cut(CLAIM, " SKIP LOCKED", "test_claim.py::test_claims_never_wait_for_each_other"),
-    cut(CLAIM, "    LIMIT $2\n", "test_claim.py::test_a_batch_is_what_comes_first"),
+    swap(CLAIM, _STRICTLY, ") AS p\n    LIMIT $2)", "test_claim.py::test_claims_never_wait_for_each_other"),
+    swap(CLAIM, _STRICTLY, " FOR UPDATE) AS p\n    LIMIT $2)", "test_claim.py::test_claims_never_wait_for_each_other"),
+    swap(CLAIM, _STRICTLY, " FOR UPDATE SKIP LOCKED) AS p)", "test_claim.py::test_a_batch_is_what_comes_first"),
     Mutant(
         CLAIM,
-        ((" FOR UPDATE SKIP LOCKED", ""), (_OUTER, "s.before_bytes")),
+        ((_STRICTLY, ") AS p\n    LIMIT $2)"), (_OUTER, "s.before_bytes")),
         "test_claim.py::test_a_claim_sees_what_happened_since_it_began",
     ),
     cut(CLAIM, " AND s.before_bytes < 8388608", "test_claim.py::test_a_claim_ends_after_so_many_bytes"),
@@ -208,20 +213,20 @@ CLAIMS: Final = [
     ),
     swap(
         CLAIM,
-        "WINDOW place AS (ORDER BY priority DESC, next_run_at, id)",
+        "WINDOW place AS (ORDER BY rank DESC, next_run_at, id)",
         "WINDOW place AS (ORDER BY next_run_at, id)",
         "test_claim.py::test_seats",
     ),
     swap(
         CLAIM,
-        "WINDOW place AS (ORDER BY priority DESC, next_run_at, id)",
-        "WINDOW place AS (ORDER BY priority DESC, next_run_at DESC, id)",
+        "WINDOW place AS (ORDER BY rank DESC, next_run_at, id)",
+        "WINDOW place AS (ORDER BY rank DESC, next_run_at DESC, id)",
         "test_claim.py::test_seats",
     ),
     swap(
         CLAIM,
-        "WINDOW place AS (ORDER BY priority DESC, next_run_at, id)",
-        "WINDOW place AS (ORDER BY priority DESC, next_run_at, id DESC)",
+        "WINDOW place AS (ORDER BY rank DESC, next_run_at, id)",
+        "WINDOW place AS (ORDER BY rank DESC, next_run_at, id DESC)",
         "test_model.py::test_the_store_does_what_the_model_does",
     ),
     swap(
@@ -232,7 +237,7 @@ CLAIMS: Final = [
     ),
     swap(
         CLAIM,
-        "started_at = coalesce($9, clock_timestamp())",
+        "started_at = coalesce($10, clock_timestamp())",
         "started_at = now()",
         "test_claim.py::test_a_claim_opens_the_lease",
     ),
@@ -244,8 +249,8 @@ CLAIMS: Final = [
     ),
     swap(
         CLAIM,
-        "lease_until = coalesce($9, clock_timestamp())",
-        "lease_until = coalesce($9, timestamptz '2000-01-01')",
+        "lease_until = coalesce($10, clock_timestamp())",
+        "lease_until = coalesce($10, timestamptz '2000-01-01')",
         "test_claim.py::test_the_database_clock_decides",
     ),
     cut(CLAIM, ",\n    progress = NULL", "test_claim.py::test_a_claim_opens_the_lease"),
@@ -258,6 +263,29 @@ CLAIMS: Final = [
         "test_claim.py::test_a_claim_tells_the_attempt_before",
     ),
     cut(CLAIM, "a.job_id = j.id AND ", "test_claim.py::test_a_claim_tells_the_attempt_before"),
+    swap(CLAIM, "WHERE $9::float8[] IS NULL ORDER", "ORDER", _RANK),
+    cut(CLAIM, "\n    WHERE $9::float8[] IS NOT NULL", _READ),
+    swap(CLAIM, "OFFSET $2 - 1 LIMIT 1", "OFFSET $2 - 2 LIMIT 1", _RANK),
+    swap(CLAIM, "OFFSET $2 - 1 LIMIT 1", "LIMIT 1", _RANK),
+    swap(CLAIM, "r.priority >= coalesce((SELECT rank FROM bar), r.priority)", "false", _RANK),
+    swap(CLAIM, "coalesce((SELECT rank FROM bar), r.priority)", "(SELECT rank FROM bar)", _RANK),
+    swap(CLAIM, "least(((SELECT rank FROM bar) - r.priority) * r.age_s, 6.4e10)", "6.4e10", _RANK),
+    swap(CLAIM, " - r.priority) * r.age_s, 6.4e10)", " - r.priority) * r.age_s, 1e300)", _RANK),
+    swap(CLAIM, "q.topic = c.topic AND ", "", _RANK),
+    swap(CLAIM, "q.priority = c.priority AND ", "", _RANK),
+    swap(CLAIM, "c.priority AND q.status IN ('PENDING', 'RETRYING')", "c.priority", _RANK),
+    swap(CLAIM, " AND q.next_run_at <= c.until_at", "", _RANK),
+    swap(CLAIM, _AGEING, ") AS p\n    ORDER", _AGE + "test_what_somebody_has_locked_is_passed_over"),
+    swap(CLAIM, _AGEING, " FOR UPDATE) AS p\n    ORDER", _AGE + "test_what_somebody_has_locked_is_passed_over"),
+    swap(CLAIM, "ORDER BY 4 DESC, c.place, p.next_run_at", "ORDER BY c.place, p.next_run_at", _RANK),
+    swap(CLAIM, "ORDER BY 4 DESC, c.place, p.next_run_at", "ORDER BY 4 DESC, p.next_run_at", _TIES),
+    swap(CLAIM, "c.place, p.next_run_at LIMIT $2)", "c.place, p.next_run_at)", _RANK),
+    swap(
+        CLAIM,
+        "ORDER BY rank DESC, next_run_at, id)",
+        "ORDER BY next_run_at DESC, id)",
+        _AGE + "test_seats_are_dealt_by_rank",
+    ),
 ]
 
 

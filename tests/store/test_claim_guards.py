@@ -176,8 +176,9 @@ async def test_what_became_due_during_a_claim(bench: Bench) -> None:
     assert bench.claims._due_s == []
 
 
-async def test_what_is_due_later_is_waited_for(bench: Bench) -> None:
+async def test_what_is_due_later_is_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not a moment is spent before, and none is lost after, though nobody has room and nobody polls."""
+    monkeypatch.setattr(claiming, "DOUBT_S", 60.0)
     bench.rest()
     bench.claims._due_s = [(time.monotonic() + 100, 0, None)]
     assert await bench.pauses()

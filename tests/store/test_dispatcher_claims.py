@@ -45,10 +45,11 @@ class Interrupted(Store):
         lease_s: float,
         *,
         levels: Sequence[tuple[str, int, float | None]] | None = None,
+        ageing_s: Mapping[str, float] | None = None,
         now: datetime | None = None,
     ) -> list[Claim]:
         """Claim, then be interrupted."""
-        claims = await super().claim(topics, workers, seats, lease_s, levels=levels, now=now)
+        claims = await super().claim(topics, workers, seats, lease_s, levels=levels, ageing_s=ageing_s, now=now)
         interruption, self.after_claim = self.after_claim, None
         if interruption is not None:
             await interruption()
@@ -358,6 +359,7 @@ async def test_many_topics_are_served_in_turn(
             await forge(connection, topic=topic, next_run_at=PAST + timedelta(seconds=number))
     await forge(connection, topic="t07", priority=3, next_run_at=PAST)
     await forge(connection, topic="unserved", next_run_at=PAST)
+    await forge(connection, topic="t00", priority=9)  # years from now
     worker, wire = bench.join("w", capacity=0, topics=topics)
     while len(wire.jobs) < 1 + 3 * len(topics):
         bench.claims._cursors._full_s = float("-inf")
@@ -367,6 +369,7 @@ async def test_many_topics_are_served_in_turn(
     assert "t07" in {job[3] for job in wire.jobs[:3]}  # as soon as its higher priority was met with
     served["t07"] -= 1
     assert served.keys() == set(topics)
+    assert {*bench.claims._cursors._known} == {Level("t07", 3), *(Level(topic, 0) for topic in topics)}
     assert max(served.values()) - min(served.values()) <= 2  # some were found before the others
 
 

@@ -266,9 +266,12 @@ def test_of_many_topics_only_those_with_work_are_named() -> None:
     assert topics_of(one) == ["t3"], "it had news while the claim was made"
     one.claimed([claim("t1", 0, 6.0)])
     assert one.starts(MANY) == [Start("t3", 0, None), Start("t1", 0, 6.0 - BACK_S)]
+    one.learn(Level("t1", -5))
+    one.exhausted(one.starts(MANY)[:2], one.news_count)
+    assert one.starts(MANY) == [Start("t1", -5, None)], "that priority was not looked at"
     one.exhausted(one.starts(MANY), one.news_count)
     assert topics_of(one) == []
-    assert len(one.starts(MANY[:4])) == 3, "of few all that are known"
+    assert len(one.starts(MANY[:4])) == 4, "of few all that are known"
 
 
 def test_of_many_topics_each_has_its_turn() -> None:
@@ -364,3 +367,22 @@ def test_what_is_forgotten_is_forgotten_everywhere(monkeypatch: pytest.MonkeyPat
     assert [*one.starts(MANY)] == [Start("t1", 2, None), Start("t3", 1, None)]
     assert one.starts(("t1", "t2", "t3")) == one.starts(MANY)
     assert set(one._priorities) == {"t1", "t3"}
+
+
+def test_where_many_topics_age_the_oldest_come_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What may rank high by its waiting is named before higher priorities, where there is no room for all levels."""
+    monkeypatch.setattr(cursors, "LEVELS_MAX", 3)
+    one = Cursors(0.5)
+    for topic, priority, due_s in (
+        ("t1", 9, None),
+        ("t2", 8, 990.0),
+        ("t3", 7, 990.0),
+        ("t4", 0, 100.0),
+        ("t5", 0, 900.0),
+    ):
+        one.learn(Level(topic, priority), due_s)
+    assert topics_of(one) == ["t1", "t2", "t3"]
+    ageing_s = {"t1": 10.0, "t4": 10.0, "t5": 10.0}
+    assert [start.topic for start in one.starts(MANY, ageing_s, 1000.0)] == ["t4", "t5", "t1"]
+    assert [start.topic for start in one.starts(MANY, {"t5": 1000.0}, 1000.0)] == ["t1", "t2", "t3"]
+    assert len(one.starts(MANY[:3], ageing_s, 1000.0)) == 2, "of few all that are known"

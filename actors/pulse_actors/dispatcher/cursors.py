@@ -16,8 +16,9 @@ that have rows, part by part.
 
 from __future__ import annotations
 
+import heapq
 import itertools
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -229,12 +230,19 @@ class Cursors:
                 found.append(Start(topic, priority, recent_s if position is None else position - back_s))
         return found
 
-    def starts(self, topics: Sequence[str]) -> list[Start]:
+    def starts(
+        self, topics: Sequence[str], ageing_s: Mapping[str, float] | None = None, wall_s: float = 0.0
+    ) -> list[Start]:
         """
         Where to claim, highest priority first.
 
         Of few topics all known levels, in the order of *topics*; of many those that may have work, LEVELS_MAX at most,
         the least recently served first.
+
+        Args:
+            topics: Of the claim.
+            ageing_s: Of those of them that age: how many seconds of waiting are worth one priority.
+            wall_s: This host's clock, Unix seconds: roughly the database's.
         """
         found: list[Start] = []
         if len(topics) <= FEW_TOPICS:
@@ -244,13 +252,23 @@ class Cursors:
             found.sort(key=_PRIORITY, reverse=True)  # the order within a priority stays
             return found
         served = set(topics)
-        for priority in sorted(self._busy, reverse=True):
-            mine = (topic for topic in self._busy[priority] if topic in served)
-            found += [
-                Start(topic, priority, self._known[Level(topic, priority)])
-                for topic in itertools.islice(mine, LEVELS_MAX - len(found))
-            ]
-        return found
+        busy = (
+            Start(topic, priority, self._known[Level(topic, priority)])
+            for priority in sorted(self._busy, reverse=True)
+            for topic in self._busy[priority]
+            if topic in served
+        )
+        if not ageing_s:
+            return list(itertools.islice(busy, LEVELS_MAX))
+
+        def rank(start: Start) -> float:
+            """At most: nothing waits there for longer than since the job that was claimed last was due."""
+            age_s = ageing_s.get(start.topic)
+            if age_s is None or start.from_s is None:
+                return start.priority
+            return start.priority + (wall_s - start.from_s) / age_s
+
+        return heapq.nlargest(LEVELS_MAX, busy, key=rank)
 
     def claimed(self, claims: Iterable[Claim]) -> None:
         """These were claimed: the next claim goes on behind them, and may find more there."""

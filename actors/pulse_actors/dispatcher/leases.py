@@ -89,11 +89,10 @@ class Leases:
         answered: list[tuple[str, float]] = []
         for beat, renewals, before in zip(beats, wanted, held, strict=True):
             lost = [(one.id, one.attempt) for one in renewals if (one.id, one.attempt) not in written]
-            if lost:
-                done = before - (self._held(renewals) - self._desk.reporting)  # its result has overtaken the heartbeat
-                missed = {*lost} - done
-                if missed:
-                    log.info("leases_lost", worker=renewals[0].worker, count=len(missed))
+            done = before - (self._held(renewals) - self._desk.reporting)  # its result has overtaken the heartbeat
+            missed = {*lost} - done
+            if missed:
+                log.info("leases_lost", worker=renewals[0].worker, count=len(missed))
             beat.link.send("beat", beat.request, {"lost": lost})
             answered.append((renewals[0].worker if renewals else beat.worker, beat.at_s))
         return answered

@@ -61,6 +61,7 @@ CLAIMS: Final = Guarded(
             ("Claims._claim", " or sum(map(_weight, claims)) > PART_CHARS", ""),
         ],
         _CLAIMS + "test_many_topics_with_little_work": [
+            ("Claims._starts", " and len(plan.topics) <= FEW_TOPICS", ""),
             ("Claims._claim", "self._cursors.exhausted(plan.topics if starts is None else starts, news_count)", "pass"),
             ("Claims._claim", " and len(plan.topics) > FEW_TOPICS and len(starts) == LEVELS_MAX", ""),
             ("Claims._claim", " and len(starts) == LEVELS_MAX", ""),
@@ -70,7 +71,6 @@ CLAIMS: Final = Guarded(
             ("Claims._claim_all", "full and any(len(plan.topics) > FEW_TOPICS for plan in plans)", "False"),
             ("Claims._survey", " and head.level.topic in served", ""),
             ("Claims._survey", "head.is_due and ", ""),
-            ("Claims._starts", " and len(plan.topics) <= FEW_TOPICS", ""),
             ("Claims._survey", "self._cursors.surveyed([head.level for head in heads])", "pass"),
         ],
         _GUARDS + "test_a_full_claim_is_followed_by_another": [

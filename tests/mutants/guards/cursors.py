@@ -103,10 +103,11 @@ CURSORS: Final = Guarded(
         _CURSORS + "test_of_many_topics_only_those_with_work_are_named": [
             ("Cursors.starts", "if len(topics) <= FEW_TOPICS:", "if True:"),
             ("Cursors.starts", "if len(topics) <= FEW_TOPICS:", "if False:"),
-            ("Cursors.starts", " if topic in served", ""),
+            ("Cursors.starts", "            if topic in served\n", ""),
             ("Cursors.starts", "sorted(self._busy, reverse=True)", "sorted(self._busy)"),
             ("Cursors.exhausted", "if topics.get(topic, news_count + 1) <= news_count:", "if topic in topics:"),
             ("Cursors.exhausted", "one.topic if isinstance(one, Start) else one", "one"),
+            ("Cursors.exhausted", "(one.priority,) if isinstance(one, Start) else ", ""),
             ("Cursors.exhausted", "if topics.get(topic, news_count + 1) <= news_count:", "if False:"),
             ("Cursors.learn", "self._news_count += 1", "pass"),
             ("Cursors.learn", "self._note(level)", "pass"),
@@ -115,13 +116,19 @@ CURSORS: Final = Guarded(
             ("Cursors.claimed", "busy[level.topic] = busy.pop(level.topic, 0)", "busy.setdefault(level.topic, 0)"),
         ],
         _CURSORS + "test_a_claim_names_so_many_levels_at_most": [
-            ("Cursors.starts", ", LEVELS_MAX - len(found))", ", LEVELS_MAX)"),
-            ("Cursors.starts", ", LEVELS_MAX - len(found))", ", None)"),
+            ("Cursors.starts", "itertools.islice(busy, LEVELS_MAX)", "busy"),
+        ],
+        _CURSORS + "test_where_many_topics_age_the_oldest_come_along": [
+            ("Cursors.starts", "if not ageing_s:", "if True:"),
+            ("Cursors.starts", "if not ageing_s:", "if False:"),
+            ("Cursors.starts.rank", "age_s is None or ", ""),
+            ("Cursors.starts.rank", " or start.from_s is None", ""),
+            ("Cursors.starts.rank", " / age_s", ""),
+            ("Cursors.starts", "nlargest(LEVELS_MAX", "nlargest(100"),
         ],
         _CURSORS + "test_a_full_claim_that_found_all": [
             ("Cursors.exhausted", "topics.get(topic, news_count + 1)", "topics.get(topic, 0)"),
             ("Cursors.exhausted", "if isinstance(one, Start) else self._busy", "if isinstance(one, Start) else (0,)"),
-            ("Cursors.exhausted", "(one.priority,) if isinstance(one, Start) else ", ""),
         ],
         _CURSORS + "test_work_anywhere_is_work_at_all_known_levels": [
             ("Cursors.want_full", "self._note(level)", "pass"),

@@ -17,7 +17,6 @@ LEASES: Final = Guarded(
         _GUARDS + "test_a_worker_extends_what_it_lists": [
             ("Leases._answer", " if (one.id, one.attempt) not in written", ""),
             ("Leases._answer", "(one.id, one.attempt) not in written", "False"),
-            ("Leases._answer", "if lost:", "if False:"),
             ("Leases._beat", "if worker is not None:", "if False:"),
             ("Leases._renewals", "if beat.jobs is not None:", "if False:"),
         ],
@@ -25,12 +24,11 @@ LEASES: Final = Guarded(
             ("Leases._answer", " - done", ""),
             ("Leases._answer", "before - (", "set() - ("),
             ("Leases._answer", " - self._desk.reporting", ""),
-            ("Leases._answer", "if missed:", "if True:"),
             ("Leases._answer", "if missed:", "if False:"),
         ],
         _GUARDS + "test_where_nothing_is_lost_nothing_is_said": [
-            ("Leases._answer", "if lost:", "if True:"),
             ("Leases._held", " if renewals else None", ""),
+            ("Leases._answer", "if missed:", "if True:"),
             ("Leases._answer", "renewals[0].worker if renewals else beat.worker", "renewals[0].worker"),
             ("Leases._beat", "max(worker.extended_s, at_s)", "at_s"),
         ],

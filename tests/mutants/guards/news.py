@@ -66,6 +66,8 @@ RETENTION: Final = Guarded(
         ],
         _WALK + "test_it_goes_on_behind_what_it_has_seen": [
             ("Walk.took", "if step.walked < WINDOW:", "if False:"),
+        ],
+        _WALK + "test_now_and_then_it_begins_at_the_start": [
             ("Walk.took", "FIRST if now_s - self._whole_s >= WHOLE_WALKS_S else ", ""),
         ],
         _WALK + "test_who_is_not_alone_waits": [("Walk.took", "if not step.mine:", "if False:")],
