@@ -48,7 +48,7 @@ def firing_of(due: Due) -> Firing:
     """
     rule, cursor_us = rule_of(due), _cursor(due)
     late_us = due.now_us - jittered_us(due.id, cursor_us, due.jitter_s)
-    following_us = due.following_us if _is_known(due, cursor_us, late_us) else rule.after(cursor_us)
+    following_us = due.following_us if _is_known(due, late_us) else rule.after(cursor_us)
     if due.catch_up == "skip" and late_us > GRACE_S * 1e6:
         return _step(due, rule, None, rule.behind(cursor_us, due.now_us), passed=1)
     if following_us is None or not _is_due(due, following_us):
@@ -79,14 +79,13 @@ def _cursor(due: Due) -> int:
     return due.cursor_us
 
 
-def _is_known(due: Due, cursor_us: int, late_us: int) -> bool:
+def _is_known(due: Due, late_us: int) -> bool:
     """
     Whether what follows the cursor was reckoned beforehand.
 
     Where the cursor is old it is not believed: that may have been set back by hand, and what is stored follows another.
     """
-    is_behind = due.following_us is None or due.following_us > cursor_us
-    return due.cron is not None and due.is_reckoned and is_behind and late_us <= GRACE_S * 1e6
+    return due.cron is not None and due.is_reckoned and late_us <= GRACE_S * 1e6
 
 
 def _is_due(due: Due, occurrence_us: int) -> bool:

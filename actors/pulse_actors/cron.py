@@ -125,7 +125,7 @@ class _Clock:
             return None
         change_s = self._change(unix_s, unix_s + before_s - after_s)
         found = self._match(change_s + after_s - 1)
-        return found - after_s if found is not None and found < change_s + before_s else None
+        return None if found is None else found - after_s  # one behind them is what `_once` finds, too
 
     def _match(self, wall_s: int) -> int | None:
         """The first wall-clock time of the expression behind *wall_s*."""
