@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pulse.handlers import Handler
     from pulse.job import HistoryEntry, Job, Schedule, Status
     from pulse.outcome import Discard, RetryAfter, Snooze
-    from pulse.requests import JobOptions, NewJob, ScheduleOptions
+    from pulse.requests import JobOptions, NewJob, ScheduleOptions, TopicOptions
 
 __all__ = [
     "App",
@@ -66,6 +66,7 @@ __all__ = [
     "Stack",
     "Status",
     "TooLargeError",
+    "TopicOptions",
     "UnauthorizedError",
     "UnavailableError",
     "connect",
@@ -94,7 +95,7 @@ _MODULES: Final = {
     "pulse.handlers": ("Handler",),
     "pulse.job": ("HistoryEntry", "Job", "Schedule", "Status"),
     "pulse.outcome": ("Discard", "RetryAfter", "Snooze"),
-    "pulse.requests": ("JobOptions", "NewJob", "ScheduleOptions"),
+    "pulse.requests": ("JobOptions", "NewJob", "ScheduleOptions", "TopicOptions"),
 }
 _HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}
 

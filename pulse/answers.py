@@ -157,6 +157,11 @@ def stack(body: Columns) -> Stack:
         raise ProtocolError(f"the answer is no stack: {error}") from None
 
 
+def topic(body: Columns) -> dict[str, JsonValue]:
+    """The answer to topics.get, set and unset."""
+    return plain(_map(body.get("topic")))
+
+
 def nothing(_body: Columns) -> None:
     """An answer that says no more than ok."""
 
@@ -264,6 +269,7 @@ _JOB_COLUMNS: Final[Readers] = MappingProxyType(
         "started_at": _time,
         "completed_at": _time,
         "occurrence": _time,
+        "expires_at": _time,
         "lease_until": _time,
         "locked_by": str,
         "schedule_id": _uuid,

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, Unpack
 
 from pulse.errors import HandlerError
 from pulse.handlers import Handler, make_handler, mark
+from pulse.retries import RetryOn
 from pulse.schedules import Declared, ScheduleRules, declare
 
 __all__ = ["App"]
@@ -54,6 +55,8 @@ class App:
         timeout_s: float | None = None,
         max_crashes: int | None = None,
         stall_s: float | None = None,
+        backoff: str | None = None,
+        retry_on: RetryOn | None = None,
         isolate: bool = False,
         max_memory_bytes: int | None = None,
         max_cpu_s: float | None = None,
@@ -71,6 +74,11 @@ class App:
             timeout_s: Longest run of one attempt, seconds from the handler's start.
             max_crashes: Deaths of its worker before the dead letter, 1 to 10000.
             stall_s: Longest time without ``ctx.progress`` or ``ctx.checkpoint``, seconds; then it is stopped.
+            backoff: Wait after a failed try: quadratic[:UNIT], exponential[:FIRST[:LONGEST]], fixed:SECONDS or
+                list:SECONDS,SECONDS,...; without it the topic's, else the server's.
+            retry_on: What its exceptions mean for the next try: exception classes, of which the nearest counts, each
+                with seconds, a back-off as above, pulse.Discard, or None: as usual; or a function (exception, tries)
+                that says one of these.
             isolate: Run each job in a process of its own, whose death costs no other job anything.
             max_memory_bytes: Address space of that process; beyond it there is MemoryError. Needs *isolate*.
             max_cpu_s: Processor time of that process, rounded up to whole seconds. Needs *isolate*.
@@ -91,6 +99,8 @@ class App:
                 timeout_s=timeout_s,
                 max_crashes=max_crashes,
                 stall_s=stall_s,
+                backoff=backoff,
+                retry_on=retry_on,
                 isolate=isolate,
                 max_memory_bytes=max_memory_bytes,
                 max_cpu_s=max_cpu_s,

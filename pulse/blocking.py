@@ -25,7 +25,18 @@ from pulse.errors import NobodyAnswersError, ProtocolError
 from pulse.job import Job, Schedule
 from pulse.jsontext import JsonValue
 from pulse.protocol import MAX_FRAME_BYTES, Frame, FrameReader, encode
-from pulse.requests import HandlerRef, IdLike, JobFilters, JobOptions, NewJob, Request, ScheduleChanges, ScheduleOptions
+from pulse.requests import (
+    HandlerRef,
+    IdLike,
+    JobFilters,
+    JobOptions,
+    NewJob,
+    Request,
+    ScheduleChanges,
+    ScheduleOptions,
+    TimeLike,
+    TopicOptions,
+)
 from pulse.targets import ConnectionLostError, Refusal, Target, find_targets, nobody_answers, reason_of, why_not
 
 __all__ = ["Client"]
@@ -171,13 +182,45 @@ class Client:
         """Delete a schedule; jobs that it fired stay."""
         self._ask(requests.delete_schedule(schedule_id))
 
-    def pause(self, topic: str = "", reason: str | None = None) -> dict[str, JsonValue]:
-        """Stop dispatching jobs of *topic*, '' for all; running ones go on."""
-        return self._ask(requests.pause(topic, reason))
+    def pause(
+        self,
+        topic: str = "",
+        reason: str | None = None,
+        *,
+        for_s: float | None = None,
+        until: TimeLike | None = None,
+    ) -> dict[str, JsonValue]:
+        """
+        Stop dispatching jobs of *topic*, '' for all; running ones go on.
+
+        Args:
+            topic: Which.
+            reason: Why.
+            for_s: The pause ends by itself after so many seconds.
+            until: Or then: an aware datetime, or Unix seconds.
+
+        """
+        return self._ask(requests.pause(topic, reason, for_s=for_s, until=until))
 
     def resume(self, topic: str = "") -> dict[str, JsonValue]:
         """Dispatch again."""
         return self._ask(requests.resume(topic))
+
+    def topics_list(self, limit: int = 100, after: str | None = None) -> dict[str, JsonValue]:
+        """A page of what is set for topics, by topic; '' is the server."""
+        return self._ask(requests.list_topics(limit, after))
+
+    def topics_get(self, topic: str) -> dict[str, JsonValue]:
+        """The policy of *topic*: of each option the value that counts and its source; and what handlers declare."""
+        return self._ask(requests.get_topic(topic))
+
+    def topics_set(self, topic: str, **options: Unpack[TopicOptions]) -> dict[str, JsonValue]:
+        """Set options of *topic*, see ``TopicOptions``; returns its policy. In force on all hosts within a second."""
+        return self._ask(requests.set_topic(topic, options))
+
+    def topics_unset(self, topic: str, *options: str) -> dict[str, JsonValue]:
+        """Unset *options* of *topic*, all without any; returns its policy."""
+        return self._ask(requests.unset_topic(topic, options))
 
     def dispatch_status(self) -> dict[str, JsonValue]:
         """What is paused, and why."""

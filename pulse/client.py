@@ -23,7 +23,18 @@ from pulse.errors import NobodyAnswersError, ProtocolError, PulseError, RefusedE
 from pulse.job import Job, Schedule
 from pulse.jsontext import JsonValue
 from pulse.protocol import Frame, Welcome
-from pulse.requests import HandlerRef, IdLike, JobFilters, JobOptions, NewJob, Request, ScheduleChanges, ScheduleOptions
+from pulse.requests import (
+    HandlerRef,
+    IdLike,
+    JobFilters,
+    JobOptions,
+    NewJob,
+    Request,
+    ScheduleChanges,
+    ScheduleOptions,
+    TimeLike,
+    TopicOptions,
+)
 from pulse.stream import FrameStream, dial
 from pulse.targets import ConnectionLostError, find_targets
 
@@ -109,7 +120,7 @@ class AsyncClient:
         Args:
             handler: Name of the handler, or the function that was registered.
             args: Its keyword arguments; anything that JSON can hold.
-            options: See ``JobOptions``: topic, priority, delay_s, run_at, max_attempts, timeout_s, id.
+            options: See ``JobOptions``: topic, priority, delay_s, run_at, max_attempts, timeout_s, expires_in_s, id ...
 
         Returns:
             The job's id.
@@ -230,13 +241,45 @@ class AsyncClient:
         """Delete a schedule; jobs that it fired stay."""
         await self._ask(requests.delete_schedule(schedule_id))
 
-    async def pause(self, topic: str = "", reason: str | None = None) -> dict[str, JsonValue]:
-        """Stop dispatching jobs of *topic*, '' for all; running ones go on."""
-        return await self._ask(requests.pause(topic, reason))
+    async def pause(
+        self,
+        topic: str = "",
+        reason: str | None = None,
+        *,
+        for_s: float | None = None,
+        until: TimeLike | None = None,
+    ) -> dict[str, JsonValue]:
+        """
+        Stop dispatching jobs of *topic*, '' for all; running ones go on.
+
+        Args:
+            topic: Which.
+            reason: Why.
+            for_s: The pause ends by itself after so many seconds.
+            until: Or then: an aware datetime, or Unix seconds.
+
+        """
+        return await self._ask(requests.pause(topic, reason, for_s=for_s, until=until))
 
     async def resume(self, topic: str = "") -> dict[str, JsonValue]:
         """Dispatch again."""
         return await self._ask(requests.resume(topic))
+
+    async def topics_list(self, limit: int = 100, after: str | None = None) -> dict[str, JsonValue]:
+        """A page of what is set for topics, by topic; '' is the server."""
+        return await self._ask(requests.list_topics(limit, after))
+
+    async def topics_get(self, topic: str) -> dict[str, JsonValue]:
+        """The policy of *topic*: of each option the value that counts and its source; and what handlers declare."""
+        return await self._ask(requests.get_topic(topic))
+
+    async def topics_set(self, topic: str, **options: Unpack[TopicOptions]) -> dict[str, JsonValue]:
+        """Set options of *topic*, see ``TopicOptions``; returns its policy. In force on all hosts within a second."""
+        return await self._ask(requests.set_topic(topic, options))
+
+    async def topics_unset(self, topic: str, *options: str) -> dict[str, JsonValue]:
+        """Unset *options* of *topic*, all without any; returns its policy."""
+        return await self._ask(requests.unset_topic(topic, options))
 
     async def dispatch_status(self) -> dict[str, JsonValue]:
         """What is paused, and why."""

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
+from pulse.backoff import ALLOWED, MAX_BACKOFF, PATTERN
 from pulse.dsn import is_dsn, redact_dsn
 from pulse.errors import ConfigError
 
@@ -60,7 +61,7 @@ _AppName = Annotated[
 ]
 _FilePath = Annotated[Path, Meta(description="a path is allowed")]
 _Flag = Annotated[bool, Meta(description="1 or 0 (true or false) is allowed")]
-_Backoff = Literal["quadratic"]
+_Backoff = Annotated[str, Meta(pattern=PATTERN, max_length=MAX_BACKOFF, description=f"{ALLOWED} is allowed")]
 _LogLevel = Literal["debug", "info", "warning", "error", "critical"]
 _LogFormat = Literal["json", "console"]
 

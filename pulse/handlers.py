@@ -16,8 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
+from pulse.backoff import ALLOWED, is_backoff
 from pulse.context import Context
 from pulse.errors import HandlerError
+from pulse.retries import RetryOn, check_retry_on
 
 __all__ = ["Handler", "make_handler", "name_of"]
 
@@ -40,7 +42,9 @@ class Handler:
         is_async: Runs in the event loop; otherwise in a thread.
         context_parameter: Name of the parameter that takes the Context; None: it does not want one.
         topic: Where its jobs wait unless the submit says otherwise; None: the server decides. So for the next three.
-        stall_s: Longest time without progress or checkpoint; None: no limit. So for the limits below.
+        stall_s: Longest time without progress or checkpoint; None: its topic's, else no limit.
+        backoff: Wait after a failed try, as in ``pulse.backoff``; None: its topic's.
+        retry_on: What its exceptions mean for the next try.
         isolate: Each of its jobs runs in a process of its own.
         max_memory_bytes: Address space of that process.
         max_cpu_s: Processor time of that process.
@@ -56,6 +60,8 @@ class Handler:
     timeout_s: float | None = None
     max_crashes: int | None = None
     stall_s: float | None = None
+    backoff: str | None = None
+    retry_on: RetryOn | None = None
     isolate: bool = False
     max_memory_bytes: int | None = None
     max_cpu_s: float | None = None
@@ -68,6 +74,7 @@ class Handler:
             "timeout_s": self.timeout_s,
             "max_crashes": self.max_crashes,
             "stall_s": self.stall_s,
+            "backoff": self.backoff,
         }
         return {key: value for key, value in values.items() if value is not None}
 
@@ -81,6 +88,8 @@ def make_handler(  # noqa: PLR0913 - the options of a handler, one by one, as th
     timeout_s: float | None = None,
     max_crashes: int | None = None,
     stall_s: float | None = None,
+    backoff: str | None = None,
+    retry_on: RetryOn | None = None,
     isolate: bool = False,
     max_memory_bytes: int | None = None,
     max_cpu_s: float | None = None,
@@ -102,6 +111,10 @@ def make_handler(  # noqa: PLR0913 - the options of a handler, one by one, as th
     _check_count(label, "max_crashes", max_crashes)
     _check_seconds(label, "timeout_s", timeout_s)
     _check_seconds(label, "stall_s", stall_s)
+    if backoff is not None and not is_backoff(backoff):
+        raise HandlerError(f"{label}: backoff must be one of {ALLOWED}, not {backoff!r:.100}")
+    if retry_on is not None:
+        check_retry_on(label, retry_on)
     _check_isolation(label, isolate, max_memory_bytes, max_cpu_s)
     return Handler(
         name=name,
@@ -113,6 +126,8 @@ def make_handler(  # noqa: PLR0913 - the options of a handler, one by one, as th
         timeout_s=None if timeout_s is None else float(timeout_s),
         max_crashes=max_crashes,
         stall_s=None if stall_s is None else float(stall_s),
+        backoff=backoff,
+        retry_on=retry_on,
         isolate=isolate,
         max_memory_bytes=max_memory_bytes,
         max_cpu_s=None if max_cpu_s is None else float(max_cpu_s),

@@ -64,7 +64,7 @@ TERMINAL: Final = frozenset({Status.COMPLETED, Status.DEAD_LETTERED, Status.CANC
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEntry:
     """
-    One attempt that did not simply succeed.
+    One attempt that did not simply succeed; attempt 0 is none: the job expired.
 
     Attributes:
         outcome: ``error retry timeout stalled lease_expired crashed discarded snoozed released canceled expired``.
@@ -97,6 +97,7 @@ class Job:
     Attributes:
         attempts: Claims so far; never goes down.
         uncharged: Attempts that count against nobody; the tries that count are ``attempts - uncharged``.
+        expires_at: From then on it is not started any more, but becomes a dead letter.
         history: Every attempt that did not simply succeed, oldest first; filled by ``get`` and ``wait``.
 
     """
@@ -120,6 +121,7 @@ class Job:
     started_at: datetime | None = None
     completed_at: datetime | None = None
     occurrence: datetime | None = None
+    expires_at: datetime | None = None
     lease_until: datetime | None = None
     locked_by: str | None = None
     schedule_id: UUID | None = None

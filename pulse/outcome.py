@@ -24,6 +24,7 @@ __all__ = [
     "Ending",
     "RetryAfter",
     "Snooze",
+    "cause_of",
     "classify",
     "clean_text",
     "crashed",
@@ -184,10 +185,15 @@ def clean_text(text: str, max_bytes: int = ERROR_MAX_BYTES) -> str:
     return data[:max_bytes].decode("utf-8", "ignore")
 
 
-def _classify_error(error: BaseException) -> Ending:
-    # A trio nursery or an anyio task group wraps what its body raises, once per level.
+def cause_of(error: BaseException) -> BaseException:
+    """What was raised: a trio nursery or an anyio task group wraps that, once per level."""
     while len(members := _members(error)) == 1:
         error = members[0]
+    return error
+
+
+def _classify_error(error: BaseException) -> Ending:
+    error = cause_of(error)
     match error:
         case Discard():
             return Ending("discard", clean_text(_text(error)) or "discarded by the handler")

@@ -29,6 +29,7 @@ import msgpack
 import msgspec
 from msgspec import Meta, Raw, Struct
 
+from pulse.backoff import MAX_BACKOFF
 from pulse.errors import ProtocolError
 
 PROTOCOL_VERSION: Final = 1
@@ -88,6 +89,7 @@ class HandlerInfo(Struct, frozen=True):
     timeout_s: Annotated[float, Meta(gt=0, le=MAX_SECONDS)] | None = None
     max_crashes: Annotated[int, Meta(ge=1, le=10_000)] | None = None
     stall_s: Annotated[float, Meta(gt=0, le=MAX_SECONDS)] | None = None
+    backoff: Annotated[str, Meta(max_length=MAX_BACKOFF)] | None = None
 
 
 class Hello(Struct, frozen=True):
@@ -286,6 +288,8 @@ class NewJob(Struct, frozen=True):
     max_attempts: Annotated[int, Meta(ge=1, le=10_000)] | None = None
     timeout_s: Annotated[float, Meta(gt=0, le=MAX_SECONDS)] | None = None
     id: Id | None = None
+    expires_at: UnixTime | None = None
+    expires_in_s: Annotated[float, Meta(gt=0, le=MAX_SECONDS)] | None = None
 
 
 class Submit(Struct, frozen=True):
@@ -394,10 +398,39 @@ class SchedulesList(Struct, frozen=True):
 
 
 class DispatchGate(Struct, frozen=True):
-    """The gate of one topic, '' for the whole."""
+    """The gate of one topic, '' for the whole; a pause ends by itself at ``until``, or after ``for_s``."""
 
     topic: Annotated[str, Meta(max_length=200)] = ""
     reason: Annotated[str, Meta(max_length=1000)] | None = None
+    until: UnixTime | None = None
+    for_s: Annotated[float, Meta(gt=0, le=MAX_SECONDS)] | None = None
+
+
+class TopicsList(Struct, frozen=True):
+    """A page of policies, in the order of the topics."""
+
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    after: Annotated[str, Meta(max_length=200)] | None = None
+
+
+class TopicGet(Struct, frozen=True):
+    """The policy of one topic, '' for the server."""
+
+    topic: Annotated[str, Meta(max_length=200)]
+
+
+class TopicSet(Struct, frozen=True):
+    """Options to be set, by their names; an unknown one is refused, and None unsets one."""
+
+    topic: Annotated[str, Meta(max_length=200)]
+    policy: dict[str, str | float | int | None]
+
+
+class TopicUnset(Struct, frozen=True):
+    """Options to be unset, by their names; none: all."""
+
+    topic: Annotated[str, Meta(max_length=200)]
+    options: Annotated[list[str], Meta(max_length=100)] = []
 
 
 class Named(Struct, frozen=True):
@@ -446,6 +479,10 @@ CLIENT_KINDS: Final[Mapping[str, type[Struct]]] = {
     "dispatch.pause": DispatchGate,
     "dispatch.resume": DispatchGate,
     "dispatch.status": Nothing,
+    "topics.list": TopicsList,
+    "topics.get": TopicGet,
+    "topics.set": TopicSet,
+    "topics.unset": TopicUnset,
     "workers.list": Nothing,
     "status": Nothing,
     "ping": Nothing,

@@ -24,7 +24,7 @@ from pulse.jsontext import JsonValue
 from pulse.protocol import encode
 from pulse.schedules import ScheduleRules
 
-__all__ = ["JobOptions", "NewJob", "Request", "ScheduleChanges", "ScheduleOptions"]
+__all__ = ["JobOptions", "NewJob", "Request", "ScheduleChanges", "ScheduleOptions", "TopicOptions"]
 
 AnswerT = TypeVar("AnswerT")
 HandlerRef = str | Callable[..., Any]
@@ -47,6 +47,8 @@ class JobOptions(TypedDict, total=False):
         run_at: Time of the first try instead: an aware datetime, or Unix seconds.
         max_attempts: Charged tries before the dead letter.
         timeout_s: Longest run of one attempt, seconds.
+        expires_in_s: Seconds after which it is not worth starting any more: then it becomes a dead letter.
+        expires_at: That time instead: an aware datetime, or Unix seconds.
         id: UUID to submit under; the same id with the same name, topic and args is the same job.
     """
 
@@ -56,6 +58,8 @@ class JobOptions(TypedDict, total=False):
     run_at: TimeLike | None
     max_attempts: int | None
     timeout_s: float | None
+    expires_in_s: float | None
+    expires_at: TimeLike | None
     id: IdLike | None
 
 
@@ -246,14 +250,81 @@ def delete_schedule(schedule_id: IdLike) -> Request[None]:
     return Request("schedules.delete", {"id": as_id(schedule_id)}, answers.nothing, repeatable=False)
 
 
-def pause(topic: str = "", reason: str | None = None) -> Request[dict[str, JsonValue]]:
+def pause(
+    topic: str = "", reason: str | None = None, *, for_s: float | None = None, until: TimeLike | None = None
+) -> Request[dict[str, JsonValue]]:
     """Close the gate of one topic, '' for the whole."""
-    return Request("dispatch.pause", {"topic": topic, "reason": reason}, answers.plain)
+    if for_s is not None and until is not None:
+        raise BadRequestError("pause: give for_s or until, not both")
+    moment_s = None if until is None else unix_time(until, "until")
+    body = {"topic": topic, "reason": reason, "for_s": for_s, "until": moment_s}
+    return Request("dispatch.pause", body, answers.plain)
 
 
 def resume(topic: str = "") -> Request[dict[str, JsonValue]]:
     """Open the gate again."""
     return Request("dispatch.resume", {"topic": topic}, answers.plain)
+
+
+class TopicOptions(TypedDict, total=False):
+    """
+    The policy of a topic; None unsets an option, and the server decides.
+
+    Keys:
+        max_attempts: Charged tries before the dead letter.
+        max_crashes: Deaths of its worker before the dead letter.
+        backoff: Wait after a failed try: quadratic, exponential:FIRST:LONGEST, fixed:SECONDS or list:SECONDS,...
+        timeout_s: Longest run of one attempt, seconds.
+        stall_s: Longest time without progress, seconds.
+        lease_s: How long a worker may be silent, seconds; counts where it is longer than the server's.
+        retention_s: How long completed and canceled jobs are kept, seconds.
+        retention_dead_s: How long dead letters are kept, seconds.
+        ageing_s: Seconds of waiting that are worth one priority; 0: strict order.
+    """
+
+    max_attempts: int | None
+    max_crashes: int | None
+    backoff: str | None
+    timeout_s: float | None
+    stall_s: float | None
+    lease_s: float | None
+    retention_s: float | None
+    retention_dead_s: float | None
+    ageing_s: float | None
+
+
+TOPIC_OPTIONS: Final = tuple(TopicOptions.__annotations__)
+
+
+def list_topics(limit: int = 100, after: str | None = None) -> Request[dict[str, JsonValue]]:
+    """A page of policies, by topic."""
+    return Request("topics.list", {"limit": limit, "after": after}, answers.plain)
+
+
+def get_topic(topic: str) -> Request[dict[str, JsonValue]]:
+    """The policy of one topic, '' for the server."""
+    return Request("topics.get", {"topic": topic}, answers.topic)
+
+
+def set_topic(topic: str, options: TopicOptions) -> Request[dict[str, JsonValue]]:
+    """Set options of a topic."""
+    _check_options(topic, options)
+    if not options:
+        raise BadRequestError(f"topics: nothing to set for {topic!r:.60}; allowed are {', '.join(TOPIC_OPTIONS)}")
+    return Request("topics.set", {"topic": topic, "policy": dict(options)}, answers.topic)
+
+
+def unset_topic(topic: str, options: Sequence[str]) -> Request[dict[str, JsonValue]]:
+    """Unset options of a topic; without any named, all."""
+    _check_options(topic, options)
+    return Request("topics.unset", {"topic": topic, "options": list(options)}, answers.topic)
+
+
+def _check_options(topic: str, options: Iterable[str]) -> None:
+    unknown = next((option for option in options if option not in TOPIC_OPTIONS), None)
+    if unknown is not None:
+        allowed = ", ".join(TOPIC_OPTIONS)
+        raise BadRequestError(f"unknown option {unknown!r:.60} of topic {topic!r:.60}; allowed are {allowed}")
 
 
 def simple(kind: str) -> Request[dict[str, JsonValue]]:
@@ -384,6 +455,10 @@ def _job_body(given: object) -> dict[str, object]:
         if "delay_s" in body:
             raise BadRequestError("submit: give run_at or delay_s, not both")
         body["run_at"] = unix_time(body["run_at"], "run_at")
+    if "expires_at" in body:
+        if "expires_in_s" in body:
+            raise BadRequestError("submit: give expires_at or expires_in_s, not both")
+        body["expires_at"] = unix_time(body["expires_at"], "expires_at")
     return body
 
 

@@ -3,8 +3,9 @@ The pause actor: keeper of the dispatch gate, and ear for what other hosts notif
 
 The gate itself is tested in every claim, so a pause is exact without this actor. It reads the gate at boot, and pulse
 does not start where it cannot be read: nobody could tell whether dispatch is paused. Afterwards it watches, by NOTIFY
-and once a second, and wakes the dispatcher when a gate opens. Over the same connection it hears of work that other
-hosts have no room for, and passes that on.
+and once a second, and wakes the dispatcher when a gate opens; one whose time is over it opens itself, and says so. It
+watches the policies of topics in the same way, of which the dispatcher keeps a part in memory. Over the same
+connection it hears of work that other hosts have no room for, and passes that on.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import structlog
 
 from pulse.store.gate import GATE_CHANNEL
 from pulse.store.store import WORK_CHANNEL, Store
+from pulse.store.topics import LivePolicy
 from pulse_actors.bus import Hint
 from pulse_actors.listening import listen
 from pulse_actors.runtime import Runtime, Turn, TurnResult, database_status
@@ -38,7 +40,8 @@ class Pause:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._gate: dict[str, object] = {}
-        self._read_s = -math.inf
+        self._policies: dict[str, LivePolicy] | None = None
+        self._look_s = -math.inf  # when to look at the latest
 
     async def prime(self, *, boot: bool) -> None:
         """Read the gate; the runtime refuses to start where that fails at boot."""
@@ -48,18 +51,31 @@ class Pause:
             log.warning("dispatch_paused", **self._gate)
 
     async def turn(self, turn: Turn) -> TurnResult:
-        """Tell the dispatcher of work elsewhere; look at the gate, and tell it when that changed."""
+        """Tell the dispatcher of work elsewhere; look at gate and policies, and tell it when they changed."""
         work = tuple(Hint("dispatcher", WORK, hint.data) for hint in turn.inbox if hint.event == WORK)
-        left_s = self._read_s + REFRESH_S - turn.now_s
+        left_s = self._look_s - turn.now_s
         if work and len(work) == len(turn.inbox) and left_s > 0:  # it may come ten times a second
             return TurnResult(left_s, work)
-        gate = await self._store.gate.get()
-        self._read_s = turn.now_s
-        if gate == self._gate:
-            return TurnResult(REFRESH_S, work)
-        self._gate = gate
-        log.info("gate_changed", **gate)
-        return TurnResult(REFRESH_S, (*work, Hint("dispatcher", "gate changed")))
+        for topic, reason, who in await self._store.gate.expire():
+            log.info("pause_expired", topic=topic, reason=reason, paused_by=who)
+        gate, ends_s = await self._store.gate.look()
+        next_s = REFRESH_S if ends_s is None else min(REFRESH_S, max(ends_s, 0.0))
+        self._look_s = turn.now_s + next_s
+        return TurnResult(next_s, (*work, *self._news(gate, await self._store.topics.live())))
+
+    def _news(self, gate: dict[str, object], policies: dict[str, LivePolicy]) -> list[Hint]:
+        """What the dispatcher is to hear."""
+        hints: list[Hint] = []
+        if gate != self._gate:
+            self._gate = gate
+            log.info("gate_changed", **gate)
+            hints.append(Hint("dispatcher", "gate changed"))
+        if policies != self._policies:  # once at the start, too: a change may have come before
+            if self._policies is not None:
+                log.info("policies_changed", topics=len(policies))
+            self._policies = policies
+            hints.append(Hint("dispatcher", "policies changed"))
+        return hints
 
     async def status(self) -> dict[str, object]:
         """The gate, and whether the database is there."""

@@ -11,6 +11,7 @@ the table. Now and then a walk begins at the very start, for ids that are of ano
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Final
 
 import anyio
@@ -20,6 +21,7 @@ from pulse.errors import UnavailableError
 from pulse.ids import first_at, time_of
 from pulse.store.rows import Forgotten
 from pulse.store.store import Store
+from pulse.store.topics import LivePolicy
 from pulse_actors.pacing import rest_s
 from pulse_actors.runtime import Backoff
 
@@ -49,12 +51,16 @@ class Walk:
     """
 
     def __init__(self, keep_s: float) -> None:
-        self._pause_s: Final = min(max(keep_s / PAUSES, MIN_PAUSE_S), MAX_PAUSE_S)
+        self.keeping(keep_s)
         self._low: bytes | None = None  # of this walk: the first job that stays
         self._whole_s = float("-inf")  # when a walk began at the very start
-        self._keep_s: Final = keep_s
         self.at = FIRST
         self.gone = 0  # in this walk
+
+    def keeping(self, keep_s: float) -> None:
+        """The shortest time that any job is kept."""
+        self._keep_s = keep_s
+        self._pause_s = min(max(keep_s / PAUSES, MIN_PAUSE_S), MAX_PAUSE_S)
 
     def took(self, step: Forgotten, took_s: float, now_s: float, wall_s: float) -> float:
         """
@@ -104,6 +110,12 @@ def keeps(retention_s: float | None) -> tuple[float, float]:
     return (KEEP_S, KEEP_DEAD_S) if retention_s is None else (retention_s, max(retention_s, KEEP_DEAD_S))
 
 
+def shortest_s(policies: Iterable[LivePolicy], keep_s: float) -> float:
+    """The shortest time that any job is kept: *keep_s*, or what a topic's policy says."""
+    own = (one for policy in policies for one in (policy.retention_s, policy.retention_dead_s) if one is not None)
+    return min([keep_s, *own])
+
+
 async def retain(store: Store, retention_s: float | None) -> None:
     """
     Delete old jobs until cancelled.
@@ -117,6 +129,7 @@ async def retain(store: Store, retention_s: float | None) -> None:
     while True:
         began_s = time.monotonic()
         try:
+            walk.keeping(shortest_s((await store.topics.live()).values(), keep_s))
             step = await store.forget(walk.at, WINDOW, keep_s, keep_dead_s)
         except UnavailableError as error:
             if backoff.may_log():

@@ -21,6 +21,7 @@ from pulse.store.store import Store
 from pulse.store.times import from_s
 from pulse_actors import identity as identities
 from pulse_actors.bus import Hint
+from pulse_actors.expiry import expire
 from pulse_actors.merging import write_merged
 from pulse_actors.retention import retain
 from pulse_actors.runtime import Runtime, Turn, TurnResult, database_status
@@ -124,7 +125,7 @@ class Watchdog:
 
 
 async def watchdog(runtime: Runtime) -> None:
-    """The watchdog's main part; beside it, old jobs are deleted."""
+    """The watchdog's main part; beside it, old jobs are deleted, and such as were not started in time given up."""
     host = identities.this_host(runtime.settings.host_id)
     settings = runtime.settings
     guard = SweepGuard(lease_s=settings.lease_s, heartbeat_s=settings.heartbeat_s, sweep_s=settings.sweep_s)
@@ -132,5 +133,6 @@ async def watchdog(runtime: Runtime) -> None:
     await runtime.prime(actor)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(retain, runtime.store, settings.retention_s)
+        tasks.start_soon(expire, runtime.store)
         await runtime.loop(actor)
         tasks.cancel_scope.cancel()

@@ -9,10 +9,10 @@ import click
 
 from pulse.cli.connection import current_server
 from pulse.cli.lazy import CONTEXT, examples
-from pulse.cli.params import REASON, TOPIC
+from pulse.cli.params import DURATION, REASON, TIME, TOPIC
 from pulse.cli.render import Cell, Line, Screen, foreign, write_document
 from pulse.cli.views import Gate, Pause, read
-from pulse.cli.words import ago, printable
+from pulse.cli.words import ago, duration, printable
 
 __all__ = ["dispatch", "gate_lines"]
 
@@ -24,16 +24,20 @@ def dispatch() -> None:
 
 @dispatch.command(
     epilog=examples(
-        'pulse ctl dispatch pause --reason "database maintenance"', "pulse ctl dispatch pause --topic images"
+        'pulse ctl dispatch pause --reason "database maintenance"', "pulse ctl dispatch pause --topic images --for 10m"
     )
 )
 @click.option("--topic", type=TOPIC, metavar="TOPIC", show_default="all of them", help="Only this topic.")
 @click.option("--reason", type=REASON, metavar="TEXT", help="Why; shown wherever the pause is shown.")
+@click.option("--for", "for_s", type=DURATION, metavar="DURATION", help="End by itself after that, as 90, 10m, 2h, 1d.")
+@click.option("--until", type=TIME, metavar="ISO-TIME", help="End by itself then; without a zone it is UTC.")
 @click.option("--json", "as_json", is_flag=True, help="Print the gate as JSON.")
-def pause(topic: str | None, reason: str | None, *, as_json: bool) -> None:
-    """Start no more jobs, on any host, from now until `resume`."""
-    body: dict[str, object] = {"topic": topic or ""}
-    _ask("dispatch.pause", body if reason is None else {**body, "reason": reason}, as_json=as_json)
+def pause(topic: str | None, reason: str | None, for_s: float | None, until: float | None, *, as_json: bool) -> None:
+    """Start no more jobs, on any host, from now until `resume`, or until its time is over."""
+    if for_s is not None and until is not None:
+        raise click.UsageError("--for and --until cannot be given together; one of them is allowed.")
+    body: dict[str, object] = {"topic": topic or "", "reason": reason, "for_s": for_s, "until": until}
+    _ask("dispatch.pause", {key: value for key, value in body.items() if value is not None}, as_json=as_json)
 
 
 @dispatch.command(epilog=examples("pulse ctl dispatch resume", "pulse ctl dispatch resume --topic images"))
@@ -47,14 +51,15 @@ def resume(topic: str | None, *, as_json: bool) -> None:
 @dispatch.command(epilog=examples("pulse ctl dispatch status"))
 @click.option("--json", "as_json", is_flag=True, help='Print {"paused", "reason", "topics"}.')
 def status(*, as_json: bool) -> None:
-    """Show what is paused, since when and why."""
+    """Show what is paused, since when and why, by whom, and until when."""
     _ask("dispatch.status", {}, as_json=as_json)
 
 
 def gate_lines(gate: Gate, now_s: float) -> Iterator[Line]:
     """The gate in words, a line for the whole and one for each paused topic."""
     if gate.paused:
-        yield _pause_line("all topics paused", gate.reason, gate.paused_at, now_s)
+        whole = Pause(gate.reason, gate.paused_at, gate.paused_by, gate.paused_until)
+        yield _pause_line("all topics paused", whole, now_s)
     elif not gate.topics:
         yield [Cell("open", "green")]
     else:
@@ -64,12 +69,16 @@ def gate_lines(gate: Gate, now_s: float) -> Iterator[Line]:
 
 
 def _topic_line(topic: str, pause_: Pause, now_s: float) -> Line:
-    return _pause_line(f"topic {printable(topic)} paused", pause_.reason, pause_.paused_at, now_s)
+    return _pause_line(f"topic {printable(topic)} paused", pause_, now_s)
 
 
-def _pause_line(what: str, reason: str | None, since_s: float | None, now_s: float) -> Line:
-    line = [Cell(what, "bold yellow"), Cell(_since(since_s, now_s))]
-    return [*line, Cell(": "), foreign(reason)] if reason else line
+def _pause_line(what: str, pause_: Pause, now_s: float) -> Line:
+    line = [Cell(what, "bold yellow"), Cell(_since(pause_.paused_at, now_s))]
+    if pause_.paused_by:
+        line += [Cell(" by "), foreign(pause_.paused_by)]
+    if pause_.paused_until is not None:
+        line.append(Cell(f", for {duration(pause_.paused_until - now_s)} more"))
+    return [*line, Cell(": "), foreign(pause_.reason)] if pause_.reason else line
 
 
 def _since(moment_s: float | None, now_s: float) -> str:

@@ -67,10 +67,14 @@ def facts(job: Job, now_s: float) -> Iterator[tuple[str, Cell]]:
     for label, moment_s in (("occurrence", job.occurrence), ("submitted", job.submitted_at)):
         if moment_s is not None:
             yield label, moment(moment_s, now_s)
-    if job.status in {"PENDING", "RETRYING"} and job.next_run_at is not None:
-        yield "due", moment(job.next_run_at, now_s)
-    if job.started_at is not None:
-        yield "claimed", moment(job.started_at, now_s)
+    waits = job.status in {"PENDING", "RETRYING"}
+    for label, moment_s in (
+        ("due", job.next_run_at if waits else None),
+        ("expires", job.expires_at if waits else None),
+        ("claimed", job.started_at),
+    ):
+        if moment_s is not None:
+            yield label, moment(moment_s, now_s)
     if job.status == "RUNNING":
         if job.locked_by is not None:
             yield "worker", foreign(job.locked_by)

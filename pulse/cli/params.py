@@ -23,6 +23,8 @@ else:  # click before 8.3 has no type arguments
 
 __all__ = [
     "ARGS",
+    "BACKOFF",
+    "DURATION",
     "ID",
     "NAME",
     "NOT_NEGATIVE_S",
@@ -38,6 +40,7 @@ __all__ = [
 ]
 
 _MAX_SECONDS: Final = 1e9  # as on the wire
+_UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _MAX_SHOWN: Final = 60  # characters of a wrong value in a message
 STATUSES: Final = ("PENDING", "RUNNING", "RETRYING", "COMPLETED", "DEAD_LETTERED", "CANCELED")
 
@@ -60,6 +63,23 @@ class Seconds(FloatType):
             return seconds
         least = "0 or more" if self._zero else "above 0"
         raise _refused(value, f"a number of seconds, {least}, at most 1e9, is allowed.", param, ctx)
+
+
+class Duration(FloatType):
+    """A length of time, as ``90``, ``10m``, ``2h`` or ``1d``; seconds inside."""
+
+    name = "duration"
+
+    def convert(self, value: str | float, param: Parameter | None, ctx: Context | None) -> float:
+        """The seconds."""
+        text = str(value).strip()
+        try:
+            seconds = float(text[:-1]) * _UNITS_S[text[-1]] if text[-1:] in _UNITS_S else float(text)
+        except ValueError:
+            seconds = math.nan
+        if 0 < seconds <= _MAX_SECONDS:
+            return seconds
+        raise _refused(value, "a number above 0 with s, m, h or d behind it is allowed, as in 10m.", param, ctx)
 
 
 class Time(FloatType):
@@ -128,6 +148,20 @@ class Text(StrType):
         raise _refused(value, f"1 to {self._longest} characters of UTF-8 are allowed.", param, ctx)
 
 
+class Backoff(StrType):
+    """How long to wait after a failed try, in one word."""
+
+    name = "backoff"
+
+    def convert(self, value: str, param: Parameter | None, ctx: Context | None) -> str:
+        """The word itself."""
+        from pulse.backoff import ALLOWED, is_backoff
+
+        if is_backoff(value):
+            return value
+        raise _refused(value, f"allowed are {ALLOWED}.", param, ctx)
+
+
 class Args(StrType):
     """A job's args; the JSON text inside, as it was written."""
 
@@ -147,6 +181,8 @@ class Args(StrType):
 
 ID: Final = Id()
 TIME: Final = Time()
+DURATION: Final = Duration()
+BACKOFF: Final = Backoff()
 ARGS: Final = Args()
 NAME: Final = Text("name", 200)
 TOPIC: Final = Text("topic", 200)

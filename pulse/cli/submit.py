@@ -36,6 +36,8 @@ class Options(TypedDict):
     at: float | None
     max_attempts: int | None
     timeout: float | None
+    expires_in: float | None
+    expires_at: float | None
 
 
 @click.command(
@@ -57,6 +59,8 @@ class Options(TypedDict):
 @click.option(
     "--timeout", type=POSITIVE_S, metavar="SECONDS", show_default="the handler's", help="Longest run of one attempt."
 )
+@click.option("--expires-in", type=POSITIVE_S, metavar="SECONDS", help="Not worth starting any more after so long.")
+@click.option("--expires-at", type=TIME, metavar="ISO-TIME", help="That time instead; without a zone it is UTC.")
 @click.option("--id", "job_id", type=ID, metavar="UUID", help="Submit under this id; repeating it does no harm.")
 @click.option("--json", "as_json", is_flag=True, help='Print {"ids": [...]} instead of one id per line.')
 def submit(name: str, args: str, job_id: bytes | None, *, as_json: bool, **options: Unpack[Options]) -> None:
@@ -69,6 +73,8 @@ def submit(name: str, args: str, job_id: bytes | None, *, as_json: bool, **optio
     """
     if options["delay"] is not None and options["at"] is not None:
         raise click.UsageError("--delay and --at cannot be given together; one of them is allowed.")
+    if options["expires_in"] is not None and options["expires_at"] is not None:
+        raise click.UsageError("--expires-in and --expires-at cannot be given together; one of them is allowed.")
     if args != "-":
         with current_server().client() as client:
             _show(_send(client, [job_body(name, args, options, job_id)]), as_json=as_json)
@@ -91,6 +97,8 @@ def job_body(name: str, args: str, options: Options, job_id: bytes | None = None
         "run_at": options["at"],
         "max_attempts": options["max_attempts"],
         "timeout_s": options["timeout"],
+        "expires_in_s": options["expires_in"],
+        "expires_at": options["expires_at"],
         "id": uuid7().bytes if job_id is None else job_id,
     }
     return {key: value for key, value in body.items() if value is not None}

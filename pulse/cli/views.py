@@ -22,12 +22,15 @@ __all__ = [
     "Gate",
     "Job",
     "JobPage",
+    "Option",
     "Pause",
     "Process",
     "Schedule",
     "SchedulePage",
     "Status",
     "Supervisor",
+    "Topic",
+    "TopicPage",
     "Worker",
     "part",
     "read",
@@ -81,6 +84,7 @@ class Job(Struct, frozen=True):
     started_at: float | None = None
     completed_at: float | None = None
     occurrence: float | None = None
+    expires_at: float | None = None
     lease_until: float | None = None
     timeout_s: float | None = None
     locked_by: str | None = None
@@ -160,10 +164,12 @@ class SchedulePage(Struct, frozen=True):
 
 
 class Pause(Struct, frozen=True):
-    """Why and since when a topic is paused."""
+    """Why, since when, by whom and until when a topic is paused."""
 
     reason: str | None = None
     paused_at: float | None = None
+    paused_by: str | None = None
+    paused_until: float | None = None
 
 
 class Gate(Struct, frozen=True):
@@ -172,8 +178,32 @@ class Gate(Struct, frozen=True):
     paused: bool = False
     reason: str | None = None
     paused_at: float | None = None
+    paused_by: str | None = None
+    paused_until: float | None = None
     topics: dict[str, Pause] = {}
     as_of: float | None = None
+
+
+class Option(Struct, frozen=True):
+    """A value of a policy that counts, and whose it is: the topic's, the server's, or nobody's."""
+
+    value: int | float | str | None = None
+    source: str | None = None
+
+
+class Topic(Struct, frozen=True):
+    """The policy of a topic; '' is the server. ``handlers``: what handlers of it declare, which goes before."""
+
+    topic: str = ""
+    policy: dict[str, Option] = {}
+    handlers: list[dict[str, int | float | str]] = []
+
+
+class TopicPage(Struct, frozen=True):
+    """What is set for some topics, and the cursor behind them."""
+
+    topics: list[dict[str, int | float | str | None]]
+    next: str | None = None
 
 
 class Worker(Struct, frozen=True):

@@ -35,7 +35,8 @@ CREATE TABLE pulse_audit.gates (
     seq    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     topic  text NOT NULL,
-    paused boolean NOT NULL
+    paused boolean NOT NULL,
+    lapses timestamptz                          -- when the pause is over, should nobody end it before
 );
 
 CREATE FUNCTION pulse_audit.change() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -54,7 +55,8 @@ $$;
 
 CREATE FUNCTION pulse_audit.gate() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    INSERT INTO pulse_audit.gates (topic, paused) VALUES (coalesce(NEW.topic, OLD.topic), coalesce(NEW.paused, false));
+    INSERT INTO pulse_audit.gates (topic, paused, lapses)
+    VALUES (coalesce(NEW.topic, OLD.topic), coalesce(NEW.paused, false), NEW.paused_until);
     RETURN NULL;
 END
 $$;
@@ -73,4 +75,4 @@ CREATE TRIGGER pulse_audit_gates AFTER INSERT OR UPDATE OR DELETE ON pulse.dispa
 EXECUTE FUNCTION pulse_audit.gate();
 
 -- What is paused now was paused before anything that is written down from here on.
-INSERT INTO pulse_audit.gates (topic, paused) SELECT topic, paused FROM pulse.dispatch_control WHERE paused;
+INSERT INTO pulse_audit.gates (topic, paused, lapses) SELECT topic, paused, paused_until FROM pulse.dispatch_control WHERE paused;

@@ -20,15 +20,16 @@ FROM (VALUES
     ('constraint', 'attempts', 'attempts_attempt_check'), ('constraint', 'attempts', 'attempts_cpu_s_check'),
     ('constraint', 'attempts', 'attempts_outcome_check'), ('constraint', 'attempts', 'attempts_peak_rss_bytes_check'),
     ('constraint', 'attempts', 'attempts_pkey'),
-    ('constraint', 'dispatch_control', 'dispatch_control_paused'), ('constraint', 'dispatch_control', 'dispatch_control_pkey'),
-    ('constraint', 'dispatch_control', 'dispatch_control_topic_check'),
+    ('constraint', 'dispatch_control', 'dispatch_control_open'), ('constraint', 'dispatch_control', 'dispatch_control_paused'),
+    ('constraint', 'dispatch_control', 'dispatch_control_pkey'), ('constraint', 'dispatch_control', 'dispatch_control_topic_check'),
+    ('constraint', 'dispatch_control', 'dispatch_control_until'), ('constraint', 'handlers', 'handlers_backoff'),
     ('constraint', 'handlers', 'handlers_max_attempts_check'), ('constraint', 'handlers', 'handlers_max_crashes_check'),
     ('constraint', 'handlers', 'handlers_name_check'), ('constraint', 'handlers', 'handlers_pkey'),
     ('constraint', 'handlers', 'handlers_stall_s_check'), ('constraint', 'handlers', 'handlers_timeout_s_check'),
     ('constraint', 'handlers', 'handlers_topic_check'),
     ('constraint', 'hosts', 'hosts_pkey'),
     ('constraint', 'jobs', 'jobs_args'), ('constraint', 'jobs', 'jobs_attempts'), ('constraint', 'jobs', 'jobs_claimed'),
-    ('constraint', 'jobs', 'jobs_crashes'), ('constraint', 'jobs', 'jobs_dead_letter_reason'),
+    ('constraint', 'jobs', 'jobs_crashes'), ('constraint', 'jobs', 'jobs_dead_letter_reason'), ('constraint', 'jobs', 'jobs_expires_at'),
     ('constraint', 'jobs', 'jobs_finished'), ('constraint', 'jobs', 'jobs_lease'), ('constraint', 'jobs', 'jobs_max_attempts'),
     ('constraint', 'jobs', 'jobs_name'), ('constraint', 'jobs', 'jobs_next_run_at'), ('constraint', 'jobs', 'jobs_pkey'),
     ('constraint', 'jobs', 'jobs_priority'), ('constraint', 'jobs', 'jobs_timeout'), ('constraint', 'jobs', 'jobs_topic'),
@@ -44,10 +45,15 @@ FROM (VALUES
     ('constraint', 'schedules', 'schedules_topic'), ('constraint', 'schedules', 'schedules_waiting'),
     ('constraint', 'schema_version', 'schema_version_pkey'), ('constraint', 'schema_version', 'schema_version_version_check'),
     ('constraint', 'sweep_mark', 'sweep_mark_one_check'), ('constraint', 'sweep_mark', 'sweep_mark_pkey'),
+    ('constraint', 'topics', 'topics_ageing_s_check'), ('constraint', 'topics', 'topics_backoff'),
+    ('constraint', 'topics', 'topics_lease_s_check'), ('constraint', 'topics', 'topics_retention_dead_s_check'),
+    ('constraint', 'topics', 'topics_retention_s_check'), ('constraint', 'topics', 'topics_stall_s_check'),
     ('constraint', 'topics', 'topics_max_attempts_check'), ('constraint', 'topics', 'topics_max_crashes_check'),
     ('constraint', 'topics', 'topics_pkey'), ('constraint', 'topics', 'topics_server'),
     ('constraint', 'topics', 'topics_timeout_s_check'), ('constraint', 'topics', 'topics_topic_check'),
-    ('index', 'jobs', 'idx_jobs_claim'), ('index', 'jobs', 'idx_jobs_running'), ('index', 'jobs', 'idx_jobs_schedule'),
+    ('index', 'handlers', 'idx_handlers_backoff'), ('index', 'topics', 'idx_topics_backoff'), ('index', 'topics', 'idx_topics_lease'),
+    ('index', 'topics', 'idx_topics_live'),
+    ('index', 'jobs', 'idx_jobs_claim'), ('index', 'jobs', 'idx_jobs_expiry'), ('index', 'jobs', 'idx_jobs_running'), ('index', 'jobs', 'idx_jobs_schedule'),
     ('index', 'schedules', 'idx_schedules_due'), ('index', 'schedules', 'idx_schedules_key'),
     ('index', 'schedules', 'idx_schedules_reckon'), ('index', 'schedules', 'idx_schedules_waiting')) AS g(kind, home, name)
 LEFT JOIN pg_catalog.pg_constraint c
@@ -120,7 +126,8 @@ SELECT j.id::text AS id, format('attempts %s, uncharged %s, max_attempts %s, las
 FROM pulse.jobs j LEFT JOIN pulse.attempts a ON a.job_id = j.id AND a.attempt = j.attempts
 WHERE j.status = 'DEAD_LETTERED'
   AND (coalesce(j.last_error, '') = ''
-       OR NOT (j.attempts - j.uncharged >= j.max_attempts OR coalesce(a.outcome IN ('discarded', 'crashed', 'expired'), false)))
+       OR NOT (j.attempts - j.uncharged >= j.max_attempts OR coalesce(a.outcome IN ('discarded', 'crashed'), false)
+               OR EXISTS (SELECT FROM pulse.attempts e WHERE e.job_id = j.id AND e.attempt = 0 AND e.outcome = 'expired')))
 LIMIT $1;
 
 
@@ -394,10 +401,22 @@ WHERE c.new_status = 'RUNNING' AND c.old_status <> 'RUNNING' AND c.new_started_a
 ORDER BY c.seq LIMIT $1;
 
 
+-- name: audit_expiry :many
+-- What:    no job starts after it has expired
+-- Args:    $1 examples int
+-- Guard:   none: reads.   Returns: id, detail, violations.   By the time at which the claim's statement began.
+SELECT c.id::text AS id, format('attempt %s, claimed at %s, expired at %s', c.new_attempts, c.began, j.expires_at) AS detail,
+       count(*) OVER () AS violations
+FROM pulse_audit.changes c JOIN pulse.jobs j ON j.id = c.id
+WHERE c.new_status = 'RUNNING' AND c.old_status <> 'RUNNING' AND c.began >= j.expires_at
+ORDER BY c.seq LIMIT $1;
+
+
 -- name: audit_back_off :many
 -- What:    I11: a failed try waits n² seconds after the n-th charged one, (c - 1)² after the c-th crash
 -- Args:    $1 examples int
--- Guard:   none: reads.   Returns: id, detail, violations.   An outcome retry has a delay of its own.
+-- Guard:   none: reads.   Returns: id, detail, violations.   An outcome retry has a delay of its own; so has, crashes
+--          apart, what has a back-off of its own now: what was in force then, nobody knows.
 SELECT b.id::text AS id, format('attempt %s (%s) waits %s s instead of %s s', b.attempt, b.outcome, b.waits_s, b.due_s) AS detail,
        count(*) OVER () AS violations
 FROM (
@@ -405,7 +424,10 @@ FROM (
            CASE WHEN a.outcome = 'crashed' THEN c.new_crashes - 1 ELSE c.new_attempts - c.new_uncharged END ^ 2 AS due_s
     FROM pulse_audit.changes c JOIN pulse.attempts a ON a.job_id = c.id AND a.attempt = c.old_attempts
     WHERE c.old_status = 'RUNNING' AND c.new_status = 'RETRYING'
-      AND a.outcome IN ('error', 'timeout', 'stalled', 'lease_expired', 'crashed')) AS b
+      AND (a.outcome = 'crashed' OR (a.outcome IN ('error', 'timeout', 'stalled', 'lease_expired')
+           AND NOT EXISTS (SELECT FROM pulse.topics t WHERE t.topic IN ('', c.topic) AND t.backoff IS NOT NULL)
+           AND NOT EXISTS (SELECT FROM pulse.jobs j JOIN pulse.handlers h ON h.name = j.name WHERE j.id = c.id AND h.backoff IS NOT NULL)))
+     ) AS b
 WHERE abs(b.waits_s - b.due_s) > 0.001
 ORDER BY b.seq LIMIT $1;
 
@@ -430,7 +452,7 @@ ORDER BY c.seq LIMIT $1;
 --          By the time at which the claim's statement began; a second is left for a pause to be committed.
 SELECT c.id::text AS id, format('claimed at %s on topic %s, which was paused at %s', c.began, c.topic, g.at) AS detail,
        count(*) OVER () AS violations
-FROM (SELECT p.topic, p.at, p.paused, lead(p.at, 1, 'infinity') OVER (PARTITION BY p.topic ORDER BY p.seq) AS until
+FROM (SELECT p.topic, p.at, p.paused, least(lead(p.at, 1, 'infinity') OVER (PARTITION BY p.topic ORDER BY p.seq), p.lapses) AS until
       FROM pulse_audit.gates p) AS g
 JOIN pulse_audit.changes c ON c.new_status = 'RUNNING' AND c.old_status <> 'RUNNING' AND g.topic IN ('', c.topic)
     AND c.began > g.at + interval '1 second' AND c.began < g.until

@@ -19,46 +19,51 @@
 -- name: submit_jobs :many
 -- What:    insert jobs, resolving topic, max_attempts and timeout_s: job, else handler, else topic, else server.   From/to: none -> PENDING
 -- Args:    $1 ids uuid[], $2 names text[], $3 args text[], $4 topics text[], $5 priorities smallint[], $6 run_at float8[] (Unix),
---          $7 delay_s float8[], $8 max_attempts int[], $9 timeout_s float8[] (same length; NULL elements: resolve; from $4 on
---          they may be shorter: NULL), $10 now
+--          $7 delay_s float8[], $8 max_attempts int[], $9 timeout_s float8[], $10 expires_at float8[] (Unix), $11 expires_in_s
+--          float8[] (same length; NULL elements: resolve; from $4 on they may be shorter: NULL), $12 now
 -- Guard:   the primary key: an id that exists raises 23505, and nothing of the whole call is inserted. In id order: two
 --          servers that get the same jobs in another order wait for each other, but never in a circle.
 -- Returns: the levels (topic, priority) that got work due now, with the first due time in Unix seconds: what to wake.
 WITH put AS (
-    INSERT INTO pulse.jobs (id, name, args, topic, priority, submitted_at, next_run_at, max_attempts, timeout_s)
+    INSERT INTO pulse.jobs (id, name, args, topic, priority, submitted_at, next_run_at, max_attempts, timeout_s, expires_at)
     SELECT d.id, d.name, d.args::jsonb, coalesce(d.topic, h.topic, 'default'), coalesce(d.priority, 0),
-           coalesce($10, clock_timestamp()),
-           coalesce(to_timestamp(d.run_at), coalesce($10, now()) + coalesce(d.delay_s, 0) * interval '1 second')
+           coalesce($12, clock_timestamp()),
+           coalesce(to_timestamp(d.run_at), coalesce($12, now()) + coalesce(d.delay_s, 0) * interval '1 second')
                + (d.place - 1) * interval '1 microsecond',
            coalesce(d.max_attempts, h.max_attempts, t.max_attempts, (SELECT s.max_attempts FROM pulse.topics s WHERE s.topic = '')),
-           coalesce(d.timeout_s, h.timeout_s, t.timeout_s, (SELECT s.timeout_s FROM pulse.topics s WHERE s.topic = ''))
-    FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::float8[], $7::float8[], $8::int[], $9::float8[])
-        WITH ORDINALITY AS d(id, name, args, topic, priority, run_at, delay_s, max_attempts, timeout_s, place)
+           coalesce(d.timeout_s, h.timeout_s, t.timeout_s, (SELECT s.timeout_s FROM pulse.topics s WHERE s.topic = '')),
+           coalesce(to_timestamp(d.expires_at), coalesce($12, now()) + d.expires_in_s * interval '1 second')
+    FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::float8[], $7::float8[], $8::int[], $9::float8[],
+                $10::float8[], $11::float8[])
+        WITH ORDINALITY AS d(id, name, args, topic, priority, run_at, delay_s, max_attempts, timeout_s, expires_at, expires_in_s, place)
     LEFT JOIN pulse.handlers h ON h.name = d.name
     LEFT JOIN pulse.topics t ON t.topic = coalesce(d.topic, h.topic, 'default')
     ORDER BY d.id
     RETURNING topic, priority, next_run_at
 )
 SELECT topic, priority, extract(epoch FROM min(next_run_at))::float8 AS due_s FROM put
-WHERE next_run_at <= coalesce($10, now()) + interval '1 second' GROUP BY topic, priority;
+WHERE next_run_at <= coalesce($12, now()) + interval '1 second' GROUP BY topic, priority;
 
 
 -- name: submit_again :many
 -- What:    the same for one request some of whose ids may exist already: a submit whose answer was lost.   From/to: none -> PENDING
 -- Args:    $1 ids uuid[], $2 names text[], $3 args text[], $4 topics text[], $5 priorities smallint[], $6 run_at float8[],
---          $7 delay_s float8[], $8 max_attempts int[], $9 timeout_s float8[] (as above), $10 now
+--          $7 delay_s float8[], $8 max_attempts int[], $9 timeout_s float8[], $10 expires_at float8[], $11 expires_in_s float8[]
+--          (as above), $12 now
 -- Guard:   ON CONFLICT (id) DO NOTHING; the caller compares what was there (submitted_differently) in the same transaction.
 -- Returns: the levels (topic, priority) that got work due now, with the first due time in Unix seconds.
 WITH put AS (
-    INSERT INTO pulse.jobs (id, name, args, topic, priority, submitted_at, next_run_at, max_attempts, timeout_s)
+    INSERT INTO pulse.jobs (id, name, args, topic, priority, submitted_at, next_run_at, max_attempts, timeout_s, expires_at)
     SELECT d.id, d.name, d.args::jsonb, coalesce(d.topic, h.topic, 'default'), coalesce(d.priority, 0),
-           coalesce($10, clock_timestamp()),
-           coalesce(to_timestamp(d.run_at), coalesce($10, now()) + coalesce(d.delay_s, 0) * interval '1 second')
+           coalesce($12, clock_timestamp()),
+           coalesce(to_timestamp(d.run_at), coalesce($12, now()) + coalesce(d.delay_s, 0) * interval '1 second')
                + (d.place - 1) * interval '1 microsecond',
            coalesce(d.max_attempts, h.max_attempts, t.max_attempts, (SELECT s.max_attempts FROM pulse.topics s WHERE s.topic = '')),
-           coalesce(d.timeout_s, h.timeout_s, t.timeout_s, (SELECT s.timeout_s FROM pulse.topics s WHERE s.topic = ''))
-    FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::float8[], $7::float8[], $8::int[], $9::float8[])
-        WITH ORDINALITY AS d(id, name, args, topic, priority, run_at, delay_s, max_attempts, timeout_s, place)
+           coalesce(d.timeout_s, h.timeout_s, t.timeout_s, (SELECT s.timeout_s FROM pulse.topics s WHERE s.topic = '')),
+           coalesce(to_timestamp(d.expires_at), coalesce($12, now()) + d.expires_in_s * interval '1 second')
+    FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::float8[], $7::float8[], $8::int[], $9::float8[],
+                $10::float8[], $11::float8[])
+        WITH ORDINALITY AS d(id, name, args, topic, priority, run_at, delay_s, max_attempts, timeout_s, expires_at, expires_in_s, place)
     LEFT JOIN pulse.handlers h ON h.name = d.name
     LEFT JOIN pulse.topics t ON t.topic = coalesce(d.topic, h.topic, 'default')
     ORDER BY d.id
@@ -66,7 +71,7 @@ WITH put AS (
     RETURNING topic, priority, next_run_at
 )
 SELECT topic, priority, extract(epoch FROM min(next_run_at))::float8 AS due_s FROM put
-WHERE next_run_at <= coalesce($10, now()) + interval '1 second' GROUP BY topic, priority;
+WHERE next_run_at <= coalesce($12, now()) + interval '1 second' GROUP BY topic, priority;
 
 
 -- name: submitted_differently :many
@@ -89,8 +94,8 @@ WHERE j.name <> d.name OR j.topic <> coalesce(d.topic, h.topic, 'default') OR j.
 --          in the last 5 s; same length, in the order in which levels are served) where it is none; $9 ageing_s float8[] (of
 --          the topics of $1 or $6: seconds of waiting that are worth one priority, NULL: strict; $9 NULL: none of them
 --          ages), $10 now
--- Guard:   the gate; status IN ('PENDING', 'RETRYING') and due, under SKIP LOCKED, and status again in the outer UPDATE
---          (a row that changed between the two is not claimed twice).
+-- Guard:   the gate, until the time at which a pause ends; status IN ('PENDING', 'RETRYING'), due and not expired, under
+--          SKIP LOCKED, and status again in the outer UPDATE (a row that changed between the two is not claimed twice).
 -- Returns: the claimed jobs. Each level (topic, priority) is a range scan that ends at now: what is not due is never read.
 --          It begins where the caller says that it claimed last, so it does not meet the dead entries before; a full claim
 --          begins at the start, and finds the levels by a loose index scan.
@@ -102,7 +107,8 @@ WHERE j.name <> d.name OR j.topic <> coalesce(d.topic, h.topic, 'default') OR j.
 --          once. Short args are not measured: their text is not longer than 2000 bytes by much, if they are not compressed.
 WITH RECURSIVE open AS (
     SELECT t.topic, t.age_s, t.place FROM unnest($1::text[], $9::float8[]) WITH ORDINALITY AS t(topic, age_s, place)
-    WHERE NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', t.topic))
+    WHERE NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', t.topic)
+                        AND coalesce(g.paused_until > coalesce($10, now()), true))
 ), found AS (
     SELECT o.topic, o.age_s, o.place, (
         SELECT j.priority FROM pulse.jobs j WHERE j.topic = o.topic AND j.status IN ('PENDING', 'RETRYING')
@@ -118,7 +124,8 @@ WITH RECURSIVE open AS (
     UNION ALL
     SELECT k.topic, k.priority, coalesce(to_timestamp(k.from_s), coalesce($10, now()) - interval '5 seconds'), k.age_s, k.place
     FROM unnest($6::text[], $7::smallint[], $8::float8[], $9::float8[]) WITH ORDINALITY AS k(topic, priority, from_s, age_s, place)
-    WHERE NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', k.topic))
+    WHERE NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', k.topic)
+                        AND coalesce(g.paused_until > coalesce($10, now()), true))
 ), ranked AS MATERIALIZED (
     SELECT w.*, w.priority + coalesce(extract(epoch FROM coalesce($10, now()) - h.next_run_at)::float8 / w.age_s, 0) AS rank
     FROM levels w
@@ -152,6 +159,7 @@ WITH RECURSIVE open AS (
         FROM pulse.jobs j
         WHERE j.topic = l.topic AND j.priority = l.priority AND j.status IN ('PENDING', 'RETRYING')
           AND j.next_run_at >= l.from_at AND j.next_run_at <= coalesce($10, now())
+          AND (j.expires_at IS NULL OR j.expires_at > coalesce($10, now()))
         ORDER BY j.next_run_at LIMIT $2 FOR UPDATE SKIP LOCKED) AS p
     LIMIT $2)
     UNION ALL
@@ -164,6 +172,7 @@ WITH RECURSIVE open AS (
         FROM pulse.jobs q
         WHERE q.topic = c.topic AND q.priority = c.priority AND q.status IN ('PENDING', 'RETRYING')
           AND q.next_run_at >= c.from_at AND q.next_run_at <= c.until_at
+           AND (q.expires_at IS NULL OR q.expires_at > coalesce($10, now()))
         ORDER BY q.next_run_at LIMIT $2 FOR UPDATE SKIP LOCKED) AS p
     ORDER BY 4 DESC, c.place, p.next_run_at LIMIT $2)
 ), seated AS (
@@ -251,7 +260,8 @@ SELECT count(*) AS gone FROM gone;
 
 -- name: forget_jobs :one
 -- What:    delete, of a window of the primary key, the jobs that have ended long enough ago, with their history.
--- Args:    $1 from uuid, $2 window int, $3 keep_s float8 (completed, canceled), $4 keep_dead_s float8, $5 now
+-- Args:    $1 from uuid, $2 window int, $3 keep_s float8 (completed, canceled), $4 keep_dead_s float8, for topics that have
+--          none of their own, $5 now
 -- Guard:   status and completed_at, in the DELETE itself: whoever retries a job first keeps it. An advisory lock: one at a time.
 -- Returns: mine (false: somebody else is at it, and nothing was done), walked, gone, last: the last id of the window,
 --          first_left: the first one that is still there (both NULL where there is none).
@@ -265,7 +275,12 @@ WITH mine AS MATERIALIZED (
     DELETE FROM pulse.jobs j USING walked w
     WHERE j.id BETWEEN w.id AND w.id AND j.status::text IN ('COMPLETED', 'CANCELED', 'DEAD_LETTERED')
       AND j.completed_at < coalesce($5, clock_timestamp())
-                           - CASE j.status WHEN 'DEAD_LETTERED' THEN $4::float8 ELSE $3::float8 END * interval '1 second'
+                           - interval '1 second' * CASE
+                               WHEN NOT EXISTS (SELECT FROM pulse.topics t WHERE t.retention_s IS NOT NULL OR t.retention_dead_s IS NOT NULL)
+                               THEN CASE j.status WHEN 'DEAD_LETTERED' THEN $4::float8 ELSE $3::float8 END
+                               WHEN j.status = 'DEAD_LETTERED'
+                               THEN coalesce((SELECT t.retention_dead_s FROM pulse.topics t WHERE t.topic = j.topic), $4::float8)
+                               ELSE coalesce((SELECT t.retention_s FROM pulse.topics t WHERE t.topic = j.topic), $3::float8) END
     RETURNING j.id
 ), history AS (
     DELETE FROM pulse.attempts a USING gone g WHERE a.job_id BETWEEN g.id AND g.id
@@ -295,12 +310,20 @@ JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id AND j.status::text = 'COMPLETED'
 --          Charged tries are attempts - uncharged. Uncharged: released, snoozed; unassigned, which no worker ever saw and
 --          which leaves no history; crashed spends a budget of its own, whose
 --          first retry is immediate. Without a charged try behind it, a job that was given back is PENDING again.
+--          The back-off is the handler's, else the topic's, else the server's, else quadratic. Whether anybody has one is
+--          looked up once for all rows, in two indexes that hold those only; without one, the strict function is not called.
 WITH ended AS (
     SELECT d.id, d.attempt, d.worker, d.outcome, d.error, d.exit_code, d.progress, d.stack, d.cpu_s, d.peak_rss_bytes,
            coalesce($12, clock_timestamp()) AS at,
            d.outcome IN ('released', 'unassigned', 'snoozed', 'crashed') AS uncharged, d.outcome = 'crashed' AS crashed,
            coalesce(d.delay_s, CASE d.outcome WHEN 'released' THEN 0 WHEN 'unassigned' THEN 0 WHEN 'crashed' THEN j.crashes ^ 2
-                                              ELSE (d.attempt - j.uncharged) ^ 2 END) AS delay_s,
+               ELSE coalesce(pulse.backoff_s(coalesce(
+                        CASE WHEN EXISTS (SELECT FROM pulse.handlers h WHERE h.backoff IS NOT NULL)
+                             THEN (SELECT h.backoff FROM pulse.handlers h WHERE h.name = j.name AND h.backoff IS NOT NULL) END,
+                        CASE WHEN EXISTS (SELECT FROM pulse.topics t WHERE t.backoff IS NOT NULL)
+                             THEN (SELECT t.backoff FROM pulse.topics t WHERE t.topic = j.topic AND t.backoff IS NOT NULL) END,
+                        (SELECT t.backoff FROM pulse.topics t WHERE t.topic = '' AND t.backoff IS NOT NULL)), d.attempt - j.uncharged),
+                    (d.attempt - j.uncharged) ^ 2) END) AS delay_s,
            CASE d.outcome
                WHEN 'discarded' THEN true
                WHEN 'released' THEN false
@@ -357,9 +380,12 @@ WHERE NOT EXISTS (SELECT FROM pulse.jobs j WHERE j.id = d.id)
 -- Args:    $1 ids text, $2 attempts text, $3 workers text[], $4 progress text[] (JSON or NULL; same length, sorted by id),
 --          $5 lease_s float8, $6 now
 -- Guard:   id, status, locked_by, attempts.   Returns: id, attempt extended; a missing one is lost to its worker.
---          No index holds these columns, so the update is HOT.
+--          No index holds these columns, so the update is HOT. A topic whose own lease is longer gets that.
 UPDATE pulse.jobs j
-SET lease_until = coalesce($6, clock_timestamp()) + $5 * interval '1 second', progress = coalesce(d.progress::jsonb, j.progress)
+SET lease_until = coalesce($6, clock_timestamp()) + interval '1 second' * CASE
+        WHEN EXISTS (SELECT FROM pulse.topics t WHERE t.lease_s IS NOT NULL)
+        THEN greatest($5, (SELECT t.lease_s FROM pulse.topics t WHERE t.topic = j.topic AND t.lease_s IS NOT NULL)) ELSE $5 END,
+    progress = coalesce(d.progress::jsonb, j.progress)
 FROM unnest($1::text::uuid[], $2::text::int[], $3::text[], $4::text[]) AS d(id, attempt, worker, progress)
 WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt
 RETURNING uuid_send(j.id) AS id, j.attempts;
@@ -436,8 +462,35 @@ WITH target AS (
 SELECT uuid_send(t.id) AS id, t.attempts, t.locked_by FROM target t JOIN changed c ON c.id = t.id;
 
 
+-- name: expire_jobs :one
+-- What:    dead-letter jobs that were not started in time.   From/to: PENDING, RETRYING -> DEAD_LETTERED
+-- Args:    $1 limit int, $2 now
+-- Guard:   status and expires_at, under SKIP LOCKED (what is being claimed or canceled now is looked at again a second later),
+--          and status again in the UPDATE.
+-- Returns: how many. Their history gets an attempt 0: none was made.
+--          The partial index holds only jobs that may expire, so all others cost nothing.
+WITH late AS (
+    SELECT j.id FROM pulse.jobs j
+    WHERE j.status IN ('PENDING', 'RETRYING') AND j.expires_at <= coalesce($2, now())
+    ORDER BY j.expires_at LIMIT $1 FOR UPDATE SKIP LOCKED
+), changed AS (
+    UPDATE pulse.jobs j
+    SET status = 'DEAD_LETTERED', completed_at = coalesce($2, clock_timestamp()),
+        last_error = format('expired: not started by %sZ', to_char(j.expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS'))
+                     || coalesce(E'\nthe last error was: ' || left(j.last_error, 60000), '')
+    FROM late l WHERE j.id BETWEEN l.id AND l.id AND j.status::text IN ('PENDING', 'RETRYING')
+    RETURNING j.id, j.completed_at, j.last_error, j.progress
+), history AS (
+    INSERT INTO pulse.attempts (job_id, attempt, ended_at, outcome, error, progress)
+    SELECT c.id, 0, c.completed_at, 'expired', c.last_error, c.progress FROM changed c
+    ON CONFLICT (job_id, attempt) DO UPDATE SET ended_at = excluded.ended_at, error = excluded.error, progress = excluded.progress
+)
+SELECT count(*) AS expired FROM changed;
+
+
 -- name: retry_jobs :many
--- What:    an operator's retry, with fresh budgets; attempts goes on, so the fence has no hole.
+-- What:    an operator's retry, with fresh budgets; attempts goes on, so the fence has no hole. An expiry that is over is
+--          dropped: who retries wants it started.
 --          From/to: COMPLETED, DEAD_LETTERED, CANCELED -> PENDING
 -- Args:    $1 ids uuid[], $2 now
 -- Guard:   status, locked in id order first and tested again in the UPDATE.   Returns: id, topic, priority.
@@ -448,7 +501,8 @@ WITH target AS (
 )
 UPDATE pulse.jobs j
 SET status = 'PENDING', uncharged = j.attempts, crashes = 0, next_run_at = coalesce($2, clock_timestamp()), completed_at = NULL,
-    result = NULL, progress = NULL, checkpoint = NULL
+    result = NULL, progress = NULL, checkpoint = NULL,
+    expires_at = CASE WHEN j.expires_at > coalesce($2, clock_timestamp()) THEN j.expires_at END
 FROM target t WHERE j.id = t.id AND j.status::text IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
 RETURNING uuid_send(j.id) AS id, j.topic, j.priority;
 
@@ -470,7 +524,7 @@ WHERE j.id = ANY ($1::uuid[]) AND coalesce(j.locked_by, a.worker) IS NOT NULL;
 -- name: get_job :one
 -- What:    one job, all its columns.   Args: $1 id uuid.   Guard: none: reads.   Returns: the row, or nothing.
 SELECT uuid_send(j.id) AS id, j.topic, j.name, j.args::text AS args, j.status::text AS status, j.priority, j.attempts, j.uncharged,
-    j.max_attempts, j.crashes, j.submitted_at, j.next_run_at, j.started_at, j.completed_at, j.occurrence, j.timeout_s, j.locked_by,
+    j.max_attempts, j.crashes, j.submitted_at, j.next_run_at, j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
     j.lease_until, j.progress::text AS progress, j.result::text AS result, j.last_error, uuid_send(j.schedule_id) AS schedule_id
 FROM pulse.jobs j WHERE j.id = $1;
 
@@ -479,7 +533,7 @@ FROM pulse.jobs j WHERE j.id = $1;
 -- What:    attempts of one job that did not simply succeed, oldest first.   Args: $1 id uuid.   Guard: none: reads.   Returns: the rows.
 SELECT uuid_send(a.job_id) AS job_id, a.attempt, a.worker, a.started_at, a.ended_at, a.outcome, a.error, a.exit_code,
     a.progress::text AS progress, a.cpu_s, a.peak_rss_bytes, a.stack
-FROM pulse.attempts a WHERE a.job_id = $1 ORDER BY a.attempt;
+FROM pulse.attempts a WHERE a.job_id = $1 ORDER BY a.ended_at, a.attempt;
 
 
 -- name: list_jobs :many
@@ -488,7 +542,7 @@ FROM pulse.attempts a WHERE a.job_id = $1 ORDER BY a.attempt;
 --          $6 after id or NULL, $7 limit int
 -- Guard:   none: reads.   Returns: the rows, in order.
 SELECT uuid_send(j.id) AS id, j.topic, j.name, j.args::text AS args, j.status::text AS status, j.priority, j.attempts, j.uncharged,
-    j.max_attempts, j.crashes, j.submitted_at, j.next_run_at, j.started_at, j.completed_at, j.occurrence, j.timeout_s, j.locked_by,
+    j.max_attempts, j.crashes, j.submitted_at, j.next_run_at, j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
     j.lease_until, j.progress::text AS progress, j.result::text AS result, j.last_error, uuid_send(j.schedule_id) AS schedule_id
 FROM pulse.jobs j
 WHERE ($1::text[] IS NULL OR j.status = ANY ($1::text[]::pulse.job_status[]))
@@ -518,27 +572,55 @@ WHERE c.oid = 'pulse.jobs'::regclass AND p.schemaname = 'pulse' AND p.tablename 
 
 
 -- name: get_gate :many
--- What:    what is paused.   Args: none.   Guard: none: reads.   Returns: topic ('' for the whole), reason, paused_at.
-SELECT g.topic, g.reason, g.paused_at FROM pulse.dispatch_control g WHERE g.paused ORDER BY g.topic;
+-- What:    what is paused.   Args: $1 now.   Guard: none: reads.
+-- Returns: topic ('' for the whole), reason, paused_at, paused_by, paused_until; and left_s: seconds until that, NULL without.
+SELECT g.topic, g.reason, g.paused_at, g.paused_by, g.paused_until,
+    extract(epoch FROM g.paused_until - coalesce($1, clock_timestamp()))::float8 AS left_s
+FROM pulse.dispatch_control g
+WHERE g.paused AND (g.paused_until IS NULL OR g.paused_until > coalesce($1, clock_timestamp())) ORDER BY g.topic;
 
 
 -- name: pause_dispatch :one
 -- What:    close the gate of a topic, '' for the whole.
--- Args:    $1 topic, $2 reason or NULL, $3 now
--- Guard:   the primary key: one row per topic; a second pause keeps the first one's time.   Returns: topic.
+-- Args:    $1 topic, $2 reason or NULL, $3 who or NULL, $4 until float8 (Unix) or NULL, $5 for_s float8 or NULL, $6 now
+-- Guard:   the primary key: one row per topic; a second pause keeps the first one's time and, without one of its own, its
+--          reason, as long as that is in force; who and until when are the newer one's.   Returns: topic.
 WITH changed AS (
-    INSERT INTO pulse.dispatch_control AS g (topic, paused, reason, paused_at) VALUES ($1, true, $2, coalesce($3, clock_timestamp()))
-    ON CONFLICT (topic) DO UPDATE SET paused = true, reason = coalesce(excluded.reason, g.reason),
-                                      paused_at = coalesce(g.paused_at, excluded.paused_at)
+    INSERT INTO pulse.dispatch_control AS g (topic, paused, reason, paused_at, paused_by, paused_until)
+    VALUES ($1, true, $2, coalesce($6, clock_timestamp()), $3,
+            coalesce(to_timestamp($4), coalesce($6, clock_timestamp()) + $5 * interval '1 second'))
+    ON CONFLICT (topic) DO UPDATE
+    SET paused = true, paused_by = excluded.paused_by, paused_until = excluded.paused_until,
+        reason = CASE WHEN g.paused_until <= excluded.paused_at THEN excluded.reason ELSE coalesce(excluded.reason, g.reason) END,
+        paused_at = CASE WHEN g.paused_until <= excluded.paused_at THEN excluded.paused_at
+                         ELSE coalesce(g.paused_at, excluded.paused_at) END
     RETURNING g.topic
 )
 SELECT topic, pg_notify('pulse_gate', topic)::text AS told FROM changed;
 
 
+-- name: expire_pauses :many
+-- What:    clear pauses whose time is over; the claim does not wait for that.
+-- Args:    $1 now
+-- Guard:   the time, in the UPDATE itself: one that was prolonged meanwhile stays.   Returns: topic, reason, paused_by.
+WITH over AS (
+    SELECT g.topic, g.reason, g.paused_by FROM pulse.dispatch_control g
+    WHERE g.paused AND g.paused_until <= coalesce($1, clock_timestamp()) ORDER BY g.topic FOR UPDATE
+), changed AS (
+    UPDATE pulse.dispatch_control g
+    SET paused = false, reason = NULL, paused_at = NULL, paused_by = NULL, paused_until = NULL
+    FROM over o WHERE g.topic = o.topic AND g.paused AND g.paused_until <= coalesce($1, clock_timestamp())
+    RETURNING o.topic, o.reason, o.paused_by
+)
+SELECT topic, reason, paused_by, pg_notify('pulse_gate', topic)::text AS told FROM changed;
+
+
 -- name: resume_dispatch :one
 -- What:    open the gate of a topic again.   Args: $1 topic.   Guard: the primary key.   Returns: topic, when it was paused.
 WITH changed AS (
-    UPDATE pulse.dispatch_control g SET paused = false, reason = NULL, paused_at = NULL WHERE g.topic = $1 AND g.paused RETURNING g.topic
+    UPDATE pulse.dispatch_control g
+    SET paused = false, reason = NULL, paused_at = NULL, paused_by = NULL, paused_until = NULL
+    WHERE g.topic = $1 AND g.paused RETURNING g.topic
 )
 SELECT topic, pg_notify('pulse_gate', topic)::text AS told FROM changed;
 
@@ -552,27 +634,61 @@ SELECT pg_notify('pulse_work', $1);
 -- name: note_handlers :exec
 -- What:    remember what a worker said of its handlers; the last hello wins.
 -- Args:    $1 names text[] (sorted), $2 topics text[], $3 max_attempts int[], $4 timeout_s float8[], $5 max_crashes int[],
---          $6 stall_s float8[] (same length)
+--          $6 stall_s float8[], $7 backoff text[] (same length)
 -- Guard:   rows in name order; unchanged rows are written at most once a minute.   Returns: nothing.
-INSERT INTO pulse.handlers AS h (name, topic, max_attempts, timeout_s, max_crashes, stall_s)
-SELECT d.name, d.topic, d.max_attempts, d.timeout_s, d.max_crashes, d.stall_s
-FROM unnest($1::text[], $2::text[], $3::int[], $4::float8[], $5::int[], $6::float8[]) AS d(name, topic, max_attempts, timeout_s, max_crashes, stall_s)
+INSERT INTO pulse.handlers AS h (name, topic, max_attempts, timeout_s, max_crashes, stall_s, backoff)
+SELECT d.name, d.topic, d.max_attempts, d.timeout_s, d.max_crashes, d.stall_s, d.backoff
+FROM unnest($1::text[], $2::text[], $3::int[], $4::float8[], $5::int[], $6::float8[], $7::text[])
+    AS d(name, topic, max_attempts, timeout_s, max_crashes, stall_s, backoff)
 ORDER BY d.name
 ON CONFLICT (name) DO UPDATE
 SET topic = excluded.topic, max_attempts = excluded.max_attempts, timeout_s = excluded.timeout_s, max_crashes = excluded.max_crashes,
-    stall_s = excluded.stall_s, seen_at = excluded.seen_at
-WHERE (h.topic, h.max_attempts, h.timeout_s, h.max_crashes, h.stall_s) IS DISTINCT FROM
-      (excluded.topic, excluded.max_attempts, excluded.timeout_s, excluded.max_crashes, excluded.stall_s)
+    stall_s = excluded.stall_s, backoff = excluded.backoff, seen_at = excluded.seen_at
+WHERE (h.topic, h.max_attempts, h.timeout_s, h.max_crashes, h.stall_s, h.backoff) IS DISTINCT FROM
+      (excluded.topic, excluded.max_attempts, excluded.timeout_s, excluded.max_crashes, excluded.stall_s, excluded.backoff)
    OR h.seen_at < excluded.seen_at - interval '1 minute';
 
 
 -- name: set_server_defaults :exec
 -- What:    write this server's defaults into the row '' of pulse.topics.
--- Args:    $1 max_attempts int, $2 max_crashes int
+-- Args:    $1 max_attempts int, $2 max_crashes int, $3 backoff text (quadratic is what is done without one: NULL)
 -- Guard:   the primary key; unchanged values write nothing.   Returns: nothing.
-INSERT INTO pulse.topics AS t (topic, max_attempts, max_crashes) VALUES ('', $1, $2)
-ON CONFLICT (topic) DO UPDATE SET max_attempts = excluded.max_attempts, max_crashes = excluded.max_crashes
-WHERE (t.max_attempts, t.max_crashes) IS DISTINCT FROM (excluded.max_attempts, excluded.max_crashes);
+INSERT INTO pulse.topics AS t (topic, max_attempts, max_crashes, backoff) VALUES ('', $1, $2, nullif($3, 'quadratic'))
+ON CONFLICT (topic) DO UPDATE
+SET max_attempts = excluded.max_attempts, max_crashes = excluded.max_crashes, backoff = excluded.backoff
+WHERE (t.max_attempts, t.max_crashes, t.backoff) IS DISTINCT FROM (excluded.max_attempts, excluded.max_crashes, excluded.backoff);
+
+
+-- name: set_topic :exec
+-- What:    set and unset options of a topic's policy.   Args: $1 topic, $2 options as a JSON object (null: unset)
+-- Guard:   in pulse.set_topic: unknown options and values that are not allowed raise 22023.   Returns: nothing.
+SELECT pulse.set_topic($1, $2::text::jsonb);
+
+
+-- name: get_topic :many
+-- What:    the policies of a topic and of the server.   Args: $1 topic.   Guard: none: reads.   Returns: the rows that there are.
+SELECT t.topic, t.max_attempts, t.max_crashes, t.timeout_s, t.stall_s, t.lease_s, t.retention_s, t.retention_dead_s, t.ageing_s, t.backoff
+FROM pulse.topics t WHERE t.topic IN ($1, '');
+
+
+-- name: list_topics :many
+-- What:    a page of policies, by topic.   Args: $1 after topic or NULL, $2 limit int.   Guard: none: reads.   Returns: the rows, in order.
+SELECT t.topic, t.max_attempts, t.max_crashes, t.timeout_s, t.stall_s, t.lease_s, t.retention_s, t.retention_dead_s, t.ageing_s, t.backoff
+FROM pulse.topics t WHERE $1::text IS NULL OR t.topic > $1 ORDER BY t.topic LIMIT $2;
+
+
+-- name: handlers_of_topic :many
+-- What:    handlers whose jobs wait in a topic, where no submit says otherwise: what they declare goes before its policy.
+-- Args:    $1 topic.   Guard: none: reads.   Returns: name and what is declared.
+SELECT h.name, h.max_attempts, h.max_crashes, h.timeout_s, h.stall_s, h.backoff
+FROM pulse.handlers h WHERE coalesce(h.topic, 'default') = $1 ORDER BY h.name LIMIT 1000;
+
+
+-- name: live_policies :many
+-- What:    what servers keep in memory of the policies.   Args: none.   Guard: none: reads.   Returns: the topics that have some of it.
+SELECT t.topic, t.stall_s, t.lease_s, t.retention_s, t.retention_dead_s, t.ageing_s FROM pulse.topics t
+WHERE t.stall_s IS NOT NULL OR t.lease_s IS NOT NULL OR t.retention_s IS NOT NULL OR t.retention_dead_s IS NOT NULL OR t.ageing_s IS NOT NULL
+ORDER BY t.topic;
 
 
 -- name: note_host :exec

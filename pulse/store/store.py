@@ -41,6 +41,7 @@ from pulse.store.rows import (
 from pulse.store.schedules import ScheduleStore
 from pulse.store.schema import ensure_schema
 from pulse.store.statements import STATEMENTS
+from pulse.store.topics import TopicStore
 
 if TYPE_CHECKING:
     from pulse.protocol import HandlerInfo, NewJob
@@ -80,6 +81,7 @@ class Store:
         self.reads = Reads(self.query)
         self.gate = GateStore(self.query)
         self.schedules = ScheduleStore(self.query)
+        self.topics = TopicStore(self.query)
 
     async def prepare(self) -> int:
         """Install or upgrade the schema; the version that was found (0: none)."""
@@ -273,6 +275,11 @@ class Store:
             )
         return {(row["id"], row["attempts"]) for row in rows}
 
+    async def expire(self, limit: int, *, now: datetime | None = None) -> int:
+        """Dead-letter jobs that were not started in time, at most *limit*; how many."""
+        async with self.hot.connection() as connection:
+            return int(await connection.fetchval(_sql("expire_jobs"), limit, now))
+
     async def lapsed(self, limit: int, *, spared: Sequence[str] = (), now: datetime | None = None) -> list[Fence]:
         """Attempts whose lease has lapsed, at most *limit*, none of the workers *spared*."""
         async with self.query.connection() as connection:
@@ -339,12 +346,13 @@ class Store:
                 [info.timeout_s for info in infos],
                 [info.max_crashes for info in infos],
                 [info.stall_s for info in infos],
+                [info.backoff for info in infos],
             )
 
-    async def set_server_defaults(self, max_attempts: int, max_crashes: int) -> None:
+    async def set_server_defaults(self, max_attempts: int, max_crashes: int, backoff: str = "quadratic") -> None:
         """Write the server's defaults where SQL submits find them."""
         async with self.query.connection() as connection:
-            await connection.execute(_sql("set_server_defaults"), max_attempts, max_crashes)
+            await connection.execute(_sql("set_server_defaults"), max_attempts, max_crashes, backoff)
 
     async def notify_work(self, sender: str) -> None:
         """Tell all who listen that there is work; *sender* knows its own words by its name."""
@@ -413,4 +421,6 @@ def _columns(jobs: Sequence[NewJob]) -> tuple[Sequence[object], ...]:
         _short([job.delay_s for job in jobs]),
         _short([job.max_attempts for job in jobs]),
         _short([job.timeout_s for job in jobs]),
+        _short([job.expires_at for job in jobs]),
+        _short([job.expires_in_s for job in jobs]),
     )

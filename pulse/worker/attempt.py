@@ -15,6 +15,7 @@ from pulse.handlers import Handler
 from pulse.jsontext import JsonValue
 from pulse.outcome import RELEASED, Discard, Ending, RetryAfter, classify, stalled, timed_out
 from pulse.protocol import Assignment
+from pulse.retries import retried
 
 __all__ = ["HUNG", "Attempt", "Pair", "Phase", "StopReason", "Task", "wants_isolation"]
 
@@ -60,6 +61,7 @@ class Attempt:
         isolated: It runs in a process of its own.
         thread: The thread that runs the handler, where that is a plain one in a thread.
         told_s: When it last told progress or checkpoint, monotonic.
+        stall_s: Longest time without progress: its handler's, else its topic's; None: no limit.
         stack: Where the handler was when it had run, or been silent, for too long.
 
     """
@@ -79,6 +81,7 @@ class Attempt:
         "progress",
         "progress_sent",
         "stack",
+        "stall_s",
         "stopped",
         "task",
         "thread",
@@ -105,6 +108,10 @@ class Attempt:
         self.begun = False
         self.isolated = False
         self.stack: str | None = None
+        self.stall_s = None if handler is None else handler.stall_s
+        if job.extra is not None and self.stall_s is None and "stall_s" in job.extra:
+            of_topic = _decode(job.extra["stall_s"])
+            self.stall_s = float(of_topic) if isinstance(of_topic, int | float) else None
 
     @property
     def is_saved(self) -> bool:
@@ -114,7 +121,11 @@ class Attempt:
     def ending(self, value: object) -> Ending:
         """What the attempt came to, *value* being what the handler returned or the exception that ended it."""
         if self.stopped is None or not isinstance(value, BaseException) or isinstance(value, Discard | RetryAfter):
-            return classify(value)
+            ending = classify(value)
+            retry_on = None if self.handler is None else self.handler.retry_on
+            if retry_on is None or ending.outcome != "error" or not isinstance(value, BaseException):
+                return ending
+            return retried(retry_on, value, ending, self.tries())
         # It was interrupted, and went: with the cancellation itself, or with what it made of it.
         return self.interrupted(value if isinstance(value, Exception) else None)
 
@@ -123,8 +134,14 @@ class Attempt:
         if self.stopped == "timeout":
             return timed_out(self.job.timeout_s or 0.0, error)
         if self.stopped == "stalled":
-            return stalled((self.handler and self.handler.stall_s) or 0.0, error)
+            return stalled(self.stall_s or 0.0, error)
         return RELEASED
+
+    def tries(self) -> int:
+        """Charged tries, with this one."""
+        raw = (self.job.extra or {}).get("tries")
+        tries = None if raw is None else _decode(raw)
+        return tries if isinstance(tries, int) else self.job.attempt
 
     def deadline(self) -> datetime | None:
         """When the timeout of a handler that is called now will be over."""

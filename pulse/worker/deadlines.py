@@ -31,7 +31,7 @@ class Deadlines:
         """Watch *attempt*, whose handler is called now; whether it is due before all others."""
         next_s = self._heap[0][0] if self._heap else float("inf")
         timeout_s = attempt.job.timeout_s
-        stall_s = None if attempt.handler is None else attempt.handler.stall_s
+        stall_s = attempt.stall_s
         if timeout_s is not None:
             self._add(now_s + timeout_s, attempt, "timeout")
         if stall_s is not None:
@@ -73,5 +73,4 @@ class Deadlines:
 
 def _silent_until_s(attempt: Attempt) -> float:
     """When the silence since its last word will have lasted too long."""
-    stall_s = None if attempt.handler is None else attempt.handler.stall_s
-    return attempt.told_s + (stall_s or 0.0)
+    return attempt.told_s + (attempt.stall_s or 0.0)

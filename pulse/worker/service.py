@@ -55,7 +55,6 @@ class Service:
             "by": options.pool.app,
             "schedules": [one.body for one in app.schedules.values()],
         }
-        self._restless = frozenset(name for name, handler in app.handlers.items() if handler.stall_s is not None)
         self._notes = notes
         self._log = log
         self._desk = Desk(app.handlers, options.pool.concurrency)
@@ -166,7 +165,7 @@ class Service:
                 self._cells.start(attempt)
                 continue
             self._runner.start(attempt)
-            if attempt.job.timeout_s is not None or attempt.job.name in self._restless:
+            if attempt.job.timeout_s is not None or attempt.stall_s is not None:
                 self.begun(attempt)
 
     def make_cells(self) -> None:

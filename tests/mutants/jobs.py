@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants.mutant import Mutant, cut, swap
+from tests.mutants.mutant import SCHEMA, Mutant, cut, swap
 
 CLAIM: Final = "claim_jobs"
 END: Final = "end_attempts"
 _OUTER: Final = "j.status::text IN ('PENDING', 'RETRYING') AND s.before_bytes"
+_NOT_OVER: Final = "coalesce(g.paused_until > coalesce($10, now()), true)"
+_WAIT: Final = "test_topic_policy.py::test_whose_back_off_counts"
 _BECOMES: Final = "test_endings.py::test_what_becomes_of_it"
 
 
@@ -36,8 +38,8 @@ def _submits(name: str) -> list[Mutant]:
         swap(name, "coalesce(d.priority, 0)", "d.priority", due),
         cut(name, "\n               + (d.place - 1) * interval '1 microsecond'", due),
         cut(name, " + coalesce(d.delay_s, 0) * interval '1 second'", due),
-        swap(name, "coalesce(to_timestamp(d.run_at), coalesce($10, now())", "coalesce(NULL, coalesce($10, now())", due),
-        cut(name, "WHERE next_run_at <= coalesce($10, now()) + interval '1 second' ", wake),
+        swap(name, "coalesce(to_timestamp(d.run_at), coalesce($12, now())", "coalesce(NULL, coalesce($12, now())", due),
+        cut(name, "WHERE next_run_at <= coalesce($12, now()) + interval '1 second' ", wake),
         swap(name, "+ interval '1 second' GROUP", "GROUP", wake),
     ]
 
@@ -98,6 +100,31 @@ _TIES: Final = _AGE + "test_equal_ranks_are_served_in_the_order_of_the_topics"
 _READ: Final = "test_plans.py::test_claim_costs_the_same_behind_what_is_not_due"
 CLAIMS: Final = [
     swap(CLAIM, "g.paused AND g.topic IN ('', t", "g.topic IN ('', t", "test_claim.py::test_a_claim_opens_the_lease"),
+    *(
+        swap(
+            CLAIM,
+            f"IN ('', {level}.topic)\n                        AND {_NOT_OVER}",
+            f"IN ('', {level}.topic)",
+            "test_pauses.py::test_a_pause_ends_by_itself",
+        )
+        for level in "tk"
+    ),
+    cut(
+        CLAIM,
+        "\n          AND (j.expires_at IS NULL OR j.expires_at > coalesce($10, now()))",
+        "test_expiry.py::test_what_has_expired_is_not_claimed",
+    ),
+    cut(
+        CLAIM,
+        "\n           AND (q.expires_at IS NULL OR q.expires_at > coalesce($10, now()))",
+        "test_expiry.py::test_what_has_expired_is_not_claimed_where_topics_age",
+    ),
+    swap(
+        CLAIM,
+        "j.expires_at > coalesce",
+        "j.expires_at >= coalesce",
+        "test_expiry.py::test_what_has_expired_is_not_claimed",
+    ),
     swap(CLAIM, "g.paused AND g.topic IN ('', k", "g.topic IN ('', k", "test_claim.py::test_known_levels"),
     swap(CLAIM, "('', k.topic)", "(k.topic)", "test_claim.py::test_the_gate"),
     swap(CLAIM, "('', k.topic)", "('')", "test_claim.py::test_the_gate"),
@@ -331,7 +358,10 @@ FENCES: Final = [
         "extend_leases", "coalesce(d.progress::jsonb, j.progress)", "d.progress::jsonb", "test_guards.py::test_extend"
     ),
     swap(
-        "extend_leases", "+ $5 * interval '1 second'", "+ 0 * $5 * interval '1 second'", "test_guards.py::test_extend"
+        "extend_leases",
+        "clock_timestamp()) + interval '1 second'",
+        "clock_timestamp()) + 0 * interval '1 second'",
+        "test_guards.py::test_extend",
     ),
     cut("completed_at_attempt", " AND j.status::text = 'COMPLETED'", "test_guards.py::test_completed_already"),
     cut("completed_at_attempt", " AND j.attempts = d.attempt", "test_guards.py::test_completed_already"),
@@ -392,7 +422,7 @@ ENDS: Final = [
     swap(END, "coalesce(d.delay_s, CASE", "coalesce(NULL, CASE", _BECOMES),
     swap(END, "WHEN 'released' THEN 0 WHEN", "WHEN", _BECOMES),
     swap(END, "WHEN 'crashed' THEN j.crashes ^ 2", "WHEN 'crashed' THEN (j.crashes + 1) ^ 2", _BECOMES),
-    swap(END, "ELSE (d.attempt - j.uncharged) ^ 2", "ELSE d.attempt ^ 2", _BECOMES),
+    swap(END, "(d.attempt - j.uncharged) ^ 2) END)", "d.attempt ^ 2) END)", _BECOMES),
     swap(END, "WHEN 'discarded' THEN true", "WHEN 'discarded' THEN false", _BECOMES),
     cut(END, "WHEN 'released' THEN false", _BECOMES),
     cut(END, "WHEN 'snoozed' THEN false", _BECOMES),
@@ -429,6 +459,26 @@ ENDS: Final = [
         END, "IN ('released', 'unassigned', 'snoozed', 'crashed')", "IN ('released', 'unassigned', 'snoozed')", _BECOMES
     ),
     cut(END, "WHEN 'unassigned' THEN 0 ", _BECOMES),
+    *(
+        swap(
+            END, text, text.replace("SELECT h.backoff", "SELECT NULL").replace("SELECT t.backoff", "SELECT NULL"), _WAIT
+        )
+        for text in (
+            "SELECT h.backoff FROM pulse.handlers h WHERE h.name = j.name AND h.backoff IS NOT NULL",
+            "SELECT t.backoff FROM pulse.topics t WHERE t.topic = j.topic AND t.backoff IS NOT NULL",
+            "SELECT t.backoff FROM pulse.topics t WHERE t.topic = '' AND t.backoff IS NOT NULL",
+        )
+    ),
+    swap(END, "h.name = j.name AND h.backoff", "h.backoff", _WAIT),
+    swap(END, "EXISTS (SELECT FROM pulse.topics t WHERE t.backoff IS NOT NULL)", "false", _WAIT),
+    swap(SCHEMA, "LANGUAGE sql VOLATILE STRICT", "LANGUAGE sql VOLATILE", _WAIT),
+    swap(END, "EXISTS (SELECT FROM pulse.handlers h WHERE h.backoff IS NOT NULL)", "false", _WAIT),
+    swap(
+        END,
+        "d.attempt - j.uncharged),",
+        "d.attempt),",
+        _WAIT,
+    ),
     cut(END, "WHEN 'unassigned' THEN false", _BECOMES),
     cut(END, "    WHERE outcome <> 'unassigned'\n", "test_endings.py::test_no_history_of_what_nobody_saw"),
     cut(END, " AND NOT e.crashed", _BECOMES),

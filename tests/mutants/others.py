@@ -9,6 +9,15 @@ from tests.store.checks import CHECKS
 
 CANCEL: Final = "cancel_jobs"
 RETRY: Final = "retry_jobs"
+_PAUSES: Final = "test_pauses.py::"
+_EXPIRY: Final = "test_expiry.py::"
+_TOPICS: Final = "test_topic_policy.py::"
+_ONE: Final = "test_one_option_at_a_time"
+_ALL_OF_IT: Final = (
+    "topic, excluded.max_attempts, excluded.timeout_s, excluded.max_crashes, excluded.stall_s, excluded.backoff)"
+)
+_NEWEST: Final = _PAUSES + "test_the_newest_says_who_and_until_when"
+_ANEW: Final = _PAUSES + "test_a_pause_after_one_that_ended_begins_anew"
 FIRE: Final = "fire_schedules"
 _OPS: Final = "test_operators.py::"
 _SCHEDULES: Final = "test_schedules.py::"
@@ -54,7 +63,91 @@ OPERATORS: Final = [
     swap(RETRY, "next_run_at = coalesce($2, clock_timestamp()), ", "", _OPS + "test_retry"),
     *(cut(RETRY, f", {column} = NULL", _OPS + "test_retry") for column in ("progress", "checkpoint")),
     cut(RETRY, "result = NULL, ", _OPS + "test_retry"),
-    cut("get_gate", " WHERE g.paused", _OPS + "test_pause_and_resume"),
+    swap("get_gate", "WHERE g.paused AND (", "WHERE (", _OPS + "test_pause_and_resume"),
+    swap("get_gate", "g.paused_until > coalesce", "g.paused_until < coalesce", _PAUSES + "test_a_pause_ends_by_itself"),
+    swap(
+        "pause_dispatch",
+        "CASE WHEN g.paused_until <= excluded.paused_at THEN excluded.reason",
+        "CASE WHEN false THEN excluded.reason",
+        _ANEW,
+    ),
+    swap(
+        "pause_dispatch",
+        "CASE WHEN g.paused_until <= excluded.paused_at THEN excluded.paused_at",
+        "CASE WHEN false THEN excluded.paused_at",
+        _ANEW,
+    ),
+    swap("pause_dispatch", "paused_by = excluded.paused_by, ", "", _NEWEST),
+    swap(
+        "pause_dispatch",
+        "paused_until = excluded.paused_until,\n",
+        "\n",
+        _PAUSES + "test_the_newest_says_who_and_until_when",
+    ),
+    cut("resume_dispatch", ", paused_until = NULL", _OPS + "test_pause_and_resume"),
+    Mutant(
+        "expire_pauses",
+        (
+            (
+                "    WHERE g.paused AND g.paused_until <= coalesce($1, clock_timestamp()) ORDER",
+                "    WHERE g.paused ORDER",
+            ),
+            (" AND g.paused AND g.paused_until <= coalesce($1, clock_timestamp())\n", "\n"),
+        ),
+        _PAUSES + "test_what_is_cleared",
+    ),
+    swap("expire_pauses", "pg_notify('pulse_gate', topic)", "length(topic)", _PAUSES + "test_its_end_is_told"),
+    *(
+        cut("expire_jobs", text, _EXPIRY + killer)
+        for text, killer in (
+            (" AND j.expires_at <= coalesce($2, now())", "test_who_expires"),
+            (" SKIP LOCKED", "test_a_row_that_is_locked_waits_for_the_next_look"),
+        )
+    ),
+    swap(
+        "expire_jobs",
+        "WHERE j.status IN ('PENDING', 'RETRYING')",
+        "WHERE j.status <> 'CANCELED'",
+        _EXPIRY + "test_who_expires",
+    ),
+    swap("expire_jobs", "LIMIT $1", "LIMIT $1 + 1", _EXPIRY + "test_some_at_a_time"),
+    swap("expire_jobs", "SELECT c.id, 0,", "SELECT c.id, 1,", _EXPIRY + "test_what_an_expired_job_says"),
+    swap(
+        RETRY,
+        "CASE WHEN j.expires_at > coalesce($2, clock_timestamp()) THEN j.expires_at END",
+        "j.expires_at",
+        _EXPIRY + "test_a_retry_drops_an_expiry_that_is_over",
+    ),
+    swap(
+        RETRY,
+        "CASE WHEN j.expires_at > coalesce($2, clock_timestamp()) THEN j.expires_at END",
+        "NULL",
+        _EXPIRY + "test_a_retry_drops_an_expiry_that_is_over",
+    ),
+    *(
+        swap("set_topic", "pulse.set_topic($1, $2::text::jsonb)", "length($1 || $2)", _TOPICS + killer)
+        for killer in ("test_what_is_set", "test_what_set_topic_refuses")
+    ),
+    cut(SCHEMA, "    NEW.paused_until := NULL;\n", _PAUSES + "test_a_plain_update_opens_and_closes"),
+    swap(SCHEMA, "PERFORM pg_notify('pulse_gate', 'topics')", "NULL", _TOPICS + "test_a_change_is_told"),
+    *(
+        swap(
+            SCHEMA,
+            f"CASE WHEN policy ? '{name}' THEN excluded.{name} ELSE t.{name} END",
+            f"excluded.{name}",
+            _TOPICS + _ONE,
+        )
+        for name in (
+            "max_attempts",
+            "max_crashes",
+            "timeout_s",
+            "stall_s",
+            "lease_s",
+            "retention_s",
+            "ageing_s",
+            "backoff",
+        )
+    ),
     swap(
         "pause_dispatch",
         "coalesce(g.paused_at, excluded.paused_at)",
@@ -97,34 +190,40 @@ OPERATORS: Final = [
         )
         for text, less, there, rest in (
             (
-                "topic, h.max_attempts, h.timeout_s, h.max_crashes, h.stall_s)",
-                "max_attempts, h.timeout_s, h.max_crashes, h.stall_s)",
-                "topic, excluded.max_attempts, excluded.timeout_s, excluded.max_crashes, excluded.stall_s)",
-                "max_attempts, excluded.timeout_s, excluded.max_crashes, excluded.stall_s)",
+                "topic, h.max_attempts, h.timeout_s, h.max_crashes, h.stall_s, h.backoff)",
+                "max_attempts, h.timeout_s, h.max_crashes, h.stall_s, h.backoff)",
+                _ALL_OF_IT,
+                "max_attempts, excluded.timeout_s, excluded.max_crashes, excluded.stall_s, excluded.backoff)",
             ),
             (
-                "topic, h.max_attempts, h.timeout_s, h.max_crashes, h.stall_s)",
-                "topic, h.timeout_s, h.max_crashes, h.stall_s)",
-                "topic, excluded.max_attempts, excluded.timeout_s, excluded.max_crashes, excluded.stall_s)",
-                "topic, excluded.timeout_s, excluded.max_crashes, excluded.stall_s)",
+                "topic, h.max_attempts, h.timeout_s, h.max_crashes, h.stall_s, h.backoff)",
+                "topic, h.timeout_s, h.max_crashes, h.stall_s, h.backoff)",
+                _ALL_OF_IT,
+                "topic, excluded.timeout_s, excluded.max_crashes, excluded.stall_s, excluded.backoff)",
             ),
             (
-                "topic, h.max_attempts, h.timeout_s, h.max_crashes, h.stall_s)",
-                "topic, h.max_attempts, h.max_crashes, h.stall_s)",
-                "topic, excluded.max_attempts, excluded.timeout_s, excluded.max_crashes, excluded.stall_s)",
-                "topic, excluded.max_attempts, excluded.max_crashes, excluded.stall_s)",
+                "topic, h.max_attempts, h.timeout_s, h.max_crashes, h.stall_s, h.backoff)",
+                "topic, h.max_attempts, h.max_crashes, h.stall_s, h.backoff)",
+                _ALL_OF_IT,
+                "topic, excluded.max_attempts, excluded.max_crashes, excluded.stall_s, excluded.backoff)",
             ),
             (
-                "topic, h.max_attempts, h.timeout_s, h.max_crashes, h.stall_s)",
-                "topic, h.max_attempts, h.timeout_s, h.stall_s)",
-                "topic, excluded.max_attempts, excluded.timeout_s, excluded.max_crashes, excluded.stall_s)",
-                "topic, excluded.max_attempts, excluded.timeout_s, excluded.stall_s)",
+                "topic, h.max_attempts, h.timeout_s, h.max_crashes, h.stall_s, h.backoff)",
+                "topic, h.max_attempts, h.timeout_s, h.stall_s, h.backoff)",
+                _ALL_OF_IT,
+                "topic, excluded.max_attempts, excluded.timeout_s, excluded.stall_s, excluded.backoff)",
             ),
             (
+                "topic, h.max_attempts, h.timeout_s, h.max_crashes, h.stall_s, h.backoff)",
+                "topic, h.max_attempts, h.timeout_s, h.max_crashes, h.backoff)",
+                _ALL_OF_IT,
+                "topic, excluded.max_attempts, excluded.timeout_s, excluded.max_crashes, excluded.backoff)",
+            ),
+            (
+                "topic, h.max_attempts, h.timeout_s, h.max_crashes, h.stall_s, h.backoff)",
                 "topic, h.max_attempts, h.timeout_s, h.max_crashes, h.stall_s)",
-                "topic, h.max_attempts, h.timeout_s, h.max_crashes)",
+                _ALL_OF_IT,
                 "topic, excluded.max_attempts, excluded.timeout_s, excluded.max_crashes, excluded.stall_s)",
-                "topic, excluded.max_attempts, excluded.timeout_s, excluded.max_crashes)",
             ),
         )
     ),
@@ -151,18 +250,21 @@ OPERATORS: Final = [
     swap("mark_sweep", "coalesce($3, clock_timestamp())", "coalesce($3, m.swept_at)", _OPS + "test_sweeps_are_marked"),
     cut(
         "set_server_defaults",
-        "\nWHERE (t.max_attempts, t.max_crashes) IS DISTINCT FROM (excluded.max_attempts, excluded.max_crashes)",
+        "\nWHERE (t.max_attempts, t.max_crashes, t.backoff) IS DISTINCT FROM "
+        "(excluded.max_attempts, excluded.max_crashes, excluded.backoff)",
         _OPS + "test_server_defaults",
     ),
     swap(
         "set_server_defaults",
-        "(t.max_attempts, t.max_crashes) IS DISTINCT FROM (excluded.max_attempts, excluded.max_crashes)",
+        "(t.max_attempts, t.max_crashes, t.backoff) IS DISTINCT FROM "
+        "(excluded.max_attempts, excluded.max_crashes, excluded.backoff)",
         "t.max_attempts <> excluded.max_attempts",
         _OPS + "test_server_defaults",
     ),
     swap(
         "set_server_defaults",
-        "(t.max_attempts, t.max_crashes) IS DISTINCT FROM (excluded.max_attempts, excluded.max_crashes)",
+        "(t.max_attempts, t.max_crashes, t.backoff) IS DISTINCT FROM "
+        "(excluded.max_attempts, excluded.max_crashes, excluded.backoff)",
         "t.max_crashes <> excluded.max_crashes",
         _OPS + "test_server_defaults",
     ),
@@ -425,7 +527,12 @@ READS: Final = [
     swap("list_jobs", "OR j.topic = $2", "OR true", _READS + "test_filters"),
     swap("list_jobs", "OR j.name = $3", "OR true", _READS + "test_filters"),
     swap("list_jobs", "OR j.schedule_id = $4", "OR true", _READS + "test_filters"),
-    swap("job_history", "ORDER BY a.attempt", "ORDER BY a.attempt DESC", _READS + "test_one_job"),
+    swap(
+        "job_history",
+        "ORDER BY a.ended_at, a.attempt",
+        "ORDER BY a.ended_at DESC, a.attempt DESC",
+        _READS + "test_one_job",
+    ),
     swap("schema_version", "max(v.version)", "min(v.version)", "test_schema.py::test_a_newer_schema_is_refused"),
     swap(
         "schema_lock",
@@ -583,6 +690,7 @@ SQL: Final = [
 ]
 
 _KEPT: Final = "test_retention.py::"
+_OWN: Final = _KEPT + "test_a_topic_keeps_its_own_time"
 _OLD: Final = _KEPT + "test_a_job_goes_when_its_time_is_over"
 _STALE: Final = _KEPT + "test_a_stale_success_deletes_nothing"
 FORGET: Final = "forget_jobs"
@@ -599,6 +707,9 @@ RETENTION: Final = [
         _KEPT + "test_what_has_not_ended_stays",
     ),
     swap(FORGET, "'COMPLETED', 'CANCELED', 'DEAD", "'COMPLETED', 'DEAD", _OLD),
+    swap(FORGET, "coalesce((SELECT t.retention_s", "coalesce((SELECT NULL::float8", _OWN),
+    swap(FORGET, "coalesce((SELECT t.retention_dead_s", "coalesce((SELECT NULL::float8", _OWN),
+    swap(FORGET, "NOT EXISTS (SELECT FROM pulse.topics", "EXISTS (SELECT FROM pulse.topics", _OWN),
     swap(FORGET, "j.completed_at < coalesce", "j.completed_at <= coalesce", _OLD),
     swap(FORGET, "WHEN 'DEAD_LETTERED' THEN $4::float8", "WHEN 'DEAD_LETTERED' THEN 0 * $4::float8 + $3::float8", _OLD),
     cut(FORGET, " WHERE a.job_id BETWEEN g.id AND g.id", _KEPT + "test_the_history_goes_with_its_job"),

@@ -131,8 +131,65 @@ class TestOutput:
         done = pulse(server.directory, "ctl dispatch pause --topic images --reason 'new disks'")
         assert server.bodies("dispatch.pause") == [{"topic": "images", "reason": "new disks"}]
         assert done.out.startswith("all topics paused since 3 d: maintenance\ntopic images paused since ")
+        pulse(server.directory, "ctl dispatch pause --for 10m")
+        pulse(server.directory, "ctl dispatch pause --until 2030-01-01")
+        assert server.bodies("dispatch.pause")[1:] == [
+            {"topic": "", "for_s": 600.0},
+            {"topic": "", "until": 1893456000.0},
+        ]
         assert pulse(server.directory, "ctl dispatch resume").out == "open\n"
         assert server.bodies("dispatch.resume") == [{"topic": ""}]
+
+    def test_topics(self, directory: Path) -> None:
+        """Options reach the server by the names of the wire; the answer is shown with the source of each value."""
+        policy = {
+            "max_attempts": {"value": 3, "source": "topic"},
+            "lease_s": {"value": 30.0, "source": "server"},
+            "backoff": {"value": None, "source": None},
+        }
+        topic = {"topic": "images", "policy": policy, "handlers": [{"name": "resize", "backoff": "fixed:1"}]}
+        script = {f"topics.{verb}": {"topic": topic} for verb in ("get", "set", "unset")}
+        listed = {"topics": [{"topic": "", "max_attempts": 5, "backoff": None}, {"topic": "images", "ageing_s": 60.0}]}
+        with FakeDispatcher(directory, {**script, "topics.list": {**listed, "next": None}}) as server:
+            line = "ctl topics set images --ageing 60 --max-attempts 3 --backoff list:1,10 --retention 0"
+            line += " --retention-dead 5"
+            done = pulse(directory, line)
+            assert pulse(directory, "ctl topics unset images retention-dead backoff --json").document == topic
+            assert pulse(directory, 'ctl topics unset ""').code == 0
+            assert pulse(directory, "ctl topics get images").out == done.out
+            table = pulse(directory, "ctl topics list").out
+        assert server.bodies("topics.set") == [
+            {
+                "topic": "images",
+                "policy": {
+                    "max_attempts": 3,
+                    "backoff": "list:1,10",
+                    "retention_s": 0.0,
+                    "retention_dead_s": 5.0,
+                    "ageing_s": 60.0,
+                },
+            }
+        ]
+        assert server.bodies("topics.unset") == [
+            {"topic": "images", "options": ["backoff", "retention_dead_s"]},
+            {"topic": "", "options": []},
+        ]
+        shown = [" ".join(one.split()) for one in done.out.splitlines()]
+        assert {"images", "max-attempts 3 (topic)", "lease 30 (server)", "backoff quadratic", "stall no limit"} <= {
+            *shown
+        }
+        assert "handler resize: backoff fixed:1" in shown
+        assert "(the server)" in table
+        assert "ageing 60" in table
+
+    def test_an_expiry(self, server: FakeDispatcher) -> None:
+        """Both ways to say it reach the server."""
+        server._script = {"submit": {"ids": [answers.JOB_ID.bytes]}}
+        pulse(server.directory, "ctl submit x --expires-in 5")
+        pulse(server.directory, "ctl submit x --expires-at 2030-01-01")
+        bodies: list[Any] = server.bodies("submit")
+        (one,), (two,) = [body["jobs"] for body in bodies]
+        assert (one["expires_in_s"], two["expires_at"]) == (5.0, 1893456000.0)
 
     def test_schedules(self, server: FakeDispatcher) -> None:
         """A schedule reaches the server in the words of the wire, with an id of its own."""
@@ -226,6 +283,21 @@ class TestExitCodes:
             ("ctl submit x --delay nan", "Invalid value for '--delay': 'nan': a number of seconds, 0 or more"),
             ("ctl submit x --at tomorrow", "Invalid value for '--at': 'tomorrow': a time in ISO 8601 is allowed"),
             ("ctl submit x --delay 1 --at 2030-01-01", "--delay and --at cannot be given together"),
+            ("ctl submit x --expires-in -1", "Invalid value for '--expires-in': '-1': a number of seconds, above 0"),
+            ("ctl submit x --expires-in 1 --expires-at 2030-01-01", "--expires-in and --expires-at cannot be given"),
+            ("ctl dispatch pause --for soon", "Invalid value for '--for': 'soon': a number above 0 with s, m, h or d"),
+            ("ctl dispatch pause --for -5m", "Invalid value for '--for': '-5m': a number above 0"),
+            ("ctl dispatch pause --for 5m --until 2030-01-01", "--for and --until cannot be given together"),
+            ("ctl topics set images", "nothing to set: one or more of --max-attempts, --max-crashes, --backoff, "),
+            ("ctl topics set images --backoff fixed:-5", "'fixed:-5': allowed are quadratic[:UNIT], exponential"),
+            (
+                "ctl topics set images --backoff linear",
+                "Invalid value for '--backoff': 'linear': allowed are quadratic",
+            ),
+            ("ctl topics set images --max-attempts 0", "Invalid value for '--max-attempts': 0 is not in the range"),
+            ("ctl topics set images --retention -1", "'-1': a number of seconds, 0 or more, at most 1e9, is allowed"),
+            ("ctl topics set images --tries 3", "No such option"),
+            ("ctl topics unset images tries", "'tries' is not one of 'max-attempts', 'max-crashes', 'backoff', "),
             ("ctl submit x - --id " + JOB, "--id names one job"),
             ("ctl submit x [1]", "'[1]': args must be a JSON object of keyword arguments, not an array"),
             ("ctl submit x '{'", "'{': args are not JSON: Expecting property name"),

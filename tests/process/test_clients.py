@@ -212,6 +212,10 @@ def test_everything_that_can_be_asked(flavor: str, directory: Path) -> None:
         "dispatch.pause": {"paused": True, "reason": "x", "topics": []},
         "dispatch.resume": {"paused": False, "reason": None, "topics": []},
         "dispatch.status": {"paused": False, "reason": None, "topics": []},
+        "topics.list": {"topics": [{"topic": "t"}], "next": None},
+        "topics.get": {"topic": {"topic": "t", "policy": {}, "handlers": []}},
+        "topics.set": {"topic": {"topic": "t", "policy": {}, "handlers": []}},
+        "topics.unset": {"topic": {"topic": "t", "policy": {}, "handlers": []}},
         "workers.list": {"workers": [{"identity": "w", "running": [[JOB.bytes, 1]]}]},
         "status": {"jobs": None},
         "ping": {},
@@ -234,9 +238,13 @@ def test_everything_that_can_be_asked(flavor: str, directory: Path) -> None:
             lambda client: client.schedules_trigger(JOB),
             lambda client: client.schedules_preview(JOB, 1),
             lambda client: client.schedules_delete(JOB),
-            lambda client: client.pause("t", "x"),
+            lambda client: client.pause("t", "x", for_s=5.0),
             lambda client: client.resume("t"),
             lambda client: client.dispatch_status(),
+            lambda client: client.topics_list(),
+            lambda client: client.topics_get("t"),
+            lambda client: client.topics_set("t", backoff="fixed:1", timeout_s=None),
+            lambda client: client.topics_unset("t", "backoff"),
             lambda client: client.workers(),
             lambda client: client.status(),
             lambda client: client.ping(),
@@ -248,8 +256,9 @@ def test_everything_that_can_be_asked(flavor: str, directory: Path) -> None:
     assert found[4] == pulse.Stack("w", 7, 2, "File")
     assert found[9].paused  # type: ignore[attr-defined]
     assert (found[11], [str(one) for one in found[12]]) == (JOB, ["2024-03-31 01:30:00+01:00"])  # type: ignore[attr-defined]
-    assert found[17] == [{"identity": "w", "running": [[str(JOB), 1]]}]
-    assert found[20] == {}
+    assert found[18:21] == [{"topic": "t", "policy": {}, "handlers": []}] * 3
+    assert found[21] == [{"identity": "w", "running": [[str(JOB), 1]]}]
+    assert found[24] == {}
 
 
 def test_both_clients_have_the_same_methods() -> None:

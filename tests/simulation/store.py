@@ -7,7 +7,7 @@ The methods are those of the real one, and their docstrings are there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from pulse.protocol import HandlerInfo, NewJob
@@ -26,6 +26,8 @@ from pulse.store.rows import (
     Running,
     Wake,
 )
+from pulse.store.schema import SCHEMA_VERSION
+from pulse.store.topics import LivePolicy
 from tests.simulation.database import Database
 
 Pair = tuple[bytes, int]
@@ -44,10 +46,11 @@ class FakeStore:
         self._do = database.do
         self._now = database.now
         self.reads = self  # of all that is read there, the dispatcher's own work needs ``last_workers`` alone
+        self.topics = self  # of policies, what is kept in memory
 
     async def prepare(self) -> int:
         """The schema is there."""
-        return await self._do("prepare", lambda: 3)
+        return await self._do("prepare", lambda: SCHEMA_VERSION)
 
     async def warm(self) -> None:
         await self._do("warm", lambda: None)
@@ -79,7 +82,9 @@ class FakeStore:
         lease_s: float,
         *,
         levels: Sequence[tuple[str, int, float | None]] | None = None,
+        ageing_s: Mapping[str, float] | None = None,
     ) -> list[Claim]:
+        assert not ageing_s
         locked = self._database.locked
 
         def act() -> list[Claim]:
@@ -158,8 +163,16 @@ class FakeStore:
     async def note_handlers(self, handlers: dict[str, HandlerInfo]) -> None:
         await self._do("note_handlers", lambda: self._rows.handlers.update(handlers))
 
-    async def set_server_defaults(self, _max_attempts: int, _max_crashes: int) -> None:
+    async def set_server_defaults(self, _max_attempts: int, _max_crashes: int, _backoff: str) -> None:
         await self._do("set_server_defaults", lambda: None)
+
+    async def live(self) -> dict[str, LivePolicy]:
+        """No topic has a policy; nothing can go wrong with that, and no seed is used up."""
+        return {}
+
+    async def expire(self, _limit: int) -> int:
+        """No job may expire."""
+        return 0
 
     async def host_boots(self, host: str) -> dict[str, float]:
         return await self._do("host_boots", lambda: self._rows.host_boots(host, self._now()))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pulse.store.rows import EndingKind
+from tests.support.backoffs import BACKOFFS, NO_BACKOFFS
 
 Columns = dict[str, str]
 
@@ -70,6 +71,21 @@ def _budget(table: str, name: str, column: str) -> Check:
 def _seconds(table: str, name: str, column: str) -> Check:
     bad = ("0", "-1", "1000000000.001", "'NaN'", "'Infinity'", "'-Infinity'")
     return _column(table, name, column, good=("1e-9", "1e9"), bad=bad)
+
+
+def _seconds_or_zero(table: str, column: str) -> Check:
+    bad = ("-1e-9", "1000000000.001", "'NaN'", "'Infinity'")
+    return _column(table, f"{table}_{column}_check", column, good=("0", "1e9"), bad=bad)
+
+
+def _backoff(table: str) -> Check:
+    return _column(
+        table,
+        f"{table}_backoff",
+        "backoff",
+        good=[f"'{word}'" for word in BACKOFFS],
+        bad=[f"'{word}'" for word in NO_BACKOFFS],
+    )
 
 
 def _priority(table: str, name: str) -> Check:
@@ -138,6 +154,7 @@ CHECKS: Final = [
     _priority("jobs", "jobs_priority"),
     _time("jobs", "jobs_next_run_at", "next_run_at"),
     _seconds("jobs", "jobs_timeout", "timeout_s"),
+    _time("jobs", "jobs_expires_at", "expires_at"),
     _text("jobs", "jobs_topic", "topic"),
     _text("jobs", "jobs_name", "name"),
     _object("jobs", "jobs_args"),
@@ -214,6 +231,14 @@ CHECKS: Final = [
         [{"paused": "true", "paused_at": "now()"}, {}],
         [{"paused": "true"}, {"paused_at": "now()"}],
     ),
+    Check(
+        "dispatch_control",
+        "dispatch_control_open",
+        [{"paused": "true", "paused_at": "now()", "paused_by": "'me'", "paused_until": "now()"}, {}],
+        [{"paused_by": "'me'"}, {"paused_until": "now()"}],
+    ),
+    _time("dispatch_control", "dispatch_control_until", "paused_until", paused="true", paused_at="now()"),
+    _backoff("handlers"),
     _text("handlers", "handlers_name_check", "name"),
     _text("handlers", "handlers_topic_check", "topic"),
     _budget("handlers", "handlers_max_attempts_check", "max_attempts"),
@@ -227,6 +252,10 @@ CHECKS: Final = [
     _budget("topics", "topics_max_attempts_check", "max_attempts"),
     _budget("topics", "topics_max_crashes_check", "max_crashes"),
     _seconds("topics", "topics_timeout_s_check", "timeout_s"),
+    _seconds("topics", "topics_stall_s_check", "stall_s"),
+    _seconds("topics", "topics_lease_s_check", "lease_s"),
+    *(_seconds_or_zero("topics", name) for name in ("retention_s", "retention_dead_s", "ageing_s")),
+    _backoff("topics"),
     Check(
         "topics",
         "topics_server",

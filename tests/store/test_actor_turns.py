@@ -42,6 +42,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 SWEEP_S: Final = 10.0
 HOST: Final = Host("here", "boot", 1)
+POLICIES: Final = Hint("dispatcher", "policies changed")
 READY: Final = (Hint("dispatcher", "ready"),)
 READY_IN_1_S: Final = (Hint("dispatcher", "ready", {"delays_s": [1.0]}),)
 
@@ -349,6 +350,7 @@ async def test_the_gate_is_told_when_it_changes(store: Store) -> None:
     actor = Pause(store)
     await actor.prime(boot=True)
     quiet, told = TurnResult(REFRESH_S), TurnResult(REFRESH_S, (Hint("dispatcher", "gate changed"),))
+    await turn(actor)
     assert await turn(actor) == quiet
     for topic in ("", "t"):
         await store.gate.pause(topic, "why")
@@ -365,13 +367,13 @@ async def test_what_others_tell_of_work_is_passed_on(store: Store, monkeypatch: 
     actor = Pause(store)
     await actor.prime(boot=True)
     reads: list[float] = []
-    get = store.gate.get
+    look = store.gate.look
 
-    async def counted() -> dict[str, object]:
+    async def counted() -> tuple[dict[str, object], float | None]:
         reads.append(time.monotonic())
-        return await get()
+        return await look()
 
-    monkeypatch.setattr(store.gate, "get", counted)
+    monkeypatch.setattr(store.gate, "look", counted)
     told, passed = Hint("pause", WORK, {"from": "x"}), Hint("dispatcher", WORK, {"from": "x"})
     await store.gate.pause("t", "why")
     turns = [
@@ -388,7 +390,7 @@ async def test_what_others_tell_of_work_is_passed_on(store: Store, monkeypatch: 
     ]
     changed = Hint("dispatcher", "gate changed")
     assert turns == [
-        TurnResult(REFRESH_S, (passed, changed)),
+        TurnResult(REFRESH_S, (passed, changed, POLICIES)),
         TurnResult(0.75, (passed, passed)),
         TurnResult(REFRESH_S, (passed,)),
         TurnResult(REFRESH_S),
@@ -404,9 +406,23 @@ async def test_a_gate_that_was_closed_before_is_known_after_priming(store: Store
     await store.gate.pause("", "upgrade")
     actor = Pause(store)
     await actor.prime(boot=True)
-    assert await turn(actor) == TurnResult(REFRESH_S)
+    assert await turn(actor) == TurnResult(REFRESH_S, (POLICIES,))
     await store.gate.resume("")
     assert (await turn(actor)).hints == (Hint("dispatcher", "gate changed"),)
+
+
+async def test_policies_are_told_when_they_change(store: Store) -> None:
+    """The dispatcher hears once at the start, since a change may have come before, and then of each change."""
+    actor = Pause(store)
+    await actor.prime(boot=True)
+    quiet, told = TurnResult(REFRESH_S), TurnResult(REFRESH_S, (POLICIES,))
+    assert [await turn(actor) for _ in range(2)] == [told, quiet]
+    await store.topics.set("t", {"stall_s": 5.0})
+    assert [await turn(actor) for _ in range(2)] == [told, quiet]
+    await store.topics.set("t", {"stall_s": None, "backoff": "fixed:1"})  # that one is in no memory
+    assert [await turn(actor) for _ in range(2)] == [told, quiet]
+    await store.topics.set("t", {"backoff": "fixed:2"})
+    assert await turn(actor) == quiet
 
 
 async def test_status_shows_gate_and_database(store: Store) -> None:

@@ -18,10 +18,12 @@ from pulse.errors import UnavailableError
 from pulse.store.pool import Target
 from pulse.store.rows import Claim, Fence, Level
 from pulse.store.store import Store
+from pulse.store.topics import LivePolicy
 from pulse_actors.dispatcher import claims as claiming
 from pulse_actors.dispatcher.claims import Claims, _extra, _frames
 from pulse_actors.dispatcher.cursors import PRIORITIES
 from pulse_actors.dispatcher.desk import DOUBTFUL_BEATS, Desk, Held, Worker
+from pulse_actors.dispatcher.policies import Rules
 from pulse_actors.runtime import Backoff
 from tests.store.helpers import TOPIC, forge, read
 from tests.store.recovery_kit import DEADLINE_S, HOST, identity_of, new_worker, wire_of
@@ -468,11 +470,46 @@ def test_a_frame_holds_one_job_at_least(monkeypatch: pytest.MonkeyPatch) -> None
             {"attempt": 2, "previous": '["error", "why", "w", 1]'},
             {"previous": {"outcome": "error", "reason": "why", "worker": "w", "progress": 1, "checkpoint": None}},
         ),
+        ({"attempt": 5, "uncharged": 2}, {"tries": 3}),
     ],
 )
 def test_what_a_job_is_told_beside_its_args(fields: dict[str, Any], extra: object) -> None:
     """Its occurrence, the attempt before, and whether it runs alone; nothing where there is nothing to tell."""
     assert _extra(CLAIM._replace(**fields)) == extra
+
+
+async def test_a_topic_of_its_own_rules(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lease that is longer than the server's is so from the claim on, and told; so is a stall of the topic."""
+    worker = bench.join()
+    worker.topics = ("own", "other")
+    bench.desk.rules = Rules({"own": LivePolicy(lease_s=90.0, stall_s=5.0)}, 30.0)
+    await bench.store.topics.set("own", {"lease_s": 90.0})
+    own, other = [await bench.waiting(topic=topic) for topic in ("own", "other")]
+    await bench.claims.pass_once()
+    told = {job[0]: (job[6], job[7]) for body in wire_of(worker).bodies("assign") for job in body["jobs"]}
+    assert told == {own: (90.0, {"stall_s": 5.0}), other: (30.0, None)}
+    leases = {one: (await read(bench.connection, one)) for one in (own, other)}
+    for one, length_s in ((own, 90), (other, 30)):
+        row = leases[one]
+        assert (row["lease_until"] - row["started_at"]).total_seconds() == pytest.approx(length_s, abs=1)
+
+    async def never(*_: Any) -> set[tuple[bytes, int]]:
+        raise AssertionError
+
+    monkeypatch.setattr(bench.store, "extend", never)
+    third = await bench.waiting(topic="other")
+    bench.claims.wake()
+    await bench.claims.pass_once()
+    assert third in jobs_of(worker)
+
+
+async def test_a_topic_that_ages(bench: Bench) -> None:
+    """What has waited for long enough goes before what ranks higher, as its topic's policy has it."""
+    worker = bench.join(capacity=1)
+    old, _new = await bench.waiting(priority=0), await bench.waiting(priority=5, next_run_at=datetime.now(UTC))
+    bench.desk.rules = Rules({TOPIC: LivePolicy(ageing_s=0.001)})
+    await bench.claims.pass_once()
+    assert jobs_of(worker) == [old]
 
 
 async def test_passing_on_to_nobody_new(bench: Bench, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ class Hall(Floor):
     async def limited(self, worker: Worker, timeout_s: float | None = 0.1, name: str = "n") -> bytes:
         """A job that runs, with a limit; its id."""
         job = await self.running(worker)
-        worker.held[job, 1] = Held(name, TOPIC, started=True, timeout_s=timeout_s)
+        worker.held[job, 1] = Held(name, TOPIC, started=True, timeout_s=timeout_s, stall_s=worker.stalls.get(name))
         return job
 
     def start(self, worker: Worker) -> None:

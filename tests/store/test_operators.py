@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 ACTIVE: Final = ("PENDING", "RETRYING", "RUNNING")
+OPEN: Final = {"reason": None, "paused_at": None, "paused_by": None, "paused_until": None}
 
 
 @pytest.mark.parametrize("status", ACTIVE)
@@ -132,17 +133,19 @@ async def test_pause_and_resume(store: Store) -> None:
         "paused": True,
         "reason": "deploy",
         "paused_at": NOW.timestamp(),
-        "topics": {"a": {"reason": None, "paused_at": at(1).timestamp()}},
+        "paused_by": None,
+        "paused_until": None,
+        "topics": {"a": {"reason": None, "paused_at": at(1).timestamp(), "paused_by": None, "paused_until": None}},
     }
     assert [await store.gate.resume(topic) for topic in ("", "", "a", "b")] == [True, False, True, False]
-    assert await store.gate.get() == {"paused": False, "reason": None, "paused_at": None, "topics": {}}
+    assert await store.gate.get() == {"paused": False, **OPEN, "topics": {}}
 
 
 async def test_a_second_pause_keeps_the_first_ones_time(store: Store) -> None:
     """Pausing what is paused keeps when it began; a new reason replaces the old one, none keeps it."""
     for seconds, reason, kept in ((0, "first", "first"), (1, None, "first"), (2, "third", "third")):
         await store.gate.pause("a", reason, now=at(seconds))
-        assert (await store.gate.get())["topics"] == {"a": {"reason": kept, "paused_at": NOW.timestamp()}}
+        assert (await store.gate.get())["topics"] == {"a": {**OPEN, "reason": kept, "paused_at": NOW.timestamp()}}
 
 
 async def test_a_pause_after_a_resume_begins_anew(store: Store) -> None:
@@ -150,7 +153,7 @@ async def test_a_pause_after_a_resume_begins_anew(store: Store) -> None:
     await store.gate.pause("a", "first", now=NOW)
     await store.gate.resume("a")
     await store.gate.pause("a", None, now=at(5))
-    assert (await store.gate.get())["topics"] == {"a": {"reason": None, "paused_at": at(5).timestamp()}}
+    assert (await store.gate.get())["topics"] == {"a": {**OPEN, "paused_at": at(5).timestamp()}}
 
 
 async def test_the_gate_tells_others(store: Store, connection: Connection[Record]) -> None:
@@ -185,8 +188,10 @@ async def test_handlers(store: Store, connection: Connection[Record]) -> None:
         (HandlerInfo(topic="x", max_attempts=1), "0", True),
         (HandlerInfo(topic="x", timeout_s=1.0), "0", True),
         (HandlerInfo(topic="x", max_crashes=1), "0", True),
+        (HandlerInfo(topic="x", stall_s=1.0), "0", True),
+        (HandlerInfo(topic="x", backoff="fixed:1"), "0", True),
     ],
-    ids=["same", "same, old", "topic", "attempts", "timeout", "crashes"],
+    ids=["same", "same, old", "topic", "attempts", "timeout", "crashes", "stall", "backoff"],
 )
 async def test_unchanged_handlers_are_rarely_written(
     store: Store, connection: Connection[Record], said: HandlerInfo, age: str, written: bool

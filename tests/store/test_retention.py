@@ -43,6 +43,27 @@ async def test_a_job_goes_when_its_time_is_over(store: Store, connection: Connec
     assert found == (True, 12, 7, max(made.values()), min(made[one] for one in left))
 
 
+async def test_a_topic_keeps_its_own_time(store: Store, connection: Connection[Record]) -> None:
+    """What the policy of a topic says, each for itself; for all else, what the server says."""
+    await store.topics.set("short", {"retention_s": 5.0, "retention_dead_s": 7.0})
+    await store.topics.set("long", {"retention_s": 1000.0})
+    await store.topics.set("none", {"backoff": "fixed:1"})
+    made = {
+        (topic, status, age): await forge(connection, status, topic=topic, completed_at=at(-age))
+        for topic in ("short", "long", "none", "other")
+        for status in ENDED
+        for age in (6, 8, 61, 601)
+    }
+
+    def limit(topic: str, status: str) -> float:
+        if status == "DEAD_LETTERED":
+            return 7.0 if topic == "short" else KEEP_DEAD_S
+        return {"short": 5.0, "long": 1000.0}.get(topic, KEEP_S)
+
+    await store.forget(FIRST, 100, KEEP_S, KEEP_DEAD_S, now=NOW)
+    assert await ids(connection) == {made[one] for one in made if one[2] <= limit(*one[:2])}
+
+
 @pytest.mark.usefixtures("own_database")
 async def test_what_has_not_ended_stays(store: Store, connection: Connection[Record]) -> None:
     """However old it is, and whatever its row says of an end (which the schema refuses)."""

@@ -96,7 +96,7 @@ async def test_no_index_holds_what_a_heartbeat_writes(connection: Connection[Rec
     """lease_until and progress are in no index, neither as column nor in a predicate: beats can stay HOT."""
     sql = "SELECT pg_get_indexdef(indexrelid) AS text FROM pg_index WHERE indrelid = 'pulse.jobs'::regclass"
     found = [row["text"] for row in await connection.fetch(sql)]
-    assert len(found) == 4
+    assert len(found) == 5
     assert [text for text in found if "lease_until" in text or "progress" in text] == []
 
 
@@ -135,6 +135,8 @@ CATALOG: Final = """
     UNION ALL SELECT relname || ' ' || coalesce(reloptions::text, '') FROM pg_class
     WHERE relnamespace = 'pulse'::regnamespace
     UNION ALL SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'pulse'::regnamespace
+    UNION ALL SELECT pg_get_triggerdef(oid) FROM pg_trigger
+    WHERE tgrelid::regclass::text LIKE 'pulse.%' AND NOT tgisinternal
     UNION ALL SELECT 'version ' || version FROM pulse.schema_version
     ORDER BY line
 """

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse.store.rows import Claim, Ending, EndingKind, Fence, Running
+from pulse.store.rows import Claim, Completion, Ending, EndingKind, Fence, Running
+from pulse.store.topics import LivePolicy
 from pulse_actors.dispatcher import desk as book
 from pulse_actors.dispatcher.desk import ClaimPlan, Desk, Placement, Worker, deal
+from pulse_actors.dispatcher.policies import Rules, topic_of
 
 NAMES = ("red", "green", "blue")
 TOPICS = ("a", "b")
@@ -458,6 +460,31 @@ def test_who_must_end_in_time() -> None:
     desk.hand_over("w", jobs)
     bounded = desk.started(one, [(job.id, job.attempt) for job in jobs])
     assert [pair for pair, _ in bounded] == [(job.id, 1) for job in jobs[:2]]
+
+
+def test_a_promise_is_the_handlers_else_the_topics() -> None:
+    """As it was told with the job, whatever the policy says since; of what a worker came with, as it is now."""
+    one = worker()
+    one.stalls = {"green": 1.0}
+    desk = desk_of(one)
+    desk.rules = Rules({"a": LivePolicy(stall_s=5.0), "": LivePolicy(stall_s=9.0)})
+    jobs = [claim(1), claim(2, name="green"), claim(3, topic="b")]
+    desk.hand_over("w", jobs)
+    desk.rules = Rules({"a": LivePolicy(stall_s=7.0)})
+    came = book.Held("red", "a")
+    one.held[b"came".ljust(16), 1] = came
+    desk.started(one, one.held)
+    assert [held.stall_s for held in one.held.values()] == [5.0, 1.0, 9.0, 7.0]
+
+
+def test_where_a_job_waited() -> None:
+    """As long as its worker holds it, connected or not; nobody knows of others."""
+    one = worker(held=1)
+    desk = desk_of(one)
+    (pair,) = one.held
+    assert topic_of(desk, Completion(*pair, "w", None)) == "a"
+    assert topic_of(desk, Completion(pair[0], 2, "w", None)) == ""
+    assert topic_of(desk, Completion(*pair, "nobody", None)) == ""
 
 
 def test_a_worker_with_hanging_handlers_gets_no_more() -> None:

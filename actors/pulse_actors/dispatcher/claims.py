@@ -14,7 +14,7 @@ import anyio
 import structlog
 
 from pulse.errors import UnavailableError
-from pulse.store.rows import Claim, Ending, EndingKind, Fence, Level, Running
+from pulse.store.rows import Claim, Ending, EndingKind, Fence, Level, Renewal, Running
 from pulse.store.store import Store
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.cursors import FEW_TOPICS, LEVELS_MAX, SURVEY, Cursors, Start
@@ -50,6 +50,7 @@ class Claims:
         batch: Most jobs of one claim.
 
     Attributes:
+        lease_s: Length of a lease, where its topic has no longer one.
         lock: Held while jobs are between the database and the book. A worker's hello waits for it, so that it never
             takes a claim that is under way for one that was lost.
     """
@@ -60,7 +61,7 @@ class Claims:
         self._host = host
         self._store = store
         self._desk = desk
-        self._lease_s = lease_s
+        self.lease_s = lease_s
         self._poll_s = poll_s
         self._batch = batch
         self.lock = anyio.Lock()
@@ -163,7 +164,7 @@ class Claims:
         if self._in_doubt or self._doubted:
             async with self.lock:
                 await self._settle_doubts()
-        for worker in self._desk.note_silence(time.monotonic() - self._lease_s):
+        for worker in self._desk.note_silence(time.monotonic() - self.lease_s):
             log.warning("worker_silent", worker=worker.identity, held=len(worker.held))
         plans = self._desk.plan(self._batch)
         began_s = time.monotonic()
@@ -210,7 +211,7 @@ class Claims:
         if full and len(plan.topics) <= FEW_TOPICS:
             return None
         if window is None:
-            return self._cursors.starts(plan.topics)
+            return self._cursors.starts(plan.topics, self._desk.rules.ageing_s, time.time())
         return self._cursors.window(plan.topics, window, time.time())
 
     async def _survey(self) -> float:
@@ -228,10 +229,14 @@ class Claims:
         self._in_doubt.update(plan.workers)  # until the claim is known to have failed, or is in the book
         self._canceled.clear()
         news_count = self._cursors.news_count
-        claims = await self._store.claim(plan.topics, plan.workers, plan.seats, self._lease_s, levels=starts)
+        ageing_s = self._desk.rules.ageing_s
+        claims = await self._store.claim(
+            plan.topics, plan.workers, plan.seats, self.lease_s, levels=starts, ageing_s=ageing_s
+        )
         self._cursors.claimed(claims)
         wanted = [claim for claim in claims if (claim.id, claim.attempt) not in self._canceled]
         if wanted:
+            await self._lengthen(plan, wanted)
             await self._hand_out(plan, wanted)
         self._in_doubt.difference_update(plan.workers)
         if len(claims) == len(plan.seats) or sum(map(_weight, claims)) > PART_CHARS:
@@ -239,6 +244,17 @@ class Claims:
             return True
         self._cursors.exhausted(plan.topics if starts is None else starts, news_count)
         return starts is not None and len(plan.topics) > FEW_TOPICS and len(starts) == LEVELS_MAX  # there may be others
+
+    async def _lengthen(self, plan: ClaimPlan, claims: Sequence[Claim]) -> None:
+        """Leases of topics that have longer ones of their own: a claim opens all with the server's."""
+        leases = self._desk.rules.leases
+        longer = [
+            Renewal(claim.id, claim.attempt, plan.workers[claim.worker], None)
+            for claim in claims
+            if claim.topic in leases
+        ]
+        if longer:
+            await self._store.extend(longer, self.lease_s)
 
     async def _hand_out(self, plan: ClaimPlan, claims: Sequence[Claim]) -> None:
         running = {claim.id for claim in claims if claim.previous is not None and self._may_run_yet(claim.previous)}
@@ -278,7 +294,12 @@ class Claims:
         claims.sort(key=_DUE)
         claims.sort(key=_PRIORITY, reverse=True)  # the order within a priority stays
         for frame in _frames(claims):
-            worker.link.send("assign", None, {"jobs": [_wire(claim, self._lease_s) for claim in frame]})
+            worker.link.send("assign", None, {"jobs": [self._wire(claim) for claim in frame]})
+
+    def _wire(self, claim: Claim) -> tuple[object, ...]:
+        rules, topic = self._desk.rules, claim.topic
+        lease_s, extra = rules.lease_s(topic, self.lease_s), _extra(claim, rules.stall_s(topic))
+        return (claim.id, claim.attempt, claim.name, topic, claim.args, claim.timeout_s, lease_s, extra)
 
     async def give_back_unknown(self, worker: Worker) -> None:
         """Give back what *worker* holds by the database alone, connected or not."""
@@ -352,14 +373,14 @@ def _frames(claims: Sequence[Claim]) -> Iterable[Sequence[Claim]]:
     yield claims[start:]
 
 
-def _wire(claim: Claim, lease_s: float) -> tuple[object, ...]:
-    return (claim.id, claim.attempt, claim.name, claim.topic, claim.args, claim.timeout_s, lease_s, _extra(claim))
-
-
-def _extra(claim: Claim) -> dict[str, object] | None:
-    if claim.attempt == 1 and claim.occurrence_at is None:  # nearly every one
+def _extra(claim: Claim, stall_s: float | None = None) -> dict[str, object] | None:
+    if claim.attempt == 1 and claim.occurrence_at is None and stall_s is None:  # nearly every one
         return None
     extra: dict[str, object] = {}
+    if stall_s is not None:
+        extra["stall_s"] = stall_s
+    if claim.uncharged:
+        extra["tries"] = claim.attempt - claim.uncharged
     if claim.occurrence_at is not None:
         extra["occurrence"] = claim.occurrence_at
     if claim.previous is not None or claim.checkpoint is not None:

@@ -15,6 +15,7 @@ from typing import Final, Protocol, TypeAlias
 
 from pulse import protocol
 from pulse.store.rows import Claim, Ending, EndingKind, Fence, Running
+from pulse_actors.dispatcher.policies import Rules
 
 Pair: TypeAlias = tuple[bytes, int]
 
@@ -59,6 +60,7 @@ class Held:
     apart: bool = False  # in a process of its own, which ends with the worker's
     timeout_s: float | None = None
     told_s: float = 0.0  # when progress of it, or a checkpoint, was last heard of; monotonic clock
+    stall_s: float | None = None  # longest time without progress, as its worker was told
     unlisted: int = 0  # heartbeats in a row that did not list it; the first may have been sent before it was read
 
 
@@ -176,6 +178,7 @@ class Desk:
         strangers: Workers that live here, hold jobs and have not said hello, by identity.
         away: Workers that are watched, hold jobs and have lost their connection, by identity.
         reporting: Attempts whose results have arrived and are not written yet, whoever holds them by now.
+        rules: What is kept in memory of the topics' policies.
     """
 
     def __init__(self) -> None:
@@ -186,6 +189,7 @@ class Desk:
         self.strangers: dict[str, Worker] = {}
         self.away: dict[str, Worker] = {}
         self.reporting: set[Pair] = set()
+        self.rules = Rules({})
         self._newest: dict[str, int] = {}  # identity -> number of its newest connection
 
     def workers(self) -> list[Worker]:
@@ -342,8 +346,10 @@ class Desk:
     def hand_over(self, identity: str, claims: Sequence[Claim]) -> None:
         """Write into the book that the worker holds these from now on."""
         held = self._workers[identity].held
+        stalls = self._workers[identity].stalls
         for claim in claims:
-            held[claim.id, claim.attempt] = Held(claim.name, claim.topic, timeout_s=claim.timeout_s)
+            stall_s = self.rules.stall_s(claim.topic, stalls.get(claim.name))
+            held[claim.id, claim.attempt] = Held(claim.name, claim.topic, timeout_s=claim.timeout_s, stall_s=stall_s)
 
     def free(self, worker: Worker, pairs: Iterable[Pair]) -> None:
         """Results were answered: the places are free again."""
@@ -368,7 +374,9 @@ class Desk:
             if held is not None:
                 held.started = True
                 held.apart = held.apart or pair in apart
-                if held.timeout_s is not None or held.name in worker.stalls:
+                if held.stall_s is None:  # it came with its worker
+                    held.stall_s = self.rules.stall_s(held.topic, worker.stalls.get(held.name))
+                if held.timeout_s is not None or held.stall_s is not None:
                     bounded.append((pair, held))
         return bounded
 

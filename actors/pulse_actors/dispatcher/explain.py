@@ -12,6 +12,7 @@ _CHECKS: Final = {
     "name": "name must have 1 to 200 characters",
     "topic": "topic must have 1 to 200 characters",
     "next_run_at": "its time must lie in the years 1 to 9999",
+    "expires_at": "its expiry must lie in the years 1 to 9999",
     "run_at": "its time must lie in the years 1 to 9999",
 }
 

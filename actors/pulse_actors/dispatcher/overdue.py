@@ -15,7 +15,7 @@ import heapq
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 import anyio
 import anyio.abc
@@ -80,11 +80,11 @@ class Overdue:
             if held.timeout_s is not None:
                 at_s = now_s + held.timeout_s + self._grace_s + (BEGIN_S if held.apart else 0.0)
                 self._add(at_s, worker, pair, held, EndingKind.TIMEOUT)
-            if held.name in worker.stalls:
-                self._add(self._stalled_at_s(worker, held), worker, pair, held, EndingKind.STALLED)
+            if held.stall_s is not None:
+                self._add(self._stalled_at_s(held), worker, pair, held, EndingKind.STALLED)
 
-    def _stalled_at_s(self, worker: Worker, held: Held) -> float:
-        return held.told_s + worker.stalls[held.name] + self._grace_s + self._late_s
+    def _stalled_at_s(self, held: Held) -> float:
+        return held.told_s + cast("float", held.stall_s) + self._grace_s + self._late_s
 
     def _add(self, at_s: float, worker: Worker, pair: Pair, held: Held, kind: EndingKind) -> None:
         if len(self._heap) >= self._sweep_at:
@@ -120,8 +120,8 @@ class Overdue:
     def _due(self, due: _Due, now_s: float, tasks: anyio.abc.TaskGroup) -> None:
         if not self._is_running(due):
             return
-        if due.kind is EndingKind.STALLED and self._stalled_at_s(due.worker, due.held) > now_s:
-            self._add(self._stalled_at_s(due.worker, due.held), due.worker, due.pair, due.held, due.kind)
+        if due.kind is EndingKind.STALLED and self._stalled_at_s(due.held) > now_s:
+            self._add(self._stalled_at_s(due.held), due.worker, due.pair, due.held, due.kind)
             return
         if id(due.worker) in self._closing:  # another one of its handlers hangs, too: it is judged with it
             due.worker.sentences[due.pair] = _sentence(due, None)
@@ -169,5 +169,5 @@ def _sentence(due: _Due, stack: str | None) -> Sentence:
     if due.kind is EndingKind.TIMEOUT:
         text = f"timed out after {due.held.timeout_s:g} s"
     else:
-        text = f"stalled: no progress for {due.worker.stalls[due.held.name]:g} s"
+        text = f"stalled: no progress for {due.held.stall_s:g} s"
     return Sentence(due.kind, f"{text}; it did not end when it was cancelled, so its process was killed", stack)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pwd
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -12,6 +13,7 @@ import msgspec
 from pulse import procs, protocol
 from pulse.errors import BadRequestError, ConflictError, NotFoundError, UnavailableError
 from pulse.store.reads import STATUSES
+from pulse.store.topics import OPTIONS, SERVER_OPTIONS, effective
 from pulse_actors import identity as identities
 from pulse_actors.bus import Hint
 from pulse_actors.dispatcher import schedules
@@ -111,7 +113,15 @@ async def take_stack(on: Desktop, body: protocol.ById) -> Answer:
 
 async def pause_dispatch(on: Desktop, body: protocol.DispatchGate) -> Answer:
     """Close the gate; exact from the next claim on, on every host, since the claim itself looks at it."""
-    await on.store.gate.pause(body.topic, body.reason)
+    if body.until is not None:
+        if body.for_s is not None:
+            message = "until and for_s are both given; one of them is allowed"
+            raise BadRequestError(message)
+        if body.until * 1e6 <= await on.store.reads.now_us():
+            message = f"until is {body.until:.0f} (Unix seconds); a time in the future is allowed"
+            raise BadRequestError(message)
+    who = None if on.uid is None else _who(on.uid)
+    await on.store.gate.pause(body.topic, body.reason, who=who, until_s=body.until, for_s=body.for_s)
     await on.bus.hint(Hint("pause", "gate changed", {"topic": body.topic}))
     return await on.store.gate.get()
 
@@ -127,6 +137,56 @@ async def resume_dispatch(on: Desktop, body: protocol.DispatchGate) -> Answer:
 async def dispatch_status(on: Desktop, _body: protocol.Nothing) -> Answer:
     """The gate."""
     return await on.store.gate.get()
+
+
+def _who(uid: int) -> str:
+    try:
+        return f"uid {uid} ({pwd.getpwuid(uid).pw_name})"
+    except KeyError:
+        return f"uid {uid}"
+
+
+async def list_topics(on: Desktop, body: protocol.TopicsList) -> Answer:
+    """A page of what is set, in the order of the topics."""
+    topics, following = await on.store.topics.page(body.limit, body.after)
+    return {"topics": topics, "next": following}
+
+
+async def get_topic(on: Desktop, body: protocol.TopicGet) -> Answer:
+    """The policy of one topic: each value that counts, and whose it is."""
+    return {"topic": await _topic(on, body.topic)}
+
+
+async def set_topic(on: Desktop, body: protocol.TopicSet) -> Answer:
+    """Set options; effective here at once, and on other hosts as soon as they have heard."""
+    lease_s, least_s = body.policy.get("lease_s"), on.server_policy.get("lease_s")
+    if isinstance(lease_s, int | float) and isinstance(least_s, float) and 0 < lease_s < least_s:
+        message = (
+            f'lease_s of topic "{body.topic}" is {lease_s:g}; at least the server\'s own, {least_s:g} s, is allowed'
+        )
+        raise BadRequestError(message)
+    return await _change_topic(on, body.topic, body.policy)
+
+
+async def unset_topic(on: Desktop, body: protocol.TopicUnset) -> Answer:
+    """Unset options, by their names, or all of them."""
+    allowed = OPTIONS if body.topic else SERVER_OPTIONS
+    return await _change_topic(on, body.topic, dict.fromkeys(body.options or allowed))
+
+
+async def _change_topic(on: Desktop, topic: str, policy: Mapping[str, object]) -> Answer:
+    await on.store.topics.set(topic, policy)
+    await on.read_policies()
+    on.claims.wake()  # its order may be another one
+    await on.bus.hint(Hint("pause", "policies changed"))
+    return {"topic": await _topic(on, topic)}
+
+
+async def _topic(on: Desktop, topic: str) -> Answer:
+    own, server = await on.store.topics.get(topic)
+    of_server = {**server, **on.server_policy}
+    handlers = await on.store.topics.handlers(topic) if topic else []
+    return {"topic": topic, "policy": effective(own, of_server), "handlers": handlers}
 
 
 async def list_workers(on: Desktop, _body: protocol.Nothing) -> Answer:
@@ -208,6 +268,10 @@ REQUESTS: Final[Mapping[str, Handler]] = {
     "dispatch.pause": _handler(pause_dispatch),
     "dispatch.resume": _handler(resume_dispatch),
     "dispatch.status": _handler(dispatch_status),
+    "topics.list": _handler(list_topics),
+    "topics.get": _handler(get_topic),
+    "topics.set": _handler(set_topic),
+    "topics.unset": _handler(unset_topic),
     "workers.list": _handler(list_workers),
     "status": _handler(status),
     "ping": _handler(ping),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Final, TypeAlias
 
 import anyio
 import asyncpg
@@ -19,6 +20,7 @@ from pulse_actors.dispatcher.batching import Batcher
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.desk import Desk, Pair, Worker
 from pulse_actors.dispatcher.explain import explain
+from pulse_actors.dispatcher.policies import topic_of
 from pulse_actors.merging import write_merged
 from pulse_actors.runtime import Backoff
 
@@ -40,6 +42,8 @@ _KINDS: Final = {
 }
 
 _STOPS: Final = {"timeout": EndingKind.TIMEOUT, "stalled": EndingKind.STALLED}
+
+ByFate: TypeAlias = Callable[[Sequence[Completion]], list[tuple[bool, Sequence[Completion]]]]
 
 log = structlog.get_logger()
 
@@ -100,7 +104,7 @@ class Results:
             for ending in item.endings
             if (ending.id, ending.attempt) not in self._desk.reporting  # it has said itself how that one ended
         ]
-        batch = _Batch(self._store, keep=self._keep)
+        batch = _Batch(self._store, self._by_fate)
         if self._kept:
             batch.written |= self._kept.intersection(pair for item in items for pair in item.pairs)
         await self._insist(lambda: batch.complete(completions))
@@ -141,6 +145,9 @@ class Results:
         self._desk.free(report.worker, pairs)
         report.worker.link.send("reported", report.request, {"stale": stale})
 
+    def _by_fate(self, done: Sequence[Completion]) -> list[tuple[bool, Sequence[Completion]]]:
+        return self._desk.rules.by_fate(done, partial(topic_of, self._desk), keep=self._keep)
+
     async def _insist(self, write: Callable[[], Awaitable[None]]) -> None:
         """Repeat until the database takes it: a result is never dropped, and the fence makes repeating it harmless."""
         backoff = Backoff()
@@ -158,9 +165,9 @@ class Results:
 class _Batch:
     """What became of the rows of one flush."""
 
-    def __init__(self, store: Store, *, keep: bool) -> None:
+    def __init__(self, store: Store, by_fate: ByFate) -> None:
         self._store = store
-        self._keep = keep
+        self._by_fate = by_fate
         self.written: set[Pair] = set()
         self.locked: set[Pair] = set()
         self.locked_endings: list[Ending] = []
@@ -171,7 +178,8 @@ class _Batch:
         self._rejected.clear()
 
         async def together(some: Sequence[Completion]) -> None:
-            self.written |= await self._store.complete(some, keep=self._keep)
+            for keep, chosen in self._by_fate(some):
+                self.written |= await self._store.complete(chosen, keep=keep)
 
         async def alone(bad: Completion, error: asyncpg.PostgresError) -> None:
             if bad.progress is not None:

@@ -11,6 +11,7 @@ import anyio.abc
 import structlog
 
 from pulse import protocol, version
+from pulse.config import Settings
 from pulse.errors import UnavailableError
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.claims import Claims
@@ -27,6 +28,7 @@ from pulse_actors.dispatcher.silence import Silence
 from pulse_actors.dispatcher.stacks import Stacks
 from pulse_actors.dispatcher.submits import Submits
 from pulse_actors.dispatcher.visit import Office, Visit
+from pulse_actors.retention import keeps
 from pulse_actors.runtime import ActorMain, Backoff, Runtime, Turn, TurnResult, database_status
 
 TICK_S: Final = 60.0  # the dispatcher's own turns only hear hints; its work is done by its loops
@@ -64,7 +66,7 @@ class Dispatcher:
         self._living: list[str] = []
         self._accepted = 0
         self.office = Office(
-            Desktop(store, desk, claims, runtime.bus, host, stacks),
+            Desktop(store, desk, claims, runtime.bus, host, stacks, _server_policy(settings)),
             claims,
             results,
             Leases(store, desk, host, lease_s=settings.lease_s),
@@ -80,7 +82,8 @@ class Dispatcher:
     async def prime(self, *, boot: bool) -> None:
         """Write the server's defaults where every submit finds them."""
         settings = self._runtime.settings
-        await self._runtime.store.set_server_defaults(settings.max_attempts, settings.max_crashes)
+        await self._runtime.store.set_server_defaults(settings.max_attempts, settings.max_crashes, settings.backoff)
+        await self._read_policies()
         if settings.proof_of_death:
             self._living, locked = await bury_forgotten(
                 self._runtime.store, self.office.host, boot=boot, sweep_s=settings.sweep_s
@@ -90,7 +93,9 @@ class Dispatcher:
         await self._runtime.store.warm()
 
     async def turn(self, turn: Turn) -> TurnResult:
-        """Hear hints: something may be claimable, or a drain began."""
+        """Hear hints: something may be claimable, a policy changed, or a drain began."""
+        if not turn.inbox:
+            await self._read_policies()  # a hint may be lost
         for hint in turn.inbox:
             match hint.event:
                 case "drain":
@@ -101,6 +106,8 @@ class Dispatcher:
                     await self.silence.lapsed(hint.data.get("workers"))
                 case "canceled":
                     self._stop_canceled(hint.data.get("jobs"))
+                case "policies changed":
+                    await self._read_policies()
                 case "ready":
                     self._wake(hint.data.get("delays_s"))
                     self.news.work_somewhere()
@@ -120,6 +127,13 @@ class Dispatcher:
                 worker, attempt = holder
                 self.office.claims.forget([(identity, attempt)])
                 worker.link.send("stop", None, {"jobs": [(identity, attempt, "canceled")]})
+
+    async def _read_policies(self) -> None:
+        """What of the topics' policies is kept in memory; while the database is away, what was known is good."""
+        try:
+            await self.office.desktop.read_policies()
+        except UnavailableError as error:
+            log.warning("database_away", step="policies", error=error.message)
 
     def _wake(self, delays_s: object) -> None:
         """Something can be claimed, now or after each of these delays."""
@@ -216,6 +230,17 @@ class Dispatcher:
                 await self.office.deaths.settle()
             await self.office.results.batcher.wait_idle()
             await self.office.submits.batcher.wait_idle()
+
+
+def _server_policy(settings: Settings) -> dict[str, object]:
+    """Those of the server's own values that are settings of each, and stand in no table."""
+    keep_s, keep_dead_s = keeps(settings.retention_s)
+    return {
+        "lease_s": settings.lease_s,
+        "retention_s": keep_s,
+        "retention_dead_s": keep_dead_s,
+        "backoff": settings.backoff,
+    }
 
 
 def dispatcher(listen_fd: int) -> ActorMain:

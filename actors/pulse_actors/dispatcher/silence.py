@@ -172,7 +172,7 @@ class Silence:
         for worker in self._deaths.in_hand():
             if not worker.held:
                 continue
-            verdict = judge(worker, awake_s=self._awake_s, now_s=now_s, lease_s=self._lease_s)
+            verdict = judge(worker, awake_s=self._awake_s, now_s=now_s, lease_s=self._lease_of(worker))
             is_stranger = self._desk.strangers.get(worker.identity) is worker
             if verdict is not Verdict.LEAVE:
                 renewals += _renewals(worker)
@@ -184,6 +184,10 @@ class Silence:
             await self._renew(renewals, strangers)
         except UnavailableError as error:
             log.warning("database_away", step="renew", error=error.message)
+
+    def _lease_of(self, worker: Worker) -> float:
+        """The longest of the leases of what *worker* holds: a topic may have one of its own."""
+        return max(self._desk.rules.lease_s(held.topic, self._lease_s) for held in worker.held.values())
 
     async def _renew(self, renewals: Sequence[Renewal], strangers: Iterable[Worker]) -> None:
         """Extend leases; a row that somebody else has locked lapses by itself."""

@@ -88,10 +88,10 @@ class Submits:
         submit.link.send("error", submit.request, {"code": refusal.code, "message": refusal.message})
 
     def _done(self, submits: Sequence[Submitted], woken: Sequence[Wake]) -> None:
+        for wake in woken:  # first: the claim is on its way while the answers are written
+            self._claims.wake_level(Level(wake.topic, wake.priority), due_s=wake.due_s)
         for submit in submits:
             submit.link.send("ok", submit.request, {"ids": [job.id for job in submit.jobs]})
-        for wake in woken:
-            self._claims.wake_level(Level(wake.topic, wake.priority), due_s=wake.due_s)
         delays = [job.delay_s for submit in submits for job in submit.jobs if job.delay_s]
         if delays:
             self._claims.wake_recent(min(delays))
@@ -107,7 +107,8 @@ def checked(jobs: Sequence[NewJob]) -> list[NewJob]:
     *jobs* with an id each, held against what can be told without the database.
 
     Raises:
-        BadRequestError: A job's args are too long, it has both run_at and delay_s, or no calendar has its run_at.
+        BadRequestError: A job's args are too long, it has both run_at and delay_s, no calendar has its run_at, or it
+            expires before it is due.
     """
     ready: list[NewJob] = []
     for place, job in enumerate(jobs):
@@ -122,12 +123,25 @@ def _problem(job: NewJob) -> str | None:
     size_bytes = len(job.args) if job.args.isascii() else len(job.args.encode())
     if size_bytes > MAX_ARGS_BYTES:
         return f"args have {size_bytes} bytes; at most {MAX_ARGS_BYTES} are allowed"
-    if job.run_at is None:
-        return None
-    if job.delay_s is not None:
+    if job.run_at is not None and job.delay_s is not None:
         return "run_at and delay_s are both given; one of them is allowed"
-    try:
-        from_s(job.run_at)
-    except OverflowError:
-        return f"run_at is {job.run_at:g}; Unix seconds of the years 1 to 9999 are allowed"
+    if job.expires_at is not None and job.expires_in_s is not None:
+        return "expires_at and expires_in_s are both given; one of them is allowed"
+    for name, moment in (("run_at", job.run_at), ("expires_at", job.expires_at)):
+        if moment is not None and not _is_on_a_calendar(moment):
+            return f"{name} is {moment:g}; Unix seconds of the years 1 to 9999 are allowed"
+    for end, end_s, begin, begin_s in (
+        ("expires_at", job.expires_at, "run_at", job.run_at),
+        ("expires_in_s", job.expires_in_s, "delay_s", job.delay_s),
+    ):
+        if end_s is not None and begin_s is not None and end_s <= begin_s:
+            return f"{end} is {end_s:.12g}; more than {begin}, {begin_s:.12g}, is allowed"
     return None
+
+
+def _is_on_a_calendar(moment: float) -> bool:
+    try:
+        from_s(moment)
+    except OverflowError:
+        return False
+    return True

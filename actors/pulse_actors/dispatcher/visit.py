@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 import anyio
@@ -28,6 +28,7 @@ from pulse_actors.dispatcher.desktop import Desktop
 from pulse_actors.dispatcher.explain import explain
 from pulse_actors.dispatcher.leases import Beating, Leases
 from pulse_actors.dispatcher.overdue import Overdue, note_progress
+from pulse_actors.dispatcher.policies import check_backoff
 from pulse_actors.dispatcher.requests import REQUESTS
 from pulse_actors.dispatcher.results import Reported, Results
 from pulse_actors.dispatcher.submits import Submits, Submitted, checked
@@ -248,6 +249,8 @@ class Visit:
         if bad is not None:
             message = f"hello: {bad!r:.60} contains a NUL character; names and topics without one are allowed"
             raise ProtocolError(message, request=request)
+        for name, info in hello.handlers.items():
+            check_backoff(name, info.backoff, request)
 
     async def _note_handlers(self, hello: Hello) -> None:
         """Remember what it says of its handlers."""
@@ -340,7 +343,7 @@ class Visit:
     async def _answer(self, frame: Frame, body: msgspec.Struct) -> None:
         answer: Mapping[str, object]
         try:
-            answer = await REQUESTS[frame.kind](self._office.desktop, body)
+            answer = await REQUESTS[frame.kind](replace(self._office.desktop, uid=self._peer.uid), body)
         except PulseError as error:
             self._connection.refuse(frame.request, error.code, error.message)
         except asyncpg.PostgresError as error:

@@ -47,6 +47,14 @@ CLAIMS: Final = Guarded(
             ("Claims._pause", "if has_room else", "if True else"),
             ("Claims._pause", "if self._due_s:", "if True:"),
         ],
+        _GUARDS + "test_a_topic_of_its_own_rules": [
+            ("Claims._lengthen", "claim.topic in leases", "False"),
+            ("Claims._lengthen", "if longer:", "if False:"),
+            ("Claims._lengthen", "if longer:", "if True:"),
+            ("_extra", "stall_s is None", "True"),
+            ("_extra", "if stall_s is not None:", "if False:"),
+            ("_extra", "if stall_s is not None:", "if True:"),
+        ],
         "store/test_news.py::test_claims_tell_what_they_leave": [
             ("Claims._claim", "len(claims) == len(plan.seats) or ", ""),
             ("Claims.wake_level", "self.work_left((level.topic,))", "pass"),
@@ -219,6 +227,8 @@ CLAIMS: Final = Guarded(
             ("_frames", "start, size = index, length_of(claim)", "start, size = index, 0"),
         ],
         _GUARDS + "test_what_a_job_is_told_beside_its_args": [
+            ("_extra", "if claim.uncharged:", "if False:"),
+            ("_extra", "if claim.uncharged:", "if True:"),
             ("_extra", "claim.attempt == 1 and ", ""),
             ("_extra", " and claim.occurrence_at is None", ""),
             ("_extra", "claim.occurrence_at is not None", "claim.occurrence_at"),

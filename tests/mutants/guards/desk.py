@@ -169,8 +169,12 @@ DESK: Final = Guarded(
         ],
         _DESK + "test_who_must_end_in_time": [
             ("Desk.started", "held.timeout_s is not None or ", ""),
-            ("Desk.started", " or held.name in worker.stalls", ""),
-            ("Desk.started", "held.timeout_s is not None or held.name in worker.stalls", "True"),
+            ("Desk.started", " or held.stall_s is not None", ""),
+            ("Desk.started", "held.timeout_s is not None or held.stall_s is not None", "True"),
+        ],
+        _DESK + "test_a_promise_is_the_handlers_else_the_topics": [
+            ("Desk.started", "held.stall_s is None", "False"),
+            ("Desk.started", "held.stall_s is None", "True"),
         ],
         _DESK + "test_jobs_are_dealt_in_turn": [
             ("deal", "len(credits_) == 1", "len(credits_)"),

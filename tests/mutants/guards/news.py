@@ -43,11 +43,19 @@ PAUSE: Final = Guarded(
             ("Pause.turn", "work and len(work) == len(turn.inbox)", "len(work) == len(turn.inbox)"),
             ("Pause.turn", " and len(work) == len(turn.inbox)", ""),
             ("Pause.turn", " and left_s > 0", ""),
-            ("Pause.turn", "self._read_s = turn.now_s", "pass"),
+            ("Pause.turn", "self._look_s = turn.now_s + next_s", "pass"),
         ],
         _TURNS + "test_the_gate_is_told_when_it_changes": [
-            ("Pause.turn", "gate == self._gate", "False"),
-            ("Pause.turn", "gate == self._gate", "True"),
+            ("Pause._news", "if gate != self._gate:", "if True:"),
+            ("Pause._news", "if gate != self._gate:", "if False:"),
+        ],
+        _TURNS + "test_policies_are_told_when_they_change": [
+            ("Pause._news", "if policies != self._policies:", "if True:"),
+            ("Pause._news", "if policies != self._policies:", "if False:"),
+        ],
+        "store/test_pauses.py::test_the_pause_actor_clears_and_tells": [
+            ("Pause.turn", "REFRESH_S if ends_s is None else ", ""),
+            ("Pause.turn", "if ends_s is None else", "if True else"),
         ],
     },
     is_part=True,

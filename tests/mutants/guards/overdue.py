@@ -14,8 +14,8 @@ OVERDUE: Final = Guarded(
         _OVERDUE + "test_what_has_a_limit_is_watched": [
             ("Overdue.started", "held.timeout_s is not None", "False"),
             ("Overdue.started", "held.timeout_s is not None", "True"),
-            ("Overdue.started", "held.name in worker.stalls", "False"),
-            ("Overdue.started", "held.name in worker.stalls", "True"),
+            ("Overdue.started", "held.stall_s is not None", "False"),
+            ("Overdue.started", "held.stall_s is not None", "True"),
         ],
         _OVERDUE + "test_who_cannot_be_killed_is_not_watched": [
             ("Overdue.started", "not worker.watched", "False"),
@@ -35,7 +35,7 @@ OVERDUE: Final = Guarded(
         ],
         _OVERDUE + "test_progress_moves_the_limit": [
             ("Overdue._due", "due.kind is EndingKind.STALLED and", "False and"),
-            ("Overdue._due", " and self._stalled_at_s(due.worker, due.held) > now_s", ""),
+            ("Overdue._due", " and self._stalled_at_s(due.held) > now_s", ""),
             ("_sentence", "due.kind is EndingKind.TIMEOUT", "True"),
         ],
         _OVERDUE + "test_progress_does_not_move_a_time_limit": [

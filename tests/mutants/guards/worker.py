@@ -198,9 +198,6 @@ DEADLINES: Final = Guarded(
             ("Deadlines.watch", "bool(self._heap) and ", ""),
             ("Deadlines.watch", "self._heap[0][0] < next_s", "self._heap[0][0] <= next_s"),
         ],
-        _GUARDS + "test_a_handler_that_is_not_known_has_no_promise": [
-            ("Deadlines.watch", "None if attempt.handler is None else ", ""),
-        ],
         _GUARDS + "test_an_ended_attempt_is_not_due": [
             ("Deadlines.due", "if attempt.phase is Phase.ENDED:", "if False:"),
         ],
@@ -223,14 +220,11 @@ DEADLINES: Final = Guarded(
             ("Deadlines.watch", "stall_s is not None", "False"),
             ("Deadlines.due", 'limit == "stalled" and ', "False and "),
             ("Deadlines.due", "(again_s := _silent_until_s(attempt)) > now_s", "(again_s := _silent_until_s(attempt))"),
-            ("_silent_until_s", "stall_s or 0.0", "0.0"),
+            ("_silent_until_s", "attempt.stall_s or 0.0", "0.0"),
         ],
         _PARTS + "test_both_limits_of_one_attempt": [
             ("Deadlines.due", 'limit == "stalled" and ', ""),
         ],
-    },
-    without={
-        ("_silent_until_s", "attempt.handler is None"): "for the type checkers: only handlers make promises",
     },
 )
 

@@ -1,0 +1,48 @@
+"""
+Expiry: jobs that were not started by ``expires_at`` become dead letters.
+
+The claim leaves them alone from that moment on, so this only has to be soon. An index of its own holds the jobs that
+may expire: a look that finds none costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import anyio
+import structlog
+
+from pulse.errors import UnavailableError
+from pulse.store.store import Store
+from pulse_actors.runtime import Backoff
+
+LOOK_S: Final = 1.0
+LIMIT: Final = 1000  # jobs of one statement: some 50 ms
+
+log = structlog.get_logger()
+
+
+async def expire(store: Store) -> None:
+    """
+    Give up late jobs until cancelled.
+
+    Args:
+        store: The database.
+    """
+    backoff = Backoff()
+    expired = 0
+    while True:
+        try:
+            some = await store.expire(LIMIT)
+        except UnavailableError as error:
+            if backoff.may_log():
+                log.warning("database_away", step="expiry", error=error.message)
+            await anyio.sleep(backoff.next_s())
+            continue
+        backoff.reset()
+        expired += some
+        if some < LIMIT:
+            if expired:
+                log.warning("jobs_expired", count=expired)
+            expired = 0
+            await anyio.sleep(LOOK_S)

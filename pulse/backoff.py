@@ -1,0 +1,63 @@
+"""
+Back-off: how long to wait after the n-th charged try, as one word. Pure.
+
+The words are those of ``pulse.topics.backoff``; the database reckons by ``pulse.backoff_s``, which a test holds against
+this. Here it serves what a handler says of its exceptions, which is decided where they are raised.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Final
+
+__all__ = ["ALLOWED", "MAX_BACKOFF", "PATTERN", "backoff_s", "is_backoff"]
+
+_SECONDS: Final = r"\d{1,9}(\.\d{1,6})?"
+PATTERN: Final = (
+    rf"^(quadratic(:{_SECONDS})?|exponential(:{_SECONDS}){{0,2}}|fixed:{_SECONDS}|list:{_SECONDS}(,{_SECONDS})*)\Z"
+)
+ALLOWED: Final = (
+    "quadratic[:UNIT], exponential[:FIRST[:LONGEST]], fixed:SECONDS, list:SECONDS,SECONDS,... "
+    "with seconds from 0 to 999999999"
+)
+MAX_BACKOFF: Final = 500  # characters; as in the database
+MAX_SECONDS: Final = 1e9  # as on the wire
+_MAX_DOUBLINGS: Final = 40  # beyond, every product is longer than MAX_SECONDS
+_FIRST_S: Final = 1.0
+_LONGEST_S: Final = 3600.0  # a service that is down is asked once an hour
+_WORD: Final = re.compile(PATTERN, re.ASCII)
+
+
+def is_backoff(word: object) -> bool:
+    """Whether *word* says how long to wait."""
+    return isinstance(word, str) and len(word) <= MAX_BACKOFF and _WORD.search(word) is not None
+
+
+def backoff_s(word: str, tries: int) -> float:
+    """
+    Seconds to wait after charged try number *tries* (the first is 1).
+
+    Exponential waits are drawn between half and the whole, so that what failed together does not come back together.
+
+    Raises:
+        ValueError: *word* is no back-off.
+
+    Source: docs/adr/0032-policy.md.
+    """
+    if not is_backoff(word):
+        raise ValueError(f"backoff is {word!r:.100}; allowed are {ALLOWED}")
+    kind, *numbers = word.split(":")
+    match kind:
+        case "fixed":
+            return float(numbers[0])
+        case "list":
+            delays = numbers[0].split(",")
+            return float(delays[min(max(tries, 1), len(delays)) - 1])
+        case "exponential":
+            first_s, longest_s = ([float(one) for one in numbers] + [_FIRST_S, _LONGEST_S][len(numbers) :])[:2]
+            whole_s = min(longest_s, first_s * 2.0 ** min(max(tries, 1) - 1, _MAX_DOUBLINGS))
+            return whole_s * random.uniform(0.5, 1.0)  # noqa: S311 - jitter is no secret
+        case _:
+            unit_s = float(numbers[0]) if numbers else 1.0
+            return min(unit_s * float(tries) ** 2, MAX_SECONDS)
