@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, cast
 from uuid import UUID
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pulse import jsontext
 from pulse.errors import ProtocolError, error_from_code
@@ -118,7 +119,7 @@ def job_page(body: Columns) -> JobPage:
 
 
 def schedule(body: Columns) -> Schedule:
-    """The answer to schedules.get and create."""
+    """The answer to schedules.get, create, update, pause and resume."""
     return _record(Schedule, _SCHEDULE_COLUMNS, _map(body.get("schedule")))
 
 
@@ -126,6 +127,17 @@ def schedule_page(body: Columns) -> SchedulePage:
     """The answer to schedules.list."""
     found = tuple(_record(Schedule, _SCHEDULE_COLUMNS, _map(one)) for one in _list(body, "schedules"))
     return SchedulePage(found, _cursor(body))
+
+
+def one_id(body: Columns) -> UUID:
+    """The answer to schedules.trigger."""
+    return _uuid(body.get("id"))
+
+
+def times(body: Columns) -> list[datetime]:
+    """The answer to schedules.preview: in the time zone of the schedule, where this machine knows it."""
+    zone = _zone(str(body.get("timezone")))
+    return [_time(float(str(one))).astimezone(zone) for one in _list(body, "times")]
 
 
 def changed(body: Columns) -> Changed:
@@ -185,6 +197,13 @@ def _uuid(value: object) -> UUID:
     if isinstance(value, str):
         return UUID(value)
     raise ProtocolError(f"an id of 16 bytes was expected, not {value!r:.80}")
+
+
+def _zone(name: str) -> tzinfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return UTC
 
 
 def _time(value: float) -> datetime:
@@ -286,6 +305,18 @@ _SCHEDULE_COLUMNS: Final[Readers] = MappingProxyType(
         "next_run_at": _time,
         "last_run_at": _time,
         "created_at": _time,
+        "due_at": _time,
+        "following_run_at": _time,
+        "starts_at": _time,
+        "ends_at": _time,
+        "undeclared_at": _time,
+        "jitter_s": float,
+        "catch_up": str,
+        "overlap": str,
+        "key": str,
+        "declared_by": str,
+        "waiting": int,
+        "error": str,
         "paused": bool,
         "priority": int,
         "max_attempts": int,

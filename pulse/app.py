@@ -1,14 +1,15 @@
-"""An application: the handlers that a worker serves, by name."""
+"""An application: the handlers that a worker serves, by name, and the schedules that it declares, by key."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from pulse.errors import HandlerError
 from pulse.handlers import Handler, make_handler, mark
 from pulse.retries import RetryOn
+from pulse.schedules import Declared, ScheduleRules, declare
 
 __all__ = ["App"]
 
@@ -33,11 +34,17 @@ class App:
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
+        self._schedules: dict[str, Declared] = {}
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
         """The handlers by name, read-only."""
         return MappingProxyType(self._handlers)
+
+    @property
+    def schedules(self) -> Mapping[str, Declared]:
+        """The declared schedules by key, read-only."""
+        return MappingProxyType(self._schedules)
 
     def handler(  # noqa: PLR0913 - the options of a handler are its whole public face; one by one they are read best
         self,
@@ -103,6 +110,42 @@ class App:
                 raise HandlerError(f"handler {name!r} exists already: {getattr(taken, '__qualname__', repr(taken))}")
             self._handlers[name] = handler
             mark(handler)
+            return function
+
+        return register
+
+    def schedule(
+        self, key: str, args: Mapping[str, object] | None = None, **rules: Unpack[ScheduleRules]
+    ) -> Callable[[FunctionT], FunctionT]:
+        """
+        Declare a schedule that submits jobs to the handler below it.
+
+        A worker that serves the app has the server make it so: what is new is created, what was changed is changed, and
+        keeps its place in time unless when it occurs was changed. One that is declared no longer goes on, and
+        ``pulse ctl schedules list`` says so, until somebody deletes it.
+
+        Args:
+            key: Its stable name, 1 to 200 characters, unique in the database.
+            args: Arguments of its jobs.
+            rules: When it fires and what its jobs are like, see ``ScheduleRules``; one of cron, every_s and run_at.
+
+        Raises:
+            HandlerError: The function is no handler, a rule cannot be right, or the key is taken.
+
+        Example:
+            ::
+
+                @app.schedule("nightly-report", cron="30 2 * * *", timezone="Europe/Berlin", overlap="skip")
+                @app.handler("report")
+                def report() -> None: ...
+
+        """
+
+        def register(function: FunctionT) -> FunctionT:
+            declared = declare(key, function, args, rules)
+            if key in self._schedules:
+                raise HandlerError(f"schedule {key!r:.100} is declared twice")
+            self._schedules[key] = declared
             return function
 
         return register

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from os import PathLike
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
@@ -29,6 +30,7 @@ from pulse.requests import (
     JobOptions,
     NewJob,
     Request,
+    ScheduleChanges,
     ScheduleOptions,
     TimeLike,
     TopicOptions,
@@ -214,6 +216,26 @@ class AsyncClient:
     async def schedules_list(self, limit: int = 100, after: str | None = None) -> SchedulePage:
         """A page of schedules, newest first."""
         return await self._ask(requests.list_schedules(limit, after))
+
+    async def schedules_update(self, schedule_id: IdLike, **changes: Unpack[ScheduleChanges]) -> Schedule:
+        """Change a schedule; see ``ScheduleChanges``. Its cursor stays unless when it occurs is changed."""
+        return await self._ask(requests.update_schedule(schedule_id, changes))
+
+    async def schedules_pause(self, schedule_id: IdLike) -> Schedule:
+        """Let a schedule fire nothing until it is resumed."""
+        return await self._ask(requests.pause_schedule(schedule_id))
+
+    async def schedules_resume(self, schedule_id: IdLike) -> Schedule:
+        """Let a schedule go on; of what was missed meanwhile, its ``catch_up`` decides."""
+        return await self._ask(requests.resume_schedule(schedule_id))
+
+    async def schedules_trigger(self, schedule_id: IdLike) -> UUID:
+        """A job of a schedule now, beside its occurrences; returns its id."""
+        return await self._ask(requests.trigger_schedule(schedule_id))
+
+    async def schedules_preview(self, schedule_id: IdLike, count: int = 10) -> list[datetime]:
+        """When a schedule occurs next, in its time zone."""
+        return await self._ask(requests.preview_schedule(schedule_id, count))
 
     async def schedules_delete(self, schedule_id: IdLike) -> None:
         """Delete a schedule; jobs that it fired stay."""

@@ -17,7 +17,11 @@ from uuid import UUID
 
 from pulse.jsontext import JsonValue
 
-__all__ = ["TERMINAL", "TRANSITIONS", "HistoryEntry", "Job", "Schedule", "Status"]
+__all__ = ["CATCH_UPS", "OVERLAPS", "TERMINAL", "TRANSITIONS", "HistoryEntry", "Job", "Schedule", "Status"]
+
+
+CATCH_UPS: Final = ("skip", "latest", "all")  # what a schedule does with occurrences that were missed
+OVERLAPS: Final = ("allow", "skip", "queue", "cancel")  # and while its earlier job is not finished
 
 
 class Status(enum.StrEnum):
@@ -138,6 +142,14 @@ class Schedule:
         kind: ``at``, ``every`` or ``cron``; says which of ``run_at``, ``every_s`` and ``cron`` is set.
         next_run_at: The next occurrence, None when there is none any more.
         last_run_at: The newest occurrence that fired.
+        due_at: When the next occurrence fires: later than that by its jitter.
+        following_run_at: The occurrence after the next, where it is reckoned.
+        catch_up: ``skip``, ``latest`` or ``all`` of what was missed.
+        overlap: ``allow``, ``skip``, ``queue`` or ``cancel`` while its earlier job is not finished.
+        key: The stable key under which code declares it; ``declared_by`` is the application.
+        undeclared_at: Since when its application does not declare it any more.
+        waiting: Jobs that are held back behind an earlier one.
+        error: Why it cannot be followed; nothing fires then.
 
     """
 
@@ -157,3 +169,15 @@ class Schedule:
     priority: int = 0
     max_attempts: int | None = None
     timeout_s: float | None = None
+    due_at: datetime | None = None
+    following_run_at: datetime | None = None
+    starts_at: datetime | None = None
+    ends_at: datetime | None = None
+    jitter_s: float = 0.0
+    catch_up: str = "latest"
+    overlap: str = "allow"
+    key: str | None = None
+    declared_by: str | None = None
+    undeclared_at: datetime | None = None
+    waiting: int = 0
+    error: str | None = None

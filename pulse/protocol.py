@@ -322,12 +322,12 @@ class ByIds(Struct, frozen=True):
 
 
 class ScheduleCreate(Struct, frozen=True):
-    """A new schedule: exactly one of cron, every, at."""
+    """A new schedule: exactly one of cron, every, at. Where no type says what is allowed, the refusal does."""
 
     name: Name
     cron: Annotated[str, Meta(max_length=200)] | None = None
     timezone: Annotated[str, Meta(max_length=100)] | None = None
-    every: Annotated[float, Meta(gt=0, le=MAX_SECONDS)] | None = None
+    every: float | None = None
     at: UnixTime | None = None
     args: str = "{}"
     topic: Name | None = None
@@ -335,6 +335,59 @@ class ScheduleCreate(Struct, frozen=True):
     max_attempts: Annotated[int, Meta(ge=1, le=10_000)] | None = None
     timeout_s: Annotated[float, Meta(gt=0, le=MAX_SECONDS)] | None = None
     id: Id | None = None
+    starts_at: UnixTime | None = None
+    ends_at: UnixTime | None = None
+    jitter_s: float = 0.0
+    catch_up: str = "latest"
+    overlap: str = "allow"
+
+
+class ScheduleDeclared(ScheduleCreate, frozen=True, kw_only=True):
+    """A schedule that an application declares, by its stable key."""
+
+    key: Name
+
+
+class SchedulesDeclare(Struct, frozen=True):
+    """All schedules that an application declares."""
+
+    by: Name
+    schedules: Annotated[list[ScheduleDeclared], Meta(max_length=10_000)]
+
+
+class ScheduleUpdate(Struct, frozen=True):
+    """What is to be different; nil: nothing. One of cron, every and at takes the place of the one before."""
+
+    id: Id
+    name: Name | None = None
+    cron: Annotated[str, Meta(max_length=200)] | None = None
+    timezone: Annotated[str, Meta(max_length=100)] | None = None
+    every: float | None = None
+    at: UnixTime | None = None
+    args: str | None = None
+    topic: Name | None = None
+    priority: Annotated[int, Meta(ge=-100, le=100)] | None = None
+    max_attempts: Annotated[int, Meta(ge=1, le=10_000)] | None = None
+    timeout_s: Annotated[float, Meta(gt=0, le=MAX_SECONDS)] | None = None
+    starts_at: UnixTime | None = None
+    ends_at: UnixTime | None = None
+    jitter_s: float | None = None
+    catch_up: str | None = None
+    overlap: str | None = None
+
+
+class ScheduleTrigger(Struct, frozen=True):
+    """A job of a schedule now; asked twice with the same ``job_id`` it is one."""
+
+    id: Id
+    job_id: Id | None = None
+
+
+class SchedulePreview(Struct, frozen=True):
+    """When a schedule occurs next."""
+
+    id: Id
+    count: Annotated[int, Meta(ge=1, le=1000)] = 10
 
 
 class SchedulesList(Struct, frozen=True):
@@ -416,7 +469,13 @@ CLIENT_KINDS: Final[Mapping[str, type[Struct]]] = {
     "schedules.list": SchedulesList,
     "schedules.get": ById,
     "schedules.create": ScheduleCreate,
+    "schedules.update": ScheduleUpdate,
     "schedules.delete": ById,
+    "schedules.pause": ById,
+    "schedules.resume": ById,
+    "schedules.trigger": ScheduleTrigger,
+    "schedules.preview": SchedulePreview,
+    "schedules.declare": SchedulesDeclare,
     "dispatch.pause": DispatchGate,
     "dispatch.resume": DispatchGate,
     "dispatch.status": Nothing,

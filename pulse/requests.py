@@ -22,8 +22,9 @@ from pulse.ids import uuid7, uuid7s
 from pulse.job import Job, Schedule
 from pulse.jsontext import JsonValue
 from pulse.protocol import encode
+from pulse.schedules import ScheduleRules
 
-__all__ = ["JobOptions", "NewJob", "Request", "ScheduleOptions", "TopicOptions"]
+__all__ = ["JobOptions", "NewJob", "Request", "ScheduleChanges", "ScheduleOptions", "TopicOptions"]
 
 AnswerT = TypeVar("AnswerT")
 HandlerRef = str | Callable[..., Any]
@@ -72,18 +73,17 @@ class NewJob(_Named, JobOptions, total=False):
     args: Mapping[str, object] | None
 
 
-class ScheduleOptions(TypedDict, total=False):
-    """When a schedule fires, exactly one of cron, every_s and run_at, and what its jobs are like."""
+class ScheduleOptions(ScheduleRules, total=False):
+    """When a schedule fires and what its jobs are like, as in ``ScheduleRules``; and the UUID to make it under."""
 
-    cron: str
-    timezone: str | None
-    every_s: float
-    run_at: TimeLike
-    topic: str | None
-    priority: int
-    max_attempts: int | None
-    timeout_s: float | None
     id: IdLike | None
+
+
+class ScheduleChanges(ScheduleRules, total=False):
+    """What is to be different; one of cron, every_s and run_at takes the place of the one before. None: nothing."""
+
+    name: HandlerRef
+    args: Mapping[str, object] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +182,54 @@ def create_schedule(name: HandlerRef, args: Mapping[str, object] | None, options
     when = [key for key in ("cron", "every_s", "run_at") if key in body]
     if len(when) != 1:
         raise BadRequestError(f"schedule: give exactly one of cron, every_s and run_at, not {when or 'none'}")
+    _to_wire(body)
     body |= {"name": name_of(name), "args": args_text(args), "id": as_id(options.get("id") or uuid7())}
-    if "every_s" in body:
-        body["every"] = body.pop("every_s")
-    if "run_at" in body:
-        body["at"] = unix_time(body.pop("run_at"), "run_at")
     return Request("schedules.create", body, answers.schedule, repeatable=False)
+
+
+def update_schedule(schedule_id: IdLike, changes: ScheduleChanges) -> Request[Schedule]:
+    """Change a schedule; its cursor stays unless when it occurs is changed."""
+    body = _given(changes)
+    when = [key for key in ("cron", "every_s", "run_at") if key in body]
+    if len(when) > 1:
+        raise BadRequestError(f"schedule: give at most one of cron, every_s and run_at, not {when}")
+    _to_wire(body)
+    if "name" in changes:
+        body["name"] = name_of(changes["name"])
+    if "args" in body:
+        body["args"] = args_text(body["args"])
+    return Request("schedules.update", {**body, "id": as_id(schedule_id)}, answers.schedule, repeatable=False)
+
+
+def _to_wire(body: dict[str, object]) -> None:
+    """When a schedule fires, in the words of the wire."""
+    for name in ("run_at", "starts_at", "ends_at"):
+        if name in body:
+            body[name] = unix_time(body[name], name)
+    for theirs, ours in (("every", "every_s"), ("at", "run_at")):
+        if ours in body:
+            body[theirs] = body.pop(ours)
+
+
+def pause_schedule(schedule_id: IdLike) -> Request[Schedule]:
+    """Fire nothing of a schedule."""
+    return Request("schedules.pause", {"id": as_id(schedule_id)}, answers.schedule)
+
+
+def resume_schedule(schedule_id: IdLike) -> Request[Schedule]:
+    """Let a schedule go on."""
+    return Request("schedules.resume", {"id": as_id(schedule_id)}, answers.schedule)
+
+
+def trigger_schedule(schedule_id: IdLike) -> Request[UUID]:
+    """A job of a schedule now; it has an id before it is sent, so that the request can be repeated."""
+    body = {"id": as_id(schedule_id), "job_id": uuid7().bytes}
+    return Request("schedules.trigger", body, answers.one_id)
+
+
+def preview_schedule(schedule_id: IdLike, count: int = 10) -> Request[list[datetime]]:
+    """When a schedule occurs next."""
+    return Request("schedules.preview", {"id": as_id(schedule_id), "count": count}, answers.times)
 
 
 def get_schedule(schedule_id: IdLike) -> Request[Schedule]:

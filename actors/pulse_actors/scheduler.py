@@ -1,24 +1,35 @@
-"""The scheduler: fires due schedules, each occurrence once, and sleeps to the next one."""
+"""
+The scheduler: fires due schedules, each occurrence once, and sleeps to the next one.
+
+Any number of them may run. Each statement stands for itself, so one that dies between any two leaves nothing undone
+that the next turn of another does not do: what is due is due, what is not reckoned says so, what is held back waits.
+"""
 
 from __future__ import annotations
 
-import time
 import uuid
+from time import monotonic
 from typing import Final
 
+import anyio
 import structlog
 
 from pulse.errors import BadRequestError
-from pulse.store.rows import Due, Firing
+from pulse.store.rows import Fired, Firing, Reckoned, Work
+from pulse.store.schedules import SCHEDULES_CHANNEL
 from pulse.store.store import Store
 from pulse_actors.bus import Hint
-from pulse_actors.recurrence import Recurrence
+from pulse_actors.catchup import firing_of, reckoned_of
+from pulse_actors.listening import listen
 from pulse_actors.runtime import Runtime, Turn, TurnResult, database_status
 
 FIRE_LIMIT: Final = 500  # of one statement; repeated until none is due
-LOOK_S: Final = 2.0  # schedules that SQL or another host changed are seen within that; what this host changes is told
+RECKON_LIMIT: Final = 100  # 10 ms of the cron library where no two are alike: what is due meanwhile waits no longer
+LOOK_S: Final = 1.0  # schedules that SQL or another host changed are seen within that; what this host changes is told
+WAIT_S: Final = 0.25  # while jobs are held back: their turn comes when another one ends, which nobody tells
 MIN_PAUSE_S: Final = 0.001
 TURN_S: Final = 5.0  # then the next turn goes on: an unfinished turn of 30 s looks stuck to the supervisor
+HINT_JOBS: Final = 50  # ids in one hint; a frame of the bus has 4 KiB
 
 log = structlog.get_logger()
 
@@ -33,62 +44,98 @@ class Scheduler:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._ready = False
+        self._canceled: list[bytes] = []
 
     async def prime(self, *, boot: bool) -> None:
-        """See that schedules can be read."""
+        """See that schedules can be read; those that could not be followed get another chance."""
         del boot
-        await self._store.schedules.next_due_s()
+        await self._store.schedules.retry_stuck()
 
     async def turn(self, turn: Turn) -> TurnResult:
-        """Fire all that is due; then pause to the next."""
-        fired, stuck, more = 0, False, True
-        while more:
-            due = await self._store.schedules.due(FIRE_LIMIT)
-            firings = [firing for one in due if (firing := _firing_or_none(one)) is not None]
-            stuck = len(firings) < len(due)
-            fired += await self._fire(firings)
-            more = len(due) == FIRE_LIMIT and bool(firings)
-            if time.monotonic() - turn.now_s > TURN_S:
-                break
-        due_s = await self._store.schedules.next_due_s()
-        pause_s = LOOK_S if due_s is None or stuck else min(LOOK_S, max(MIN_PAUSE_S, due_s))
-        return TurnResult(pause_s, (Hint("dispatcher", "ready"),) if fired else ())
+        """Fire all that is due, reckon what comes after it; then pause to the next."""
+        end_s = turn.now_s + TURN_S
+        work = await self._store.schedules.work()
+        if work.waiting:
+            self._ready |= bool(await self._store.schedules.release(FIRE_LIMIT))
+        while (_is_due(work) or work.reckon) and monotonic() <= end_s:
+            if _is_due(work):
+                await self._fire()
+            else:
+                await self._reckon()
+            work = await self._store.schedules.work()
+        return TurnResult(_pause_s(work), self._hints())
 
-    async def _fire(self, firings: list[Firing]) -> int:
-        if not firings:
-            return 0
-        wakes = await self._store.schedules.fire(firings)
-        log.info("schedules_fired", due=len(firings), jobs=len(wakes))
-        return len(wakes)
+    async def _fire(self) -> None:
+        due = await self._store.schedules.due(FIRE_LIMIT)
+        firings, stuck = list[Firing](), list[Reckoned]()
+        for one in due:
+            try:
+                firings.append(firing_of(one))
+            except BadRequestError as error:  # a row made by hand, a zone that tzdata lost: it must not stop the others
+                stuck.append(
+                    Reckoned(one.id, one.cursor_us, one.revision, one.cursor_us, one.following_us, error.message)
+                )
+        await self._note(stuck)
+        if firings:
+            self._tell(await self._store.schedules.fire(firings), sum(firing.passed for firing in firings))
+
+    def _tell(self, fired: list[Fired], passed: int) -> None:
+        self._ready |= any(one.verdict == "fired" and one.level is not None for one in fired)
+        self._canceled += [one.canceled for one in fired if one.canceled is not None]
+        verdicts = [one.verdict for one in fired]
+        log.info(
+            "schedules_fired",
+            jobs=sum(one.level is not None for one in fired),
+            **{verdict: verdicts.count(verdict) for verdict in sorted({*verdicts} - {"fired"})},
+            **({"passed_over": passed} if passed else {}),
+        )
+
+    async def _reckon(self) -> None:
+        await self._note([reckoned_of(one) for one in await self._store.schedules.unreckoned(RECKON_LIMIT)])
+
+    async def _note(self, reckoned: list[Reckoned]) -> None:
+        for one in reckoned:
+            if one.error is not None:
+                log.warning("schedule_stuck", schedule=str(uuid.UUID(bytes=one.schedule_id)), error=one.error)
+        if reckoned:
+            await self._store.schedules.reckon(reckoned)
+
+    def _hints(self) -> tuple[Hint, ...]:
+        ids = [str(uuid.UUID(bytes=one)) for one in self._canceled]
+        hints = [
+            Hint("dispatcher", "canceled", {"jobs": ids[at : at + HINT_JOBS]}) for at in range(0, len(ids), HINT_JOBS)
+        ]
+        if self._ready:
+            hints.append(Hint("dispatcher", "ready"))
+        self._ready, self._canceled = False, []
+        return tuple(hints)
 
     async def status(self) -> dict[str, object]:
         """Whether the database is there."""
         return {"database": await database_status(self._store)}
 
 
-def _firing_or_none(due: Due) -> Firing | None:
-    """None where it cannot be reckoned, which must not stop the others: a row made by hand, a zone that tzdata lost."""
-    try:
-        return firing_of(due)
-    except BadRequestError as error:
-        log.warning("schedule_stuck", schedule=str(uuid.UUID(bytes=due.id)), error=error.message)
-        return None
+def _is_due(work: Work) -> bool:
+    return work.due_s is not None and work.due_s <= 0
 
 
-def firing_of(due: Due) -> Firing:
-    """
-    The occurrence that *due* stands for, and the one after it.
-
-    Raises:
-        BadRequestError: Its rule cannot be followed.
-    """
-    recurrence = Recurrence.stored(due)
-    job = uuid.uuid5(uuid.UUID(bytes=due.id), str(due.cursor_us))
-    return Firing(due.id, due.cursor_us, recurrence.after(due.cursor_us, due.now_us), job.bytes)
+def _pause_s(work: Work) -> float:
+    if work.reckon:
+        return MIN_PAUSE_S
+    longest_s = WAIT_S if work.waiting else LOOK_S
+    return longest_s if work.due_s is None else min(longest_s, max(MIN_PAUSE_S, work.due_s))
 
 
 async def scheduler(runtime: Runtime) -> None:
     """The scheduler's main part."""
     actor = Scheduler(runtime.store)
     await runtime.prime(actor)
-    await runtime.loop(actor)
+
+    def changed(_text: str) -> None:
+        runtime.poke(Hint("scheduler", "schedules changed"))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(listen, runtime.store.query.target, {SCHEDULES_CHANNEL: changed})
+        await runtime.loop(actor)
+        tasks.cancel_scope.cancel()

@@ -1,11 +1,13 @@
-"""``pulse ctl schedules``: list, get, create, delete."""
+"""``pulse ctl schedules``: list, get, create, update, delete, pause, resume, trigger, preview."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import Final, TypedDict, Unpack
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, tzinfo
+from typing import Final, TypedDict, TypeVar, Unpack
 from uuid import UUID
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import click
 
@@ -13,10 +15,11 @@ from pulse.cli.connection import current_server
 from pulse.cli.documents import pretty
 from pulse.cli.job_page import moment
 from pulse.cli.lazy import CONTEXT, examples
-from pulse.cli.params import ARGS, ID, NAME, POSITIVE_S, PRIORITY, TIME, TOPIC, TRIES, Text
+from pulse.cli.params import ARGS, ID, NAME, NOT_NEGATIVE_S, POSITIVE_S, PRIORITY, TIME, TOPIC, TRIES, Text
 from pulse.cli.render import Cell, Column, Line, Screen, Table, foreign, write_document
-from pulse.cli.views import Schedule, SchedulePage, part, read
+from pulse.cli.views import Identity, Schedule, SchedulePage, SchedulePreview, part, read
 from pulse.cli.words import ago, duration, iso, printable
+from pulse.job import CATCH_UPS, OVERLAPS
 
 __all__ = ["When", "facts", "schedules", "schedules_table", "when_body", "when_words"]
 
@@ -40,17 +43,56 @@ class When(TypedDict):
     at: float | None
 
 
-class _Create(When):
-    args: str
+class _Rules(When):
     topic: str | None
-    priority: int
     max_attempts: int | None
     timeout: float | None
+    starts: float | None
+    ends: float | None
+    jitter: float | None
+    catch_up: str | None
+    overlap: str | None
+
+
+class _Create(_Rules):
+    args: str
+    priority: int
+
+
+class _Update(_Rules):
+    name: str | None
+    args: str | None
+    priority: int | None
+
+
+CommandT = TypeVar("CommandT", bound=Callable[..., object])
+
+
+def _rules(command: CommandT) -> CommandT:
+    """The options that create and update have in common."""
+    for option in (
+        click.option("--overlap", type=click.Choice(OVERLAPS), help="While its earlier job is not finished."),
+        click.option("--catch-up", type=click.Choice(CATCH_UPS), help="Which missed occurrences fire."),
+        click.option("--jitter", type=NOT_NEGATIVE_S, metavar="SECONDS", help="Fire later by up to that, 0 to 86400."),
+        click.option("--ends", type=TIME, metavar="ISO-TIME", help="No occurrence after it."),
+        click.option("--starts", type=TIME, metavar="ISO-TIME", help="No occurrence before it."),
+        click.option("--timeout", type=POSITIVE_S, metavar="SECONDS", help="Longest run of one attempt."),
+        click.option("--max-attempts", type=TRIES, metavar="N", help="Tries before the dead letter."),
+        click.option("--topic", type=TOPIC, metavar="TOPIC", help="Queue of its jobs; the handler's by default."),
+        click.option("--at", type=TIME, metavar="ISO-TIME", help="Fire once, then; without a zone it is UTC."),
+        click.option("--every", type=POSITIVE_S, metavar="SECONDS", help="Fire every so many seconds, at least 0.1."),
+        click.option("--timezone", type=Text("zone", 100), metavar="TZ", help="Time zone of --cron; UTC by default."),
+        click.option(
+            "--cron", type=Text("expr", 200), metavar="EXPR", help="Five fields, six with seconds first, or @daily."
+        ),
+    ):
+        command = option(command)
+    return command
 
 
 @click.group(context_settings=dict(CONTEXT))
 def schedules() -> None:
-    """List, show, create and delete schedules."""
+    """List, show, create, change, pause, trigger, preview and delete schedules."""
 
 
 @schedules.command("list", epilog=examples("pulse ctl schedules list"))
@@ -92,19 +134,9 @@ def get_schedule(schedule_id: bytes, *, as_json: bool) -> None:
     )
 )
 @click.argument("name", type=NAME)
-@click.option("--cron", type=Text("expr", 200), metavar="EXPR", help="Five fields, or six with seconds first.")
-@click.option("--timezone", type=Text("zone", 100), metavar="TZ", show_default="UTC", help="Time zone of --cron.")
-@click.option("--every", type=POSITIVE_S, metavar="SECONDS", help="Fire every so many seconds.")
-@click.option("--at", type=TIME, metavar="ISO-TIME", help="Fire once, then; without a zone it is UTC.")
+@_rules
 @click.option("--args", type=ARGS, default="{}", metavar="JSON", help="Keyword arguments of the handler.")
-@click.option("--topic", type=TOPIC, metavar="TOPIC", show_default="the handler's", help="Queue of its jobs.")
 @click.option("--priority", type=PRIORITY, default=0, metavar="P", help="Higher first.")
-@click.option(
-    "--max-attempts", type=TRIES, metavar="N", show_default="the handler's", help="Tries before the dead letter."
-)
-@click.option(
-    "--timeout", type=POSITIVE_S, metavar="SECONDS", show_default="the handler's", help="Longest run of one attempt."
-)
 @click.option("--id", "schedule_id", type=ID, metavar="UUID", help="Create it under this id.")
 @click.option("--json", "as_json", is_flag=True, help="Print the schedule as JSON.")
 def create(name: str, schedule_id: bytes | None, *, as_json: bool, **options: Unpack[_Create]) -> None:
@@ -112,17 +144,93 @@ def create(name: str, schedule_id: bytes | None, *, as_json: bool, **options: Un
     from pulse.ids import uuid7
 
     body: dict[str, object] = {
-        "name": name,
         **when_body(options),
+        **_rules_body(options),
+        "name": name,
         "args": options["args"],
-        "topic": options["topic"],
         "priority": options["priority"],
-        "max_attempts": options["max_attempts"],
-        "timeout_s": options["timeout"],
         "id": uuid7().bytes if schedule_id is None else schedule_id,
     }
     given = {key: value for key, value in body.items() if value is not None}
     _show(current_server().ask("schedules.create", given), as_json=as_json)
+
+
+@schedules.command(
+    epilog=examples(
+        "pulse ctl schedules update 0190163d-8694-739b-aea5-966c26f8ad91 --cron '0 7 * * *'",
+        "pulse ctl schedules update 0190163d-8694-739b-aea5-966c26f8ad91 --overlap skip --priority 5",
+    )
+)
+@click.argument("schedule_id", metavar="ID", type=ID)
+@_rules
+@click.option("--name", type=NAME, help="Handler of its jobs.")
+@click.option("--args", type=ARGS, metavar="JSON", help="Keyword arguments of the handler.")
+@click.option("--priority", type=PRIORITY, metavar="P", help="Higher first.")
+@click.option("--json", "as_json", is_flag=True, help="Print the schedule as JSON.")
+def update(schedule_id: bytes, *, as_json: bool, **options: Unpack[_Update]) -> None:
+    """Change a schedule; what is not given stays. It keeps its place in time unless when it occurs is changed."""
+    kinds = [f"--{kind}" for kind in ("cron", "every", "at") if options[kind] is not None]
+    if len(kinds) > 1:
+        raise click.UsageError(f"{' and '.join(kinds)} given: at most one of --cron, --every and --at is allowed.")
+    body: dict[str, object] = {
+        **{kind: options[kind] for kind in ("cron", "timezone", "every", "at")},
+        **_rules_body(options),
+        "name": options["name"],
+        "args": options["args"],
+        "priority": options["priority"],
+        "id": schedule_id,
+    }
+    given = {key: value for key, value in body.items() if value is not None}
+    _show(current_server().ask("schedules.update", given), as_json=as_json)
+
+
+@schedules.command(epilog=examples("pulse ctl schedules pause 0190163d-8694-739b-aea5-966c26f8ad91"))
+@click.argument("schedule_id", metavar="ID", type=ID)
+@click.option("--json", "as_json", is_flag=True, help="Print the schedule as JSON.")
+def pause(schedule_id: bytes, *, as_json: bool) -> None:
+    """Let a schedule fire nothing until it is resumed."""
+    _show(current_server().ask("schedules.pause", {"id": schedule_id}, repeatable=True), as_json=as_json)
+
+
+@schedules.command(epilog=examples("pulse ctl schedules resume 0190163d-8694-739b-aea5-966c26f8ad91"))
+@click.argument("schedule_id", metavar="ID", type=ID)
+@click.option("--json", "as_json", is_flag=True, help="Print the schedule as JSON.")
+def resume(schedule_id: bytes, *, as_json: bool) -> None:
+    """Let a schedule go on; of what was missed meanwhile, its --catch-up decides."""
+    _show(current_server().ask("schedules.resume", {"id": schedule_id}, repeatable=True), as_json=as_json)
+
+
+@schedules.command(epilog=examples("pulse ctl schedules trigger 0190163d-8694-739b-aea5-966c26f8ad91"))
+@click.argument("schedule_id", metavar="ID", type=ID)
+@click.option("--json", "as_json", is_flag=True, help='Print {"id"} of the job.')
+def trigger(schedule_id: bytes, *, as_json: bool) -> None:
+    """Submit a job of a schedule now, beside its occurrences; prints the job's id."""
+    from pulse.ids import uuid7
+
+    body = {"id": schedule_id, "job_id": uuid7().bytes}
+    answer = current_server().ask("schedules.trigger", body, repeatable=True)
+    if as_json:
+        write_document(answer)
+    else:
+        click.echo(str(UUID(bytes=read(Identity, answer).id)))
+
+
+@schedules.command(epilog=examples("pulse ctl schedules preview 0190163d-8694-739b-aea5-966c26f8ad91 --count 5"))
+@click.argument("schedule_id", metavar="ID", type=ID)
+@click.option("--count", type=click.IntRange(1, 1000), default=10, metavar="N", help="How many, 1 to 1000.")
+@click.option("--json", "as_json", is_flag=True, help='Print {"times": [...], "timezone"}, the times in UTC.')
+def preview(schedule_id: bytes, count: int, *, as_json: bool) -> None:
+    """Show when a schedule occurs next, in its time zone."""
+    body = {"id": schedule_id, "count": count}
+    answer = current_server().ask("schedules.preview", body, repeatable=True)
+    found = read(SchedulePreview, answer)
+    if as_json:
+        write_document(answer)
+        return
+    for one in found.times:
+        click.echo(local_iso(one, found.timezone))
+    if not found.times:
+        Screen().lines([[Cell("never again", "dim")]])
 
 
 @schedules.command(epilog=examples("pulse ctl schedules delete 0190163d-8694-739b-aea5-966c26f8ad91"))
@@ -155,6 +263,28 @@ def when_body(when: When) -> dict[str, object]:
     return {"cron": when["cron"], "timezone": when["timezone"], "every": when["every"], "at": when["at"]}
 
 
+def _rules_body(options: _Rules) -> dict[str, object]:
+    return {
+        "topic": options["topic"],
+        "max_attempts": options["max_attempts"],
+        "timeout_s": options["timeout"],
+        "starts_at": options["starts"],
+        "ends_at": options["ends"],
+        "jitter_s": options["jitter"],
+        "catch_up": options["catch_up"],
+        "overlap": options["overlap"],
+    }
+
+
+def local_iso(unix_s: float, zone: str) -> str:
+    """A time in a zone, with its offset; UTC where this machine does not know the zone."""
+    try:
+        local: tzinfo = ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        local = UTC
+    return datetime.fromtimestamp(unix_s, local).isoformat(sep=" ")
+
+
 def schedules_table(page: SchedulePage, now_s: float) -> Table:
     """The table of a page of schedules."""
     return Table(_COLUMNS, [_row(schedule, now_s) for schedule in page.schedules])
@@ -176,8 +306,18 @@ def facts(schedule: Schedule, now_s: float) -> Iterator[tuple[str, Cell]]:
     yield "topic", Cell("the handler's", "dim") if schedule.topic is None else foreign(schedule.topic)
     yield "when", Cell(when_words(schedule))
     yield "next", _next(schedule, now_s)
+    if schedule.error is not None:
+        yield "stuck", Cell(printable(schedule.error), "red")
+    yield from _declaration(schedule)
     if schedule.last_run_at is not None:
         yield "last", moment(schedule.last_run_at, now_s)
+    for label, bound_s in (("starts", schedule.starts_at), ("ends", schedule.ends_at)):
+        if bound_s is not None:
+            yield label, moment(bound_s, now_s)
+    if schedule.jitter_s:
+        yield "jitter", Cell(f"up to {duration(schedule.jitter_s)}")
+    yield "catch up", Cell(schedule.catch_up)
+    yield "overlap", Cell(schedule.overlap + (f", {schedule.waiting} wait" if schedule.waiting else ""))
     if schedule.created_at is not None:
         yield "created", moment(schedule.created_at, now_s)
     if schedule.priority:
@@ -189,20 +329,38 @@ def facts(schedule: Schedule, now_s: float) -> Iterator[tuple[str, Cell]]:
     yield "args", foreign(pretty(schedule.args))
 
 
+def _declaration(schedule: Schedule) -> Iterator[tuple[str, Cell]]:
+    if schedule.undeclared_at is not None:
+        yield "declared", Cell(f"not any more by {printable(schedule.declared_by or '')}", "yellow")
+    elif schedule.declared_by is not None:
+        yield "declared", foreign(f"by {schedule.declared_by}")
+    if schedule.key is not None:
+        yield "key", foreign(schedule.key)
+
+
 def _next(schedule: Schedule, now_s: float) -> Cell:
     if schedule.paused:
         return Cell("paused", "yellow")
     return Cell("never again", "dim") if schedule.next_run_at is None else moment(schedule.next_run_at, now_s)
 
 
-def _row(schedule: Schedule, now_s: float) -> Line:
+def _state(schedule: Schedule, now_s: float) -> Cell:
+    """When it fires next, or what keeps it from that."""
+    if schedule.error is not None:
+        return Cell("stuck", "red")
+    if schedule.paused:
+        return Cell("paused", "yellow")
     coming = "never again" if schedule.next_run_at is None else ago(schedule.next_run_at, now_s)
+    return Cell(coming) if schedule.undeclared_at is None else Cell(f"{coming}, not declared any more", "yellow")
+
+
+def _row(schedule: Schedule, now_s: float) -> Line:
     return [
         Cell(str(UUID(bytes=schedule.id))),
         foreign(schedule.name),
         foreign(schedule.topic or ""),
         Cell(when_words(schedule)),
-        Cell("paused", "yellow") if schedule.paused else Cell(coming),
+        _state(schedule, now_s),
         Cell("" if schedule.last_run_at is None else ago(schedule.last_run_at, now_s), "dim"),
     ]
 

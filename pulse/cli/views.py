@@ -130,6 +130,30 @@ class Schedule(Struct, frozen=True):
     priority: int = 0
     max_attempts: int | None = None
     timeout_s: float | None = None
+    due_at: float | None = None
+    starts_at: float | None = None
+    ends_at: float | None = None
+    jitter_s: float = 0.0
+    catch_up: str = "latest"
+    overlap: str = "allow"
+    key: str | None = None
+    declared_by: str | None = None
+    undeclared_at: float | None = None
+    waiting: int = 0
+    error: str | None = None
+
+
+class Identity(Struct, frozen=True):
+    """The id of what was made."""
+
+    id: bytes
+
+
+class SchedulePreview(Struct, frozen=True):
+    """When a schedule occurs next."""
+
+    times: list[float]
+    timezone: str = "UTC"
 
 
 class SchedulePage(Struct, frozen=True):

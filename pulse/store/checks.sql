@@ -33,12 +33,16 @@ FROM (VALUES
     ('constraint', 'jobs', 'jobs_finished'), ('constraint', 'jobs', 'jobs_lease'), ('constraint', 'jobs', 'jobs_max_attempts'),
     ('constraint', 'jobs', 'jobs_name'), ('constraint', 'jobs', 'jobs_next_run_at'), ('constraint', 'jobs', 'jobs_pkey'),
     ('constraint', 'jobs', 'jobs_priority'), ('constraint', 'jobs', 'jobs_timeout'), ('constraint', 'jobs', 'jobs_topic'),
-    ('constraint', 'schedules', 'schedules_args'), ('constraint', 'schedules', 'schedules_every'),
-    ('constraint', 'schedules', 'schedules_kind'), ('constraint', 'schedules', 'schedules_max_attempts'),
-    ('constraint', 'schedules', 'schedules_name'), ('constraint', 'schedules', 'schedules_next_run_at'),
+    ('constraint', 'schedules', 'schedules_args'), ('constraint', 'schedules', 'schedules_catch_up'),
+    ('constraint', 'schedules', 'schedules_cron'), ('constraint', 'schedules', 'schedules_ends_at'),
+    ('constraint', 'schedules', 'schedules_every'), ('constraint', 'schedules', 'schedules_jitter'),
+    ('constraint', 'schedules', 'schedules_key'), ('constraint', 'schedules', 'schedules_kind'),
+    ('constraint', 'schedules', 'schedules_max_attempts'), ('constraint', 'schedules', 'schedules_name'),
+    ('constraint', 'schedules', 'schedules_next_run_at'), ('constraint', 'schedules', 'schedules_overlap'),
     ('constraint', 'schedules', 'schedules_pkey'), ('constraint', 'schedules', 'schedules_priority'),
-    ('constraint', 'schedules', 'schedules_run_at'), ('constraint', 'schedules', 'schedules_timeout'),
-    ('constraint', 'schedules', 'schedules_topic'),
+    ('constraint', 'schedules', 'schedules_run_at'), ('constraint', 'schedules', 'schedules_span'),
+    ('constraint', 'schedules', 'schedules_starts_at'), ('constraint', 'schedules', 'schedules_timeout'),
+    ('constraint', 'schedules', 'schedules_topic'), ('constraint', 'schedules', 'schedules_waiting'),
     ('constraint', 'schema_version', 'schema_version_pkey'), ('constraint', 'schema_version', 'schema_version_version_check'),
     ('constraint', 'sweep_mark', 'sweep_mark_one_check'), ('constraint', 'sweep_mark', 'sweep_mark_pkey'),
     ('constraint', 'topics', 'topics_ageing_s_check'), ('constraint', 'topics', 'topics_backoff'),
@@ -50,7 +54,8 @@ FROM (VALUES
     ('index', 'handlers', 'idx_handlers_backoff'), ('index', 'topics', 'idx_topics_backoff'), ('index', 'topics', 'idx_topics_lease'),
     ('index', 'topics', 'idx_topics_live'),
     ('index', 'jobs', 'idx_jobs_claim'), ('index', 'jobs', 'idx_jobs_expiry'), ('index', 'jobs', 'idx_jobs_running'), ('index', 'jobs', 'idx_jobs_schedule'),
-    ('index', 'schedules', 'idx_schedules_due')) AS g(kind, home, name)
+    ('index', 'schedules', 'idx_schedules_due'), ('index', 'schedules', 'idx_schedules_key'),
+    ('index', 'schedules', 'idx_schedules_reckon'), ('index', 'schedules', 'idx_schedules_waiting')) AS g(kind, home, name)
 LEFT JOIN pg_catalog.pg_constraint c
     ON g.kind = 'constraint' AND c.conname = g.name AND c.conrelid = to_regclass('pulse.' || g.home)
 LEFT JOIN pg_catalog.pg_index i
@@ -186,10 +191,10 @@ SELECT w.schedule_id::text AS id, w.why AS detail, count(*) OVER () AS violation
 -- What:    a schedule that is due fires
 -- Args:    $1 examples int, $2 grace_s float8
 -- Guard:   none: reads.   Returns: id, detail, violations.
-SELECT s.id::text AS id, format('due since %s', s.next_run_at) AS detail, count(*) OVER () AS violations
+SELECT s.id::text AS id, format('due since %s', s.due_at) AS detail, count(*) OVER () AS violations
 FROM pulse.schedules s
-WHERE NOT s.paused AND s.next_run_at < clock_timestamp() - $2 * interval '1 second'
-ORDER BY s.next_run_at LIMIT $1;
+WHERE NOT s.paused AND s.error IS NULL AND s.due_at < clock_timestamp() - $2 * interval '1 second'
+ORDER BY s.due_at LIMIT $1;
 
 
 -- name: check_sessions :many

@@ -207,7 +207,7 @@ class Canceled(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NewSchedule:
-    """A schedule to be created; exactly the kind's own fields are set."""
+    """A schedule to be created, or what one is to become; exactly the kind's own fields are set."""
 
     id: bytes
     name: str
@@ -222,26 +222,110 @@ class NewSchedule:
     priority: int = 0
     max_attempts: int | None = None
     timeout_s: float | None = None
+    following_run_at: datetime | None = None
+    starts_at: datetime | None = None
+    ends_at: datetime | None = None
+    jitter_s: float = 0.0
+    catch_up: str = "latest"
+    overlap: str = "allow"
+    key: str | None = None
+    declared_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A schedule whose cursor is due; microseconds since the epoch, since the cursor is compared for equality."""
+    """
+    A schedule of which there is something to do; microseconds, since the cursor is compared for equality.
+
+    Attributes:
+        cursor_us: Its next occurrence; None: not reckoned yet.
+        following_us: The one after it, where that is reckoned.
+        is_reckoned: Whether nothing is to be reckoned: a ``following_us`` of None means that there is none.
+        revision: Of its definition.
+        now_us: The database's time.
+    """
 
     id: bytes
     kind: str
-    cron: str | None
-    timezone: str | None
-    every_s: float | None
-    cursor_us: int
     now_us: int
+    cursor_us: int | None
+    cron: str | None = None
+    timezone: str | None = None
+    every_s: float | None = None
+    at_us: int | None = None
+    starts_us: int | None = None
+    ends_us: int | None = None
+    jitter_s: float = 0.0
+    catch_up: str = "latest"
+    following_us: int | None = None
+    is_reckoned: bool = False
+    revision: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Firing:
-    """One occurrence to be fired: the cursor expected, the next one (None: no more) and the id of its job."""
+    """
+    One step of a schedule's cursor.
+
+    Attributes:
+        cursor_us: Where the cursor is expected.
+        next_us: Where it goes; None: there is no more.
+        job_id: Of the occurrence that fires.
+        occurrence_us: That occurrence; None: what was missed is passed over, and nothing fires.
+        following_us: The occurrence after the next; None: none, or not reckoned yet.
+        revision: Of the definition that this was reckoned by.
+        passed: How many missed occurrences it passes over, at least.
+    """
 
     schedule_id: bytes
     cursor_us: int
     next_us: int | None
     job_id: bytes
+    occurrence_us: int | None
+    following_us: int | None = None
+    revision: int = 0
+    passed: int = 0
+
+
+class Fired(NamedTuple):
+    """
+    What became of an occurrence.
+
+    Attributes:
+        verdict: ``fired``; ``held`` back behind an earlier job; ``skipped`` because of one; ``full``: too many are held
+            back; ``passed``: it was missed.
+        level: Of the job that was inserted, if any was.
+        canceled: The earlier job that made way.
+    """
+
+    schedule_id: bytes
+    verdict: str
+    level: Level | None
+    canceled: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reckoned:
+    """What was reckoned of a schedule whose cursor stood at *cursor_us*; ``error``: why it cannot be followed."""
+
+    schedule_id: bytes
+    cursor_us: int | None
+    revision: int
+    next_us: int | None
+    following_us: int | None
+    error: str | None = None
+
+
+class Work(NamedTuple):
+    """
+    When a scheduler has something to do.
+
+    Attributes:
+        due_s: Seconds until the next occurrence fires, 0 or less: one does; None: none will.
+        reckon: Something is to be reckoned now.
+        waiting: Jobs are held back behind others.
+    """
+
+    due_s: float | None
+    reckon: bool
+    waiting: bool

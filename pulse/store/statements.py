@@ -39,12 +39,12 @@ class Statement:
     @property
     def moves(self) -> frozenset[tuple[str, str]]:
         """The (from, to) statuses that the header claims; ``none`` stands for a row that is not there yet."""
-        found = _MOVES.search(self.header)
-        if found is None:
-            return frozenset()
-        sources = [word.strip() for word in found["sources"].split(",")]
-        targets = [word.strip() for word in found["targets"].split(",")]
-        return frozenset((source, target) for source in sources for target in targets)
+        return frozenset(
+            (source.strip(), target.strip())
+            for found in _MOVES.finditer(self.header)
+            for source in found["sources"].split(",")
+            for target in found["targets"].split(",")
+        )
 
 
 def parse(text: str) -> dict[str, Statement]:

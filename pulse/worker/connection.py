@@ -85,10 +85,19 @@ class Connection:
         desk: What this process holds.
         owner: Who carries out what the server asks.
         log: For what goes wrong.
+        declaration: The schedules that the server is to be told of, if any.
 
     """
 
-    def __init__(self, stream: FrameStream, welcome: Welcome, desk: Desk, owner: Owner, log: Log) -> None:
+    def __init__(
+        self,
+        stream: FrameStream,
+        welcome: Welcome,
+        desk: Desk,
+        owner: Owner,
+        log: Log,
+        declaration: dict[str, object] | None = None,
+    ) -> None:
         self._stream = stream
         self._welcome = welcome
         self._desk = desk
@@ -97,6 +106,9 @@ class Connection:
         self._bell = Bell()
         self._beat_bell = Bell()
         self._number = 0
+        self._declaration = declaration
+        self._declared = 0  # the number under which it was sent
+        self._declare_at_beat = False  # the server could not do it now
         self._out: list[bytes] = []
         self._beats: dict[int, BeatSheet] = {}  # under way, by number
         self._unheard_beats = 0
@@ -144,7 +156,14 @@ class Connection:
             self._send("started", None, _started(named))
         for ref in self._welcome.lost or ():
             self._owner.stop(ref.pair, "lost")
+        self._declare()
         self._bell.ring()
+
+    def _declare(self) -> None:
+        """Every process of every pool says the same; what is so already costs the server a look."""
+        if self._declaration is not None:
+            self._declared = self._next_number()
+            self._send("schedules.declare", self._declared, self._declaration)
 
     def _send(self, kind: str, number: int | None, body: dict[str, object]) -> None:
         self._out.append(encode(kind, number, body))
@@ -214,6 +233,9 @@ class Connection:
     def _send_beat(self, now_s: float) -> None:
         if self._beats:  # unanswered, perhaps because the database is away; a ping is answered without it
             self._send("ping", self._next_number(), {})
+        if self._declare_at_beat:
+            self._declare_at_beat = False
+            self._declare()
         number = self._next_number()
         sheet = self._beats[number] = self._desk.beat_sheet(now_s)
         self._send("heartbeat", number, {"jobs": sheet.jobs})
@@ -287,6 +309,13 @@ class Connection:
         if self._beats.pop(number, None) is not None:
             return  # the next heartbeat asks again
         passing = refusal.code in _PASSING
+        if number and number == self._declared:
+            self._declared = 0
+            if passing:
+                self._declare_at_beat = True
+            else:
+                self._log.warning("schedules_refused", code=refusal.code, cause=refusal.message)
+            return
         self._desk.saved(self._desk.checkpoints.refused(number, passing=passing))
         dropped = self._desk.refused(number, passing=passing)
         if passing:

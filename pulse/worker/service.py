@@ -51,6 +51,10 @@ class Service:
     def __init__(self, options: HostOptions, app: App, notes: NoteWriter, log: Log) -> None:
         self._options = options
         self._handlers = app.handlers
+        self._declaration: dict[str, object] = {
+            "by": options.pool.app,
+            "schedules": [one.body for one in app.schedules.values()],
+        }
         self._notes = notes
         self._log = log
         self._desk = Desk(app.handlers, options.pool.concurrency)
@@ -224,7 +228,7 @@ class Service:
             self._lease_s = welcome.lease_s
             since_s = time.monotonic()
             self._log.info("connected_to_server", server=welcome.server, held=self._desk.held)
-            self._connection = Connection(stream, welcome, self._desk, self, self._log)
+            self._connection = Connection(stream, welcome, self._desk, self, self._log, self._declaration)
             cause = await self._connection.run()
             self._connection = None
             if time.monotonic() - since_s >= STABLE_S:

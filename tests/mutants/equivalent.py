@@ -30,7 +30,10 @@ EQUIVALENT: Final[dict[Mutant, str]] = {
     ),
     swap("cancel_jobs", "t.id AND j.status::text IN ('PENDING', 'RETRYING', 'RUNNING')", "t.id", _ALL): "the same",
     swap(
-        "fire_schedules", "s.id = d.id AND s.next_run_at = d.occurrence AND NOT s.paused", "s.id = d.id", _ALL
+        "fire_schedules",
+        "s.id = d.id AND s.next_run_at = d.next_run_at AND s.revision = d.revision AND NOT s.paused",
+        "s.id = d.id",
+        _ALL,
     ): "the same",
     swap(
         "next_schedule", "s.next_run_at IS NOT NULL AND ", "", _ALL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import signal
@@ -45,6 +46,11 @@ CHANGING = [
     "ctl dispatch pause",
     "ctl dispatch resume",
     "ctl schedules create report --every 5",
+    f"ctl schedules update {SCHEDULE} --every 5",
+    f"ctl schedules pause {SCHEDULE}",
+    f"ctl schedules resume {SCHEDULE}",
+    f"ctl schedules trigger {SCHEDULE}",
+    f"ctl schedules preview {SCHEDULE}",
     f"ctl schedules delete {SCHEDULE}",
     "ctl actors restart dispatcher",
     "ctl drain",
@@ -194,6 +200,31 @@ class TestOutput:
         assert isinstance(cron.pop("id"), bytes)
         assert cron == {"name": "report", "cron": "30 6 * * *", "timezone": "UTC", "args": '{"a": 1.0}', "priority": 3}
         assert once["at"] == 1893456000.0
+
+    def test_schedules_at_run_time(self, server: FakeDispatcher) -> None:
+        """Change, pause, resume, trigger and preview, in the words of the wire; a preview is in the schedule's zone."""
+        options = "--cron @daily --overlap skip --catch-up all --jitter 5 --starts 2030-01-01"
+        assert pulse(server.directory, f"ctl schedules update {SCHEDULE} {options}").code == 0
+        assert server.bodies("schedules.update") == [
+            {
+                "id": answers.SCHEDULE_ID.bytes,
+                "cron": "@daily",
+                "overlap": "skip",
+                "catch_up": "all",
+                "jitter_s": 5.0,
+                "starts_at": 1893456000.0,
+            }
+        ]
+        for word in ("pause", "resume"):
+            assert pulse(server.directory, f"ctl schedules {word} {SCHEDULE}").code == 0
+            assert server.bodies(f"schedules.{word}") == [{"id": answers.SCHEDULE_ID.bytes}]
+        assert pulse(server.directory, f"ctl schedules trigger {SCHEDULE}").out == f"{JOB}\n"
+        assert server.bodies("schedules.trigger")[0]["id"] == answers.SCHEDULE_ID.bytes
+        shown = pulse(server.directory, f"ctl schedules preview {SCHEDULE} --count 2").out
+        assert shown == "2024-03-30 02:30:00+01:00\n2024-03-31 03:00:00+02:00\n"
+        document = json.loads(pulse(server.directory, f"ctl schedules preview {SCHEDULE} --json").out)
+        assert document == {"times": ["2024-03-30T01:30:00Z", "2024-03-31T01:00:00Z"], "timezone": "Europe/Berlin"}
+        assert pulse(server.directory, f"ctl schedules update {SCHEDULE} --every 5 --cron @daily").code == 2
 
     @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
     def test_any_encoding(self, server: FakeDispatcher, encoding: str) -> None:

@@ -203,6 +203,11 @@ def test_everything_that_can_be_asked(flavor: str, directory: Path) -> None:
         "schedules.create": {"schedule": schedule},
         "schedules.get": {"schedule": schedule},
         "schedules.list": {"schedules": [schedule], "next": None},
+        "schedules.update": {"schedule": schedule},
+        "schedules.pause": {"schedule": {**schedule, "paused": True, "jitter_s": 2.0, "undeclared_at": 5.0}},
+        "schedules.resume": {"schedule": schedule},
+        "schedules.trigger": {"id": JOB.bytes},
+        "schedules.preview": {"times": [1711845000.0], "timezone": "Europe/Berlin"},
         "schedules.delete": {},
         "dispatch.pause": {"paused": True, "reason": "x", "topics": []},
         "dispatch.resume": {"paused": False, "reason": None, "topics": []},
@@ -227,6 +232,11 @@ def test_everything_that_can_be_asked(flavor: str, directory: Path) -> None:
             lambda client: client.schedules_create(resize, {"path": "a"}, every_s=5),
             lambda client: client.schedules_get(JOB),
             lambda client: client.schedules_list(),
+            lambda client: client.schedules_update(JOB, cron="@daily", name=resize, args={"b": 1}),
+            lambda client: client.schedules_pause(JOB),
+            lambda client: client.schedules_resume(JOB),
+            lambda client: client.schedules_trigger(JOB),
+            lambda client: client.schedules_preview(JOB, 1),
             lambda client: client.schedules_delete(JOB),
             lambda client: client.pause("t", "x", for_s=5.0),
             lambda client: client.resume("t"),
@@ -244,9 +254,11 @@ def test_everything_that_can_be_asked(flavor: str, directory: Path) -> None:
     assert found[0].next == "c"  # type: ignore[attr-defined]
     assert found[2:4] == [pulse.Changed((JOB,), ()), pulse.Changed((), ((JOB, "conflict"),))]
     assert found[4] == pulse.Stack("w", 7, 2, "File")
-    assert found[13:16] == [{"topic": "t", "policy": {}, "handlers": []}] * 3
-    assert found[16] == [{"identity": "w", "running": [[str(JOB), 1]]}]
-    assert found[19] == {}
+    assert found[9].paused  # type: ignore[attr-defined]
+    assert (found[11], [str(one) for one in found[12]]) == (JOB, ["2024-03-31 01:30:00+01:00"])  # type: ignore[attr-defined]
+    assert found[18:21] == [{"topic": "t", "policy": {}, "handlers": []}] * 3
+    assert found[21] == [{"identity": "w", "running": [[str(JOB), 1]]}]
+    assert found[24] == {}
 
 
 def test_both_clients_have_the_same_methods() -> None:

@@ -139,3 +139,24 @@ def test_waits_for_a_server_that_is_not_there_yet() -> None:
             lines = [json.loads(line) for line in pool.stderr.splitlines()]
             causes = [line["cause"] for line in lines if line["event"] == "waiting_for_server"]
             assert causes == [f"nobody answers; looked at {server.path} (no such file or directory)"] * 2
+
+
+def test_schedules_are_declared_on_each_connection() -> None:
+    """What the app declares is told once per connection; what the server refuses of it is logged, and work goes on."""
+    with FakeServer() as server, worker(server) as pool:
+        child = server.wait_child()
+        heard = child.take("schedules.declare")
+        assert heard.body["by"] == "tests.support.worker_app:app"
+        [declared] = heard.body["schedules"]
+        assert (declared["key"], declared["name"], declared["every"]) == ("hourly", "nothing", 3600)
+        child.send("error", heard.request, {"code": "unavailable", "message": "away"})
+        child.assign([job("nothing")])
+        assert len(child.take_results(1)) == 1
+        server.stop()
+        server.listen()
+        again = server.wait_child()
+        heard = again.take("schedules.declare")
+        again.send("error", heard.request, {"code": "bad_request", "message": "no such zone"})
+        until(lambda: "schedules_refused" in pool.stderr, "it is logged")
+        again.assign([job("nothing")])
+        assert len(again.take_results(1)) == 1

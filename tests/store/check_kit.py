@@ -78,7 +78,9 @@ async def live_all(store: Store) -> dict[str, str]:
     moments = [at(1_000_000.0 + number) for number in range(3)]
     await store.schedules.create(NewSchedule(schedule, "n", "every", "{}", moments[0], every_s=1.0))
     for cursor, following in itertools.pairwise(moments):
-        await store.schedules.fire([Firing(schedule, to_us(cursor), to_us(following), new_id())], now=cursor)
+        await store.schedules.fire(
+            [Firing(schedule, to_us(cursor), to_us(following), new_id(), to_us(cursor))], now=cursor
+        )
     return {**ids, "schedule": str(UUID(bytes=schedule))}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +14,7 @@ import asyncpg
 from pulse.store.gate import GateStore
 from pulse.store.pool import HOT_SETTINGS, STATEMENT_DEADLINE_S, Pool, Target, connect
 from pulse.store.reads import Reads
-from pulse.store.rows import Completion, Ending, EndingKind, Firing, NewSchedule, Renewal
+from pulse.store.rows import Completion, Ending, EndingKind, Fired, Firing, NewSchedule, Renewal
 from pulse.store.schedules import ScheduleStore
 from pulse.store.store import Store
 from pulse.store.times import to_us
@@ -30,7 +30,8 @@ _STATE: Final = """
         'job', (SELECT to_jsonb(j) - '{id,topic}'::text[] FROM pulse.jobs j WHERE j.id = $1),
         'history', (SELECT jsonb_agg(to_jsonb(a) - 'job_id' ORDER BY a.attempt)
                     FROM pulse.attempts a WHERE a.job_id = $1),
-        'schedule', (SELECT to_jsonb(s) - '{id,topic,created_at}'::text[] FROM pulse.schedules s WHERE s.id = $2),
+        'schedule', (SELECT to_jsonb(s) - '{id,topic,created_at,last_job_id}'::text[]
+                     FROM pulse.schedules s WHERE s.id = $2),
         'fired', (SELECT count(*) FROM pulse.jobs j WHERE j.schedule_id = $2),
         'gate', (SELECT to_jsonb(g) - 'topic' FROM pulse.dispatch_control g WHERE g.topic = $3)
     )::text"""
@@ -38,7 +39,11 @@ _STATE: Final = """
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """One job, in a topic of its own, and a schedule that is due; ``job`` may not be there yet."""
+    """
+    One job, in a topic of its own, and a schedule that is due; ``job`` may not be there yet.
+
+    The job is the schedule's last, which makes way for the next.
+    """
 
     job: bytes = field(default_factory=new_id)
     schedule: bytes = field(default_factory=new_id)
@@ -48,7 +53,12 @@ class World:
     def firing(self) -> Firing:
         """The one occurrence that is due."""
         job_id = uuid.uuid5(uuid.UUID(bytes=self.schedule), "occurrence").bytes
-        return Firing(self.schedule, to_us(NOW), to_us(at(3600)), job_id)
+        return Firing(self.schedule, to_us(NOW), to_us(at(3600)), job_id, to_us(NOW))
+
+    @property
+    def made_as(self) -> NewSchedule:
+        """The schedule as it was made."""
+        return NewSchedule(self.schedule, "n", "every", "{}", NOW, topic=self.topic, every_s=3600.0, overlap="cancel")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +127,9 @@ async def made(connection: Connection[Record], store: Store, stage: str) -> Worl
     world = World()
     if stage != "absent":
         await forge(connection, stage, id=world.job, topic=world.topic)
-    await store.schedules.create(
-        NewSchedule(world.schedule, "n", "every", "{}", next_run_at=NOW, topic=world.topic, every_s=3600.0)
+    await store.schedules.create(world.made_as)
+    await connection.execute(
+        "UPDATE pulse.schedules SET last_job_id = $2 WHERE id = $1", world.schedule.hex(), world.job.hex()
     )
     return world
 
@@ -175,18 +186,34 @@ async def _retry(store: Store, world: World) -> object:
     return len(await store.retry([world.job], now=at(LATER_S)))
 
 
+def _became(fired: Iterable[Fired]) -> object:
+    return [(one.verdict, one.level is not None, one.canceled is not None) for one in fired]
+
+
 async def _fire(store: Store, world: World) -> object:
-    return len(await store.schedules.fire([world.firing], now=at(LATER_S)))
+    return _became(await store.schedules.fire([world.firing], now=at(LATER_S)))
 
 
 async def _fire_as_another(store: Store, world: World) -> object:
     firing = dataclasses.replace(world.firing, job_id=new_id(), next_us=to_us(at(7200)))
-    return len(await store.schedules.fire([firing], now=at(LATER_S)))
+    return _became(await store.schedules.fire([firing], now=at(LATER_S)))
 
 
 async def _pause(store: Store, world: World) -> object:
     await store.gate.pause(world.topic, None, now=at(LATER_S))
     return None
+
+
+async def _pause_schedule(store: Store, world: World) -> object:
+    return await store.schedules.pause(world.schedule, paused=True)
+
+
+async def _update_schedule(store: Store, world: World) -> object:
+    return await store.schedules.update(dataclasses.replace(world.made_as, name="m", next_run_at=at(60)), 0, moved=True)
+
+
+async def _delete_schedule(store: Store, world: World) -> object:
+    return await store.schedules.delete(world.schedule)
 
 
 async def _submit(store: Store, world: World) -> object:
@@ -213,6 +240,9 @@ OPS: Final = [
     Op("fire", _fire, hot=False),
     Op("fire as another", _fire_as_another, hot=False),
     Op("pause", _pause, hot=False),
+    Op("pause schedule", _pause_schedule, hot=False),
+    Op("update schedule", _update_schedule, hot=False),
+    Op("delete schedule", _delete_schedule, hot=False),
     Op("submit", _submit),
     Op("submit again", _submit_again, hot=False),
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import socket
 import time
@@ -224,11 +223,12 @@ async def test_a_due_schedule_fires_and_its_cursor_moves_on(store: Store, connec
 
 
 async def test_missed_occurrences_come_to_one(store: Store, connection: Connection[Record]) -> None:
-    """After an outage of many steps one job is made, for the oldest, and the cursor is the next of the grid."""
+    """After an outage of many steps one job is made, for the newest, and the cursor is the next of the grid."""
     cursor = ago(95)
     identity = await schedule(store, next_run_at=cursor, every_s=10.0)
     await turn(Scheduler(store))
-    assert await connection.fetchval("SELECT array_agg(occurrence) FROM pulse.jobs") == [cursor]
+    newest = cursor + timedelta(seconds=90)
+    assert await connection.fetchval("SELECT array_agg(occurrence) FROM pulse.jobs") == [newest]
     assert await cursor_of(connection, identity) == cursor + timedelta(seconds=100)
 
 
@@ -309,30 +309,40 @@ async def test_long_firing_is_cut_into_turns(
 ) -> None:
     """A turn that has lasted long enough ends with work left, and the next one follows at once."""
     monkeypatch.setattr(scheduling, "FIRE_LIMIT", 3)
-    monkeypatch.setattr(scheduling, "TURN_S", -1.0)
     for _ in range(4):
         await schedule(store)
-    result = await turn(Scheduler(store))
+    actor = Scheduler(store)
+    clock = iter([0.0, scheduling.TURN_S + 0.1])
+    monkeypatch.setattr(scheduling, "monotonic", lambda: next(clock))
+    result = await actor.turn(Turn(0.0))
     assert await count(connection) == 3
     assert result.next_s < 0.1
-    await turn(Scheduler(store))
+    monkeypatch.undo()
+    await turn(actor)
     assert await count(connection) == 4
 
 
-@pytest.mark.parametrize(("cron", "zone"), [("nonsense", "UTC"), ("* * * * *", "Mars/Base")])
+@pytest.mark.parametrize(("cron", "zone"), [("a b c d e", "UTC"), ("* * * * *", "Mars/Base")])
+@pytest.mark.parametrize("seconds", [2, -60])
 async def test_a_schedule_that_cannot_be_followed_stops_nobody_else(
-    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch, cron: str, zone: str
+    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch, cron: str, zone: str, seconds: int
 ) -> None:
-    """A rule that SQL or a lost time zone made impossible waits as it is, looked at now and then; the others fire."""
+    """A rule that SQL or a lost time zone made impossible waits as it is and says why; the others fire."""
     monkeypatch.setattr(scheduling, "FIRE_LIMIT", 1)
-    monkeypatch.setattr(scheduling, "TURN_S", math.inf)
-    stuck = await schedule(store, kind="cron", every_s=None, cron=cron, timezone=zone, next_run_at=ago(-60))
-    await schedule(store, next_run_at=ago(3))
-    cursor = ago(2)
-    await move_cursor(connection, stuck, cursor)
-    assert await turn(Scheduler(store)) == TurnResult(LOOK_S, READY)
+    cursor = ago(seconds)
+    stuck = await schedule(store, kind="cron", every_s=None, cron=cron, timezone=zone, next_run_at=cursor)
+    await schedule(store, next_run_at=ago(1))
+    actor = Scheduler(store)
+    assert await turn(actor) == TurnResult(LOOK_S, READY)
     assert await count(connection) == 1
     assert await cursor_of(connection, stuck) == cursor
+    found = await store.schedules.get(stuck)
+    assert found is not None
+    assert str(found["error"]).startswith("timezone is" if zone != "UTC" else "cron is")
+    await connection.execute("UPDATE pulse.schedules SET cron = '0 0 * * *', timezone = 'UTC' WHERE error IS NOT NULL")
+    await actor.prime(boot=False)
+    await turn(actor)
+    assert await count(connection) == 1 + (seconds > 0)
 
 
 async def test_the_gate_is_told_when_it_changes(store: Store) -> None:

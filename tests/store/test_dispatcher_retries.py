@@ -16,7 +16,8 @@ from pulse.store.store import Store
 from pulse_actors.bus import Bus
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.desk import Desk, Held, Worker
-from pulse_actors.dispatcher.requests import Desktop, retry_jobs
+from pulse_actors.dispatcher.desktop import Desktop
+from pulse_actors.dispatcher.requests import retry_jobs
 from pulse_actors.dispatcher.stacks import Stacks
 from pulse_actors.identity import Host, Peer, compose
 from tests.store.helpers import TOPIC, forge

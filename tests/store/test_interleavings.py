@@ -92,6 +92,10 @@ async def test_committed(arena: Arena, first: Op) -> None:
             outcome, waited = await arena.overlapping(stage, first, second, commit=True)
             *told, left = await arena.serial(stage, second, first)
             serial = [await arena.serial(stage, first, second), (*reversed(told), left)]
+            if first.name.startswith("fire") and second is CLAIM:
+                # It passes by the job that makes way, and cannot see the new one yet: the next claim does.
+                said_alone, left_alone = await arena.serial(stage, first)
+                serial.append((said_alone, [], left_alone))
             if outcome not in serial or (waited and second is CLAIM):
                 wrong.append((stage, first.name, second.name, waited, outcome, serial))
     assert wrong == []

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 import pytest
 
 from pulse.protocol import HandlerInfo
-from pulse.store.rows import Due, Firing, Level, NewSchedule
+from pulse.store.rows import Due, Fired, Firing, Level, NewSchedule, Work
 from pulse.store.store import Store
-from pulse.store.times import to_us
+from pulse.store.times import from_us, to_us
+from pulse_actors.catchup import firing_of
+from pulse_actors.recurrence import jittered_us
 from tests.store.helpers import NOW, TOPIC, Row, at, count, new_id
 
 if TYPE_CHECKING:
@@ -40,7 +44,8 @@ def firing(schedule: NewSchedule, seconds: float = 0.0, *, more: bool = True, jo
     """The occurrence at NOW + *seconds*, with the id that its job always has."""
     cursor_us = to_us(at(seconds))
     identity = uuid.uuid5(uuid.UUID(bytes=schedule.id), str(cursor_us)).bytes
-    return Firing(schedule.id, cursor_us, to_us(at(seconds + EVERY_S)) if more else None, job_id or identity)
+    next_us = to_us(at(seconds + EVERY_S)) if more else None
+    return Firing(schedule.id, cursor_us, next_us, job_id or identity, cursor_us)
 
 
 async def cursor(connection: Connection[Record], schedule: NewSchedule) -> tuple[Any, Any]:
@@ -61,9 +66,10 @@ async def test_fire(store: Store, connection: Connection[Record]) -> None:
     """Firing moves the cursor on and inserts the occurrence's job, due now, in one step."""
     schedule = new(priority=4, max_attempts=3, timeout_s=2.5)
     await store.schedules.create(schedule)
-    fired = firing(schedule)
-    assert await store.schedules.fire([fired], now=at(0.25)) == [Level(TOPIC, 4)]
+    fired = replace(firing(schedule), following_us=to_us(at(2 * EVERY_S)))
+    assert await store.schedules.fire([fired], now=at(0.25)) == [Fired(schedule.id, "fired", Level(TOPIC, 4), None)]
     assert await cursor(connection, schedule) == (at(EVERY_S), NOW)
+    assert await connection.fetchval("SELECT following_run_at FROM pulse.schedules") == at(2 * EVERY_S)
     found = await only_job(connection)
     expected = {
         "id": uuid.UUID(bytes=fired.job_id),
@@ -89,7 +95,7 @@ async def test_the_last_occurrence(store: Store, connection: Connection[Record])
     await store.schedules.fire([firing(schedule, more=False)])
     assert await cursor(connection, schedule) == (None, NOW)
     assert await store.schedules.due(10, now=at(1e6)) == []
-    assert await store.schedules.next_due_s(now=NOW) is None
+    assert (await store.schedules.work(now=NOW)).due_s is None
     assert await store.schedules.fire([firing(schedule)]) == []
 
 
@@ -112,7 +118,7 @@ async def test_a_cursor_that_was_set_back_does_not_fire_again(store: Store, conn
     await store.schedules.fire([firing(schedule)])
     before = await only_job(connection)
     await connection.execute("UPDATE pulse.schedules SET next_run_at = $1", NOW)
-    assert await store.schedules.fire([firing(schedule)]) == []
+    assert await store.schedules.fire([firing(schedule)]) == [Fired(schedule.id, "fired", None, None)]
     assert await only_job(connection) == before
     assert await cursor(connection, schedule) == (at(EVERY_S), NOW)
 
@@ -133,7 +139,7 @@ async def test_a_paused_schedule_does_not_fire(store: Store, connection: Connect
     await store.schedules.create(schedule)
     await connection.execute("UPDATE pulse.schedules SET paused = true")
     assert await store.schedules.due(10, now=at(1)) == []
-    assert await store.schedules.next_due_s(now=NOW) is None
+    assert (await store.schedules.work(now=NOW)).due_s is None
     assert await store.schedules.fire([firing(schedule)]) == []
     assert await cursor(connection, schedule) == (NOW, None)
 
@@ -185,20 +191,20 @@ async def test_due(store: Store) -> None:
     await store.schedules.create(early)
     await store.schedules.create(late)
     assert await store.schedules.due(10, now=at(-0.000001)) == [
-        Due(late.id, "every", None, None, EVERY_S, to_us(at(-5)), to_us(at(-0.000001)))
+        Due(late.id, "every", to_us(at(-0.000001)), to_us(at(-5)), every_s=EVERY_S, is_reckoned=True)
     ]
-    second = Due(early.id, "cron", "* * * * *", "UTC", None, to_us(NOW), to_us(NOW))
+    second = Due(early.id, "cron", to_us(NOW), to_us(NOW), cron="* * * * *", timezone="UTC")
     assert (await store.schedules.due(10, now=NOW))[1:] == [second]
     assert [due.id for due in await store.schedules.due(1, now=NOW)] == [late.id]
 
 
 async def test_next_due(store: Store) -> None:
     """Seconds until the earliest cursor, negative when it is overdue, None when there is no schedule."""
-    assert await store.schedules.next_due_s() is None
+    assert await store.schedules.work() == Work(None, reckon=False, waiting=False)
     await store.schedules.create(new(next_run_at=at(90)))
     await store.schedules.create(new(next_run_at=at(2.5)))
-    assert await store.schedules.next_due_s(now=NOW) == 2.5
-    assert await store.schedules.next_due_s(now=at(4)) == -1.5
+    assert await store.schedules.work(now=NOW) == Work(2.5, reckon=False, waiting=False)
+    assert await store.schedules.work(now=at(4)) == Work(-1.5, reckon=False, waiting=False)
 
 
 async def test_create_get_delete(store: Store, connection: Connection[Record]) -> None:
@@ -263,3 +269,116 @@ async def test_pages(store: Store) -> None:
         seen += [row["id"] for row in rows]
     assert after is None
     assert seen == [schedule.id for schedule in reversed(made)]
+
+
+async def test_what_was_reckoned_by_another_rule_does_not_fire(store: Store, connection: Connection[Record]) -> None:
+    """Where the definition was changed since it was read, nothing happens, though the cursor is the same."""
+    schedule = new()
+    await store.schedules.create(schedule)
+    assert await store.schedules.update(replace(schedule, name="m"), 0, moved=False)
+    assert await store.schedules.fire([firing(schedule)]) == []
+    assert await store.schedules.fire([replace(firing(schedule), revision=1)])
+    assert (await only_job(connection))["name"] == "m"
+
+
+async def test_passing_over(store: Store, connection: Connection[Record]) -> None:
+    """What is passed over moves the cursor, and is nothing else."""
+    schedule = new()
+    await store.schedules.create(schedule)
+    passed = replace(firing(schedule), occurrence_us=None)
+    assert await store.schedules.fire([passed]) == [Fired(schedule.id, "passed", None, None)]
+    assert await cursor(connection, schedule) == (at(EVERY_S), None)
+    assert await count(connection) == 0
+
+
+async def test_jitter(store: Store) -> None:
+    """An occurrence is due later by its jitter, which SQL and Python reckon alike, and its job is of the occurrence."""
+    schedules = [new(jitter_s=jitter_s) for jitter_s in (0.5, 30.0, 3600.0, 86_400.0)]
+    for schedule in schedules:
+        await store.schedules.create(schedule)
+        found = await store.schedules.get(schedule.id)
+        assert found is not None
+        due_us = jittered_us(schedule.id, to_us(NOW), schedule.jitter_s)
+        assert round(float(str(found["due_at"])) * 1e6) == due_us
+        assert schedule.id not in {due.id for due in await store.schedules.due(10, now=from_us(due_us - 1))}
+        assert schedule.id in {due.id for due in await store.schedules.due(10, now=from_us(due_us))}
+    first_us = min(jittered_us(schedule.id, to_us(NOW), schedule.jitter_s) for schedule in schedules)
+    assert (await store.schedules.work(now=NOW)).due_s == (first_us - to_us(NOW)) / 1e6
+    assert await store.schedules.fire([firing(schedules[2])], now=at(3600))
+
+
+async def test_update(store: Store, connection: Connection[Record]) -> None:
+    """A change of the words leaves the cursor; one of the rule sets it; one that meets another is told so."""
+    schedule, other = new(following_run_at=at(EVERY_S)), new()
+    await store.schedules.create(schedule)
+    await store.schedules.create(other)
+    words = replace(
+        schedule, name="m", priority=9, next_run_at=at(5), following_run_at=at(6), overlap="skip", ends_at=at(99)
+    )
+    assert await store.schedules.update(words, 0, moved=False)
+    assert not await store.schedules.update(words, 0, moved=False)
+    found = await store.schedules.get(schedule.id)
+    assert found is not None
+    assert (found["name"], found["priority"], found["overlap"], found["ends_at"]) == (
+        "m",
+        9,
+        "skip",
+        at(99).timestamp(),
+    )
+    assert (found["next_run_at"], found["following_run_at"]) == (NOW.timestamp(), at(EVERY_S).timestamp())
+    assert await store.schedules.update(words, 1, moved=True)
+    assert (await cursor(connection, schedule))[0] == at(5)
+    untouched = await store.schedules.get(other.id)
+    assert untouched is not None
+    assert (untouched["name"], untouched["revision"]) == ("n", 0)
+
+
+async def test_pause_and_resume(store: Store) -> None:
+    """One schedule is paused and goes on; one that is not there is told."""
+    schedules = [new(), new()]
+    for schedule in schedules:
+        await store.schedules.create(schedule)
+    assert await store.schedules.pause(schedules[0].id, paused=True)
+    assert [due.id for due in await store.schedules.due(10, now=NOW)] == [schedules[1].id]
+    assert await store.schedules.pause(schedules[0].id, paused=False)
+    assert len(await store.schedules.due(10, now=NOW)) == 2
+    assert not await store.schedules.pause(new_id(), paused=True)
+
+
+async def test_trigger(store: Store, connection: Connection[Record]) -> None:
+    """A triggered job is as one that fires, but is no occurrence and moves no cursor; asked twice it is one."""
+    schedule = new(priority=3, max_attempts=2)
+    await store.schedules.create(schedule)
+    job_id = new_id()
+    assert [await store.schedules.trigger(schedule.id, job_id) for _ in range(2)] == [True, True]
+    found = await only_job(connection)
+    assert (found["id"].bytes, found["schedule_id"].bytes, found["occurrence"]) == (job_id, schedule.id, None)
+    assert (found["name"], found["topic"], found["priority"], found["max_attempts"]) == ("n", TOPIC, 3, 2)
+    assert await cursor(connection, schedule) == (NOW, None)
+    assert not await store.schedules.trigger(new_id(), new_id())
+
+
+async def test_undeclare(store: Store, connection: Connection[Record]) -> None:
+    """What an application declares no longer is told once, until it is declared again; others are left alone."""
+    mine = [new(key=key, declared_by="a") for key in ("one", "two", "three")]
+    theirs, nobodys = new(key="four", declared_by="b"), new()
+    for schedule in (*mine, theirs, nobodys):
+        await store.schedules.create(schedule)
+    assert await store.schedules.undeclare("a", ["one"]) == [(mine[1].id, "two"), (mine[2].id, "three")]
+    assert await store.schedules.undeclare("a", ["one"]) == []
+    assert await store.schedules.update(mine[1], 0, moved=False)
+    rows = await connection.fetch("SELECT key FROM pulse.schedules WHERE undeclared_at IS NOT NULL")
+    assert [row["key"] for row in rows] == ["three"]
+    assert not await store.schedules.create(new(key="one"))
+
+
+async def test_exactly_once_without_the_job(store: Store, connection: Connection[Record]) -> None:
+    """Where jobs are gone as soon as they are done, the cursor alone keeps an occurrence from firing again."""
+    schedule = new()
+    await store.schedules.create(schedule)
+    due = await store.schedules.due(10, now=at(0.1))
+    assert await store.schedules.fire([firing_of(one) for one in due], now=at(0.1))
+    await connection.execute("DELETE FROM pulse.jobs")
+    assert await store.schedules.fire([firing_of(one) for one in due], now=at(0.2)) == []
+    assert await store.schedules.due(10, now=NOW - timedelta(days=1)) == []
+    assert await count(connection) == 0

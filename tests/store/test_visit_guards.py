@@ -20,8 +20,8 @@ from pulse_actors.dispatcher import visit as visiting
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.connection import Connection
 from pulse_actors.dispatcher.desk import Held, Worker
+from pulse_actors.dispatcher.desktop import Desktop
 from pulse_actors.dispatcher.leases import Leases
-from pulse_actors.dispatcher.requests import Desktop
 from pulse_actors.dispatcher.service import Dispatcher
 from pulse_actors.dispatcher.stacks import Stacks
 from pulse_actors.dispatcher.submits import Submits

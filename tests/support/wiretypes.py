@@ -17,6 +17,7 @@ NAMES: Final = {
     "Beat": "held",
     "StopOrder": "order",
     "NewJob": "job",
+    "ScheduleDeclared": "declared",
 }
 
 

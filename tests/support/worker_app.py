@@ -41,6 +41,7 @@ def echo_plain(**given: Any) -> Any:
     return given
 
 
+@app.schedule("hourly", every_s=3600)
 @app.handler("nothing")
 async def nothing() -> None:
     """No result."""

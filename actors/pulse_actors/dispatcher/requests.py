@@ -6,56 +6,24 @@ import pwd
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 from typing import Final, TypeAlias, TypeVar, cast
 
 import msgspec
 
 from pulse import procs, protocol
 from pulse.errors import BadRequestError, ConflictError, NotFoundError, UnavailableError
-from pulse.ids import uuid7
 from pulse.store.reads import STATUSES
-from pulse.store.rows import NewSchedule
-from pulse.store.store import Store
-from pulse.store.times import from_us
 from pulse.store.topics import OPTIONS, SERVER_OPTIONS, effective
 from pulse_actors import identity as identities
-from pulse_actors.bus import Bus, Hint
-from pulse_actors.dispatcher.claims import Claims
+from pulse_actors.bus import Hint
+from pulse_actors.dispatcher import schedules
 from pulse_actors.dispatcher.desk import Desk, Worker
-from pulse_actors.dispatcher.policies import Rules
-from pulse_actors.dispatcher.stacks import Stacks
-from pulse_actors.recurrence import Recurrence
+from pulse_actors.dispatcher.desktop import Answer, Desktop, no_such
 from pulse_actors.runtime import database_status
 
 SUPERVISOR_ANSWER_S: Final = 1.0
 
-Answer: TypeAlias = Mapping[str, object]
 B = TypeVar("B", bound=msgspec.Struct)
-
-
-@dataclass(frozen=True, slots=True)
-class Desktop:
-    """
-    What requests work on.
-
-    Attributes:
-        server_policy: Those of the server's own values for topics that are settings.
-        uid: Who asks, by the kernel; None: nobody can tell.
-    """
-
-    store: Store
-    desk: Desk
-    claims: Claims
-    bus: Bus
-    host: identities.Host
-    stacks: Stacks
-    server_policy: Mapping[str, object] = field(default_factory=dict[str, object])
-    uid: int | None = None
-
-    async def read_policies(self) -> None:
-        """Take what is set for topics now for what is to be done."""
-        self.desk.rules = Rules(await self.store.topics.live(), self.claims.lease_s)
 
 
 async def list_jobs(on: Desktop, body: protocol.JobsList) -> Answer:
@@ -80,7 +48,7 @@ async def get_job(on: Desktop, body: protocol.ById) -> Answer:
     """One job with its history."""
     job = await on.store.reads.job(body.id)
     if job is None:
-        raise _no("job", body.id)
+        raise no_such("job", body.id)
     return {"job": job}
 
 
@@ -132,7 +100,7 @@ async def take_stack(on: Desktop, body: protocol.ById) -> Answer:
     holder = on.desk.holder_of(body.id)
     if holder is None:
         if await on.store.reads.job(body.id) is None:
-            raise _no("job", body.id)
+            raise no_such("job", body.id)
         message = "no worker that is connected to this server holds the job: only where a job runs can be told"
         raise ConflictError(message)
     worker, attempt = holder
@@ -141,67 +109,6 @@ async def take_stack(on: Desktop, body: protocol.ById) -> Answer:
         message = f"worker {worker.name}, pid {worker.pid}, shows no stack: it has no pool parent, or is stopped"
         raise UnavailableError(message)
     return {"worker": worker.identity, "pid": shown.pid, "attempt": attempt, "stack": shown.stack}
-
-
-async def create_schedule(on: Desktop, body: protocol.ScheduleCreate) -> Answer:
-    """Check a schedule, reckon its first occurrence by the database's clock, store it."""
-    recurrence = Recurrence.checked(cron=body.cron, timezone=body.timezone, every_s=body.every, at_s=body.at)
-    now_us = await on.store.reads.now_us()
-    first_us = recurrence.first(now_us)
-    identity = body.id or uuid7().bytes
-    created = await on.store.schedules.create(
-        NewSchedule(
-            identity,
-            body.name,
-            recurrence.kind,
-            body.args,
-            None if first_us is None else from_us(first_us),
-            topic=body.topic,
-            cron=recurrence.cron,
-            timezone=recurrence.timezone,
-            every_s=recurrence.every_s,
-            run_at=None if recurrence.at_us is None else from_us(recurrence.at_us),
-            priority=body.priority,
-            max_attempts=body.max_attempts,
-            timeout_s=body.timeout_s,
-        )
-    )
-    schedule = await on.store.schedules.get(identity)
-    if schedule is None or (not created and not _same(schedule, body)):
-        raise ConflictError(f"schedule {identity.hex()} exists already")
-    await on.bus.hint(Hint("scheduler", "schedules changed"))
-    return {"schedule": schedule}
-
-
-def _same(schedule: Mapping[str, object], body: protocol.ScheduleCreate) -> bool:
-    return (schedule["name"], schedule["cron"], schedule["every_s"], schedule["run_at"]) == (
-        body.name,
-        body.cron,
-        body.every,
-        body.at,
-    )
-
-
-async def list_schedules(on: Desktop, body: protocol.SchedulesList) -> Answer:
-    """A page of schedules, newest first."""
-    schedules, following = await on.store.schedules.page(body.limit, body.after)
-    return {"schedules": schedules, "next": following}
-
-
-async def get_schedule(on: Desktop, body: protocol.ById) -> Answer:
-    """One schedule."""
-    schedule = await on.store.schedules.get(body.id)
-    if schedule is None:
-        raise _no("schedule", body.id)
-    return {"schedule": schedule}
-
-
-async def delete_schedule(on: Desktop, body: protocol.ById) -> Answer:
-    """Remove a schedule; its jobs stay."""
-    if not await on.store.schedules.delete(body.id):
-        raise _no("schedule", body.id)
-    await on.bus.hint(Hint("scheduler", "schedules changed"))
-    return {"id": body.id}
 
 
 async def pause_dispatch(on: Desktop, body: protocol.DispatchGate) -> Answer:
@@ -334,11 +241,6 @@ async def ping(_on: Desktop, _body: protocol.Nothing) -> Answer:
     return {}
 
 
-def _no(what: str, identity: bytes) -> NotFoundError:
-    text = identity.hex()
-    return NotFoundError(f"there is no {what} {text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}")
-
-
 Handler: TypeAlias = Callable[[Desktop, msgspec.Struct], Awaitable[Answer]]
 
 
@@ -353,10 +255,16 @@ REQUESTS: Final[Mapping[str, Handler]] = {
     "jobs.cancel": _handler(cancel_jobs),
     "jobs.retry": _handler(retry_jobs),
     "jobs.stack": _handler(take_stack),
-    "schedules.list": _handler(list_schedules),
-    "schedules.get": _handler(get_schedule),
-    "schedules.create": _handler(create_schedule),
-    "schedules.delete": _handler(delete_schedule),
+    "schedules.list": _handler(schedules.list_schedules),
+    "schedules.get": _handler(schedules.get_schedule),
+    "schedules.create": _handler(schedules.create_schedule),
+    "schedules.update": _handler(schedules.update_schedule),
+    "schedules.delete": _handler(schedules.delete_schedule),
+    "schedules.pause": _handler(schedules.pause_schedule),
+    "schedules.resume": _handler(schedules.resume_schedule),
+    "schedules.trigger": _handler(schedules.trigger_schedule),
+    "schedules.preview": _handler(schedules.preview_schedule),
+    "schedules.declare": _handler(schedules.declare_schedules),
     "dispatch.pause": _handler(pause_dispatch),
     "dispatch.resume": _handler(resume_dispatch),
     "dispatch.status": _handler(dispatch_status),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import uuid
 from typing import Final, cast
 
 import anyio
@@ -17,11 +18,11 @@ from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.connection import Connection
 from pulse_actors.dispatcher.deaths import LATE_S, Deaths
 from pulse_actors.dispatcher.desk import Desk
+from pulse_actors.dispatcher.desktop import Desktop
 from pulse_actors.dispatcher.leases import Leases
 from pulse_actors.dispatcher.news import News
 from pulse_actors.dispatcher.overdue import Overdue
 from pulse_actors.dispatcher.reconcile import bury_forgotten, bury_late
-from pulse_actors.dispatcher.requests import Desktop
 from pulse_actors.dispatcher.results import Obituary, Results
 from pulse_actors.dispatcher.silence import Silence
 from pulse_actors.dispatcher.stacks import Stacks
@@ -103,6 +104,8 @@ class Dispatcher:
                     self.drain(reconnect=False)
                 case "lapsed" if self.silence is not None:
                     await self.silence.lapsed(hint.data.get("workers"))
+                case "canceled":
+                    self._stop_canceled(hint.data.get("jobs"))
                 case "policies changed":
                     await self._read_policies()
                 case "ready":
@@ -114,6 +117,16 @@ class Dispatcher:
                 case _:
                     self.office.claims.wake()
         return TurnResult(TICK_S)
+
+    def _stop_canceled(self, jobs: object) -> None:
+        """A schedule canceled these: their handlers are stopped here at once, elsewhere at their next heartbeat."""
+        for job in cast("list[str]", jobs) if isinstance(jobs, list) else ():
+            identity = uuid.UUID(job).bytes
+            holder = self.office.desktop.desk.holder_of(identity)
+            if holder is not None:
+                worker, attempt = holder
+                self.office.claims.forget([(identity, attempt)])
+                worker.link.send("stop", None, {"jobs": [(identity, attempt, "canceled")]})
 
     async def _read_policies(self) -> None:
         """What of the topics' policies is kept in memory; while the database is away, what was known is good."""

@@ -24,11 +24,12 @@ from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.connection import Connection
 from pulse_actors.dispatcher.deaths import Deaths
 from pulse_actors.dispatcher.desk import Held, Pair, Worker
+from pulse_actors.dispatcher.desktop import Desktop
 from pulse_actors.dispatcher.explain import explain
 from pulse_actors.dispatcher.leases import Beating, Leases
 from pulse_actors.dispatcher.overdue import Overdue, note_progress
 from pulse_actors.dispatcher.policies import check_backoff
-from pulse_actors.dispatcher.requests import REQUESTS, Desktop
+from pulse_actors.dispatcher.requests import REQUESTS
 from pulse_actors.dispatcher.results import Reported, Results
 from pulse_actors.dispatcher.submits import Submits, Submitted, checked
 

@@ -1,0 +1,100 @@
+"""
+What a schedule's cursor does next: the occurrence that fires, and what of those that were missed. Pure.
+
+An occurrence is missed when nobody fired it and the next one is due as well, or, for ``skip``, when it is late by more
+than ``GRACE_S``. The time during which a schedule was paused is no different from one during which everything was down.
+
+- ``latest``: the newest of them fires, the others are passed over.
+- ``skip``: all of them are passed over. What is late by no more than the grace counts as on time, and fires.
+- ``all``: each fires, oldest first, but of more than ``MAX_CATCH_UP`` only so many of the newest.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Final
+
+from pulse.errors import BadRequestError
+from pulse.store.rows import Firing, Reckoned
+from pulse_actors.recurrence import Recurrence, jittered_us
+
+if TYPE_CHECKING:
+    from pulse.store.rows import Due
+
+GRACE_S: Final = 5.0  # a restart of the scheduler, a short stall of the database: nobody would call that missed
+MAX_CATCH_UP: Final = 100  # an hour and a half of a schedule of once a minute
+
+
+def rule_of(due: Due) -> Recurrence:
+    """The rule of a stored schedule; it was checked when it was made, unless SQL made it."""
+    return Recurrence(
+        due.kind,
+        cron=due.cron,
+        timezone=due.timezone,
+        every_s=due.every_s,
+        at_us=due.at_us,
+        starts_us=due.starts_us,
+        ends_us=due.ends_us,
+        jitter_s=due.jitter_s,
+    )
+
+
+def firing_of(due: Due) -> Firing:
+    """
+    The step of the cursor of a schedule that is due.
+
+    Raises:
+        BadRequestError: Its rule cannot be followed.
+    """
+    rule, cursor_us = rule_of(due), _cursor(due)
+    late_us = due.now_us - jittered_us(due.id, cursor_us, due.jitter_s)
+    following_us = due.following_us if _is_known(due, late_us) else rule.after(cursor_us)
+    if due.catch_up == "skip" and late_us > GRACE_S * 1e6:
+        return _step(due, rule, None, rule.behind(cursor_us, due.now_us), passed=1)
+    if following_us is None or not _is_due(due, following_us):
+        return _step(due, rule, cursor_us, following_us)
+    if due.catch_up == "all":
+        oldest_us = rule.newest(cursor_us, due.now_us, MAX_CATCH_UP)[0]
+        return _step(due, rule, oldest_us, rule.after(oldest_us), passed=int(oldest_us > cursor_us))
+    looked_at = MAX_CATCH_UP if due.jitter_s else 1  # with jitter the newest may not be due yet
+    missed = [one for one in rule.newest(cursor_us, due.now_us, looked_at) if _is_due(due, one)]
+    newest_us = missed[-1] if missed else cursor_us
+    return _step(due, rule, newest_us, rule.after(newest_us), passed=int(newest_us > cursor_us))
+
+
+def reckoned_of(due: Due) -> Reckoned:
+    """What is to be noted of a schedule of which something is to be reckoned; why it cannot be followed, if so."""
+    rule = rule_of(due)
+    try:
+        next_us = rule.first(due.now_us) if due.cursor_us is None else due.cursor_us
+        following_us = None if next_us is None else rule.after(next_us)
+    except BadRequestError as error:
+        return Reckoned(due.id, due.cursor_us, due.revision, due.cursor_us, None, error.message)
+    return Reckoned(due.id, due.cursor_us, due.revision, next_us, following_us)
+
+
+def _cursor(due: Due) -> int:
+    if due.cursor_us is None:
+        raise BadRequestError("the schedule has no cursor yet")
+    return due.cursor_us
+
+
+def _is_known(due: Due, late_us: int) -> bool:
+    """
+    Whether what follows the cursor was reckoned beforehand.
+
+    Where the cursor is old it is not believed: that may have been set back by hand, and what is stored follows another.
+    """
+    return due.cron is not None and due.is_reckoned and late_us <= GRACE_S * 1e6
+
+
+def _is_due(due: Due, occurrence_us: int) -> bool:
+    return jittered_us(due.id, occurrence_us, due.jitter_s) <= due.now_us
+
+
+def _step(due: Due, rule: Recurrence, occurrence_us: int | None, next_us: int | None, *, passed: int = 0) -> Firing:
+    """Fire one occurrence, or none; what follows the next one is left to be reckoned later, where that takes long."""
+    following_us = rule.after(next_us) if next_us is not None and rule.cron is None else None
+    named_us = _cursor(due) if occurrence_us is None else occurrence_us
+    job = uuid.uuid5(uuid.UUID(bytes=due.id), str(named_us))
+    return Firing(due.id, _cursor(due), next_us, job.bytes, occurrence_us, following_us, due.revision, passed)

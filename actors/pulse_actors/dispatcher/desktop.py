@@ -1,0 +1,48 @@
+"""What requests work on."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from pulse.errors import NotFoundError
+from pulse.store.store import Store
+from pulse_actors import identity as identities
+from pulse_actors.bus import Bus
+from pulse_actors.dispatcher.claims import Claims
+from pulse_actors.dispatcher.desk import Desk
+from pulse_actors.dispatcher.policies import Rules
+from pulse_actors.dispatcher.stacks import Stacks
+
+Answer: TypeAlias = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Desktop:
+    """
+    The database, who is connected, what is claimed, and ways to ask others.
+
+    Attributes:
+        server_policy: Those of the server's own values for topics that are settings.
+        uid: Who asks, by the kernel; None: nobody can tell.
+    """
+
+    store: Store
+    desk: Desk
+    claims: Claims
+    bus: Bus
+    host: identities.Host
+    stacks: Stacks
+    server_policy: Mapping[str, object] = field(default_factory=dict[str, object])
+    uid: int | None = None
+
+    async def read_policies(self) -> None:
+        """Take what is set for topics now for what is to be done."""
+        self.desk.rules = Rules(await self.store.topics.live(), self.claims.lease_s)
+
+
+def no_such(what: str, identity: bytes) -> NotFoundError:
+    """There is none of that id."""
+    return NotFoundError(f"there is no {what} {uuid.UUID(bytes=identity)}")

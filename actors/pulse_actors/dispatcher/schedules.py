@@ -1,0 +1,265 @@
+"""What clients and workers ask about schedules: one function per kind of request."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any, Final, cast
+
+import msgspec
+import structlog
+
+from pulse import jsontext, protocol
+from pulse.errors import BadRequestError, ConflictError
+from pulse.ids import uuid7
+from pulse.job import CATCH_UPS, OVERLAPS
+from pulse.store.rows import NewSchedule
+from pulse.store.times import from_us
+from pulse_actors.bus import Hint
+from pulse_actors.dispatcher.desktop import Answer, Desktop, no_such
+from pulse_actors.recurrence import Recurrence, When
+
+DECLARED: Final = uuid.UUID("5c1a8d6e-0c1b-5e0a-9f5e-3d2f8f0f3b11")  # namespace: the id of one is made of its key
+TRIES: Final = 5  # of a change that meets others
+_WHEN: Final = ("cron", "every", "at")
+_AS_THEY_ARE: Final = ("name", "topic", "priority", "max_attempts", "timeout_s", "jitter_s", "catch_up", "overlap")
+
+log = structlog.get_logger()
+
+
+async def list_schedules(on: Desktop, body: protocol.SchedulesList) -> Answer:
+    """A page of schedules, newest first."""
+    schedules, following = await on.store.schedules.page(body.limit, body.after)
+    return {"schedules": schedules, "next": following}
+
+
+async def get_schedule(on: Desktop, body: protocol.ById) -> Answer:
+    """One schedule."""
+    return {"schedule": await _row(on, body.id)}
+
+
+async def create_schedule(on: Desktop, body: protocol.ScheduleCreate) -> Answer:
+    """Check a schedule, reckon its first occurrences by the database's clock, store it."""
+    identity = body.id or uuid7().bytes
+    new = _new(identity, body, await on.store.reads.now_us())
+    created = await on.store.schedules.create(new)
+    schedule = await on.store.schedules.get(identity)
+    if schedule is None or (not created and not _is_the_same_request(schedule, body)):
+        raise ConflictError(f"schedule {uuid.UUID(bytes=identity)} exists already")
+    await _tell(on)
+    return {"schedule": schedule}
+
+
+async def update_schedule(on: Desktop, body: protocol.ScheduleUpdate) -> Answer:
+    """Change what is given; the cursor stays unless that is when it occurs."""
+    changes = {name: value for name in body.__struct_fields__ if (value := getattr(body, name)) is not None}
+    del changes["id"]
+    for _ in range(TRIES):
+        row = await _row(on, body.id)
+        old = _request_of(row)
+        if any(name in changes for name in _WHEN):
+            cleared: dict[str, None] = dict.fromkeys(_WHEN)
+            old = msgspec.structs.replace(old, **cleared, timezone=old.timezone if "cron" in changes else None)
+        if await _change(on, row, msgspec.structs.replace(old, **changes)):
+            await _tell(on)
+            return {"schedule": await _row(on, body.id)}
+    raise ConflictError(f"schedule {uuid.UUID(bytes=body.id)} is being changed by others; ask again")
+
+
+async def delete_schedule(on: Desktop, body: protocol.ById) -> Answer:
+    """Remove a schedule; its jobs stay."""
+    if not await on.store.schedules.delete(body.id):
+        raise no_such("schedule", body.id)
+    await _tell(on)
+    return {"id": body.id}
+
+
+async def pause_schedule(on: Desktop, body: protocol.ById) -> Answer:
+    """Fire nothing of it; pausing a paused one is no error."""
+    return await _set_paused(on, body.id, paused=True)
+
+
+async def resume_schedule(on: Desktop, body: protocol.ById) -> Answer:
+    """Go on; what was missed meanwhile its catch_up decides."""
+    return await _set_paused(on, body.id, paused=False)
+
+
+async def trigger_schedule(on: Desktop, body: protocol.ScheduleTrigger) -> Answer:
+    """A job of it now, beside its occurrences."""
+    job_id = body.job_id or uuid7().bytes
+    if not await on.store.schedules.trigger(body.id, job_id):
+        raise no_such("schedule", body.id)
+    on.claims.wake()
+    return {"id": job_id}
+
+
+async def preview_schedule(on: Desktop, body: protocol.SchedulePreview) -> Answer:
+    """When it occurs next, by its rule, from its cursor on."""
+    row = await _row(on, body.id)
+    request = _request_of(row)
+    rule = Recurrence.checked(_when(request))
+    cursor_s = cast("float | None", row["next_run_at"])
+    times_us = [] if cursor_s is None else [round(cursor_s * 1e6)]
+    if times_us:
+        times_us += islice(rule.following(times_us[0]), body.count - 1)
+    return {"times": [one / 1e6 for one in times_us], "timezone": rule.timezone or "UTC"}
+
+
+async def declare_schedules(on: Desktop, body: protocol.SchedulesDeclare) -> Answer:
+    """
+    Make the schedules of an application what its code says.
+
+    One that is there keeps its cursor, unless when it occurs was changed. One that the code does not name any more goes
+    on, and is told of: deleting it is for a person to decide.
+    """
+    now_us = await on.store.reads.now_us()
+    keys = [schedule.key for schedule in body.schedules]
+    if len({*keys}) < len(keys):
+        raise BadRequestError(f"key {max(keys, key=keys.count)!r:.100} is there twice; each key is allowed once")
+    wanted = [(uuid.uuid5(DECLARED, one.key).bytes, one) for one in body.schedules]
+    for identity, schedule in wanted:
+        _new(identity, schedule, now_us)  # all are right, or none is touched
+    changed = [one.key for identity, one in wanted if await _declare(on, identity, one, body.by, now_us)]
+    gone = [key for _, key in await on.store.schedules.undeclare(body.by, keys)]
+    if changed:
+        log.info("schedules_declared", by=body.by, keys=changed[:20], count=len(changed))
+        await _tell(on)
+    if gone:
+        log.warning("schedules_not_declared", by=body.by, keys=gone[:20], count=len(gone))
+    return {"ids": [identity for identity, _ in wanted], "changed": changed, "not_declared": gone}
+
+
+async def _declare(on: Desktop, identity: bytes, schedule: protocol.ScheduleDeclared, by: str, now_us: int) -> bool:
+    for _ in range(TRIES):
+        row = await on.store.schedules.get(identity)
+        if row is None:
+            new = dataclasses.replace(_new(identity, schedule, now_us), key=schedule.key, declared_by=by)
+            if await on.store.schedules.create(new):
+                return True
+        elif (row["declared_by"], row["undeclared_at"], row["error"]) == (by, None, None) and _is_same(row, schedule):
+            return False
+        elif await _change(on, row, schedule, key=schedule.key, declared_by=by):
+            return True
+    raise ConflictError(f"schedule {schedule.key!r:.100} is being changed by others, or its key is taken; ask again")
+
+
+async def _change(on: Desktop, row: Mapping[str, Any], wanted: protocol.ScheduleCreate, **more: str) -> bool:
+    """Write *wanted* over what was read; False: somebody was faster."""
+    new = _new(row["id"], wanted, await on.store.reads.now_us(), is_new=False)
+    moved = not _occurs_alike(_request_of(row), wanted)
+    if moved:
+        new = _new(row["id"], wanted, await on.store.reads.now_us())
+    kept = {"key": row["key"], "declared_by": row["declared_by"], **more}
+    return await on.store.schedules.update(dataclasses.replace(new, **kept), row["revision"], moved=moved)
+
+
+async def _set_paused(on: Desktop, identity: bytes, *, paused: bool) -> Answer:
+    if not await on.store.schedules.pause(identity, paused=paused):
+        raise no_such("schedule", identity)
+    await _tell(on)
+    return {"schedule": await _row(on, identity)}
+
+
+async def _row(on: Desktop, identity: bytes) -> dict[str, Any]:
+    schedule = await on.store.schedules.get(identity)
+    if schedule is None:
+        raise no_such("schedule", identity)
+    return schedule
+
+
+async def _tell(on: Desktop) -> None:
+    await on.bus.hint(Hint("scheduler", "schedules changed"))
+
+
+def _when(body: protocol.ScheduleCreate) -> When:
+    return When(
+        cron=body.cron,
+        timezone=body.timezone,
+        every_s=body.every,
+        at_s=body.at,
+        starts_s=body.starts_at,
+        ends_s=body.ends_at,
+        jitter_s=body.jitter_s,
+    )
+
+
+def _new(identity: bytes, body: protocol.ScheduleCreate, now_us: int, *, is_new: bool = True) -> NewSchedule:
+    """
+    The schedule that a request asks for, with its first occurrences where it begins now.
+
+    Raises:
+        BadRequestError: It cannot be followed, or a word in it is not known.
+    """
+    for name, value, allowed in (("catch_up", body.catch_up, CATCH_UPS), ("overlap", body.overlap, OVERLAPS)):
+        if value not in allowed:
+            raise BadRequestError(f"{name} is {value!r:.100}; allowed are {', '.join(allowed)}")
+    rule = Recurrence.checked(_when(body))
+    first_us = rule.first(now_us) if is_new else None
+    following_us = None if first_us is None else rule.after(first_us)
+    return NewSchedule(
+        identity,
+        body.name,
+        rule.kind,
+        body.args,
+        None if first_us is None else from_us(first_us),
+        topic=body.topic,
+        cron=rule.cron,
+        timezone=rule.timezone,
+        every_s=rule.every_s,
+        run_at=None if rule.at_us is None else from_us(rule.at_us),
+        priority=body.priority,
+        max_attempts=body.max_attempts,
+        timeout_s=body.timeout_s,
+        following_run_at=None if following_us is None else from_us(following_us),
+        starts_at=None if rule.starts_us is None else from_us(rule.starts_us),
+        ends_at=None if rule.ends_us is None else from_us(rule.ends_us),
+        jitter_s=body.jitter_s,
+        catch_up=body.catch_up,
+        overlap=body.overlap,
+    )
+
+
+def _request_of(row: Mapping[str, Any]) -> protocol.ScheduleCreate:
+    """
+    The request that would make a stored schedule.
+
+    Raises:
+        BadRequestError: Its args are longer than a frame: they would be lost.
+    """
+    if row["args"] is None:
+        raise BadRequestError("the schedule's args are longer than a frame; only SQL can change it")
+    same = {name: row[name] for name in (*_AS_THEY_ARE, "cron", "timezone", "args", "starts_at", "ends_at")}
+    return protocol.ScheduleCreate(every=row["every_s"], at=row["run_at"], **same)
+
+
+def _is_the_same_request(row: Mapping[str, Any], body: protocol.ScheduleCreate) -> bool:
+    """Whether *body* made this, so that an answer that was lost can be asked for again."""
+    return (row["name"], row["cron"], row["every_s"], row["run_at"]) == (body.name, body.cron, body.every, body.at)
+
+
+def _is_same(row: Mapping[str, Any], body: protocol.ScheduleCreate) -> bool:
+    """Whether there is nothing to change."""
+    old = _request_of(row)
+    return (
+        _occurs_alike(old, body)
+        and all(getattr(old, name) == getattr(body, name) for name in _AS_THEY_ARE)
+        and _same_json(old.args, body.args)
+    )
+
+
+def _same_json(stored: str, given: str) -> bool:
+    try:
+        return jsontext.loads(stored) == jsontext.loads(given)
+    except ValueError:
+        return False  # the database says what is wrong with it
+
+
+def _occurs_alike(old: protocol.ScheduleCreate, new: protocol.ScheduleCreate) -> bool:
+    """Whether both have the same occurrences; by when they fire, the jitter, the cursor does not go."""
+    try:
+        before = Recurrence.checked(dataclasses.replace(_when(old), jitter_s=0.0))
+    except BadRequestError:
+        return False  # SQL made it so, or its time zone was lost
+    return before == Recurrence.checked(dataclasses.replace(_when(new), jitter_s=0.0))

@@ -1,0 +1,70 @@
+"""Schedules: which wall-clock times are which instants, which missed occurrences fire, and when a scheduler rests."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.code import Guarded
+
+_CRON: Final = "unit/test_cron.py::"
+_CATCH_UP: Final = "unit/test_catchup.py::"
+_TURNS: Final = "store/test_actor_turns.py::"
+
+CRON: Final = Guarded(
+    "pulse_actors.cron",
+    {
+        _CRON + "test_days_on_which_the_clock_changes": [
+            ("_is_interval", ' or "/" in field', ""),
+            ("_is_interval", "[:-3]", "[:1]"),
+            ("_Clock.after", " if self.repeats else None", ""),
+            ("_Clock._once", "if before_s < after_s:", "if False:"),
+            ("_Clock._once", "if found - before_s > unix_s:", "if True:"),
+        ],
+        _CRON + "test_many_times_that_exist_twice": [
+            ("_is_interval", '"*" in field or ', ""),
+            ("_Clock._again", "not after_s < before_s == offset_s", "True"),
+        ],
+    },
+    is_part=True,
+)
+
+CATCH_UP: Final = Guarded(
+    "pulse_actors.catchup",
+    {
+        _CATCH_UP + "test_what_was_reckoned_for_another_cursor_is_not_believed": [
+            ("_is_known", " and late_us <= GRACE_S * 1e6", ""),
+        ],
+        _CATCH_UP + "test_what_was_not_reckoned_yet_is": [
+            ("_is_known", " and due.is_reckoned", ""),
+        ],
+        _CATCH_UP + "test_skip": [
+            ("firing_of", 'due.catch_up == "skip" and late_us > GRACE_S * 1e6', "False"),
+            ("firing_of", " and late_us > GRACE_S * 1e6", ""),
+        ],
+        _CATCH_UP + "test_latest": [
+            ("firing_of", "following_us is None or not _is_due(due, following_us)", "True"),
+        ],
+        _CATCH_UP + "test_all": [
+            ("firing_of", 'due.catch_up == "all"', "False"),
+            ("firing_of", "rule.newest(cursor_us, due.now_us, MAX_CATCH_UP)[0]", "cursor_us"),
+        ],
+        _CATCH_UP + "test_jitter_counts": [
+            ("firing_of", " if _is_due(due, one)", ""),
+            ("firing_of", "MAX_CATCH_UP if due.jitter_s else 1", "1"),
+        ],
+    },
+    is_part=True,
+)
+
+SCHEDULER: Final = Guarded(
+    "pulse_actors.scheduler",
+    {
+        _TURNS + "test_a_cursor_that_was_set_back_does_not_fire_twice": [
+            ("Scheduler._tell", " and one.level is not None", ""),
+        ],
+        _TURNS + "test_long_firing_is_cut_into_turns": [
+            ("Scheduler.turn", " and monotonic() <= end_s", ""),
+        ],
+    },
+    is_part=True,
+)

@@ -1,0 +1,222 @@
+"""Schedules whose earlier job is not finished: each occurrence goes as the policy says, whoever fires it."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from pulse.ids import uuid7
+from pulse.store.rows import Completion, Due, Ending, EndingKind, Fired, Level, NewSchedule
+from pulse.store.schedules import MAX_HELD
+from pulse.store.store import Store
+from pulse.store.times import from_us
+from pulse_actors.catchup import firing_of
+from tests.store.helpers import NOW, OTHER, TOPIC, WORKER, at, claim, fence, history, read
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+EVERY_S: Final = 60.0
+
+
+async def make(store: Store, overlap: str, **fields: Any) -> bytes:
+    """A schedule of once a minute, first at NOW; its id."""
+    new = NewSchedule(uuid7().bytes, "n", "every", "{}", NOW, topic=TOPIC, every_s=EVERY_S, overlap=overlap, **fields)
+    assert await store.schedules.create(new)
+    return new.id
+
+
+async def fire(store: Store, number: int) -> Fired:
+    """Fire the occurrence of that minute."""
+    [due] = await store.schedules.due(10, now=at(number * EVERY_S))
+    assert from_us(due.cursor_us or 0) == at(number * EVERY_S)
+    [fired] = await store.schedules.fire([firing_of(due)], now=at(number * EVERY_S))
+    return fired
+
+
+def job_of(schedule: bytes, number: int) -> bytes:
+    """Id of the job of that minute."""
+    us = round((at(number * EVERY_S) - NOW) / timedelta(microseconds=1) + NOW.timestamp() * 1e6)
+    return uuid.uuid5(uuid.UUID(bytes=schedule), str(us)).bytes
+
+
+async def verdicts(store: Store, *numbers: int) -> list[str]:
+    """What becomes of these minutes, one after the other."""
+    return [(await fire(store, number)).verdict for number in numbers]
+
+
+async def statuses(connection: Connection[Record]) -> list[str]:
+    """Of all jobs, by occurrence."""
+    rows = await connection.fetch("SELECT status::text AS status FROM pulse.jobs ORDER BY occurrence")
+    return [row["status"] for row in rows]
+
+
+async def finish(store: Store, now_s: float) -> None:
+    """Claim what can be claimed, and complete it."""
+    done = await claim(store, seconds=now_s)
+    assert len(done) == 1
+    await store.complete([Completion(*fence(done[0].id, done[0].attempt), None)], now=at(now_s))
+
+
+async def test_allow(store: Store, connection: Connection[Record]) -> None:
+    """Each occurrence becomes a job that may run, whatever the others do."""
+    await make(store, "allow")
+    assert await verdicts(store, 0, 1, 2) == ["fired"] * 3
+    assert len(await claim(store, seconds=200)) == 3
+    assert await statuses(connection) == ["RUNNING"] * 3
+
+
+@pytest.mark.parametrize("stage", ["PENDING", "RUNNING", "RETRYING"])
+async def test_skip(store: Store, connection: Connection[Record], stage: str) -> None:
+    """While the last job is not finished, waiting for its retry included, occurrences become nothing."""
+    schedule = await make(store, "skip")
+    assert await verdicts(store, 0) == ["fired"]
+    if stage != "PENDING":
+        [one] = await claim(store)
+        if stage == "RETRYING":
+            await store.end([Ending(*fence(one.id), EndingKind.RETRY, "why", delay_s=1000.0)], now=NOW)
+    assert await verdicts(store, 1, 2) == ["skipped"] * 2
+    assert await statuses(connection) == [stage]
+    found = await store.schedules.get(schedule)
+    assert found is not None
+    assert (found["next_run_at"], found["last_run_at"]) == (at(3 * EVERY_S).timestamp(), NOW.timestamp())
+
+
+async def test_skip_goes_on_when_it_is_finished(store: Store, connection: Connection[Record]) -> None:
+    """The next occurrence after the end of the last job fires; so it does when that job is gone altogether."""
+    await make(store, "skip")
+    assert await verdicts(store, 0) == ["fired"]
+    await finish(store, 1)
+    assert await verdicts(store, 1) == ["fired"]
+    await connection.execute("DELETE FROM pulse.jobs")
+    assert await verdicts(store, 2, 3) == ["fired", "skipped"]
+
+
+async def test_jobs_that_were_triggered_do_not_count(store: Store, connection: Connection[Record]) -> None:
+    """What an operator starts beside the occurrences holds up none of them."""
+    schedule = await make(store, "skip")
+    assert await store.schedules.trigger(schedule, uuid7().bytes)
+    assert await verdicts(store, 0) == ["fired"]
+    assert await statuses(connection) == ["PENDING"] * 2
+
+
+async def test_cancel(store: Store, connection: Connection[Record]) -> None:
+    """The old job is canceled as an operator would, in the statement that inserts the new one."""
+    schedule = await make(store, "cancel")
+    assert await fire(store, 0) == Fired(schedule, "fired", Level(TOPIC, 0), None)
+    [one] = await claim(store)
+    assert await fire(store, 1) == Fired(schedule, "fired", Level(TOPIC, 0), one.id)
+    old = await read(connection, one.id)
+    assert (old["status"], old["completed_at"], old["locked_by"]) == ("CANCELED", at(EVERY_S), None)
+    [entry] = await history(connection, one.id)
+    assert (entry["attempt"], entry["outcome"], entry["worker"]) == (1, "canceled", WORKER)
+    assert await fire(store, 2) == Fired(schedule, "fired", Level(TOPIC, 0), job_of(schedule, 1))
+    assert await history(connection, job_of(schedule, 1)) == []
+    assert await statuses(connection) == ["CANCELED", "CANCELED", "PENDING"]
+
+
+async def test_cancel_leaves_what_is_finished(store: Store, connection: Connection[Record]) -> None:
+    """A job that is done is not canceled, and nothing else is."""
+    await make(store, "cancel")
+    await fire(store, 0)
+    await finish(store, 1)
+    assert (await fire(store, 1)).canceled is None
+    assert await statuses(connection) == ["COMPLETED", "PENDING"]
+
+
+async def test_a_cursor_that_was_set_back_cancels_nothing(store: Store, connection: Connection[Record]) -> None:
+    """An occurrence that fires again by hand does not cancel its own job."""
+    await make(store, "cancel")
+    await fire(store, 0)
+    await connection.execute("UPDATE pulse.schedules SET next_run_at = $1", NOW)
+    found = await fire(store, 0)
+    assert (found.level, found.canceled) == (None, None)
+    assert await statuses(connection) == ["PENDING"]
+
+
+async def test_queue(store: Store, connection: Connection[Record]) -> None:
+    """Occurrences wait for the one before them, one after the other, in order; none is lost."""
+    schedule = await make(store, "queue")
+    assert await verdicts(store, 0, 1, 2) == ["fired", "held", "held"]
+    assert (await store.schedules.work(now=NOW)).waiting
+    assert await store.schedules.release(10, now=at(150)) == []
+    for number in range(3):
+        [one] = await claim(store, seconds=200 + number)
+        assert one.id == job_of(schedule, number)
+        assert await store.schedules.release(10, now=at(200)) == []
+        await store.complete([Completion(*fence(one.id), None)], now=at(200))
+        assert await claim(store, seconds=200 + number) == []
+        released = await store.schedules.release(10, now=at(200 + number))
+        assert released == ([Level(TOPIC, 0)] if number < 2 else [])
+    assert not (await store.schedules.work(now=NOW)).waiting
+    assert await statuses(connection) == ["COMPLETED"] * 3
+    assert await verdicts(store, 3) == ["fired"]
+
+
+async def test_what_is_held_keeps_its_turn(store: Store) -> None:
+    """An occurrence that comes between the end of a job and the release of the next waits behind it."""
+    schedule = await make(store, "queue")
+    assert await verdicts(store, 0, 1) == ["fired", "held"]
+    await finish(store, 90)
+    assert await verdicts(store, 2) == ["held"]
+    await store.schedules.release(10, now=at(121))
+    [one] = await claim(store, seconds=130, worker=OTHER)
+    assert one.id == job_of(schedule, 1)
+
+
+async def test_a_held_job_that_was_canceled_is_passed_over(store: Store, connection: Connection[Record]) -> None:
+    """An operator may cancel what waits; its place is taken by the next, and an empty queue is none."""
+    schedule = await make(store, "queue")
+    await verdicts(store, 0, 1, 2)
+    await store.cancel([job_of(schedule, 1)], now=at(120))
+    await finish(store, 121)
+    assert await store.schedules.release(10, now=at(122)) == [Level(TOPIC, 0)]
+    await finish(store, 123)
+    assert await statuses(connection) == ["COMPLETED", "CANCELED", "COMPLETED"]
+    await verdicts(store, 3, 4)
+    await store.cancel([job_of(schedule, 4)], now=at(240))
+    await finish(store, 241)
+    assert await store.schedules.release(10, now=at(242)) == []
+    assert not (await store.schedules.work(now=NOW)).waiting
+
+
+async def test_a_queue_is_bounded(store: Store, connection: Connection[Record]) -> None:
+    """No more than so many wait; what comes then is passed over, and told."""
+    await make(store, "queue")
+    await verdicts(store, 0, 1)
+    await connection.execute("UPDATE pulse.schedules SET waiting = $1", MAX_HELD - 1)
+    assert await verdicts(store, 2, 3) == ["held", "full"]
+    assert len(await statuses(connection)) == 3
+
+
+async def test_release_is_of_one_schedule(store: Store, connection: Connection[Record]) -> None:
+    """The end of one schedule's job lets nothing of another one go, and no more than one of its own."""
+    first, second = await make(store, "queue"), await make(store, "queue")
+    for _ in range(3):
+        due = await store.schedules.due(10, now=at(1000))
+        await store.schedules.fire(
+            [firing_of(Due(**{**_fields(one), "now_us": one.cursor_us})) for one in due], now=NOW
+        )
+    await connection.execute("DELETE FROM pulse.jobs WHERE id = $1", job_of(first, 0).hex())
+    assert await store.schedules.release(10, now=at(1000)) == [Level(TOPIC, 0)]
+    open_jobs = await connection.fetch("SELECT schedule_id FROM pulse.jobs WHERE next_run_at < '9999-01-01'")
+    assert sorted(row["schedule_id"].bytes for row in open_jobs) == sorted([first, second])
+
+
+def _fields(due: Due) -> dict[str, Any]:
+    return {name: getattr(due, name) for name in Due.__slots__}
+
+
+async def test_deleting_cancels_what_is_held(store: Store, connection: Connection[Record]) -> None:
+    """What waits behind another job would wait for ever without its schedule; the others stay as they are."""
+    schedule = await make(store, "queue")
+    other = await make(store, "allow")
+    await store.schedules.delete(other)
+    await verdicts(store, 0, 1, 2)
+    assert await store.schedules.delete(schedule)
+    assert await statuses(connection) == ["PENDING", "CANCELED", "CANCELED"]

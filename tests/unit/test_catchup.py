@@ -1,0 +1,144 @@
+"""What a schedule's cursor does next, on time and after an absence, by each policy."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pytest
+
+from pulse.errors import BadRequestError
+from pulse.store.rows import Due, Firing, Reckoned
+from pulse.store.times import to_us
+from pulse_actors.catchup import GRACE_S, MAX_CATCH_UP, firing_of, reckoned_of
+from pulse_actors.recurrence import jittered_us
+
+ID: Final = uuid.UUID("0190163d-8694-739b-aea5-966c26f8ad92")
+NOON_US: Final = to_us(datetime(2024, 2, 28, 12, 0, tzinfo=UTC))
+SECOND_US: Final = 1_000_000
+MINUTE_US: Final = 60 * SECOND_US
+
+
+def due(late_s: float, **fields: Any) -> Due:
+    """A schedule of once a minute whose cursor stands at noon, looked at some seconds later."""
+    base: dict[str, Any] = {"kind": "cron", "cron": "* * * * *", "timezone": "UTC", "cursor_us": NOON_US}
+    if fields.get("kind", "cron") != "cron":
+        base |= {"cron": None, "timezone": None}
+    return Due(ID.bytes, now_us=NOON_US + round(late_s * SECOND_US), **{**base, **fields})
+
+
+def minutes(firing: Firing) -> tuple[int | None, int | None]:
+    """The occurrence that fires and the next cursor, in minutes from noon."""
+    return tuple(  # type: ignore[return-value] # pyright: ignore[reportReturnType]
+        None if one is None else (one - NOON_US) // MINUTE_US for one in (firing.occurrence_us, firing.next_us)
+    )
+
+
+def test_on_time() -> None:
+    """What is due fires; the cursor goes to what was reckoned beforehand, and what follows is left for later."""
+    found = firing_of(due(0.2, following_us=NOON_US + 5 * MINUTE_US, is_reckoned=True, revision=3))
+    job = uuid.uuid5(ID, str(NOON_US)).bytes
+    assert found == Firing(ID.bytes, NOON_US, NOON_US + 5 * MINUTE_US, job, NOON_US, None, 3)
+
+
+def test_what_was_not_reckoned_yet_is() -> None:
+    """Where the next occurrence is not known, or is known to be none, that counts."""
+    assert minutes(firing_of(due(0.2))) == (0, 1)
+    assert minutes(firing_of(due(0.2, is_reckoned=True))) == (0, None)
+
+
+@pytest.mark.parametrize("following", [-5, 0, 100])
+def test_what_was_reckoned_for_another_cursor_is_not_believed(following: int) -> None:
+    """A cursor that was moved by hand has others behind it: seen where they lie before it, or it is old."""
+    late_s = 0.2 if following <= 0 else GRACE_S + 1
+    assert minutes(firing_of(due(late_s, following_us=NOON_US + following * MINUTE_US, is_reckoned=True))) == (0, 1)
+
+
+def test_an_every_knows_two_occurrences() -> None:
+    """Where it costs nothing, the one after the next is told at once."""
+    found = firing_of(due(0.2, kind="every", every_s=60.0))
+    assert (minutes(found), found.following_us) == ((0, 1), NOON_US + 2 * MINUTE_US)
+    last = firing_of(due(0.2, kind="every", every_s=60.0, ends_us=NOON_US + MINUTE_US))
+    assert (minutes(last), last.following_us) == ((0, 1), None)
+
+
+def test_an_at_is_over() -> None:
+    """It fires however late, and there is no more."""
+    assert minutes(firing_of(due(7200.0, kind="at", at_us=NOON_US))) == (0, None)
+
+
+@pytest.mark.parametrize("rule", [{}, {"kind": "every", "every_s": 60.0}])
+def test_latest(rule: dict[str, Any]) -> None:
+    """Of many that were missed the newest fires, and the cursor is the next in the future."""
+    for minute in (1, 5, 3000):
+        found = firing_of(due(minute * 60 + 59.9, **rule))
+        assert (minutes(found), found.passed) == ((minute, minute + 1), 1)
+    assert minutes(firing_of(due(59.999, **rule))) == (0, 1)
+    assert firing_of(due(59.999, **rule)).passed == 0
+
+
+@pytest.mark.parametrize("rule", [{}, {"kind": "every", "every_s": 60.0}])
+def test_skip(rule: dict[str, Any]) -> None:
+    """What is late by more than the grace does not fire, nor does what came after it; what is late by less does."""
+    assert minutes(firing_of(due(GRACE_S, **rule, catch_up="skip"))) == (0, 1)
+    assert minutes(firing_of(due(GRACE_S + 0.001, **rule, catch_up="skip"))) == (None, 1)
+    assert minutes(firing_of(due(300.0, **rule, catch_up="skip"))) == (None, 6)
+    assert firing_of(due(300.0, **rule, catch_up="skip")).passed == 1
+    assert minutes(firing_of(due(7200.0, kind="at", at_us=NOON_US, catch_up="skip"))) == (None, None)
+
+
+def test_a_dense_schedule_that_is_slow_goes_on() -> None:
+    """With skip, too, a schedule of ten times a second fires its newest when a turn took longer than its step."""
+    found = firing_of(due(0.35, kind="every", every_s=0.1, catch_up="skip"))
+    assert found.occurrence_us == NOON_US + 300_000
+
+
+@pytest.mark.parametrize("rule", [{}, {"kind": "every", "every_s": 60.0}])
+def test_all(rule: dict[str, Any]) -> None:
+    """Each fires, oldest first; of more than the bound, only so many of the newest."""
+    assert minutes(firing_of(due(300.0, **rule, catch_up="all"))) == (0, 1)
+    last = MAX_CATCH_UP - 1
+    bound = firing_of(due(last * 60 + 1, **rule, catch_up="all"))
+    assert (minutes(bound), bound.passed) == ((0, 1), 0)
+    beyond = firing_of(due((last + 50) * 60 + 1, **rule, catch_up="all"))
+    assert (minutes(beyond), beyond.passed) == ((50, 51), 1)
+
+
+def test_jitter_counts() -> None:
+    """The newest that fires is the newest whose own, jittered time has come."""
+    jitter_s = 3000.0
+    for late_s in (3001.0, 3600.0, 10_000.0):
+        schedule = due(late_s, jitter_s=jitter_s)
+        found = firing_of(schedule)
+        assert found.occurrence_us is not None
+        ready = [
+            minute
+            for minute in range(int(late_s // 60) + 1)
+            if jittered_us(ID.bytes, NOON_US + minute * MINUTE_US, jitter_s) <= schedule.now_us
+        ]
+        assert minutes(found)[0] == ready[-1]
+
+
+def test_reckoning() -> None:
+    """A new schedule gets its first occurrence and the one after it; one that has a cursor, what follows that."""
+    found = reckoned_of(due(30.0, cursor_us=None, revision=2))
+    assert found == Reckoned(ID.bytes, None, 2, NOON_US + MINUTE_US, NOON_US + 2 * MINUTE_US)
+    assert reckoned_of(due(300.0)) == Reckoned(ID.bytes, NOON_US, 0, NOON_US, NOON_US + MINUTE_US)
+    at = reckoned_of(due(30.0, cursor_us=None, kind="at", at_us=5))
+    assert at == Reckoned(ID.bytes, None, 0, 5, None)
+
+
+@pytest.mark.parametrize(
+    ("rule", "error"),
+    [
+        ({"cron": "0 0 30 2 *"}, "cron is '0 0 30 2 *': it names no day that ever comes"),
+        ({"timezone": "Mars/Base"}, "timezone is 'Mars/Base'; an IANA name such as Europe/Berlin is allowed"),
+    ],
+)
+def test_what_cannot_be_reckoned_says_why(rule: dict[str, Any], error: str) -> None:
+    """The reason is noted, and the cursor stays where it is."""
+    found = reckoned_of(due(30.0, cursor_us=None, **rule))
+    assert found == Reckoned(ID.bytes, None, 0, None, None, error)
+    with pytest.raises(BadRequestError):
+        firing_of(due(30.0, cursor_us=None))
