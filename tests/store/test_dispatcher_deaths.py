@@ -192,7 +192,7 @@ async def test_what_carries_its_mark_dies_with_it(at: Floor) -> None:
 
 async def test_last_words_are_heard_out(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it had written before it died is read first: an attempt whose result is among it has not crashed."""
-    monkeypatch.setattr(watching, "LAST_WORDS_S", LONG_S)
+    monkeypatch.setattr(watching, "LAST_WORDS", 10**6)
     with process() as dying:
         worker, heard_out = new_worker(identity_of(dying.pid), dying.pid), anyio.Event()
         wire_of(worker).unread = 1
@@ -211,7 +211,7 @@ async def test_last_words_are_heard_out(at: Floor, monkeypatch: pytest.MonkeyPat
 
 async def test_who_has_said_everything_is_buried_at_once(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the end of its connection nothing is waited for, whatever the socket says."""
-    monkeypatch.setattr(watching, "LAST_WORDS_S", LONG_S)
+    monkeypatch.setattr(watching, "LAST_WORDS", 10**6)
     with process() as dying:
         worker = new_worker(identity_of(dying.pid), dying.pid)
         wire_of(worker).unread = 1
@@ -261,7 +261,7 @@ async def test_a_claim_for_it_that_is_committed_late(at: Floor, monkeypatch: pyt
 
 async def test_who_has_died_is_waited_for(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the dispatcher ends, all are buried who are dead by then; nobody waits for the living."""
-    monkeypatch.setattr(watching, "LAST_WORDS_S", 0.2)
+    monkeypatch.setattr(watching, "LAST_WORDS", 7)
     with process() as dying, process() as living:
         worker = at.watch(new_worker(identity_of(dying.pid), dying.pid), anyio.Event())
         wire_of(worker).unread = 1  # it is not heard out before the time is over
@@ -274,6 +274,7 @@ async def test_who_has_died_is_waited_for(at: Floor, monkeypatch: pytest.MonkeyP
         assert at.deaths.watched(worker.identity) is None
         await at.results.batcher.wait_idle()
         assert (await at.read(job))["crashes"] == 1
+    assert wire_of(worker).looks == 7
 
 
 async def test_an_end_is_told_louder_when_something_was_lost(at: Floor) -> None:

@@ -15,6 +15,7 @@ import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
+from pulse import procs
 from pulse.errors import UnavailableError
 from pulse.store.store import Store
 from pulse_actors.dispatcher import silence as looking
@@ -249,6 +250,9 @@ async def test_who_is_stopped_is_not_waited_for(
     monkeypatch.setattr(looking, "TERM_S", LONG_S)
     with process() as stopped:
         os.kill(stopped.pid, signal.SIGSTOP)
+        with anyio.fail_after(DEADLINE_S):
+            while procs.state(stopped.pid) != "T":  # a signal takes a moment on a busy machine
+                await anyio.lowlevel.checkpoint()
         worker = at.silent(stopped.pid)
         await at.running(worker)
         await look(at, tasks)

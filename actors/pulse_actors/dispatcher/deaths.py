@@ -40,7 +40,7 @@ from pulse_actors.dispatcher.desk import Desk, Held, Pair, Sentence, Worker
 from pulse_actors.dispatcher.results import Obituary, Results
 
 QUIET_S: Final = 0.05  # an empty socket for that long has been read; EOF comes at once unless a child holds the socket
-LAST_WORDS_S: Final = 1.0  # longest time to read what it had still written
+LAST_WORDS: Final = 20  # looks at its socket, so long apart: not seconds, which pass while this process is stopped
 LATE_S: Final = 6.0  # by then a statement that nobody waits for has been committed, or it never will
 STRANGER_S: Final = 1.0  # for a dispatcher that the dead worker was connected to, which knows what had started
 
@@ -268,12 +268,11 @@ class Deaths:
 
     async def _hear_out(self, watch: Watch) -> None:
         """Read what it had still written."""
-        with anyio.move_on_after(LAST_WORDS_S):
-            while not watch.heard_out.is_set():
-                with anyio.move_on_after(QUIET_S):
-                    await watch.heard_out.wait()
-                if not watch.worker.link.unread_bytes:
-                    break
+        for _ in range(LAST_WORDS):
+            with anyio.move_on_after(QUIET_S):
+                await watch.heard_out.wait()
+            if watch.heard_out.is_set() or not watch.worker.link.unread_bytes:
+                return
 
     async def _still_running(self, worker: Worker) -> Mapping[Pair, Held]:
         """What a stranger held that nobody else has ended; which of it had started is not known."""
