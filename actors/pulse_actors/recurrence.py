@@ -10,6 +10,7 @@ import hashlib
 import math
 import uuid
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +26,7 @@ MAX_EVERY_S: Final = 1e9
 MAX_JITTER_S: Final = 86_400.0  # what a daily schedule can use; beyond it the order of occurrences would be lost
 DEFAULT_ZONE: Final = "UTC"
 _SECOND_US: Final = 1_000_000
+LAST_US: Final = to_us(datetime(9999, 12, 29, tzinfo=UTC))  # the columns hold times before the 31st, jitter not counted
 _STEPS: Final = 4  # a window of `newest` may hold so many times what is asked for; else a shorter one is tried
 
 
@@ -138,7 +140,7 @@ class Recurrence:
         """
         if self.every_s is not None:
             step_us = _step_us(self.every_s)
-            missed = (now_us - cursor_us) // step_us
+            missed = max(0, (min(now_us, self.ends_us or now_us) - cursor_us) // step_us)
             return [cursor_us + number * step_us for number in range(max(0, missed - limit + 1), missed + 1)]
         if self.kind == "at":
             return [cursor_us]
@@ -167,9 +169,10 @@ class Recurrence:
         return origin_us + ((behind_us - origin_us) // step_us + 1) * step_us
 
     def _within(self, found_us: int | None) -> int | None:
-        """*found_us*, if that is before the end."""
-        is_late = found_us is None or (self.ends_us is not None and found_us > self.ends_us)
-        return None if is_late else found_us
+        """*found_us*, if that is before the end, and before that of the calendar."""
+        if found_us is None or found_us > (LAST_US if self.ends_us is None else min(self.ends_us, LAST_US)):
+            return None
+        return found_us
 
     def _next_cron(self, after_us: int) -> int | None:
         assert self.cron is not None  # noqa: S101 - narrows the type

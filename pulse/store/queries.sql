@@ -101,8 +101,8 @@ WHERE j.name <> d.name OR j.topic <> coalesce(d.topic, h.topic, 'default') OR j.
 --          begins at the start, and finds the levels by a loose index scan.
 --          LIMIT outside the LATERAL stops it before the next level is touched.
 --          Where topics age, a job's rank is its priority and what its waiting is worth. Within a level that is the order of
---          due times, so the levels are merged: from each as many as there are seats, but none that ranks below the last one
---          that the best level alone would fill them with. No row is rewritten for it.
+--          due times, so the levels are merged: from each as many as there are seats, but of all but the best level none that
+--          ranks below the last one that this level alone would fill them with. No row is rewritten for it.
 --          A claim ends after 8 MiB of args and checkpoints: what it returns has to fit into memory, and through a socket, at
 --          once. Short args are not measured: their text is not longer than 2000 bytes by much, if they are not compressed.
 WITH RECURSIVE open AS (
@@ -145,7 +145,7 @@ WITH RECURSIVE open AS (
         ORDER BY q.next_run_at OFFSET $2 - 1 LIMIT 1) AS n
 ), cut AS (
     SELECT r.*, CASE
-        WHEN r.priority >= coalesce((SELECT rank FROM bar), r.priority) THEN coalesce($10, now())
+        WHEN r.priority >= coalesce((SELECT rank FROM bar), r.priority) OR r.rank >= (SELECT max(rank) FROM ranked) THEN coalesce($10, now())
         WHEN r.age_s IS NULL THEN '-infinity'
         ELSE coalesce($10, now()) - least(((SELECT rank FROM bar) - r.priority) * r.age_s, 6.4e10) * interval '1 second' END AS until_at
     FROM ranked r

@@ -131,3 +131,18 @@ async def test_what_somebody_has_locked_is_passed_over(store: Store, connection:
         await connection.execute("SELECT FROM pulse.jobs WHERE id = $1::uuid FOR UPDATE", first.hex())
         claims = await store.claim(["a"], [WORKER], [0, 0], LEASE_S, ageing_s={"a": 1.0}, now=NOW)
     assert [claim.id for claim in claims] == [second]
+
+
+async def test_what_cannot_be_claimed_keeps_nobody_back(store: Store, connection: Connection[Record]) -> None:
+    """Neither what another session has locked nor what has expired takes the places of what could be claimed."""
+    jobs = [await forge(connection, topic="a", next_run_at=at(-1000 + number)) for number in range(6)]
+    other = await forge(connection, topic="a", priority=1, next_run_at=at(-5))
+    await connection.execute("UPDATE pulse.jobs SET expires_at = $2 WHERE id = $1::uuid", jobs[0].hex(), at(-1))
+    async with connection.transaction():
+        await connection.execute("SELECT FROM pulse.jobs WHERE id = $1::uuid FOR UPDATE", jobs[1].hex())
+        claims = await store.claim(["a"], [WORKER], [0, 0], LEASE_S, ageing_s={"a": 10.0}, now=NOW)
+    assert {claim.id for claim in claims} == {jobs[2], jobs[3]}
+    claims = await store.claim(["a"], [WORKER], [0] * 5, LEASE_S, ageing_s={"a": 10.0}, now=NOW)
+    assert {claim.id for claim in claims} >= {jobs[1], jobs[4], jobs[5]}
+    claims += await store.claim(["a"], [WORKER], [0] * 5, LEASE_S, ageing_s={"a": 10.0}, now=NOW)
+    assert {claim.id for claim in claims} == {jobs[1], jobs[4], jobs[5], other}

@@ -16,9 +16,11 @@ from pulse.errors import UnavailableError
 from pulse.store.pool import Target
 from pulse.store.rows import Claim, Fence, Head, Level
 from pulse.store.store import Store
+from pulse.store.topics import LivePolicy
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.cursors import FIRST, LEVELS_MAX
 from pulse_actors.dispatcher.desk import Desk, Held, Worker
+from pulse_actors.dispatcher.policies import Rules
 from pulse_actors.identity import Host
 from tests.store.helpers import TOPIC, forge, history, read
 
@@ -394,6 +396,19 @@ async def test_a_claim_that_ended_because_of_its_size(bench: Bench, connection: 
         await waiting(connection, args=args, priority=-number)
     assert await bench.claims.pass_once() is True
     assert await bench.claims.pass_once() is False
+
+
+async def test_a_claim_of_a_topic_that_ages_is_repeated(bench: Bench, connection: Connection[Record]) -> None:
+    """Until nothing comes: what another host has locked meanwhile may have kept others out of it. Not of other topics."""
+    for topic, again in ((TOPIC, True), ("u", False)):
+        bench.desk.rules = Rules({TOPIC: LivePolicy(ageing_s=5.0)})
+        worker, _ = bench.join("w", capacity=10, topics=[topic])
+        await waiting(connection, topic=topic)
+        bench.claims.wake()
+        bench.claims._cursors._full_s = float("-inf")
+        assert await bench.claims.pass_once() is again
+        assert await bench.claims.pass_once() is False
+        bench.desk.leave(worker)
 
 
 async def test_levels_are_found_by_a_loose_scan(store: Store, connection: Connection[Record]) -> None:

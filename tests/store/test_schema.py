@@ -161,6 +161,37 @@ async def test_an_upgrade_gives_what_an_install_gives(
     await older.close(timeout=5)
 
 
+async def test_an_upgrade_keeps_rights_and_rules(empty_dsn: str) -> None:
+    """Who alone might submit by SQL still may, alone; a schedule that nobody could follow does not keep it back."""
+    older = await asyncpg.connect(empty_dsn)
+    await older.execute((ROOT / "tests" / "store" / "schema_v3.sql").read_text("utf-8"))
+    role = f"shop_{new_id().hex()}"
+    functions = "pulse.submit(text, jsonb, text, int, timestamptz, int, float8, uuid), pulse.submit_many(jsonb)"
+    try:
+        await older.execute(
+            f"CREATE ROLE {role}; REVOKE ALL ON FUNCTION {functions} FROM PUBLIC;"
+            f"GRANT EXECUTE ON FUNCTION {functions} TO {role};"
+            "INSERT INTO pulse.schedules (id, kind, name, cron, timezone, next_run_at)"
+            "VALUES (pulse.uuid7(), 'cron', 'n', '0 0 * * * 0 2030', 'UTC', now())"
+        )
+        store = Store(Target(empty_dsn, "test"))
+        assert await store.prepare() == 3
+        store.close()
+        may = """
+            SELECT bool_and(has_function_privilege($1, oid, 'EXECUTE')),
+                   bool_or(has_function_privilege('public', oid, 'EXECUTE'))"""
+        found = await older.fetchrow(f"{may} FROM pg_proc WHERE proname IN ('submit', 'submit_many')", role)
+        assert tuple(found or ()) == (True, False)
+        with pytest.raises(asyncpg.CheckViolationError):
+            await older.execute(
+                "INSERT INTO pulse.schedules (id, kind, name, cron, timezone)"
+                "VALUES (pulse.uuid7(), 'cron', 'n', 'often', 'UTC')"
+            )
+    finally:
+        await older.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+        await older.close(timeout=5)
+
+
 async def test_many_installs_at_once(empty_dsn: str) -> None:
     """Of eight that start at once one installs, the others wait for it, and all go on."""
     stores = [Store(Target(empty_dsn, "test")) for _ in range(8)]

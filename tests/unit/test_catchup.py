@@ -142,3 +142,21 @@ def test_what_cannot_be_reckoned_says_why(rule: dict[str, Any], error: str) -> N
     assert found == Reckoned(ID.bytes, None, 0, None, None, error)
     with pytest.raises(BadRequestError):
         firing_of(due(30.0, cursor_us=None))
+
+
+@pytest.mark.parametrize("rule", [{}, {"kind": "every", "every_s": 60.0}], ids=["cron", "every"])
+def test_an_end_that_was_passed_while_everything_was_down(rule: dict[str, Any]) -> None:
+    """Nothing fires that lies behind it, and what was missed before it is made up for."""
+    ended = {**rule, "ends_us": NOON_US + 5 * MINUTE_US}
+    assert minutes(firing_of(due(7200.0, **ended))) == (5, None)
+    assert minutes(firing_of(due(7200.0, catch_up="all", **ended))) == (0, 1)
+    assert minutes(firing_of(due(7200.0, catch_up="skip", **ended))) == (None, None)
+    assert minutes(firing_of(due(130.0, catch_up="all", **ended))) == (0, 1)
+
+
+def test_the_end_of_the_calendar() -> None:
+    """Behind it there is no occurrence, whatever the rule, and nothing that no column could hold."""
+    late_us = to_us(datetime(9990, 1, 1, tzinfo=UTC))
+    found = reckoned_of(due(0.0, kind="every", every_s=1e9, cursor_us=None, starts_us=late_us))
+    assert (found.next_us, found.following_us, found.error) == (late_us, None, None)
+    assert firing_of(due(0.0, kind="every", every_s=1e9, cursor_us=late_us, following_us=None)).next_us is None

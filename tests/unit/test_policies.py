@@ -33,8 +33,9 @@ def test_leases() -> None:
 
 
 def test_ageing() -> None:
-    """Of topics that have it; 0 is strict order."""
-    assert Rules({**LIVE, "d": LivePolicy(ageing_s=0.0)}).ageing_s == {"c": 1.0}
+    """Of topics that have it; 0 is strict order, and what is next to it no number that breaks a claim."""
+    live = {**LIVE, "d": LivePolicy(ageing_s=0.0), "e": LivePolicy(ageing_s=1e-307)}
+    assert Rules(live).ageing_s == {"c": 1.0, "e": 0.001}
 
 
 def test_fates() -> None:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from pulse_actors.dispatcher.desk import Desk
 
 
+LEAST_AGEING_S: Final = 0.001  # below it waiting since the year 1 would be worth more than a number can hold
+
+
 class Rules:
     """
     The policies of all topics, by what they are about.
@@ -36,7 +39,7 @@ class Rules:
             one: policy.lease_s for one, policy in topics.items() if (policy.lease_s or 0.0) > lease_s
         }
         ageing = {one: policy.ageing_s or 0.0 for one, policy in topics.items()}
-        self.ageing_s: Final = {one: age_s for one, age_s in ageing.items() if age_s > 0}
+        self.ageing_s: Final = {one: max(age_s, LEAST_AGEING_S) for one, age_s in ageing.items() if age_s > 0}
         self.keeps: Final = {
             one: policy.retention_s > 0 for one, policy in topics.items() if policy.retention_s is not None
         }

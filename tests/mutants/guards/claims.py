@@ -59,6 +59,11 @@ CLAIMS: Final = Guarded(
             ("Claims._claim", "len(claims) == len(plan.seats) or ", ""),
             ("Claims.wake_level", "self.work_left((level.topic,))", "pass"),
         ],
+        _CLAIMS + "test_a_claim_of_a_topic_that_ages_is_repeated": [
+            ("Claims._claim", "claims and ageing_s.keys()", "ageing_s.keys()"),
+            ("Claims._claim", "claims and ageing_s.keys() & plan.topics", "False"),
+            ("Claims._claim", "ageing_s.keys() & plan.topics", "ageing_s"),
+        ],
         _CLAIMS + "test_what_looking_everywhere_costs": [
             ("Claims.pass_once", "ended_s - full_s if done else began_s", "began_s"),
             ("Claims._claim_all", "if starts is None:", "if True:"),
