@@ -399,7 +399,7 @@ async def test_a_claim_that_ended_because_of_its_size(bench: Bench, connection: 
 
 
 async def test_a_claim_of_a_topic_that_ages_is_repeated(bench: Bench, connection: Connection[Record]) -> None:
-    """Until nothing comes: what another host has locked meanwhile may have kept others out of it. Not of other topics."""
+    """Until nothing comes: what another host has locked may have kept others out of it. Not of other topics."""
     for topic, again in ((TOPIC, True), ("u", False)):
         bench.desk.rules = Rules({TOPIC: LivePolicy(ageing_s=5.0)})
         worker, _ = bench.join("w", capacity=10, topics=[topic])
