@@ -97,6 +97,7 @@ CREATE TABLE pulse.jobs (
 CREATE INDEX idx_jobs_claim ON pulse.jobs (topic, priority DESC, next_run_at) WHERE status IN ('PENDING', 'RETRYING');
 CREATE INDEX idx_jobs_running ON pulse.jobs (started_at) WHERE status = 'RUNNING';
 CREATE INDEX idx_jobs_schedule ON pulse.jobs (schedule_id, occurrence) WHERE schedule_id IS NOT NULL;
+CREATE INDEX idx_jobs_held ON pulse.jobs (schedule_id, occurrence) WHERE status = 'PENDING' AND next_run_at = '9999-12-30 00:00+00';
 CREATE INDEX idx_jobs_expiry ON pulse.jobs (expires_at) WHERE expires_at IS NOT NULL AND status IN ('PENDING', 'RETRYING');
 
 -- Every attempt that did not simply succeed. No foreign key: a cascade would lock and probe for each deleted job.

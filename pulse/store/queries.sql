@@ -836,7 +836,10 @@ WITH due AS (
         WHEN NOT (d.waiting > 0 OR EXISTS (SELECT FROM pulse.jobs j WHERE j.id BETWEEN d.last_job_id AND d.last_job_id
                                            AND j.status::text IN ('PENDING', 'RETRYING', 'RUNNING'))) THEN 'fired'
         WHEN d.overlap = 'skip' THEN 'skipped'
-        WHEN d.waiting < $8 THEN 'held' ELSE 'full' END AS verdict
+        WHEN d.waiting < $8 OR (  -- of those that were counted some may have been canceled
+            SELECT count(*) FROM pulse.jobs q
+            WHERE q.schedule_id = d.id AND q.status = 'PENDING' AND q.next_run_at = '9999-12-30 00:00+00') < $8 THEN 'held'
+        ELSE 'full' END AS verdict
     FROM due d
 ), moved AS (
     UPDATE pulse.schedules s
@@ -884,23 +887,25 @@ UNION ALL SELECT uuid_send(c.schedule_id), NULL, NULL, NULL, uuid_send(c.id) FRO
 -- name: release_held :many
 -- What:    of schedules whose last job is finished, let the oldest job go that was held back behind it.
 -- Args:    $1 limit int, $2 now
--- Guard:   the schedule's row, locked in id order: of two that release, one sees the other's job as the last; status and the mark
---          of held jobs, tested again in the UPDATE.   Returns: topic, priority of the jobs that may run now.
+-- Guard:   the schedule's row, locked in id order: of two that release, one sees the other's job as the last; REPEATABLE READ, so
+--          that no schedule is written of which another job was held back since this one counted; status and the mark of held
+--          jobs, tested again in the UPDATE.   Returns: topic, priority of the jobs that may run now.
 WITH ready AS (
     SELECT s.id, s.last_job_id FROM pulse.schedules s
     WHERE s.waiting > 0 AND NOT EXISTS (SELECT FROM pulse.jobs j WHERE j.id BETWEEN s.last_job_id AND s.last_job_id
                                         AND j.status::text IN ('PENDING', 'RETRYING', 'RUNNING'))
     ORDER BY s.id LIMIT $1 FOR UPDATE OF s
 ), held AS (
-    SELECT r.id AS schedule_id, (array_agg(j.id ORDER BY j.occurrence))[1] AS job_id, count(j.id)::int AS jobs
-    FROM ready r LEFT JOIN pulse.jobs j ON j.schedule_id = r.id AND j.status = 'PENDING' AND j.next_run_at = '9999-12-30 00:00+00'
-    GROUP BY r.id
+    SELECT r.id AS schedule_id, h.job_id, h.jobs
+    FROM ready r CROSS JOIN LATERAL (
+        SELECT (array_agg(j.id ORDER BY j.occurrence))[1] AS job_id, count(*)::int AS jobs FROM pulse.jobs j
+        WHERE j.schedule_id = r.id AND j.status = 'PENDING' AND j.next_run_at = '9999-12-30 00:00+00') AS h
 ), moved AS (
     UPDATE pulse.schedules s SET last_job_id = coalesce(h.job_id, s.last_job_id), waiting = GREATEST(h.jobs - 1, 0)
     FROM held h WHERE s.id = h.schedule_id
 )
 UPDATE pulse.jobs j SET next_run_at = coalesce($2, clock_timestamp())
-FROM held h WHERE j.id = h.job_id AND j.status = 'PENDING' AND j.next_run_at = '9999-12-30 00:00+00'
+FROM held h WHERE j.id BETWEEN h.job_id AND h.job_id AND j.status = 'PENDING' AND j.next_run_at = '9999-12-30 00:00+00'
 RETURNING j.topic, j.priority;
 
 

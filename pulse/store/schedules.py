@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+import asyncpg
 from asyncpg.pgproto.pgproto import UUID
 
 from pulse.store.fit import Row, fit_row
@@ -133,7 +134,11 @@ class ScheduleStore:
     async def release(self, limit: int, *, now: datetime | None = None) -> list[Level]:
         """Let jobs go that were held back behind one that is finished; their topics and priorities."""
         async with self._pool.connection() as connection:
-            rows = await connection.fetch(STATEMENTS["release_held"].sql, limit, now)
+            try:
+                async with connection.transaction(isolation="repeatable_read"):
+                    rows = await connection.fetch(STATEMENTS["release_held"].sql, limit, now)
+            except asyncpg.SerializationError:  # one of them fired meanwhile: the next turn sees what it held back
+                return []
         return [Level(row["topic"], row["priority"]) for row in rows]
 
     async def reckon(self, reckoned: Sequence[Reckoned]) -> int:

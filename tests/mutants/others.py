@@ -448,6 +448,12 @@ SCHEDULES: Final = [
         "true OR NOT EXISTS (SELECT FROM pulse.jobs j",
         _OVERLAP + "test_queue",
     ),
+    cut(
+        "fire_schedules",
+        " AND q.status = 'PENDING' AND q.next_run_at = '9999-12-30 00:00+00'",
+        _OVERLAP + "test_a_queue_is_bounded",
+    ),
+    swap("fire_schedules", "q.schedule_id = d.id AND q.status", "q.status", _OVERLAP + "test_a_queue_is_bounded"),
     swap("release_held", "ORDER BY j.occurrence", "ORDER BY j.occurrence DESC", _OVERLAP + "test_queue"),
     swap(
         "release_held",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +16,7 @@ from pulse.store.store import Store
 from pulse.store.times import from_us
 from pulse_actors.catchup import firing_of
 from tests.store.helpers import NOW, OTHER, TOPIC, WORKER, at, claim, fence, history, read
+from tests.support.waiting import until_blocked
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -187,11 +189,39 @@ async def test_a_held_job_that_was_canceled_is_passed_over(store: Store, connect
 
 async def test_a_queue_is_bounded(store: Store, connection: Connection[Record]) -> None:
     """No more than so many wait; what comes then is passed over, and told."""
-    await make(store, "queue")
+    schedule = await make(store, "queue")
+    assert await verdicts(store, *range(MAX_HELD + 2)) == ["fired", *["held"] * MAX_HELD, "full"]
+    await store.cancel([job_of(schedule, 5)], now=at(1))
+    assert await verdicts(store, MAX_HELD + 2, MAX_HELD + 3) == ["held", "full"]
+    assert len(await statuses(connection)) == MAX_HELD + 2
+
+
+async def test_what_is_held_back_during_a_release_is_not_forgotten(
+    store: Store, connection: Connection[Record]
+) -> None:
+    """A release that counted before another occurrence was held back writes nothing; the next one lets them all go."""
+    schedule = await make(store, "queue")
     await verdicts(store, 0, 1)
-    await connection.execute("UPDATE pulse.schedules SET waiting = $1", MAX_HELD - 1)
-    assert await verdicts(store, 2, 3) == ["held", "full"]
-    assert len(await statuses(connection)) == 3
+    await finish(store, 61)
+    async with connection.transaction():
+        [due] = await store.schedules.due(10, now=at(120))
+        await connection.execute("UPDATE pulse.schedules SET waiting = waiting + 1")
+        await connection.execute(
+            "INSERT INTO pulse.jobs (id, topic, name, max_attempts, schedule_id, occurrence, next_run_at)"
+            "VALUES ($1::uuid, 't', 'n', 5, $2::uuid, $3, '9999-12-30 00:00+00')",
+            job_of(schedule, 2).hex(),
+            schedule.hex(),
+            at(120),
+        )
+        releasing = asyncio.create_task(store.schedules.release(10, now=at(121)))
+        await until_blocked(connection, by=connection.get_server_pid())
+    assert due.id == schedule
+    assert await releasing == []
+    for number in (1, 2):
+        assert await store.schedules.release(10, now=at(122 + number)) == [Level(TOPIC, 0)]
+        [one] = await claim(store, seconds=130 + number)
+        assert one.id == job_of(schedule, number)
+        await store.complete([Completion(*fence(one.id), None)], now=at(130 + number))
 
 
 async def test_release_is_of_one_schedule(store: Store, connection: Connection[Record]) -> None:

@@ -7,6 +7,7 @@ ALTER TABLE pulse.jobs
     ADD COLUMN expires_at timestamptz,
     ADD CONSTRAINT jobs_expires_at CHECK (expires_at >= '0001-01-02 00:00+00' AND expires_at < '9999-12-31 00:00+00');
 CREATE INDEX idx_jobs_expiry ON pulse.jobs (expires_at) WHERE expires_at IS NOT NULL AND status IN ('PENDING', 'RETRYING');
+CREATE INDEX idx_jobs_held ON pulse.jobs (schedule_id, occurrence) WHERE status = 'PENDING' AND next_run_at = '9999-12-30 00:00+00';
 
 ALTER TABLE pulse.dispatch_control
     ADD COLUMN paused_by text,
