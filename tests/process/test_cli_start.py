@@ -62,7 +62,10 @@ class TestCompletion:
     @pytest.mark.parametrize(
         ("words", "expected"),
         [
-            ("pulse ctl ", {"status", "submit", "jobs", "workers", "dispatch", "schedules", "actors", "drain"}),
+            (
+                "pulse ctl ",
+                {"status", "submit", "jobs", "workers", "dispatch", "schedules", "topics", "actors", "drain"},
+            ),
             ("pulse ctl jobs list --st", {"--status"}),
             ("pulse ctl jobs list --status re", {"RETRYING"}),
             (

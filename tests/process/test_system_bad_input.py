@@ -19,7 +19,10 @@ from tests.support.system import Refused, short_directory, until
 pytestmark = [pytest.mark.process, pytest.mark.postgres]
 
 SECRET = "geh31m"
-CRON_ALLOWED = "five fields are allowed (minute hour day month weekday), or six with seconds first"
+CRON_ALLOWED = (
+    "five fields are allowed (minute hour day month weekday), or six with seconds first, or one of "
+    "@yearly @annually @monthly @weekly @daily @midnight @hourly"
+)
 DSN_ALLOWED = "a postgresql:// URL (special characters as %XX) or keywords (host=… dbname=…) are allowed"
 LARGE = 10_000_000
 
@@ -323,7 +326,10 @@ class TestSupervisor:
         """A line for each setting that is wrong: its name, its value, what is allowed."""
         said = self.refused(PULSE_LEASE_S="3x", PULSE_BATCH="0", PULSE_LOG_LEVEL="loud", PULSE_BACKOFF="none")
         assert sorted(said) == [
-            "pulse-supervisor: PULSE_BACKOFF is 'none': quadratic is allowed",
+            (
+                "pulse-supervisor: PULSE_BACKOFF is 'none': quadratic[:UNIT], exponential[:FIRST[:LONGEST]], "
+                "fixed:SECONDS, list:SECONDS,SECONDS,... with seconds from 0 to 999999999 is allowed"
+            ),
             "pulse-supervisor: PULSE_BATCH is '0': a whole number from 1 to 10000 is allowed",
             "pulse-supervisor: PULSE_LEASE_S is '3x': a number of seconds above 0 is allowed, at most 1e9",
             "pulse-supervisor: PULSE_LOG_LEVEL is 'loud': debug or info or warning or error or critical is allowed",
