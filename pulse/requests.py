@@ -215,7 +215,7 @@ def _unset(body: dict[str, object]) -> list[str]:
     given = body.pop("unset", ())
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise BadRequestError(f"schedule: unset is {given!r:.100}; a collection of names is allowed")
-    names = [str(name) for name in given]
+    names = [str(name) for name in cast("Iterable[object]", given)]
     for name in names:
         if name not in UNSETTABLE:
             raise BadRequestError(f"schedule: unset names {name!r:.100}; allowed are {', '.join(UNSETTABLE)}")

@@ -242,6 +242,7 @@ async def _submit_again(store: Store, world: World) -> object:
 
 
 CLAIM: Final = Op("claim", _claim)
+SET_TOPIC: Final = (_set_topic("set topic", 1, "fixed:7"), _set_topic("set topic else", 9, "fixed:70"))
 EXPIRE: Final = Op("expire", _expire)
 OPS: Final = [
     CLAIM,
@@ -261,8 +262,7 @@ OPS: Final = [
     Op("pause schedule", _pause_schedule, hot=False),
     Op("update schedule", _update_schedule, hot=False),
     Op("delete schedule", _delete_schedule, hot=False),
-    _set_topic("set topic", 1, "fixed:7"),
-    _set_topic("set topic else", 9, "fixed:70"),
+    *SET_TOPIC,
     EXPIRE,
     Op("submit", _submit),
     Op("submit again", _submit_again, hot=False),

@@ -17,7 +17,7 @@ import asyncpg
 import pytest
 from anyio.lowlevel import checkpoint
 
-from tests.store.ops import CLAIM, EXPIRE, OPS, STAGES, Op, Session, World, made, said, state
+from tests.store.ops import CLAIM, EXPIRE, OPS, SET_TOPIC, STAGES, Op, Session, World, made, said, state
 from tests.support import audit
 from tests.support.waiting import until
 
@@ -137,6 +137,7 @@ async def test_statements_do_meet(arena: Arena) -> None:
         for second in OPS:
             if {first.name, second.name} <= row_writers:
                 assert (await arena.overlapping("RUNNING", first, second, commit=True))[1], (first, second)
+    assert (await arena.overlapping("PENDING", *SET_TOPIC, commit=True))[1]
 
 
 def test_worlds_are_apart() -> None:
