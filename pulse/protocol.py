@@ -27,7 +27,7 @@ from typing import Annotated, Final, Literal, TypeVar
 
 import msgpack
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from pulse.backoff import MAX_BACKOFF
 from pulse.errors import ProtocolError
@@ -356,24 +356,28 @@ class SchedulesDeclare(Struct, frozen=True):
 
 
 class ScheduleUpdate(Struct, frozen=True):
-    """What is to be different; nil: nothing. One of cron, every and at takes the place of the one before."""
+    """
+    What is to be different; what is left out stays, and nil is as if it had never been given.
+
+    One of cron, every and at takes the place of the one before.
+    """
 
     id: Id
-    name: Name | None = None
-    cron: Annotated[str, Meta(max_length=200)] | None = None
-    timezone: Annotated[str, Meta(max_length=100)] | None = None
-    every: float | None = None
-    at: UnixTime | None = None
-    args: str | None = None
-    topic: Name | None = None
-    priority: Annotated[int, Meta(ge=-100, le=100)] | None = None
-    max_attempts: Annotated[int, Meta(ge=1, le=10_000)] | None = None
-    timeout_s: Annotated[float, Meta(gt=0, le=MAX_SECONDS)] | None = None
-    starts_at: UnixTime | None = None
-    ends_at: UnixTime | None = None
-    jitter_s: float | None = None
-    catch_up: str | None = None
-    overlap: str | None = None
+    name: Name | UnsetType = UNSET
+    cron: Annotated[str, Meta(max_length=200)] | UnsetType = UNSET
+    timezone: Annotated[str, Meta(max_length=100)] | UnsetType | None = UNSET
+    every: float | UnsetType = UNSET
+    at: UnixTime | UnsetType = UNSET
+    args: str | UnsetType = UNSET
+    topic: Name | UnsetType | None = UNSET
+    priority: Annotated[int, Meta(ge=-100, le=100)] | UnsetType = UNSET
+    max_attempts: Annotated[int, Meta(ge=1, le=10_000)] | UnsetType | None = UNSET
+    timeout_s: Annotated[float, Meta(gt=0, le=MAX_SECONDS)] | UnsetType | None = UNSET
+    starts_at: UnixTime | UnsetType | None = UNSET
+    ends_at: UnixTime | UnsetType | None = UNSET
+    jitter_s: float | UnsetType | None = UNSET
+    catch_up: str | UnsetType = UNSET
+    overlap: str | UnsetType = UNSET
 
 
 class ScheduleTrigger(Struct, frozen=True):

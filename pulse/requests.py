@@ -31,6 +31,7 @@ HandlerRef = str | Callable[..., Any]
 IdLike = UUID | str | bytes
 TimeLike = datetime | float
 
+UNSETTABLE: Final = ("topic", "timezone", "max_attempts", "timeout_s", "starts_at", "ends_at", "jitter_s")
 _FIRST_PAUSE_S: Final = 0.01  # a short job is done by then
 _LAST_PAUSE_S: Final = 0.5  # as the server's own poll; 2 requests a second cost nothing
 _PAUSE_GROWTH: Final = 1.5
@@ -80,10 +81,16 @@ class ScheduleOptions(ScheduleRules, total=False):
 
 
 class ScheduleChanges(ScheduleRules, total=False):
-    """What is to be different; one of cron, every_s and run_at takes the place of the one before. None: nothing."""
+    """
+    What is to be different; one of cron, every_s and run_at takes the place of the one before. None: nothing.
+
+    Keys:
+        unset: Names of options that are to be as if they had never been given: any of ``UNSETTABLE``.
+    """
 
     name: HandlerRef
     args: Mapping[str, object] | None
+    unset: Iterable[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +197,7 @@ def create_schedule(name: HandlerRef, args: Mapping[str, object] | None, options
 def update_schedule(schedule_id: IdLike, changes: ScheduleChanges) -> Request[Schedule]:
     """Change a schedule; its cursor stays unless when it occurs is changed."""
     body = _given(changes)
+    unset = _unset(body)
     when = [key for key in ("cron", "every_s", "run_at") if key in body]
     if len(when) > 1:
         raise BadRequestError(f"schedule: give at most one of cron, every_s and run_at, not {when}")
@@ -198,7 +206,22 @@ def update_schedule(schedule_id: IdLike, changes: ScheduleChanges) -> Request[Sc
         body["name"] = name_of(changes["name"])
     if "args" in body:
         body["args"] = args_text(body["args"])
-    return Request("schedules.update", {**body, "id": as_id(schedule_id)}, answers.schedule, repeatable=False)
+    body |= {**dict.fromkeys(unset), "id": as_id(schedule_id)}
+    return Request("schedules.update", body, answers.schedule, repeatable=False)
+
+
+def _unset(body: dict[str, object]) -> list[str]:
+    """Which options *body* unsets; it says so no more."""
+    given = body.pop("unset", ())
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise BadRequestError(f"schedule: unset is {given!r:.100}; a collection of names is allowed")
+    names = [str(name) for name in cast("Iterable[object]", given)]
+    for name in names:
+        if name not in UNSETTABLE:
+            raise BadRequestError(f"schedule: unset names {name!r:.100}; allowed are {', '.join(UNSETTABLE)}")
+        if name in body:
+            raise BadRequestError(f"schedule: {name} is given, and to be unset; one of them is allowed")
+    return names
 
 
 def _to_wire(body: dict[str, object]) -> None:

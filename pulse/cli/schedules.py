@@ -34,6 +34,18 @@ _COLUMNS: Final = (
 )
 
 
+_KEY: Final = Column("key", least=6, leave_out=1)  # of those that code declares, where any of them is
+_UNSET: Final = {  # option -> key of the wire
+    "topic": "topic",
+    "timezone": "timezone",
+    "max-attempts": "max_attempts",
+    "timeout": "timeout_s",
+    "starts": "starts_at",
+    "ends": "ends_at",
+    "jitter": "jitter_s",
+}
+
+
 class When(TypedDict):
     """The options that say when a schedule fires."""
 
@@ -63,6 +75,7 @@ class _Update(_Rules):
     name: str | None
     args: str | None
     priority: int | None
+    unset: tuple[str, ...]
 
 
 CommandT = TypeVar("CommandT", bound=Callable[..., object])
@@ -159,6 +172,7 @@ def create(name: str, schedule_id: bytes | None, *, as_json: bool, **options: Un
     epilog=examples(
         "pulse ctl schedules update 0190163d-8694-739b-aea5-966c26f8ad91 --cron '0 7 * * *'",
         "pulse ctl schedules update 0190163d-8694-739b-aea5-966c26f8ad91 --overlap skip --priority 5",
+        "pulse ctl schedules update 0190163d-8694-739b-aea5-966c26f8ad91 --unset timeout --unset ends",
     )
 )
 @click.argument("schedule_id", metavar="ID", type=ID)
@@ -166,12 +180,16 @@ def create(name: str, schedule_id: bytes | None, *, as_json: bool, **options: Un
 @click.option("--name", type=NAME, help="Handler of its jobs.")
 @click.option("--args", type=ARGS, metavar="JSON", help="Keyword arguments of the handler.")
 @click.option("--priority", type=PRIORITY, metavar="P", help="Higher first.")
+@click.option("--unset", type=click.Choice(list(_UNSET)), multiple=True, help="As if never given; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="Print the schedule as JSON.")
 def update(schedule_id: bytes, *, as_json: bool, **options: Unpack[_Update]) -> None:
     """Change a schedule; what is not given stays. It keeps its place in time unless when it occurs is changed."""
     kinds = [f"--{kind}" for kind in ("cron", "every", "at") if options[kind] is not None]
     if len(kinds) > 1:
         raise click.UsageError(f"{' and '.join(kinds)} given: at most one of --cron, --every and --at is allowed.")
+    for option in options["unset"]:
+        if options[option.replace("-", "_")] is not None:  # type: ignore[literal-required]
+            raise click.UsageError(f"--{option} is given, and --unset {option}: one of them is allowed.")
     body: dict[str, object] = {
         **{kind: options[kind] for kind in ("cron", "timezone", "every", "at")},
         **_rules_body(options),
@@ -181,6 +199,7 @@ def update(schedule_id: bytes, *, as_json: bool, **options: Unpack[_Update]) -> 
         "id": schedule_id,
     }
     given = {key: value for key, value in body.items() if value is not None}
+    given |= dict.fromkeys(_UNSET[option] for option in options["unset"])
     _show(current_server().ask("schedules.update", given), as_json=as_json)
 
 
@@ -287,7 +306,11 @@ def local_iso(unix_s: float, zone: str) -> str:
 
 def schedules_table(page: SchedulePage, now_s: float) -> Table:
     """The table of a page of schedules."""
-    return Table(_COLUMNS, [_row(schedule, now_s) for schedule in page.schedules])
+    rows = [_row(schedule, now_s) for schedule in page.schedules]
+    if all(schedule.key is None for schedule in page.schedules):
+        return Table(_COLUMNS, rows)
+    keys = [foreign(schedule.key or "") for schedule in page.schedules]
+    return Table((*_COLUMNS, _KEY), [[*row, key] for row, key in zip(rows, keys, strict=True)])
 
 
 def when_words(schedule: Schedule) -> str:
@@ -346,12 +369,13 @@ def _next(schedule: Schedule, now_s: float) -> Cell:
 
 def _state(schedule: Schedule, now_s: float) -> Cell:
     """When it fires next, or what keeps it from that."""
+    suffix = "" if schedule.undeclared_at is None else ", not declared any more"
     if schedule.error is not None:
-        return Cell("stuck", "red")
+        return Cell(f"stuck{suffix}", "red")
     if schedule.paused:
-        return Cell("paused", "yellow")
+        return Cell(f"paused{suffix}", "yellow")
     coming = "never again" if schedule.next_run_at is None else ago(schedule.next_run_at, now_s)
-    return Cell(coming) if schedule.undeclared_at is None else Cell(f"{coming}, not declared any more", "yellow")
+    return Cell(f"{coming}{suffix}", "yellow") if suffix else Cell(coming)
 
 
 def _row(schedule: Schedule, now_s: float) -> Line:

@@ -226,6 +226,16 @@ class TestOutput:
         assert document == {"times": ["2024-03-30T01:30:00Z", "2024-03-31T01:00:00Z"], "timezone": "Europe/Berlin"}
         assert pulse(server.directory, f"ctl schedules update {SCHEDULE} --every 5 --cron @daily").code == 2
 
+    def test_schedule_options_are_unset(self, server: FakeDispatcher) -> None:
+        """They are nil on the wire; to give one as well is bad usage."""
+        assert pulse(server.directory, f"ctl schedules update {SCHEDULE} --unset max-attempts --unset jitter").code == 0
+        assert server.bodies("schedules.update") == [
+            {"id": answers.SCHEDULE_ID.bytes, "max_attempts": None, "jitter_s": None}
+        ]
+        both = pulse(server.directory, f"ctl schedules update {SCHEDULE} --timeout 5 --unset timeout")
+        assert both.code == 2
+        assert "--timeout is given, and --unset timeout: one of them is allowed" in both.err
+
     @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
     def test_any_encoding(self, server: FakeDispatcher, encoding: str) -> None:
         """A terminal that lacks a character gets its escape; JSON is UTF-8 all the same."""

@@ -31,6 +31,26 @@ def test_words_are_changed_and_the_cursor_stays(client: Peer, topic: str) -> Non
     assert made["next_run_at"] == changed["next_run_at"] <= changed["due_at"] < changed["next_run_at"] + 5
 
 
+def test_options_are_unset(client: Peer, topic: str) -> None:
+    """What is nil is as if it had never been given, what is left out stays; what a schedule needs cannot be nil."""
+    words: Body = {"max_attempts": 3, "timeout_s": 5.0, "jitter_s": 5.0, "ends_at": time.time() + 1e6}
+    plain = create(client, topic, **BERLIN)
+    made = create(client, topic, **BERLIN, **words)
+    changed = client.call("schedules.update", id=made["id"], timeout_s=None)["schedule"]
+    assert {name for name in made if made[name] != changed[name]} == {"timeout_s", "revision"}
+    assert changed["timeout_s"] is None
+    bare = client.call("schedules.update", id=made["id"], **dict.fromkeys(words))["schedule"]
+    assert {name for name in bare if bare[name] != plain[name]} == {"id", "created_at", "revision"}
+    late = create(client, topic, every=1000.0, starts_at=time.time() + 1e6)
+    now = client.call("schedules.update", id=late["id"], starts_at=None, topic=None)["schedule"]
+    assert now["next_run_at"] < time.time() + 1001
+    assert (now["starts_at"], now["topic"]) == (None, None)
+    utc = client.call("schedules.update", id=made["id"], timezone=None)["schedule"]
+    assert utc["timezone"] == "UTC"
+    for needed in ("name", "cron", "every", "at", "args", "priority", "catch_up", "overlap"):
+        assert client.refusal("schedules.update", id=made["id"], **{needed: None})[0] == "bad_request"
+
+
 def test_another_rule_has_another_next_time(client: Peer, topic: str) -> None:
     """A new rule of another kind takes the place of the old one, and begins now; so does a new time zone."""
     made = create(client, topic, every=1000.0)

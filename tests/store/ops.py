@@ -18,12 +18,14 @@ from pulse.store.rows import Completion, Ending, EndingKind, Fired, Firing, NewS
 from pulse.store.schedules import ScheduleStore
 from pulse.store.store import Store
 from pulse.store.times import to_us
+from pulse.store.topics import TopicStore
 from tests.store.helpers import LEASE_S, NOW, OTHER, WORKER, at, fence, forge, job, new_id
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
 LATER_S: Final = 2 * LEASE_S  # when all operations happen: leases opened at NOW have lapsed
+EXPIRES_S: Final = 2 * LATER_S  # until then the job may be claimed; expiry alone looks later
 STAGES: Final = ("absent", "PENDING", "RETRYING", "RUNNING", "COMPLETED")
 _STATE: Final = """
     SELECT jsonb_build_object(
@@ -33,7 +35,8 @@ _STATE: Final = """
         'schedule', (SELECT to_jsonb(s) - '{id,topic,created_at,last_job_id}'::text[]
                      FROM pulse.schedules s WHERE s.id = $2),
         'fired', (SELECT count(*) FROM pulse.jobs j WHERE j.schedule_id = $2),
-        'gate', (SELECT to_jsonb(g) - 'topic' FROM pulse.dispatch_control g WHERE g.topic = $3)
+        'gate', (SELECT to_jsonb(g) - 'topic' FROM pulse.dispatch_control g WHERE g.topic = $3),
+        'policy', (SELECT to_jsonb(t) - 'topic' FROM pulse.topics t WHERE t.topic = $3)
     )::text"""
 
 
@@ -102,6 +105,7 @@ class Session(Store):
         self.query = PinnedPool(target, query)
         self.reads = Reads(self.query)
         self.gate = GateStore(self.query)
+        self.topics = TopicStore(self.query)
         self.schedules = ScheduleStore(self.query)
         self._pinned = {True: hot, False: query}
 
@@ -126,7 +130,7 @@ async def made(connection: Connection[Record], store: Store, stage: str) -> Worl
     """A world whose job stands in *stage*; a RUNNING one is held by WORKER, and its lease lapses before LATER_S."""
     world = World()
     if stage != "absent":
-        await forge(connection, stage, id=world.job, topic=world.topic)
+        await forge(connection, stage, id=world.job, topic=world.topic, expires_at=at(EXPIRES_S))
     await store.schedules.create(world.made_as)
     await connection.execute(
         "UPDATE pulse.schedules SET last_job_id = $2 WHERE id = $1", world.schedule.hex(), world.job.hex()
@@ -216,6 +220,19 @@ async def _delete_schedule(store: Store, world: World) -> object:
     return await store.schedules.delete(world.schedule)
 
 
+def _set_topic(name: str, max_attempts: int, backoff: str) -> Op:
+    async def set_topic(store: Store, world: World) -> object:
+        await store.topics.set(world.topic, {"max_attempts": max_attempts, "backoff": backoff, "timeout_s": 9.0})
+        return None
+
+    return Op(name, set_topic, hot=False)
+
+
+async def _expire(store: Store, _: World) -> object:
+    await store.expire(10_000, now=at(EXPIRES_S))  # how many: of other worlds, too; the state tells of this one
+    return None
+
+
 async def _submit(store: Store, world: World) -> object:
     return len(await store.submit([job(id=world.job, topic=world.topic)], now=at(LATER_S)))
 
@@ -225,6 +242,8 @@ async def _submit_again(store: Store, world: World) -> object:
 
 
 CLAIM: Final = Op("claim", _claim)
+SET_TOPIC: Final = (_set_topic("set topic", 1, "fixed:7"), _set_topic("set topic else", 9, "fixed:70"))
+EXPIRE: Final = Op("expire", _expire)
 OPS: Final = [
     CLAIM,
     Op("complete", _complete),
@@ -243,6 +262,8 @@ OPS: Final = [
     Op("pause schedule", _pause_schedule, hot=False),
     Op("update schedule", _update_schedule, hot=False),
     Op("delete schedule", _delete_schedule, hot=False),
+    *SET_TOPIC,
+    EXPIRE,
     Op("submit", _submit),
     Op("submit again", _submit_again, hot=False),
 ]

@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import asyncpg
 import pytest
 from anyio.lowlevel import checkpoint
 
-from tests.store.ops import CLAIM, OPS, STAGES, Op, Session, World, made, said, state
+from tests.store.ops import CLAIM, EXPIRE, OPS, SET_TOPIC, STAGES, Op, Session, World, made, said, state
 from tests.support import audit
 from tests.support.waiting import until
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
+SKIPPING: Final = (CLAIM, EXPIRE)  # what they find locked they leave to their next turn
 Outcome = tuple[object, ...]  # what each operation said, in the order first, second; and the state afterwards
 
 
@@ -85,7 +86,7 @@ async def arena(module_database: str) -> AsyncIterator[Arena]:
 
 @pytest.mark.parametrize("first", OPS, ids=str)
 async def test_committed(arena: Arena, first: Op) -> None:
-    """Two statements that meet end as one of their two serial orders, and a claim never waits."""
+    """Two statements that meet end as one of their two serial orders; neither claim nor expiry ever waits."""
     wrong = []
     for second in OPS:
         for stage in STAGES:
@@ -96,7 +97,7 @@ async def test_committed(arena: Arena, first: Op) -> None:
                 # It passes by the job that makes way, and cannot see the new one yet: the next claim does.
                 said_alone, left_alone = await arena.serial(stage, first)
                 serial.append((said_alone, [], left_alone))
-            if outcome not in serial or (waited and second is CLAIM):
+            if outcome not in serial or (waited and second in SKIPPING):
                 wrong.append((stage, first.name, second.name, waited, outcome, serial))
     assert wrong == []
     assert await audit.violations(arena.watcher) == []
@@ -104,15 +105,16 @@ async def test_committed(arena: Arena, first: Op) -> None:
 
 @pytest.mark.parametrize("first", OPS, ids=str)
 async def test_rolled_back(arena: Arena, first: Op) -> None:
-    """A statement that met one that was rolled back ends as if it had been alone; only a claim may have passed by."""
+    """A statement that met one that was rolled back ends as if it had been alone; claim and expiry may pass by."""
     wrong = []
     for second in OPS:
         for stage in STAGES:
             (_, *outcome), waited = await arena.overlapping(stage, first, second, commit=False)
             allowed = [await arena.serial(stage, second)]
-            if second is CLAIM:
-                allowed.append(([], *await arena.serial(stage)))
-            if tuple(outcome) not in allowed or (waited and second is CLAIM):
+            if second in SKIPPING:
+                nothing: object = [] if second is CLAIM else None
+                allowed.append((nothing, *await arena.serial(stage)))
+            if tuple(outcome) not in allowed or (waited and second in SKIPPING):
                 wrong.append((stage, first.name, second.name, waited, outcome, allowed))
     assert wrong == []
     assert await audit.violations(arena.watcher) == []
@@ -135,6 +137,7 @@ async def test_statements_do_meet(arena: Arena) -> None:
         for second in OPS:
             if {first.name, second.name} <= row_writers:
                 assert (await arena.overlapping("RUNNING", first, second, commit=True))[1], (first, second)
+    assert (await arena.overlapping("PENDING", *SET_TOPIC, commit=True))[1]
 
 
 def test_worlds_are_apart() -> None:

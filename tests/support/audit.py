@@ -52,12 +52,19 @@ CHECKS: Final[Mapping[str, str]] = {
         WHERE m.o = 'RUNNING' AND m.n <> 'COMPLETED' AND a.job_id IS NULL""",
     "only an attempt that ran has history": """
         SELECT a.job_id FROM pulse.attempts a
-        LEFT JOIN public.moves m ON m.id = a.job_id AND m.ot = a.attempt AND m.o = 'RUNNING' WHERE m.id IS NULL""",
-    "a dead letter tells why, and has spent its budget or was discarded or crashed too often": """
+        LEFT JOIN public.moves m ON m.id = a.job_id AND m.ot = a.attempt AND m.o = 'RUNNING'
+        WHERE m.id IS NULL AND (a.attempt, a.outcome) <> (0, 'expired')""",
+    "what expired was waiting, and its time was over": """
+        SELECT a.job_id FROM pulse.attempts a
+        LEFT JOIN public.moves m ON m.id = a.job_id AND m.o IN ('PENDING', 'RETRYING') AND m.n = 'DEAD_LETTERED'
+            AND (m.old->>'expires_at')::timestamptz <= a.ended_at
+        WHERE a.outcome = 'expired' AND m.id IS NULL""",
+    "a dead letter tells why, and has spent its budget or expired or was discarded or crashed too often": """
         SELECT j.id FROM pulse.jobs j LEFT JOIN pulse.attempts a ON a.job_id = j.id AND a.attempt = j.attempts
         WHERE j.status = 'DEAD_LETTERED'
           AND (coalesce(j.last_error, '') = ''
-               OR NOT (j.attempts - j.uncharged >= j.max_attempts OR a.outcome IN ('discarded', 'crashed')))""",
+               OR NOT (j.attempts - j.uncharged >= j.max_attempts OR a.outcome IN ('discarded', 'crashed')
+                       OR EXISTS (SELECT FROM pulse.attempts e WHERE (e.job_id, e.outcome) = (j.id, 'expired'))))""",
     "a job is not started before it is due": """
         SELECT id FROM public.moves
         WHERE n = 'RUNNING' AND (new->>'started_at')::timestamptz < (old->>'next_run_at')::timestamptz""",

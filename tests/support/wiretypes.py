@@ -32,6 +32,8 @@ def default_of(field: inspect.Field) -> str:
     """What a field is when it is left out; ``required`` when it may not be."""
     if field.required:
         return "required"
+    if field.default is field.default_factory is msgspec.NODEFAULT:
+        return "stays"  # UNSET: what is left out of a change
     if field.default_factory is not msgspec.NODEFAULT:
         return {list: "[]", dict: "{}"}[field.default_factory]
     return "nil" if field.default is None else str(msgspec.json.encode(field.default).decode())

@@ -307,6 +307,23 @@ class TestSchedules:
         lines = plain_table(schedules_table(SchedulePage(some), NOW_S), None)
         assert [line.rstrip().rsplit("  ", 1)[1].strip() for line in lines[1:]] == ["in 3 s", "paused", "never again"]
 
+    def test_declared(self) -> None:
+        """Where code declares any, there is a column for the keys; what it declares no more says so in any state."""
+        plain = Schedule(ID.bytes, "a", every_s=5.0, next_run_at=NOW_S + 3)
+        assert "key" not in plain_table(schedules_table(SchedulePage([plain]), NOW_S), None)[0]
+        words: dict[str, Any] = {"key": "k1", "declared_by": "app", "undeclared_at": NOW_S, "every_s": 5.0}
+        gone = [
+            Schedule(ID.bytes, "b", next_run_at=NOW_S + 3, **words),
+            Schedule(ID.bytes, "c", paused=True, **words),
+            Schedule(ID.bytes, "d", error="why", **words),
+        ]
+        title, *lines = plain_table(schedules_table(SchedulePage([plain, *gone]), NOW_S), None)
+        assert title.split()[-1] == "key"
+        assert [line.split()[-1] for line in lines[1:]] == ["k1"] * 3
+        states = ["in 3 s", "paused", "stuck"]
+        assert all(f"{state}, not declared any more" in line for state, line in zip(states, lines[1:], strict=True))
+        assert "declared" not in lines[0]
+
     def test_facts(self) -> None:
         """A schedule that is spent, or leaves the topic to the handler, says so."""
         shown = {label: cell.text for label, cell in schedule_facts(Schedule(ID.bytes, "a", run_at=NOW_S), NOW_S)}

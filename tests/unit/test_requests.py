@@ -179,6 +179,26 @@ def test_what_may_be_repeated() -> None:
     )
 
 
+def test_schedule_options_are_unset() -> None:
+    """What is to be unset is nil on the wire; what is left out, or None, is not there."""
+    body = sent(requests.update_schedule(JOB, {"priority": 1, "topic": None, "unset": ["timeout_s", "ends_at"]}))
+    assert body == protocol.ScheduleUpdate(JOB.bytes, priority=1, timeout_s=None, ends_at=None)
+    allowed = "topic, timezone, max_attempts, timeout_s, starts_at, ends_at, jitter_s"
+    bad: list[tuple[Any, str]] = [
+        ({"unset": ["cron"]}, f"schedule: unset names 'cron'; allowed are {allowed}"),
+        ({"unset": "topic"}, "schedule: unset is 'topic'; a collection of names is allowed"),
+        ({"unset": 5}, "schedule: unset is 5; a collection of names is allowed"),
+        (
+            {"unset": ["ends_at"], "ends_at": 5.0},
+            "schedule: ends_at is given, and to be unset; one of them is allowed",
+        ),
+    ]
+    for changes, message in bad:
+        with pytest.raises(pulse.BadRequestError) as caught:
+            requests.update_schedule(JOB, changes)
+        assert str(caught.value) == message
+
+
 def test_schedules() -> None:
     """A schedule says when in exactly one way, in the words of the wire."""
     every = sent(requests.create_schedule(resize, {"path": "a"}, {"every_s": 5, "topic": "t"}))

@@ -53,9 +53,11 @@ async def create_schedule(on: Desktop, body: protocol.ScheduleCreate) -> Answer:
 
 
 async def update_schedule(on: Desktop, body: protocol.ScheduleUpdate) -> Answer:
-    """Change what is given; the cursor stays unless that is when it occurs."""
-    changes = {name: value for name in body.__struct_fields__ if (value := getattr(body, name)) is not None}
+    """Change what is given, unset what is nil; the cursor stays unless that is when it occurs."""
+    changes = {name: value for name in body.__struct_fields__ if (value := getattr(body, name)) is not msgspec.UNSET}
     del changes["id"]
+    if changes.get("jitter_s", 0.0) is None:
+        changes["jitter_s"] = 0.0  # all others are None where they were never given
     for _ in range(TRIES):
         row = await _row(on, body.id)
         old = _request_of(row)
