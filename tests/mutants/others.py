@@ -441,7 +441,7 @@ SCHEDULES: Final = [
     ),
     cut(FIRE, " WHERE o.status = 'RUNNING'", _OVERLAP + "test_cancel"),
     cut(FIRE, ", locked_by = NULL, lease_until = NULL", _OVERLAP + "test_cancel"),
-    cut("release_held", "s.waiting > 0 AND ", _OVERLAP + "test_queue"),
+    cut("release_held", "s.waiting > 0 AND ", _OVERLAP + "test_release_is_of_one_schedule"),
     swap(
         "release_held",
         "NOT EXISTS (SELECT FROM pulse.jobs j",

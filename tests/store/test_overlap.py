@@ -192,8 +192,12 @@ async def test_a_queue_is_bounded(store: Store, connection: Connection[Record]) 
     schedule = await make(store, "queue")
     assert await verdicts(store, *range(MAX_HELD + 2)) == ["fired", *["held"] * MAX_HELD, "full"]
     await store.cancel([job_of(schedule, 5)], now=at(1))
+    await connection.execute(
+        "INSERT INTO pulse.jobs (id, topic, name, max_attempts, schedule_id, next_run_at)"
+        "VALUES (pulse.uuid7(), 't', 'n', 5, pulse.uuid7(), '9999-12-30 00:00+00')"  # of another one
+    )
     assert await verdicts(store, MAX_HELD + 2, MAX_HELD + 3) == ["held", "full"]
-    assert len(await statuses(connection)) == MAX_HELD + 2
+    assert len(await statuses(connection)) == MAX_HELD + 3
 
 
 async def test_what_is_held_back_during_a_release_is_not_forgotten(
@@ -233,7 +237,13 @@ async def test_release_is_of_one_schedule(store: Store, connection: Connection[R
             [firing_of(Due(**{**_fields(one), "now_us": one.cursor_us})) for one in due], now=NOW
         )
     await connection.execute("DELETE FROM pulse.jobs WHERE id = $1", job_of(first, 0).hex())
+    older = "UPDATE pulse.jobs SET occurrence = occurrence - interval '1 day' WHERE schedule_id = $1::uuid"
+    await connection.execute(older, second.hex())
+    idle = await make(store, "queue")
+    version = "SELECT xmin::text FROM pulse.schedules WHERE id = $1::uuid"
+    before = await connection.fetchval(version, idle.hex())
     assert await store.schedules.release(10, now=at(1000)) == [Level(TOPIC, 0)]
+    assert await connection.fetchval(version, idle.hex()) == before
     open_jobs = await connection.fetch("SELECT schedule_id FROM pulse.jobs WHERE next_run_at < '9999-01-01'")
     assert sorted(row["schedule_id"].bytes for row in open_jobs) == sorted([first, second])
 
