@@ -747,6 +747,9 @@ BEGIN
     LEFT JOIN pulse.topics s ON s.topic = ''
     WHERE m.id = trigger_schedule.id
     ON CONFLICT (id) DO NOTHING;
+    IF NOT EXISTS (SELECT FROM pulse.jobs j WHERE j.id = made AND j.schedule_id = trigger_schedule.id) THEN
+        RAISE EXCEPTION 'job % exists already, and is not of this schedule', made USING ERRCODE = 'unique_violation';
+    END IF;
     PERFORM pulse.notify_work();
     RETURN made;
 END

@@ -77,6 +77,8 @@ class Recurrence:
         every_s = when.every_s or 0.0
         if not MIN_EVERY_S <= every_s <= MAX_EVERY_S:
             raise BadRequestError(f"every is {every_s:g} s; {MIN_EVERY_S:g} to {MAX_EVERY_S:g} s is allowed")
+        if when.jitter_s > every_s:  # the next occurrence would be due before this one: it would count as missed
+            raise BadRequestError(f"jitter_s is {when.jitter_s:g}; at most the interval, {every_s:g} s, is allowed")
         return cls(kind, every_s=every_s, starts_us=starts_us, ends_us=ends_us, jitter_s=when.jitter_s)
 
     def first(self, now_us: int) -> int | None:

@@ -103,6 +103,11 @@ async def test_trigger(connection: Connection[Record]) -> None:
     ids = {await made(connection, f"pulse.trigger_schedule('{identity}')") for _ in range(2)}
     assert await count(connection) == len(ids) == 2
     assert await connection.fetchval("SELECT pulse.trigger_schedule(gen_random_uuid())") is None
+    other = await connection.fetchval("SELECT pulse.submit('n')")
+    with pytest.raises(asyncpg.UniqueViolationError, match="exists already, and is not of this schedule"):
+        await connection.fetchval(f"SELECT pulse.trigger_schedule('{identity}', $1)", other)
+    mine = await connection.fetchval("SELECT id FROM pulse.jobs WHERE schedule_id IS NOT NULL LIMIT 1")
+    assert await connection.fetchval(f"SELECT pulse.trigger_schedule('{identity}', $1)", mine) == mine
 
 
 @pytest.mark.parametrize("word", ["create_schedule('n', ", "update_schedule('{}', "])

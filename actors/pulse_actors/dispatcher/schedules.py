@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Final, cast
 
+import anyio.lowlevel
 import msgspec
 import structlog
 
@@ -123,6 +124,7 @@ async def declare_schedules(on: Desktop, body: protocol.SchedulesDeclare) -> Ans
     wanted = [(uuid.uuid5(DECLARED, one.key).bytes, one) for one in body.schedules]
     for identity, schedule in wanted:
         _new(identity, schedule, now_us)  # all are right, or none is touched
+        await anyio.lowlevel.checkpoint()  # of thousands others must not wait for the last
     changed = [one.key for identity, one in wanted if await _declare(on, identity, one, body.by, now_us)]
     gone = [key for _, key in await on.store.schedules.undeclare(body.by, keys)]
     if changed:
