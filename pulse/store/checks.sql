@@ -53,7 +53,7 @@ FROM (VALUES
     ('constraint', 'topics', 'topics_timeout_s_check'), ('constraint', 'topics', 'topics_topic_check'),
     ('index', 'handlers', 'idx_handlers_backoff'), ('index', 'topics', 'idx_topics_backoff'), ('index', 'topics', 'idx_topics_lease'),
     ('index', 'topics', 'idx_topics_live'),
-    ('index', 'jobs', 'idx_jobs_claim'), ('index', 'jobs', 'idx_jobs_expiry'), ('index', 'jobs', 'idx_jobs_running'), ('index', 'jobs', 'idx_jobs_schedule'),
+    ('index', 'jobs', 'idx_jobs_claim'), ('index', 'jobs', 'idx_jobs_expiry'), ('index', 'jobs', 'idx_jobs_held'), ('index', 'jobs', 'idx_jobs_running'), ('index', 'jobs', 'idx_jobs_schedule'),
     ('index', 'schedules', 'idx_schedules_due'), ('index', 'schedules', 'idx_schedules_key'),
     ('index', 'schedules', 'idx_schedules_reckon'), ('index', 'schedules', 'idx_schedules_waiting')) AS g(kind, home, name)
 LEFT JOIN pg_catalog.pg_constraint c
