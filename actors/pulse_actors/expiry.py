@@ -12,9 +12,8 @@ from typing import Final
 import anyio
 import structlog
 
-from pulse.errors import UnavailableError
 from pulse.store.store import Store
-from pulse_actors.runtime import Backoff
+from pulse_actors.runtime import until_available
 
 LOOK_S: Final = 1.0
 LIMIT: Final = 1000  # jobs of one statement: some 50 ms
@@ -29,17 +28,9 @@ async def expire(store: Store) -> None:
     Args:
         store: The database.
     """
-    backoff = Backoff()
     expired = 0
     while True:
-        try:
-            some = await store.expire(LIMIT)
-        except UnavailableError as error:
-            if backoff.may_log():
-                log.warning("database_away", step="expiry", error=error.message)
-            await anyio.sleep(backoff.next_s())
-            continue
-        backoff.reset()
+        some = await until_available(lambda: store.expire(LIMIT), "expiry")
         expired += some
         if some < LIMIT:
             if expired:

@@ -154,8 +154,9 @@ class Store:
                 to begin at, None: the last seconds; None: a full claim, of all levels from their start.
             ageing_s: Of the topics that age: how many seconds of waiting are worth one priority.
         """
-        named = topics if levels is None else [level[0] for level in levels]
-        ages = [ageing_s.get(topic) for topic in named] if ageing_s else []
+        ages: list[float | None] = []
+        if ageing_s:
+            ages = [ageing_s.get(topic) for topic in (topics if levels is None else (level[0] for level in levels))]
         if levels is not None:
             topics = []  # they may be thousands
         one_based = [seat + 1 for seat in seats] if len(workers) > 1 else []

@@ -242,10 +242,8 @@ class Claims:
         if len(claims) == len(plan.seats) or sum(map(_weight, claims)) > PART_CHARS:
             self.work_left(plan.topics)
             return True
-        if (
-            claims and ageing_s.keys() & plan.topics
-        ):  # what another host has locked meanwhile counted as work: look again
-            return True
+        if claims and ageing_s and not ageing_s.keys().isdisjoint(plan.topics):
+            return True  # what another host has locked meanwhile counted as work: look again
         self._cursors.exhausted(plan.topics if starts is None else starts, news_count)
         return starts is not None and len(plan.topics) > FEW_TOPICS and len(starts) == LEVELS_MAX  # there may be others
 

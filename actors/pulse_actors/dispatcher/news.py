@@ -62,10 +62,10 @@ class News:
     def _is_worth_telling(self) -> bool:
         topics, self._topics = self._topics, set()
         anywhere, self._anywhere = self._anywhere, False
-        if not anywhere and topics:
-            served = {topic for worker in self._desk.workers() if worker.credit > 0 for topic in worker.topics}
-            return not topics <= served
-        return anywhere
+        if anywhere:
+            return True
+        served = {topic for worker in self._desk.workers() if worker.credit > 0 for topic in worker.topics}
+        return not topics <= served
 
     def heard(self, sender: object, now_s: float) -> list[float]:
         """

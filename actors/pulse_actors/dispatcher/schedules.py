@@ -121,25 +121,25 @@ async def declare_schedules(on: Desktop, body: protocol.SchedulesDeclare) -> Ans
     keys = [schedule.key for schedule in body.schedules]
     if len({*keys}) < len(keys):
         raise BadRequestError(f"key {max(keys, key=keys.count)!r:.100} is there twice; each key is allowed once")
-    wanted = [(uuid.uuid5(DECLARED, one.key).bytes, one) for one in body.schedules]
-    for identity, schedule in wanted:
-        _new(identity, schedule, now_us)  # all are right, or none is touched
+    wanted: list[tuple[NewSchedule, protocol.ScheduleDeclared]] = []
+    for schedule in body.schedules:  # all are right, or none is touched
+        new = _new(uuid.uuid5(DECLARED, schedule.key).bytes, schedule, now_us)
+        wanted.append((dataclasses.replace(new, key=schedule.key, declared_by=body.by), schedule))
         await anyio.lowlevel.checkpoint()  # of thousands others must not wait for the last
-    changed = [one.key for identity, one in wanted if await _declare(on, identity, one, body.by, now_us)]
+    changed = [one.key for new, one in wanted if await _declare(on, new, one, body.by)]
     gone = [key for _, key in await on.store.schedules.undeclare(body.by, keys)]
     if changed:
         log.info("schedules_declared", by=body.by, keys=changed[:20], count=len(changed))
         await _tell(on)
     if gone:
         log.warning("schedules_not_declared", by=body.by, keys=gone[:20], count=len(gone))
-    return {"ids": [identity for identity, _ in wanted], "changed": changed, "not_declared": gone}
+    return {"ids": [new.id for new, _ in wanted], "changed": changed, "not_declared": gone}
 
 
-async def _declare(on: Desktop, identity: bytes, schedule: protocol.ScheduleDeclared, by: str, now_us: int) -> bool:
+async def _declare(on: Desktop, new: NewSchedule, schedule: protocol.ScheduleDeclared, by: str) -> bool:
     for _ in range(TRIES):
-        row = await on.store.schedules.get(identity)
+        row = await on.store.schedules.get(new.id)
         if row is None:
-            new = dataclasses.replace(_new(identity, schedule, now_us), key=schedule.key, declared_by=by)
             if await on.store.schedules.create(new):
                 return True
         elif (row["declared_by"], row["undeclared_at"], row["error"]) == (by, None, None) and _is_same(row, schedule):

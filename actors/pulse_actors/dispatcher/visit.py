@@ -81,6 +81,7 @@ class Visit:
         self, office: Office, connection: Connection, peer: identities.Peer, pidfd: int | None, number: int
     ) -> None:
         self._office = office
+        self._desktop = replace(office.desktop, uid=peer.uid)  # what requests of this peer work on
         self._connection = connection
         self._peer = peer
         self._pidfd = pidfd
@@ -343,7 +344,7 @@ class Visit:
     async def _answer(self, frame: Frame, body: msgspec.Struct) -> None:
         answer: Mapping[str, object]
         try:
-            answer = await REQUESTS[frame.kind](replace(self._office.desktop, uid=self._peer.uid), body)
+            answer = await REQUESTS[frame.kind](self._desktop, body)
         except PulseError as error:
             self._connection.refuse(frame.request, error.code, error.message)
         except asyncpg.PostgresError as error:

@@ -17,8 +17,8 @@ NEWS: Final = Guarded(
         _NEWS + "test_work_is_told_where_nobody_has_room": [
             ("News.run", "if self._is_worth_telling():", "if True:"),
             ("News.run", "if self._is_worth_telling():", "if False:"),
-            ("News._is_worth_telling", "if not anywhere and topics:", "if topics:"),
-            ("News._is_worth_telling", "if not anywhere and topics:", "if False:"),
+            ("News._is_worth_telling", "if anywhere:", "if True:"),
+            ("News._is_worth_telling", "if anywhere:", "if False:"),
             ("News._is_worth_telling", " if worker.credit > 0", ""),
             ("News._is_worth_telling", "not topics <= served", "not topics & served"),
         ],
