@@ -45,6 +45,44 @@ SELECT topic, priority, extract(epoch FROM min(next_run_at))::float8 AS due_s FR
 WHERE next_run_at <= coalesce($12, now()) + interval '1 second' GROUP BY topic, priority;
 
 
+-- name: submit_and_claim :many
+-- What:    insert due jobs for which workers have room, and hand them out: each is written once less, and waits for the disk once
+--          less, than by submit_jobs and claim_jobs.   From/to: none -> PENDING, RUNNING
+-- Args:    $1 ids uuid[], $2 names text[], $3 args text[], $4 topics text[], $5 priorities smallint[], $6 max_attempts int[],
+--          $7 timeout_s float8[], $8 expires_at float8[] (Unix), $9 expires_in_s float8[] (as above), $10 workers text[] (of each
+--          job), $11 topics text[] that they serve, $12 lease_s float8, $13 now
+-- Guard:   the primary key, as above; what is RUNNING at once is what a claim could take: of a topic that they serve, not paused,
+--          not expired. The others are PENDING. That nothing else waits for these places is up to the caller.
+-- Returns: the jobs, as claim_jobs does where that is not the same for all; no attempt and no worker: it is PENDING.
+INSERT INTO pulse.jobs (id, name, args, topic, priority, submitted_at, next_run_at, max_attempts, timeout_s, expires_at,
+                        status, attempts, locked_by, started_at, lease_until)
+SELECT n.id, n.name, n.args, n.topic, n.priority, coalesce($13, clock_timestamp()), n.due_at, n.max_attempts, n.timeout_s, n.expires_at,
+       CASE WHEN n.is_open THEN 'RUNNING' ELSE 'PENDING' END::pulse.job_status, n.is_open::int, CASE WHEN n.is_open THEN n.worker END,
+       CASE WHEN n.is_open THEN coalesce($13, clock_timestamp()) END,
+       CASE WHEN n.is_open THEN coalesce($13, clock_timestamp()) + $12 * interval '1 second' END
+FROM (
+    SELECT r.*, r.topic = ANY ($11::text[]) AND coalesce(r.expires_at > coalesce($13, clock_timestamp()), true)
+               AND NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', r.topic)
+                                 AND coalesce(g.paused_until > coalesce($13, now()), true)) AS is_open
+    FROM (
+        SELECT d.id, d.name, d.args::jsonb AS args, coalesce(d.topic, h.topic, 'default') AS topic, coalesce(d.priority, 0) AS priority,
+               coalesce($13, now()) + (d.place - 1) * interval '1 microsecond' AS due_at,
+               coalesce(d.max_attempts, h.max_attempts, t.max_attempts, (SELECT s.max_attempts FROM pulse.topics s WHERE s.topic = '')) AS max_attempts,
+               coalesce(d.timeout_s, h.timeout_s, t.timeout_s, (SELECT s.timeout_s FROM pulse.topics s WHERE s.topic = '')) AS timeout_s,
+               coalesce(to_timestamp(d.expires_at), coalesce($13, now()) + d.expires_in_s * interval '1 second') AS expires_at,
+               d.worker
+        FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::int[], $7::float8[], $8::float8[], $9::float8[],
+                    $10::text[])
+            WITH ORDINALITY AS d(id, name, args, topic, priority, max_attempts, timeout_s, expires_at, expires_in_s, worker, place)
+        LEFT JOIN pulse.handlers h ON h.name = d.name
+        LEFT JOIN pulse.topics t ON t.topic = coalesce(d.topic, h.topic, 'default')
+    ) AS r
+) AS n
+ORDER BY n.id
+RETURNING uuid_send(id) AS id, attempts, name, topic, args::text AS args, timeout_s, priority,
+    date_part('epoch', next_run_at) AS due_at, locked_by AS worker;
+
+
 -- name: submit_again :many
 -- What:    the same for one request some of whose ids may exist already: a submit whose answer was lost.   From/to: none -> PENDING
 -- Args:    $1 ids uuid[], $2 names text[], $3 args text[], $4 topics text[], $5 priorities smallint[], $6 run_at float8[],

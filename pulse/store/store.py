@@ -57,6 +57,7 @@ def _sql(name: str) -> str:
 
 _SUBMIT: Final = _sql("submit_jobs")
 _CLAIM: Final = _sql("claim_jobs")
+_SUBMIT_AND_CLAIM: Final = _sql("submit_and_claim")
 _COMPLETE: Final = _sql("complete_jobs")
 _END: Final = _sql("end_attempts")
 _EXTEND: Final = _sql("extend_leases")
@@ -97,6 +98,7 @@ class Store:
                 for sql, arrays in ((_COMPLETE, 2), (_END, 8)):  # behind the fence
                     await connection.fetch(sql, *_fences([]), *(() for _ in range(arrays)), None)
                 await connection.fetch(_SUBMIT, *_columns([]), None)
+                await connection.fetch(_SUBMIT_AND_CLAIM, *_columns([], due=True), [], [], 1.0, None)
 
     def close(self) -> None:
         """Drop all connections."""
@@ -114,6 +116,41 @@ class Store:
         async with self.hot.connection() as connection:
             rows = await connection.fetch(_SUBMIT, *_columns(jobs), now)
         return [Wake(*row) for row in rows]
+
+    async def submit_and_claim(
+        self,
+        jobs: Sequence[NewJob],
+        topics: Sequence[str],
+        workers: Sequence[str],
+        seats: Sequence[int],
+        lease_s: float,
+        *,
+        now: datetime | None = None,
+    ) -> tuple[list[Claim], list[Wake]]:
+        """
+        Insert *jobs*, which are due and have an id, and hand out at once those that a claim could take; all or none.
+
+        Args:
+            jobs: No more than there are seats.
+            topics: As for ``claim``.
+            workers: Who gets them.
+            seats: Of the first, second ... job: index into *workers*.
+            lease_s: Length of the leases.
+            now: Instead of the database's clock.
+
+        Returns:
+            What was handed out, and the levels at which there is something to claim now.
+
+        Raises:
+            asyncpg.UniqueViolationError: An id exists already: ask again by ``submit_again``.
+            asyncpg.PostgresError: Class 22, 23 or 54: a job cannot be stored.
+        """
+        used = [workers[seat] for seat in seats[: len(jobs)]]
+        async with self.hot.connection() as connection:
+            rows = await connection.fetch(_SUBMIT_AND_CLAIM, *_columns(jobs, due=True), used, topics, lease_s, now)
+        seat_of = dict(zip(used, seats, strict=False))
+        claims = [Claim(*row[:8], seat_of[row["worker"]], 0) for row in rows if row["attempts"]]
+        return claims, [Wake(row["topic"], row["priority"], row["due_at"]) for row in rows if not row["attempts"]]
 
     async def submit_again(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[Wake]:
         """
@@ -413,15 +450,16 @@ def _short(values: list[T | None]) -> list[T | None]:
     return [] if values.count(None) == len(values) else values
 
 
-def _columns(jobs: Sequence[NewJob]) -> tuple[Sequence[object], ...]:
+def _columns(jobs: Sequence[NewJob], *, due: bool = False) -> tuple[Sequence[object], ...]:
+    """The first arguments of the statements that insert; *due*: without the times at which jobs are due."""
+    times = () if due else (_short([job.run_at for job in jobs]), _short([job.delay_s for job in jobs]))
     return (
         [None if job.id is None else UUID(job.id) for job in jobs],
         [job.name for job in jobs],
         [job.args for job in jobs],
         _short([job.topic for job in jobs]),
         _short([job.priority or None for job in jobs]),
-        _short([job.run_at for job in jobs]),
-        _short([job.delay_s for job in jobs]),
+        *times,
         _short([job.max_attempts for job in jobs]),
         _short([job.timeout_s for job in jobs]),
         _short([job.expires_at for job in jobs]),

@@ -40,6 +40,7 @@ GUARDED: Final[list[Guarded]] = [
     deaths.DEATHS,
     silence.SILENCE,
     claims.CLAIMS,
+    claims.ASSIGNMENTS,
     results.RESULTS,
     leases.LEASES,
     news.NEWS,

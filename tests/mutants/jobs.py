@@ -44,6 +44,46 @@ def _submits(name: str) -> list[Mutant]:
     ]
 
 
+BOTH: Final = "submit_and_claim"
+_BOTH: Final = "test_submit_and_claim.py::"
+_POLICY: Final = "test_submit.py::test_policy_is_resolved"
+SUBMIT_AND_CLAIM: Final = [
+    cut(BOTH, "ORDER BY n.id\n", "test_lock_order.py::test_inserts"),
+    *(cut(BOTH, f"{level}.{field}, ", _POLICY) for level in "dht" for field in ("max_attempts", "timeout_s")),
+    swap(
+        BOTH,
+        "coalesce(d.topic, h.topic, 'default') AS",
+        "coalesce(d.topic, 'default') AS",
+        "test_submit.py::test_topic_is_resolved",
+    ),
+    swap(
+        BOTH,
+        "t.topic = coalesce(d.topic, h.topic, 'default')",
+        "t.topic = coalesce(d.topic, 'default')",
+        "test_submit.py::test_topic_is_resolved",
+    ),
+    swap(BOTH, "h.name = d.name", "true", "test_submit.py::test_topic_is_resolved"),
+    swap(BOTH, "coalesce(d.priority, 0)", "0", _BOTH + "test_a_job_is_handed_out_as_by_a_claim"),
+    cut(BOTH, " + (d.place - 1) * interval '1 microsecond'", _BOTH + "test_a_job_is_handed_out_as_by_a_claim"),
+    cut(BOTH, " + $12 * interval '1 second'", _BOTH + "test_the_clock_is_the_databases"),
+    swap(BOTH, "r.topic = ANY ($11::text[])", "true", _BOTH + "test_a_topic_that_they_do_not_serve"),
+    swap(BOTH, "('', r.topic)", "(r.topic)", _BOTH + "test_a_pause"),
+    swap(BOTH, "('', r.topic)", "('')", _BOTH + "test_a_pause"),
+    swap(BOTH, "g.paused AND g.topic", "g.topic", _BOTH + "test_a_gate_that_was_opened"),
+    cut(
+        BOTH,
+        "\n                                 AND coalesce(g.paused_until > coalesce($13, now()), true)",
+        _BOTH + "test_a_pause",
+    ),
+    swap(BOTH, "g.paused_until > ", "g.paused_until >= ", _BOTH + "test_a_pause"),
+    cut(
+        BOTH,
+        " AND coalesce(r.expires_at > coalesce($13, clock_timestamp()), true)",
+        _BOTH + "test_what_has_expired",
+    ),
+    swap(BOTH, "r.expires_at > ", "r.expires_at >= ", _BOTH + "test_what_has_expired"),
+    swap(BOTH, "RETURNING", "ON CONFLICT (id) DO NOTHING RETURNING", _BOTH + "test_all_or_none"),
+]
 SUBMIT: Final = [
     *_submits("submit_jobs"),
     *_submits("submit_again"),
@@ -512,4 +552,4 @@ LOCKS: Final = [
     swap("lockable_jobs", "WHERE NOT EXISTS (SELECT FROM pulse.jobs j WHERE j.id = d.id)", "WHERE false", _LOCKED),
 ]
 
-MUTANTS: Final = [*SUBMIT, *CLAIMS, *LEVELS, *FENCES, *ENDS, *LOCKS]
+MUTANTS: Final = [*SUBMIT, *SUBMIT_AND_CLAIM, *CLAIMS, *LEVELS, *FENCES, *ENDS, *LOCKS]

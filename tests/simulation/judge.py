@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Pair = tuple[bytes, int]
 CHARGED: Final = frozenset({"error", "retry", "timeout", "stalled", "lease_expired", "discarded", "crashed"})
-WRITES: Final = frozenset({"claim", "move", "complete", "end", "cancel", "retry", "extend", "submit", "submit_again"})
+WRITES: Final = frozenset(
+    {"claim", "move", "complete", "end", "cancel", "retry", "extend", "submit", "submit_again", "submit_and_claim"}
+)
+NEW: Final = ("PENDING", 0, None)
 # The outcome of a report, and as what it may be stored.
 STORED: Final = {
     "ok": {"completed"},
@@ -112,8 +115,8 @@ class Judge:
         before = {one: (job.status, job.attempts, job.locked_by) for one, job in rows.jobs.items()}
         answer = act()
         for job in rows.jobs.values():
-            was = before.get(job.id)
-            if was is not None and was != (job.status, job.attempts, job.locked_by):
+            was = before.get(job.id, NEW)
+            if was != (job.status, job.attempts, job.locked_by):
                 self._moved(name, by, was, job)
         if name == "extend":
             self._renewed(answer)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]

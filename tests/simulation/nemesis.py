@@ -28,6 +28,9 @@ STATEMENTS: Final = (
     "running_of:after",
     "move:after",
     "submit:after",
+    "submit_and_claim:before",
+    "submit_and_claim:after",
+    "submit_and_claim:after",
     "lapsed:after",
     "mark_sweep:after",
 )

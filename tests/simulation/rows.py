@@ -67,6 +67,25 @@ class Rows(Model):
             raise asyncpg.UniqueViolationError("duplicate key value violates unique constraint")
         return self._insert(new, now)
 
+    def submit_and_claim(
+        self,
+        jobs: Sequence[NewJob],
+        topics: Sequence[str],
+        workers: Sequence[str],
+        seats: Sequence[int],
+        lease_s: float,
+        now: datetime,
+    ) -> tuple[list[Claim], list[Wake]]:
+        """Insert, and claim those of the *topics* at once; all or none."""
+        self.submit(jobs, now)
+        open_ones = {topic for topic in topics if not self.paused & {"", topic}}
+        seat_of = {job.id: seat for job, seat in zip(jobs, seats, strict=False) if job.id is not None}
+        held = {one: seat for one, seat in seat_of.items() if self.jobs[one].topic in open_ones}
+        self.seated([*held], [workers[seat] for seat in held.values()], lease_s, now)
+        claims = [self._claimed(one, seat, self.jobs[one].next_run_at) for one, seat in held.items()]
+        left = [self.row(one) for one in seat_of if one not in held]
+        return claims, [Wake(row.topic, row.priority, row.next_run_at.timestamp()) for row in left]
+
     def submit_again(self, jobs: Sequence[NewJob], now: datetime) -> list[Wake]:
         """Insert what is not there yet."""
         new = [self._new(job, now, place) for place, job in enumerate(jobs)]

@@ -71,6 +71,19 @@ class FakeStore:
     async def submit(self, jobs: Sequence[NewJob]) -> list[Wake]:
         return await self._do("submit", lambda: self._rows.submit(jobs, self._now()))
 
+    async def submit_and_claim(
+        self,
+        jobs: Sequence[NewJob],
+        topics: Sequence[str],
+        workers: Sequence[str],
+        seats: Sequence[int],
+        lease_s: float,
+    ) -> tuple[list[Claim], list[Wake]]:
+        def act() -> tuple[list[Claim], list[Wake]]:
+            return self._rows.submit_and_claim(jobs, topics, workers, seats, lease_s, self._now())
+
+        return await self._do("submit_and_claim", act)
+
     async def submit_again(self, jobs: Sequence[NewJob]) -> list[Wake]:
         return await self._do("submit_again", lambda: self._rows.submit_again(jobs, self._now()))
 

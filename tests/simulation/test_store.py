@@ -8,6 +8,7 @@ import random
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from pulse.protocol import NewJob
@@ -22,7 +23,19 @@ TOPICS: Final = ("a", "b")
 WORKERS: Final = ("w0", "w1", "w2")
 KINDS: Final = (EndingKind.ERROR, EndingKind.CRASHED, EndingKind.RELEASED, EndingKind.UNASSIGNED, EndingKind.DISCARDED)
 STEPS: Final = 60
-OPERATIONS: Final = ("submit", "again", "claim", "claim", "claim from", "complete", "end", "end", "cancel", "retry")
+OPERATIONS: Final = (
+    "submit",
+    "submit and claim",
+    "again",
+    "claim",
+    "claim",
+    "claim from",
+    "complete",
+    "end",
+    "end",
+    "cancel",
+    "retry",
+)
 
 
 class Twins:
@@ -57,6 +70,15 @@ class Twins:
         """New jobs."""
         jobs = [self.new()]
         return await self.store.submit(jobs, now=self.now), self.rows.submit(jobs, self.now)
+
+    async def do_submit_and_claim(self) -> tuple[object, object]:
+        """New jobs, some of which are handed out at once."""
+        first = self.new()
+        jobs = [msgspec.structs.replace(first, delay_s=None)]
+        topics, seats = self.chance.sample(TOPICS, 1), [self.chance.randrange(3)]
+        claims, woken = await self.store.submit_and_claim(jobs, topics, WORKERS, seats, LEASE_S, now=self.now)
+        expected, due = self.rows.submit_and_claim(jobs, topics, WORKERS, seats, LEASE_S, self.now)
+        return ([*map(_plain, claims)], woken), ([*map(_plain, expected)], due)
 
     async def do_again(self) -> tuple[object, object]:
         """A submit whose answer was lost, perhaps."""

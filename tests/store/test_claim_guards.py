@@ -19,8 +19,10 @@ from pulse.store.pool import Target
 from pulse.store.rows import Claim, Fence, Level
 from pulse.store.store import Store
 from pulse.store.topics import LivePolicy
+from pulse_actors.dispatcher import assignments
 from pulse_actors.dispatcher import claims as claiming
-from pulse_actors.dispatcher.claims import Claims, _extra, _frames
+from pulse_actors.dispatcher.assignments import _extra, _parts
+from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.cursors import PRIORITIES
 from pulse_actors.dispatcher.desk import DOUBTFUL_BEATS, Desk, Held, Worker
 from pulse_actors.dispatcher.policies import Rules
@@ -448,9 +450,9 @@ async def test_nothing_to_give_back_is_not_told(bench: Bench) -> None:
 
 def test_a_frame_holds_one_job_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
     """A job that is longer than a frame should be is a frame by itself, and none is empty."""
-    monkeypatch.setattr(claiming, "ASSIGN_CHARS", 10)
+    monkeypatch.setattr(assignments, "ASSIGN_CHARS", 10)
     long, short = CLAIM._replace(args="x" * 11), CLAIM._replace(args="x" * 5)
-    assert list(_frames([long, long, short, short, short])) == [[long], [long], [short, short], [short]]
+    assert list(_parts([long, long, short, short, short])) == [[long], [long], [short, short], [short]]
 
 
 @pytest.mark.parametrize(

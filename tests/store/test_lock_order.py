@@ -64,6 +64,12 @@ UPDATES: Final = [
 INSERTS: Final = [
     Write("submit", lambda store, ids: store.submit([job(id=one) for one in ids])),
     Write("submit again", lambda store, ids: store.submit_again([job(id=one) for one in ids])),
+    Write(
+        "submit and claim",
+        lambda store, ids: store.submit_and_claim(
+            [job(id=one) for one in ids], [TOPIC], [WORKER], [0] * len(ids), LEASE_S
+        ),
+    ),
 ]
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 import pytest
 
 from pulse.errors import ConflictError
-from pulse.protocol import HandlerInfo
+from pulse.protocol import HandlerInfo, NewJob
 from pulse.store.rows import Wake
 from pulse.store.store import Store
-from tests.store.helpers import NOW, TOPIC, at, claim, count, forge, job, new_id, read
+from tests.store.helpers import LEASE_S, NOW, TOPIC, at, claim, count, forge, job, new_id, read
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -20,12 +21,24 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 LEVELS: Final = ("job", "handler", "topic", "server")
+WAYS: Final = ("first", "again", "for workers of other topics")
 POLICY: Final[dict[str, dict[str, Any]]] = {
     "job": {"max_attempts": 11, "timeout_s": 1.5},
     "handler": {"max_attempts": 12, "timeout_s": 2.5},
     "topic": {"max_attempts": 13, "timeout_s": 3.5},
     "server": {"max_attempts": 14, "timeout_s": 4.5},
 }
+
+
+async def _submit(store: Store, way: str, jobs: list[NewJob], now: datetime | None = None) -> list[Wake]:
+    """Insert *jobs*, one of the WAYS."""
+    if way == "first":
+        return await store.submit(jobs, now=now)
+    if way == "again":
+        return await store.submit_again(jobs, now=now)
+    claims, woken = await store.submit_and_claim(jobs, ["other"], ["w"], [0] * len(jobs), LEASE_S, now=now)
+    assert claims == []
+    return woken
 
 
 async def _set_policy(store: Store, connection: Connection[Record], levels: tuple[str, ...]) -> dict[str, Any]:
@@ -40,23 +53,23 @@ async def _set_policy(store: Store, connection: Connection[Record], levels: tupl
     return POLICY["job"] if "job" in levels else {}
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["first", "again"])
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("first", range(4), ids=LEVELS)
-async def test_policy_is_resolved(store: Store, connection: Connection[Record], first: int, again: bool) -> None:
+async def test_policy_is_resolved(store: Store, connection: Connection[Record], first: int, way: str) -> None:
     """max_attempts and timeout_s are the job's, else the handler's, else the topic's, else the server's."""
     one = job(**await _set_policy(store, connection, LEVELS[first:]))
-    await (store.submit_again if again else store.submit)([one])
+    await _submit(store, way, [one])
     found = await read(connection, one.id or b"")
     assert {name: found[name] for name in ("max_attempts", "timeout_s")} == POLICY[LEVELS[first]]
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["first", "again"])
-async def test_topic_is_resolved(store: Store, connection: Connection[Record], again: bool) -> None:
+@pytest.mark.parametrize("way", WAYS)
+async def test_topic_is_resolved(store: Store, connection: Connection[Record], way: str) -> None:
     """The topic is the job's, else the handler's, else `default`; its policy is that of the topic that was found."""
     await store.note_handlers({"known": HandlerInfo(topic="its own")})
     await connection.execute("INSERT INTO pulse.topics VALUES ('its own', 7, 3, 7.5), ('default', 8, 3, 8.5)")
     jobs = [job(name="known"), job(name="known", topic=None), job(name="unknown", topic=None)]
-    await (store.submit_again if again else store.submit)(jobs)
+    await _submit(store, way, jobs)
     found = [await read(connection, one.id or b"") for one in jobs]
     assert [(row["topic"], row["max_attempts"], row["timeout_s"]) for row in found] == [
         (TOPIC, 5, None),
@@ -65,11 +78,11 @@ async def test_topic_is_resolved(store: Store, connection: Connection[Record], a
     ]
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["first", "again"])
-async def test_a_new_job(store: Store, connection: Connection[Record], again: bool) -> None:
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_new_job(store: Store, connection: Connection[Record], way: str) -> None:
     """All that a job says is kept; it is PENDING, was never tried, and due now."""
     one = job(name="resize", args='{"a": [1, "é"]}', priority=-7, max_attempts=3, timeout_s=0.5)
-    await (store.submit_again if again else store.submit)([one], now=NOW)
+    await _submit(store, way, [one], NOW)
     found = await read(connection, one.id or b"")
     expected = {
         "name": "resize",

@@ -11,12 +11,15 @@ from operator import attrgetter
 from typing import Final
 
 import anyio
+import asyncpg
 import structlog
 
 from pulse.errors import UnavailableError
-from pulse.store.rows import Claim, Ending, EndingKind, Fence, Level, Renewal, Running
+from pulse.protocol import NewJob
+from pulse.store.rows import Claim, Ending, EndingKind, Fence, Level, Renewal, Running, Wake
 from pulse.store.store import Store
 from pulse_actors import identity as identities
+from pulse_actors.dispatcher.assignments import ASSIGN_CHARS, frames
 from pulse_actors.dispatcher.cursors import FEW_TOPICS, LEVELS_MAX, SURVEY, Cursors, Start
 from pulse_actors.dispatcher.desk import DOUBTFUL_BEATS, ClaimPlan, Desk, Held, Pair, Worker, length_of
 from pulse_actors.merging import write_merged
@@ -24,10 +27,7 @@ from pulse_actors.runtime import Backoff
 
 SHORT_CHARS: Final = 2000  # what a claim counts for short args, in bytes; it ends after 8 MiB ...
 PART_CHARS: Final = 2 * 1024 * 1024  # ... which may be so many characters: such a claim may have left something
-ASSIGN_CHARS: Final = 1024 * 1024  # in one frame; a worker starts the first job while the next frame comes
 FAR_S: Final = 3600.0  # what is due later than that is left to the poll
-_PREVIOUS: Final = ("outcome", "reason", "worker", "progress")  # as claim_jobs returns them
-ISOLATE_AT_CRASHES: Final = 2  # one crash may be an innocent neighbour's; after two the job runs where it kills nobody
 _DUE: Final = attrgetter("due_at", "id")
 _PRIORITY: Final = attrgetter("priority")
 UNENDED: Final = frozenset({"canceled", "lease_expired"})  # outcomes of attempts whose handlers may not have ended
@@ -65,6 +65,7 @@ class Claims:
         self._poll_s = poll_s
         self._batch = batch
         self.lock = anyio.Lock()
+        self._is_at_rest = False  # all that is known was claimed, and somebody has room
         self._wake = anyio.Event()
         self._cursors = Cursors(poll_s)
         self._due_s: list[tuple[float, int, Level | None]] = []
@@ -155,17 +156,18 @@ class Claims:
         pause_s = self._cursors.pause_s(now_s) if has_room else DOUBT_S
         if self._due_s:
             pause_s = min(pause_s, self._due_s[0][0] - now_s)
+        self._is_at_rest = has_room
         with anyio.move_on_after(pause_s):
             await self._wake.wait()
+        self._is_at_rest = False
         self._wake = anyio.Event()
 
     async def pass_once(self) -> bool:
         """One claim for each set of topics; whether one of them brought all it could, so that more may be waiting."""
-        if self._in_doubt or self._doubted:
-            async with self.lock:
+        async with self.lock:  # who holds it may be taking the room that is there
+            if self._in_doubt or self._doubted:
                 await self._settle_doubts()
-        for worker in self._desk.note_silence(time.monotonic() - self.lease_s):
-            log.warning("worker_silent", worker=worker.identity, held=len(worker.held))
+        self._note_silence()
         plans = self._desk.plan(self._batch)
         began_s = time.monotonic()
         full = bool(plans) and self._cursors.is_full_due(began_s)
@@ -234,11 +236,7 @@ class Claims:
             plan.topics, plan.workers, plan.seats, self.lease_s, levels=starts, ageing_s=ageing_s
         )
         self._cursors.claimed(claims)
-        wanted = [claim for claim in claims if (claim.id, claim.attempt) not in self._canceled]
-        if wanted:
-            await self._lengthen(plan, wanted)
-            await self._hand_out(plan, wanted)
-        self._in_doubt.difference_update(plan.workers)
+        await self._take(plan, claims)
         if len(claims) == len(plan.seats) or sum(map(_weight, claims)) > PART_CHARS:
             self.work_left(plan.topics)
             return True
@@ -246,6 +244,70 @@ class Claims:
             return True  # what another host has locked meanwhile counted as work: look again
         self._cursors.exhausted(plan.topics if starts is None else starts, news_count)
         return starts is not None and len(plan.topics) > FEW_TOPICS and len(starts) == LEVELS_MAX  # there may be others
+
+    async def submit(self, jobs: Sequence[NewJob]) -> list[Wake]:
+        """
+        Insert *jobs*, all or none; where workers wait for such as they are, hand them out in the same statement.
+
+        Returns:
+            The levels at which there is something to claim now.
+
+        Raises:
+            UnavailableError: The database is away.
+            asyncpg.PostgresError: As of ``Store.submit``.
+        """
+        if not self._may_hand_out(jobs):
+            return await self._store.submit(jobs)
+        async with self.lock:
+            plan = self._plan_for(jobs)
+            if plan is None:
+                return await self._store.submit(jobs)
+            try:
+                return await self._submit_and_claim(plan, jobs)
+            finally:
+                if self._in_doubt:
+                    self._wake.set()  # to settle it
+
+    def _may_hand_out(self, jobs: Sequence[NewJob]) -> bool:
+        """Whether jobs like these may begin before anything else does: nothing waits that is known."""
+        if not self._is_at_rest or self._wake.is_set() or self.lock.locked() or self._in_doubt or self._doubted:
+            return False
+        if len(jobs) > self._batch or any(job.run_at is not None or job.delay_s for job in jobs):
+            return False
+        return sum(len(job.args) for job in jobs) <= ASSIGN_CHARS
+
+    def _plan_for(self, jobs: Sequence[NewJob]) -> ClaimPlan | None:
+        self._note_silence()
+        topics = {job.topic for job in jobs if job.topic is not None}
+        for plan in self._desk.plan(len(jobs)):
+            if len(plan.seats) == len(jobs) and len(plan.topics) <= FEW_TOPICS and topics.issubset(plan.topics):
+                return plan
+        return None
+
+    async def _submit_and_claim(self, plan: ClaimPlan, jobs: Sequence[NewJob]) -> list[Wake]:
+        self._in_doubt.update(plan.workers)  # as for a claim
+        self._canceled.clear()
+        try:
+            claims, woken = await self._store.submit_and_claim(
+                jobs, plan.topics, plan.workers, plan.seats, self.lease_s
+            )
+        except asyncpg.PostgresError:  # nothing was done
+            self._in_doubt.difference_update(plan.workers)
+            raise
+        await self._take(plan, claims)
+        return woken
+
+    async def _take(self, plan: ClaimPlan, claims: Sequence[Claim]) -> None:
+        """What was claimed for *plan* goes to its workers."""
+        wanted = [claim for claim in claims if (claim.id, claim.attempt) not in self._canceled]
+        if wanted:
+            await self._lengthen(plan, wanted)
+            await self._hand_out(plan, wanted)
+        self._in_doubt.difference_update(plan.workers)
+
+    def _note_silence(self) -> None:
+        for worker in self._desk.note_silence(time.monotonic() - self.lease_s):
+            log.warning("worker_silent", worker=worker.identity, held=len(worker.held))
 
     async def _lengthen(self, plan: ClaimPlan, claims: Sequence[Claim]) -> None:
         """Leases of topics that have longer ones of their own: a claim opens all with the server's."""
@@ -295,13 +357,8 @@ class Claims:
         self._desk.hand_over(identity, claims)
         claims.sort(key=_DUE)
         claims.sort(key=_PRIORITY, reverse=True)  # the order within a priority stays
-        for frame in _frames(claims):
-            worker.link.send("assign", None, {"jobs": [self._wire(claim) for claim in frame]})
-
-    def _wire(self, claim: Claim) -> tuple[object, ...]:
-        rules, topic = self._desk.rules, claim.topic
-        lease_s, extra = rules.lease_s(topic, self.lease_s), _extra(claim, rules.stall_s(topic))
-        return (claim.id, claim.attempt, claim.name, topic, claim.args, claim.timeout_s, lease_s, extra)
+        for frame in frames(claims, self._desk.rules, self.lease_s):
+            worker.link.send("assign", None, {"jobs": frame})
 
     async def give_back_unknown(self, worker: Worker) -> None:
         """Give back what *worker* holds by the database alone, connected or not."""
@@ -363,31 +420,3 @@ def _nobody_hears(_topics: Iterable[str]) -> None:
 
 def _weight(claim: Claim) -> int:
     return max(SHORT_CHARS, length_of(claim))
-
-
-def _frames(claims: Sequence[Claim]) -> Iterable[Sequence[Claim]]:
-    start, size = 0, 0
-    for index, claim in enumerate(claims):
-        size += length_of(claim)
-        if size > ASSIGN_CHARS and index > start:
-            yield claims[start:index]
-            start, size = index, length_of(claim)
-    yield claims[start:]
-
-
-def _extra(claim: Claim, stall_s: float | None = None) -> dict[str, object] | None:
-    if claim.attempt == 1 and claim.occurrence_at is None and stall_s is None:  # nearly every one
-        return None
-    extra: dict[str, object] = {}
-    if stall_s is not None:
-        extra["stall_s"] = stall_s
-    if claim.uncharged:
-        extra["tries"] = claim.attempt - claim.uncharged
-    if claim.occurrence_at is not None:
-        extra["occurrence"] = claim.occurrence_at
-    if claim.previous is not None or claim.checkpoint is not None:
-        words = json.loads(claim.previous) if claim.previous is not None else [None] * len(_PREVIOUS)
-        extra["previous"] = {**dict(zip(_PREVIOUS, words, strict=True)), "checkpoint": claim.checkpoint}
-    if claim.crashes >= ISOLATE_AT_CRASHES:
-        extra["isolate"] = True
-    return extra or None

@@ -54,7 +54,7 @@ class Submits:
 
     async def _insert(self, submits: Sequence[Submitted]) -> bool:
         try:
-            woken = await self._store.submit([job for submit in submits for job in submit.jobs])
+            woken = await self._claims.submit([job for submit in submits for job in submit.jobs])
         except PulseError as error:
             for submit in submits:
                 submit.link.send("error", submit.request, {"code": error.code, "message": error.message})

@@ -8,6 +8,7 @@ from tests.mutants.code import Guarded
 
 _CLAIMS: Final = "store/test_dispatcher_claims.py::"
 _GUARDS: Final = "store/test_claim_guards.py::"
+_SUBMITS: Final = "store/test_submit_and_claim.py::"
 _FULL: Final = "if full:\n            "
 _DEEDS: Final = ("self._cursors.full_begins", "self._cursors.full_done")
 
@@ -51,9 +52,46 @@ CLAIMS: Final = Guarded(
             ("Claims._lengthen", "claim.topic in leases", "False"),
             ("Claims._lengthen", "if longer:", "if False:"),
             ("Claims._lengthen", "if longer:", "if True:"),
-            ("_extra", "stall_s is None", "True"),
-            ("_extra", "if stall_s is not None:", "if False:"),
-            ("_extra", "if stall_s is not None:", "if True:"),
+        ],
+        _SUBMITS + "test_what_waits_for_its_claim": [
+            ("Claims._may_hand_out", "not self._is_at_rest or ", ""),
+            ("Claims._may_hand_out", "self._wake.is_set() or ", ""),
+            ("Claims._may_hand_out", " or self._in_doubt", ""),
+            ("Claims._may_hand_out", " or self._doubted", ""),
+            ("Claims._may_hand_out", "len(jobs) > self._batch or ", ""),
+            ("Claims._may_hand_out", "job.run_at is not None or ", ""),
+            ("Claims._may_hand_out", " or job.delay_s", ""),
+            ("Claims._may_hand_out", "sum(len(job.args) for job in jobs) <= ASSIGN_CHARS", "True"),
+            ("Claims._plan_for", "len(plan.seats) == len(jobs) and ", ""),
+            ("Claims._plan_for", " and len(plan.topics) <= FEW_TOPICS", ""),
+            ("Claims._plan_for", " and topics.issubset(plan.topics)", ""),
+            ("Claims.submit", "if plan is None:", "if False:"),
+        ],
+        _SUBMITS + "test_a_submit_does_not_wait_for_a_claim": [
+            ("Claims._may_hand_out", " or self.lock.locked()", ""),
+        ],
+        _SUBMITS + "test_a_job_that_finds_a_free_worker": [
+            ("Claims.submit", "if not self._may_hand_out(jobs):", "if True:"),
+            ("Claims.submit", "if plan is None:", "if True:"),
+            ("Claims.submit", "if self._in_doubt:", "if True:"),
+            ("Claims._plan_for", " if job.topic is not None", ""),
+        ],
+        _SUBMITS + "test_an_answer_that_was_lost": [
+            ("Claims.submit", "if self._in_doubt:", "if False:"),
+            ("Claims._submit_and_claim", "self._in_doubt.update(plan.workers)", "pass"),
+        ],
+        _SUBMITS + "test_a_job_that_cannot_be_stored": [
+            ("Claims._submit_and_claim", "self._in_doubt.difference_update(plan.workers)", "pass"),
+        ],
+        _SUBMITS + "test_a_cancel_of_another_time": [
+            ("Claims._submit_and_claim", "self._canceled.clear()", "pass"),
+        ],
+        _SUBMITS + "test_a_worker_that_has_fallen_silent": [
+            ("Claims._plan_for", "self._note_silence()", "pass"),
+        ],
+        _SUBMITS + "test_when_claims_are_at_rest": [
+            ("Claims._pause", "self._is_at_rest = has_room", "self._is_at_rest = True"),
+            ("Claims._pause", "self._is_at_rest = False", "pass"),
         ],
         "store/test_news.py::test_claims_tell_what_they_leave": [
             ("Claims._claim", "len(claims) == len(plan.seats) or ", ""),
@@ -147,12 +185,12 @@ CLAIMS: Final = Guarded(
             ("Claims.pass_once", " or self._doubted", ""),
         ],
         _CLAIMS + "test_a_job_that_is_canceled_while_it_is_claimed": [
-            ("Claims._claim", " if (claim.id, claim.attempt) not in self._canceled", ""),
-            ("Claims._claim", "(claim.id, claim.attempt) not in", "(claim.id, 0) not in"),
+            ("Claims._take", " if (claim.id, claim.attempt) not in self._canceled", ""),
+            ("Claims._take", "(claim.id, claim.attempt) not in", "(claim.id, 0) not in"),
         ],
         _CLAIMS + "test_a_pass_hands_out_what_is_due": [
             ("Claims._claim", "len(claims) == len(plan.seats)", "False"),
-            ("Claims._claim", "if wanted:", "if False:"),
+            ("Claims._take", "if wanted:", "if False:"),
         ],
         _CLAIMS + "test_a_job_goes_to_who_names_it": [
             ("Claims._hand_out", "if placement.moved:", "if False:"),
@@ -224,12 +262,21 @@ CLAIMS: Final = Guarded(
         _GUARDS + "test_nothing_to_give_back_is_not_told": [
             ("Claims._give_back", "if not unlisted:", "if False:"),
         ],
+    },
+    without={
+        ("Claims._assign", "worker is None"): "cannot be: nothing was awaited since the placement",
+    },
+)
+
+ASSIGNMENTS: Final = Guarded(
+    "pulse_actors.dispatcher.assignments",
+    {
         _CLAIMS + "test_long_args_are_spread_over_frames": [
-            ("_frames", "size > ASSIGN_CHARS", "False"),
+            ("_parts", "size > ASSIGN_CHARS", "False"),
         ],
         _GUARDS + "test_a_frame_holds_one_job_at_least": [
-            ("_frames", " and index > start", ""),
-            ("_frames", "start, size = index, length_of(claim)", "start, size = index, 0"),
+            ("_parts", " and index > start", ""),
+            ("_parts", "start, size = index, length_of(claim)", "start, size = index, 0"),
         ],
         _GUARDS + "test_what_a_job_is_told_beside_its_args": [
             ("_extra", "if claim.uncharged:", "if False:"),
@@ -248,8 +295,10 @@ CLAIMS: Final = Guarded(
             ("_extra", "claim.crashes >= ISOLATE_AT_CRASHES", "claim.crashes"),
             ("_extra", "return extra or None", "return {**extra}"),
         ],
-    },
-    without={
-        ("Claims._assign", "worker is None"): "cannot be: nothing was awaited since the placement",
+        _GUARDS + "test_a_topic_of_its_own_rules": [
+            ("_extra", "stall_s is None", "True"),
+            ("_extra", "if stall_s is not None:", "if False:"),
+            ("_extra", "if stall_s is not None:", "if True:"),
+        ],
     },
 )
