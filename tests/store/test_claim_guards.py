@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 import pytest
@@ -21,7 +21,7 @@ from pulse.store.store import Store
 from pulse.store.topics import LivePolicy
 from pulse_actors.dispatcher import claims as claiming
 from pulse_actors.dispatcher.claims import Claims, _extra, _frames
-from pulse_actors.dispatcher.cursors import PRIORITIES
+from pulse_actors.dispatcher.cursors import PRIORITIES, Start
 from pulse_actors.dispatcher.desk import DOUBTFUL_BEATS, Desk, Held, Worker
 from pulse_actors.dispatcher.policies import Rules
 from pulse_actors.runtime import Backoff
@@ -245,6 +245,46 @@ async def test_an_outage_is_logged_now_and_then(monkeypatch: pytest.MonkeyPatch)
 
 
 # From where.
+
+
+async def test_much_work_behind_the_cursor(bench: Bench) -> None:
+    """A transaction that took long has committed many jobs: one full claim, and the next ones go on where it ended."""
+    worker = bench.join(capacity=2)
+    newest = await bench.waiting(next_run_at=datetime.now(UTC) - timedelta(seconds=1))
+    await bench.claims.pass_once()
+    late = [await bench.waiting(next_run_at=PAST + timedelta(seconds=place)) for place in range(6)]
+    bench.claims.wake()
+    bench.claims._cursors._full_s = float("-inf")
+    for _ in range(4):
+        worker.held.clear()
+        await bench.claims.pass_once()
+    assert jobs_of(worker) == [newest, *late]
+    assert [levels is None for levels in bench.levels] == [True, True, False, False, False]
+    bench.claims.wake_level(Level(TOPIC, 0))
+    worker.held.clear()
+    await bench.claims.pass_once()
+    ((_, _, from_s),) = cast("list[Start]", bench.levels[-1])
+    assert from_s is not None
+    assert from_s > PAST.timestamp() + 60, "it does not walk over what lies behind it again"
+
+
+async def test_news_of_what_a_claim_has_passed(bench: Bench) -> None:
+    """A job that is committed while a claim brings later ones is claimed by the next one."""
+    worker = bench.join()
+    bench.rest()
+    now = datetime.now(UTC)
+    later = await bench.waiting(next_run_at=now - timedelta(seconds=1))
+    bench.claims.wake_level(Level(TOPIC, 0), due_s=now.timestamp() - 1)
+    early: list[bytes] = []
+
+    async def commit() -> None:
+        early.append(await bench.waiting(next_run_at=now - timedelta(seconds=3)))
+        bench.claims.wake_level(Level(TOPIC, 0), due_s=now.timestamp() - 3)
+
+    bench.after_claim(commit)
+    await bench.claims.pass_once()
+    await bench.claims.pass_once()
+    assert jobs_of(worker) == [later, *early]
 
 
 async def test_the_first_claim_is_full_and_the_next_is_not(bench: Bench) -> None:

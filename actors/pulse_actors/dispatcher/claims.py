@@ -194,14 +194,14 @@ class Claims:
         if full and any(len(plan.topics) > FEW_TOPICS for plan in plans):
             full_s = await self._survey()
         for plan in plans:
-            starts = self._starts(plan, window, full=full)
+            starts, news_count = self._starts(plan, window, full=full), self._cursors.begin()
             if starts == []:
                 continue
             async with self.lock:
                 if self._desk.closed:
                     return False, full_s
                 began_s = time.monotonic()
-                more |= await self._claim(plan, starts)
+                more |= await self._claim(plan, starts, news_count)
             if starts is None:
                 full_s += time.monotonic() - began_s
         return more, full_s
@@ -225,21 +225,21 @@ class Claims:
         self._cursors.surveyed([head.level for head in heads])
         return time.monotonic() - began_s
 
-    async def _claim(self, plan: ClaimPlan, starts: list[Start] | None) -> bool:
+    async def _claim(self, plan: ClaimPlan, starts: list[Start] | None, news_count: int) -> bool:
         self._in_doubt.update(plan.workers)  # until the claim is known to have failed, or is in the book
         self._canceled.clear()
-        news_count = self._cursors.news_count
         ageing_s = self._desk.rules.ageing_s
         claims = await self._store.claim(
             plan.topics, plan.workers, plan.seats, self.lease_s, levels=starts, ageing_s=ageing_s
         )
-        self._cursors.claimed(claims)
+        more = len(claims) == len(plan.seats) or sum(map(_weight, claims)) > PART_CHARS
+        self._cursors.claimed(claims, more=more)
         wanted = [claim for claim in claims if (claim.id, claim.attempt) not in self._canceled]
         if wanted:
             await self._lengthen(plan, wanted)
             await self._hand_out(plan, wanted)
         self._in_doubt.difference_update(plan.workers)
-        if len(claims) == len(plan.seats) or sum(map(_weight, claims)) > PART_CHARS:
+        if more:
             self.work_left(plan.topics)
             return True
         if claims and ageing_s and not ageing_s.keys().isdisjoint(plan.topics):

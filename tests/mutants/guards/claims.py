@@ -57,6 +57,7 @@ CLAIMS: Final = Guarded(
         ],
         "store/test_news.py::test_claims_tell_what_they_leave": [
             ("Claims._claim", "len(claims) == len(plan.seats) or ", ""),
+            ("Claims._claim", "if more:", "if False:"),
             ("Claims.wake_level", "self.work_left((level.topic,))", "pass"),
         ],
         _CLAIMS + "test_a_claim_of_a_topic_that_ages_is_repeated": [
@@ -104,7 +105,11 @@ CLAIMS: Final = Guarded(
                 "if full:\n            self._cursors.full_begins",
                 "if False:\n            self._cursors.full_begins",
             ),
-            ("Claims._claim", "self._cursors.claimed(claims)", "pass"),
+            ("Claims._claim", "self._cursors.claimed(claims, more=more)", "pass"),
+            ("Claims._claim", "if more:", "if True:"),
+        ],
+        _GUARDS + "test_much_work_behind_the_cursor": [
+            ("Claims._claim", "claimed(claims, more=more)", "claimed(claims)"),
         ],
         _GUARDS + "test_where_full_claims_are_dear_windows_find_the_rest": [
             ("Claims._starts", "if window is None:", "if True:"),
