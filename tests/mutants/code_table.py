@@ -53,6 +53,8 @@ GUARDED: Final[list[Guarded]] = [
     schedules.CATCH_UP,
     schedules.SCHEDULER,
     others.REQUESTS,
+    others.CONNECTION,
+    others.BATCHING,
     others.TREES,
     others.LANES,
     others.PROCS,

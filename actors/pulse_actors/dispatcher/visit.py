@@ -235,6 +235,7 @@ class Visit:
             job = over.get(pair[0]) if holds is None else holds.get(pair, over.get(pair[0]))
             worker.held[pair] = Held("", "") if job is None else Held(job.name, job.topic, timeout_s=job.timeout_s)
         desk.join(worker)
+        self._connection.relieved = office.claims.room
         self._worker = worker
         if office.deaths is not None and self._pidfd is not None:
             pidfd, self._pidfd = self._pidfd, None
@@ -336,7 +337,9 @@ class Visit:
 
     async def _ask(self, frame: Frame, body: msgspec.Struct, tasks: anyio.abc.TaskGroup) -> None:
         if isinstance(body, protocol.Submit):
-            self._office.submits.batcher.put(Submitted(self._connection, frame.request, checked(body.jobs)))
+            batcher = self._office.submits.batcher
+            batcher.put(Submitted(self._connection, frame.request, checked(body.jobs)))
+            await batcher.wait_room()
             return
         await self._requests.acquire()
         tasks.start_soon(self._answer, frame, body)

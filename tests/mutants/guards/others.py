@@ -27,6 +27,30 @@ REQUESTS: Final = Guarded(
     is_part=True,
 )
 
+CONNECTION: Final = Guarded(
+    "pulse_actors.dispatcher.connection",
+    {
+        "unit/test_connection.py::test_a_backlog_that_was_read_is_told": [
+            ("Connection._flush", "was_full and ", ""),
+            ("Connection._flush", "self.relieved()", "pass"),
+        ],
+    },
+    is_part=True,
+)
+
+BATCHING: Final = Guarded(
+    "pulse_actors.dispatcher.batching",
+    {
+        "unit/test_batching.py::test_who_puts_more_than_is_handled_has_to_wait": [
+            ("Batcher.wait_room", "self._weight > ROOM * self._limit", "False"),
+            ("Batcher.wait_room", "self._weight > ROOM", "self._weight >= ROOM"),
+            ("Batcher._take", "self._weight -= taken", "pass"),
+            ("Batcher._take", "self._taken.set()", "pass"),
+        ],
+    },
+    is_part=True,
+)
+
 TREES: Final = Guarded(
     "pulse.trees",
     {
