@@ -53,6 +53,7 @@ GUARDED: Final[list[Guarded]] = [
     schedules.CATCH_UP,
     schedules.SCHEDULER,
     others.REQUESTS,
+    others.SERVICE,
     others.CONNECTION,
     others.BATCHING,
     others.TREES,

@@ -51,6 +51,23 @@ BATCHING: Final = Guarded(
     is_part=True,
 )
 
+SERVICE: Final = Guarded(
+    "pulse.worker.service",
+    {
+        "process/test_worker_jobs.py::test_what_comes_behind_a_long_job_is_given_back": [
+            ("Service.assigned", "if self._desk.is_full:", "if False:"),
+        ],
+        "unit/test_worker_service.py::test_the_server_knows_the_capacity": [
+            ("Service._stay_connected", "self._tell_capacity()", "pass"),
+            ("Service._tell_capacity", " and capacity != self._told", ""),
+            ("Service._tell_capacity", "self._connection is not None and ", ""),
+            ("Service._start_draining", "self._tell_capacity()", "pass"),
+            ("Service._hello", "self._told = self._capacity()", "pass"),
+        ],
+    },
+    is_part=True,
+)
+
 TREES: Final = Guarded(
     "pulse.trees",
     {
