@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
+import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
@@ -266,6 +267,47 @@ async def test_much_work_behind_the_cursor(bench: Bench) -> None:
     ((_, _, from_s),) = cast("list[Start]", bench.levels[-1])
     assert from_s is not None
     assert from_s > PAST.timestamp() + 60, "it does not walk over what lies behind it again"
+
+
+async def test_a_job_that_cannot_be_read(bench: Bench) -> None:
+    """A few KiB that the database would print as gigabytes: other topics go on, and its own are tried now and then."""
+    worker, other = bench.join(), new_worker("v")
+    other.topics = ("u",)
+    bench.desk.join(other)
+    job, elsewhere = await bench.waiting(), await bench.waiting(topic="u")
+    claim = bench.store.claim
+
+    async def unreadable(topics: Sequence[str], *args: Any, **more: Any) -> list[Claim]:
+        if TOPIC in topics:
+            raise asyncpg.ProgramLimitExceededError("string buffer exceeds maximum allowed length")
+        return await claim(topics, *args, **more)
+
+    bench.monkeypatch.setattr(bench.store, "claim", unreadable)
+    with capture_logs() as logs:
+        await bench.claims.pass_once()
+        bench.claims.wake()
+        bench.claims._cursors._full_s = float("-inf")
+        await bench.claims.pass_once()
+    assert [entry["topics"] for entry in logs if entry["event"] == "claim_failed"] == [(TOPIC,)]
+    assert (jobs_of(worker), jobs_of(other)) == ([], [elsewhere])
+    bench.monkeypatch.setattr(bench.store, "claim", claim)
+    bench.claims.wake()
+    bench.claims._unreadable = dict.fromkeys(bench.claims._unreadable, time.monotonic())
+    bench.claims._cursors._full_s = float("-inf")
+    await bench.claims.pass_once()
+    assert jobs_of(worker) == [job]
+
+
+async def test_a_claim_that_is_wrong_is_not_hidden(bench: Bench) -> None:
+    """Only what a job is to blame for is its topics' own trouble."""
+    bench.join()
+
+    async def wrong(*_args: Any, **_more: Any) -> list[Claim]:
+        raise asyncpg.UndefinedTableError("no such table")
+
+    bench.monkeypatch.setattr(bench.store, "claim", wrong)
+    with pytest.raises(asyncpg.UndefinedTableError):
+        await bench.claims.pass_once()
 
 
 async def test_news_of_what_a_claim_has_passed(bench: Bench) -> None:

@@ -108,6 +108,15 @@ CLAIMS: Final = Guarded(
             ("Claims._claim", "self._cursors.claimed(claims, more=more)", "pass"),
             ("Claims._claim", "if more:", "if True:"),
         ],
+        _GUARDS + "test_a_job_that_cannot_be_read": [
+            ("Claims._is_readable", "now_s >= self._unreadable.get(frozenset(plan.topics), now_s)", "True"),
+            ("Claims._is_readable", "now_s >= self._unreadable.get(frozenset(plan.topics), now_s)", "False"),
+            ("Claims._claim_readable", "if not is_bad_row(error):", "if True:"),
+            ("Claims.pass_once", " if self._is_readable(plan, began_s)]", "]"),
+        ],
+        _GUARDS + "test_a_claim_that_is_wrong_is_not_hidden": [
+            ("Claims._claim_readable", "if not is_bad_row(error):", "if False:"),
+        ],
         _GUARDS + "test_much_work_behind_the_cursor": [
             ("Claims._claim", "claimed(claims, more=more)", "claimed(claims)"),
         ],
@@ -255,6 +264,7 @@ CLAIMS: Final = Guarded(
         ],
     },
     without={
+        ("Claims._is_readable", "self._unreadable"): "only faster",
         ("Claims._assign", "worker is None"): "cannot be: nothing was awaited since the placement",
     },
 )
