@@ -585,6 +585,23 @@ async def test_a_topic_of_its_own_rules(bench: Bench, monkeypatch: pytest.Monkey
     assert third in jobs_of(worker)
 
 
+async def test_a_cancel_while_a_lease_is_made_longer(bench: Bench) -> None:
+    """It was answered before its job is handed out, so that is not."""
+    worker = bench.join()
+    bench.desk.rules = Rules({TOPIC: LivePolicy(lease_s=90.0)}, 30.0)
+    canceled, other = await bench.waiting(), await bench.waiting()
+    extend = bench.store.extend
+
+    async def meanwhile(*args: Any, **more: Any) -> set[tuple[bytes, int]]:
+        extended = await extend(*args, **more)
+        bench.claims.forget((job.id, job.attempt) for job in await bench.store.cancel([canceled]))
+        return extended
+
+    bench.monkeypatch.setattr(bench.store, "extend", meanwhile)
+    await bench.claims.pass_once()
+    assert jobs_of(worker) == [other]
+
+
 async def test_a_topic_that_ages(bench: Bench) -> None:
     """What has waited for long enough goes before what ranks higher, as its topic's policy has it."""
     worker = bench.join(capacity=1)
