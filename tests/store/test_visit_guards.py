@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -49,6 +50,8 @@ class Line(Wire):
     """A connection that keeps what is sent."""
 
     __slots__ = ("heard_out", "relieved")
+
+    relieved: Callable[[], None]
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,6 +117,21 @@ async def test_a_hello_is_held_against_the_database(lobby: Lobby) -> None:
         "PENDING",
         "RUNNING",
     ]
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+async def test_what_had_started_has_started_when_its_worker_comes_back(lobby: Lobby, *, is_away: bool) -> None:
+    """It may die before it has told that again: the crash is that of what it ran."""
+    job, apart, waiting, unknown = [await forge(lobby.connection, "RUNNING", locked_by=IDENTITY) for _ in range(4)]
+    older, _ = await lobby.greet((job, 1), (apart, 1), (waiting, 1))
+    lobby.desk.started(older, [(job, 1), (apart, 1)], {(apart, 1)})
+    if is_away:
+        older.watched = True
+        lobby.desk.leave(older)
+    newer, _ = await lobby.greet((job, 1), (apart, 1), (waiting, 1), (unknown, 1), number=2)
+    held = [newer.held[one, 1] for one in (job, apart, waiting)]
+    assert newer is not older
+    assert [(one.started, one.apart) for one in held] == [(True, False), (True, True), (False, False)]
 
 
 async def test_a_worker_that_has_read_its_backlog_gets_more(lobby: Lobby) -> None:

@@ -111,10 +111,14 @@ CLAIMS: Final = Guarded(
         _GUARDS + "test_a_cancel_while_a_lease_is_made_longer": [
             (
                 "Claims._claim",
-                "        await self._lengthen(plan, claims)\n        wanted = [claim for claim in claims"
-                " if (claim.id, claim.attempt) not in self._canceled]\n",
-                "        wanted = [claim for claim in claims if (claim.id, claim.attempt) not in self._canceled]\n"
-                "        await self._lengthen(plan, claims)\n",
+                (
+                    "        await self._lengthen(plan, claims)\n        wanted = [claim for claim in claims"
+                    " if (claim.id, claim.attempt) not in self._canceled]\n"
+                ),
+                (
+                    "        wanted = [claim for claim in claims if (claim.id, claim.attempt) not in self._canceled]\n"
+                    "        await self._lengthen(plan, claims)\n"
+                ),
             ),
         ],
         _GUARDS + "test_a_job_that_cannot_be_read": [
