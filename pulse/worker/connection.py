@@ -58,8 +58,8 @@ class Owner(Protocol):
         """Attempts are no longer held."""
         ...
 
-    def make_cells(self) -> None:
-        """Attempts wait until processes of their own can be made."""
+    def assigned(self) -> None:
+        """Attempts have come."""
         ...
 
     def beat_answered(self, sent_s: float) -> None:
@@ -254,8 +254,7 @@ class Connection:
         match frame.kind:
             case "assign":
                 self._desk.assign(decode_body(Assign, frame).jobs, time.monotonic())
-                if self._desk.waits_for_cells():
-                    self._owner.make_cells()
+                self._owner.assigned()
             case "reported":
                 self._desk.reported(frame.request or 0)
                 self._owner.changed()

@@ -69,6 +69,11 @@ class Desk:
         """How many handlers run."""
         return self._running
 
+    @property
+    def is_full(self) -> bool:
+        """Whether as many handlers run as may."""
+        return self._running >= self._concurrency
+
     def waits_for_cells(self) -> bool:
         """Whether attempts wait until processes of their own can be made."""
         return any(attempt.phase is Phase.QUEUED for attempt in self._aside)
@@ -184,7 +189,7 @@ class Desk:
     def give_back_waiting(self) -> bool:
         """Give back what waits while every slot is taken: another process may have one; whether anything did."""
         waiting = [attempt for attempt in self._queue if attempt.phase is Phase.QUEUED]
-        if self._running < self._concurrency or not waiting:
+        if not self.is_full or not waiting:
             return False
         self._queue.clear()
         for attempt in waiting:

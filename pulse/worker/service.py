@@ -59,6 +59,7 @@ class Service:
         self._log = log
         self._desk = Desk(app.handlers, options.pool.concurrency)
         self._ahead = Ahead(options.pool.concurrency)
+        self._told = 0  # the capacity that the server knows of
         self._finished = 0  # since the last look
         self._pace_bell = Bell()
         self._deadlines = Deadlines()
@@ -168,9 +169,12 @@ class Service:
             if attempt.job.timeout_s is not None or attempt.stall_s is not None:
                 self.begun(attempt)
 
-    def make_cells(self) -> None:
-        """Attempts wait until processes of their own can be made."""
-        self._cells.make()
+    def assigned(self) -> None:
+        """Attempts have come; those that find every slot taken were under way while this process slowed down."""
+        if self._desk.is_full:
+            self._pace_bell.ring()
+        if self._desk.waits_for_cells():
+            self._cells.make()
 
     def stop(self, pair: Pair, reason: StopReason) -> None:
         """Make one attempt end."""
@@ -229,6 +233,7 @@ class Service:
             since_s = time.monotonic()
             self._log.info("connected_to_server", server=welcome.server, held=self._desk.held)
             self._connection = Connection(stream, welcome, self._desk, self, self._log, self._declaration)
+            self._tell_capacity()  # it may have changed since the hello
             cause = await self._connection.run()
             self._connection = None
             if time.monotonic() - since_s >= STABLE_S:
@@ -246,8 +251,18 @@ class Service:
                 finished, self._finished = self._finished, 0
                 if not finished and self._desk.give_back_waiting():
                     self._ring()
-                if self._ahead.look(finished) and not self._desk.draining and self._connection is not None:
-                    self._connection.send_capacity(self._ahead.capacity)
+                self._ahead.look(finished)
+                self._tell_capacity()
+
+    def _capacity(self) -> int:
+        return 0 if self._desk.draining else self._ahead.capacity
+
+    def _tell_capacity(self) -> None:
+        """Tell how many jobs this process will hold, if the server does not know; while nobody listens, hello does."""
+        capacity = self._capacity()
+        if self._connection is not None and capacity != self._told:
+            self._told = capacity
+            self._connection.send_capacity(capacity)
 
     async def _watch_deadlines(self) -> None:
         while True:
@@ -285,8 +300,7 @@ class Service:
             return
         self._log.info("worker_draining", running=self._desk.running, held=self._desk.held)
         self._desk.drain()
-        if self._connection is not None:
-            self._connection.send_capacity(0)
+        self._tell_capacity()
         self.changed()
         self._group.start_soon(self._drain)
 
@@ -332,6 +346,7 @@ class Service:
         topics = self._options.pool.topics
         if topics is None:
             topics = tuple(sorted({"default", *(one.topic for one in self._handlers.values() if one.topic)}))
+        self._told = self._capacity()
         body: dict[str, object] = {
             "protocol": 1,
             "role": "worker",
@@ -339,7 +354,7 @@ class Service:
             "topics": topics,
             "names": sorted(self._handlers),
             "handlers": {name: handler.declared() for name, handler in self._handlers.items()},
-            "capacity": 0 if self._desk.draining else self._ahead.capacity,
+            "capacity": self._told,
             "running": self._desk.running_list(),
         }
         if self._session is not None:

@@ -68,6 +68,21 @@ def test_jobs_start_in_the_order_received(backend: str, tmp_path: Path) -> None:
     assert named == [pair(one) for one in jobs]
 
 
+def test_what_comes_behind_a_long_job_is_given_back(tmp_path: Path) -> None:
+    """It was under way when this process had slowed down; another one may have a slot for it."""
+    gate = tmp_path / "gate"
+    with FakeServer() as server, worker(server, "--concurrency", "1"):
+        child = server.wait_child()
+        late = job("nothing")
+        child.assign([job("wait", args(gate=str(gate)))])
+        child.take("started")
+        child.assign([late])
+        assert child.take_results(1) == [[*pair(late), "release", None]]
+        gate.touch()
+        ((*_, outcome, _),) = child.take_results(1)
+        assert outcome == "ok"
+
+
 @both_backends
 def test_no_more_handlers_than_the_concurrency(backend: str, tmp_path: Path) -> None:
     """With concurrency 3 a fourth handler is called only when one has ended, and is not named before."""

@@ -81,7 +81,8 @@ class Rows(Model):
         open_ones = {topic for topic in topics if not self.paused & {"", topic}}
         seat_of = {job.id: seat for job, seat in zip(jobs, seats, strict=False) if job.id is not None}
         held = {one: seat for one, seat in seat_of.items() if self.jobs[one].topic in open_ones}
-        self.seated([*held], [workers[seat] for seat in held.values()], lease_s, now)
+        for one, seat in held.items():
+            self.seated([one], [workers[seat]], lease_s, now)
         claims = [self._claimed(one, seat, self.jobs[one].next_run_at) for one, seat in held.items()]
         left = [self.row(one) for one in seat_of if one not in held]
         return claims, [Wake(row.topic, row.priority, row.next_run_at.timestamp()) for row in left]

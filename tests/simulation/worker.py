@@ -124,8 +124,8 @@ class Worker:
         if self.desk.draining and not self.desk.held:
             self._empty.set()
 
-    def make_cells(self) -> None:
-        """There are no cells here: what wants one is played as if it had one."""
+    def assigned(self) -> None:
+        """There is no pace here, and no cells: what wants one is played as if it had one."""
 
     def beat_answered(self, sent_s: float) -> None:
         """The server extended the leases."""

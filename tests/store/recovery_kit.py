@@ -178,7 +178,7 @@ F = TypeVar("F", bound=Floor)
 async def floor(made: F) -> AsyncIterator[F]:
     """The floor while its loops run."""
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(made.results.batcher.run)
+        tasks.start_soon(made.results.run)
         tasks.start_soon(made.deaths.run)
         await anyio.wait_all_tasks_blocked()
         yield made

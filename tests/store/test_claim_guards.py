@@ -8,9 +8,10 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
+import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
@@ -23,7 +24,7 @@ from pulse_actors.dispatcher import assignments
 from pulse_actors.dispatcher import claims as claiming
 from pulse_actors.dispatcher.assignments import _extra, _parts
 from pulse_actors.dispatcher.claims import Claims
-from pulse_actors.dispatcher.cursors import PRIORITIES
+from pulse_actors.dispatcher.cursors import PRIORITIES, Start
 from pulse_actors.dispatcher.desk import DOUBTFUL_BEATS, Desk, Held, Worker
 from pulse_actors.dispatcher.policies import Rules
 from pulse_actors.runtime import Backoff
@@ -247,6 +248,87 @@ async def test_an_outage_is_logged_now_and_then(monkeypatch: pytest.MonkeyPatch)
 
 
 # From where.
+
+
+async def test_much_work_behind_the_cursor(bench: Bench) -> None:
+    """A transaction that took long has committed many jobs: one full claim, and the next ones go on where it ended."""
+    worker = bench.join(capacity=2)
+    newest = await bench.waiting(next_run_at=datetime.now(UTC) - timedelta(seconds=1))
+    await bench.claims.pass_once()
+    late = [await bench.waiting(next_run_at=PAST + timedelta(seconds=place)) for place in range(6)]
+    bench.claims.wake()
+    bench.claims._cursors._full_s = float("-inf")
+    for _ in range(4):
+        worker.held.clear()
+        await bench.claims.pass_once()
+    assert jobs_of(worker) == [newest, *late]
+    assert [levels is None for levels in bench.levels] == [True, True, False, False, False]
+    bench.claims.wake_level(Level(TOPIC, 0))
+    worker.held.clear()
+    await bench.claims.pass_once()
+    ((_, _, from_s),) = cast("list[Start]", bench.levels[-1])
+    assert from_s is not None
+    assert from_s > PAST.timestamp() + 60, "it does not walk over what lies behind it again"
+
+
+async def test_a_job_that_cannot_be_read(bench: Bench) -> None:
+    """A few KiB that the database would print as gigabytes: other topics go on, and its own are tried now and then."""
+    worker, other = bench.join(), new_worker("v")
+    other.topics = ("u",)
+    bench.desk.join(other)
+    job, elsewhere = await bench.waiting(), await bench.waiting(topic="u")
+    claim = bench.store.claim
+
+    async def unreadable(topics: Sequence[str], *args: Any, **more: Any) -> list[Claim]:
+        if TOPIC in topics:
+            raise asyncpg.ProgramLimitExceededError("string buffer exceeds maximum allowed length")
+        return await claim(topics, *args, **more)
+
+    bench.monkeypatch.setattr(bench.store, "claim", unreadable)
+    with capture_logs() as logs:
+        await bench.claims.pass_once()
+        bench.claims.wake()
+        bench.claims._cursors._full_s = float("-inf")
+        await bench.claims.pass_once()
+    assert [entry["topics"] for entry in logs if entry["event"] == "claim_failed"] == [(TOPIC,)]
+    assert (jobs_of(worker), jobs_of(other)) == ([], [elsewhere])
+    bench.monkeypatch.setattr(bench.store, "claim", claim)
+    bench.claims.wake()
+    bench.claims._unreadable = dict.fromkeys(bench.claims._unreadable, time.monotonic())
+    bench.claims._cursors._full_s = float("-inf")
+    await bench.claims.pass_once()
+    assert jobs_of(worker) == [job]
+
+
+async def test_a_claim_that_is_wrong_is_not_hidden(bench: Bench) -> None:
+    """Only what a job is to blame for is its topics' own trouble."""
+    bench.join()
+
+    async def wrong(*_args: Any, **_more: Any) -> list[Claim]:
+        raise asyncpg.UndefinedTableError("no such table")
+
+    bench.monkeypatch.setattr(bench.store, "claim", wrong)
+    with pytest.raises(asyncpg.UndefinedTableError):
+        await bench.claims.pass_once()
+
+
+async def test_news_of_what_a_claim_has_passed(bench: Bench) -> None:
+    """A job that is committed while a claim brings later ones is claimed by the next one."""
+    worker = bench.join()
+    bench.rest()
+    now = datetime.now(UTC)
+    later = await bench.waiting(next_run_at=now - timedelta(seconds=1))
+    bench.claims.wake_level(Level(TOPIC, 0), due_s=now.timestamp() - 1)
+    early: list[bytes] = []
+
+    async def commit() -> None:
+        early.append(await bench.waiting(next_run_at=now - timedelta(seconds=3)))
+        bench.claims.wake_level(Level(TOPIC, 0), due_s=now.timestamp() - 3)
+
+    bench.after_claim(commit)
+    await bench.claims.pass_once()
+    await bench.claims.pass_once()
+    assert jobs_of(worker) == [later, *early]
 
 
 async def test_the_first_claim_is_full_and_the_next_is_not(bench: Bench) -> None:
@@ -503,6 +585,23 @@ async def test_a_topic_of_its_own_rules(bench: Bench, monkeypatch: pytest.Monkey
     bench.claims.wake()
     await bench.claims.pass_once()
     assert third in jobs_of(worker)
+
+
+async def test_a_cancel_while_a_lease_is_made_longer(bench: Bench) -> None:
+    """It was answered before its job is handed out, so that is not."""
+    worker = bench.join()
+    bench.desk.rules = Rules({TOPIC: LivePolicy(lease_s=90.0)}, 30.0)
+    canceled, other = await bench.waiting(), await bench.waiting()
+    extend = bench.store.extend
+
+    async def meanwhile(*args: Any, **more: Any) -> set[tuple[bytes, int]]:
+        extended = await extend(*args, **more)
+        bench.claims.forget((job.id, job.attempt) for job in await bench.store.cancel([canceled]))
+        return extended
+
+    bench.monkeypatch.setattr(bench.store, "extend", meanwhile)
+    await bench.claims.pass_once()
+    assert jobs_of(worker) == [other]
 
 
 async def test_a_topic_that_ages(bench: Bench) -> None:

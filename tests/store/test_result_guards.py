@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -13,8 +14,9 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from pulse.errors import UnavailableError
 from pulse.protocol import Result
-from pulse.store.pool import Target
+from pulse.store.pool import SERVER_SETTINGS, Target
 from pulse.store.rows import Ending, EndingKind, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher import results as writing
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 MANY: Final = 10  # turns of the loop
+LOCK_TIMEOUT_S: Final = float(SERVER_SETTINGS["lock_timeout"]) / 1000
 
 
 class Tray(Floor):
@@ -59,8 +62,13 @@ class Tray(Floor):
         self.results.batcher.put(Obituary(endings))
 
     async def write(self) -> None:
-        """Write what has come; what is locked comes again."""
+        """Write what has come."""
         await self.results._write(self.results.batcher._take())
+
+    async def write_again(self) -> None:
+        """Write what was locked, and is not any more."""
+        await self.results._bring_back()
+        await self.write()
 
     def answers(self, worker: Worker | None = None) -> list[tuple[int | None, list[Any]]]:
         """Which reports were answered, with what was stale of them."""
@@ -140,11 +148,78 @@ async def test_a_locked_row_holds_up_its_own_report_alone(tray: Tray) -> None:
         assert tray.answers() == [(2, [])]
         assert [entry["count"] for entry in logs if entry["event"] == "rows_locked"] == [1]
         assert set(tray.worker.held) == {(first, 1), (locked, 1)}
-    await tray.write()
+        await tray.write_again()
+        assert tray.answers() == [(2, [])]
+    await tray.write_again()
     assert tray.answers() == [(2, []), (1, [])]
     assert tray.worker.held == {}
     assert tray.results._kept == set()
-    assert len(tray.results.batcher) == 0
+    assert tray.results._aside == []
+
+
+async def test_a_lock_is_waited_for_once(tray: Tray) -> None:
+    """While a row is known to be locked, nothing waits for it, nor for another one that is locked as well."""
+    first, second, third = await tray.held(), await tray.held(), await tray.held()
+    done, failed = await tray.held(), await tray.held()
+    async with tray.locked(first), tray.locked(second), tray.locked(third):
+        tray.report(1, ok(first))
+        await tray.write()
+        began_s = time.monotonic()
+        tray.report(2, ok(second), ok(done))
+        tray.report(3, error(third), error(failed))
+        tray.report(4, ok(await tray.held()))
+        await tray.write()
+        await tray.write_again()
+        assert time.monotonic() - began_s < LOCK_TIMEOUT_S
+        assert tray.answers() == [(4, [])]
+        assert [(await read(tray.connection, job))["status"] for job in (done, failed)] == ["COMPLETED", "RETRYING"]
+    await tray.write_again()
+    assert sorted(tray.answers()) == [(1, []), (2, []), (3, []), (4, [])]
+
+
+async def test_what_is_locked_is_looked_at_again(tray: Tray) -> None:
+    """Until nobody has it locked, whether the database answers each time or not."""
+    job = await tray.held()
+    lockable, asked = tray.store.lockable, list[bool]()
+
+    async def away(ids: Sequence[bytes]) -> set[bytes]:
+        asked.append(True)
+        if len(asked) == MANY:  # the first one is asked by the statement that met the lock
+            raise UnavailableError
+        return await lockable(ids)
+
+    tray.store.lockable = away  # type: ignore[method-assign]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(tray.results.run)
+        async with tray.locked(job):
+            tray.report(1, ok(job))
+            with anyio.fail_after(DEADLINE_S):
+                while len(asked) <= MANY:
+                    await anyio.lowlevel.checkpoint()
+        with anyio.fail_after(DEADLINE_S):
+            while not tray.answers():
+                await anyio.lowlevel.checkpoint()
+        tasks.cancel_scope.cancel()
+    assert tray.answers() == [(1, [])]
+
+
+async def test_who_cannot_be_asked_what_is_locked(tray: Tray, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then it is tried."""
+    job, locked = await tray.held(), await tray.held()
+    async with tray.locked(locked):
+        tray.report(1, ok(locked))
+        await tray.write()
+
+    async def away(_ids: Sequence[bytes]) -> set[bytes]:
+        raise UnavailableError
+
+    monkeypatch.setattr(tray.store, "lockable", away)
+    tray.report(2, ok(job))
+    await tray.write()
+    assert tray.answers() == [(2, [])]
+    with pytest.raises(UnavailableError):
+        await tray.results._bring_back()
+    assert len(tray.results._aside) == 1
 
 
 async def test_an_obituary_of_a_locked_row_is_written_later(tray: Tray) -> None:
@@ -153,8 +228,8 @@ async def test_an_obituary_of_a_locked_row_is_written_later(tray: Tray) -> None:
     async with tray.locked(job):
         tray.die(Ending(job, 1, "w", EndingKind.CRASHED, "why"))
         await tray.write()
-        assert len(tray.results.batcher) == 1
-    await tray.write()
+        assert len(tray.results._aside) == 1
+    await tray.write_again()
     assert (await read(tray.connection, job))["last_error"] == "why"
     assert tray.answers() == []
 
@@ -216,7 +291,7 @@ async def test_an_outage_is_logged_now_and_then(monkeypatch: pytest.MonkeyPatch,
     results.accept(Reported(tray.worker, 1, [ok(bytes(16))], [(bytes(16), 1)]))
     with capture_logs() as logs, anyio.fail_after(DEADLINE_S):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(results.batcher.run)
+            tasks.start_soon(results.run)
             while len(tries) < 4:
                 await anyio.lowlevel.checkpoint()
             tasks.cancel_scope.cancel()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
+import msgspec
 import pytest
 
 from pulse import protocol, trees
@@ -17,6 +19,7 @@ from pulse.protocol import Beat, Capacity, Frame, Hello, JobRef, Role
 from pulse.store.pool import Target
 from pulse.store.store import Store
 from pulse_actors.dispatcher import visit as visiting
+from pulse_actors.dispatcher.batching import ROOM
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.connection import Connection
 from pulse_actors.dispatcher.desk import Held, Worker
@@ -24,7 +27,7 @@ from pulse_actors.dispatcher.desktop import Desktop
 from pulse_actors.dispatcher.leases import Leases
 from pulse_actors.dispatcher.service import Dispatcher
 from pulse_actors.dispatcher.stacks import Stacks
-from pulse_actors.dispatcher.submits import Submits
+from pulse_actors.dispatcher.submits import BATCH, Submits
 from pulse_actors.dispatcher.visit import Office, Visit
 from pulse_actors.identity import Peer, compose
 from tests.store.helpers import TOPIC, forge, read
@@ -46,7 +49,9 @@ USER: Final = 12345  # a uid that owns nothing here
 class Line(Wire):
     """A connection that keeps what is sent."""
 
-    __slots__ = ("heard_out",)
+    __slots__ = ("heard_out", "relieved")
+
+    relieved: Callable[[], None]
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,6 +117,50 @@ async def test_a_hello_is_held_against_the_database(lobby: Lobby) -> None:
         "PENDING",
         "RUNNING",
     ]
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+async def test_what_had_started_has_started_when_its_worker_comes_back(lobby: Lobby, *, is_away: bool) -> None:
+    """It may die before it has told that again: the crash is that of what it ran."""
+    job, apart, waiting, unknown = [await forge(lobby.connection, "RUNNING", locked_by=IDENTITY) for _ in range(4)]
+    older, _ = await lobby.greet((job, 1), (apart, 1), (waiting, 1))
+    lobby.desk.started(older, [(job, 1), (apart, 1)], {(apart, 1)})
+    if is_away:
+        older.watched = True
+        lobby.desk.leave(older)
+    newer, _ = await lobby.greet((job, 1), (apart, 1), (waiting, 1), (unknown, 1), number=2)
+    held = [newer.held[one, 1] for one in (job, apart, waiting)]
+    assert newer is not older
+    assert [(one.started, one.apart) for one in held] == [(True, False), (True, True), (False, False)]
+
+
+async def test_a_worker_that_has_read_its_backlog_gets_more(lobby: Lobby) -> None:
+    """The claim loop does not wait for its next look."""
+    visit, line = lobby.visit()
+    await visit._greet_worker(hello(), 0)
+    lobby.claims._wake = anyio.Event()
+    line.relieved()
+    assert lobby.claims._wake.is_set()
+
+
+async def test_who_submits_more_than_is_stored_has_to_wait(lobby: Lobby) -> None:
+    """Nothing more is read of a peer while many jobs of anybody wait: else they would fill the memory."""
+    visit, _ = lobby.visit()
+    submits = visit._office.submits
+    frame, body = Frame("submit", 1, msgspec.Raw()), protocol.Submit([protocol.NewJob("n")])
+    async with anyio.create_task_group() as tasks:
+        await visit._ask(frame, body, tasks)
+        submits.batcher._weight += int(ROOM * BATCH)
+        over = anyio.Event()
+
+        async def ask() -> None:
+            await visit._ask(frame, body, tasks)
+            over.set()
+
+        tasks.start_soon(ask)
+        await anyio.wait_all_tasks_blocked()
+        assert (len(submits.batcher), over.is_set()) == (2, False)
+        tasks.cancel_scope.cancel()
 
 
 async def test_a_worker_that_holds_nothing_has_just_beaten(lobby: Lobby) -> None:

@@ -120,6 +120,31 @@ def test_batches_keep_order_and_weight(items: list[int], limit: int) -> None:
     assert all(sum(one) + other[0] > limit for one, other in pairwise(taken))
 
 
+async def test_who_puts_more_than_is_handled_has_to_wait() -> None:
+    """Two batches may wait; then there is room again when one of them is taken."""
+    handler = Handler()
+    batcher = Batcher(handler, own_weight, 10)
+    for item in (10, 10):
+        batcher.put(item)
+    with anyio.fail_after(5):
+        await batcher.wait_room()
+    batcher.put(1)
+    passed = anyio.Event()
+
+    async def wait() -> None:
+        await batcher.wait_room()
+        passed.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(wait)
+        await anyio.wait_all_tasks_blocked()
+        assert not passed.is_set()
+        tasks.start_soon(batcher.run)
+        await anyio.wait_all_tasks_blocked()
+        assert passed.is_set()
+        tasks.cancel_scope.cancel()
+
+
 @given(st.lists(st.booleans(), max_size=60))
 def test_halving_finds_exactly_the_bad_ones(bad: list[bool]) -> None:
     """Each good item is written exactly once, each bad one is handed over alone, and order is kept."""

@@ -26,6 +26,42 @@ def test_a_claim_goes_on_where_the_last_one_ended() -> None:
     assert one.starts(()) == []
 
 
+def test_much_work_behind_a_cursor() -> None:
+    """A claim that took all it may has found the first of it: the cursor goes back until all is claimed, then on."""
+    one = Cursors(0.5)
+    one.claimed([claim("a", 1, 100.0), claim("a", 2, 7.0), claim("b", 1, 50.0)], more=True)
+    before = one.starts(("a", "b"))
+    one.claimed([claim("a", 1, 9.0), claim("a", 1, 10.0), claim("b", 1, 60.0), claim("b", 1, 20.0)], more=True)
+    assert one.starts(("a", "b")) == [before[0], Start("a", 1, 10.0 - BACK_S), Start("b", 1, 60.0 - BACK_S)]
+    one.claimed([claim("a", 1, 8.0)], more=True)
+    one.claimed([claim("a", 1, 20.0)], more=True)
+    assert one.starts(("a",))[1] == Start("a", 1, 20.0 - BACK_S)
+    count = one.begin()
+    one.learn(Level("a", 1), 30.0)
+    one.exhausted(one.starts(("a",)), count)
+    assert one.starts(("a",))[1] == Start("a", 1, 20.0 - BACK_S), "there were news meanwhile"
+    one.exhausted(("a",), one.begin())
+    assert one.starts(("a",))[1] == Start("a", 1, 100.0 - BACK_S)
+    one.claimed([claim("a", 1, 5.0)], more=True)
+    one.claimed([claim("a", 1, 120.0)])
+    one.exhausted(one.starts(("a",)), one.begin())
+    assert one.starts(("a",))[1] == Start("a", 1, 120.0 - BACK_S)
+
+
+def test_news_while_a_claim_is_made() -> None:
+    """What was told of meanwhile it may have missed, so the cursor does not pass that."""
+    one = Cursors(0.5)
+    one.learn(Level("a", 1), 1.0)
+    one.begin()
+    one.learn(Level("a", 1), 12.0)
+    one.learn(Level("a", 1), 14.0)
+    one.claimed([claim("a", 1, 15.0)])
+    assert one.starts(("a",)) == [Start("a", 1, 12.0 - BACK_S)]
+    one.begin()
+    one.claimed([claim("a", 1, 15.0)])
+    assert one.starts(("a",)) == [Start("a", 1, 15.0 - BACK_S)]
+
+
 def test_levels_are_served_by_priority_then_in_the_order_of_the_topics() -> None:
     """As a full claim serves them."""
     one = Cursors(0.5)
@@ -57,6 +93,7 @@ def test_work_that_was_due_long_ago() -> None:
     one.learn(Level("a", 1), 1.0)
     one.learn(Level("b", 1), 2.0)
     assert one.starts(("a", "b")) == [Start("a", 1, 1.0 - BACK_S), Start("b", 1, 2.0 - BACK_S)]
+    one.begin()
     one.claimed([claim("a", 1, 1.0), claim("a", 1, 13.0)])
     assert one.starts(("a",)) == [Start("a", 1, 13.0 - BACK_S)]
 
@@ -260,16 +297,16 @@ def test_of_many_topics_only_those_with_work_are_named() -> None:
         one.learn(level)
     one.learn(Level("t1", 0), 5.0)
     assert topics_of(one) == ["t2", "t3", "t1"]
-    starts, count = one.starts(MANY), one.news_count
+    starts, count = one.starts(MANY), one.begin()
     one.learn(Level("t3", 0))
     one.exhausted(starts, count)
     assert topics_of(one) == ["t3"], "it had news while the claim was made"
     one.claimed([claim("t1", 0, 6.0)])
     assert one.starts(MANY) == [Start("t3", 0, None), Start("t1", 0, 6.0 - BACK_S)]
     one.learn(Level("t1", -5))
-    one.exhausted(one.starts(MANY)[:2], one.news_count)
+    one.exhausted(one.starts(MANY)[:2], one.begin())
     assert one.starts(MANY) == [Start("t1", -5, None)], "that priority was not looked at"
-    one.exhausted(one.starts(MANY), one.news_count)
+    one.exhausted(one.starts(MANY), one.begin())
     assert topics_of(one) == []
     assert len(one.starts(MANY[:4])) == 4, "of few all that are known"
 
@@ -300,7 +337,7 @@ def test_a_full_claim_that_found_all() -> None:
     one = Cursors(0.5)
     for level in (Level("t1", 0), Level("t1", 5), Level("t2", 0), Level("t3", 0)):
         one.learn(level)
-    one.exhausted(("t1", "t3", "t4"), one.news_count)
+    one.exhausted(("t1", "t3", "t4"), one.begin())
     assert topics_of(one) == ["t2"]
 
 
@@ -308,8 +345,8 @@ def test_work_anywhere_is_work_at_all_known_levels() -> None:
     """A gate has opened, say: what was empty when last claimed may not be."""
     one = Cursors(0.5)
     one.claimed([claim("t1", 0, 6.0), claim("t2", 3, 7.0)])
-    one.exhausted(one.starts(MANY), one.news_count)
-    count = one.news_count
+    one.exhausted(one.starts(MANY), one.begin())
+    count = one.begin()
     one.want_full()
     assert one.starts(MANY) == [Start("t2", 3, 7.0 - BACK_S), Start("t1", 0, 6.0 - BACK_S)]
     one.exhausted(one.starts(MANY), count)
@@ -361,7 +398,7 @@ def test_what_is_forgotten_is_forgotten_everywhere(monkeypatch: pytest.MonkeyPat
     one = Cursors(0.5)
     one.learn(Level("t1", 0))
     one.claimed([claim("t2", 1, 1.0)])
-    one.exhausted(one.starts(MANY)[:1], one.news_count)
+    one.exhausted(one.starts(MANY)[:1], one.begin())
     for level in (Level("t3", 0), Level("t3", 1), Level("t1", 2)):
         one.learn(level)
     assert [*one.starts(MANY)] == [Start("t1", 2, None), Start("t3", 1, None)]

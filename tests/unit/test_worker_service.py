@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 
+import anyio
 import pytest
 
 import pulse
 from pulse.outcome import RELEASED, Ending
-from pulse.protocol import Assignment
-from pulse.worker import stacks
+from pulse.protocol import Assignment, Welcome
+from pulse.worker import service, stacks
 from pulse.worker.attempt import Attempt
 from pulse.worker.cells import Cells, ZygoteProcess
 from pulse.worker.notes import NoteWriter
@@ -80,6 +81,52 @@ async def test_no_stack_of_those_that_do_not_hang(made: Service) -> None:
     attempt = running(made)
     made.stop(attempt.pair, "canceled")
     assert (attempt.stopped, attempt.stack) == ("canceled", None)
+
+
+class Told:
+    """A connection that keeps what capacity was told on it, and ends when it is told to."""
+
+    def __init__(self) -> None:
+        self.capacities: list[int] = []
+        self.over = anyio.Event()
+
+    def send_capacity(self, capacity: int) -> None:
+        """Keep it."""
+        self.capacities.append(capacity)
+
+    def ring(self) -> None:
+        """Nothing is sent."""
+
+    async def run(self) -> None:
+        """Until it is over."""
+        await self.over.wait()
+
+
+async def test_the_server_knows_the_capacity(made: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It hears of each change once, and of one that fell between the hello and its answer; and of the drain."""
+    told = Told()
+
+    async def dial() -> tuple[None, Welcome]:
+        assert made._hello()["capacity"] == 10
+        made._ahead.look(1000)
+        made._tell_capacity()  # nobody listens
+        return None, Welcome(1, "here", 10.0, 30.0, 2**20)
+
+    monkeypatch.setattr(made._dialer, "dial", dial)
+    monkeypatch.setattr(service, "Connection", lambda *_: told)
+    async with anyio.create_task_group() as tasks:
+        made._group = tasks
+        tasks.start_soon(made._stay_connected)
+        await anyio.wait_all_tasks_blocked()
+        assert told.capacities == [250]
+        made._tell_capacity()
+        assert told.capacities == [250]
+        made._ahead.look(0)
+        made._tell_capacity()
+        made._start_draining()
+        assert told.capacities == [250, 10, 0]
+        assert made._hello()["capacity"] == 0
+        tasks.cancel_scope.cancel()
 
 
 class Wing:

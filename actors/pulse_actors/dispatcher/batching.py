@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import anyio
+
+ROOM: Final = 2.0  # batches that wait: whoever puts more is slowed down
 
 T = TypeVar("T")
 
@@ -25,13 +27,19 @@ class Batcher(Generic[T]):
         self._weigh = weigh
         self._limit = limit
         self._items: list[T] = []
+        self._weights: list[int] = []
+        self._weight = 0
+        self._taken = anyio.Event()
         self._arrived = anyio.Event()
         self._idle = anyio.Event()
         self._idle.set()
 
     def put(self, item: T) -> None:
         """Add an item to the next batch."""
+        weight = self._weigh(item)
         self._items.append(item)
+        self._weights.append(weight)
+        self._weight += weight
         self._arrived.set()
         self._idle = anyio.Event() if self._idle.is_set() else self._idle
 
@@ -51,14 +59,22 @@ class Batcher(Generic[T]):
         """Return when everything that was put has been handled."""
         await self._idle.wait()
 
+    async def wait_room(self) -> None:
+        """Return when no more than ROOM batches wait; for whoever could put items faster than they are handled."""
+        while self._weight > ROOM * self._limit:
+            await self._taken.wait()
+
     def _take(self) -> Sequence[T]:
-        weight = 0
-        for count, item in enumerate(self._items):
-            weight += self._weigh(item)
-            if weight > self._limit and count:
-                batch, self._items = self._items[:count], self._items[count:]
-                return batch
-        batch, self._items = self._items, []
+        count, taken = 0, 0
+        for weight in self._weights:
+            if taken + weight > self._limit and count:
+                break
+            count += 1
+            taken += weight
+        batch, self._items, self._weights = self._items[:count], self._items[count:], self._weights[count:]
+        self._weight -= taken
+        self._taken.set()
+        self._taken = anyio.Event()
         return batch
 
 

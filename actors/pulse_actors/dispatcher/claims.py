@@ -16,12 +16,14 @@ import structlog
 
 from pulse.errors import UnavailableError
 from pulse.protocol import NewJob
+from pulse.store.pool import is_bad_row
 from pulse.store.rows import Claim, Ending, EndingKind, Fence, Level, Renewal, Running, Wake
 from pulse.store.store import Store
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.assignments import ASSIGN_CHARS, frames
 from pulse_actors.dispatcher.cursors import FEW_TOPICS, LEVELS_MAX, SURVEY, Cursors, Start
 from pulse_actors.dispatcher.desk import DOUBTFUL_BEATS, ClaimPlan, Desk, Held, Pair, Worker, length_of
+from pulse_actors.dispatcher.explain import explain
 from pulse_actors.merging import write_merged
 from pulse_actors.runtime import Backoff
 
@@ -32,6 +34,7 @@ _DUE: Final = attrgetter("due_at", "id")
 _PRIORITY: Final = attrgetter("priority")
 UNENDED: Final = frozenset({"canceled", "lease_expired"})  # outcomes of attempts whose handlers may not have ended
 DOUBT_S: Final = 1.0  # until a doubt is looked into where nobody has room, so that no claim would be made
+UNREADABLE_S: Final = 10.0  # until a claim is tried again that a job keeps from being made
 MAX_WAKES: Final = 10_000  # due times kept in memory; behind them is the poll
 
 log = structlog.get_logger()
@@ -73,6 +76,7 @@ class Claims:
         self._canceled: set[Pair] = set()
         self._in_doubt: set[str] = set()  # a claim may have taken jobs for them whose answer was lost
         self._doubted: set[str] = set()  # the claim of a dispatcher before this one may have
+        self._unreadable: dict[frozenset[str], float] = {}  # topics of claims that cannot be made -> until when
         self.learned: Callable[[Worker, list[tuple[Pair, Held]]], None] = _nobody_asks
         self.work_left: Callable[[Iterable[str]], None] = _nobody_hears
 
@@ -168,8 +172,8 @@ class Claims:
             if self._in_doubt or self._doubted:
                 await self._settle_doubts()
         self._note_silence()
-        plans = self._desk.plan(self._batch)
         began_s = time.monotonic()
+        plans = [plan for plan in self._desk.plan(self._batch) if self._is_readable(plan, began_s)]
         full = bool(plans) and self._cursors.is_full_due(began_s)
         window = self._cursors.window_due(began_s) if plans and not full else None
         if full:
@@ -196,14 +200,14 @@ class Claims:
         if full and any(len(plan.topics) > FEW_TOPICS for plan in plans):
             full_s = await self._survey()
         for plan in plans:
-            starts = self._starts(plan, window, full=full)
+            starts, news_count = self._starts(plan, window, full=full), self._cursors.begin()
             if starts == []:
                 continue
             async with self.lock:
                 if self._desk.closed:
                     return False, full_s
                 began_s = time.monotonic()
-                more |= await self._claim(plan, starts)
+                more |= await self._claim_readable(plan, starts, news_count)
             if starts is None:
                 full_s += time.monotonic() - began_s
         return more, full_s
@@ -227,17 +231,35 @@ class Claims:
         self._cursors.surveyed([head.level for head in heads])
         return time.monotonic() - began_s
 
-    async def _claim(self, plan: ClaimPlan, starts: list[Start] | None) -> bool:
+    def _is_readable(self, plan: ClaimPlan, now_s: float) -> bool:
+        return not self._unreadable or now_s >= self._unreadable.get(frozenset(plan.topics), now_s)
+
+    async def _claim_readable(self, plan: ClaimPlan, starts: list[Start] | None, news_count: int) -> bool:
+        """
+        Claim; where the database cannot read one of the jobs, leave its topics alone for a while.
+
+        SQL may write args of a few KiB that print as gigabytes: 1e131071 is a number of jsonb. All others go on.
+        """
+        try:
+            return await self._claim(plan, starts, news_count)
+        except asyncpg.PostgresError as error:
+            if not is_bad_row(error):
+                raise
+            log.error("claim_failed", topics=plan.topics[:FEW_TOPICS], error=explain(error))  # noqa: TRY400 - told
+            self._unreadable[frozenset(plan.topics)] = time.monotonic() + UNREADABLE_S
+            return False
+
+    async def _claim(self, plan: ClaimPlan, starts: list[Start] | None, news_count: int) -> bool:
         self._in_doubt.update(plan.workers)  # until the claim is known to have failed, or is in the book
         self._canceled.clear()
-        news_count = self._cursors.news_count
         ageing_s = self._desk.rules.ageing_s
         claims = await self._store.claim(
             plan.topics, plan.workers, plan.seats, self.lease_s, levels=starts, ageing_s=ageing_s
         )
-        self._cursors.claimed(claims)
+        more = len(claims) == len(plan.seats) or sum(map(_weight, claims)) > PART_CHARS
+        self._cursors.claimed(claims, more=more)
         await self._take(plan, claims)
-        if len(claims) == len(plan.seats) or sum(map(_weight, claims)) > PART_CHARS:
+        if more:
             self.work_left(plan.topics)
             return True
         if claims and ageing_s and not ageing_s.keys().isdisjoint(plan.topics):
@@ -299,9 +321,9 @@ class Claims:
 
     async def _take(self, plan: ClaimPlan, claims: Sequence[Claim]) -> None:
         """What was claimed for *plan* goes to its workers."""
+        await self._lengthen(plan, claims)
         wanted = [claim for claim in claims if (claim.id, claim.attempt) not in self._canceled]
         if wanted:
-            await self._lengthen(plan, wanted)
             await self._hand_out(plan, wanted)
         self._in_doubt.difference_update(plan.workers)
 

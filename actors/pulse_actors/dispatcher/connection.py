@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import sys
 import termios
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -14,6 +14,7 @@ import anyio.abc
 
 from pulse import protocol
 from pulse.errors import ProtocolError, TooLargeError
+from pulse_actors.dispatcher.desk import BACKLOG_BYTES
 
 SEND_BUFFER_BYTES: Final = 32 * 1024 * 1024  # a peer that lets this much pile up does not read
 SEND_DEADLINE_S: Final = 30.0  # one write that takes longer: the peer has stopped reading
@@ -29,6 +30,9 @@ class Connection:
     Args:
         stream: Its bytes.
         max_frame_bytes: Longest frame accepted from it after hello.
+
+    Attributes:
+        relieved: Called when a backlog of more than BACKLOG_BYTES has been read.
     """
 
     def __init__(self, stream: anyio.abc.ByteStream, max_frame_bytes: int) -> None:
@@ -42,6 +46,7 @@ class Connection:
         self._torn = False
         self._owed: set[int] = set()
         self.heard_out = anyio.Event()
+        self.relieved: Callable[[], None] = _nobody_waits
         self._answered = anyio.Event()
         self._answered.set()
 
@@ -149,7 +154,10 @@ class Connection:
             with anyio.fail_after(deadline_s):
                 await self._stream.send(chunk)
             self._torn = False
+        was_full = self._out_bytes > BACKLOG_BYTES
         self._out_bytes -= len(chunk)
+        if was_full and self._out_bytes <= BACKLOG_BYTES:
+            self.relieved()
 
     async def _part(self) -> None:
         """What is queued when this process ends still goes out, as far as the socket takes it; then close."""
@@ -157,3 +165,7 @@ class Connection:
             await self._flush(PARTING_S)
         with anyio.move_on_after(PARTING_S):
             await self._stream.aclose()
+
+
+def _nobody_waits() -> None:
+    """Whoever it is, nothing is kept back because of its backlog."""

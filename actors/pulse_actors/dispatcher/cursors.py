@@ -5,8 +5,9 @@ A claim from the start of the index walks over every dead entry at the queue's h
 snapshot (a long report, pg_dump, an idle transaction) none of them can be removed: claims get slower and slower. A
 claim that starts where the last one ended does not meet them. What appears behind a cursor (a transaction that took
 long to commit, a row that was locked) and levels that nobody has told of are found by a full claim, from the start,
-made at every poll. Once that has become dear it is made rarely, and claims of *windows* take its place: the last
-seconds behind every cursor, at all priorities, often; longer windows less often.
+made at every poll; where it finds more than it may take, the cursor goes back until all of that is claimed. Once it has
+become dear it is made rarely, and claims of *windows* take its place: the last seconds behind every cursor, at all
+priorities, often; longer windows less often.
 
 A claim of few topics names all their known levels. One of many names those that may have work: that were told of, or
 were not empty when last claimed, the least recently served first; so it costs the same whether a worker serves fifty
@@ -65,6 +66,8 @@ class Cursors:
     def __init__(self, poll_s: float) -> None:
         self._poll_s = poll_s
         self._known: dict[Level, float | None] = {}
+        self._reached: dict[Level, float] = {}  # where cursors were that have gone back, until all there is claimed
+        self._told: dict[Level, float] = {}  # the first due times that were told of since the claim began
         self._priorities: dict[str, set[int]] = {}  # of the topics that are known
         self._busy: dict[int, dict[str, int]] = {}  # priority -> topics that may have work, the next one first -> news
         self._news_count = 0
@@ -108,8 +111,10 @@ class Cursors:
         if level not in self._known:
             self._know(level, None if due_s is None else due_s - BACK_S)
         position = self._known[level]
-        if due_s is not None and position is not None:
-            self._known[level] = min(position, due_s - BACK_S)
+        if due_s is not None:
+            self._told[level] = min(self._told.get(level, due_s), due_s)
+            if position is not None:
+                self._known[level] = min(position, due_s - BACK_S)
         self._note(level)
 
     def found(self, level: Level, due_s: float) -> None:
@@ -121,9 +126,9 @@ class Cursors:
     def _note(self, level: Level) -> None:
         self._busy.setdefault(level.priority, {})[level.topic] = self._news_count
 
-    @property
-    def news_count(self) -> int:
-        """To be told by ``exhausted`` after a claim, as it was before it."""
+    def begin(self) -> int:
+        """A claim begins: what is told from now on it may miss. How much was told before, for ``exhausted``."""
+        self._told.clear()
         return self._news_count
 
     def exhausted(self, looked_at: Sequence[Start] | Sequence[str], news_count: int) -> None:
@@ -132,7 +137,7 @@ class Cursors:
 
         Args:
             looked_at: Its levels, or the topics of a full one.
-            news_count: As it was when it began.
+            news_count: What ``begin`` has returned.
         """
         for one in looked_at:
             priorities = (one.priority,) if isinstance(one, Start) else self._busy
@@ -141,6 +146,13 @@ class Cursors:
                 topics = self._busy.get(priority, {})
                 if topics.get(topic, news_count + 1) <= news_count:
                     del topics[topic]
+                    self._go_on(Level(topic, priority))
+
+    def _go_on(self, level: Level) -> None:
+        """What lay behind the cursor is claimed: on from where it was, else dead entries are walked over again."""
+        reached = self._reached.pop(level, None)
+        if reached is not None:
+            self._known[level] = max(reached, self._known[level] or reached)
 
     def is_full_due(self, now_s: float) -> bool:
         """Whether the next claim is to be a full one."""
@@ -270,18 +282,28 @@ class Cursors:
 
         return heapq.nlargest(LEVELS_MAX, busy, key=rank)
 
-    def claimed(self, claims: Iterable[Claim]) -> None:
-        """These were claimed: the next claim goes on behind them, and may find more there."""
+    def claimed(self, claims: Iterable[Claim], *, more: bool = False) -> None:
+        """
+        These were claimed: the next claim goes on behind them, and may find more there.
+
+        Args:
+            claims: Which.
+            more: It took all it may. What lay behind a cursor may be the first of many, so that goes back to there.
+        """
         newest: dict[tuple[str, int], float] = {}
         for claim in claims:
             key = (claim.topic, claim.priority)
             newest[key] = max(newest.get(key, claim.due_at), claim.due_at)
         for key, due_at in newest.items():
-            level, position = Level(*key), due_at - BACK_S
+            level = Level(*key)
+            position = min(due_at, self._told.get(level, due_at)) - BACK_S
             if level not in self._known:
                 self._know(level, None)
             before = self._known[level]
             if before is None or before < position:
+                self._known[level] = position
+            elif more:
+                self._reached.setdefault(level, before)
                 self._known[level] = position
             busy = self._busy.setdefault(level.priority, {})
             busy[level.topic] = busy.pop(level.topic, 0)  # behind the others
@@ -290,6 +312,7 @@ class Cursors:
         if len(self._known) >= KNOWN_MAX:
             oldest = next(iter(self._known))  # the one that has been known for longest
             del self._known[oldest]
+            self._reached.pop(oldest, None)
             self._busy.get(oldest.priority, {}).pop(oldest.topic, None)
             self._priorities[oldest.topic].remove(oldest.priority)
             if not self._priorities[oldest.topic]:

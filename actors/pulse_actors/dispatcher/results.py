@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
@@ -27,7 +28,7 @@ from pulse_actors.runtime import Backoff
 BATCH: Final = 2000  # rows of one statement
 ROW_BYTES: Final = 4096  # so that it has at most about 8 MiB
 MAX_RESULT_BYTES: Final = 4 * 1024 * 1024  # jsonb prints more than it was given, and has to fit into a frame again
-LOCKED_PAUSE_S: Final = 0.2  # before rows that somebody else has locked are tried again
+LOCKED_PAUSE_S: Final = 0.2  # between two looks at rows that somebody else has locked
 MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_CODE: Final = 2**31 - 1  # the column is an integer
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
@@ -87,7 +88,35 @@ class Results:
         self._desk = desk
         self._claims = claims
         self._kept: set[Pair] = set()  # written, of reports that are still to be answered
+        self._aside: list[tuple[Reported | Obituary, frozenset[bytes]]] = []  # with those of their rows that are locked
+        self._put_aside = anyio.Event()
         self.batcher: Batcher[Reported | Obituary] = Batcher(self._write, _weight, BATCH)
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.batcher.run)
+            while True:
+                await self._put_aside.wait()
+                self._put_aside = anyio.Event()
+                while self._aside:
+                    await anyio.sleep(LOCKED_PAUSE_S)
+                    with suppress(UnavailableError):
+                        await self._bring_back()
+
+    async def _bring_back(self) -> None:
+        """Have those written whose rows nobody has locked any more; a statement that met a lock would wait for it."""
+        aside, self._aside = self._aside, []
+        try:
+            free = await self._store.lockable([job for _, locked in aside for job in locked])
+        except UnavailableError:
+            self._aside += aside
+            raise
+        for item, locked in aside:
+            if locked <= free:
+                self.batcher.put(item)
+            else:
+                self._aside.append((item, locked))
 
     def accept(self, report: Reported) -> None:
         """Take a report to be written with the next flush."""
@@ -104,7 +133,7 @@ class Results:
             for ending in item.endings
             if (ending.id, ending.attempt) not in self._desk.reporting  # it has said itself how that one ended
         ]
-        batch = _Batch(self._store, self._by_fate)
+        batch = _Batch(self._store, self._by_fate, await self._locked_among(items) if self._aside else set())
         if self._kept:
             batch.written |= self._kept.intersection(pair for item in items for pair in item.pairs)
         await self._insist(lambda: batch.complete(completions))
@@ -118,11 +147,20 @@ class Results:
         self._claims.room()
         if batch.locked:
             log.warning("rows_locked", count=len(batch.locked))
-            await anyio.sleep(LOCKED_PAUSE_S)
+            self._put_aside.set()
             for item in items:
-                if not batch.locked.isdisjoint(item.pairs):
+                locked = batch.locked.intersection(item.pairs)
+                if locked:
                     self._kept |= batch.written.intersection(item.pairs)
-                    self.batcher.put(item)
+                    self._aside.append((item, frozenset(job for job, _ in locked)))
+
+    async def _locked_among(self, items: Sequence[Reported | Obituary]) -> set[Pair]:
+        """Whoever has locked some rows may have locked others: looked at beforehand, since a statement would wait."""
+        pairs = {pair for item in items for pair in item.pairs}
+        with suppress(UnavailableError):
+            free = await self._store.lockable([job for job, _ in pairs])
+            return {pair for pair in pairs if pair[0] not in free}
+        return set()
 
     def _free(self, endings: Sequence[Ending], batch: _Batch) -> None:
         """What was ended over the head of a worker that lives, it does not hold any more."""
@@ -163,13 +201,13 @@ class Results:
 
 
 class _Batch:
-    """What became of the rows of one flush."""
+    """What became of the rows of one flush; ``locked``: not written, since somebody else has locked them."""
 
-    def __init__(self, store: Store, by_fate: ByFate) -> None:
+    def __init__(self, store: Store, by_fate: ByFate, locked: set[Pair]) -> None:
         self._store = store
         self._by_fate = by_fate
         self.written: set[Pair] = set()
-        self.locked: set[Pair] = set()
+        self.locked = locked
         self.locked_endings: list[Ending] = []
         self.ended: list[Ended] = []
         self._rejected: list[Ending] = []
@@ -188,8 +226,9 @@ class _Batch:
             text = clean(f"result is not storable: {explain(error)}")
             self._rejected.append(Ending(bad.id, bad.attempt, bad.worker, EndingKind.ERROR, text))
 
-        locked = await write_merged(self._store, completions, together, alone)
-        self.locked = {(row.id, row.attempt) for row in locked}
+        rows = [row for row in completions if row[:2] not in self.locked] if self.locked else completions
+        locked = await write_merged(self._store, rows, together, alone)
+        self.locked |= {(row.id, row.attempt) for row in locked}
 
     async def end(self, endings: Sequence[Ending]) -> None:
         async def together(some: Sequence[Ending]) -> None:
@@ -204,7 +243,7 @@ class _Batch:
             log.warning("ending_not_storable", error=explain(error))
             await together([bad._replace(error="error text is not storable", stack=None)])
 
-        rows = [*endings, *self._rejected]
+        rows = [row for row in (*endings, *self._rejected) if row[:2] not in self.locked]
         self.locked_endings = await write_merged(self._store, rows, together, alone)
         self.locked |= {(row.id, row.attempt) for row in self.locked_endings}
 

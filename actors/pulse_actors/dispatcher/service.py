@@ -259,7 +259,7 @@ def dispatcher(listen_fd: int) -> ActorMain:
         async with anyio.create_task_group() as tasks:
             for loop in (
                 office.claims.run,
-                office.results.batcher.run,
+                office.results.run,
                 office.leases.batcher.run,
                 office.leases.checkpoints.run,
                 office.submits.batcher.run,

@@ -231,10 +231,15 @@ class Visit:
         if older is not None:
             older.link.send("error", None, {"code": "conflict", "message": "this worker has connected again"})
             older.link.close()
+        before = older or desk.away.get(self._identity)
         for pair in listed:
             job = over.get(pair[0]) if holds is None else holds.get(pair, over.get(pair[0]))
-            worker.held[pair] = Held("", "") if job is None else Held(job.name, job.topic, timeout_s=job.timeout_s)
+            held = Held("", "") if job is None else Held(job.name, job.topic, timeout_s=job.timeout_s)
+            if before is not None and pair in before.held:  # it may die before it can tell that again
+                held.started, held.apart = before.held[pair].started, before.held[pair].apart
+            worker.held[pair] = held
         desk.join(worker)
+        self._connection.relieved = office.claims.room
         self._worker = worker
         if office.deaths is not None and self._pidfd is not None:
             pidfd, self._pidfd = self._pidfd, None
@@ -336,7 +341,9 @@ class Visit:
 
     async def _ask(self, frame: Frame, body: msgspec.Struct, tasks: anyio.abc.TaskGroup) -> None:
         if isinstance(body, protocol.Submit):
-            self._office.submits.batcher.put(Submitted(self._connection, frame.request, checked(body.jobs)))
+            batcher = self._office.submits.batcher
+            batcher.put(Submitted(self._connection, frame.request, checked(body.jobs)))
+            await batcher.wait_room()
             return
         await self._requests.acquire()
         tasks.start_soon(self._answer, frame, body)

@@ -95,6 +95,7 @@ CLAIMS: Final = Guarded(
         ],
         "store/test_news.py::test_claims_tell_what_they_leave": [
             ("Claims._claim", "len(claims) == len(plan.seats) or ", ""),
+            ("Claims._claim", "if more:", "if False:"),
             ("Claims.wake_level", "self.work_left((level.topic,))", "pass"),
         ],
         _CLAIMS + "test_a_claim_of_a_topic_that_ages_is_repeated": [
@@ -142,7 +143,33 @@ CLAIMS: Final = Guarded(
                 "if full:\n            self._cursors.full_begins",
                 "if False:\n            self._cursors.full_begins",
             ),
-            ("Claims._claim", "self._cursors.claimed(claims)", "pass"),
+            ("Claims._claim", "self._cursors.claimed(claims, more=more)", "pass"),
+            ("Claims._claim", "if more:", "if True:"),
+        ],
+        _GUARDS + "test_a_cancel_while_a_lease_is_made_longer": [
+            (
+                "Claims._take",
+                (
+                    "        await self._lengthen(plan, claims)\n        wanted = [claim for claim in claims"
+                    " if (claim.id, claim.attempt) not in self._canceled]\n"
+                ),
+                (
+                    "        wanted = [claim for claim in claims if (claim.id, claim.attempt) not in self._canceled]\n"
+                    "        await self._lengthen(plan, claims)\n"
+                ),
+            ),
+        ],
+        _GUARDS + "test_a_job_that_cannot_be_read": [
+            ("Claims._is_readable", "now_s >= self._unreadable.get(frozenset(plan.topics), now_s)", "True"),
+            ("Claims._is_readable", "now_s >= self._unreadable.get(frozenset(plan.topics), now_s)", "False"),
+            ("Claims._claim_readable", "if not is_bad_row(error):", "if True:"),
+            ("Claims.pass_once", " if self._is_readable(plan, began_s)]", "]"),
+        ],
+        _GUARDS + "test_a_claim_that_is_wrong_is_not_hidden": [
+            ("Claims._claim_readable", "if not is_bad_row(error):", "if False:"),
+        ],
+        _GUARDS + "test_much_work_behind_the_cursor": [
+            ("Claims._claim", "claimed(claims, more=more)", "claimed(claims)"),
         ],
         _GUARDS + "test_where_full_claims_are_dear_windows_find_the_rest": [
             ("Claims._starts", "if window is None:", "if True:"),
@@ -264,6 +291,7 @@ CLAIMS: Final = Guarded(
         ],
     },
     without={
+        ("Claims._is_readable", "self._unreadable"): "only faster",
         ("Claims._assign", "worker is None"): "cannot be: nothing was awaited since the placement",
     },
 )

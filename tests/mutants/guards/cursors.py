@@ -14,6 +14,7 @@ CURSORS: Final = Guarded(
         _CURSORS + "test_a_claim_goes_on_where_the_last_one_ended": [
             ("Cursors.claimed", "before is None or ", ""),
             ("Cursors.claimed", "before is None or before < position", "True"),
+            ("Cursors.claimed", "elif more:", "else:"),
         ],
         _CURSORS + "test_levels_are_served_by_priority_then_in_the_order_of_the_topics": [
             ("Cursors.starts", "found.sort(key=_PRIORITY, reverse=True)", "pass"),
@@ -21,16 +22,16 @@ CURSORS: Final = Guarded(
         ],
         _CURSORS + "test_news_of_a_known_level_change_nothing": [
             ("Cursors.learn", "if level not in self._known:", "if True:"),
-            ("Cursors.learn", "if due_s is not None and ", "if "),
             ("Cursors.learn", "min(position, due_s - BACK_S)", "due_s - BACK_S"),
+            ("Cursors.learn", "if due_s is not None:", "if True:"),
             ("Cursors.learn", "None if due_s is None else ", ""),
         ],
         _CURSORS + "test_a_level_that_is_known_without_a_cursor": [
-            ("Cursors.learn", " and position is not None", ""),
+            ("Cursors.learn", "if position is not None:", "if True:"),
         ],
         _CURSORS + "test_work_that_was_due_long_ago": [
             ("Cursors.claimed", " or before < position", ""),
-            ("Cursors.learn", "due_s is not None and position is not None", "False"),
+            ("Cursors.learn", "if position is not None:", "if False:"),
             ("Cursors.learn", "None if due_s is None else due_s - BACK_S", "None"),
         ],
         _CURSORS + "test_the_first_claim_is_a_full_one": [
@@ -93,6 +94,18 @@ CURSORS: Final = Guarded(
                 "self._full_s, self._full_took_s = ",
                 "self._wanted = False\n        self._full_s, self._full_took_s = ",
             ),
+        ],
+        _CURSORS + "test_much_work_behind_a_cursor": [
+            ("Cursors.claimed", "elif more:", "elif False:"),
+            ("Cursors.claimed", "self._reached.setdefault(level, before)", "self._reached[level] = before"),
+            ("Cursors._go_on", "if reached is not None:", "if False:"),
+            ("Cursors._go_on", "max(reached, self._known[level] or reached)", "reached"),
+        ],
+        _CURSORS + "test_news_while_a_claim_is_made": [
+            ("Cursors.begin", "self._told.clear()", "pass"),
+            ("Cursors.claimed", "min(due_at, self._told.get(level, due_at))", "due_at"),
+            ("Cursors.learn", "min(self._told.get(level, due_s), due_s)", "due_s"),
+            ("Cursors.learn", "if due_s is not None:", "if False:"),
         ],
         _CURSORS + "test_levels_are_bounded": [
             ("Cursors._know", "len(self._known) >= KNOWN_MAX", "False"),

@@ -27,6 +27,47 @@ REQUESTS: Final = Guarded(
     is_part=True,
 )
 
+CONNECTION: Final = Guarded(
+    "pulse_actors.dispatcher.connection",
+    {
+        "unit/test_connection.py::test_a_backlog_that_was_read_is_told": [
+            ("Connection._flush", "was_full and ", ""),
+            ("Connection._flush", "self.relieved()", "pass"),
+        ],
+    },
+    is_part=True,
+)
+
+BATCHING: Final = Guarded(
+    "pulse_actors.dispatcher.batching",
+    {
+        "unit/test_batching.py::test_who_puts_more_than_is_handled_has_to_wait": [
+            ("Batcher.wait_room", "self._weight > ROOM * self._limit", "False"),
+            ("Batcher.wait_room", "self._weight > ROOM", "self._weight >= ROOM"),
+            ("Batcher._take", "self._weight -= taken", "pass"),
+            ("Batcher._take", "self._taken.set()", "pass"),
+        ],
+    },
+    is_part=True,
+)
+
+SERVICE: Final = Guarded(
+    "pulse.worker.service",
+    {
+        "process/test_worker_jobs.py::test_what_comes_behind_a_long_job_is_given_back": [
+            ("Service.assigned", "if self._desk.is_full:", "if False:"),
+        ],
+        "unit/test_worker_service.py::test_the_server_knows_the_capacity": [
+            ("Service._stay_connected", "self._tell_capacity()", "pass"),
+            ("Service._tell_capacity", " and capacity != self._told", ""),
+            ("Service._tell_capacity", "self._connection is not None and ", ""),
+            ("Service._start_draining", "self._tell_capacity()", "pass"),
+            ("Service._hello", "self._told = self._capacity()", "pass"),
+        ],
+    },
+    is_part=True,
+)
+
 TREES: Final = Guarded(
     "pulse.trees",
     {

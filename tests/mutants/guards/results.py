@@ -27,14 +27,32 @@ RESULTS: Final = Guarded(
         _GUARDS + "test_a_locked_row_holds_up_its_own_report_alone": [
             ("Results._write", "if self._kept:", "if False:"),
             ("Results._write", "if batch.locked:", "if False:"),
-            ("Results._write", "if not batch.locked.isdisjoint(item.pairs):", "if True:"),
+            ("Results._write", "if locked:", "if True:"),
+            ("Results._bring_back", "if locked <= free:", "if False:"),
             ("Results._write", "self._kept |= batch.written.intersection(item.pairs)", "pass"),
             ("Results._answer", "if not batch.locked.isdisjoint(pairs):", "if False:"),
             ("Results._answer", "self._kept.difference_update(pairs)", "pass"),
         ],
+        _GUARDS + "test_a_lock_is_waited_for_once": [
+            ("Results._write", "await self._locked_among(items) if self._aside else set()", "set()"),
+            ("Results._bring_back", "if locked <= free:", "if True:"),
+            ("_Batch.complete", " if row[:2] not in self.locked]", "]"),
+            ("_Batch.end", " if row[:2] not in self.locked]", "]"),
+            ("Results._locked_among", "pair[0] not in free", "pair[0] in free"),
+        ],
+        _GUARDS + "test_what_is_locked_is_looked_at_again": [
+            ("Results._write", "self._put_aside.set()", "pass"),
+            ("Results.run", "while self._aside:", "if self._aside:"),
+            ("Results.run", "while self._aside:", "while False:"),
+            ("Results.run", "with suppress(UnavailableError):", "if True:"),
+        ],
+        _GUARDS + "test_who_cannot_be_asked_what_is_locked": [
+            ("Results._bring_back", "self._aside += aside", "pass"),
+            ("Results._locked_among", "with suppress(UnavailableError):", "if True:"),
+        ],
         _GUARDS + "test_an_obituary_of_a_locked_row_is_written_later": [
             ("Results._write", "if isinstance(item, Reported)]", "if True]"),
-            ("Results._write", "if not batch.locked.isdisjoint(item.pairs):", "if False:"),
+            ("Results._write", "if locked:", "if False:"),
             ("_Batch.end", "self.locked |= {(row.id, row.attempt) for row in self.locked_endings}", "pass"),
         ],
         _GUARDS + "test_a_worker_that_said_how_it_ended_did_not_crash": [
@@ -51,7 +69,7 @@ RESULTS: Final = Guarded(
         ],
         _GUARDS + "test_a_result_that_cannot_be_stored_is_an_error": [
             ("_Batch.complete.alone", "bad.progress is not None", "True"),
-            ("_Batch.end", "[*endings, *self._rejected]", "endings"),
+            ("_Batch.end", "(*endings, *self._rejected)", "endings"),
         ],
         _GUARDS + "test_an_outage_is_logged_now_and_then": [
             ("Results._insist", "backoff.may_log()", "True"),
@@ -120,5 +138,5 @@ RESULTS: Final = Guarded(
             ("Results._free", "(ending.id, ending.attempt) in ended", "True"),
         ],
     },
-    without={},
+    without={("_Batch.complete", "self.locked"): "only faster"},
 )

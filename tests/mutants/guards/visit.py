@@ -19,6 +19,18 @@ VISIT: Final = Guarded(
             ("Visit._join", "holds.get(pair, over.get(pair[0]))", "holds.get(pair)"),
             ("Visit._over", "named(over) if over else {}", "named(over) if False else {}"),
         ],
+        _VISIT + "test_what_had_started_has_started_when_its_worker_comes_back": [
+            ("Visit._join", "before is not None and pair in before.held", "False"),
+            ("Visit._join", "before is not None and ", ""),
+            ("Visit._join", " and pair in before.held", ""),
+            ("Visit._join", "older or desk.away.get(self._identity)", "older"),
+        ],
+        _VISIT + "test_a_worker_that_has_read_its_backlog_gets_more": [
+            ("Visit._join", "self._connection.relieved = office.claims.room", "pass"),
+        ],
+        _VISIT + "test_who_submits_more_than_is_stored_has_to_wait": [
+            ("Visit._ask", "await batcher.wait_room()", "pass"),
+        ],
         _VISIT + "test_a_worker_that_holds_nothing_has_just_beaten": [
             (_GREET, 'float("-inf") if listed else', 'float("-inf") if True else'),
             (_GREET, 'float("-inf") if listed else', 'float("-inf") if False else'),

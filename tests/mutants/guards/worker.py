@@ -87,7 +87,8 @@ DESK: Final = Guarded(
         ],
         _DESK + "test_what_waits_behind_long_ones_goes_back": [
             ("Desk.give_back_waiting", "if attempt.phase is Phase.QUEUED]", "]"),
-            ("Desk.give_back_waiting", "self._running < self._concurrency or ", ""),
+            ("Desk.give_back_waiting", "not self.is_full or ", ""),
+            ("Desk.is_full", "self._running >= self._concurrency", "False"),
             ("Desk.give_back_waiting", " or not waiting", ""),
         ],
         _DESK + "test_recall_takes_only_what_waits": [
