@@ -17,7 +17,8 @@
 --                 +--- expired --> DEAD_LETTERED <--- expired (also RETRYING)
 --   COMPLETED, DEAD_LETTERED, CANCELED -- retry by an operator --> PENDING (uncharged = attempts, crashes = 0)
 --
--- The claim is the lease: the UPDATE that makes a row RUNNING sets locked_by and lease_until and adds 1 to attempts.
+-- The claim is the lease: the UPDATE that makes a row RUNNING sets locked_by and lease_until and adds 1 to attempts. A job that
+-- finds a free worker when it is submitted is claimed by its INSERT, with the same columns set.
 -- attempts is the fencing token: it only ever grows, so (id, attempts) names one claim for ever, and every write by a
 -- worker matches id, status, locked_by and attempts. Attempts that count against nobody (given back, snoozed, proven
 -- deaths) are counted a second time in uncharged; the tries that count are attempts - uncharged.
