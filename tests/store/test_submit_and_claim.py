@@ -186,6 +186,13 @@ async def test_whom_jobs_go_to(bench: Bench) -> None:
     assert len(other.held) == 1
 
 
+async def test_a_job_that_names_no_topic(bench: Bench) -> None:
+    """It is its handler's, or the default, as the statement finds."""
+    worker = bench.join(topics=("default",))
+    await bench.claims.submit([one := job(topic=None)])
+    assert jobs_of(worker) == [(one.id, 1)]
+
+
 MANY_TOPICS: Final = (*(f"t{n}" for n in range(FEW_TOPICS)), TOPIC)
 UNFIT: Final[dict[str, tuple[list[dict[str, Any]], Callable[[Bench], object]]]] = {
     "while claims are made": ([{}], lambda bench: setattr(bench.claims, "_is_at_rest", False)),
@@ -313,6 +320,14 @@ async def test_a_pass_waits_for_the_room_that_is_left(bench: Bench, connection: 
 async def test_when_claims_are_at_rest(bench: Bench) -> None:
     """When all that is known was claimed, and somebody has room."""
     bench.claims._is_at_rest = False
+    seen: list[bool] = []
+    claim = bench.store.claim
+
+    async def watched(*args: Any, **more: Any) -> list[Claim]:
+        seen.append(bench.claims._is_at_rest)
+        return await claim(*args, **more)
+
+    bench.monkeypatch.setattr(bench.store, "claim", watched)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(bench.claims.run)
         await _until(lambda: bench.claims._wake.statistics().tasks_waiting == 1)
@@ -322,8 +337,10 @@ async def test_when_claims_are_at_rest(bench: Bench) -> None:
         await _until(lambda: bench.claims._is_at_rest)
         await bench.claims.submit([job()])
         assert len(worker.held) == 1
+        worker.held.clear()
         bench.claims.room()
-        await _until(lambda: not bench.claims._is_at_rest)
+        await _until(lambda: len(seen) == 2)
+        assert seen == [False, False]
         tasks.cancel_scope.cancel()
 
 

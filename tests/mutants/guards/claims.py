@@ -74,6 +74,8 @@ CLAIMS: Final = Guarded(
             ("Claims.submit", "if not self._may_hand_out(jobs):", "if True:"),
             ("Claims.submit", "if plan is None:", "if True:"),
             ("Claims.submit", "if self._in_doubt:", "if True:"),
+        ],
+        _SUBMITS + "test_a_job_that_names_no_topic": [
             ("Claims._plan_for", " if job.topic is not None", ""),
         ],
         _SUBMITS + "test_an_answer_that_was_lost": [
