@@ -14,7 +14,7 @@ import pytest
 
 from pulse.errors import UnavailableError
 from pulse.protocol import HandlerInfo, NewJob
-from pulse.store.rows import Claim, Wake
+from pulse.store.rows import Claim, Level, Wake
 from pulse.store.store import Store
 from pulse_actors.dispatcher.assignments import ASSIGN_CHARS
 from pulse_actors.dispatcher.claims import Claims
@@ -338,7 +338,7 @@ async def test_when_claims_are_at_rest(bench: Bench) -> None:
         await bench.claims.submit([job()])
         assert len(worker.held) == 1
         worker.held.clear()
-        bench.claims.room()
+        bench.claims.wake_level(Level(TOPIC, 0))
         await _until(lambda: len(seen) == 2)
         assert seen == [False, False]
         tasks.cancel_scope.cancel()
