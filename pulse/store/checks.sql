@@ -404,11 +404,11 @@ ORDER BY c.seq LIMIT $1;
 -- name: audit_expiry :many
 -- What:    no job starts after it has expired
 -- Args:    $1 examples int
--- Guard:   none: reads.   Returns: id, detail, violations.   By the time at which the claim's statement began.
-SELECT c.id::text AS id, format('attempt %s, claimed at %s, expired at %s', c.new_attempts, c.began, j.expires_at) AS detail,
+-- Guard:   none: reads.   Returns: id, detail, violations.
+SELECT c.id::text AS id, format('attempt %s, started at %s, expired at %s', c.new_attempts, c.new_started_at, j.expires_at) AS detail,
        count(*) OVER () AS violations
 FROM pulse_audit.changes c JOIN pulse.jobs j ON j.id = c.id
-WHERE c.new_status = 'RUNNING' AND c.old_status <> 'RUNNING' AND c.began >= j.expires_at
+WHERE c.new_status = 'RUNNING' AND c.old_status <> 'RUNNING' AND c.new_started_at >= j.expires_at
 ORDER BY c.seq LIMIT $1;
 
 
