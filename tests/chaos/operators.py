@@ -54,7 +54,7 @@ PAUSED: Final = ("", GOVERNED_TOPIC, GOVERNED_TOPIC, "default", "ticks")
 OPTIONS: Final[Mapping[str, Sequence[Any]]] = {
     "max_attempts": (1, 2, 3, 4),
     "max_crashes": (2, 3, 4),
-    "backoff": ("fixed:0.5", "list:0.2,1,2", "exponential:0.5:4", "quadratic", "quadratic:0.3"),
+    "backoff": ("fixed:0.5", "list:0.2,1,2", "exponential:0.5:4", "quadratic", "quadratic:0.3", None),
     "timeout_s": (5.0, 10.0, 30.0),
     "stall_s": (10.0, 20.0),
     "lease_s": (4.0, 5.0, 6.0),
@@ -273,7 +273,7 @@ class Governor(Staff):
         self._policy |= policy
         way = self.rng.random()
         act: Act = partial(self.client.topics_set, GOVERNED_TOPIC, **policy)
-        if way < 0.15:
+        if way < 0.15 and None not in policy.values():  # unsetting is another command
             act = partial(self._command, policy)
         elif way < 0.4:
             act = partial(self.by_sql, "SELECT pulse.set_topic($1, $2::jsonb)", GOVERNED_TOPIC, json.dumps(policy))

@@ -90,7 +90,7 @@ def test_the_scheduler_is_killed() -> None:
 def test_policies_and_pauses_change() -> None:
     """While the dispatcher, and who tells it of them, are killed."""
     with operated({**BRIEF, **GOVERNED, "faulty": 30, "perishable": 30}, Governor) as system:
-        for name in ("dispatcher", "pause", "dispatcher"):
+        for name in ("dispatcher", "pause"):
             system.wait(BETWEEN_S)
             system.kill(name)
         system.wait(BETWEEN_S)
