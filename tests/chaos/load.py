@@ -37,7 +37,7 @@ KINDS: Final[Mapping[str, Callable[[random.Random], Choice]]] = {
     "forks": lambda rng: ("forks", {"how": rng.choice(["plain", "setsid", "daemon"])}, {}),
     "hung": lambda _: ("hung", {}, {}),
     "faulty": lambda rng: ("faulty", {"fails": rng.randint(1, 4)}, {"topic": GOVERNED_TOPIC}),
-    "fatal": lambda rng: ("fatal", {"times": rng.randint(1, 3)}, {"topic": GOVERNED_TOPIC}),
+    "fatal": lambda rng: ("fatal", {"times": rng.randint(1, 5)}, {"topic": GOVERNED_TOPIC}),
     "perishable": lambda rng: (
         "perishable",
         {"seconds": rng.choice([0.0, 0.1])},

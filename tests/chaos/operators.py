@@ -53,7 +53,7 @@ ALL_PAUSED_S: Final = (0.3, 1.0)  # nothing at all goes on meanwhile
 PAUSED: Final = ("", GOVERNED_TOPIC, GOVERNED_TOPIC, "default", "ticks")
 OPTIONS: Final[Mapping[str, Sequence[Any]]] = {
     "max_attempts": (1, 2, 3, 4),
-    "max_crashes": (2, 3, 4),
+    "max_crashes": (3, 4, 5),  # with 2 the deaths of neighbours could use it up
     "backoff": ("fixed:0.5", "list:0.2,1,2", "exponential:0.5:4", "quadratic", "quadratic:0.3", None),
     "timeout_s": (5.0, 10.0, 30.0),
     "stall_s": (10.0, 20.0),

@@ -238,7 +238,8 @@ def _risen(book: _Book, database: Database) -> Iterator[str]:
 def _killed_by_others(database: Database) -> Iterator[str]:
     for job, row in database.jobs.items():
         is_killed = row.status == "DEAD_LETTERED" and database.history.get((job, row.attempts)) == "crashed"
-        if is_killed and row.name not in DEADLY:
+        has_expired = database.history.get((job, 0)) == "expired"  # before it was tried again
+        if is_killed and not has_expired and row.name not in DEADLY:
             yield f"{_name((job, row.attempts))} ({row.name}) never ends its process, and is dead of crashes"
 
 
