@@ -12,6 +12,7 @@ from typing import Final
 import pytest
 
 from tests.chaos.fault import actors, send
+from tests.chaos.ledger import GOVERNED_TOPIC
 from tests.chaos.load import BRIEF, GOVERNED, Load, Shape
 from tests.chaos.operators import Governor, Planner, Staff
 from tests.chaos.site import Report, Site, site
@@ -104,9 +105,12 @@ def test_jobs_expire_while_the_table_is_locked() -> None:
     """What ran out of time meanwhile is not started by the claims that waited."""
     with operated({"perishable": 1}) as system:
         for _ in range(KILLS):
-            system.wait(1.0)
-            [holder] = system.site.sql.hold()
-            system.site.sql.on(holder, "BEGIN; LOCK TABLE pulse.jobs IN ACCESS EXCLUSIVE MODE")
+            with system.site.client() as client:
+                client.pause(GOVERNED_TOPIC)
+                system.wait(1.0)  # so that jobs wait
+                [holder] = system.site.sql.hold()
+                system.site.sql.on(holder, "BEGIN; LOCK TABLE pulse.jobs IN ACCESS EXCLUSIVE MODE")
+                client.resume(GOVERNED_TOPIC)
             system.wait(LOCKED_S)
             system.site.sql.let_go([holder])
         found = system.report()
