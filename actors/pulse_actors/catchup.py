@@ -1,11 +1,12 @@
 """
 What a schedule's cursor does next: the occurrence that fires, and what of those that were missed. Pure.
 
-An occurrence is missed when nobody fired it and the next one is due as well, or, for ``skip``, when it is late by more
-than ``GRACE_S``. The time during which a schedule was paused is no different from one during which everything was down.
+An occurrence is due when its own, jittered time has come. It is missed when nobody fired it and the next one is due as
+well, or, for ``skip``, when it is late by more than ``GRACE_S``. The time during which a schedule was paused is no
+different from one during which everything was down.
 
 - ``latest``: the newest of them fires, the others are passed over.
-- ``skip``: all of them are passed over. What is late by no more than the grace counts as on time, and fires.
+- ``skip``: the same, but one that is late by more than the grace does not fire.
 - ``all``: each fires, oldest first, but of more than ``MAX_CATCH_UP`` only so many of the newest.
 """
 
@@ -47,19 +48,14 @@ def firing_of(due: Due) -> Firing:
         BadRequestError: Its rule cannot be followed.
     """
     rule, cursor_us = rule_of(due), _cursor(due)
-    late_us = due.now_us - jittered_us(due.id, cursor_us, due.jitter_s)
-    following_us = due.following_us if _is_known(due, late_us) else rule.after(cursor_us)
-    if due.catch_up == "skip" and late_us > GRACE_S * 1e6:
-        return _step(due, rule, None, rule.behind(cursor_us, due.now_us), passed=1)
-    if following_us is None or not _is_due(due, following_us):
-        return _step(due, rule, cursor_us, following_us)
-    if due.catch_up == "all":
-        oldest_us = rule.newest(cursor_us, due.now_us, MAX_CATCH_UP)[0]
-        return _step(due, rule, oldest_us, rule.after(oldest_us), passed=int(oldest_us > cursor_us))
-    looked_at = MAX_CATCH_UP if due.jitter_s else 1  # with jitter the newest may not be due yet
-    missed = [one for one in rule.newest(cursor_us, due.now_us, looked_at) if _is_due(due, one)]
-    newest_us = missed[-1] if missed else cursor_us
-    return _step(due, rule, newest_us, rule.after(newest_us), passed=int(newest_us > cursor_us))
+    following_us = due.following_us if _is_known(due, _late_us(due, cursor_us)) else rule.after(cursor_us)
+    fires_us, next_us = cursor_us, following_us
+    if following_us is not None and _is_due(due, following_us):
+        fires_us = _of_missed(due, rule, cursor_us)
+        next_us = rule.after(fires_us)
+    if due.catch_up == "skip" and _late_us(due, fires_us) > GRACE_S * 1e6:
+        return _step(due, rule, None, next_us, passed=1)
+    return _step(due, rule, fires_us, next_us, passed=int(fires_us > cursor_us))
 
 
 def reckoned_of(due: Due) -> Reckoned:
@@ -71,6 +67,15 @@ def reckoned_of(due: Due) -> Reckoned:
     except BadRequestError as error:
         return Reckoned(due.id, due.cursor_us, due.revision, due.cursor_us, None, error.message)
     return Reckoned(due.id, due.cursor_us, due.revision, next_us, following_us)
+
+
+def _of_missed(due: Due, rule: Recurrence, cursor_us: int) -> int:
+    """Which of several that are due is the next to fire, if one is."""
+    if due.catch_up == "all":
+        return rule.newest(cursor_us, due.now_us, MAX_CATCH_UP)[0]
+    looked_at = MAX_CATCH_UP if due.jitter_s else 1  # with jitter the newest may not be due yet
+    missed = [one for one in rule.newest(cursor_us, due.now_us, looked_at) if _is_due(due, one)]
+    return missed[-1] if missed else cursor_us
 
 
 def _cursor(due: Due) -> int:
@@ -89,7 +94,11 @@ def _is_known(due: Due, late_us: int) -> bool:
 
 
 def _is_due(due: Due, occurrence_us: int) -> bool:
-    return jittered_us(due.id, occurrence_us, due.jitter_s) <= due.now_us
+    return _late_us(due, occurrence_us) >= 0
+
+
+def _late_us(due: Due, occurrence_us: int) -> int:
+    return due.now_us - jittered_us(due.id, occurrence_us, due.jitter_s)
 
 
 def _step(due: Due, rule: Recurrence, occurrence_us: int | None, next_us: int | None, *, passed: int = 0) -> Firing:

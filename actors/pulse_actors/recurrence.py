@@ -121,12 +121,6 @@ class Recurrence:
             return self._within(occurrence_us + _step_us(self.every_s))
         return self._within(self._next_cron(occurrence_us))
 
-    def behind(self, cursor_us: int, now_us: int) -> int | None:
-        """The first occurrence of those from *cursor_us* on that lies behind *now_us*, or None."""
-        if self.every_s is not None:
-            return self._within(self._grid(cursor_us, max(cursor_us, now_us)))
-        return self.after(max(cursor_us, now_us))
-
     def following(self, occurrence_us: int) -> Iterator[int]:
         """The occurrences after *occurrence_us*, in order."""
         found = self.after(occurrence_us)

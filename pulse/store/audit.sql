@@ -39,6 +39,13 @@ CREATE TABLE pulse_audit.gates (
     lapses timestamptz                          -- when the pause is over, should nobody end it before
 );
 
+-- Whose failed tries have, or had, a back-off of their own.
+CREATE TABLE pulse_audit.backoffs (
+    kind text NOT NULL,                         -- the table: topics or handlers
+    name text NOT NULL,
+    PRIMARY KEY (kind, name)
+);
+
 CREATE FUNCTION pulse_audit.change() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO pulse_audit.changes (id, topic, rewritten, old_status, new_status, old_attempts, new_attempts, old_uncharged,
@@ -61,6 +68,13 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION pulse_audit.backoff() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO pulse_audit.backoffs (kind, name) VALUES (TG_TABLE_NAME, to_jsonb(NEW) ->> TG_ARGV[0]) ON CONFLICT DO NOTHING;
+    RETURN NULL;
+END
+$$;
+
 CREATE TRIGGER pulse_audit_rows AFTER INSERT OR DELETE ON pulse.jobs FOR EACH ROW EXECUTE FUNCTION pulse_audit.change();
 
 CREATE TRIGGER pulse_audit_changes AFTER UPDATE ON pulse.jobs FOR EACH ROW
@@ -73,6 +87,16 @@ EXECUTE FUNCTION pulse_audit.change();
 
 CREATE TRIGGER pulse_audit_gates AFTER INSERT OR UPDATE OR DELETE ON pulse.dispatch_control FOR EACH ROW
 EXECUTE FUNCTION pulse_audit.gate();
+
+CREATE TRIGGER pulse_audit_backoffs AFTER INSERT OR UPDATE ON pulse.topics FOR EACH ROW WHEN (NEW.backoff IS NOT NULL)
+EXECUTE FUNCTION pulse_audit.backoff('topic');
+
+CREATE TRIGGER pulse_audit_backoffs AFTER INSERT OR UPDATE ON pulse.handlers FOR EACH ROW WHEN (NEW.backoff IS NOT NULL)
+EXECUTE FUNCTION pulse_audit.backoff('name');
+
+INSERT INTO pulse_audit.backoffs (kind, name)
+SELECT 'topics', topic FROM pulse.topics WHERE backoff IS NOT NULL
+UNION ALL SELECT 'handlers', name FROM pulse.handlers WHERE backoff IS NOT NULL;
 
 -- What is paused now was paused before anything that is written down from here on.
 INSERT INTO pulse_audit.gates (topic, paused, lapses) SELECT topic, paused, paused_until FROM pulse.dispatch_control WHERE paused;

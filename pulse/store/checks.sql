@@ -404,11 +404,11 @@ ORDER BY c.seq LIMIT $1;
 -- name: audit_expiry :many
 -- What:    no job starts after it has expired
 -- Args:    $1 examples int
--- Guard:   none: reads.   Returns: id, detail, violations.   By the time at which the claim's statement began.
-SELECT c.id::text AS id, format('attempt %s, claimed at %s, expired at %s', c.new_attempts, c.began, j.expires_at) AS detail,
+-- Guard:   none: reads.   Returns: id, detail, violations.
+SELECT c.id::text AS id, format('attempt %s, started at %s, expired at %s', c.new_attempts, c.new_started_at, j.expires_at) AS detail,
        count(*) OVER () AS violations
 FROM pulse_audit.changes c JOIN pulse.jobs j ON j.id = c.id
-WHERE c.new_status = 'RUNNING' AND c.old_status <> 'RUNNING' AND c.began >= j.expires_at
+WHERE c.new_status = 'RUNNING' AND c.old_status <> 'RUNNING' AND c.new_started_at >= j.expires_at
 ORDER BY c.seq LIMIT $1;
 
 
@@ -416,7 +416,7 @@ ORDER BY c.seq LIMIT $1;
 -- What:    I11: a failed try waits n² seconds after the n-th charged one, (c - 1)² after the c-th crash
 -- Args:    $1 examples int
 -- Guard:   none: reads.   Returns: id, detail, violations.   An outcome retry has a delay of its own; so has, crashes
---          apart, what has a back-off of its own now: what was in force then, nobody knows.
+--          apart, what ever had a back-off of its own since the audit began: what was in force then, nobody knows.
 SELECT b.id::text AS id, format('attempt %s (%s) waits %s s instead of %s s', b.attempt, b.outcome, b.waits_s, b.due_s) AS detail,
        count(*) OVER () AS violations
 FROM (
@@ -425,8 +425,9 @@ FROM (
     FROM pulse_audit.changes c JOIN pulse.attempts a ON a.job_id = c.id AND a.attempt = c.old_attempts
     WHERE c.old_status = 'RUNNING' AND c.new_status = 'RETRYING'
       AND (a.outcome = 'crashed' OR (a.outcome IN ('error', 'timeout', 'stalled', 'lease_expired')
-           AND NOT EXISTS (SELECT FROM pulse.topics t WHERE t.topic IN ('', c.topic) AND t.backoff IS NOT NULL)
-           AND NOT EXISTS (SELECT FROM pulse.jobs j JOIN pulse.handlers h ON h.name = j.name WHERE j.id = c.id AND h.backoff IS NOT NULL)))
+           AND NOT EXISTS (SELECT FROM pulse_audit.backoffs b WHERE b.kind = 'topics' AND b.name IN ('', c.topic))
+           AND NOT EXISTS (SELECT FROM pulse.jobs j JOIN pulse_audit.backoffs b ON b.kind = 'handlers' AND b.name = j.name
+                           WHERE j.id = c.id)))
      ) AS b
 WHERE abs(b.waits_s - b.due_s) > 0.001
 ORDER BY b.seq LIMIT $1;

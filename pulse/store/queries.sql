@@ -141,9 +141,13 @@ WHERE j.name <> d.name OR j.topic <> coalesce(d.topic, h.topic, 'default') OR j.
 --          Where topics age, a job's rank is its priority and what its waiting is worth. Within a level that is the order of
 --          due times, so the levels are merged: from each as many as there are seats, but of all but the best level none that
 --          ranks below the last one that this level alone would fill them with. No row is rewritten for it.
+--          Expiry is held against a clock that is read when the first rows are, not when the statement was sent: it may have
+--          waited for a lock on the table since. Jobs start at that very moment, so none starts after its time.
 --          A claim ends after 8 MiB of args and checkpoints: what it returns has to fit into memory, and through a socket, at
 --          once. Short args are not measured: their text is not longer than 2000 bytes by much, if they are not compressed.
-WITH RECURSIVE open AS (
+WITH RECURSIVE clock AS MATERIALIZED (
+    SELECT coalesce($10, clock_timestamp()) AS at
+), open AS (
     SELECT t.topic, t.age_s, t.place FROM unnest($1::text[], $9::float8[]) WITH ORDINALITY AS t(topic, age_s, place)
     WHERE NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', t.topic)
                         AND coalesce(g.paused_until > coalesce($10, now()), true))
@@ -197,7 +201,7 @@ WITH RECURSIVE open AS (
         FROM pulse.jobs j
         WHERE j.topic = l.topic AND j.priority = l.priority AND j.status IN ('PENDING', 'RETRYING')
           AND j.next_run_at >= l.from_at AND j.next_run_at <= coalesce($10, now())
-          AND (j.expires_at IS NULL OR j.expires_at > coalesce($10, now()))
+          AND (j.expires_at IS NULL OR j.expires_at > (SELECT c.at FROM clock c))
         ORDER BY j.next_run_at LIMIT $2 FOR UPDATE SKIP LOCKED) AS p
     LIMIT $2)
     UNION ALL
@@ -210,7 +214,7 @@ WITH RECURSIVE open AS (
         FROM pulse.jobs q
         WHERE q.topic = c.topic AND q.priority = c.priority AND q.status IN ('PENDING', 'RETRYING')
           AND q.next_run_at >= c.from_at AND q.next_run_at <= c.until_at
-           AND (q.expires_at IS NULL OR q.expires_at > coalesce($10, now()))
+           AND (q.expires_at IS NULL OR q.expires_at > (SELECT c.at FROM clock c))
         ORDER BY q.next_run_at LIMIT $2 FOR UPDATE SKIP LOCKED) AS p
     ORDER BY 4 DESC, c.place, p.next_run_at LIMIT $2)
 ), seated AS (
@@ -219,7 +223,7 @@ WITH RECURSIVE open AS (
 )
 UPDATE pulse.jobs j
 SET status = 'RUNNING', attempts = j.attempts + 1, locked_by = ($3::text[])[coalesce(($4::int[])[s.seat], 1)],
-    started_at = coalesce($10, clock_timestamp()), lease_until = coalesce($10, clock_timestamp()) + $5 * interval '1 second',
+    started_at = (SELECT c.at FROM clock c), lease_until = coalesce($10, clock_timestamp()) + $5 * interval '1 second',
     progress = NULL
 FROM seated s
 WHERE j.id BETWEEN s.id AND s.id AND j.status::text IN ('PENDING', 'RETRYING') AND s.before_bytes < 8388608

@@ -16,7 +16,7 @@ import anyio
 
 import pulse
 from pulse import procs
-from tests.chaos.ledger import VARIABLE, Ledger
+from tests.chaos.ledger import GOVERNED_TOPIC, VARIABLE, Ledger
 
 LOOK_S: Final = 0.02
 CHILD_S: Final = 120  # a child that nobody ends by then ends itself
@@ -114,6 +114,23 @@ def doomed(ctx: pulse.Context) -> None:
         raise RuntimeError("always")
 
 
+@app.handler("faulty", topic=GOVERNED_TOPIC)
+async def faulty(ctx: pulse.Context, fails: int) -> Answer:
+    """Fail so many times; how often it is tried, and when, its topic says."""
+    with noted(ctx) as result:
+        if ctx.attempt <= fails:
+            raise ValueError(f"attempt {ctx.attempt}")
+        return result
+
+
+@app.handler("perishable", topic=GOVERNED_TOPIC)
+async def perishable(ctx: pulse.Context, seconds: float) -> Answer:
+    """What is not worth starting late."""
+    with noted(ctx) as result:
+        await anyio.sleep(seconds)
+        return result
+
+
 @app.handler("later")
 async def later(ctx: pulse.Context, seconds: float, how: str) -> Answer | pulse.Snooze:
     """Ask for another try at another time, the first time."""
@@ -171,6 +188,15 @@ async def deadly(ctx: pulse.Context, how: str, times: int = 100) -> Answer:
     with noted(ctx) as result:
         if ctx.attempt <= times:
             die(how)
+        return result
+
+
+@app.handler("fatal", topic=GOVERNED_TOPIC)
+async def fatal(ctx: pulse.Context, times: int) -> Answer:
+    """The same; how often is too often, its topic says."""
+    with noted(ctx) as result:
+        if ctx.attempt <= times:
+            die("SIGKILL")
         return result
 
 

@@ -22,6 +22,7 @@ from uuid import UUID
 
 from pulse import procs
 
+GOVERNED_TOPIC: Final = "governed"  # where the policy is changed while it is in use
 VARIABLE: Final = "CHAOS_LEDGER"  # names the directory
 _LOCKS: Final = "running.locks"
 _SUFFIX: Final = ".jsonl"

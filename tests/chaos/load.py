@@ -1,27 +1,22 @@
-"""The load: producers that submit a mix of jobs all the time, and an operator who pauses, cancels and retries."""
+"""The load: producers that submit a mix of jobs all the time, beside operators who change things."""
 
 from __future__ import annotations
 
 import random
-import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
-from uuid import UUID
 
 import pulse
 from pulse.ids import uuid7
-from tests.chaos.ledger import Ledger
+from tests.chaos.ledger import GOVERNED_TOPIC, Ledger
+from tests.chaos.operators import Staff
+from tests.chaos.turns import PATIENCE_S, Turns
 
 CLIENT_S: Final = 5.0
-PATIENCE_S: Final = 60.0  # then a producer gives up: what became of that submit is not known
-QUIET_S: Final = 30.0
-OPERATE_S: Final = 2.0
-PAUSE_S: Final = 0.7
-SOME: Final = 5
 DEATHS: Final = ("exit", "SIGKILL", "SIGSEGV", "SIGABRT")
 
 Args = dict[str, Any]
@@ -41,12 +36,31 @@ KINDS: Final[Mapping[str, Callable[[random.Random], Choice]]] = {
     "deadly": lambda rng: ("deadly", {"how": rng.choice(DEATHS), "times": rng.choice([1, 1, 100])}, {}),
     "forks": lambda rng: ("forks", {"how": rng.choice(["plain", "setsid", "daemon"])}, {}),
     "hung": lambda _: ("hung", {}, {}),
+    "faulty": lambda rng: ("faulty", {"fails": rng.randint(1, 4)}, {"topic": GOVERNED_TOPIC}),
+    "fatal": lambda rng: ("fatal", {"times": rng.randint(1, 5)}, {"topic": GOVERNED_TOPIC}),
+    "perishable": lambda rng: (
+        "perishable",
+        {"seconds": rng.choice([0.0, 0.1])},
+        {"topic": GOVERNED_TOPIC, "expires_in_s": rng.choice([0.2, 1.0, 3.0, 20.0])},
+    ),
     "grip": lambda rng: ("grip", {"seconds": rng.uniform(0.1, 2.0)}, {}),
 }
 # Innocent jobs, and some that fail by themselves; nothing that harms others. All of it is over within seconds.
 BRIEF: Final = {"short": 60, "medium": 6, "busy": 6, "flaky": 1, "doomed": 1, "later": 3, "discarded": 1}
+# What the policy of its topic decides about.
+GOVERNED: Final = {"faulty": 3, "fatal": 0.1, "perishable": 4}
 # The same for longer, with jobs that take their process along or get in its way.
-WILD: Final = {**BRIEF, "long": 5, "shaky": 2, "wicked": 2, "deadly": 0.2, "forks": 0.2, "grip": 0.2, "hung": 0.1}
+WILD: Final = {
+    **BRIEF,
+    **GOVERNED,
+    "long": 5,
+    "shaky": 2,
+    "wicked": 2,
+    "deadly": 0.2,
+    "forks": 0.2,
+    "grip": 0.2,
+    "hung": 0.1,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,63 +84,7 @@ class Shape:
         return f"{self.rate:.0f} jobs/s of {self.producers} producers, up to {self.batch} at once"
 
 
-class _Paused(threading.Thread):
-    """A thread that does something again and again, and can be told to rest."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self._may_work = threading.Event()
-        self._resting = threading.Event()
-        self._over = threading.Event()
-        self._may_work.set()
-        self.failed: BaseException | None = None
-
-    def run(self) -> None:
-        """Work until told to end."""
-        try:
-            while not self._over.is_set():
-                if not self._may_work.is_set():
-                    self._resting.set()
-                    self._may_work.wait()
-                    self._resting.clear()
-                    continue
-                self.turn()
-        except BaseException as error:  # noqa: BLE001 - shown by whoever rests or ends it
-            self.failed = error
-        finally:
-            self._resting.set()
-
-    def turn(self) -> None:
-        """Do it once."""
-        raise NotImplementedError
-
-    def rest(self) -> None:
-        """Stop after what is being done."""
-        self._may_work.clear()
-
-    def wait_rest(self) -> None:
-        """Wait until it rests."""
-        assert self._resting.wait(PATIENCE_S + QUIET_S), f"{self} does not rest"
-        if self.failed is not None:
-            raise self.failed
-
-    def go_on(self) -> None:
-        """Work again."""
-        self._resting.clear()
-        self._may_work.set()
-
-    def end(self) -> None:
-        """Stop for good."""
-        self._over.set()
-        self._may_work.set()
-        self.join(PATIENCE_S + QUIET_S)
-
-    def pause_s(self, seconds: float) -> None:
-        """Wait so long, unless it is over."""
-        self._over.wait(seconds)
-
-
-class Producer(_Paused):
+class Producer(Turns):
     """
     Submits jobs at a steady rate, each until it is acknowledged.
 
@@ -187,69 +145,6 @@ class Producer(_Paused):
         self.gave_up += not self._over.is_set()
 
 
-class Operator(_Paused):
-    """
-    Pauses and resumes, cancels what waits or runs, and starts dead jobs anew.
-
-    Args:
-        socket: The server's.
-        rng: Chooses.
-    """
-
-    def __init__(self, socket: Path, rng: random.Random) -> None:
-        super().__init__()
-        self._client = pulse.Client(socket, timeout_s=CLIENT_S)
-        self._rng = rng
-        self._acts = (self._pause, self._cancel, self._retry)
-        self._revived: set[UUID] = set()
-        self.done = 0
-
-    def turn(self) -> None:
-        """One act, and a rest."""
-        try:
-            self._rng.choice(self._acts)()
-            self.done += 1
-        except pulse.PulseError:
-            pass  # away, or no such job any more
-        self.pause_s(self._rng.uniform(0.5, 1.5) * OPERATE_S)
-
-    def end(self) -> None:
-        """Stop for good, with nothing paused."""
-        super().end()
-        self._client.close()
-
-    def _pause(self) -> None:
-        topic = self._rng.choice(["", "default"])
-        self._client.pause(topic, "chaos")
-        try:
-            self.pause_s(PAUSE_S)
-        finally:
-            self._insist(lambda: self._client.resume(topic))
-
-    def _cancel(self) -> None:
-        found = self._client.jobs(status=self._rng.choice(["PENDING", "RUNNING", "RETRYING"]), limit=SOME).jobs
-        self._client.cancel(*(job.id for job in found if job.schedule_id is None))
-
-    def _retry(self) -> None:
-        found = self._client.jobs(status=self._rng.choice(["DEAD_LETTERED", "CANCELED"]), limit=SOME).jobs
-        fresh = [job.id for job in found if job.id not in self._revived and job.name != "deadly"]
-        self._revived.update(fresh)
-        if fresh:
-            self._client.retry(*fresh)
-
-    def _insist(self, act: Callable[[], object]) -> None:
-        deadline_s = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                act()
-            except pulse.PulseError:
-                if time.monotonic() > deadline_s:
-                    raise
-                time.sleep(0.1)
-            else:
-                return
-
-
 class Load:
     """
     Everybody who wants something; use it as a context manager.
@@ -259,15 +154,15 @@ class Load:
         ledger: Where producers write.
         shape: What is submitted.
         seed: Of every choice.
-        operated: With an operator.
+        staff: Operators that are there, too.
     """
 
-    def __init__(self, socket: Path, ledger: Ledger, shape: Shape, seed: int, *, operated: bool = False) -> None:
+    def __init__(self, socket: Path, ledger: Ledger, shape: Shape, seed: int, staff: Sequence[Staff] = ()) -> None:
         self.producers = [
             Producer(socket, ledger, shape, random.Random(f"{seed}/{number}")) for number in range(shape.producers)
         ]
-        self.operator = Operator(socket, random.Random(f"{seed}/operator")) if operated else None
-        self._threads: list[_Paused] = [*self.producers, *([self.operator] if self.operator else [])]
+        self._staff = staff
+        self._threads: list[Turns] = [*self.producers, *staff]
 
     def __enter__(self) -> Self:
         for thread in self._threads:
@@ -298,6 +193,8 @@ class Load:
             thread.rest()
         for thread in self._threads:
             thread.wait_rest()
+        for one in self._staff:
+            one.conclude()
 
     def go_on(self) -> None:
         """Everybody again."""

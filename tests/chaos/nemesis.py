@@ -19,6 +19,7 @@ from tests.chaos.database_faults import FillTablespace
 from tests.chaos.fault import Fault
 from tests.chaos.faults import FAULTS
 from tests.chaos.load import Load
+from tests.chaos.operators import staff
 from tests.chaos.plan import Blow, Epoch
 from tests.chaos.process_faults import GAVE_UP
 from tests.chaos.site import Site, site
@@ -34,7 +35,14 @@ PROBE_POOL: Final = ("--topic", PROBES, "--processes", "1", "--concurrency", "2"
 TELL_S: Final = 5.0
 LEAVE_S: Final = 5.0
 _NOT_KEPT: Final = ("*.sock", ".s.*", "postgres", "postgres-copy", "run")
-_TABLES: Final = ("pulse.jobs", "pulse.attempts", "pulse.schedules", "pulse_audit.changes", "pulse_audit.gates")
+_TABLES: Final = (
+    "pulse.jobs",
+    "pulse.attempts",
+    "pulse.schedules",
+    "pulse.topics",
+    "pulse_audit.changes",
+    "pulse_audit.gates",
+)
 
 Tell = Callable[[str], None]
 
@@ -106,7 +114,7 @@ class Nemesis:
         with made.client() as client:
             client.schedules_create("tick", every_s=1.0)
         over_s = time.monotonic() + lasts_s
-        with Load(made.whole.path, made.ledger, epoch.shape, epoch.seed, operated=True) as load:
+        with Load(made.whole.path, made.ledger, epoch.shape, epoch.seed, staff(made, epoch.seed)) as load:
             for step in epoch.steps:
                 if time.monotonic() >= over_s:
                     break
@@ -176,11 +184,14 @@ class Nemesis:
 
     def _judge(self, made: Site, *, drained: bool = True) -> None:
         report = made.report(drained=drained)
-        self.summary.counts.update(report.verdict.counts)
+        self.summary.counts.update(report.counts)
         self.summary.duplicates.update(report.verdict.duplicates.values())
         self.summary.wrong += report.wrong
-        counts = report.verdict.counts
-        self._say(f"  drained: {counts['acked']:,} acked, {counts['completed']:,} completed, {counts['dead']:,} dead")
+        counts = report.counts
+        self._say(
+            f"  drained: {counts['acked']:,} acked, {counts['completed']:,} completed, {counts['dead']:,} dead, "
+            f"{counts['occurrences fired']:,} occurrences, {counts['operator calls']:,} calls of operators"
+        )
 
     def _stop(self, made: Site) -> None:
         """An orderly end leaves nothing of the supervisor's behind."""

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,9 +20,11 @@ from pulse.ids import uuid7
 from pulse.job import Job
 from pulse.store.checks import Examination, Finding
 from pulse.store.pool import Target
-from tests.chaos import ledger, verdict
+from tests.chaos import evidence, ledger, verdict
 from tests.chaos.database import Database, Embedded, Sql, own_database
 from tests.chaos.ledger import Ledger
+from tests.chaos.policing import Police
+from tests.chaos.reckoning import Reckoned
 from tests.chaos.verdict import Row, Verdict
 from tests.process.system_kit import ACTORS, Pool, Whole, place
 from tests.support.system import short_directory, until
@@ -62,10 +65,12 @@ _REVIVED: Final = """
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of it all: the database's invariants, and the ledger's."""
+    """What became of it all: the database's invariants, the ledger's, and those of what operators asked for."""
 
     findings: Sequence[Finding]
     verdict: Verdict
+    reckoned: Reckoned
+    police: Police
 
     @property
     def wrong(self) -> list[str]:
@@ -75,7 +80,16 @@ class Report:
             f"{one.check.name} ({one.check.what}): {one.state}, {one.violations}: {one.reason or list(one.examples)}"
             for one in bad
         ]
-        return found + [f"{rule}: {len(some)}: {list(some[:5])}" for rule, some in self.verdict.wrong.items()]
+        rules = {**self.verdict.wrong, **self.reckoned.wrong, **self.police.wrong}
+        return found + [f"{rule}: {len(some)}: {list(some[:5])}" for rule, some in rules.items()]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What happened, for people."""
+        total = Counter[str]()
+        for one in (self.verdict, self.reckoned, self.police):
+            total.update(one.counts)
+        return dict(total)
 
 
 class Site:
@@ -227,6 +241,7 @@ class Site:
 
     def drain(self, within_s: float = DRAIN_S) -> None:
         """Wait until nothing is left to do; nobody submits any more, and schedules pause until `fire_again`."""
+        self.ledger.write(evidence.DRAINED, uuid7())
         self.sql.rows("UPDATE pulse.schedules SET paused = true")
         try:
             until(lambda: self.sql.value(_WAITING) == 0, "", within_s)
@@ -241,8 +256,13 @@ class Site:
     def report(self, *, drained: bool = True) -> Report:
         """Check every invariant now; of the ledger, whose two sides move apart meanwhile, only when all is over."""
         findings = asyncio.run(_examine(self.database.dsn))
-        found = verdict.judge(self.lines(), self.snapshot())
-        return Report(findings, found if drained else replace(found, wrong={}))
+        lines = self.lines()
+        told = verdict.judge(lines, self.snapshot())
+        planned, governed = evidence.reckoned(self.sql, lines), evidence.policed(self.sql, lines)
+        if not drained:
+            told = replace(told, wrong={})
+            planned, governed = replace(planned, wrong={}), replace(governed, wrong={})
+        return Report(findings, told, planned, governed)
 
     def snapshot(self) -> verdict.Database:
         """The database as the ledger's rules want it."""

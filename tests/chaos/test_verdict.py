@@ -193,6 +193,14 @@ def test_dead_of_its_own_doing(name: str, outcome: str) -> None:
     assert not [one for one in judge(lines, dead_of(name, outcome)).wrong if one.startswith("no neighbour")]
 
 
+def test_dead_of_its_age() -> None:
+    """A job whose worker had died, and that expired before it was tried again, was not killed by others."""
+    database = dead_of("perishable", "crashed")
+    lines = [one for one in LINES if not (one.job == E and one.act == "end")]
+    assert judge(lines, database).wrong
+    assert judge(lines, replace(database, history={**database.history, (E, 0): "expired"})).wrong == {}
+
+
 def test_what_cannot_be_stored() -> None:
     """A handler that returned what the database cannot hold has come to its end, and is an error all the same."""
     database = replace(changed(A=Row("DEAD_LETTERED", 1, "wicked")), history={**DATABASE.history, (A, 1): "error"})

@@ -30,7 +30,9 @@ LOSSES: Final = frozenset({"crashed", "lease_expired", "released"})
 DEATHS: Final = frozenset({"crashed", "released"})  # of finished work: that its process has ended
 # Jobs that never fail by themselves: when such a one is dead, others have killed it.
 INNOCENT: Final = frozenset({"short", "long", "busy", "later", "tick", "hold", "grip", "forks"})
-DEADLY: Final = frozenset({"deadly"})  # all others never end their process, so deaths must not end them for good
+DEADLY: Final = frozenset(
+    {"deadly", "fatal"}
+)  # all others never end their process, so deaths must not end them for good
 # Handlers that come to their end without having succeeded: what they return asks for another try, or cannot be stored.
 RETURNS: Final = {"later": "snoozed", "wicked": "error"}
 # What the handler wrote as its end, and the outcome that its report becomes.
@@ -236,7 +238,8 @@ def _risen(book: _Book, database: Database) -> Iterator[str]:
 def _killed_by_others(database: Database) -> Iterator[str]:
     for job, row in database.jobs.items():
         is_killed = row.status == "DEAD_LETTERED" and database.history.get((job, row.attempts)) == "crashed"
-        if is_killed and row.name not in DEADLY:
+        has_expired = database.history.get((job, 0)) == "expired"  # before it was tried again
+        if is_killed and not has_expired and row.name not in DEADLY:
             yield f"{_name((job, row.attempts))} ({row.name}) never ends its process, and is dead of crashes"
 
 

@@ -325,7 +325,7 @@ RECORD: Final = [
         "status = 'RUNNING', attempts = 2, started_at = next_run_at - interval '1 ms'",
         "attempt 2 started at",
     ),
-    column("expiry", "running", "expires_at = now() - interval '1 h'", "attempt 1, claimed at"),
+    column("expiry", "running", "expires_at = now() - interval '1 h'", "attempt 1, started at"),
     Wrong(
         "back-off",
         "UPDATE pulse_audit.changes SET new_next_run_at = new_next_run_at + interval '1 s' "

@@ -125,6 +125,29 @@ async def test_a_claim_beside_a_pause(rows: Connection[Record], ids: dict[str, s
     assert (await examine(rows, "gate")).state == "ok"
 
 
+@pytest.mark.parametrize(
+    ("was_set", "state"),
+    [
+        ("INSERT INTO pulse.topics (topic, backoff) SELECT topic, 'fixed:9' FROM pulse.jobs WHERE id = '{}'", "ok"),
+        ("UPDATE pulse.topics SET backoff = 'fixed:9' WHERE topic = ''", "ok"),
+        ("INSERT INTO pulse.handlers (name, backoff) SELECT name, 'fixed:9' FROM pulse.jobs WHERE id = '{}'", "ok"),
+        ("INSERT INTO pulse.topics (topic, backoff) VALUES ('another', 'fixed:9')", "violated"),
+    ],
+)
+async def test_a_back_off_that_was_unset(
+    rows: Connection[Record], ids: dict[str, str], was_set: str, state: str
+) -> None:
+    """How long a try had to wait that failed when another back-off may have been in force, nobody says."""
+    await rows.execute(was_set.format(ids["retrying"]))
+    await rows.execute("UPDATE pulse.topics SET backoff = NULL; UPDATE pulse.handlers SET backoff = NULL")
+    await rows.execute(
+        "UPDATE pulse_audit.changes SET new_next_run_at = old_next_run_at + interval '1 h' "
+        "WHERE id = $1 AND new_status = 'RETRYING'",
+        ids["retrying"],
+    )
+    assert (await examine(rows, "back-off")).state == state
+
+
 async def test_all_violations_are_counted(rows: Connection[Record]) -> None:
     """However many there are, so many examples as were asked for are told, and the number of all."""
     await unguarded(rows)

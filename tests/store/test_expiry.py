@@ -12,13 +12,13 @@ import asyncpg
 import pytest
 import structlog
 
-from pulse.store.rows import Ending, EndingKind
+from pulse.store.rows import Claim, Ending, EndingKind
 from pulse.store.store import Store
 from pulse.store.times import from_s
 from pulse_actors import expiry
 from pulse_actors.expiry import expire
 from tests.store.helpers import LEASE_S, NOW, STATUSES, TOPIC, WAITING, WORKER, at, claim, forge, history, job, read
-from tests.support.waiting import until
+from tests.support.waiting import until, until_blocked
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -51,6 +51,56 @@ async def test_what_has_expired_is_not_claimed_where_topics_age(store: Store, co
     young, other = await forge(connection, topic="a", next_run_at=at(-5)), await forge(connection, topic="b")
     claims = await store.claim(["a", "b"], [WORKER], [0] * 9, LEASE_S, ageing_s={"a": 1.0, "b": 1.0}, now=NOW)
     assert [one.id for one in claims] == [young, other]
+
+
+@pytest.mark.parametrize("ageing", [None, {TOPIC: 1.0}], ids=["strict", "ageing"])
+@pytest.mark.parametrize("levels", [None, [(TOPIC, 0, None)]], ids=["full", "known levels"])
+async def test_what_expires_while_a_claim_waits(
+    store: Store,
+    connection: Connection[Record],
+    dsn: str,
+    levels: list[tuple[str, int, float | None]] | None,
+    ageing: dict[str, float] | None,
+) -> None:
+    """A claim that waited for a lock on the table starts nothing whose time ran out meanwhile, and all else."""
+    await connection.execute(
+        "SELECT pulse.submit(name => 'n', topic => $1, expires_in_s => s) FROM unnest('{1,1e6}'::float8[]) AS s", TOPIC
+    )
+    holder = await asyncpg.connect(dsn)
+    try:
+        await holder.execute("BEGIN; LOCK TABLE pulse.jobs IN EXCLUSIVE MODE")
+        claiming = asyncio.create_task(store.claim([TOPIC], [WORKER], [0] * 9, LEASE_S, levels=levels, ageing_s=ageing))
+        await until_blocked(connection, by=holder.get_server_pid())
+
+        async def is_over() -> bool:
+            return bool(await connection.fetchval("SELECT min(expires_at) < clock_timestamp() FROM pulse.jobs"))
+
+        await until(is_over, "its time is over")
+    finally:
+        await holder.close()
+    assert [row["started_at"] < row["expires_at"] for row in await _claimed(connection, await claiming)] == [True]
+
+
+@pytest.mark.parametrize("ageing", [None, {TOPIC: 1.0}], ids=["strict", "ageing"])
+async def test_what_expires_while_a_claim_works(
+    store: Store, connection: Connection[Record], ageing: dict[str, float] | None
+) -> None:
+    """Jobs whose times run out one after the other, within milliseconds: each starts before its time or not at all."""
+    await connection.execute(
+        """INSERT INTO pulse.jobs (id, name, topic, args, max_attempts, timeout_s, expires_at)
+           SELECT gen_random_uuid(), 'n', $1, '{}', 1, 1, now() + n * interval '1 millisecond'
+           FROM generate_series(1, 500) AS n""",
+        TOPIC,
+    )
+    claims = await store.claim([TOPIC], [WORKER], [0] * 500, LEASE_S, ageing_s=ageing)
+    rows = await _claimed(connection, claims)
+    assert 0 < len(rows) < 500
+    assert all(row["started_at"] < row["expires_at"] for row in rows)
+
+
+async def _claimed(connection: Connection[Record], claims: list[Claim]) -> list[Record]:
+    ids = [UUID(bytes=one.id) for one in claims]
+    return await connection.fetch("SELECT started_at, expires_at FROM pulse.jobs WHERE id = ANY($1)", ids)
 
 
 async def test_who_expires(store: Store, connection: Connection[Record]) -> None:

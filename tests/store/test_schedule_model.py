@@ -142,7 +142,7 @@ class Schedulers(RuleBasedStateMachine):
         assert firing.next_us == firing.cursor_us + len(over) * step_us
         assert over[-1] <= due.now_us
         missed = len([one for one in over if one <= due.now_us])
-        late_s = (due.now_us - firing.cursor_us) / SECOND_US
+        late_s = (due.now_us - over[missed - 1]) / SECOND_US
         match known.new.catch_up:
             case "skip" if late_s > GRACE_S:
                 assert (firing.occurrence_us, fired.verdict) == (None, "passed")

@@ -80,12 +80,29 @@ def test_latest(rule: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("rule", [{}, {"kind": "every", "every_s": 60.0}])
 def test_skip(rule: dict[str, Any]) -> None:
-    """What is late by more than the grace does not fire, nor does what came after it; what is late by less does."""
+    """What is late by more than the grace does not fire; the newest that is late by less does."""
     assert minutes(firing_of(due(GRACE_S, **rule, catch_up="skip"))) == (0, 1)
     assert minutes(firing_of(due(GRACE_S + 0.001, **rule, catch_up="skip"))) == (None, 1)
-    assert minutes(firing_of(due(300.0, **rule, catch_up="skip"))) == (None, 6)
-    assert firing_of(due(300.0, **rule, catch_up="skip")).passed == 1
+    for late_s, fires in ((299.0, None), (300.0, 5), (300.0 + GRACE_S, 5), (300.1 + GRACE_S, None)):
+        found = firing_of(due(late_s, **rule, catch_up="skip"))
+        assert (minutes(found), found.passed) == ((fires, 5 if late_s < 300 else 6), 1)
     assert minutes(firing_of(due(7200.0, kind="at", at_us=NOON_US, catch_up="skip"))) == (None, None)
+
+
+@pytest.mark.parametrize("rule", [{}, {"kind": "every", "every_s": 60.0}])
+def test_skip_leaves_what_its_jitter_puts_off(rule: dict[str, Any]) -> None:
+    """However late the cursor is, an occurrence whose own, jittered time is still to come is not passed over."""
+    for late_s in range(121, 1200, 7):
+        schedule = due(late_s, jitter_s=55.0, catch_up="skip", **rule)
+        found = firing_of(schedule)
+        assert found.next_us is not None
+        late_us = {
+            minute: schedule.now_us - jittered_us(ID.bytes, NOON_US + minute * MINUTE_US, 55.0)
+            for minute in range(late_s // 60 + 1)
+        }
+        newest = max(minute for minute, one_us in late_us.items() if one_us >= 0)
+        fires = newest if late_us[newest] <= GRACE_S * SECOND_US else None
+        assert minutes(found) == (fires, newest + 1)
 
 
 def test_a_dense_schedule_that_is_slow_goes_on() -> None:

@@ -38,19 +38,22 @@ CATCH_UP: Final = Guarded(
             ("_is_known", " and due.is_reckoned", ""),
         ],
         _CATCH_UP + "test_skip": [
-            ("firing_of", 'due.catch_up == "skip" and late_us > GRACE_S * 1e6', "False"),
-            ("firing_of", " and late_us > GRACE_S * 1e6", ""),
+            ("firing_of", 'due.catch_up == "skip" and _late_us(due, fires_us) > GRACE_S * 1e6', "False"),
+            ("firing_of", " and _late_us(due, fires_us) > GRACE_S * 1e6", ""),
+        ],
+        _CATCH_UP + "test_skip_leaves_what_its_jitter_puts_off": [
+            ("firing_of", "_late_us(due, fires_us) > GRACE_S", "_late_us(due, cursor_us) > GRACE_S"),
         ],
         _CATCH_UP + "test_latest": [
-            ("firing_of", "following_us is None or not _is_due(due, following_us)", "True"),
+            ("firing_of", "following_us is not None and _is_due(due, following_us)", "False"),
         ],
         _CATCH_UP + "test_all": [
-            ("firing_of", 'due.catch_up == "all"', "False"),
-            ("firing_of", "rule.newest(cursor_us, due.now_us, MAX_CATCH_UP)[0]", "cursor_us"),
+            ("_of_missed", 'due.catch_up == "all"', "False"),
+            ("_of_missed", "rule.newest(cursor_us, due.now_us, MAX_CATCH_UP)[0]", "cursor_us"),
         ],
         _CATCH_UP + "test_jitter_counts": [
-            ("firing_of", " if _is_due(due, one)", ""),
-            ("firing_of", "MAX_CATCH_UP if due.jitter_s else 1", "1"),
+            ("_of_missed", " if _is_due(due, one)", ""),
+            ("_of_missed", "MAX_CATCH_UP if due.jitter_s else 1", "1"),
         ],
     },
     is_part=True,

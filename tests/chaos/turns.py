@@ -1,0 +1,65 @@
+"""Threads that want something of the system again and again, and can be told to rest."""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+PATIENCE_S: Final = 60.0  # then whoever wants something gives up
+QUIET_S: Final = 30.0
+
+
+class Turns(threading.Thread):
+    """A thread that does something again and again, and can be told to rest."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._may_work = threading.Event()
+        self._resting = threading.Event()
+        self._over = threading.Event()
+        self._may_work.set()
+        self.failed: BaseException | None = None
+
+    def run(self) -> None:
+        """Work until told to end."""
+        try:
+            while not self._over.is_set():
+                if not self._may_work.is_set():
+                    self._resting.set()
+                    self._may_work.wait()
+                    self._resting.clear()
+                    continue
+                self.turn()
+        except BaseException as error:  # noqa: BLE001 - shown by whoever rests or ends it
+            self.failed = error
+        finally:
+            self._resting.set()
+
+    def turn(self) -> None:
+        """Do it once."""
+        raise NotImplementedError
+
+    def rest(self) -> None:
+        """Stop after what is being done."""
+        self._may_work.clear()
+
+    def wait_rest(self) -> None:
+        """Wait until it rests."""
+        assert self._resting.wait(PATIENCE_S + QUIET_S), f"{self} does not rest"
+        if self.failed is not None:
+            raise self.failed
+
+    def go_on(self) -> None:
+        """Work again."""
+        self._resting.clear()
+        self._may_work.set()
+
+    def end(self) -> None:
+        """Stop for good."""
+        self._over.set()
+        self._may_work.set()
+        self.join(PATIENCE_S + QUIET_S)
+
+    def pause_s(self, seconds: float) -> None:
+        """Wait so long, unless it is over."""
+        self._over.wait(seconds)
