@@ -54,14 +54,15 @@ WHERE next_run_at <= coalesce($12, now()) + interval '1 second' GROUP BY topic, 
 -- Guard:   the primary key, as above; what is RUNNING at once is what a claim could take: of a topic that they serve, not paused,
 --          not expired. The others are PENDING. That nothing else waits for these places is up to the caller.
 -- Returns: the jobs, as claim_jobs does where that is not the same for all; no attempt and no worker: it is PENDING.
+WITH clock AS MATERIALIZED (SELECT coalesce($13, clock_timestamp()) AS at)
 INSERT INTO pulse.jobs (id, name, args, topic, priority, submitted_at, next_run_at, max_attempts, timeout_s, expires_at,
                         status, attempts, locked_by, started_at, lease_until)
 SELECT n.id, n.name, n.args, n.topic, n.priority, coalesce($13, clock_timestamp()), n.due_at, n.max_attempts, n.timeout_s, n.expires_at,
        CASE WHEN n.is_open THEN 'RUNNING' ELSE 'PENDING' END::pulse.job_status, n.is_open::int, CASE WHEN n.is_open THEN n.worker END,
-       CASE WHEN n.is_open THEN coalesce($13, clock_timestamp()) END,
+       CASE WHEN n.is_open THEN (SELECT c.at FROM clock c) END,
        CASE WHEN n.is_open THEN coalesce($13, clock_timestamp()) + $12 * interval '1 second' END
 FROM (
-    SELECT r.*, r.topic = ANY ($11::text[]) AND coalesce(r.expires_at > coalesce($13, clock_timestamp()), true)
+    SELECT r.*, r.topic = ANY ($11::text[]) AND coalesce(r.expires_at > (SELECT c.at FROM clock c), true)
                AND NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', r.topic)
                                  AND coalesce(g.paused_until > coalesce($13, now()), true)) AS is_open
     FROM (
