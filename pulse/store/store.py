@@ -149,7 +149,9 @@ class Store:
         async with self.hot.connection() as connection:
             rows = await connection.fetch(_SUBMIT_AND_CLAIM, *_columns(jobs, due=True), used, topics, lease_s, now)
         seat_of = dict(zip(used, seats, strict=False))
-        claims = [Claim._make((*row[:8], seat_of[row["worker"]], 0, 0, None, None, None)) for row in rows if row["attempts"]]
+        claims = [
+            Claim._make((*row[:8], seat_of[row["worker"]], 0, 0, None, None, None)) for row in rows if row["attempts"]
+        ]
         return claims, [Wake(row["topic"], row["priority"], row["due_at"]) for row in rows if not row["attempts"]]
 
     async def submit_again(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[Wake]:
