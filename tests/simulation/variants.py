@@ -113,6 +113,7 @@ VARIANTS: Final[dict[str, Variant]] = {
     "nothing is given back": Variant(
         ((claims.Claims, "_give_back", _gives_nothing_back),),
         "although no worker was told of it",
+        within=600,
     ),
     "watchdog reaps the living beside it": Variant(
         ((watchdog.Watchdog, "_in_hand", lambda _self, _workers: set()),),
