@@ -193,7 +193,8 @@ class Schedulers(RuleBasedStateMachine):
         self.look(who, 3)
         if self.seen[who]:
             due = self.seen[who][pick % len(self.seen[who])]
-            self.now = from_us((due.cursor_us or 0) - SECOND_US)
+            assert due.cursor_us is not None
+            self.now = from_us(due.cursor_us - SECOND_US)
             self._change_rule(due.id, step_s)
             self.now = from_us(due.now_us)
             self._fire(who)
