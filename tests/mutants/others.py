@@ -484,6 +484,7 @@ RETENTION: Final = [
     swap(FORGOTTEN, "j.attempts = d.attempt", "j.attempts >= d.attempt", _STALE),
     cut(FORGOTTEN, " AND a.job_id BETWEEN g.id AND g.id", _KEPT + "test_a_success_that_nothing_is_kept_of"),
     swap(FORGOTTEN, "g.attempts > 1", "g.attempts > 2", _KEPT + "test_a_success_that_nothing_is_kept_of"),
+    cut(FORGOTTEN, " OR g.last_error IS NOT NULL", _KEPT + "test_a_success_of_what_had_expired"),
 ]
 
 MUTANTS: Final = [*OPERATORS, *READS, *SQL, *RETENTION]

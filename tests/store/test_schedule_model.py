@@ -201,14 +201,17 @@ class Schedulers(RuleBasedStateMachine):
 
     @rule(who=schedulers, other=schedulers, pick=picks, step_s=rules, seconds=st.sampled_from([0.0, 299.0]))
     def meet_reckoning(self, who: int, other: int, pick: int, step_s: int, seconds: float) -> None:
-        """One sees what is to be reckoned; the rule is changed, or another one fires, before it is."""
+        """One sees what is to be reckoned; before it is, another one fires, or the rule is changed under the cursor."""
         self.look_what_to_reckon(who, 3)
         if seconds:
             self.now += timedelta(seconds=seconds)
             self.look(other, 3)
             self._fire(other)
-        elif self.known:
-            self.change_rule(pick, step_s)
+        elif self.to_reckon[who]:
+            due = self.to_reckon[who][pick % len(self.to_reckon[who])]
+            assert due.cursor_us is not None
+            self.now = from_us(due.cursor_us - SECOND_US)
+            self._change_rule(due.id, step_s)
         self.reckon(who)
 
     @rule(who=schedulers, limit=st.integers(1, 3))
