@@ -31,7 +31,7 @@ class ScheduleRules(TypedDict, total=False):
         run_at: Time of the only occurrence: an aware datetime, or Unix seconds.
         starts_at: No occurrence before it; with *every_s* it is the first.
         ends_at: No occurrence after it.
-        jitter_s: Each occurrence fires later by up to that, always by the same, 0 to 86400.
+        jitter_s: Each occurrence fires later by up to that, always by the same: 0 to 86400, at most the interval.
         catch_up: Of occurrences that were missed while nothing ran: none fires (skip), the newest (latest), all.
         overlap: While its earlier job is not finished: allow another one, skip the occurrence, queue it, or cancel the
             earlier job.

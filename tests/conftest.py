@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 from anyio.lowlevel import checkpoint
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from pulse.store.pool import Target
 from pulse.store.store import Store
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 settings.register_profile("pulse", deadline=None, max_examples=100, stateful_step_count=40)
 settings.register_profile("ci", settings.get_profile("pulse"), print_blob=True)
 settings.register_profile("long", settings.get_profile("ci"), max_examples=5000, stateful_step_count=100)
+# That a test fails is enough there; the smallest example would take minutes.
+settings.register_profile("mutants", settings.get_profile("pulse"), phases=[Phase.explicit, Phase.generate])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "pulse"))
 
 

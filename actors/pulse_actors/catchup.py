@@ -13,6 +13,7 @@ different from one during which everything was down.
 from __future__ import annotations
 
 import uuid
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from pulse.errors import BadRequestError
@@ -24,11 +25,18 @@ if TYPE_CHECKING:
 
 GRACE_S: Final = 5.0  # a restart of the scheduler, a short stall of the database: nobody would call that missed
 MAX_CATCH_UP: Final = 100  # an hour and a half of a schedule of once a minute
+_UNDUE: Final = 2  # that lie before now and whose jitter does not: one, since it is no longer than the interval, or two
+# where the clock was set forward
 
 
 def rule_of(due: Due) -> Recurrence:
-    """The rule of a stored schedule; it was checked when it was made, unless SQL made it."""
-    return Recurrence(
+    """
+    The rule of a stored schedule, which was checked when it was made, unless SQL made it.
+
+    Raises:
+        BadRequestError: Its jitter is longer than its interval, or its cron expression cannot be followed.
+    """
+    rule = Recurrence(
         due.kind,
         cron=due.cron,
         timezone=due.timezone,
@@ -38,6 +46,8 @@ def rule_of(due: Due) -> Recurrence:
         ends_us=due.ends_us,
         jitter_s=due.jitter_s,
     )
+    rule.check_jitter()
+    return rule
 
 
 def firing_of(due: Due) -> Firing:
@@ -60,8 +70,8 @@ def firing_of(due: Due) -> Firing:
 
 def reckoned_of(due: Due) -> Reckoned:
     """What is to be noted of a schedule of which something is to be reckoned; why it cannot be followed, if so."""
-    rule = rule_of(due)
     try:
+        rule = rule_of(due)
         next_us = rule.first(due.now_us) if due.cursor_us is None else due.cursor_us
         following_us = None if next_us is None else rule.after(next_us)
     except BadRequestError as error:
@@ -71,11 +81,10 @@ def reckoned_of(due: Due) -> Reckoned:
 
 def _of_missed(due: Due, rule: Recurrence, cursor_us: int) -> int:
     """Which of several that are due is the next to fire, if one is."""
-    if due.catch_up == "all":
-        return rule.newest(cursor_us, due.now_us, MAX_CATCH_UP)[0]
-    looked_at = MAX_CATCH_UP if due.jitter_s else 1  # with jitter the newest may not be due yet
-    missed = [one for one in rule.newest(cursor_us, due.now_us, looked_at) if _is_due(due, one)]
-    return missed[-1] if missed else cursor_us
+    limit = MAX_CATCH_UP if due.catch_up == "all" else 1
+    near = rule.newest(cursor_us, due.now_us, limit + _UNDUE)
+    missed = list(takewhile(lambda one: _is_due(due, one), near))[-limit:]
+    return missed[0] if missed else cursor_us
 
 
 def _cursor(due: Due) -> int:

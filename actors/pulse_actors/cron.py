@@ -13,6 +13,7 @@ a wall-clock time is, is settled here, since the library fires ``30 2 * * *`` tw
 from __future__ import annotations
 
 import functools
+import math
 import re
 import zoneinfo
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ ALLOWED_CRON: Final = (
     "five fields are allowed (minute hour day month weekday), or six with seconds first, or one of " + " ".join(ALIASES)
 )
 CACHED: Final = 65_536  # next times; thousands of schedules share few expressions, and a cron library takes 0.1 ms each
+LOOKED_AT: Final = 32  # intervals, 3 ms of the library, once for each expression that has a jitter
 _RANDOM: Final = re.compile(r"(?<![A-Z])[RH](?![A-Z])")  # two schedulers would reckon two different next times
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - wall-clock time, whose zone is this file's affair
 
@@ -66,6 +68,17 @@ def cron_after(text: str, zone: str, unix_s: int) -> int | None:
         return clock.after(unix_s)
     except (OverflowError, ValueError):  # behind the year 9999
         return None
+
+
+@functools.lru_cache(maxsize=4096)
+def cron_interval_s(text: str, zone: str) -> float:
+    """
+    The shortest time between two occurrences, on a clock that nobody changes; infinite where there are no two.
+
+    Raises:
+        BadRequestError: As `checked_cron`.
+    """
+    return _clock(text, zone).interval_s()
 
 
 @functools.lru_cache(maxsize=4096)
@@ -102,6 +115,20 @@ class _Clock:
         first = self._once(unix_s, unix_s + offset_s)
         again = self._again(unix_s, offset_s) if self.repeats else None
         return min((one for one in (first, again) if one is not None), default=None)
+
+    def interval_s(self) -> float:
+        """
+        The shortest of the first `LOOKED_AT` intervals.
+
+        The days that have occurrences have the same ones, and so have the hours of a day and the minutes of an hour: of
+        so many, the shortest is the shortest of all, but for the oddest expressions.
+        """
+        shortest_s, wall_s = math.inf, self._match(-1)
+        for _ in range(LOOKED_AT):
+            if wall_s is None or (following_s := self._match(wall_s)) is None:
+                break
+            shortest_s, wall_s = min(shortest_s, following_s - wall_s), following_s
+        return shortest_s
 
     def _once(self, unix_s: int, wall_s: int) -> int | None:
         """The first behind *unix_s*, of wall-clock times behind *wall_s*."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from pulse.errors import BadRequestError
 from pulse.store.times import from_s, from_us, to_us
-from pulse_actors.cron import checked_cron, cron_after
+from pulse_actors.cron import checked_cron, cron_after, cron_interval_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,13 +73,27 @@ class Recurrence:
         if when.cron is not None:
             zone = DEFAULT_ZONE if when.timezone is None else when.timezone
             checked_cron(when.cron, zone)
-            return cls(kind, when.cron, zone, starts_us=starts_us, ends_us=ends_us, jitter_s=when.jitter_s)
-        every_s = when.every_s or 0.0
-        if not MIN_EVERY_S <= every_s <= MAX_EVERY_S:
-            raise BadRequestError(f"every is {every_s:g} s; {MIN_EVERY_S:g} to {MAX_EVERY_S:g} s is allowed")
-        if when.jitter_s > every_s:  # the next occurrence would be due before this one: it would count as missed
-            raise BadRequestError(f"jitter_s is {when.jitter_s:g}; at most the interval, {every_s:g} s, is allowed")
-        return cls(kind, every_s=every_s, starts_us=starts_us, ends_us=ends_us, jitter_s=when.jitter_s)
+            rule = cls(kind, when.cron, zone, starts_us=starts_us, ends_us=ends_us, jitter_s=when.jitter_s)
+        else:
+            every_s = when.every_s or 0.0
+            if not MIN_EVERY_S <= every_s <= MAX_EVERY_S:
+                raise BadRequestError(f"every is {every_s:g} s; {MIN_EVERY_S:g} to {MAX_EVERY_S:g} s is allowed")
+            rule = cls(kind, every_s=every_s, starts_us=starts_us, ends_us=ends_us, jitter_s=when.jitter_s)
+        rule.check_jitter()
+        return rule
+
+    def check_jitter(self) -> None:
+        """
+        See that no occurrence is due before the one before it.
+
+        Raises:
+            BadRequestError: The jitter is longer than the interval, of cron the shortest one.
+        """
+        if self.kind == "at" or not self.jitter_s:
+            return
+        interval_s = self.every_s or cron_interval_s(self.cron or "", self.timezone or DEFAULT_ZONE)
+        if self.jitter_s > interval_s:
+            raise BadRequestError(f"jitter_s is {self.jitter_s:g}; at most the interval, {interval_s:g} s, is allowed")
 
     def first(self, now_us: int) -> int | None:
         """

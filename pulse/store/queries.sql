@@ -290,13 +290,14 @@ WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by 
 -- What:    the same where nothing is kept of a success: the job is deleted, with its history.
 -- Args:    $1 ids text, $2 attempts text, $3 workers text[] (same length, sorted by id)
 -- Guard:   id, status, locked_by, attempts.   Returns: how many were deleted; a missing one was stale: never repeat it.
+--          A first attempt without any error has no history that were worth a look: one that expired, and was retried, says so.
 WITH gone AS (
     DELETE FROM pulse.jobs j
     USING unnest($1::text::uuid[], $2::text::int[], $3::text[]) AS d(id, attempt, worker)
     WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt
-    RETURNING j.id, j.attempts
+    RETURNING j.id, j.attempts, j.last_error
 ), history AS (
-    DELETE FROM pulse.attempts a USING gone g WHERE g.attempts > 1 AND a.job_id BETWEEN g.id AND g.id
+    DELETE FROM pulse.attempts a USING gone g WHERE (g.attempts > 1 OR g.last_error IS NOT NULL) AND a.job_id BETWEEN g.id AND g.id
 )
 SELECT count(*) AS gone FROM gone;
 

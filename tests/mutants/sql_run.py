@@ -37,7 +37,7 @@ async def check(mutant: Mutant, dsn: str, expected: int) -> str:
         "tests.mutants.plugin",
         *(f"tests/store/{killer}" for killer in killers),
     ]
-    environment = {**os.environ, NUMBER: str(EVERY.index(mutant)), GIVEN_DSN: dsn}
+    environment = {**os.environ, NUMBER: str(EVERY.index(mutant)), GIVEN_DSN: dsn, "HYPOTHESIS_PROFILE": "mutants"}
     process = await asyncio.create_subprocess_exec(
         *command, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )

@@ -569,9 +569,10 @@ async def test_a_topic_of_its_own_rules(bench: Bench, monkeypatch: pytest.Monkey
     bench.desk.rules = Rules({"own": LivePolicy(lease_s=90.0, stall_s=5.0)}, 30.0)
     await bench.store.topics.set("own", {"lease_s": 90.0})
     own, other = [await bench.waiting(topic=topic) for topic in ("own", "other")]
+    again = await bench.waiting(topic="other", attempts=1, uncharged=1)
     await bench.claims.pass_once()
     told = {job[0]: (job[6], job[7]) for body in wire_of(worker).bodies("assign") for job in body["jobs"]}
-    assert told == {own: (90.0, {"stall_s": 5.0}), other: (30.0, None)}
+    assert told == {own: (90.0, {"stall_s": 5.0}), other: (30.0, None), again: (30.0, {"tries": 1})}
     leases = {one: (await read(bench.connection, one)) for one in (own, other)}
     for one, length_s in ((own, 90), (other, 30)):
         row = leases[one]

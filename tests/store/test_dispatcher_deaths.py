@@ -405,6 +405,15 @@ async def test_a_stranger_is_adopted_with_what_it_holds(at: Floor) -> None:
         assert at.deaths.in_hand() == [stranger]
 
 
+async def test_a_stranger_is_of_the_user_of_its_process(at: Floor) -> None:
+    """Whose parent may speak for it depends on that."""
+    other: dict[str, int] = {"user": 65534} if os.geteuid() == 0 else {}
+    with process(**other) as busy:
+        stranger = await at.deaths.adopt(HOST, identity_of(busy.pid))
+        assert stranger is not None
+        assert stranger.uid == other.get("user", os.geteuid())
+
+
 async def test_who_is_watched_is_no_stranger(at: Floor) -> None:
     """Whoever said hello is known better than its rows tell."""
     with process() as living:

@@ -169,7 +169,7 @@ async def test_the_word_of_a_parent_counts_for_who_is_not_connected(ward: Ward, 
     """One that is watched is not silent as long as its parent sees it at work, the database away or not."""
     with process() as busy:
         identity = identity_of(busy.pid)
-        worker = new_worker(identity, busy.pid)
+        worker = new_worker(identity, busy.pid, uid=os.geteuid())
         worker.beaten_s = 0.0
         getattr(ward.desk, where)[identity] = worker
         job, unheld = await ward.job(identity), await ward.job(identity)

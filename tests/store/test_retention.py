@@ -146,6 +146,17 @@ async def test_a_success_that_nothing_is_kept_of(store: Store, connection: Conne
     assert await store.complete([Completion(one, 2, WORKER, None)], keep=False) == {(one, 2)}, "it came again"
 
 
+async def test_a_success_of_what_had_expired(store: Store, connection: Connection[Record]) -> None:
+    """Its attempt 0, which says that it expired before an operator retried it, goes with it."""
+    late = await forge(connection, "PENDING", expires_at=at(-1))
+    assert await store.expire(10, now=NOW) == 1
+    assert [entry["attempt"] for entry in await history(connection, late)] == [0]
+    await store.retry([late], now=NOW)
+    assert [(one.id, one.attempt) for one in await claim(store, seconds=1)] == [(late, 1)]
+    assert await store.complete([Completion(*fence(late), None)], keep=False) == {(late, 1)}
+    assert await history(connection, late) == []
+
+
 @pytest.mark.usefixtures("own_database")
 async def test_a_stale_success_deletes_nothing(store: Store, connection: Connection[Record]) -> None:
     """Another attempt, another holder, another status: the job stays."""

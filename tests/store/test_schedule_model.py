@@ -31,6 +31,7 @@ from pulse.store.schedules import MAX_HELD
 from pulse.store.store import Store
 from pulse.store.times import from_us, to_us
 from pulse_actors.catchup import GRACE_S, MAX_CATCH_UP, firing_of, reckoned_of
+from pulse_actors.recurrence import jittered_us
 from tests.store.conftest import EMPTY
 from tests.store.helpers import NOW
 from tests.support.postgres import Postgres
@@ -54,6 +55,7 @@ catch_ups = st.sampled_from(["skip", "latest", "all"])
 overlaps = st.sampled_from(["allow", "allow", "skip", "queue", "cancel"])
 schedulers = st.integers(0, SCHEDULERS - 1)
 picks = st.integers(0, 20)
+jitters = st.sampled_from([0.0, 0.0, 20.0, 60.0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class Known:
 
     new: NewSchedule
     step_s: int
+    paused: bool = False
 
 
 class Schedulers(RuleBasedStateMachine):
@@ -82,21 +85,20 @@ class Schedulers(RuleBasedStateMachine):
         """Run it on the database."""
         return self.runner.run(doing)
 
-    @initialize(step_s=rules, catch_up=catch_ups, overlap=overlaps)
-    def begin(self, step_s: int, catch_up: str, overlap: str) -> None:
+    @initialize(step_s=rules, catch_up=catch_ups, overlap=overlaps, jitter_s=jitters)
+    def begin(self, step_s: int, catch_up: str, overlap: str, jitter_s: float) -> None:
         """Begin with one schedule in an empty database."""
         self.do(self.connection.execute(EMPTY))
-        self.create(step_s, catch_up, overlap)
+        self.create(step_s, catch_up, overlap, jitter_s)
 
-    @rule(step_s=rules, catch_up=catch_ups, overlap=overlaps)
-    def create(self, step_s: int, catch_up: str, overlap: str) -> None:
+    @rule(step_s=rules, catch_up=catch_ups, overlap=overlaps, jitter_s=jitters)
+    def create(self, step_s: int, catch_up: str, overlap: str, jitter_s: float) -> None:
         """A new schedule; its first occurrence is the next multiple of its step."""
         if len(self.known) < 4:
             identity = uuid.UUID(int=next(self.numbers)).bytes
             first = from_us((to_us(self.now) // (step_s * SECOND_US) + 1) * step_s * SECOND_US)
-            new = NewSchedule(
-                identity, "n", args="{}", next_run_at=first, catch_up=catch_up, overlap=overlap, **RULES[step_s]
-            )
+            words: dict[str, Any] = {"catch_up": catch_up, "overlap": overlap, "jitter_s": jitter_s}
+            new = NewSchedule(identity, "n", args="{}", next_run_at=first, **words, **RULES[step_s])
             assert self.do(self.store.schedules.create(new))
             self.known[identity] = Known(new, step_s)
 
@@ -136,23 +138,20 @@ class Schedulers(RuleBasedStateMachine):
     def _judge(self, due: Due, firing: Firing, fired: Fired) -> None:
         """A cursor was moved: over what, and was that right?"""
         known = self.known[due.id]
+        assert not known.paused
         step_us = known.step_s * SECOND_US
-        assert firing.next_us is not None
-        over = list(range(firing.cursor_us, firing.next_us, step_us))
-        assert firing.next_us == firing.cursor_us + len(over) * step_us
-        assert over[-1] <= due.now_us
-        missed = len([one for one in over if one <= due.now_us])
-        late_s = (due.now_us - over[missed - 1]) / SECOND_US
-        match known.new.catch_up:
-            case "skip" if late_s > GRACE_S:
-                assert (firing.occurrence_us, fired.verdict) == (None, "passed")
-            case "all":
-                all_us = range(firing.cursor_us, due.now_us + 1, step_us)
-                assert firing.occurrence_us == list(all_us)[-MAX_CATCH_UP:][0]
-                assert over[-1] == firing.occurrence_us
-            case _:
-                assert firing.occurrence_us == over[missed - 1]
-                assert firing.next_us > due.now_us
+        own = {
+            one: jittered_us(due.id, one, known.new.jitter_s)
+            for one in range(firing.cursor_us, due.now_us + step_us + 1, step_us)
+        }
+        come = [one for one, own_us in own.items() if own_us <= due.now_us]
+        assert come, "nothing of this rule was due"
+        chosen = come[-MAX_CATCH_UP:][0] if known.new.catch_up == "all" else come[-1]
+        assert firing.next_us == chosen + step_us
+        if known.new.catch_up == "skip" and due.now_us - own[chosen] > GRACE_S * SECOND_US:
+            assert (firing.occurrence_us, fired.verdict) == (None, "passed")
+        else:
+            assert firing.occurrence_us == chosen
         if fired.level is not None:
             assert fired.verdict in {"fired", "held"}
             assert firing.occurrence_us is not None
@@ -169,6 +168,51 @@ class Schedulers(RuleBasedStateMachine):
         self._fire(who)
         self.a_job_ends(pick)
         self._fire(other)
+
+    @rule(who=schedulers, pick=picks)
+    def meet_a_pause(self, who: int, pick: int) -> None:
+        """One sees an occurrence due; its schedule is paused before it fires."""
+        self.now += timedelta(seconds=299.0)
+        self.look(who, 3)
+        self.pause(pick, paused=True)
+        self._fire(who)
+
+    @rule(who=schedulers)
+    def jobs_take_long(self, who: int) -> None:
+        """Two occurrences fire and the job of the first is not done: what is held back has to wait."""
+        for _ in range(2):
+            self.now += timedelta(seconds=400.0)
+            self.look(who, 3)
+            self._fire(who)
+        self.release()
+
+    @rule(seconds=st.sampled_from([59.0, 299.0, 1000.0]), who=schedulers, pick=picks, step_s=rules)
+    def meet_a_change(self, seconds: float, who: int, pick: int, step_s: int) -> None:
+        """One sees an occurrence due; its rule is changed, and the clock stands before it then, so the cursor stays."""
+        self.now += timedelta(seconds=seconds)
+        self.look(who, 3)
+        if self.seen[who]:
+            due = self.seen[who][pick % len(self.seen[who])]
+            assert due.cursor_us is not None
+            self.now = from_us(due.cursor_us - SECOND_US)
+            self._change_rule(due.id, step_s)
+            self.now = from_us(due.now_us)
+            self._fire(who)
+
+    @rule(who=schedulers, other=schedulers, pick=picks, step_s=rules, seconds=st.sampled_from([0.0, 299.0]))
+    def meet_reckoning(self, who: int, other: int, pick: int, step_s: int, seconds: float) -> None:
+        """One sees what is to be reckoned; before it is, another one fires, or the rule is changed under the cursor."""
+        self.look_what_to_reckon(who, 3)
+        if seconds:
+            self.now += timedelta(seconds=seconds)
+            self.look(other, 3)
+            self._fire(other)
+        elif self.to_reckon[who]:
+            due = self.to_reckon[who][pick % len(self.to_reckon[who])]
+            assert due.cursor_us is not None
+            self.now = from_us(due.cursor_us - SECOND_US)
+            self._change_rule(due.id, step_s)
+        self.reckon(who)
 
     @rule(who=schedulers, limit=st.integers(1, 3))
     def look_what_to_reckon(self, who: int, limit: int) -> None:
@@ -198,7 +242,9 @@ class Schedulers(RuleBasedStateMachine):
     def pause(self, pick: int, *, paused: bool) -> None:
         """An operator pauses a schedule, or lets it go on."""
         if self.known:
-            assert self.do(self.store.schedules.pause(self._pick(pick), paused=paused))
+            identity = self._pick(pick)
+            assert self.do(self.store.schedules.pause(identity, paused=paused))
+            self.known[identity] = replace(self.known[identity], paused=paused)
 
     @rule(pick=picks, priority=st.integers(-5, 5))
     def change_words(self, pick: int, priority: int) -> None:
@@ -208,20 +254,23 @@ class Schedulers(RuleBasedStateMachine):
             known = self.known[identity]
             new = replace(known.new, priority=priority)
             assert self.do(self.store.schedules.update(new, self._revision(identity), moved=False))
-            self.known[identity] = Known(new, known.step_s)
+            self.known[identity] = replace(known, new=new)
 
     @rule(pick=picks, step_s=rules)
     def change_rule(self, pick: int, step_s: int) -> None:
         """An operator changes when a schedule occurs: its next occurrence is the first in the future."""
         if self.known:
-            identity = self._pick(pick)
-            last_us = max([to_us(self.now), *(us for one, us in self.jobs if one == identity)])
-            first = from_us((last_us // (step_s * SECOND_US) + 1) * step_s * SECOND_US)
-            cleared = dict.fromkeys(("cron", "timezone", "every_s"))
-            new = replace(self.known[identity].new, next_run_at=first, **{**cleared, **RULES[step_s]})
-            assert self.do(self.store.schedules.update(new, self._revision(identity), moved=True))
-            self.cursors.pop(identity, None)
-            self.known[identity] = Known(new, step_s)
+            self._change_rule(self._pick(pick), step_s)
+
+    def _change_rule(self, identity: bytes, step_s: int) -> None:
+        known = self.known[identity]
+        last_us = max([to_us(self.now), *(us for one, us in self.jobs if one == identity)])
+        first = from_us((last_us // (step_s * SECOND_US) + 1) * step_s * SECOND_US)
+        cleared = dict.fromkeys(("cron", "timezone", "every_s"))
+        new = replace(known.new, next_run_at=first, **{**cleared, **RULES[step_s]})
+        assert self.do(self.store.schedules.update(new, self._revision(identity), moved=True))
+        self.cursors.pop(identity, None)
+        self.known[identity] = replace(known, new=new, step_s=step_s)
 
     @rule(pick=picks)
     def delete(self, pick: int) -> None:
@@ -286,12 +335,12 @@ class Schedulers(RuleBasedStateMachine):
             self.reckon(1)
         rows = self.do(
             self.connection.fetch(
-                "SELECT id, next_run_at, following_run_at, error FROM pulse.schedules WHERE NOT paused"
+                "SELECT id, next_run_at, following_run_at, due_at, error FROM pulse.schedules WHERE NOT paused"
             )
         )
         for row in rows:
             step = timedelta(seconds=self.known[row["id"].bytes].step_s)
-            assert row["next_run_at"] > self.now
+            assert row["due_at"] > self.now
             assert row["following_run_at"] in {row["next_run_at"] + step, None}
             assert row["error"] is None
         self.each_occurrence_is_one_job()

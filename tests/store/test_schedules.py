@@ -293,7 +293,7 @@ async def test_passing_over(store: Store, connection: Connection[Record]) -> Non
 
 async def test_jitter(store: Store) -> None:
     """An occurrence is due later by its jitter, which SQL and Python reckon alike, and its job is of the occurrence."""
-    schedules = [new(jitter_s=jitter_s) for jitter_s in (0.5, 30.0, 3600.0, 86_400.0)]
+    schedules = [new(jitter_s=jitter_s, every_s=jitter_s) for jitter_s in (0.5, 30.0, 3600.0, 86_400.0)]
     for schedule in schedules:
         await store.schedules.create(schedule)
         found = await store.schedules.get(schedule.id)
@@ -305,6 +305,25 @@ async def test_jitter(store: Store) -> None:
     first_us = min(jittered_us(schedule.id, to_us(NOW), schedule.jitter_s) for schedule in schedules)
     assert (await store.schedules.work(now=NOW)).due_s == (first_us - to_us(NOW)) / 1e6
     assert await store.schedules.fire([firing(schedules[2])], now=at(3600))
+
+
+@pytest.mark.parametrize("catch_up", ["latest", "skip", "all"])
+async def test_jitter_that_lies_ahead(store: Store, connection: Connection[Record], catch_up: str) -> None:
+    """After an absence an occurrence whose own time has not come is not missed: it fires when that comes."""
+    next_us = to_us(at(EVERY_S))
+    identity = next(one for _ in range(1000) if jittered_us(one := new_id(), next_us, EVERY_S) > next_us + 30_000_000)
+    await store.schedules.create(new(id=identity, jitter_s=EVERY_S, catch_up=catch_up))
+    late = from_us(max(next_us, jittered_us(identity, to_us(NOW), EVERY_S) + 6_000_000))
+    assert late < from_us(jittered_us(identity, next_us, EVERY_S))
+    [due] = await store.schedules.due(10, now=late)
+    [fired] = await store.schedules.fire([firing_of(due)], now=late)
+    assert fired.verdict == ("passed" if catch_up == "skip" else "fired")
+    own = from_us(jittered_us(identity, next_us, EVERY_S))
+    assert await store.schedules.due(10, now=own - timedelta(microseconds=1)) == []
+    [due] = await store.schedules.due(10, now=own)
+    assert [one.verdict for one in await store.schedules.fire([firing_of(due)], now=own)] == ["fired"]
+    newest = await connection.fetchval("SELECT max(occurrence) FROM pulse.jobs")
+    assert newest == from_us(next_us)
 
 
 async def test_update(store: Store, connection: Connection[Record]) -> None:

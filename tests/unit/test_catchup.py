@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from pulse.errors import BadRequestError
 from pulse.store.rows import Due, Firing, Reckoned
@@ -122,19 +125,49 @@ def test_all(rule: dict[str, Any]) -> None:
     assert (minutes(beyond), beyond.passed) == ((50, 51), 1)
 
 
-def test_jitter_counts() -> None:
-    """The newest that fires is the newest whose own, jittered time has come."""
-    jitter_s = 3000.0
-    for late_s in (3001.0, 3600.0, 10_000.0):
-        schedule = due(late_s, jitter_s=jitter_s)
-        found = firing_of(schedule)
-        assert found.occurrence_us is not None
-        ready = [
-            minute
-            for minute in range(int(late_s // 60) + 1)
-            if jittered_us(ID.bytes, NOON_US + minute * MINUTE_US, jitter_s) <= schedule.now_us
-        ]
-        assert minutes(found)[0] == ready[-1]
+@pytest.mark.parametrize("rule", [{}, {"kind": "every", "every_s": 60.0}], ids=["cron", "every"])
+@pytest.mark.parametrize("catch_up", ["latest", "skip", "all"])
+@given(identity=st.binary(min_size=16, max_size=16), late_s=st.floats(0, 10_000), jitter_s=st.floats(0.1, 60))
+@example(ID.bytes, 7 * 60 + 30.0, 60.0)  # the seventh is due at 7 min 59 s
+def test_jitter(rule: dict[str, Any], catch_up: str, identity: bytes, late_s: float, jitter_s: float) -> None:
+    """An occurrence is missed when its own time has passed, jitter included: until then it waits."""
+    own = [jittered_us(identity, NOON_US + minute * MINUTE_US, jitter_s) for minute in range(170)]
+    now_us = own[0] + round(late_s * SECOND_US)
+    found = firing_of(
+        replace(due(0.0, **rule, catch_up=catch_up), id=identity, now_us=now_us, jitter_s=jitter_s),
+    )
+    come = [minute for minute, own_us in enumerate(own) if own_us <= now_us]
+    oldest_us = now_us - round(GRACE_S * SECOND_US)
+    chosen = come[-MAX_CATCH_UP:][0] if catch_up == "all" else come[-1]
+    fires = None if catch_up == "skip" and own[chosen] < oldest_us else chosen
+    assert minutes(found) == (fires, chosen + 1)
+
+
+def test_occurrences_fire_in_their_order() -> None:
+    """Where a clock is set forward the next occurrence may be due before the one before it: it waits for that."""
+    hourly: dict[str, Any] = {"cron": "55 * * * *", "timezone": "Europe/Berlin", "jitter_s": 3600.0}
+    moments = ((30, 22, 55), (30, 23, 55), (31, 0, 55), (31, 1, 0))  # 1:55, and 2:55, which does not exist
+    first_us, second_us, third_us, fourth_us = (to_us(datetime(2024, 3, *one, tzinfo=UTC)) for one in moments)
+    identity, own_us = next(
+        (one, own_us)
+        for one in (number.to_bytes(16) for number in range(100))
+        if (own_us := jittered_us(one, fourth_us, 3600.0)) < jittered_us(one, third_us, 3600.0)
+    )
+    found = firing_of(replace(due(0.0, **hourly, cursor_us=first_us), id=identity, now_us=own_us))
+    assert (found.occurrence_us, found.next_us) == (second_us, third_us)
+
+
+@pytest.mark.parametrize(
+    ("rule", "interval"),
+    [({"kind": "every", "every_s": 60.0}, "60"), ({"cron": "0 9,10 * * *", "jitter_s": 3601.0}, "3600")],
+)
+def test_a_jitter_longer_than_the_interval(rule: dict[str, Any], interval: str) -> None:
+    """It is not followed, and says why."""
+    schedule = due(30.0, **{"jitter_s": 61.0, **rule})
+    message = f"jitter_s is {schedule.jitter_s:g}; at most the interval, {interval} s, is allowed"
+    assert reckoned_of(schedule).error == message
+    with pytest.raises(BadRequestError, match=message):
+        firing_of(schedule)
 
 
 def test_reckoning() -> None:

@@ -319,7 +319,8 @@ def stranger(host: identities.Host, identity: str, pid: int) -> Worker:
     peer = identities.Peer(pid, 0, 0, 0, host.pidns)
     session = identities.session_of(host, identity)
     name = identity.rpartition("/")[2]
-    worker = Worker(identity, name, session, pid, 0, (), frozenset(), 0, _NoLink(), identities.leads_group(peer))
+    uid = identities.user_of(host, identity)
+    worker = Worker(identity, name, session, pid, uid, (), frozenset(), 0, _NoLink(), identities.leads_group(peer))
     worker.mark = trees.mark_of(pid)
     worker.heard_s = worker.beaten_s = time.monotonic()
     return worker

@@ -81,6 +81,7 @@ class Worker:
     Attributes:
         identity: Its ``locked_by``.
         session: Stands for it in its pool parent's heartbeats.
+        uid: Its user; None: its process is gone.
         capacity: Most jobs that it holds at once; 0 for pool parents.
         closing: Handlers of it hang: it gets no more jobs, and may be killed.
         mark: What it and all that its handlers have started carry in their environments; None: it has none.
@@ -103,7 +104,7 @@ class Worker:
     name: str
     session: bytes
     pid: int
-    uid: int
+    uid: int | None
     topics: tuple[str, ...]
     names: frozenset[str]
     capacity: int

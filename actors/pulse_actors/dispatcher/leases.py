@@ -111,19 +111,13 @@ class Leases:
         return await self._renewals_of_session(beat.session, beat.uid)
 
     async def _renewals_of_session(self, session: bytes, uid: int) -> list[Renewal]:
-        worker = self._desk.by_session(session)
+        # Not connected: it did not read, or is too busy to say hello to a restarted dispatcher.
+        worker = self._desk.by_session(session) or self._desk.unconnected(session)
         if worker is not None:
             if uid not in {worker.uid, 0}:
                 return []
             worker.hear(time.monotonic())  # its parent sees that it is at work
             worker.beaten_s = worker.heard_s
-            return [Renewal(*pair, worker.identity, None) for pair in worker.held]
-        # Not connected: it did not read, or is too busy to say hello to a restarted dispatcher.
-        worker = self._desk.unconnected(session)
-        if worker is not None:
-            if uid not in {identities.user_of(self._host, worker.identity), 0}:
-                return []
-            worker.beaten_s = time.monotonic()
             return [Renewal(*pair, worker.identity, None) for pair in worker.held]
         # Nobody here knows it yet. Its leases tell who it is.
         for identity in await self._store.running_workers():

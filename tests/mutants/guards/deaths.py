@@ -33,6 +33,9 @@ DEATHS: Final = Guarded(
             ("_end_of", "held.started and is_suspect", "is_suspect"),
             ("obituary", "one.started and not one.apart", "not one.apart"),
         ],
+        _DEATHS + "test_a_stranger_is_of_the_user_of_its_process": [
+            ("stranger", "uid = identities.user_of(host, identity)", "uid = 0"),
+        ],
         _DEATHS + "test_a_claim_for_it_that_is_committed_late": [
             ("Deaths._bury", "self._tasks is not None", "False"),
         ],

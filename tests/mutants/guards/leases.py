@@ -41,36 +41,19 @@ LEASES: Final = Guarded(
         ],
         _PARENT: [
             ("Leases._renewals", "if beat.session is None:", "if True:"),
-            (
-                _SESSION,
-                "            if uid not in {worker.uid, 0}:\n                return []\n",
-                "",
-            ),
+            (_SESSION, "if uid not in {worker.uid, 0}:", "if False:"),
+            (_SESSION, "if worker is not None:", "if False:"),
+            (_SESSION, "self._desk.by_session(session) or ", ""),
             (_SESSION, "{worker.uid, 0}", "{worker.uid}"),
             (_SESSION, "worker.hear(time.monotonic())", "pass"),
             (_SESSION, "worker.beaten_s = worker.heard_s", "pass"),
         ],
         _ABSENT: [
-            (
-                _SESSION,
-                "if worker is not None:\n            if uid not in {worker.uid",
-                "if True:\n            if uid not in {worker.uid",
-            ),
-            (
-                _SESSION,
-                "if worker is not None:\n            if uid not in {identities",
-                "if True:\n            if uid not in {identities",
-            ),
+            (_SESSION, "if worker is not None:", "if True:"),
             (_SESSION, "                identities.user_of(self._host, identity),\n", "uid,"),
         ],
         _GUARDS + "test_the_word_of_a_parent_counts_for_who_is_not_connected": [
-            (
-                _SESSION,
-                "if worker is not None:\n            if uid not in {identities",
-                "if False:\n            if uid not in {identities",
-            ),
-            (_SESSION, "if uid not in {identities.user_of(self._host, worker.identity), 0}:", "if False:"),
-            (_SESSION, "worker.beaten_s = time.monotonic()", "pass"),
+            (_SESSION, " or self._desk.unconnected(session)", ""),
             ("Leases._beat", "self._desk.known(", "self._desk.get("),
         ],
         _GUARDS + "test_a_session_of_nobody": [

@@ -48,12 +48,19 @@ CATCH_UP: Final = Guarded(
             ("firing_of", "following_us is not None and _is_due(due, following_us)", "False"),
         ],
         _CATCH_UP + "test_all": [
-            ("_of_missed", 'due.catch_up == "all"', "False"),
-            ("_of_missed", "rule.newest(cursor_us, due.now_us, MAX_CATCH_UP)[0]", "cursor_us"),
+            ("_of_missed", 'MAX_CATCH_UP if due.catch_up == "all" else 1', "1"),
+            ("_of_missed", "[-limit:]", ""),
         ],
-        _CATCH_UP + "test_jitter_counts": [
-            ("_of_missed", " if _is_due(due, one)", ""),
-            ("_of_missed", "MAX_CATCH_UP if due.jitter_s else 1", "1"),
+        _CATCH_UP + "test_jitter": [
+            ("_late_us", "jittered_us(due.id, occurrence_us, due.jitter_s)", "occurrence_us"),
+            ("_of_missed", "limit + _UNDUE", "limit"),
+            ("_of_missed", "takewhile(lambda one: _is_due(due, one), near)", "near"),
+        ],
+        _CATCH_UP + "test_occurrences_fire_in_their_order": [
+            ("_of_missed", "takewhile(", "filter("),
+        ],
+        _CATCH_UP + "test_a_jitter_longer_than_the_interval": [
+            ("rule_of", "rule.check_jitter()", "pass"),
         ],
     },
     is_part=True,
