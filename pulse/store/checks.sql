@@ -278,13 +278,13 @@ FROM pulse_audit.changes c WHERE c.rewritten ORDER BY c.seq LIMIT $1;
 
 
 -- name: audit_tokens :many
--- What:    I4: a claim adds 1 to attempts, nothing else changes them, and a new job has none
+-- What:    I4: a claim adds 1 to attempts, nothing else changes them, and a new job has none unless it is claimed by its INSERT
 -- Args:    $1 examples int
 -- Guard:   none: reads.   Returns: id, detail, violations.
 SELECT c.id::text AS id, format('change %s: %s to %s, attempts %s to %s', c.seq, coalesce(c.old_status, 'new'), c.new_status,
            coalesce(c.old_attempts, 0), c.new_attempts) AS detail, count(*) OVER () AS violations
 FROM pulse_audit.changes c
-WHERE c.new_attempts <> coalesce(c.old_attempts, 0) + coalesce(c.new_status = 'RUNNING' AND c.old_status <> 'RUNNING', false)::int
+WHERE c.new_attempts <> coalesce(c.old_attempts, 0) + coalesce(c.new_status = 'RUNNING' AND c.old_status IS DISTINCT FROM 'RUNNING', false)::int
 ORDER BY c.seq LIMIT $1;
 
 
@@ -294,12 +294,12 @@ ORDER BY c.seq LIMIT $1;
 -- Guard:   none: reads.   Returns: id, detail, violations.
 SELECT d.id::text AS id, format('attempt %s was claimed %s times', d.new_attempts, d.claims) AS detail, count(*) OVER () AS violations
 FROM (SELECT c.id, c.new_attempts, count(*) AS claims FROM pulse_audit.changes c
-      WHERE c.new_status = 'RUNNING' AND c.old_status <> 'RUNNING' GROUP BY c.id, c.new_attempts HAVING count(*) > 1) AS d
+      WHERE c.new_status = 'RUNNING' AND c.old_status IS DISTINCT FROM 'RUNNING' GROUP BY c.id, c.new_attempts HAVING count(*) > 1) AS d
 LIMIT $1;
 
 
 -- name: audit_moves :many
--- What:    I6: a job's status makes legal moves only, and begins as PENDING
+-- What:    I6: a job's status makes legal moves only, and begins as PENDING, or RUNNING where a worker waited for it
 -- Args:    $1 examples int
 -- Guard:   none: reads.   Returns: id, detail, violations.   The list is held against pulse.job.TRANSITIONS by a test.
 SELECT c.id::text AS id, format('change %s at %s: %s to %s', c.seq, c.at, coalesce(c.old_status, 'new'), c.new_status) AS detail,
@@ -307,7 +307,7 @@ SELECT c.id::text AS id, format('change %s at %s: %s to %s', c.seq, c.at, coales
 FROM pulse_audit.changes c
 WHERE c.new_status IS NOT NULL AND c.new_status IS DISTINCT FROM c.old_status
   AND (coalesce(c.old_status, ''), c.new_status) NOT IN (VALUES
-    ('', 'PENDING'),
+    ('', 'PENDING'), ('', 'RUNNING'),
     ('PENDING', 'RUNNING'), ('PENDING', 'CANCELED'), ('PENDING', 'DEAD_LETTERED'),
     ('RETRYING', 'RUNNING'), ('RETRYING', 'CANCELED'), ('RETRYING', 'DEAD_LETTERED'),
     ('RUNNING', 'COMPLETED'), ('RUNNING', 'RETRYING'), ('RUNNING', 'DEAD_LETTERED'), ('RUNNING', 'CANCELED'),
@@ -384,7 +384,7 @@ SELECT a.job_id::text AS id, format('attempt %s is %s in the history, and did no
        count(*) OVER () AS violations
 FROM pulse.attempts a
 WHERE EXISTS (SELECT FROM pulse_audit.changes c WHERE c.id = a.job_id AND c.new_attempts = a.attempt AND c.new_status = 'RUNNING'
-                AND c.old_status <> 'RUNNING')
+                AND c.old_status IS DISTINCT FROM 'RUNNING')
   AND NOT EXISTS (SELECT FROM pulse_audit.changes c WHERE c.id = a.job_id AND c.old_attempts = a.attempt AND c.old_status = 'RUNNING'
                     AND c.new_status IN ('PENDING', 'RETRYING', 'DEAD_LETTERED', 'CANCELED'))
 LIMIT $1;
@@ -394,10 +394,10 @@ LIMIT $1;
 -- What:    I11: no job starts before it is due
 -- Args:    $1 examples int
 -- Guard:   none: reads.   Returns: id, detail, violations.
-SELECT c.id::text AS id, format('attempt %s started at %s, due at %s', c.new_attempts, c.new_started_at, c.old_next_run_at) AS detail,
+SELECT c.id::text AS id, format('attempt %s started at %s, due at %s', c.new_attempts, c.new_started_at, coalesce(c.old_next_run_at, c.new_next_run_at)) AS detail,
        count(*) OVER () AS violations
 FROM pulse_audit.changes c
-WHERE c.new_status = 'RUNNING' AND c.old_status <> 'RUNNING' AND c.new_started_at < c.old_next_run_at
+WHERE c.new_status = 'RUNNING' AND c.old_status IS DISTINCT FROM 'RUNNING' AND c.new_started_at < coalesce(c.old_next_run_at, c.new_next_run_at)
 ORDER BY c.seq LIMIT $1;
 
 
@@ -408,7 +408,7 @@ ORDER BY c.seq LIMIT $1;
 SELECT c.id::text AS id, format('attempt %s, started at %s, expired at %s', c.new_attempts, c.new_started_at, j.expires_at) AS detail,
        count(*) OVER () AS violations
 FROM pulse_audit.changes c JOIN pulse.jobs j ON j.id = c.id
-WHERE c.new_status = 'RUNNING' AND c.old_status <> 'RUNNING' AND c.new_started_at >= j.expires_at
+WHERE c.new_status = 'RUNNING' AND c.old_status IS DISTINCT FROM 'RUNNING' AND c.new_started_at >= j.expires_at
 ORDER BY c.seq LIMIT $1;
 
 
@@ -455,7 +455,7 @@ SELECT c.id::text AS id, format('claimed at %s on topic %s, which was paused at 
        count(*) OVER () AS violations
 FROM (SELECT p.topic, p.at, p.paused, least(lead(p.at, 1, 'infinity') OVER (PARTITION BY p.topic ORDER BY p.seq), p.lapses) AS until
       FROM pulse_audit.gates p) AS g
-JOIN pulse_audit.changes c ON c.new_status = 'RUNNING' AND c.old_status <> 'RUNNING' AND g.topic IN ('', c.topic)
+JOIN pulse_audit.changes c ON c.new_status = 'RUNNING' AND c.old_status IS DISTINCT FROM 'RUNNING' AND g.topic IN ('', c.topic)
     AND c.began > g.at + interval '1 second' AND c.began < g.until
 WHERE g.paused
 ORDER BY c.seq LIMIT $1;

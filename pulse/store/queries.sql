@@ -59,10 +59,10 @@ INSERT INTO pulse.jobs (id, name, args, topic, priority, submitted_at, next_run_
                         status, attempts, locked_by, started_at, lease_until)
 SELECT n.id, n.name, n.args, n.topic, n.priority, coalesce($13, clock_timestamp()), n.due_at, n.max_attempts, n.timeout_s, n.expires_at,
        CASE WHEN n.is_open THEN 'RUNNING' ELSE 'PENDING' END::pulse.job_status, n.is_open::int, CASE WHEN n.is_open THEN n.worker END,
-       CASE WHEN n.is_open THEN (SELECT c.at FROM clock c) END,
+       CASE WHEN n.is_open THEN greatest((SELECT c.at FROM clock c), n.due_at) END,
        CASE WHEN n.is_open THEN coalesce($13, clock_timestamp()) + $12 * interval '1 second' END
 FROM (
-    SELECT r.*, r.topic = ANY ($11::text[]) AND coalesce(r.expires_at > (SELECT c.at FROM clock c), true)
+    SELECT r.*, r.topic = ANY ($11::text[]) AND coalesce(r.expires_at > greatest((SELECT c.at FROM clock c), r.due_at), true)
                AND NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', r.topic)
                                  AND coalesce(g.paused_until > coalesce($13, now()), true)) AS is_open
     FROM (

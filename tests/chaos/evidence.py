@@ -29,7 +29,7 @@ _FIRED: Final = """
 _CLAIMED: Final = """
     SELECT c.id AS job, c.new_attempts AS attempt, c.topic, extract(epoch FROM c.began)::float8 AS began_s,
         extract(epoch FROM c.new_started_at)::float8 AS started_s
-    FROM pulse_audit.changes c WHERE c.new_status = 'RUNNING' AND c.old_status <> 'RUNNING'"""
+    FROM pulse_audit.changes c WHERE c.new_status = 'RUNNING' AND c.old_status IS DISTINCT FROM 'RUNNING'"""
 _ENDED: Final = """
     SELECT c.id AS job, c.old_attempts AS attempt, c.topic, j.name, a.outcome, c.new_status AS status,
         extract(epoch FROM c.began)::float8 AS began_s, extract(epoch FROM a.ended_at)::float8 AS ended_s,

@@ -56,7 +56,8 @@ _JOBS: Final = """
         CASE WHEN jsonb_typeof(result) = 'object' THEN (result->>'attempt')::int END AS told_by
     FROM pulse.jobs"""
 _CLAIMS: Final = (
-    "SELECT id, new_attempts FROM pulse_audit.changes WHERE new_status = 'RUNNING' AND old_status <> 'RUNNING'"
+    "SELECT id, new_attempts FROM pulse_audit.changes"
+    " WHERE new_status = 'RUNNING' AND old_status IS DISTINCT FROM 'RUNNING'"
 )
 _REVIVED: Final = """
     SELECT id, old_attempts FROM pulse_audit.changes

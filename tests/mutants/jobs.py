@@ -78,7 +78,7 @@ SUBMIT_AND_CLAIM: Final = [
     swap(BOTH, "g.paused_until > ", "g.paused_until >= ", _BOTH + "test_a_pause"),
     cut(
         BOTH,
-        " AND coalesce(r.expires_at > (SELECT c.at FROM clock c), true)",
+        " AND coalesce(r.expires_at > greatest((SELECT c.at FROM clock c), r.due_at), true)",
         _BOTH + "test_what_has_expired",
     ),
     swap(BOTH, "r.expires_at > ", "r.expires_at >= ", _BOTH + "test_what_has_expired"),

@@ -339,13 +339,13 @@ async def test_the_guards_are_those_of_the_schema(connection: Connection[Record]
 
 
 def test_the_moves_are_those_of_the_table() -> None:
-    """The legal moves in the SQL are pulse.job.TRANSITIONS, and the first one."""
+    """The legal moves in the SQL are pulse.job.TRANSITIONS, and the two first ones."""
     statement = BY_NAME["moves"].statement
     assert statement is not None
     legal = {(source.value, target.value) for source, targets in TRANSITIONS.items() for target in targets}
-    for source, target in {*legal, ("", "PENDING")}:
+    for source, target in {*legal, ("", "PENDING"), ("", "RUNNING")}:
         assert f"('{source}', '{target}')" in statement.sql
-    assert statement.sql.count("', '") == len(legal) + 1
+    assert statement.sql.count("', '") == len(legal) + 2
 
 
 def test_every_check_says_what_must_hold() -> None:
