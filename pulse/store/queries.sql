@@ -965,13 +965,14 @@ FROM pulse.schedules s WHERE s.reckon ORDER BY s.id LIMIT $1;
 -- What:    note what was reckoned: the next occurrence where there was none, and the one after it.
 -- Args:    $1 ids uuid[] (sorted), $2 cursors that were read timestamptz[], $3 revisions int[], $4 next timestamptz[],
 --          $5 following timestamptz[], $6 errors text[] (same length; NULL: it can be followed)
--- Guard:   the cursor and the revision that it was reckoned from; locked in id order.   Returns: id.
+-- Guard:   the cursor and the revision that it was reckoned from; locked in id order. One that could not be followed is no
+--          exception: it would be reckoned again without an end.   Returns: id.
 WITH mine AS (
     SELECT s.id, d.next_at, d.following_at, d.error
     FROM unnest($1::uuid[], $2::timestamptz[], $3::int[], $4::timestamptz[], $5::timestamptz[], $6::text[])
         AS d(id, cursor, revision, next_at, following_at, error)
     JOIN pulse.schedules s ON s.id = d.id
-    WHERE s.next_run_at IS NOT DISTINCT FROM d.cursor AND s.revision = d.revision AND s.error IS NULL
+    WHERE s.next_run_at IS NOT DISTINCT FROM d.cursor AND s.revision = d.revision
     ORDER BY s.id FOR UPDATE OF s
 )
 UPDATE pulse.schedules s SET next_run_at = m.next_at, following_run_at = m.following_at, error = m.error, reckon = false

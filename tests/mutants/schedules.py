@@ -220,6 +220,12 @@ MUTANTS: Final = [
         cut("reckon_schedules", " AND s.revision = d.revision", killer)
         for killer in (_RECKON + "test_what_was_reckoned_for_another_rule", _HISTORIES)
     ),
+    swap(
+        "reckon_schedules",
+        "s.revision = d.revision\n",
+        "s.revision = d.revision AND s.error IS NULL\n",
+        _RECKON + "test_what_is_mended_by_hand_is_followed_again",
+    ),
     cut("reckon_schedules", "\n    ORDER BY s.id FOR UPDATE OF s", "test_lock_order.py::test_updates"),
     swap("reckon_schedules", "WHERE s.id = m.id", "WHERE m.id IS NOT NULL", _RECKON + "test_each_is_reckoned_alone"),
     swap("undeclare_schedules", "s.declared_by = $1", "$1::text IS NOT NULL", _SCHEDULES + "test_undeclare"),

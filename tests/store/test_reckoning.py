@@ -114,6 +114,21 @@ async def test_an_update_is_another_chance(store: Store, connection: Connection[
     assert await occurrences(connection, schedule) == (NOW, None, True, None)
 
 
+async def test_what_is_mended_by_hand_is_followed_again(store: Store, connection: Connection[Record]) -> None:
+    """A plain UPDATE that says to reckon is enough, and one that mends nothing is reckoned once more, not without end."""
+    schedule = new(timezone="Mars/Base", next_run_at=None)
+    await store.schedules.create(schedule)
+    await connection.execute("UPDATE pulse.schedules SET reckon = true")
+    assert await reckon(store) == 1
+    for zone, next_at, is_stuck in (("Moon/Base", None, True), ("UTC", at(MINUTE_S), False)):
+        await connection.execute("UPDATE pulse.schedules SET timezone = $1, reckon = true", zone)
+        assert await reckon(store) == 1
+        found_at, _, is_left, error = await occurrences(connection, schedule)
+        assert (found_at, is_left) == (next_at, False)
+        assert (error is not None and zone in error) == is_stuck
+        assert not (await store.schedules.work(now=NOW)).reckon
+
+
 async def test_what_sql_made_gets_its_first_occurrences(store: Store, connection: Connection[Record]) -> None:
     """Of each kind: the next one in the future, and the one after it."""
     for rule, seconds in (
