@@ -263,4 +263,12 @@ MUTANTS: Final = [
         "        error = NULL,\n",
         _SQL_SCHEDULES + "test_update",
     ),
+    cut(SCHEMA, " OR new.jitter_s > s.jitter_s", _SQL_SCHEDULES + "test_more_jitter_is_looked_at"),
+    swap(SCHEMA, "s.jitter_s > s.every_s", "false", _SQL_SCHEDULES + "test_what_does_not_fit_any_more"),
+    swap(
+        SCHEMA,
+        "    IF priority NOT BETWEEN -100 AND 100 THEN",
+        "    IF false THEN",
+        _SQL_SCHEDULES + "test_bad_input",
+    ),
 ]

@@ -115,7 +115,7 @@ async def test_an_update_is_another_chance(store: Store, connection: Connection[
 
 
 async def test_what_is_mended_by_hand_is_followed_again(store: Store, connection: Connection[Record]) -> None:
-    """A plain UPDATE that says to reckon is enough, and one that mends nothing is reckoned once more, not without end."""
+    """A plain UPDATE that says to reckon is enough; one that mends nothing is reckoned once more, not without end."""
     schedule = new(timezone="Mars/Base", next_run_at=None)
     await store.schedules.create(schedule)
     await connection.execute("UPDATE pulse.schedules SET reckon = true")

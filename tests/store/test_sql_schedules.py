@@ -35,7 +35,7 @@ async def row_of(connection: Connection[Record], identity: uuid.UUID) -> dict[st
     [
         ("cron => '@daily'", {"kind": "cron", "cron": "@daily", "timezone": "UTC"}),
         ("cron => '0 3 * * *', timezone => 'Europe/Berlin'", {"kind": "cron", "timezone": "Europe/Berlin"}),
-        ("every_s => 0.5, jitter_s => 3", {"kind": "every", "every_s": 0.5, "jitter_s": 3.0}),
+        ("every_s => 0.5, jitter_s => 0.5", {"kind": "every", "every_s": 0.5, "jitter_s": 0.5}),
         ("run_at => now()", {"kind": "at", "cron": None, "timezone": None}),
         (
             (
@@ -125,6 +125,15 @@ async def test_trigger(connection: Connection[Record]) -> None:
         ("every_s => 5, timezone => 'UTC'", "timezone is 'UTC'; it is allowed with cron only"),
         ("every_s => -5", "every_s is -5; 0.1 to 1e9 s is allowed"),
         ("every_s => 5, jitter_s => -1", "jitter_s is -1; 0 to 86400 s is allowed"),
+        ("every_s => 5, jitter_s => 6", "jitter_s is 6; at most the interval, 5 s, is allowed"),
+        ("every_s => 5, topic => ''", "topic is ''; 1 to 200 characters are allowed"),
+        ("every_s => 5, args => '[]'", "args must be a JSON object, not array"),
+        ("every_s => 5, priority => 70000", "priority is 70000; -100 to 100 is allowed"),
+        ("every_s => 5, max_attempts => 0", "max_attempts is 0; 1 to 10000 is allowed"),
+        ("every_s => 5, timeout_s => 'NaN'", "timeout_s is NaN; seconds above 0, at most 1e9, are allowed"),
+        ("run_at => 'infinity'", "run_at is infinity; a time of the years 1 to 9999 is allowed"),
+        ("every_s => 5, starts_at => '-infinity'", "starts_at is -infinity; a time of the years 1 to 9999 is allowed"),
+        ("every_s => 5, ends_at => 'infinity'", "ends_at is infinity; a time of the years 1 to 9999 is allowed"),
         ("every_s => 5, catch_up => 'none'", "catch_up is 'none'; allowed are skip, latest, all"),
         ("every_s => 5, overlap => 'none'", "overlap is 'none'; allowed are allow, skip, queue, cancel"),
         (
@@ -150,6 +159,43 @@ async def test_bad_input(connection: Connection[Record], word: str, rule: str, m
     assert refused.value.args[0] == message
     assert await row_of(connection, identity) == before
     assert await connection.fetchval("SELECT count(*) FROM pulse.schedules") == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("NULL", "name is NULL; 1 to 200 characters are allowed"),
+        ("''", "name is ''; 1 to 200 characters are allowed"),
+        ("'n', args => NULL", "args must be a JSON object, not NULL"),
+    ],
+)
+async def test_what_every_job_needs(connection: Connection[Record], given: str, message: str) -> None:
+    """A schedule without it is refused, in one line as well."""
+    with pytest.raises(asyncpg.InvalidParameterValueError) as refused:
+        await connection.execute(f"SELECT pulse.create_schedule({given}, every_s => 5)")
+    assert refused.value.args[0] == message
+
+
+async def test_what_does_not_fit_any_more(connection: Connection[Record]) -> None:
+    """A change is held against what stays: an interval against the jitter, a jitter against the interval."""
+    identity = await made(connection, "pulse.create_schedule('n', every_s => 60, jitter_s => 30)")
+    for change, message in (
+        ("every_s => 10", "jitter_s is 30; at most the interval, 10 s, is allowed"),
+        ("jitter_s => 70", "jitter_s is 70; at most the interval, 60 s, is allowed"),
+    ):
+        with pytest.raises(asyncpg.InvalidParameterValueError) as refused:
+            await connection.execute(f"SELECT pulse.update_schedule('{identity}', {change})")
+        assert refused.value.args[0] == message
+
+
+async def test_more_jitter_is_looked_at(connection: Connection[Record]) -> None:
+    """Of a cron only the scheduler knows the interval: it is asked when there is more jitter, not when it is due."""
+    identity = await made(connection, "pulse.create_schedule('n', cron => '@hourly', jitter_s => 30)")
+    for jitter_s, reckon in ((20, False), (20, False), (4000, True)):
+        await connection.execute("UPDATE pulse.schedules SET next_run_at = now(), reckon = false")
+        await connection.execute(f"SELECT pulse.update_schedule('{identity}', jitter_s => {jitter_s})")
+        row = await row_of(connection, identity)
+        assert (row["reckon"], row["next_run_at"] is None) == (reckon, False)
 
 
 @pytest.mark.parametrize("rule", ["", ", every_s => 5, cron => '@daily'"])
