@@ -106,7 +106,7 @@ class Recurrence:
             return self.at_us
         found_us = self._first_behind(now_us)
         if found_us is None and self.cron is not None and self._next_cron(now_us) is None:
-            raise BadRequestError(f"cron is {self.cron!r}: it names no day that ever comes")
+            raise BadRequestError(f"cron is {self.cron!r}: it names no day that ever comes; one that comes is allowed")
         if found_us is None and self.ends_us is not None:
             raise BadRequestError(
                 f"ends_at is {from_us(self.ends_us).isoformat()}: no occurrence comes before it; a later one is allowed"

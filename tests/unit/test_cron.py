@@ -322,7 +322,8 @@ def test_the_end_of_time() -> None:
 
 
 @pytest.mark.parametrize(
-    "zone", ["../etc/passwd", "/etc/passwd", "Europe", "Europe/Berlin\0", "x" * 100, "tzdata.zi", ""]
+    "zone",
+    ["../etc/passwd", "/etc/passwd", "Europe", "Europe/Berlin\0", "x" * 100, "tzdata.zi", "", "localtime", "right/UTC"],
 )
 def test_bad_zones_are_refused(zone: str) -> None:
     """What is no name of a zone is refused, paths and directories too."""

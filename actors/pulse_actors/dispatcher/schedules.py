@@ -123,7 +123,10 @@ async def declare_schedules(on: Desktop, body: protocol.SchedulesDeclare) -> Ans
         raise BadRequestError(f"key {max(keys, key=keys.count)!r:.100} is there twice; each key is allowed once")
     wanted: list[tuple[NewSchedule, protocol.ScheduleDeclared]] = []
     for schedule in body.schedules:  # all are right, or none is touched
-        new = _new(uuid.uuid5(DECLARED, schedule.key).bytes, schedule, now_us)
+        try:
+            new = _new(uuid.uuid5(DECLARED, schedule.key).bytes, schedule, now_us)
+        except BadRequestError as error:
+            raise BadRequestError(f"schedule {schedule.key!r:.100}: {error.message}") from None
         wanted.append((dataclasses.replace(new, key=schedule.key, declared_by=body.by), schedule))
         await anyio.lowlevel.checkpoint()  # of thousands others must not wait for the last
     changed = [one.key for new, one in wanted if await _declare(on, new, one, body.by)]

@@ -20,6 +20,10 @@ CRON: Final = Guarded(
             ("_Clock._once", "if before_s < after_s:", "if False:"),
             ("_Clock._once", "if found - before_s > unix_s:", "if True:"),
         ],
+        _CRON + "test_bad_zones_are_refused": [
+            ("_zone", "name not in _NO_ZONES and ", ""),
+            ("_zone", " and not name.startswith(_NO_TREES)", ""),
+        ],
         _CRON + "test_many_times_that_exist_twice": [
             ("_is_interval", '"*" in field or ', ""),
             ("_Clock._again", "not after_s < before_s == offset_s", "True"),
