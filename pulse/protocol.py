@@ -22,6 +22,7 @@ Who may send what, and when, is the table ``ALLOWED``: role -> kinds. A missing 
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, Literal, TypeVar
 
@@ -39,6 +40,9 @@ MAX_ATTEMPT: Final = 2**31 - 1  # attempts is a PostgreSQL integer
 MAX_STACK_CHARS: Final = 64 * 1024
 MAX_SECONDS: Final = 1e9  # 31 years; keeps every sum of times finite
 _LENGTH_BYTES: Final = 4
+_SHOWN_BYTES: Final = 64 * 1024  # of a longer body nobody looks for the value that is wrong in it
+_PLACE: Final = re.compile(r" - at `\$((?:\.\w+|\[\d+\])+)`$")  # as msgspec tells it
+_STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
 _FIXMAP: Final = 0x80  # first bytes of a map in MessagePack: 0x80 to 0x8f, map 16, map 32
 _FIXMAP_END: Final = 0x90
 _LONG_MAPS: Final = frozenset({0xDE, 0xDF})
@@ -549,9 +553,23 @@ def decode_body(kind: type[BodyT], frame: Frame) -> BodyT:
     try:
         body = decoder.decode(frame.body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ProtocolError(f"{frame.kind}: {error}", request=frame.request) from None
+        raise ProtocolError(f"{frame.kind}: {error}{_given(frame, str(error))}", request=frame.request) from None
     assert isinstance(body, kind)  # noqa: S101 - narrows the type; the decoder was made for it
     return body
+
+
+def _given(frame: Frame, problem: str) -> str:
+    """The value whose place *problem* names; '' where none is to be shown: a hello has passwords."""
+    place = _PLACE.search(problem)
+    if place is None or frame.kind == "hello" or memoryview(frame.body).nbytes > _SHOWN_BYTES:
+        return ""
+    try:
+        value = msgspec.msgpack.decode(frame.body)
+        for key, number in _STEP.findall(place[1]):
+            value = value[key] if key else value[int(number)]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, LookupError, TypeError):
+        return ""
+    return f", which is {value!r:.60}" if isinstance(value, str | float | int) else ""
 
 
 def decode_any(frame: Frame) -> dict[str, object]:

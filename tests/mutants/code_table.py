@@ -55,6 +55,7 @@ GUARDED: Final[list[Guarded]] = [
     schedules.SCHEDULER,
     others.REQUESTS,
     others.SERVICE,
+    others.PROTOCOL,
     others.CONNECTION,
     others.BATCHING,
     others.TREES,

@@ -107,7 +107,7 @@ def test_who_has_paused_and_until_when(system: System, client: Peer, topic: str)
     [
         ({"until": 1.0}, "until is 1 (Unix seconds); a time in the future is allowed"),
         ({"until": 4e9, "for_s": 1.0}, "until and for_s are both given; one of them is allowed"),
-        ({"for_s": -1.0}, "dispatch.pause: Expected `float` > 0.0 - at `$.for_s`"),
+        ({"for_s": -1.0}, "dispatch.pause: Expected `float` > 0.0 - at `$.for_s`, which is -1.0"),
     ],
 )
 def test_a_bad_pause_is_refused(client: Peer, topic: str, fields: dict[str, float], message: str) -> None:
@@ -135,7 +135,7 @@ def test_what_is_not_started_in_time(system: System, client: Peer, topic: str) -
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"expires_in_s": -1.0}, "submit: Expected `float` > 0.0 - at `$.jobs[0].expires_in_s`"),
+        ({"expires_in_s": -1.0}, "submit: Expected `float` > 0.0 - at `$.jobs[0].expires_in_s`, which is -1.0"),
         ({"expires_in_s": 1.0, "expires_at": 4e9}, "job 0 (n): expires_at and expires_in_s are both given; "),
         ({"expires_in_s": 1.0, "delay_s": 1.0}, "job 0 (n): expires_in_s is 1; more than delay_s, 1, is allowed"),
         ({"expires_at": 3e9, "run_at": 4e9}, "job 0 (n): expires_at is 3000000000; more than run_at, 4000000000, "),

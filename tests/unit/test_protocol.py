@@ -278,6 +278,36 @@ def test_a_detail_must_suit_its_outcome(outcome: str, detail: object, fits: bool
             check_result(result)
 
 
+@pytest.mark.parametrize(
+    ("kind", "body", "said"),
+    [
+        ("jobs.list", {"limit": 0}, " - at `$.limit`, which is 0"),
+        ("jobs.list", {"topic": 5}, " - at `$.topic`, which is 5"),
+        (
+            "submit",
+            {"jobs": [{"name": "n"}, {"name": "n", "delay_s": -1.5}]},
+            " - at `$.jobs[1].delay_s`, which is -1.5",
+        ),
+        ("submit", {"jobs": [{"name": "x" * 201}]}, f" - at `$.jobs[0].name`, which is '{'x' * 59}"),
+        ("submit", {"jobs": [{"priority": 1}]}, " - at `$.jobs[0]`"),  # what is missing has no value
+        ("submit", {"jobs": [{"name": "x" * 100_000}]}, " - at `$.jobs[0].name`"),  # nobody looks through so much
+    ],
+)
+def test_what_does_not_fit_is_shown(kind: str, body: dict[str, object], said: str) -> None:
+    """The refusal names the thing, what is allowed, and the value, cut where it is long."""
+    with pytest.raises(ProtocolError) as refused:
+        decode_body(ALLOWED[Role.CLIENT][kind], only(encode(kind, 9, body)))
+    assert refused.value.message.endswith(said)
+
+
+def test_no_password_is_shown() -> None:
+    """Whatever is wrong with a hello, no value of it comes back, or into a log."""
+    with pytest.raises(ProtocolError) as refused:
+        decode_body(protocol.Hello, only(encode("hello", 0, {"protocol": 1, "role": "client", "password": 4711})))
+    assert "password" in refused.value.message
+    assert "4711" not in refused.value.message
+
+
 def test_clients_may_not_speak_as_workers() -> None:
     """A worker may ask what a client asks; what only workers say is no request of a client."""
     assert not protocol.WORKER_KINDS.keys() & ALLOWED[Role.CLIENT].keys()

@@ -51,6 +51,19 @@ BATCHING: Final = Guarded(
     is_part=True,
 )
 
+PROTOCOL: Final = Guarded(
+    "pulse.protocol",
+    {
+        "unit/test_protocol.py::test_no_password_is_shown": [
+            ("_given", ' or frame.kind == "hello"', ""),
+        ],
+        "unit/test_protocol.py::test_what_does_not_fit_is_shown": [
+            ("_given", " or memoryview(frame.body).nbytes > _SHOWN_BYTES", ""),
+        ],
+    },
+    is_part=True,
+)
+
 SERVICE: Final = Guarded(
     "pulse.worker.service",
     {
