@@ -1,4 +1,4 @@
--- pulse: the schema, version 4.
+-- pulse: the schema, version 5.
 --
 -- Theory of operation
 -- ===================
@@ -40,7 +40,7 @@ CREATE TABLE pulse.schema_version (
     installed_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
-INSERT INTO pulse.schema_version (version) VALUES (1), (2), (3), (4);
+INSERT INTO pulse.schema_version (version) VALUES (1), (2), (3), (4), (5);
 
 CREATE TYPE pulse.job_status AS ENUM ('PENDING', 'RUNNING', 'COMPLETED', 'RETRYING', 'DEAD_LETTERED', 'CANCELED');
 

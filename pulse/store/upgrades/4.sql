@@ -400,29 +400,24 @@ CREATE FUNCTION pulse.create_schedule(
 LANGUAGE plpgsql VOLATILE SET search_path = pulse, pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    new pulse.schedules;
+    made uuid := coalesce(create_schedule.id, pulse.uuid7());
 BEGIN
+    PERFORM pulse.check_schedule(create_schedule.cron, create_schedule.timezone, create_schedule.every_s, create_schedule.run_at,
+        create_schedule.starts_at, create_schedule.ends_at, create_schedule.jitter_s, create_schedule.catch_up, create_schedule.overlap);
     IF num_nonnulls(create_schedule.cron, create_schedule.every_s, create_schedule.run_at) <> 1 THEN
         RAISE EXCEPTION '% of cron, every_s and run_at are given; exactly one is allowed',
             num_nonnulls(create_schedule.cron, create_schedule.every_s, create_schedule.run_at) USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    new.id := coalesce(create_schedule.id, pulse.uuid7());
-    new.name := create_schedule.name; new.args := create_schedule.args; new.topic := create_schedule.topic;
-    new.cron := create_schedule.cron; new.every_s := create_schedule.every_s; new.run_at := create_schedule.run_at;
-    new.kind := CASE WHEN new.cron IS NOT NULL THEN 'cron' WHEN new.every_s IS NOT NULL THEN 'every' ELSE 'at' END;
-    new.timezone := coalesce(create_schedule.timezone, CASE WHEN new.kind = 'cron' THEN 'UTC' END);
-    new.priority := pulse.checked_priority(coalesce(create_schedule.priority, 0));
-    new.max_attempts := create_schedule.max_attempts; new.timeout_s := create_schedule.timeout_s;
-    new.starts_at := create_schedule.starts_at; new.ends_at := create_schedule.ends_at;
-    new.jitter_s := coalesce(create_schedule.jitter_s, 0);
-    new.catch_up := coalesce(create_schedule.catch_up, 'latest'); new.overlap := coalesce(create_schedule.overlap, 'allow');
-    PERFORM pulse.check_schedule(new);
     INSERT INTO pulse.schedules AS s (id, name, args, topic, kind, cron, timezone, every_s, run_at, priority, max_attempts, timeout_s,
         starts_at, ends_at, jitter_s, catch_up, overlap)
-    VALUES (new.id, new.name, new.args, new.topic, new.kind, new.cron, new.timezone, new.every_s, new.run_at, new.priority,
-        new.max_attempts, new.timeout_s, new.starts_at, new.ends_at, new.jitter_s, new.catch_up, new.overlap);
+    VALUES (made, create_schedule.name, create_schedule.args, create_schedule.topic,
+        CASE WHEN create_schedule.cron IS NOT NULL THEN 'cron' WHEN create_schedule.every_s IS NOT NULL THEN 'every' ELSE 'at' END,
+        create_schedule.cron, coalesce(create_schedule.timezone, CASE WHEN create_schedule.cron IS NOT NULL THEN 'UTC' END),
+        create_schedule.every_s, create_schedule.run_at, coalesce(create_schedule.priority, 0), create_schedule.max_attempts,
+        create_schedule.timeout_s, create_schedule.starts_at, create_schedule.ends_at, coalesce(create_schedule.jitter_s, 0),
+        coalesce(create_schedule.catch_up, 'latest'), coalesce(create_schedule.overlap, 'allow'));
     PERFORM pg_notify('pulse_schedules', '');
-    RETURN new.id;
+    RETURN made;
 END
 $$;
 
@@ -457,81 +452,56 @@ BEGIN
     new.timezone := coalesce(update_schedule.timezone, new.timezone);
     new.starts_at := coalesce(update_schedule.starts_at, old.starts_at);
     new.ends_at := coalesce(update_schedule.ends_at, old.ends_at);
-    new.jitter_s := coalesce(update_schedule.jitter_s, old.jitter_s);
-    new.catch_up := coalesce(update_schedule.catch_up, old.catch_up);
-    new.overlap := coalesce(update_schedule.overlap, old.overlap);
-    new.name := coalesce(update_schedule.name, old.name);
-    new.args := coalesce(update_schedule.args, old.args);
-    new.topic := coalesce(update_schedule.topic, old.topic);
-    new.priority := pulse.checked_priority(coalesce(update_schedule.priority, old.priority));
-    new.max_attempts := coalesce(update_schedule.max_attempts, old.max_attempts);
-    new.timeout_s := coalesce(update_schedule.timeout_s, old.timeout_s);
-    PERFORM pulse.check_schedule(new);
+    PERFORM pulse.check_schedule(new.cron, new.timezone, new.every_s, new.run_at, new.starts_at, new.ends_at,
+        update_schedule.jitter_s, update_schedule.catch_up, update_schedule.overlap);
     is_else := (new.kind, new.cron, new.timezone, new.every_s, new.run_at, new.starts_at, new.ends_at)
         IS DISTINCT FROM (old.kind, old.cron, old.timezone, old.every_s, old.run_at, old.starts_at, old.ends_at);
     UPDATE pulse.schedules s
-    SET name = new.name, args = new.args, topic = new.topic, priority = new.priority, max_attempts = new.max_attempts,
-        timeout_s = new.timeout_s, kind = new.kind, cron = new.cron, timezone = new.timezone, every_s = new.every_s, run_at = new.run_at,
-        starts_at = new.starts_at, ends_at = new.ends_at, jitter_s = new.jitter_s, catch_up = new.catch_up, overlap = new.overlap,
+    SET name = coalesce(update_schedule.name, s.name), args = coalesce(update_schedule.args, s.args),
+        topic = coalesce(update_schedule.topic, s.topic), priority = coalesce(update_schedule.priority, s.priority),
+        max_attempts = coalesce(update_schedule.max_attempts, s.max_attempts), timeout_s = coalesce(update_schedule.timeout_s, s.timeout_s),
+        kind = new.kind, cron = new.cron, timezone = new.timezone, every_s = new.every_s, run_at = new.run_at,
+        starts_at = new.starts_at, ends_at = new.ends_at, jitter_s = coalesce(update_schedule.jitter_s, s.jitter_s),
+        catch_up = coalesce(update_schedule.catch_up, s.catch_up), overlap = coalesce(update_schedule.overlap, s.overlap),
         revision = s.revision + 1, error = NULL,
         next_run_at = CASE WHEN is_else THEN NULL ELSE s.next_run_at END,
         following_run_at = CASE WHEN is_else THEN NULL ELSE s.following_run_at END,
-        reckon = is_else OR s.reckon OR s.error IS NOT NULL OR new.jitter_s > s.jitter_s  -- too much of it for a cron the scheduler sees
+        reckon = is_else OR s.reckon OR s.error IS NOT NULL
     WHERE s.id = update_schedule.id;
     PERFORM pg_notify('pulse_schedules', '');
     RETURN true;
 END
 $$;
 
--- A priority as the columns hold it: what is no smallint could not be told of by pulse.check_schedule any more.
-CREATE FUNCTION pulse.checked_priority(priority int) RETURNS smallint
-LANGUAGE plpgsql IMMUTABLE SET search_path = pulse, pg_catalog, pg_temp AS $$
-BEGIN
-    IF priority NOT BETWEEN -100 AND 100 THEN
-        RAISE EXCEPTION 'priority is %; -100 to 100 is allowed', priority USING ERRCODE = 'invalid_parameter_value';
-    END IF;
-    RETURN priority;
-END
-$$;
-
 -- One clear line for what a CHECK would refuse less clearly, or could not see at all.
-CREATE FUNCTION pulse.check_schedule(s pulse.schedules) RETURNS void
+CREATE FUNCTION pulse.check_schedule(
+    cron text, timezone text, every_s float8, run_at timestamptz, starts_at timestamptz, ends_at timestamptz, jitter_s float8,
+    catch_up text, overlap text
+) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pulse, pg_catalog, pg_temp AS $$
 DECLARE
     wrong text;
 BEGIN
-    IF s.kind = 'cron' THEN
+    IF timezone IS NOT NULL AND cron IS NOT NULL THEN
         BEGIN
-            PERFORM now() AT TIME ZONE s.timezone;
+            PERFORM now() AT TIME ZONE timezone;
         EXCEPTION WHEN invalid_parameter_value THEN
-            wrong := format('timezone is %L; an IANA name such as Europe/Berlin is allowed', left(s.timezone, 100));
+            wrong := format('timezone is %L; an IANA name such as Europe/Berlin is allowed', left(timezone, 100));
         END;
     END IF;
     wrong := coalesce(wrong, CASE
-        WHEN s.timezone IS NOT NULL AND s.cron IS NULL THEN format('timezone is %L; it is allowed with cron only', left(s.timezone, 100))
-        WHEN s.cron !~ '^\s*(@[A-Za-z]+|\S+(\s+\S+){4,5})\s*$'
-            THEN format('cron is %L; five fields are allowed (minute hour day month weekday), or six with seconds first', left(s.cron, 100))
-        WHEN s.every_s < 0.1 OR s.every_s > 1e9 THEN format('every_s is %s; 0.1 to 1e9 s is allowed', s.every_s)
-        WHEN s.jitter_s < 0 OR s.jitter_s > 86400 THEN format('jitter_s is %s; 0 to 86400 s is allowed', s.jitter_s)
-        WHEN s.jitter_s > s.every_s THEN format('jitter_s is %s; at most the interval, %s s, is allowed', s.jitter_s, s.every_s)
-        WHEN s.run_at IS NOT NULL AND num_nonnulls(s.starts_at, s.ends_at) > 0
+        WHEN timezone IS NOT NULL AND cron IS NULL THEN format('timezone is %L; it is allowed with cron only', left(timezone, 100))
+        WHEN cron !~ '^\s*(@[A-Za-z]+|\S+(\s+\S+){4,5})\s*$'
+            THEN format('cron is %L; five fields are allowed (minute hour day month weekday), or six with seconds first', left(cron, 100))
+        WHEN every_s < 0.1 OR every_s > 1e9 THEN format('every_s is %s; 0.1 to 1e9 s is allowed', every_s)
+        WHEN jitter_s < 0 OR jitter_s > 86400 THEN format('jitter_s is %s; 0 to 86400 s is allowed', jitter_s)
+        WHEN run_at IS NOT NULL AND num_nonnulls(starts_at, ends_at) > 0
             THEN 'starts_at or ends_at is given; they are allowed with cron and every_s only'
-        WHEN s.ends_at < s.starts_at
-            THEN format('ends_at is %s, before starts_at, %s; a time from starts_at on is allowed', s.ends_at, s.starts_at)
-        WHEN s.catch_up NOT IN ('skip', 'latest', 'all') THEN format('catch_up is %L; allowed are skip, latest, all', left(s.catch_up, 100))
-        WHEN s.overlap NOT IN ('allow', 'skip', 'queue', 'cancel')
-            THEN format('overlap is %L; allowed are allow, skip, queue, cancel', left(s.overlap, 100))
-        WHEN s.name IS NULL OR length(s.name) NOT BETWEEN 1 AND 200
-            THEN format('name is %L; 1 to 200 characters are allowed', left(s.name, 100))
-        WHEN length(s.topic) NOT BETWEEN 1 AND 200 THEN format('topic is %L; 1 to 200 characters are allowed', left(s.topic, 100))
-        WHEN jsonb_typeof(s.args) IS DISTINCT FROM 'object'
-            THEN format('args must be a JSON object, not %s', coalesce(jsonb_typeof(s.args), 'NULL'))
-        WHEN s.max_attempts NOT BETWEEN 1 AND 10000 THEN format('max_attempts is %s; 1 to 10000 is allowed', s.max_attempts)
-        WHEN NOT (s.timeout_s > 0 AND s.timeout_s <= 1e9)
-            THEN format('timeout_s is %s; seconds above 0, at most 1e9, are allowed', s.timeout_s)
-        ELSE (SELECT format('%s is %s; a time of the years 1 to 9999 is allowed', t.what, t.at)
-              FROM (VALUES ('run_at', s.run_at), ('starts_at', s.starts_at), ('ends_at', s.ends_at)) AS t(what, at)
-              WHERE NOT (t.at >= '0001-01-02 00:00+00' AND t.at < '9999-12-31 00:00+00') LIMIT 1)
+        WHEN ends_at < starts_at
+            THEN format('ends_at is %s, before starts_at, %s; a time from starts_at on is allowed', ends_at, starts_at)
+        WHEN catch_up NOT IN ('skip', 'latest', 'all') THEN format('catch_up is %L; allowed are skip, latest, all', left(catch_up, 100))
+        WHEN overlap NOT IN ('allow', 'skip', 'queue', 'cancel')
+            THEN format('overlap is %L; allowed are allow, skip, queue, cancel', left(overlap, 100))
         END);
     IF wrong IS NOT NULL THEN
         RAISE EXCEPTION '%', wrong USING ERRCODE = 'invalid_parameter_value';
