@@ -253,8 +253,8 @@ MUTANTS: Final = [
     swap(SCHEMA, "CASE WHEN is_else THEN NULL ELSE s.next_run_at END", "NULL", _SQL_SCHEDULES + "test_update"),
     swap(
         SCHEMA,
-        "        revision = s.revision + 1, error = NULL,\n",
-        "        error = NULL,\n",
+        "revision = s.revision + 1, error = NULL,\n",
+        "error = NULL,\n",
         _SQL_SCHEDULES + "test_update",
     ),
 ]
