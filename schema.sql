@@ -187,7 +187,7 @@ CREATE TABLE pulse.schedules (
     CONSTRAINT schedules_span CHECK (ends_at >= starts_at AND (kind <> 'at' OR (starts_at IS NULL AND ends_at IS NULL))),
     CONSTRAINT schedules_starts_at CHECK (starts_at >= '0001-01-02 00:00+00' AND starts_at < '9999-12-31 00:00+00'),
     CONSTRAINT schedules_ends_at CHECK (ends_at >= '0001-01-02 00:00+00' AND ends_at < '9999-12-31 00:00+00'),
-    CONSTRAINT schedules_jitter CHECK (jitter_s >= 0 AND jitter_s <= 86400),
+    CONSTRAINT schedules_jitter CHECK (jitter_s >= 0 AND jitter_s <= least(86400, every_s)),
     CONSTRAINT schedules_catch_up CHECK (catch_up IN ('skip', 'latest', 'all')),
     CONSTRAINT schedules_overlap CHECK (overlap IN ('allow', 'skip', 'queue', 'cancel')),
     CONSTRAINT schedules_waiting CHECK (waiting >= 0),
@@ -624,7 +624,69 @@ BEGIN
 END
 $$;
 
--- Change a schedule: what is NULL stays as it is. Its cursor stays, too, unless when it occurs is changed. False: there is none.
+-- Change a schedule, as far as options are named: a value sets one, null makes it as if it had never been given. One of cron,
+-- every_s and run_at takes the place of the one before. The cursor stays, unless when it occurs is changed. False: there is none.
+CREATE FUNCTION pulse.set_schedule(id uuid, changes jsonb) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = pulse, pg_catalog, pg_temp AS $$
+DECLARE
+    every   constant text[] := ARRAY['name', 'cron', 'timezone', 'every_s', 'run_at', 'args', 'topic', 'priority', 'max_attempts',
+                                     'timeout_s', 'starts_at', 'ends_at', 'jitter_s', 'catch_up', 'overlap'];
+    given   int := num_nonnulls(changes->>'cron', changes->>'every_s', changes->>'run_at');
+    bad     text;
+    old     pulse.schedules;
+    new     pulse.schedules;
+    is_else boolean;
+BEGIN
+    IF jsonb_typeof(changes) IS DISTINCT FROM 'object' THEN
+        RAISE EXCEPTION 'the changes of a schedule must be a JSON object of options, not %', coalesce(jsonb_typeof(changes), 'NULL')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT key INTO bad FROM jsonb_object_keys(changes) AS key WHERE key <> ALL (every) ORDER BY key LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'unknown option "%" of a schedule; allowed are %', left(bad, 50), array_to_string(every, ', ')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF given > 1 THEN
+        RAISE EXCEPTION '% of cron, every_s and run_at are given; at most one is allowed', given USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT s.* INTO old FROM pulse.schedules s WHERE s.id = set_schedule.id FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    IF given = 1 THEN
+        changes := CASE WHEN changes->>'cron' IS NULL THEN '{"cron": null, "every_s": null, "run_at": null, "timezone": null}'::jsonb
+                        ELSE '{"every_s": null, "run_at": null}' END || changes;
+    END IF;
+    PERFORM pulse.checked_priority((changes->>'priority')::int);
+    new := jsonb_populate_record(old, changes);
+    IF num_nonnulls(new.cron, new.every_s, new.run_at) = 0 THEN
+        RAISE EXCEPTION 'none of cron, every_s and run_at is left; exactly one is allowed' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    new.kind := CASE WHEN new.cron IS NOT NULL THEN 'cron' WHEN new.every_s IS NOT NULL THEN 'every' ELSE 'at' END;
+    new.timezone := coalesce(new.timezone, CASE new.kind WHEN 'cron' THEN 'UTC' END);
+    new.args := coalesce(new.args, '{}');
+    new.priority := coalesce(new.priority, 0);
+    new.jitter_s := coalesce(new.jitter_s, 0);
+    new.catch_up := coalesce(new.catch_up, 'latest');
+    new.overlap := coalesce(new.overlap, 'allow');
+    PERFORM pulse.check_schedule(new);
+    is_else := (new.kind, new.cron, new.timezone, new.every_s, new.run_at, new.starts_at, new.ends_at)
+        IS DISTINCT FROM (old.kind, old.cron, old.timezone, old.every_s, old.run_at, old.starts_at, old.ends_at);
+    UPDATE pulse.schedules s
+    SET name = new.name, args = new.args, topic = new.topic, priority = new.priority, max_attempts = new.max_attempts,
+        timeout_s = new.timeout_s, kind = new.kind, cron = new.cron, timezone = new.timezone, every_s = new.every_s,
+        run_at = new.run_at, starts_at = new.starts_at, ends_at = new.ends_at, jitter_s = new.jitter_s,
+        catch_up = new.catch_up, overlap = new.overlap, revision = s.revision + 1, error = NULL,
+        next_run_at = CASE WHEN is_else THEN NULL ELSE s.next_run_at END,
+        following_run_at = CASE WHEN is_else THEN NULL ELSE s.following_run_at END,
+        reckon = is_else OR s.reckon OR s.error IS NOT NULL OR new.jitter_s > s.jitter_s  -- of cron it may be too long
+    WHERE s.id = set_schedule.id;
+    PERFORM pg_notify('pulse_schedules', '');
+    RETURN true;
+END
+$$;
+
+-- The same with a parameter for each option: what is NULL stays as it is.
 CREATE FUNCTION pulse.update_schedule(
     id uuid, name text DEFAULT NULL, cron text DEFAULT NULL, timezone text DEFAULT NULL, every_s float8 DEFAULT NULL,
     run_at timestamptz DEFAULT NULL, args jsonb DEFAULT NULL, topic text DEFAULT NULL, priority int DEFAULT NULL,
@@ -632,52 +694,12 @@ CREATE FUNCTION pulse.update_schedule(
     jitter_s float8 DEFAULT NULL, catch_up text DEFAULT NULL, overlap text DEFAULT NULL
 ) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pulse, pg_catalog, pg_temp AS $$
-#variable_conflict use_column
 DECLARE
-    old     pulse.schedules;
-    new     pulse.schedules;
-    is_else boolean;
+    changes jsonb := jsonb_build_object('name', name, 'cron', cron, 'timezone', timezone, 'every_s', every_s, 'run_at', run_at,
+        'args', args, 'topic', topic, 'priority', priority, 'max_attempts', max_attempts, 'timeout_s', timeout_s,
+        'starts_at', starts_at, 'ends_at', ends_at, 'jitter_s', jitter_s, 'catch_up', catch_up, 'overlap', overlap);
 BEGIN
-    SELECT s.* INTO old FROM pulse.schedules s WHERE s.id = update_schedule.id FOR UPDATE;
-    IF NOT FOUND THEN
-        RETURN false;
-    END IF;
-    new := old;
-    IF num_nonnulls(update_schedule.cron, update_schedule.every_s, update_schedule.run_at) > 1 THEN
-        RAISE EXCEPTION '% of cron, every_s and run_at are given; at most one is allowed',
-            num_nonnulls(update_schedule.cron, update_schedule.every_s, update_schedule.run_at) USING ERRCODE = 'invalid_parameter_value';
-    END IF;
-    IF num_nonnulls(update_schedule.cron, update_schedule.every_s, update_schedule.run_at) = 1 THEN
-        new.cron := update_schedule.cron; new.every_s := update_schedule.every_s; new.run_at := update_schedule.run_at;
-        new.kind := CASE WHEN new.cron IS NOT NULL THEN 'cron' WHEN new.every_s IS NOT NULL THEN 'every' ELSE 'at' END;
-        new.timezone := CASE WHEN new.kind = 'cron' THEN coalesce(old.timezone, 'UTC') END;
-    END IF;
-    new.timezone := coalesce(update_schedule.timezone, new.timezone);
-    new.starts_at := coalesce(update_schedule.starts_at, old.starts_at);
-    new.ends_at := coalesce(update_schedule.ends_at, old.ends_at);
-    new.jitter_s := coalesce(update_schedule.jitter_s, old.jitter_s);
-    new.catch_up := coalesce(update_schedule.catch_up, old.catch_up);
-    new.overlap := coalesce(update_schedule.overlap, old.overlap);
-    new.name := coalesce(update_schedule.name, old.name);
-    new.args := coalesce(update_schedule.args, old.args);
-    new.topic := coalesce(update_schedule.topic, old.topic);
-    new.priority := pulse.checked_priority(coalesce(update_schedule.priority, old.priority));
-    new.max_attempts := coalesce(update_schedule.max_attempts, old.max_attempts);
-    new.timeout_s := coalesce(update_schedule.timeout_s, old.timeout_s);
-    PERFORM pulse.check_schedule(new);
-    is_else := (new.kind, new.cron, new.timezone, new.every_s, new.run_at, new.starts_at, new.ends_at)
-        IS DISTINCT FROM (old.kind, old.cron, old.timezone, old.every_s, old.run_at, old.starts_at, old.ends_at);
-    UPDATE pulse.schedules s
-    SET name = new.name, args = new.args, topic = new.topic, priority = new.priority, max_attempts = new.max_attempts,
-        timeout_s = new.timeout_s, kind = new.kind, cron = new.cron, timezone = new.timezone, every_s = new.every_s, run_at = new.run_at,
-        starts_at = new.starts_at, ends_at = new.ends_at, jitter_s = new.jitter_s, catch_up = new.catch_up, overlap = new.overlap,
-        revision = s.revision + 1, error = NULL,
-        next_run_at = CASE WHEN is_else THEN NULL ELSE s.next_run_at END,
-        following_run_at = CASE WHEN is_else THEN NULL ELSE s.following_run_at END,
-        reckon = is_else OR s.reckon OR s.error IS NOT NULL OR new.jitter_s > s.jitter_s  -- too much of it for a cron the scheduler sees
-    WHERE s.id = update_schedule.id;
-    PERFORM pg_notify('pulse_schedules', '');
-    RETURN true;
+    RETURN pulse.set_schedule(id, (SELECT coalesce(jsonb_object_agg(key, value), '{}') FROM jsonb_each(changes) WHERE value <> 'null'));
 END
 $$;
 

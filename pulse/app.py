@@ -70,15 +70,12 @@ class App:
         Args:
             name: 1 to 200 characters, unique in this app.
             topic: Where its jobs wait unless the submit says otherwise.
-            max_attempts: Charged tries before the dead letter, 1 to 10000.
+            max_attempts, max_crashes: Charged tries, and deaths of its worker, before the dead letter, 1 to 10000.
             timeout_s: Longest run of one attempt, seconds from the handler's start.
-            max_crashes: Deaths of its worker before the dead letter, 1 to 10000.
             stall_s: Longest time without ``ctx.progress`` or ``ctx.checkpoint``, seconds; then it is stopped.
-            backoff: Wait after a failed try: quadratic[:UNIT], exponential[:FIRST[:LONGEST]], fixed:SECONDS or
-                list:SECONDS,SECONDS,...; without it the topic's, else the server's.
-            retry_on: What its exceptions mean for the next try: exception classes, of which the nearest counts, each
-                with seconds, a back-off as above, pulse.Discard, or None: as usual; or a function (exception, tries)
-                that says one of these.
+            backoff: Wait after a failed try, in the words of a policy; without it the topic's, else the server's.
+            retry_on: What its exceptions mean for the next try: exception classes, the nearest counts, each with
+                seconds, a back-off, pulse.Discard or None (as usual); or a function (exception, tries) that says so.
             isolate: Run each job in a process of its own, whose death costs no other job anything.
             max_memory_bytes: Address space of that process; beyond it there is MemoryError. Needs *isolate*.
             max_cpu_s: Processor time of that process, rounded up to whole seconds. Needs *isolate*.
@@ -105,14 +102,18 @@ class App:
                 max_memory_bytes=max_memory_bytes,
                 max_cpu_s=max_cpu_s,
             )
-            if name in self._handlers:
-                taken = self._handlers[name].function
-                raise HandlerError(f"handler {name!r} exists already: {getattr(taken, '__qualname__', repr(taken))}")
-            self._handlers[name] = handler
-            mark(handler)
+            self._add(handler)
             return function
 
         return register
+
+    def _add(self, handler: Handler) -> None:
+        taken = self._handlers.get(handler.name)
+        if taken is not None:
+            shown = getattr(taken.function, "__qualname__", repr(taken.function))
+            raise HandlerError(f"handler {handler.name!r} exists already: {shown}")
+        self._handlers[handler.name] = handler
+        mark(handler)
 
     def schedule(
         self, key: str, args: Mapping[str, object] | None = None, **rules: Unpack[ScheduleRules]

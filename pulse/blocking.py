@@ -27,17 +27,16 @@ from pulse.jsontext import JsonValue
 from pulse.protocol import MAX_FRAME_BYTES, Frame, FrameReader, encode
 from pulse.requests import (
     HandlerRef,
-    IdLike,
     JobFilters,
     JobOptions,
     NewJob,
     Request,
     ScheduleChanges,
     ScheduleOptions,
-    TimeLike,
     TopicOptions,
 )
 from pulse.targets import ConnectionLostError, Refusal, Target, find_targets, nobody_answers, reason_of, why_not
+from pulse.values import IdLike, TimeLike
 
 __all__ = ["Client"]
 

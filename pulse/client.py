@@ -25,18 +25,17 @@ from pulse.jsontext import JsonValue
 from pulse.protocol import Frame, Welcome
 from pulse.requests import (
     HandlerRef,
-    IdLike,
     JobFilters,
     JobOptions,
     NewJob,
     Request,
     ScheduleChanges,
     ScheduleOptions,
-    TimeLike,
     TopicOptions,
 )
 from pulse.stream import FrameStream, dial
 from pulse.targets import ConnectionLostError, find_targets
+from pulse.values import IdLike, TimeLike
 
 __all__ = ["AsyncClient", "connect"]
 

@@ -7,14 +7,13 @@ sent again when the connection broke before the answer came.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Generic, TypedDict, TypeVar, cast
 from uuid import UUID
 
-from pulse import answers, jsontext
+from pulse import answers
 from pulse.answers import Changed, JobPage, SchedulePage, Stack
 from pulse.errors import BadRequestError, NobodyAnswersError, TooLargeError
 from pulse.handlers import name_of
@@ -22,14 +21,13 @@ from pulse.ids import uuid7, uuid7s
 from pulse.job import Job, Schedule
 from pulse.jsontext import JsonValue
 from pulse.protocol import encode
-from pulse.schedules import ScheduleRules
+from pulse.schedules import ScheduleRules, to_wire
+from pulse.values import IdLike, TimeLike, args_text, as_id, unix_time
 
 __all__ = ["JobOptions", "NewJob", "Request", "ScheduleChanges", "ScheduleOptions", "TopicOptions"]
 
 AnswerT = TypeVar("AnswerT")
 HandlerRef = str | Callable[..., Any]
-IdLike = UUID | str | bytes
-TimeLike = datetime | float
 
 UNSETTABLE: Final = ("topic", "timezone", "max_attempts", "timeout_s", "starts_at", "ends_at", "jitter_s")
 _FIRST_PAUSE_S: Final = 0.01  # a short job is done by then
@@ -189,7 +187,7 @@ def create_schedule(name: HandlerRef, args: Mapping[str, object] | None, options
     when = [key for key in ("cron", "every_s", "run_at") if key in body]
     if len(when) != 1:
         raise BadRequestError(f"schedule: give exactly one of cron, every_s and run_at, not {when or 'none'}")
-    _to_wire(body)
+    to_wire(body)
     body |= {"name": name_of(name), "args": args_text(args), "id": as_id(options.get("id") or uuid7())}
     return Request("schedules.create", body, answers.schedule, repeatable=False)
 
@@ -201,7 +199,7 @@ def update_schedule(schedule_id: IdLike, changes: ScheduleChanges) -> Request[Sc
     when = [key for key in ("cron", "every_s", "run_at") if key in body]
     if len(when) > 1:
         raise BadRequestError(f"schedule: give at most one of cron, every_s and run_at, not {when}")
-    _to_wire(body)
+    to_wire(body)
     if "name" in changes:
         body["name"] = name_of(changes["name"])
     if "args" in body:
@@ -222,16 +220,6 @@ def _unset(body: dict[str, object]) -> list[str]:
         if name in body:
             raise BadRequestError(f"schedule: {name} is given, and to be unset; one of them is allowed")
     return names
-
-
-def _to_wire(body: dict[str, object]) -> None:
-    """When a schedule fires, in the words of the wire."""
-    for name in ("run_at", "starts_at", "ends_at"):
-        if name in body:
-            body[name] = unix_time(body[name], name)
-    for theirs, ours in (("every", "every_s"), ("at", "run_at")):
-        if ours in body:
-            body[theirs] = body.pop(ours)
 
 
 def pause_schedule(schedule_id: IdLike) -> Request[Schedule]:
@@ -397,63 +385,6 @@ def cut_pause_s(job: Job, pause_s: float, waited_s: float, timeout_s: float | No
     if left_s <= 0:
         raise TimeoutError(f"job {job.id} is {job.status} after {timeout_s:g} s")
     return min(pause_s, left_s)
-
-
-def as_id(value: IdLike) -> bytes:
-    """
-    An id as the wire wants it: 16 bytes.
-
-    Raises:
-        BadRequestError: *value* is not a UUID.
-
-    """
-    try:
-        match value:
-            case UUID():
-                return value.bytes
-            case str():
-                return UUID(value).bytes
-            case _:
-                return UUID(bytes=value).bytes
-    except (TypeError, ValueError):
-        raise BadRequestError(f"not a UUID: {value!r:.100}") from None
-
-
-def args_text(args: object) -> str:
-    """
-    A job's args as JSON text.
-
-    Raises:
-        BadRequestError: They are not a JSON object that PostgreSQL can hold.
-
-    """
-    if args is None:
-        return "{}"
-    if not isinstance(args, Mapping):
-        raise BadRequestError(f"args must be an object of keyword arguments, not {type(args).__name__}")
-    try:
-        return jsontext.dumps(dict(cast("Mapping[str, object]", args)))
-    except jsontext.NotStorableError as error:
-        raise BadRequestError(f"args are not storable: {error}") from None
-    except jsontext.NotJsonError as error:
-        raise BadRequestError(f"args are not JSON: {error}") from None
-
-
-def unix_time(value: object, what: str) -> float:
-    """
-    A time as the wire wants it.
-
-    Raises:
-        BadRequestError: A datetime without time zone, or no time at all.
-
-    """
-    if isinstance(value, datetime):
-        if value.tzinfo is None:
-            raise BadRequestError(f"{what} has no time zone: {value.isoformat()}; pass an aware datetime")
-        return value.timestamp()
-    if isinstance(value, int | float) and math.isfinite(value):
-        return float(value)
-    raise BadRequestError(f"{what} must be an aware datetime or Unix seconds, not {value!r:.100}")
 
 
 _JOB_KEYS: Final = frozenset({"name", "args", *JobOptions.__annotations__})

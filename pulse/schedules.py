@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypedDict
 
-from pulse import jsontext
-from pulse.errors import HandlerError
+from pulse.errors import BadRequestError, HandlerError
 from pulse.handlers import name_of
 from pulse.job import CATCH_UPS, OVERLAPS
+from pulse.values import args_text, unix_time
 
-__all__ = ["Declared", "ScheduleRules", "declare"]
+__all__ = ["Declared", "ScheduleRules", "declare", "to_wire"]
 
 _MAX_KEY: Final = 200
 _KINDS: Final = ("cron", "every_s", "run_at")
@@ -78,21 +78,32 @@ def declare(
     if not 1 <= len(key) <= _MAX_KEY:
         raise HandlerError(f"schedule: the key must be text of 1 to {_MAX_KEY} characters, not {key!r:.100}")
     body = _checked_words(label, rules)
-    for name in _TIMES:
-        if name in body:
-            body[name] = _unix_s(label, name, body[name])
     for name in ("every_s", "jitter_s"):
         value = body.get(name, 0.0)
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
             raise HandlerError(f"{label}: {name} is {value!r:.100}; seconds are allowed, not negative")
     try:
-        text = jsontext.dumps(dict(args or {}))
-    except (jsontext.NotJsonError, jsontext.NotStorableError) as error:
-        raise HandlerError(f"{label}: args are not JSON: {error}") from None
+        to_wire(body)
+        text = args_text(args)
+    except BadRequestError as error:
+        raise HandlerError(f"{label}: {error.message}") from None
+    return Declared(key, {**body, "key": key, "name": name_of(function), "args": text})
+
+
+def to_wire(body: dict[str, object]) -> None:
+    """
+    When a schedule fires, in the words of the wire.
+
+    Raises:
+        BadRequestError: A time is none.
+
+    """
+    for name in _TIMES:
+        if name in body:
+            body[name] = unix_time(body[name], name)
     for theirs, ours in (("every", "every_s"), ("at", "run_at")):
         if ours in body:
             body[theirs] = body.pop(ours)
-    return Declared(key, {**body, "key": key, "name": name_of(function), "args": text})
 
 
 def _checked_words(label: str, rules: Mapping[str, Any]) -> dict[str, object]:
@@ -109,13 +120,3 @@ def _checked_words(label: str, rules: Mapping[str, Any]) -> dict[str, object]:
         if body.get(name, allowed_words[0]) not in allowed_words:
             raise HandlerError(f"{label}: {name} is {body[name]!r:.100}; allowed are {', '.join(allowed_words)}")
     return body
-
-
-def _unix_s(label: str, name: str, value: object) -> float:
-    if isinstance(value, datetime):
-        if value.tzinfo is None:
-            raise HandlerError(f"{label}: {name} has no time zone: {value.isoformat()}; pass an aware datetime")
-        return value.timestamp()
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-        return float(value)
-    raise HandlerError(f"{label}: {name} must be an aware datetime or Unix seconds, not {value!r:.100}")

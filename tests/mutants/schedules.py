@@ -259,8 +259,8 @@ MUTANTS: Final = [
     swap(SCHEMA, "CASE WHEN is_else THEN NULL ELSE s.next_run_at END", "NULL", _SQL_SCHEDULES + "test_update"),
     swap(
         SCHEMA,
-        "        revision = s.revision + 1, error = NULL,\n",
-        "        error = NULL,\n",
+        "revision = s.revision + 1, error = NULL,\n",
+        "error = NULL,\n",
         _SQL_SCHEDULES + "test_update",
     ),
     cut(SCHEMA, " OR new.jitter_s > s.jitter_s", _SQL_SCHEDULES + "test_more_jitter_is_looked_at"),

@@ -213,7 +213,23 @@ CHECKS: Final = [
     ),
     _time("schedules", "schedules_starts_at", "starts_at"),
     _time("schedules", "schedules_ends_at", "ends_at"),
-    _column("schedules", "schedules_jitter", "jitter_s", good=("0", "86400"), bad=("-0.1", "86400.1", "'NaN'")),
+    Check(
+        "schedules",
+        "schedules_jitter",
+        [
+            {"jitter_s": "0"},
+            {"jitter_s": "60"},
+            {**_CRON, "jitter_s": "86400"},
+            {"every_s": "1e6", "jitter_s": "86400"},
+        ],
+        [
+            {"jitter_s": "-0.1"},
+            {"jitter_s": "60.1"},
+            {**_CRON, "jitter_s": "86400.1"},
+            {"every_s": "1e6", "jitter_s": "86400.1"},
+            {**_CRON, "jitter_s": "'NaN'"},
+        ],
+    ),
     _column("schedules", "schedules_catch_up", "catch_up", good=("'skip'", "'latest'", "'all'"), bad=("''", "'none'")),
     _column(
         "schedules",

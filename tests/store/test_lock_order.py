@@ -18,7 +18,7 @@ import pytest
 
 from pulse.protocol import HandlerInfo
 from pulse.store.pool import Target
-from pulse.store.rows import Completion, Ending, EndingKind, Fence, Firing, NewSchedule, Renewal
+from pulse.store.rows import Completion, Ending, EndingKind, Fence, Firing, NewSchedule, Reckoned, Renewal
 from pulse.store.store import Store
 from pulse.store.times import to_us
 from tests.store.helpers import LEASE_S, NOW, OTHER, TOPIC, WORKER, at, fence, forge, job, new_id
@@ -60,6 +60,11 @@ UPDATES: Final = [
     Write("cancel", lambda store, ids: store.cancel(ids)),
     Write("retry", lambda store, ids: store.retry(ids), status="CANCELED"),
     Write("fire", lambda store, ids: store.schedules.fire([_firing(one) for one in ids]), table="pulse.schedules"),
+    Write(
+        "reckon",
+        lambda store, ids: store.schedules.reckon([Reckoned(one, to_us(NOW), 0, to_us(NOW), None) for one in ids]),
+        table="pulse.schedules",
+    ),
 ]
 INSERTS: Final = [
     Write("submit", lambda store, ids: store.submit([job(id=one) for one in ids])),

@@ -192,6 +192,22 @@ async def test_an_upgrade_keeps_rights_and_rules(empty_dsn: str) -> None:
         await older.close(timeout=5)
 
 
+async def test_an_upgrade_cuts_a_jitter_that_is_too_long(empty_dsn: str) -> None:
+    """What version 4 let pass is no longer than the interval then."""
+    older = await asyncpg.connect(empty_dsn)
+    await older.execute((ROOT / "tests" / "store" / "schema_v4.sql").read_text("utf-8"))
+    for every_s, jitter_s in ((5, 6), (5, 5), (9, 2)):
+        await older.execute("SELECT pulse.create_schedule('n', every_s => $1, jitter_s => $2)", every_s, jitter_s)
+    store = Store(Target(empty_dsn, "test"))
+    assert await store.prepare() == 4
+    store.close()
+    rows = await older.fetch("SELECT jitter_s, revision FROM pulse.schedules ORDER BY created_at")
+    assert [tuple(row) for row in rows] == [(5, 1), (5, 0), (2, 0)]
+    with pytest.raises(asyncpg.CheckViolationError):
+        await older.execute("UPDATE pulse.schedules SET jitter_s = 10")
+    await older.close(timeout=5)
+
+
 async def test_many_installs_at_once(empty_dsn: str) -> None:
     """Of eight that start at once one installs, the others wait for it, and all go on."""
     stores = [Store(Target(empty_dsn, "test")) for _ in range(8)]

@@ -15,6 +15,7 @@ from pulse import protocol, requests
 from pulse.errors import BadRequestError, HandlerError, TooLargeError
 from pulse.protocol import CLIENT_KINDS, FrameReader, decode_body
 from pulse.requests import Request
+from pulse.values import unix_time
 
 app = pulse.App()
 JOB = uuid.UUID(int=1)
@@ -246,6 +247,6 @@ def test_waiting_ends_in_time() -> None:
 def test_times_are_unix_seconds() -> None:
     """Aware datetimes of any zone and numbers are the same instant."""
     at = datetime(2030, 1, 1, 12, tzinfo=UTC)
-    assert requests.unix_time(at, "x") == requests.unix_time(at.astimezone(), "x") == at.timestamp()
-    assert requests.unix_time(1, "x") == 1.0
-    assert requests.unix_time(at + timedelta(microseconds=1), "x") > at.timestamp()
+    assert unix_time(at, "x") == unix_time(at.astimezone(), "x") == at.timestamp()
+    assert unix_time(1, "x") == 1.0
+    assert unix_time(at + timedelta(microseconds=1), "x") > at.timestamp()

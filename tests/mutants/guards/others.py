@@ -52,7 +52,7 @@ BATCHING: Final = Guarded(
 )
 
 PROTOCOL: Final = Guarded(
-    "pulse.protocol",
+    "pulse.protocol.frames",
     {
         "unit/test_protocol.py::test_no_password_is_shown": [
             ("_given", ' or frame.kind == "hello"', ""),

@@ -1,0 +1,154 @@
+"""
+The wire, version 1: bytes in, typed messages out; messages in, bytes out. No IO, no clock, no logging.
+
+Theory of operation
+-------------------
+A frame is a 4-byte big-endian length N (1 ... max_frame_bytes) and N bytes of MessagePack: the array
+``[kind: str, request: uint or nil, body: map with str keys]``. ``docs/protocol.md`` is the page for people; the Structs
+here are the same thing for machines, one per kind, and nothing else describes a body: ``work`` has those between worker
+and server, ``asked`` what clients ask for, ``fields`` what they are made of. ``frames`` turns them into bytes and back.
+
+Two libraries share the format. msgpack packs what we send. msgspec decodes what we receive, because it decodes *into a
+type*: lengths, ranges and key types are checked while it reads, a nested bomb or a million empty maps in an unknown key
+are skipped without an object being made, and what does not fit is one exception. Keys that the type does not know and
+array elements behind the known ones are skipped too, which is the contract's rule for growth.
+
+A frame is decoded in two steps: the envelope (kind, request, raw body), then the body by the kind's own type. So a body
+that is wrong is answered with its request's number and the connection lives on, while a broken envelope is answered
+with nil and ends the connection: after it, nobody knows where the next frame starts.
+
+Who may send what, and when, is the table ``ALLOWED`` in ``kinds``: role -> kinds. A missing key is the error.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pulse.protocol.asked import (
+    ById,
+    ByIds,
+    DispatchGate,
+    DrainRequest,
+    JobsList,
+    Named,
+    NewJob,
+    Nothing,
+    ScheduleCreate,
+    ScheduleDeclared,
+    SchedulePreview,
+    SchedulesDeclare,
+    SchedulesList,
+    ScheduleTrigger,
+    ScheduleUpdate,
+    Submit,
+    TopicGet,
+    TopicSet,
+    TopicsList,
+    TopicUnset,
+)
+from pulse.protocol.fields import MAX_ATTEMPT, MAX_SECONDS, MAX_STACK_CHARS
+from pulse.protocol.frames import (
+    HELLO_MAX_FRAME_BYTES,
+    MAX_FRAME_BYTES,
+    BrokenStreamError,
+    Frame,
+    FrameReader,
+    decode_any,
+    decode_body,
+    encode,
+    encode_error,
+)
+from pulse.protocol.kinds import ALLOWED, ANSWERS, CLIENT_KINDS, SUPERVISOR_KINDS, WORKER_KINDS
+from pulse.protocol.work import (
+    Assign,
+    Assignment,
+    Beat,
+    BeatAnswer,
+    Capacity,
+    Checkpoint,
+    Drain,
+    ErrorBody,
+    HandlerInfo,
+    Heartbeat,
+    Hello,
+    JobRef,
+    Report,
+    Reported,
+    Result,
+    ResultExtra,
+    Role,
+    Stack,
+    Started,
+    Stop,
+    StopOrder,
+    TakeStack,
+    Welcome,
+    check_result,
+)
+
+__all__ = [
+    "ALLOWED",
+    "ANSWERS",
+    "CLIENT_KINDS",
+    "HELLO_MAX_FRAME_BYTES",
+    "MAX_ATTEMPT",
+    "MAX_FRAME_BYTES",
+    "MAX_SECONDS",
+    "MAX_STACK_CHARS",
+    "PROTOCOL_VERSION",
+    "SUPERVISOR_KINDS",
+    "WORKER_KINDS",
+    "Assign",
+    "Assignment",
+    "Beat",
+    "BeatAnswer",
+    "BrokenStreamError",
+    "ById",
+    "ByIds",
+    "Capacity",
+    "Checkpoint",
+    "DispatchGate",
+    "Drain",
+    "DrainRequest",
+    "ErrorBody",
+    "Frame",
+    "FrameReader",
+    "HandlerInfo",
+    "Heartbeat",
+    "Hello",
+    "JobRef",
+    "JobsList",
+    "Named",
+    "NewJob",
+    "Nothing",
+    "Report",
+    "Reported",
+    "Result",
+    "ResultExtra",
+    "Role",
+    "ScheduleCreate",
+    "ScheduleDeclared",
+    "SchedulePreview",
+    "ScheduleTrigger",
+    "ScheduleUpdate",
+    "SchedulesDeclare",
+    "SchedulesList",
+    "Stack",
+    "Started",
+    "Stop",
+    "StopOrder",
+    "Submit",
+    "TakeStack",
+    "TopicGet",
+    "TopicSet",
+    "TopicUnset",
+    "TopicsList",
+    "Welcome",
+    "check_result",
+    "decode_any",
+    "decode_body",
+    "encode",
+    "encode_error",
+]
+
+PROTOCOL_VERSION: Final = 1

@@ -1,0 +1,186 @@
+"""Bodies of what clients and operators ask for."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from pulse.protocol.fields import MAX_SECONDS, Id, Name, Seconds, UnixTime
+
+
+class NewJob(Struct, frozen=True):
+    """One job of a submit; None: the handler, the topic or the server decides."""
+
+    name: Name
+    args: str = "{}"
+    topic: Name | None = None
+    priority: Annotated[int, Meta(ge=-100, le=100)] = 0
+    run_at: UnixTime | None = None
+    delay_s: Seconds | None = None
+    max_attempts: Annotated[int, Meta(ge=1, le=10_000)] | None = None
+    timeout_s: Annotated[float, Meta(gt=0, le=MAX_SECONDS)] | None = None
+    id: Id | None = None
+    expires_at: UnixTime | None = None
+    expires_in_s: Annotated[float, Meta(gt=0, le=MAX_SECONDS)] | None = None
+
+
+class Submit(Struct, frozen=True):
+    """All of these jobs, or none."""
+
+    jobs: Annotated[list[NewJob], Meta(min_length=1, max_length=100_000)]
+
+
+class JobsList(Struct, frozen=True):
+    """A page of jobs, newest first."""
+
+    status: list[str] | str | None = None
+    topic: Name | None = None
+    name: Name | None = None
+    schedule: Id | None = None
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 50
+    after: str | None = None
+
+
+class ById(Struct, frozen=True):
+    """A request about one thing."""
+
+    id: Id
+
+
+class ByIds(Struct, frozen=True):
+    """A request about several things."""
+
+    ids: Annotated[list[Id], Meta(min_length=1, max_length=10_000)]
+
+
+class ScheduleCreate(Struct, frozen=True):
+    """A new schedule: exactly one of cron, every, at. Where no type says what is allowed, the refusal does."""
+
+    name: Name
+    cron: Annotated[str, Meta(max_length=200)] | None = None
+    timezone: Annotated[str, Meta(max_length=100)] | None = None
+    every: float | None = None
+    at: UnixTime | None = None
+    args: str = "{}"
+    topic: Name | None = None
+    priority: Annotated[int, Meta(ge=-100, le=100)] = 0
+    max_attempts: Annotated[int, Meta(ge=1, le=10_000)] | None = None
+    timeout_s: Annotated[float, Meta(gt=0, le=MAX_SECONDS)] | None = None
+    id: Id | None = None
+    starts_at: UnixTime | None = None
+    ends_at: UnixTime | None = None
+    jitter_s: float = 0.0
+    catch_up: str = "latest"
+    overlap: str = "allow"
+
+
+class ScheduleDeclared(ScheduleCreate, frozen=True, kw_only=True):
+    """A schedule that an application declares, by its stable key."""
+
+    key: Name
+
+
+class SchedulesDeclare(Struct, frozen=True):
+    """All schedules that an application declares."""
+
+    by: Name
+    schedules: Annotated[list[ScheduleDeclared], Meta(max_length=10_000)]
+
+
+class ScheduleUpdate(Struct, frozen=True):
+    """
+    What is to be different; what is left out stays, and nil is as if it had never been given.
+
+    One of cron, every and at takes the place of the one before.
+    """
+
+    id: Id
+    name: Name | UnsetType = UNSET
+    cron: Annotated[str, Meta(max_length=200)] | UnsetType = UNSET
+    timezone: Annotated[str, Meta(max_length=100)] | UnsetType | None = UNSET
+    every: float | UnsetType = UNSET
+    at: UnixTime | UnsetType = UNSET
+    args: str | UnsetType = UNSET
+    topic: Name | UnsetType | None = UNSET
+    priority: Annotated[int, Meta(ge=-100, le=100)] | UnsetType = UNSET
+    max_attempts: Annotated[int, Meta(ge=1, le=10_000)] | UnsetType | None = UNSET
+    timeout_s: Annotated[float, Meta(gt=0, le=MAX_SECONDS)] | UnsetType | None = UNSET
+    starts_at: UnixTime | UnsetType | None = UNSET
+    ends_at: UnixTime | UnsetType | None = UNSET
+    jitter_s: float | UnsetType | None = UNSET
+    catch_up: str | UnsetType = UNSET
+    overlap: str | UnsetType = UNSET
+
+
+class ScheduleTrigger(Struct, frozen=True):
+    """A job of a schedule now; asked twice with the same ``job_id`` it is one."""
+
+    id: Id
+    job_id: Id | None = None
+
+
+class SchedulePreview(Struct, frozen=True):
+    """When a schedule occurs next."""
+
+    id: Id
+    count: Annotated[int, Meta(ge=1, le=1000)] = 10
+
+
+class SchedulesList(Struct, frozen=True):
+    """A page of schedules, newest first."""
+
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    after: str | None = None
+
+
+class DispatchGate(Struct, frozen=True):
+    """The gate of one topic, '' for the whole; a pause ends by itself at ``until``, or after ``for_s``."""
+
+    topic: Annotated[str, Meta(max_length=200)] = ""
+    reason: Annotated[str, Meta(max_length=1000)] | None = None
+    until: UnixTime | None = None
+    for_s: Annotated[float, Meta(gt=0, le=MAX_SECONDS)] | None = None
+
+
+class TopicsList(Struct, frozen=True):
+    """A page of policies, in the order of the topics."""
+
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    after: Annotated[str, Meta(max_length=200)] | None = None
+
+
+class TopicGet(Struct, frozen=True):
+    """The policy of one topic, '' for the server."""
+
+    topic: Annotated[str, Meta(max_length=200)]
+
+
+class TopicSet(Struct, frozen=True):
+    """Options to be set, by their names; an unknown one is refused, and None unsets one."""
+
+    topic: Annotated[str, Meta(max_length=200)]
+    policy: dict[str, str | float | int | None]
+
+
+class TopicUnset(Struct, frozen=True):
+    """Options to be unset, by their names; none: all."""
+
+    topic: Annotated[str, Meta(max_length=200)]
+    options: Annotated[list[str], Meta(max_length=100)] = []
+
+
+class Named(Struct, frozen=True):
+    """A request about an actor."""
+
+    name: Annotated[str, Meta(max_length=64)]
+
+
+class DrainRequest(Struct, frozen=True):
+    """Operator's drain: of this supervisor's pools, or of all workers."""
+
+    all: bool = False
+
+
+class Nothing(Struct, frozen=True):
+    """A body without known keys."""

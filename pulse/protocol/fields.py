@@ -1,0 +1,21 @@
+"""What the fields of bodies may be: types with their lengths and ranges, which msgspec holds them against."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from msgspec import Meta
+
+MAX_ATTEMPT: Final = 2**31 - 1  # attempts is a PostgreSQL integer
+MAX_STACK_CHARS: Final = 64 * 1024
+MAX_SECONDS: Final = 1e9  # 31 years; keeps every sum of times finite
+
+Id = Annotated[bytes, Meta(min_length=16, max_length=16)]
+Attempt = Annotated[int, Meta(ge=1, le=MAX_ATTEMPT)]
+RequestNumber = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Seconds = Annotated[float, Meta(ge=0, le=MAX_SECONDS)]
+UnixTime = Annotated[float, Meta(ge=-1e11, le=1e11)]
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+WorkerName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,64}\Z")]
+Session = Annotated[bytes, Meta(min_length=16, max_length=16)]
+Count = Annotated[int, Meta(ge=0, le=1_000_000)]

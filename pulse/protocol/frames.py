@@ -1,0 +1,185 @@
+"""Frames: bytes to envelopes and their bodies, and back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final, TypeVar
+
+import msgpack
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from pulse.errors import ProtocolError
+from pulse.protocol.fields import RequestNumber
+
+MAX_FRAME_BYTES: Final = 8 * 1024 * 1024  # a submit of 40 000 small jobs; one result of 8 MiB is a file, not a result
+HELLO_MAX_FRAME_BYTES: Final = 1024 * 1024  # before hello nobody is known yet; 40 000 running jobs fit
+_LENGTH_BYTES: Final = 4
+_SHOWN_BYTES: Final = 64 * 1024  # of a longer body nobody looks for the value that is wrong in it
+_PLACE: Final = re.compile(r" - at `\$((?:\.\w+|\[\d+\])+)`$")  # as msgspec tells it
+_STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
+_FIXMAP: Final = 0x80  # first bytes of a map in MessagePack: 0x80 to 0x8f, map 16, map 32
+_FIXMAP_END: Final = 0x90
+_LONG_MAPS: Final = frozenset({0xDE, 0xDF})
+
+BodyT = TypeVar("BodyT", bound=Struct)
+
+
+class Frame(Struct, frozen=True, array_like=True):
+    """The envelope of a frame; ``body`` is still MessagePack."""
+
+    kind: Annotated[str, Meta(max_length=64)]
+    request: RequestNumber | None
+    body: Raw
+
+
+_frame_decoder = msgspec.msgpack.Decoder(Frame)
+_decoders: dict[type[Struct], msgspec.msgpack.Decoder[Struct]] = {}
+
+
+def encode(kind: str, request: int | None, body: Mapping[str, object]) -> bytes:
+    """
+    One frame, length included.
+
+    Args:
+        kind: What the frame is.
+        request: Number of the request that it is or answers; None for an unsolicited frame.
+        body: str keys; values of None, bool, int, float, str, bytes, list, tuple, dict.
+    """
+    payload: bytes = msgpack.packb([kind, request, body])
+    return len(payload).to_bytes(_LENGTH_BYTES, "big") + payload
+
+
+def encode_error(request: int | None, code: str, message: str) -> bytes:
+    """An ``error`` frame."""
+    return encode("error", request, {"code": code, "message": message})
+
+
+def decode_body(kind: type[BodyT], frame: Frame) -> BodyT:
+    """
+    The body of *frame* as *kind*.
+
+    Raises:
+        ProtocolError: The body does not fit; carries the request's number. The connection can go on.
+    """
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.msgpack.Decoder(kind)
+    try:
+        body = decoder.decode(frame.body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ProtocolError(f"{frame.kind}: {error}{_given(frame, str(error))}", request=frame.request) from None
+    assert isinstance(body, kind)  # noqa: S101 - narrows the type; the decoder was made for it
+    return body
+
+
+def _given(frame: Frame, problem: str) -> str:
+    """The value whose place *problem* names; '' where none is to be shown: a hello has passwords."""
+    place = _PLACE.search(problem)
+    if place is None or frame.kind == "hello" or memoryview(frame.body).nbytes > _SHOWN_BYTES:
+        return ""
+    try:
+        value = msgspec.msgpack.decode(frame.body)
+        for key, number in _STEP.findall(place[1]):
+            value = value[key] if key else value[int(number)]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, LookupError, TypeError):
+        return ""
+    return f", which is {value!r:.60}" if isinstance(value, str | float | int) else ""
+
+
+def decode_any(frame: Frame) -> dict[str, object]:
+    """The body of *frame* as plain values, for answers whose shape the caller renders as it is."""
+    try:
+        return msgspec.msgpack.decode(frame.body, type=dict[str, object])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ProtocolError(f"{frame.kind}: {error}", request=frame.request) from None
+
+
+class FrameReader:
+    """
+    Cuts a byte stream into frames.
+
+    Args:
+        max_frame_bytes: Longest payload accepted; checked on the length, before a byte of it is kept.
+    """
+
+    __slots__ = ("_broken", "_buffer", "max_frame_bytes")
+
+    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+        self.max_frame_bytes = max_frame_bytes
+        self._buffer = bytearray()
+        self._broken = False
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of a frame that is not whole yet."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """
+        The frames that *data* completes, in order; often none.
+
+        Raises:
+            ProtocolError: A length or an envelope is not the protocol's. Frames before it are on ``error.frames``;
+                nothing can be read after it.
+        """
+        if self._broken:
+            message = "the stream is broken already"
+            raise BrokenStreamError(message, [])
+        buffer = self._buffer
+        buffer += data
+        frames: list[Frame] = []
+        at = 0
+        try:
+            while len(buffer) - at >= _LENGTH_BYTES:
+                size = int.from_bytes(buffer[at : at + _LENGTH_BYTES], "big")
+                self._check_size(size)
+                end = at + _LENGTH_BYTES + size
+                if len(buffer) < end:
+                    break
+                frames.append(_decode_envelope(bytes(buffer[at + _LENGTH_BYTES : end])))
+                at = end
+        except ProtocolError as error:
+            self._broken = True
+            buffer.clear()
+            raise BrokenStreamError(error.message, frames, error.code) from None
+        if at:
+            del buffer[:at]
+        return frames
+
+    def _check_size(self, size: int) -> None:
+        if size == 0:
+            message = "a frame of length 0; the smallest has 1 byte"
+            raise ProtocolError(message)
+        if size > self.max_frame_bytes:
+            message = f"a frame of {size} bytes; at most {self.max_frame_bytes} are allowed"
+            raise ProtocolError(message, "too_large")
+
+
+class BrokenStreamError(ProtocolError):
+    """
+    The stream cannot be read any further.
+
+    Attributes:
+        frames: Whole frames that came before the broken one.
+    """
+
+    def __init__(self, message: str, frames: Sequence[Frame], code: str = "bad_request") -> None:
+        super().__init__(message, code)
+        self.frames = frames
+
+
+def _decode_envelope(payload: bytes) -> Frame:
+    try:
+        frame = _frame_decoder.decode(payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        message = f"not a frame: {error}"
+        raise ProtocolError(message) from None
+    # Only its first byte is looked at: a dict of a million keys would be a second of work for nobody. What is in the
+    # map is the business of the body's own type, which skips the keys that it does not know.
+    first = memoryview(frame.body)[0]
+    if not (_FIXMAP <= first < _FIXMAP_END or first in _LONG_MAPS):
+        message = "not a frame: the body is not a map"
+        raise ProtocolError(message)
+    return frame
