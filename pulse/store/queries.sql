@@ -144,7 +144,7 @@ WHERE j.name <> d.name OR j.topic <> coalesce(d.topic, h.topic, 'default') OR j.
 --          ranks below the last one that this level alone would fill them with. No row is rewritten for it.
 --          Expiry is held against a clock that is read when the first rows are, not when the statement was sent: it may have
 --          waited for a lock on the table since. Jobs start at that very moment, so none starts after its time.
---          A claim ends after 8 MiB of args and checkpoints: what it returns has to fit into memory, and through a socket, at
+--          A claim ends after 8 MiB of args, checkpoints, and what the attempt before came to (its error and progress): what it returns has to fit into memory, and through a socket, at
 --          once. Short args are not measured: their text is not longer than 2000 bytes by much, if they are not compressed.
 WITH RECURSIVE clock AS MATERIALIZED (
     SELECT coalesce($10, clock_timestamp()) AS at
@@ -198,7 +198,8 @@ WITH RECURSIVE clock AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT j.id, j.next_run_at,
                CASE WHEN pg_column_size(j.args) > 2000 OR pg_column_compression(j.args) IS NOT NULL
-                    THEN octet_length(j.args::text) ELSE 2000 END + coalesce(octet_length(j.checkpoint::text), 0) AS size
+                    THEN octet_length(j.args::text) ELSE 2000 END + coalesce(octet_length(j.checkpoint::text), 0)
+               + coalesce(octet_length(to_json(j.last_error)::text), 0) + coalesce(octet_length(j.progress::text), 0) AS size
         FROM pulse.jobs j
         WHERE j.topic = l.topic AND j.priority = l.priority AND j.status IN ('PENDING', 'RETRYING')
           AND j.next_run_at >= l.from_at AND j.next_run_at <= coalesce($10, now())
@@ -211,7 +212,8 @@ WITH RECURSIVE clock AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT q.id, q.next_run_at,
                CASE WHEN pg_column_size(q.args) > 2000 OR pg_column_compression(q.args) IS NOT NULL
-                    THEN octet_length(q.args::text) ELSE 2000 END + coalesce(octet_length(q.checkpoint::text), 0) AS size
+                    THEN octet_length(q.args::text) ELSE 2000 END + coalesce(octet_length(q.checkpoint::text), 0)
+               + coalesce(octet_length(to_json(q.last_error)::text), 0) + coalesce(octet_length(q.progress::text), 0) AS size
         FROM pulse.jobs q
         WHERE q.topic = c.topic AND q.priority = c.priority AND q.status IN ('PENDING', 'RETRYING')
           AND q.next_run_at >= c.from_at AND q.next_run_at <= c.until_at
@@ -349,7 +351,7 @@ JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id AND j.status::text = 'COMPLETED'
 --          $6 delay_s float8[] (NULL: the back-off), $7 exit codes int[], $8 progress text[] (JSON or NULL), $9 stacks text[],
 --          $10 cpu_s float8[], $11 peak_rss_bytes bigint[] (same length, sorted by id), $12 now
 -- Guard:   id, status, locked_by, attempts; and for outcome lease_expired a lease that has lapsed by the database's clock.
--- Returns: id, attempt, new status, topic, priority, seconds until due; a missing one was stale.
+-- Returns: id, attempt, new status, topic, priority, seconds until due, when that is (Unix); a missing one was stale.
 --          `silent` is written as lease_expired, but looks at no lease: its worker let it lapse, and was killed since.
 --          Charged tries are attempts - uncharged. Uncharged: released, snoozed; unassigned, which no worker ever saw and
 --          which leaves no history; crashed spends a budget of its own, whose
@@ -396,8 +398,8 @@ WITH ended AS (
     FROM ended e
     WHERE j.id BETWEEN e.id AND e.id AND j.status::text = 'RUNNING' AND j.locked_by = e.worker AND j.attempts = e.attempt
       AND (e.outcome <> 'lease_expired' OR j.lease_until < e.at)
-    RETURNING j.id, j.attempts, j.status, j.topic, j.priority, j.started_at, j.progress, e.worker, e.outcome, e.error, e.exit_code,
-              e.at, e.delay_s, e.stack, e.cpu_s, e.peak_rss_bytes
+    RETURNING j.id, j.attempts, j.status, j.topic, j.priority, j.next_run_at, j.started_at, j.progress, e.worker, e.outcome, e.error,
+              e.exit_code, e.at, e.delay_s, e.stack, e.cpu_s, e.peak_rss_bytes
 ), history AS (
     INSERT INTO pulse.attempts (job_id, attempt, worker, started_at, ended_at, outcome, error, exit_code, progress, stack,
                                 cpu_s, peak_rss_bytes)
@@ -407,7 +409,7 @@ WITH ended AS (
     WHERE outcome <> 'unassigned'
     ON CONFLICT (job_id, attempt) DO NOTHING
 )
-SELECT uuid_send(id) AS id, attempts, status::text AS status, topic, priority, delay_s FROM changed;
+SELECT uuid_send(id) AS id, attempts, status::text AS status, topic, priority, delay_s, date_part('epoch', next_run_at) AS due_s FROM changed;
 
 
 -- name: lockable_jobs :many
@@ -537,7 +539,7 @@ SELECT count(*) AS expired FROM changed;
 --          dropped: who retries wants it started.
 --          From/to: COMPLETED, DEAD_LETTERED, CANCELED -> PENDING
 -- Args:    $1 ids uuid[], $2 now
--- Guard:   status, locked in id order first and tested again in the UPDATE.   Returns: id, topic, priority.
+-- Guard:   status, locked in id order first and tested again in the UPDATE.   Returns: id, topic, priority, due time (Unix).
 WITH target AS (
     SELECT j.id FROM pulse.jobs j
     WHERE j.id = ANY ($1::uuid[]) AND j.status::text IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
@@ -548,7 +550,7 @@ SET status = 'PENDING', uncharged = j.attempts, crashes = 0, next_run_at = coale
     result = NULL, progress = NULL, checkpoint = NULL,
     expires_at = CASE WHEN j.expires_at > coalesce($2, clock_timestamp()) THEN j.expires_at END
 FROM target t WHERE j.id = t.id AND j.status::text IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
-RETURNING uuid_send(j.id) AS id, j.topic, j.priority;
+RETURNING uuid_send(j.id) AS id, j.topic, j.priority, date_part('epoch', j.next_run_at) AS due_s;
 
 
 -- name: job_statuses :many

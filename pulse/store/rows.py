@@ -83,7 +83,7 @@ class Ending(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """What an Ending came to; ``delay_s`` until the job is due again."""
+    """What an Ending came to; ``delay_s`` until the job is due again, ``due_s`` when that is, Unix seconds."""
 
     id: bytes
     attempt: int
@@ -91,6 +91,7 @@ class Ended(NamedTuple):
     topic: str
     priority: int
     delay_s: float
+    due_s: float
 
 
 class Renewal(NamedTuple):

@@ -363,11 +363,11 @@ class Store:
             rows = await connection.fetch(_sql("cancel_jobs"), _uuids(ids), now)
         return [Canceled(*row.values()) for row in rows]
 
-    async def retry(self, ids: Sequence[bytes], *, now: datetime | None = None) -> dict[bytes, Level]:
-        """Give terminal jobs fresh budgets; those that were. A missing one is not terminal, or not there."""
+    async def retry(self, ids: Sequence[bytes], *, now: datetime | None = None) -> dict[bytes, Wake]:
+        """Give terminal jobs fresh budgets; those that were, and where. A missing one is not terminal, or not there."""
         async with self.query.connection() as connection:
             rows = await connection.fetch(_sql("retry_jobs"), _uuids(ids), now)
-        return {row["id"]: Level(row["topic"], row["priority"]) for row in rows}
+        return {row["id"]: Wake(row["topic"], row["priority"], row["due_s"]) for row in rows}
 
     async def statuses(self, ids: Sequence[bytes]) -> dict[bytes, tuple[str, int]]:
         """Status and attempt of each of *ids* that exists."""

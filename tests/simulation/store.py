@@ -159,11 +159,12 @@ class FakeStore:
         there = [one for one in ids if one in self._rows.jobs]
         return await self._do("cancel", lambda: self._rows.cancel(there, self._now()), ids)
 
-    async def retry(self, ids: Sequence[bytes]) -> dict[bytes, Level]:
-        def act() -> dict[bytes, Level]:
+    async def retry(self, ids: Sequence[bytes]) -> dict[bytes, Wake]:
+        def act() -> dict[bytes, Wake]:
             there = [one for one in ids if one in self._rows.jobs]
             retried = sorted(self._rows.retry(there, self._now()))
-            return {one: Level(self._rows.jobs[one].topic, self._rows.jobs[one].priority) for one in retried}
+            rows = ((one, self._rows.jobs[one]) for one in retried)
+            return {one: Wake(row.topic, row.priority, row.next_run_at.timestamp()) for one, row in rows}
 
         return await self._do("retry", act, ids)
 

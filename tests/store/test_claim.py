@@ -224,16 +224,25 @@ _LETTERS: Final = "x" * 100_000
 _NOISE: Final = base64.b64encode(random.Random(1).randbytes(75_000)).decode()
 
 
-@pytest.mark.parametrize(("column", "pad"), [("args", _LETTERS), ("args", _NOISE), ("checkpoint", _LETTERS)])
+@pytest.mark.parametrize(
+    ("column", "pad"),
+    [
+        ("args", _LETTERS),
+        ("args", _NOISE),
+        ("checkpoint", _LETTERS),
+        ("last_error", "\n" * 50_000),
+        ("progress", _LETTERS),
+    ],
+)
 async def test_what_is_stored_otherwise_counts_as_it_is_printed(
     store: Store, connection: Connection[Record], column: str, pad: str
 ) -> None:
     """A hundred thousand times one letter take a few bytes on disk, and all of theirs in memory and on the wire."""
-    text = json.dumps({"pad": pad})
+    text = json.dumps(pad) if column == "last_error" else json.dumps({"pad": pad})
     for _ in range(90):
-        await forge(connection, **{column: text})
+        await forge(connection, **{column: pad if column == "last_error" else text})
     claimed = await claim(store, 90)
-    counted = len(text) + (2000 if column == "checkpoint" else 0)  # short args count as so many
+    counted = len(text) + (0 if column == "args" else 2000)  # short args count as so many
     assert len(claimed) == 8388608 // counted + 1
 
 

@@ -337,6 +337,7 @@ async def test_the_first_claim_is_full_and_the_next_is_not(bench: Bench) -> None
     bench.join()
     for _ in range(2):
         assert await bench.claims.pass_once() is False
+        bench.claims.wake_level(LEVEL)
     assert not bench.claims._cursors.is_full_due(time.monotonic() + 1.0)
     first, second = bench.levels
     assert first is None
@@ -355,6 +356,7 @@ async def test_where_full_claims_are_dear_windows_find_the_rest(bench: Bench) ->
     bench.claims.wake_recent()
     assert await bench.claims.pass_once() is False
     assert jobs_of(worker) == [late, elsewhere]
+    bench.claims.wake_level(LEVEL)
     assert await bench.claims.pass_once() is False
     window, known = bench.levels
     assert isinstance(window, list)
@@ -396,6 +398,7 @@ async def test_a_claim_that_did_not_bring_all_it_could(bench: Bench) -> None:
     worker = bench.join(capacity=2)
     assert await bench.claims.pass_once() is False
     await bench.waiting()
+    bench.claims.wake_level(Level(TOPIC, 0))
     assert await bench.claims.pass_once() is True
     assert worker.credit == 0
 
@@ -406,6 +409,49 @@ async def test_where_nothing_is_known_nothing_is_asked(bench: Bench) -> None:
     bench.join()
     assert await bench.claims.pass_once() is False
     assert bench.levels == []
+
+
+async def test_where_nothing_waits_nothing_is_claimed(bench: Bench) -> None:
+    """A place that becomes free costs no statement; work that is told of is claimed by who serves its topic, alone."""
+    worker, other = bench.join(), new_worker("v")
+    other.topics = ("u",)
+    bench.desk.join(other)
+    first = await bench.waiting()
+    await bench.waiting(topic="u")
+    await bench.claims.pass_once()
+    bench.rest()  # it may have been dear, on a busy machine
+    await bench.claims.pass_once()
+    bench.levels.clear()
+    await bench.claims.pass_once()
+    assert bench.levels == []
+    second = await bench.waiting()
+    bench.claims.wake_level(Level(TOPIC, 0), due_s=PAST.timestamp())
+    for _ in range(2):
+        await bench.claims.pass_once()
+    assert jobs_of(worker) == [first, second]
+    assert len(bench.levels) == 1
+
+
+async def test_work_that_nobody_tells_of(bench: Bench) -> None:
+    """Somebody has room after a poll that found the worker full: what is known is looked at, as it was not then."""
+    worker, other = bench.join(capacity=1), new_worker("v")
+    other.topics = ("u",)
+    bench.desk.join(other)
+    await bench.waiting(topic="u")
+    await bench.waiting()
+    await bench.claims.pass_once()  # brings all that it could
+    await bench.claims.pass_once()
+    worker.held.clear()
+    await bench.claims.pass_once()  # nothing is left
+    worker.held[bytes(16), 1] = Held("n", TOPIC)  # by its INSERT
+    job = await bench.waiting(next_run_at=datetime.now(UTC))
+    bench.claims._cursors._full_s = float("-inf")
+    await bench.claims.pass_once()
+    bench.rest()
+    assert job not in jobs_of(worker)
+    worker.held.clear()
+    await bench.claims.pass_once()
+    assert jobs_of(worker)[-1] == job
 
 
 async def test_a_pass_without_workers_is_no_full_claim(bench: Bench) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +13,7 @@ from anyio.abc import SocketStream
 
 from pulse import procs
 from pulse.protocol import ByIds
+from pulse.store.rows import Claim
 from pulse.store.store import Store
 from pulse_actors.bus import Bus
 from pulse_actors.dispatcher.claims import Claims
@@ -63,6 +65,18 @@ def connected(desktop: Desktop) -> Worker:
     worker = Worker(ALIVE, "w", b"s", PID, 0, (TOPIC,), frozenset("n"), 10, Silent())
     desktop.desk.join(worker)
     return worker
+
+
+async def test_a_claim_that_has_passed_it(desktop: Desktop, connection: Connection[Record]) -> None:
+    """Later work may be claimed before the retry is committed: the cursor goes back to when it is due."""
+    later_s = time.time() + 60
+    desktop.claims._cursors.claimed([Claim(bytes(16), 1, "n", TOPIC, "{}", None, 0, later_s, 0, 0)])
+    identity = await forge(connection, "CANCELED")
+    assert await retry(desktop, identity) == "done"
+    (start,) = desktop.claims._cursors.starts([TOPIC])
+    due_at = await connection.fetchval("SELECT next_run_at FROM pulse.jobs WHERE id = $1", identity.hex())
+    assert start.from_s == pytest.approx(due_at.timestamp(), abs=0.01)
+    assert start.from_s <= due_at.timestamp()
 
 
 async def retry(desktop: Desktop, identity: bytes) -> str:

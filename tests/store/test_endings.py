@@ -106,12 +106,13 @@ async def test_what_becomes_of_it(store: Store, connection: Connection[Record], 
     ended = await store.end(
         [_ending(identity, case.kind, case.attempts, error="why", delay_s=case.given_s)], now=at(10)
     )
-    assert ended == [Ended(identity, case.attempts, case.status, TOPIC, 3, case.delay_s)]
     dead = case.status == "DEAD_LETTERED"
+    due_at = NOW if dead else at(10 + case.delay_s)
+    assert ended == [Ended(identity, case.attempts, case.status, TOPIC, 3, case.delay_s, due_at.timestamp())]
     expected = {
         **before,
         "status": case.status,
-        "next_run_at": NOW if dead else at(10 + case.delay_s),
+        "next_run_at": due_at,
         "completed_at": at(10) if dead else None,
         "uncharged": case.uncharged_after,
         "crashes": case.crashes_after,

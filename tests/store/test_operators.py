@@ -10,7 +10,7 @@ import pytest
 
 from pulse.protocol import HandlerInfo
 from pulse.store.gate import GATE_CHANNEL
-from pulse.store.rows import Canceled, Level
+from pulse.store.rows import Canceled, Wake
 from pulse.store.store import Store
 from tests.store.helpers import NOW, STATUSES, TERMINAL, TOPIC, WORKER, at, changes, claim, forge, history, new_id, read
 from tests.support.waiting import until_blocked
@@ -96,7 +96,7 @@ async def test_retry(store: Store, connection: Connection[Record], status: str) 
         priority=4,
     )
     before = await read(connection, identity)
-    assert await store.retry([identity], now=at(7)) == {identity: Level(TOPIC, 4)}
+    assert await store.retry([identity], now=at(7)) == {identity: Wake(TOPIC, 4, at(7).timestamp())}
     assert changes(before, await read(connection, identity)) == {
         "status": "PENDING",
         "uncharged": 5,

@@ -44,10 +44,12 @@ class Tray(Floor):
         self.desk.join(self.worker)
         self.dsn = dsn
         self.woken: list[tuple[Level, float]] = []
+        self.dues_s: list[float | None] = []
         self.claims.wake_level = self._woken  # type: ignore[method-assign]
 
     def _woken(self, level: Level, delay_s: float = 0.0, *, due_s: float | None = None) -> None:
         self.woken.append((level, delay_s))
+        self.dues_s.append(due_s)
 
     async def held(self, **columns: Any) -> bytes:
         """A job that the worker runs; its id."""
@@ -251,6 +253,7 @@ async def test_a_dead_letter_is_nothing_to_claim(tray: Tray) -> None:
     tray.report(1, error(again), error(dead))
     await tray.write()
     assert tray.woken == [(Level(TOPIC, 0), 1.0)]
+    assert tray.dues_s == [(await read(tray.connection, again))["next_run_at"].timestamp()]
 
 
 @pytest.mark.parametrize("outcome", ["ok", "error"])

@@ -353,6 +353,63 @@ def test_work_anywhere_is_work_at_all_known_levels() -> None:
     assert len(one.starts(MANY)) == 2
 
 
+def emptied(*topics: str) -> Cursors:
+    """At 100 s nothing was left in *topics*."""
+    one = Cursors(0.5)
+    one.full_begins()
+    one.learn(Level("a", 1))
+    count = one.begin(100.0)
+    one.claimed([claim("a", 1, 10.0)])
+    one.exhausted(topics, count)
+    one.emptied(topics)
+    return one
+
+
+def test_topics_in_which_nothing_waits() -> None:
+    """Until the next poll, in whatever order they are named; of other sets of topics nothing is known."""
+    one = emptied("a", "b")
+    assert one.is_empty(("b", "a"), 100.49)
+    assert not one.is_empty(("b", "a"), 100.5)
+    assert not one.is_empty(("a",), 100.0)
+
+
+def full_claim(one: Cursors) -> None:
+    """A full claim is made, of whom has room."""
+    one.full_begins()
+    one.full_done(100.1, 100.1)
+
+
+@pytest.mark.parametrize(
+    "news",
+    [
+        lambda one: one.learn(Level("b", -3)),
+        lambda one: one.found(Level("a", 1), 5.0),
+        lambda one: one.claimed([claim("a", 1, 11.0)]),
+        Cursors.want_full,
+        Cursors.want_recent,
+        full_claim,
+        Cursors.window_begins,
+    ],
+)
+def test_work_may_be_in_topics_again(news: Callable[[Cursors], None]) -> None:
+    """Something is told of them, or of no topic; some claim has left more; who had no room missed a look everywhere."""
+    one = emptied("a", "b")
+    news(one)
+    assert not one.is_empty(("a", "b"), 100.2)
+
+
+def test_news_during_a_claim_that_found_all() -> None:
+    """It may have missed that, whether a level was told of or none."""
+    wants: list[Callable[[Cursors], None]] = [Cursors.want_recent, Cursors.want_full]
+    for news in (lambda one: one.learn(Level("c", 1)), *wants):
+        one = emptied("a")
+        count = one.begin(100.1)
+        news(one)
+        one.exhausted(("c",), count)
+        one.emptied(("c",))
+        assert not one.is_empty(("c",), 100.2)
+
+
 def test_what_a_survey_finds() -> None:
     """The first job that waits there is where to begin, also where only the last seconds were looked at."""
     one = Cursors(0.5)

@@ -200,7 +200,7 @@ class Claims:
         if full and any(len(plan.topics) > FEW_TOPICS for plan in plans):
             full_s = await self._survey()
         for plan in plans:
-            starts, news_count = self._starts(plan, window, full=full), self._cursors.begin()
+            starts, news_count = self._starts(plan, window, full=full), self._cursors.begin(time.monotonic())
             if starts == []:
                 continue
             async with self.lock:
@@ -217,6 +217,8 @@ class Claims:
         if full and len(plan.topics) <= FEW_TOPICS:
             return None
         if window is None:
+            if len(plan.topics) <= FEW_TOPICS and self._cursors.is_empty(plan.topics, time.monotonic()):
+                return []
             return self._cursors.starts(plan.topics, self._desk.rules.ageing_s, time.time())
         return self._cursors.window(plan.topics, window, time.time())
 
@@ -265,6 +267,7 @@ class Claims:
         if claims and ageing_s and not ageing_s.keys().isdisjoint(plan.topics):
             return True  # what another host has locked meanwhile counted as work: look again
         self._cursors.exhausted(plan.topics if starts is None else starts, news_count)
+        self._cursors.emptied(plan.topics)
         return starts is not None and len(plan.topics) > FEW_TOPICS and len(starts) == LEVELS_MAX  # there may be others
 
     async def submit(self, jobs: Sequence[NewJob]) -> list[Wake]:

@@ -13,6 +13,9 @@ A claim of few topics names all their known levels. One of many names those that
 were not empty when last claimed, the least recently served first; so it costs the same whether a worker serves fifty
 topics or ten thousand, and no topic starves another. No full claim looks for their levels: a *survey* walks over those
 that have rows, part by part.
+
+Topics in which nothing is known to wait are not claimed at all until the next poll, else each wake would cost one claim
+for every set of topics that some worker serves.
 """
 
 from __future__ import annotations
@@ -71,6 +74,8 @@ class Cursors:
         self._priorities: dict[str, set[int]] = {}  # of the topics that are known
         self._busy: dict[int, dict[str, int]] = {}  # priority -> topics that may have work, the next one first -> news
         self._news_count = 0
+        self._began_s = 0.0  # when the last claim did
+        self._empty_s: dict[frozenset[str], float] = {}  # topics whose last claim has found all there was -> when
         self._survey: Level | None = None  # behind which the next part begins
         self._survey_again = False
         self._wanted = True  # nothing is known yet
@@ -126,9 +131,10 @@ class Cursors:
     def _note(self, level: Level) -> None:
         self._busy.setdefault(level.priority, {})[level.topic] = self._news_count
 
-    def begin(self) -> int:
+    def begin(self, now_s: float = 0.0) -> int:
         """A claim begins: what is told from now on it may miss. How much was told before, for ``exhausted``."""
         self._told.clear()
+        self._began_s = now_s
         return self._news_count
 
     def exhausted(self, looked_at: Sequence[Start] | Sequence[str], news_count: int) -> None:
@@ -147,6 +153,16 @@ class Cursors:
                 if topics.get(topic, news_count + 1) <= news_count:
                     del topics[topic]
                     self._go_on(Level(topic, priority))
+
+    def emptied(self, topics: Sequence[str]) -> None:
+        """The claim that ``begin`` was told of has found all there was in *topics*."""
+        self._empty_s[frozenset(topics)] = self._began_s
+
+    def is_empty(self, topics: Sequence[str], now_s: float) -> bool:
+        """Whether the last claim of *topics* has just found all there was, and nobody has told of any work since."""
+        if self._wanted or self._news or now_s - self._empty_s.get(frozenset(topics), float("-inf")) >= self._poll_s:
+            return False
+        return not any(topic in busy for busy in self._busy.values() for topic in topics)
 
     def _go_on(self, level: Level) -> None:
         """What lay behind the cursor is claimed: on from where it was, else dead entries are walked over again."""
@@ -188,6 +204,7 @@ class Cursors:
         if self._survey is not None:  # it has passed some levels already
             self._survey_again |= self._wanted or self._news
         self._wanted = self._news = False
+        self._empty_s.clear()  # who has no room now has not looked
 
     def full_done(self, began_s: float, ended_s: float) -> None:
         """A full claim was made."""
@@ -209,6 +226,7 @@ class Cursors:
     def window_begins(self) -> None:
         """A claim of a window begins: news from now on it may miss."""
         self._news = False
+        self._empty_s.clear()
 
     def window_done(self, place: int, began_s: float, ended_s: float) -> None:
         """A claim of a window was made; it has looked at the shorter ones, too."""

@@ -13,6 +13,7 @@ import msgspec
 from pulse import procs, protocol
 from pulse.errors import BadRequestError, ConflictError, NotFoundError, UnavailableError
 from pulse.store.reads import STATUSES
+from pulse.store.rows import Level
 from pulse.store.topics import OPTIONS, SERVER_OPTIONS, effective
 from pulse_actors import identity as identities
 from pulse_actors.bus import Hint
@@ -69,8 +70,8 @@ async def retry_jobs(on: Desktop, body: protocol.ByIds) -> Answer:
     absent = {worker for worker in last_workers.values() if _is_absent(on, worker)}
     held = on.desk.held_among(body.ids) | {job for job, worker in last_workers.items() if worker in absent}
     retried = await on.store.retry([job for job in body.ids if job not in held])
-    for level in set(retried.values()):
-        on.claims.wake_level(level)
+    for wake in retried.values():
+        on.claims.wake_level(Level(wake.topic, wake.priority), due_s=wake.due_s)
     return await _done_and_refused(on, body.ids, set(retried), conflicts=held)
 
 

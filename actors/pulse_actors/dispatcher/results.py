@@ -140,7 +140,7 @@ class Results:
         await self._insist(lambda: batch.end([*endings, *obituaries]))
         for ended in batch.ended:
             if ended.status != "DEAD_LETTERED":
-                self._claims.wake_level(Level(ended.topic, ended.priority), ended.delay_s)
+                self._claims.wake_level(Level(ended.topic, ended.priority), ended.delay_s, due_s=ended.due_s)
         for report in reports:
             self._answer(report, batch)
         self._free(obituaries, batch)

@@ -197,6 +197,10 @@ CLAIMS: Final = Guarded(
         _GUARDS + "test_where_nothing_is_known_nothing_is_asked": [
             ("Claims._claim_all", "starts == []", "False"),
         ],
+        _GUARDS + "test_where_nothing_waits_nothing_is_claimed": [
+            ("Claims._starts", "self._cursors.is_empty(plan.topics, time.monotonic())", "False"),
+            ("Claims._claim", "self._cursors.emptied(plan.topics)", "pass"),
+        ],
         _GUARDS + "test_a_pass_without_workers_is_no_full_claim": [
             ("Claims.pass_once", "bool(plans) and ", ""),
         ],
@@ -294,6 +298,7 @@ CLAIMS: Final = Guarded(
     },
     without={
         ("Claims._is_readable", "self._unreadable"): "only faster",
+        ("Claims._starts", "len(plan.topics) <= FEW_TOPICS"): "only faster: of many, those with work are named anyway",
         ("Claims._assign", "worker is None"): "cannot be: nothing was awaited since the placement",
     },
 )

@@ -47,6 +47,21 @@ CURSORS: Final = Guarded(
             ("Cursors.full_begins", "self._wanted = self._news = False", "self._news = False"),
             ("Cursors.full_begins", "self._wanted = self._news = False", "self._wanted = False"),
         ],
+        _CURSORS + "test_topics_in_which_nothing_waits": [
+            ("Cursors.is_empty", "now_s - self._empty_s", "0.0 - self._empty_s"),
+            ("Cursors.is_empty", 'now_s - self._empty_s.get(frozenset(topics), float("-inf"))', "now_s - 100.0"),
+            ("Cursors.emptied", "self._empty_s[frozenset(topics)] = self._began_s", "pass"),
+            ("Cursors.begin", "self._began_s = now_s", "pass"),
+        ],
+        _CURSORS + "test_work_may_be_in_topics_again": [
+            ("Cursors.is_empty", "not any(topic in busy for busy in self._busy.values() for topic in topics)", "True"),
+            ("Cursors.full_begins", "self._empty_s.clear()", "pass"),
+            ("Cursors.window_begins", "self._empty_s.clear()", "pass"),
+        ],
+        _CURSORS + "test_news_during_a_claim_that_found_all": [
+            ("Cursors.is_empty", "self._news or ", ""),
+            ("Cursors.is_empty", "self._wanted or ", ""),
+        ],
         _CURSORS + "test_a_dear_full_claim_is_rare": [
             ("Cursors._next_full_s", "if self._dear:", "if False:"),
             ("Cursors._next_full_s", "if not self._wanted:", "if True:"),

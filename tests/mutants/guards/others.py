@@ -18,6 +18,9 @@ REQUESTS: Final = Guarded(
             ("retry_jobs", " | {job for job, worker in last_workers.items() if worker in absent}", ""),
             ("retry_jobs", "if worker in absent", "if True"),
         ],
+        _RETRIES + "test_a_claim_that_has_passed_it": [
+            ("retry_jobs", "due_s=wake.due_s", "due_s=None"),
+        ],
         _RETRIES + "test_a_worker_that_came_back": [
             ("_is_absent", "on.desk.get(worker) is None and ", ""),
             ("retry_jobs", "on.desk.held_among(body.ids) | ", ""),

@@ -62,6 +62,7 @@ RESULTS: Final = Guarded(
         _GUARDS + "test_a_dead_letter_is_nothing_to_claim": [
             ("Results._write", 'ended.status != "DEAD_LETTERED"', "True"),
             ("Results._write", 'ended.status != "DEAD_LETTERED"', "False"),
+            ("Results._write", "due_s=ended.due_s", "due_s=None"),
         ],
         _GUARDS + "test_progress_that_cannot_be_stored_costs_nothing_else": [
             ("_Batch.complete.alone", "bad.progress is not None", "False"),
