@@ -471,6 +471,7 @@ CLIENT_KINDS: Final[Mapping[str, type[Struct]]] = {
     "submit": Submit,
     "jobs.list": JobsList,
     "jobs.get": ById,
+    "jobs.why": ById,
     "jobs.cancel": ByIds,
     "jobs.retry": ByIds,
     "jobs.stack": ById,
