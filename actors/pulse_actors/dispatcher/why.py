@@ -144,26 +144,24 @@ def _running(job: Standing, known: Known) -> Reason:
     who = f'worker "{named.name}", pid {named.pid}' if named else f'worker "{job.locked_by}"'
     if named is not None and named.host != known.host:
         seen = "never" if job.host_seen_at is None else ago(job.host_seen_at, job.now)
-        text = f"It runs: attempt {job.attempts} has {who} of another host, {named.host}{started}. {_lease(job)}"
+        text = f"It runs: attempt {job.attempts} is at {who} of another host, {named.host}{started}. {_lease(job)}"
         advice = f"That host was last seen {seen}; ask its server for more."
         return Reason("running", text, advice, {**details, "host": named.host, "host_seen_at": job.host_seen_at})
     holder = known.holder
     if holder is None:
         advice = "Once its lease has ended, or its process is known to be dead, it is tried again by itself."
-        text = (
-            f"It is RUNNING: attempt {job.attempts} has {who}{started}, which this server does not know. {_lease(job)}"
-        )
+        text = f"Attempt {job.attempts} is at {who}{started}; this server does not know it. {_lease(job)}"
         return Reason("running", text, advice, details)
     details["heard_ago_s"] = holder.heard_ago_s
     heard = "not heard of yet" if holder.heard_ago_s is None else f"heard of {duration(holder.heard_ago_s)} ago"
     if holder.is_silent or not holder.is_connected:
         how = "silent" if holder.is_silent else "not connected"
         advice = "It is given time, then it is killed, and the job is tried again by itself: pulse ctl workers"
-        text = f"Attempt {job.attempts} has {who}{started}; that is {how}, {heard}. {_lease(job)}"
+        text = f"Attempt {job.attempts} is at {who}{started}; that is {how}, {heard}. {_lease(job)}"
         return Reason("silent", text, advice, details)
     if holder.started is False:
         return _assigned(job, f"{who}, {heard}{started}", holder, details)
-    text = f"It runs: attempt {job.attempts} of {job.topic} has {who}, {heard}{started}."
+    text = f"It runs: attempt {job.attempts} is at {who}, {heard}{started}."
     return Reason("running", text, f"Where it is now: pulse ctl jobs stack {_id(job.id)}", details)
 
 
