@@ -19,6 +19,11 @@ from tests.support.system import Body, Peer, new_job, until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres]
 
+ALLOW: Final = "UPDATE pg_database SET datallowconn = $1 WHERE datname = current_database()"
+CUT: Final = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+)
 ME: Final = f"uid {os.getuid()} ("
 
 
@@ -191,7 +196,6 @@ def test_not_due_held_and_expiring(site: Site) -> None:
     with site.whole.worker("w", topics=[site.topic]) as worker:
         assert site.codes(site.job(delay_s=60.0)) == ["not_due"]
         assert site.codes(site.job(delay_s=60.0, expires_in_s=90.0)) == ["not_due", "expires"]
-        assert site.codes(site.job(delay_s=60.0, expires_in_s=30.0)) == ["expired"]
         made = site.client.call("schedules.create", name="n", topic=site.topic, every=0.1, overlap="queue")
         schedule = made["schedule"]["id"]
         last, _ = worker.job()
@@ -208,3 +212,16 @@ def test_not_due_held_and_expiring(site: Site) -> None:
         assert "(overlap queue)" in first
         assert advice == f"  pulse ctl jobs why {uuid.UUID(bytes=last)}"
         site.client.call("schedules.delete", id=schedule)
+
+
+def test_the_database_is_away(newest_server: Postgres) -> None:
+    """It is said so in one line, and without waiting for the end of the command's time."""
+    with newest_server.database() as dsn, place(dsn) as whole:
+        whole.start()
+        whole.rows(ALLOW, False)
+        whole.rows(CUT)
+        done = whole.command("ctl", "--timeout", "20", "jobs", "why", str(uuid.uuid4()))
+        whole.rows(ALLOW, True)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith("pulse: the database ")
+        assert done.stderr.count("\n") == 1
