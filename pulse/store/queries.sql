@@ -624,11 +624,11 @@ SELECT uuid_send(b.id) AS id, b.topic, b.name, b.status, b.priority, b.attempts,
             WHERE q.topic = v.topic AND q.priority = v.priority AND q.status IN ('PENDING', 'RETRYING')
               AND q.next_run_at <= CASE WHEN v.priority = b.priority THEN b.next_run_at - interval '1 microsecond' ELSE b.now END
             ORDER BY q.next_run_at LIMIT $2) AS f
-        WHERE v.priority >= b.priority LIMIT $2) AS o) AS before
+        LIMIT $2) AS o) AS before
 FROM job b
 LEFT JOIN pulse.attempts a ON a.job_id = b.id AND a.attempt = b.attempts AND b.attempts > 0
-LEFT JOIN pulse.dispatch_control e ON e.topic = '' AND e.paused AND coalesce(e.paused_until > b.now, true)
-LEFT JOIN pulse.dispatch_control t ON t.topic = b.topic AND t.paused AND coalesce(t.paused_until > b.now, true)
+LEFT JOIN pulse.dispatch_control e ON e.topic = '' AND coalesce(e.paused_until > b.now, true)
+LEFT JOIN pulse.dispatch_control t ON t.topic = b.topic AND coalesce(t.paused_until > b.now, true)
 LEFT JOIN pulse.schedules s ON s.id = b.schedule_id AND b.held
 LEFT JOIN pulse.jobs l ON l.id = s.last_job_id
 LEFT JOIN pulse.handlers h ON h.name = b.name;

@@ -159,7 +159,7 @@ async def test_held_behind_its_schedule(store: Store, connection: Connection[Rec
         await forge(connection, schedule_id=schedule, occurrence=at(seconds), next_run_at=marked)
         for seconds in range(3)
     ]
-    free = await forge(connection, schedule_id=schedule, occurrence=at(-1))
+    free = await forge(connection, schedule_id=schedule, occurrence=at(9))
     found = [await standing(store, identity) for identity in held]
     assert [(one.held, one.last_job_id, one.last_job_status) for one in found] == [(True, last, "RUNNING")] * 3
     assert [one.held_before for one in found] == [0, 1, 2]
