@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants.mutant import cut, swap
+from tests.mutants.mutant import Mutant, cut, swap
 
 _WHY: Final = "test_why.py::"
 WHY_JOB: Final = "why_job"
-MUTANTS: Final = [
+MUTANTS: Final[list[Mutant]] = [
     cut(WHY_JOB, "j.schedule_id IS NOT NULL AND ", _WHY + "test_held_behind_its_schedule"),
     swap(WHY_JOB, "WHERE b.held AND q.", "WHERE q.", _WHY + "test_held_behind_its_schedule"),
     swap(WHY_JOB, " AND b.held\n", "\n", _WHY + "test_held_behind_its_schedule"),
@@ -17,7 +17,14 @@ MUTANTS: Final = [
     cut(WHY_JOB, " - interval '1 microsecond'", _WHY + "test_who_comes_first"),
     swap(WHY_JOB, "ELSE b.now END", "ELSE 'infinity' END", _WHY + "test_who_comes_first"),
     cut(WHY_JOB, "q.topic = v.topic AND ", _WHY + "test_who_comes_first"),
-    swap(WHY_JOB, "ORDER BY q.next_run_at LIMIT $2", "ORDER BY q.next_run_at", _WHY + "test_among_many_that_wait"),
+    Mutant(  # either of the two bounds the count
+        WHY_JOB,
+        (
+            ("ORDER BY q.next_run_at LIMIT $2)", "ORDER BY q.next_run_at)"),
+            ("LIMIT $2) AS o) AS before", ") AS o) AS before"),
+        ),
+        _WHY + "test_among_many_that_wait",
+    ),
     cut(WHY_JOB, " AND b.attempts > 0", _WHY + "test_what_expired_before_it_was_claimed"),
     swap(WHY_JOB, "coalesce(e.paused_until > b.now, true)", "true", _WHY + "test_pauses_that_are_over"),
     swap(WHY_JOB, "coalesce(t.paused_until > b.now, true)", "true", _WHY + "test_pauses_that_are_over"),
