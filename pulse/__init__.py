@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pulse.job import HistoryEntry, Job, Schedule, Status
     from pulse.outcome import Discard, RetryAfter, Snooze
     from pulse.requests import JobOptions, NewJob, ScheduleOptions, TopicOptions
+    from pulse.why import Reason, Why
 
 __all__ = [
     "App",
@@ -57,6 +58,7 @@ __all__ = [
     "NotFoundError",
     "Previous",
     "PulseError",
+    "Reason",
     "RefusedError",
     "RetryAfter",
     "Schedule",
@@ -69,6 +71,7 @@ __all__ = [
     "TopicOptions",
     "UnauthorizedError",
     "UnavailableError",
+    "Why",
     "connect",
 ]
 
@@ -96,6 +99,7 @@ _MODULES: Final = {
     "pulse.job": ("HistoryEntry", "Job", "Schedule", "Status"),
     "pulse.outcome": ("Discard", "RetryAfter", "Snooze"),
     "pulse.requests": ("JobOptions", "NewJob", "ScheduleOptions", "TopicOptions"),
+    "pulse.why": ("Reason", "Why"),
 }
 _HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 from uuid import UUID
 
-from pulse import answers, requests
+from pulse import answers, requests, why
 from pulse.answers import Changed, JobPage, SchedulePage, Stack
 from pulse.errors import NobodyAnswersError, ProtocolError
 from pulse.job import Job, Schedule
@@ -37,6 +37,7 @@ from pulse.requests import (
 )
 from pulse.targets import ConnectionLostError, Refusal, Target, find_targets, nobody_answers, reason_of, why_not
 from pulse.values import IdLike, TimeLike
+from pulse.why import Why
 
 __all__ = ["Client"]
 
@@ -142,6 +143,10 @@ class Client:
 
         """
         return self._ask(requests.stack(job_id))
+
+    def why(self, job_id: IdLike) -> Why:
+        """Why a job does not run: what is in its way, the decisive reason first."""
+        return self._ask(why.ask(job_id))
 
     def schedules_create(
         self, handler: HandlerRef, args: Mapping[str, object] | None = None, **options: Unpack[ScheduleOptions]

@@ -17,7 +17,7 @@ from uuid import UUID
 
 import anyio
 
-from pulse import answers, requests
+from pulse import answers, requests, why
 from pulse.answers import Changed, JobPage, SchedulePage, Stack
 from pulse.errors import NobodyAnswersError, ProtocolError, PulseError, RefusedError
 from pulse.job import Job, Schedule
@@ -36,6 +36,7 @@ from pulse.requests import (
 from pulse.stream import FrameStream, dial
 from pulse.targets import ConnectionLostError, find_targets
 from pulse.values import IdLike, TimeLike
+from pulse.why import Why
 
 __all__ = ["AsyncClient", "connect"]
 
@@ -201,6 +202,10 @@ class AsyncClient:
 
         """
         return await self._ask(requests.stack(job_id))
+
+    async def why(self, job_id: IdLike) -> Why:
+        """Why a job does not run: what is in its way, the decisive reason first."""
+        return await self._ask(why.ask(job_id))
 
     async def schedules_create(
         self, handler: HandlerRef, args: Mapping[str, object] | None = None, **options: Unpack[ScheduleOptions]

@@ -17,7 +17,7 @@ _TIMEOUT_S: Final = 10.0  # a restart of the dispatcher passes within it; a pers
 COMMANDS: Final = {
     "status": Lazy("pulse.cli.status", "status", "Show how the whole system is doing."),
     "submit": Lazy("pulse.cli.submit", "submit", "Submit a job, or many from standard input."),
-    "jobs": Lazy("pulse.cli.jobs", "jobs", "List, show, cancel and retry jobs."),
+    "jobs": Lazy("pulse.cli.jobs", "jobs", "List, show, cancel, retry jobs; tell why one does not run."),
     "workers": Lazy("pulse.cli.workers", "workers", "List the connected worker processes."),
     "dispatch": Lazy("pulse.cli.dispatch", "dispatch", "Pause and resume the handing out of jobs."),
     "topics": Lazy("pulse.cli.topics", "topics", "List, show and change the policies of topics."),

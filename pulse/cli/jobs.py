@@ -1,4 +1,4 @@
-"""``pulse ctl jobs``: list, get, stack, cancel, retry."""
+"""``pulse ctl jobs``: list, get, why, stack, cancel, retry."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pulse.cli.lazy import CONTEXT, examples
 from pulse.cli.params import ID, NAME, STATUS, STATUSES, TOPIC
 from pulse.cli.render import Cell, Column, Screen, Table, foreign, write_document
 from pulse.cli.styles import STATUS_STYLES
-from pulse.cli.views import Changed, Job, JobPage, Stack, part, read
+from pulse.cli.views import Changed, Job, JobPage, Stack, Why, part, read
 from pulse.cli.words import cut, duration, one_line, printable
 
 __all__ = ["jobs", "jobs_table"]
@@ -41,7 +41,7 @@ _COLUMNS: Final = (
 
 @click.group(context_settings=dict(CONTEXT))
 def jobs() -> None:
-    """List, show, cancel and retry jobs; show where one hangs."""
+    """List, show, cancel and retry jobs; tell why one does not run, and where one hangs."""
 
 
 @jobs.command(
@@ -107,6 +107,31 @@ def get_job(job_id: bytes, *, as_json: bool) -> None:
         write_document(part(answer, "job"))
     else:
         show_job(read(Job, part(answer, "job")), Screen(), time.time())
+
+
+@jobs.command(
+    epilog=examples(
+        "pulse ctl jobs why 0190163d-8694-739b-aea5-966c26f8ad91",
+        "pulse ctl jobs why 0190163d-8694-739b-aea5-966c26f8ad91 --json | jq -r '.reasons[0].code'",
+    )
+)
+@click.argument("job_id", metavar="ID", type=ID)
+@click.option("--json", "as_json", is_flag=True, help='Print {"id", "name", "topic", "status", "reasons": [...]}.')
+def why(job_id: bytes, *, as_json: bool) -> None:
+    """
+    Tell why a job is not running, and what to do about it.
+
+    Everything that is in its way, one line each, the decisive reason first; below it, indented, what to do.
+    """
+    answer = current_server().ask("jobs.why", {"id": job_id}, repeatable=True)
+    if as_json:
+        write_document(answer)
+        return
+    screen = Screen()
+    for reason in read(Why, answer).reasons:
+        screen.lines([[foreign(reason.text)]])
+        if reason.advice:
+            screen.lines([[foreign(f"  {reason.advice}", "dim")]])
 
 
 @jobs.command(epilog=examples("pulse ctl jobs stack 0190163d-8694-739b-aea5-966c26f8ad91"))

@@ -31,6 +31,7 @@ __all__ = [
     "Supervisor",
     "Topic",
     "TopicPage",
+    "Why",
     "Worker",
     "part",
     "read",
@@ -61,6 +62,19 @@ class Stack(Struct, frozen=True):
     pid: int = 0
     attempt: int = 0
     stack: str = ""
+
+
+class Reason(Struct, frozen=True):
+    """Something that keeps a job from running, and what to do about it."""
+
+    text: str = ""
+    advice: str = ""
+
+
+class Why(Struct, frozen=True):
+    """The answer to jobs.why."""
+
+    reasons: list[Reason] = []
 
 
 class Job(Struct, frozen=True):

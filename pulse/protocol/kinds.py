@@ -22,6 +22,7 @@ CLIENT_KINDS: Final[Mapping[str, type[Struct]]] = {
     "submit": asked.Submit,
     "jobs.list": asked.JobsList,
     "jobs.get": asked.ById,
+    "jobs.why": asked.ById,
     "jobs.cancel": asked.ByIds,
     "jobs.retry": asked.ByIds,
     "jobs.stack": asked.ById,

@@ -582,6 +582,60 @@ SELECT uuid_send(a.job_id) AS job_id, a.attempt, a.worker, a.started_at, a.ended
 FROM pulse.attempts a WHERE a.job_id = $1 ORDER BY a.ended_at, a.attempt;
 
 
+-- name: why_job :one
+-- What:    what the database knows of why a job does not run, in one snapshot.
+-- Args:    $1 id uuid, $2 limit int (most jobs to count), $3 the asking server's host, $4 now
+-- Guard:   none: reads. Of those before it, as many as the limit are counted: levels by two descents each, jobs by a range of the
+--          claim index from its start, so that a million that wait cost no more than a thousand.
+-- Returns: the job, without args and result; its newest attempt, where it left a row; what pauses it, if it does; the schedule's
+--          last job where this one is held back; what is known of its handler and of the hosts; how many of its topic that are due
+--          come before it: of a higher priority, or due earlier at the same one. Or nothing.
+WITH RECURSIVE job AS MATERIALIZED (
+    SELECT j.id, j.topic, j.name, j.status::text AS status, j.priority, j.attempts, j.uncharged, j.max_attempts, j.crashes, j.submitted_at,
+           j.next_run_at, j.started_at, j.completed_at, j.expires_at, j.lease_until, j.occurrence, j.locked_by, j.schedule_id,
+           left(j.last_error, 500) AS last_error, coalesce($4, clock_timestamp()) AS now,
+           j.status = 'PENDING' AND j.schedule_id IS NOT NULL AND j.next_run_at = '9999-12-30 00:00+00' AS held
+    FROM pulse.jobs j WHERE j.id = $1
+), levels AS (
+    SELECT b.topic, (
+        SELECT q.priority FROM pulse.jobs q WHERE q.topic = b.topic AND q.status IN ('PENDING', 'RETRYING')
+        ORDER BY q.priority DESC LIMIT 1) AS priority
+    FROM job b WHERE b.status IN ('PENDING', 'RETRYING') AND b.next_run_at <= b.now
+    UNION ALL
+    SELECT l.topic, (
+        SELECT q.priority FROM pulse.jobs q WHERE q.topic = l.topic AND q.status IN ('PENDING', 'RETRYING')
+        AND q.priority < l.priority ORDER BY q.priority DESC LIMIT 1)
+    FROM levels l WHERE l.priority > (SELECT b.priority FROM job b)
+)
+SELECT uuid_send(b.id) AS id, b.topic, b.name, b.status, b.priority, b.attempts, b.uncharged, b.max_attempts, b.crashes, b.submitted_at,
+    b.next_run_at, b.started_at, b.completed_at, b.expires_at, b.lease_until, b.locked_by, b.last_error, b.now, b.held,
+    a.outcome, left(a.error, 500) AS attempt_error, a.ended_at, a.worker,
+    e.paused_at AS all_paused_at, e.paused_by AS all_paused_by, e.paused_until AS all_paused_until, e.reason AS all_reason,
+    t.paused_at, t.paused_by, t.paused_until, t.reason,
+    uuid_send(l.id) AS last_job_id, l.status::text AS last_job_status,
+    (SELECT count(*) FROM (
+        SELECT FROM pulse.jobs q WHERE b.held AND q.schedule_id = b.schedule_id AND q.status = 'PENDING'
+        AND q.next_run_at = '9999-12-30 00:00+00' AND q.occurrence < b.occurrence LIMIT $2) AS o) AS held_before,
+    h.topic AS handler_topic, h.seen_at AS handler_seen_at,
+    (SELECT max(o.seen_at) FROM pulse.hosts o
+     WHERE o.host = split_part(b.locked_by, '/', 1) AND o.boot = split_part(b.locked_by, '/', 2)) AS host_seen_at,
+    (SELECT count(DISTINCT o.host) FROM pulse.hosts o WHERE o.host <> $3 AND o.seen_at > b.now - interval '1 minute') AS other_hosts,
+    (SELECT count(*) FROM (
+        SELECT FROM levels v CROSS JOIN LATERAL (
+            SELECT FROM pulse.jobs q
+            WHERE q.topic = v.topic AND q.priority = v.priority AND q.status IN ('PENDING', 'RETRYING')
+              AND q.next_run_at <= CASE WHEN v.priority = b.priority THEN b.next_run_at - interval '1 microsecond' ELSE b.now END
+            ORDER BY q.next_run_at LIMIT $2) AS f
+        LIMIT $2) AS o) AS before
+FROM job b
+LEFT JOIN pulse.attempts a ON a.job_id = b.id AND a.attempt = b.attempts AND b.attempts > 0
+LEFT JOIN pulse.dispatch_control e ON e.topic = '' AND coalesce(e.paused_until > b.now, true)
+LEFT JOIN pulse.dispatch_control t ON t.topic = b.topic AND coalesce(t.paused_until > b.now, true)
+LEFT JOIN pulse.schedules s ON s.id = b.schedule_id AND b.held
+LEFT JOIN pulse.jobs l ON l.id = s.last_job_id
+LEFT JOIN pulse.handlers h ON h.name = b.name;
+
+
 -- name: list_jobs :many
 -- What:    a page of jobs, newest first, keyset by (submitted_at, id).
 -- Args:    $1 statuses text[] or NULL, $2 topic or NULL, $3 name or NULL, $4 schedule uuid or NULL, $5 after submitted_at or NULL,

@@ -9,11 +9,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
 from pulse.errors import BadRequestError
 from pulse.job import Status
 from pulse.store.fit import Row, fit_job, fit_page
+from pulse.store.standing import BEFORE_MAX, Standing
 from pulse.store.statements import STATEMENTS
 from pulse.store.times import from_us, to_s, to_us
 
@@ -74,6 +76,12 @@ class Reads:
                 return None
             history = await connection.fetch(STATEMENTS["job_history"].sql, UUID(identity))
         return fit_job(wire_row(row), [wire_row(one) for one in history])
+
+    async def why(self, identity: bytes, host: str, now: datetime | None = None) -> Standing | None:
+        """What the database knows of why a job does not run, for the server of *host*; None: there is no such job."""
+        async with self._pool.connection() as connection:
+            row = await connection.fetchrow(STATEMENTS["why_job"].sql, UUID(identity), BEFORE_MAX, host, now)
+        return None if row is None else msgspec.convert(wire_row(row), Standing)
 
     async def last_workers(self, ids: Sequence[bytes]) -> dict[bytes, str]:
         """Who had the last attempt of those of *ids* where it was canceled, or has it still."""

@@ -33,6 +33,7 @@ READING = [
     "ctl status",
     "ctl jobs list",
     f"ctl jobs get {JOB}",
+    f"ctl jobs why {JOB}",
     f"ctl jobs stack {JOB}",
     "ctl workers",
     "ctl dispatch status",
@@ -109,6 +110,19 @@ class TestOutput:
     def test_json_keeps_the_digits_of_args(self, server: FakeDispatcher) -> None:
         """A number comes out as the database has it: 1.10 is not 1.1."""
         assert '"args":{"path": "a.png", "width": 1.10}' in pulse(server.directory, f"ctl jobs get {JOB} --json").out
+
+    def test_why_a_job_does_not_run(self, server: FakeDispatcher) -> None:
+        """Reasons come one to a line in the server's order, each with what to do below it; programs get all of it."""
+        done = pulse(server.directory, f"ctl jobs why {JOB}")
+        assert done.out.splitlines() == [
+            'Topic "images" is paused since 2030-01-31T12:00:00Z (3 min ago), until somebody resumes it.',
+            "  pulse ctl dispatch resume --topic images",
+            "It is looked at again \\x1b[31mlater.",
+        ]
+        document: Any = pulse(server.directory, f"ctl jobs why {JOB} --json").document
+        assert (document["id"], document["status"]) == (JOB, "PENDING")
+        assert [reason["code"] for reason in document["reasons"]] == ["paused", "given_back"]
+        assert ISO.fullmatch(document["reasons"][0]["details"]["paused_at"])
 
     def test_pages(self, server: FakeDispatcher) -> None:
         """Filters reach the server, the cursor of the next page is told, and taken."""
@@ -286,6 +300,8 @@ class TestExitCodes:
             ("nonsense", "No such command 'nonsense'"),
             ("ctl jobs get", "Missing argument 'ID'"),
             ("ctl jobs get 42", "Invalid value for 'ID': '42': a UUID is allowed"),
+            ("ctl jobs why", "Missing argument 'ID'"),
+            ("ctl jobs why 42", "Invalid value for 'ID': '42': a UUID is allowed"),
             ("ctl jobs cancel", "Missing argument 'ID...'"),
             ("ctl jobs list --status DONE", "Invalid value for '--status': 'DONE': PENDING, RUNNING, "),
             ("ctl jobs list --limit 0", "Invalid value for '--limit': 0 is not in the range 1<=x<=1000"),

@@ -193,12 +193,15 @@ def test_refusals_are_errors(flavor: str, directory: Path, error: Any, step: Cal
 
 def test_everything_that_can_be_asked(flavor: str, directory: Path) -> None:
     """Every method sends its request and reads its answer."""
+    paused = {"code": "paused", "text": "It is paused.", "advice": "resume", "details": {"last_job_id": JOB.bytes}}
+    why = {"id": JOB.bytes, "name": "a", "topic": "t", "status": "PENDING", "reasons": [paused]}
     schedule = {"id": JOB.bytes, "name": "a", "kind": "every", "every_s": 5.0, "args": "{}"}
     script: dict[str, Any] = {
         "jobs.list": {"jobs": [row("PENDING")["job"]], "next": "c"},
         "jobs.get": row("PENDING"),
         "jobs.cancel": {"done": [JOB.bytes], "refused": []},
         "jobs.retry": {"done": [], "refused": [[JOB.bytes, "conflict"]]},
+        "jobs.why": why,
         "jobs.stack": {"worker": "w", "pid": 7, "attempt": 2, "stack": "File"},
         "schedules.create": {"schedule": schedule},
         "schedules.get": {"schedule": schedule},
@@ -228,6 +231,7 @@ def test_everything_that_can_be_asked(flavor: str, directory: Path) -> None:
             lambda client: client.get(str(JOB)),
             lambda client: client.cancel(JOB),
             lambda client: client.retry(JOB),
+            lambda client: client.why(JOB),
             lambda client: client.stack(JOB),
             lambda client: client.schedules_create(resize, {"path": "a"}, every_s=5),
             lambda client: client.schedules_get(JOB),
@@ -253,12 +257,14 @@ def test_everything_that_can_be_asked(flavor: str, directory: Path) -> None:
         assert [asked.kind for asked in server.asked] == [*script, "ping"]
     assert found[0].next == "c"  # type: ignore[attr-defined]
     assert found[2:4] == [pulse.Changed((JOB,), ()), pulse.Changed((), ((JOB, "conflict"),))]
-    assert found[4] == pulse.Stack("w", 7, 2, "File")
-    assert found[9].paused  # type: ignore[attr-defined]
-    assert (found[11], [str(one) for one in found[12]]) == (JOB, ["2024-03-31 01:30:00+01:00"])  # type: ignore[attr-defined]
-    assert found[18:21] == [{"topic": "t", "policy": {}, "handlers": []}] * 3
-    assert found[21] == [{"identity": "w", "running": [[str(JOB), 1]]}]
-    assert found[24] == {}
+    reason = pulse.Reason("paused", "It is paused.", "resume", {"last_job_id": str(JOB)})
+    assert found[4] == pulse.Why(JOB, "a", "t", pulse.Status.PENDING, (reason,))
+    assert found[5] == pulse.Stack("w", 7, 2, "File")
+    assert found[10].paused  # type: ignore[attr-defined]
+    assert (found[12], [str(one) for one in found[13]]) == (JOB, ["2024-03-31 01:30:00+01:00"])  # type: ignore[attr-defined]
+    assert found[19:22] == [{"topic": "t", "policy": {}, "handlers": []}] * 3
+    assert found[22] == [{"identity": "w", "running": [[str(JOB), 1]]}]
+    assert found[25] == {}
 
 
 def test_both_clients_have_the_same_methods() -> None:

@@ -237,10 +237,11 @@ async def test_set_when(connection: Connection[Record]) -> None:
     ):
         row = await changed(connection, identity, changes)
         assert tuple(row[name] for name in when) == expected
-    for changes, kind in (({"cron": "@daily"}, "cron"), ({"every_s": 60}, "every")):
+    rules: tuple[tuple[dict[str, Any], str], ...] = (({"cron": "@daily"}, "cron"), ({"every_s": 60}, "every"))
+    for rule, kind in rules:
         row = await changed(connection, identity, {"run_at": "2035-01-31T12:00:00Z"})
         assert (row["kind"], row["run_at"]) == ("at", datetime(2035, 1, 31, 12, tzinfo=UTC))
-        row = await changed(connection, identity, changes)
+        row = await changed(connection, identity, rule)
         assert (row["kind"], row["run_at"]) == (kind, None)
     assert not await connection.fetchval("SELECT pulse.set_schedule(gen_random_uuid(), '{}')")
 

@@ -95,6 +95,17 @@ _OVERALL: Final = {
 }
 
 
+_REASONS: Final = [
+    {
+        "code": "paused",
+        "text": 'Topic "images" is paused since 2030-01-31T12:00:00Z (3 min ago), until somebody resumes it.',
+        "advice": "pulse ctl dispatch resume --topic images",
+        "details": {"topic": "images", "paused_at": NOW_S - 180, "paused_until": None},
+    },
+    {"code": "given_back", "text": "It is looked at again \x1b[31mlater.", "advice": "", "details": {}},
+]
+
+
 def job(**columns: Any) -> dict[str, Any]:
     """A row of pulse.jobs, as the wire has it."""
     return {**_JOB, **columns}
@@ -106,6 +117,13 @@ def dispatcher() -> dict[str, Answer]:
         "jobs.list": {"jobs": [job(), job(status="COMPLETED", last_error=None, result='{"ok": true}')], "next": "abc"},
         "jobs.get": {"job": {**_JOB, "history": [_ATTEMPT]}},
         "jobs.stack": {"worker": "h/b/1/7.8/w", "pid": 7, "attempt": 2, "stack": 'File "a.py", line 3 in crunch\n'},
+        "jobs.why": {
+            "id": JOB_ID.bytes,
+            "name": "resize",
+            "topic": "images",
+            "status": "PENDING",
+            "reasons": _REASONS,
+        },
         "jobs.cancel": lambda body: {"done": body["ids"], "refused": []},
         "jobs.retry": lambda body: {"done": body["ids"], "refused": []},
         "schedules.list": {"schedules": [_SCHEDULE], "next": None},

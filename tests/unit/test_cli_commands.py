@@ -23,6 +23,7 @@ EXPECTED = {
     "ctl jobs list": {"--status", "--topic", "--name", "--schedule", "--limit", "--after", "--json"},
     "ctl jobs retry": {"--json"},
     "ctl jobs stack": {"--json"},
+    "ctl jobs why": {"--json"},
     "ctl schedules create": {
         "--cron", "--timezone", "--every", "--at", "--args", "--topic", "--priority", "--max-attempts", "--timeout",
         "--id", "--json",

@@ -13,6 +13,7 @@ import pytest
 from pulse.config import Settings
 from pulse.worker import pool, service
 from pulse_actors import runtime
+from pulse_actors.dispatcher import why
 from pulse_supervisor import machine
 from tests.support.logcalls import LogCall, log_calls
 from tests.support.markdown import DOCS, Row, section, table
@@ -113,3 +114,15 @@ def test_log_levels_are_those_of_the_calls() -> None:
     for call in _calls():
         if call.event is not None and call.level != "?":
             assert call.level in levels[call.event], call
+
+
+def test_reasons_why_a_job_does_not_run_are_all_there() -> None:
+    """The table of reasons has each code that can be told, and no other."""
+    source = Path(why.__file__).read_text("utf-8")
+    told = set(re.findall(r'Reason\(\s*"(\w+)"', source))
+    assert [row["code"] for row in table(section(PAGE, "A job does not run"))] == sorted(told, key=_place_of)
+
+
+def _place_of(code: str) -> int:
+    """Where the page has it."""
+    return PAGE.index(f"| `{code}` |")

@@ -54,6 +54,7 @@ class Claims:
 
     Attributes:
         lease_s: Length of a lease, where its topic has no longer one.
+        poll_s: As above.
         lock: Held while jobs are between the database and the book. A worker's hello waits for it, so that it never
             takes a claim that is under way for one that was lost.
     """
@@ -65,7 +66,7 @@ class Claims:
         self._store = store
         self._desk = desk
         self.lease_s = lease_s
-        self._poll_s = poll_s
+        self.poll_s = poll_s
         self._batch = batch
         self.lock = anyio.Lock()
         self._is_at_rest = False  # all that is known was claimed, and somebody has room
@@ -232,6 +233,10 @@ class Claims:
                 self._cursors.found(head.level, head.due_at)
         self._cursors.surveyed([head.level for head in heads])
         return time.monotonic() - began_s
+
+    def is_unreadable(self, topic: str, now_s: float) -> bool:
+        """Whether claims of *topic* are left alone for a while, since the database cannot read one of its jobs."""
+        return any(topic in topics and now_s < until_s for topics, until_s in self._unreadable.items())
 
     def _is_readable(self, plan: ClaimPlan, now_s: float) -> bool:
         return not self._unreadable or now_s >= self._unreadable.get(frozenset(plan.topics), now_s)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pwd
 import socket
+import time
+import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, TypeAlias, TypeVar, cast
@@ -20,6 +23,8 @@ from pulse_actors.bus import Hint
 from pulse_actors.dispatcher import schedules
 from pulse_actors.dispatcher.desk import Desk, Worker
 from pulse_actors.dispatcher.desktop import Answer, Desktop, no_such
+from pulse_actors.dispatcher.known import known_of
+from pulse_actors.dispatcher.why import explain
 from pulse_actors.runtime import database_status
 
 SUPERVISOR_ANSWER_S: Final = 1.0
@@ -51,6 +56,23 @@ async def get_job(on: Desktop, body: protocol.ById) -> Answer:
     if job is None:
         raise no_such("job", body.id)
     return {"job": job}
+
+
+async def why_job(on: Desktop, body: protocol.ById) -> Answer:
+    """What keeps a job from running, the decisive reason first."""
+    job = await on.store.reads.why(body.id, on.host.id)
+    if job is None:
+        which = uuid.UUID(bytes=body.id)
+        message = f"there is no job {which}: it was never submitted here, or has ended and was deleted since"
+        raise NotFoundError(message)
+    reasons = explain(job, known_of(on, job, time.monotonic()))
+    return {
+        "id": job.id,
+        "name": job.name,
+        "topic": job.topic,
+        "status": job.status,
+        "reasons": [dataclasses.asdict(reason) for reason in reasons],
+    }
 
 
 async def cancel_jobs(on: Desktop, body: protocol.ByIds) -> Answer:
@@ -253,6 +275,7 @@ def _handler(function: Callable[[Desktop, B], Awaitable[Answer]]) -> Handler:
 REQUESTS: Final[Mapping[str, Handler]] = {
     "jobs.list": _handler(list_jobs),
     "jobs.get": _handler(get_job),
+    "jobs.why": _handler(why_job),
     "jobs.cancel": _handler(cancel_jobs),
     "jobs.retry": _handler(retry_jobs),
     "jobs.stack": _handler(take_stack),

@@ -15,6 +15,10 @@ _DEEDS: Final = ("self._cursors.full_begins", "self._cursors.full_done")
 CLAIMS: Final = Guarded(
     "pulse_actors.dispatcher.claims",
     {
+        "unit/test_known.py::test_this_dispatcher": [
+            ("Claims.is_unreadable", "topic in topics and ", ""),
+            ("Claims.is_unreadable", " and now_s < until_s", ""),
+        ],
         _GUARDS + "test_a_wake_that_names_no_level": [
             ("Claims.wake_recent", "delay_s <= 0", "False"),
             ("Claims.wake_recent", "delay_s <= 0", "True"),

@@ -1,0 +1,73 @@
+"""What the dispatcher's book says of one job: who has it, and who could."""
+
+from __future__ import annotations
+
+from pulse.store.standing import Standing
+from pulse_actors import identity as identities
+from pulse_actors.dispatcher.claims import UNENDED
+from pulse_actors.dispatcher.desk import BACKLOG_BYTES, Worker
+from pulse_actors.dispatcher.desktop import Desktop
+from pulse_actors.dispatcher.why import Candidate, Holder, Known
+
+
+def known_of(on: Desktop, job: Standing, now_s: float) -> Known:
+    """What is known here of *job*; *now_s*: the monotonic clock."""
+    workers = on.desk.workers()
+    return Known(
+        host=on.host.id,
+        poll_s=on.claims.poll_s,
+        candidates=tuple(_candidate(one, job.name) for one in workers if job.topic in one.topics),
+        topics=sorted({topic for one in workers for topic in one.topics}),
+        holder=_holder(on, job, now_s),
+        is_stopping=on.desk.closed,
+        is_unreadable=on.claims.is_unreadable(job.topic, now_s),
+        earlier=_earlier(on, job),
+        is_ageing=job.topic in on.desk.rules.ageing_s,
+    )
+
+
+def _candidate(worker: Worker, name: str) -> Candidate:
+    held = tuple(one.name for one in worker.held.values())
+    return Candidate(worker.name, worker.names, name in worker.names, worker.capacity, held, stopped_by(worker))
+
+
+def stopped_by(worker: Worker) -> str | None:
+    """Why *worker* gets no more jobs, whatever room it has; None: it does."""
+    if worker.silent:
+        return "silent"
+    if worker.closing:
+        return "with handlers that hang"
+    if worker.draining:
+        return "draining"
+    return "not reading what it was sent" if worker.link.backlog_bytes > BACKLOG_BYTES else None
+
+
+def _holder(on: Desktop, job: Standing, now_s: float) -> Holder | None:
+    worker = None if job.locked_by is None else on.desk.known(job.locked_by)
+    if worker is None:
+        return None
+    held = worker.held.get((job.id, job.attempts))
+    return Holder(
+        heard_ago_s=None if worker.heard_s == float("inf") else max(0.0, now_s - worker.heard_s),
+        is_connected=on.desk.get(worker.identity) is worker,
+        is_silent=worker.silent,
+        started=None if held is None else held.started,
+        waiting=sum(not one.started for pair, one in worker.held.items() if pair != (job.id, job.attempts)),
+    )
+
+
+def _earlier(on: Desktop, job: Standing) -> str | None:
+    """The worker that may be running an earlier attempt: the claim gives the job back as long as it does."""
+    if job.status == "RUNNING":
+        return None
+    if on.desk.running_in_hand([job.id]):
+        holder = on.desk.holder_of(job.id)
+        return _name(job.worker) if holder is None else holder[0].name
+    if job.worker is None or job.outcome not in UNENDED or on.desk.get(job.worker) is not None:
+        return None
+    return _name(job.worker) if identities.is_in_hand(on.host, job.worker) else None
+
+
+def _name(identity: str | None) -> str:
+    named = identities.parse(identity or "")
+    return (identity or "?") if named is None else named.name

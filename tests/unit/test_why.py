@@ -1,0 +1,371 @@
+"""Why a job does not run, of what is known: each reason, when it applies, and which of several comes first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+from uuid import UUID
+
+import pytest
+from msgspec import structs
+
+from pulse.store.standing import BEFORE_MAX, Standing
+from pulse_actors.dispatcher.why import Candidate, Holder, Known, Reason, explain
+
+ID: Final = UUID("0190163d-8694-739b-aea5-966c26f8ad91")
+LAST: Final = UUID("0190163d-8694-739b-aea5-966c26f8ad92")
+NOW: Final = 1_900_000_000.0
+MINE: Final = "here/b/1/7.8/w1"
+JOB: Final = Standing(
+    id=ID.bytes,
+    topic="images",
+    name="resize",
+    status="PENDING",
+    priority=0,
+    attempts=0,
+    uncharged=0,
+    max_attempts=5,
+    crashes=0,
+    submitted_at=NOW - 60,
+    next_run_at=NOW - 1,
+    now=NOW,
+)
+FREE: Final = Candidate("w1", frozenset({"resize", "crop"}), is_able=True, capacity=2)
+FULL: Final = replace(FREE, held=("resize", "crop"))
+OTHER: Final = Candidate("w2", frozenset({"crop"}), is_able=False, capacity=9)
+KNOWN: Final = Known(host="here", poll_s=0.5, candidates=(FREE,), topics=("images",))
+RUNNING: Final = structs.replace(
+    JOB, status="RUNNING", attempts=2, locked_by=MINE, started_at=NOW - 180, lease_until=NOW + 20
+)
+HELD: Final = structs.replace(JOB, held=True, next_run_at=253402128000.0, last_job_id=LAST.bytes)
+FAILED: Final[dict[str, Any]] = {
+    "status": "RETRYING",
+    "attempts": 2,
+    "outcome": "error",
+    "attempt_error": "ValueError: cannot open\nfile",
+    "next_run_at": NOW + 4,
+}
+
+
+def why(job: Standing = JOB, known: Known = KNOWN, **columns: Any) -> list[Reason]:
+    """The reasons of a job that is like *job* but for these columns."""
+    return explain(structs.replace(job, **columns), known)
+
+
+def codes(job: Standing = JOB, known: Known = KNOWN, **columns: Any) -> list[str]:
+    """What they are."""
+    return [reason.code for reason in why(job, known, **columns)]
+
+
+def only(job: Standing = JOB, known: Known = KNOWN, **columns: Any) -> Reason:
+    """The one reason that there is."""
+    (reason,) = why(job, known, **columns)
+    return reason
+
+
+def served_by(*candidates: Candidate, **more: Any) -> Known:
+    """Where these workers serve the topic."""
+    return replace(KNOWN, candidates=candidates, **more)
+
+
+def test_nothing_is_in_the_way() -> None:
+    """What is due and has a free place should start within the poll; if it does not for long, the log says more."""
+    known = served_by(FREE, replace(FREE, held=("crop",)), FULL, OTHER, replace(FREE, stopped="silent"))
+    ready = only(known=known)
+    assert (ready.code, ready.details["free"], ready.advice) == ("ready", 3, "Ask again.")
+    assert ready.text == (
+        "Nothing is in the way: it is due since 2030-03-17T17:46:39Z (1 s ago), and workers have 3 free places. "
+        "It should start within 0.5 s."
+    )
+    assert "log" in only(next_run_at=NOW - 10).advice
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        ("COMPLETED", "it is completed since 2030-03-17T17:46:35Z (5 s ago)."),
+        ("CANCELED", "it is canceled since 2030-03-17T17:46:35Z (5 s ago)."),
+        ("DEAD_LETTERED", "it is a dead letter since 2030-03-17T17:46:35Z (5 s ago): it broke again"),
+    ],
+)
+def test_it_has_ended(status: str, text: str) -> None:
+    """How and when, with its last error where that ended it; where to look, and how to start it anew."""
+    job = structs.replace(JOB, status=status, completed_at=NOW - 5, last_error="it broke\nagain")
+    reason = only(job, paused_at=NOW)
+    assert (reason.code, reason.text) == ("ended", f"It does not run any more: {text}")
+    assert f"pulse ctl jobs get {ID}" in reason.advice
+    assert (f"pulse ctl jobs retry {ID}" in reason.advice) == (status != "COMPLETED")
+
+
+def test_it_runs() -> None:
+    """Where, since when, and when that worker was heard of last; nothing else is in its way."""
+    known = replace(KNOWN, holder=Holder(2.0, started=True))
+    reason = only(RUNNING, known, paused_at=NOW)
+    assert (reason.code, reason.advice) == ("running", f"Where it is now: pulse ctl jobs stack {ID}")
+    assert reason.text == (
+        'It runs: attempt 2 is at worker "w1", pid 7, heard of 2 s ago, claimed 2030-03-17T17:43:40Z (3 min ago).'
+    )
+    assert "not heard of yet" in only(RUNNING, replace(KNOWN, holder=Holder(None, started=True))).text
+
+
+def test_it_runs_on_another_host() -> None:
+    """Of that this server knows the lease, and when the host was seen."""
+    reason = only(RUNNING, locked_by="there/b/1/7.8/w9", host_seen_at=NOW - 3)
+    assert (reason.code, reason.details["host"]) == ("running", "there")
+    assert 'worker "w9", pid 7 of another host, there' in reason.text
+    assert reason.text.endswith("Its lease ends in 20 s.")
+    assert "3 s ago" in reason.advice
+    assert "never" in only(RUNNING, locked_by="there/b/1/7.8/w9").advice
+
+
+@pytest.mark.parametrize("worker", [MINE, "no identity"])
+def test_it_has_a_worker_that_nobody_knows(worker: str) -> None:
+    """It is gone, or not back yet: the lease decides, and that is told."""
+    reason = only(RUNNING, locked_by=worker, lease_until=NOW - 5)
+    assert reason.code == "running"
+    assert reason.text.endswith("this server does not know it. Its lease ended 5 s ago.")
+
+
+@pytest.mark.parametrize(
+    ("holder", "how"),
+    [
+        (Holder(40.0, is_silent=True, started=True), "silent, heard of 40 s ago"),
+        (Holder(40.0, is_connected=False, started=True), "not connected, heard of 40 s ago"),
+    ],
+)
+def test_its_worker_is_silent(holder: Holder, how: str) -> None:
+    """A worker that hangs, or has lost its connection, is looked after."""
+    reason = only(RUNNING, replace(KNOWN, holder=holder))
+    assert reason.code == "silent"
+    assert how in reason.text
+
+
+def test_it_waits_at_its_worker() -> None:
+    """A job that was handed out, and whose handler was not called yet, does not run."""
+    known = replace(KNOWN, holder=Holder(0.0, started=False, waiting=3))
+    reason = only(RUNNING, known)
+    assert (reason.code, reason.details["waiting"]) == ("assigned", 3)
+    assert "It holds 3 others that wait, too." in reason.text
+    assert only(RUNNING, replace(KNOWN, holder=Holder(0.0, started=None))).code == "running"
+
+
+@pytest.mark.parametrize(("crashes", "code"), [(1, "assigned"), (2, "isolating")])
+def test_a_suspect_waits_for_a_process_of_its_own(crashes: int, code: str) -> None:
+    """From the second crash on it runs alone, and may wait for that."""
+    assert only(RUNNING, replace(KNOWN, holder=Holder(0.0, started=False)), crashes=crashes).code == code
+
+
+def test_it_has_expired() -> None:
+    """Then nothing else matters."""
+    reason = only(expires_at=NOW, paused_at=NOW)
+    assert (reason.code, "It expired" in reason.text) == ("expired", True)
+    assert codes(expires_at=NOW + 0.1) == ["expires"]
+
+
+def test_it_expires_before_it_is_due() -> None:
+    """It will never run, whatever becomes of the rest."""
+    reason = only(next_run_at=NOW + 60, expires_at=NOW + 60)
+    assert (reason.code, "never" in reason.text) == ("expired", True)
+    assert codes(next_run_at=NOW + 60, expires_at=NOW + 61) == ["not_due", "expires"]
+    assert codes(HELD, last_job_status="RUNNING", expires_at=NOW + 1) == ["held", "expires"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "what", "option"),
+    [
+        ({"all_paused_at": NOW - 60, "all_paused_by": "uid 7 (me)", "all_reason": "broken\ndisk"}, "Everything", ""),
+        (
+            {"paused_at": NOW - 60, "paused_by": "uid 7 (me)", "reason": "broken\ndisk"},
+            'Topic "images"',
+            " --topic images",
+        ),
+    ],
+)
+def test_it_is_paused(columns: dict[str, Any], what: str, option: str) -> None:
+    """What is paused, since when, by whom, until when and why, and the command that ends it."""
+    reason = only(**columns)
+    assert reason.code == "paused"
+    assert reason.text == (
+        f"{what} is paused since 2030-03-17T17:45:40Z (60 s ago) by uid 7 (me), until somebody resumes it; "
+        "reason: broken disk."
+    )
+    assert reason.advice == f"pulse ctl dispatch resume{option}"
+
+
+def test_a_pause_that_ends() -> None:
+    """When it ends is told; one that ends before the job is due is not in its way."""
+    assert "until 2030-03-17T17:47:00Z (in 20 s)." in only(paused_at=NOW, paused_until=NOW + 20).text
+    later: dict[str, Any] = {"next_run_at": NOW + 20, "paused_at": NOW}
+    assert codes(**later, paused_until=NOW + 20) == ["not_due"]
+    assert codes(**later, paused_until=NOW + 21) == ["paused", "not_due"]
+
+
+def test_names_are_quoted_for_the_shell() -> None:
+    """A command that is told can be pasted."""
+    assert only(topic="a b; c", paused_at=NOW).advice.endswith("--topic 'a b; c'")
+
+
+def test_this_server_is_stopping() -> None:
+    """It hands out nothing."""
+    assert codes(known=served_by(FULL, is_stopping=True)) == ["stopping", "full"]
+
+
+def test_claims_of_its_topic_fail() -> None:
+    """A job that the database cannot read keeps its neighbours waiting."""
+    assert codes(known=served_by(FREE, is_unreadable=True)) == ["claim_failed"]
+
+
+def test_nobody_serves_its_topic() -> None:
+    """What is served instead, and how to start a worker."""
+    reason = only(known=served_by(topics=["default", "image"]))
+    assert (reason.code, reason.advice) == ("no_worker", "Start one: pulse worker MODULE:APP --topic images")
+    assert reason.text == (
+        'No worker that is connected to this server serves topic "images". Served here: default, image.'
+    )
+    alone = only(known=served_by(topics=()), other_hosts=2)
+    assert "No worker is connected at all." in alone.text
+    assert "2 other hosts use this database" in alone.text
+
+
+def test_no_worker_has_its_handler() -> None:
+    """How many serve the topic, what they have that is alike, and where its handler was seen."""
+    known = served_by(replace(FREE, is_able=False), OTHER)
+    reason = only(name="rezise", known=known)
+    assert (reason.code, reason.details["alike"]) == ("no_handler", ["resize"])
+    assert reason.text == ('2 workers serve topic "images", but none has a handler named "rezise". Alike: resize.')
+    seen = only(known=served_by(OTHER), handler_topic="pictures", handler_seen_at=NOW - 180)
+    assert seen.text.endswith('A worker last came with that handler for topic "pictures" 3 min ago.')
+
+
+def test_who_could_run_it_gets_no_jobs() -> None:
+    """Why, and how many of each; those without its handler do not count."""
+    known = served_by(replace(FREE, stopped="draining"), replace(FULL, stopped="silent"), OTHER)
+    reason = only(known=known)
+    assert (reason.code, reason.details["stopped"]) == ("held_back", [["draining", 1], ["silent", 1]])
+    assert reason.text == "No worker that could run it gets jobs now: 1 draining, 1 silent."
+
+
+def test_all_are_full() -> None:
+    """How many places there are, and with what they are taken; who gets no jobs is told beside that."""
+    known = served_by(FULL, replace(FULL, held=("resize", "resize")), replace(FREE, stopped="draining"), OTHER)
+    reason = only(known=known)
+    assert (reason.code, reason.details["places"]) == ("full", 4)
+    assert reason.details["running"] == [["resize", 3], ["crop", 1]]
+    assert reason.text == (
+        "All 2 workers that could run it are full: 4 places, taken by 3 resize, 1 crop. 1 more: draining."
+    )
+    assert only(known=served_by(FULL)).text.startswith("The only worker that could run it is full: 2 places")
+    assert codes(known=served_by(FULL, FREE)) == ["ready"]
+
+
+def test_many_names_are_cut() -> None:
+    """A sentence has room for a few."""
+    names = tuple(f"n{number}" for number in range(9))
+    full = only(known=served_by(replace(FREE, capacity=9, held=names)))
+    assert ", …" in full.text
+    assert ", …" in only(known=served_by(topics=names)).text
+
+
+def test_an_earlier_attempt_may_run_yet() -> None:
+    """It waits for the end of that, and is given back until then."""
+    known = served_by(FREE, earlier="w7")
+    assert codes(known=known) == ["earlier_attempt"]
+    assert codes(known=known, attempts=1, next_run_at=NOW + 1) == ["earlier_attempt", "given_back"]
+
+
+def test_it_is_not_due() -> None:
+    """It starts at its time: that others are full until then, or come first, is not in its way."""
+    reason = only(next_run_at=NOW + 3 * 3600, known=served_by(FULL))
+    assert (reason.code, reason.text) == (
+        "not_due",
+        "It is not due yet: it was submitted to start 2030-03-17T20:46:40Z (in 3 h).",
+    )
+    assert codes(next_run_at=NOW + 9, known=served_by()) == ["not_due", "no_worker"]
+    assert codes(next_run_at=NOW + 9, known=served_by(OTHER)) == ["not_due", "no_handler"]
+
+
+def test_it_failed_and_is_tried_again() -> None:
+    """After which error, when, and what is left of its budget."""
+    reason = only(**FAILED, uncharged=1)
+    assert (reason.code, reason.details["outcome"]) == ("back_off", "error")
+    assert reason.text == (
+        "Attempt 2 ended (error) with: ValueError: cannot open file. "
+        "It is tried again 2030-03-17T17:46:44Z (in 4 s); 1 of 5 tries are used."
+    )
+    assert codes(**{**FAILED, "next_run_at": NOW}) == ["ready"]
+
+
+def test_it_was_snoozed() -> None:
+    """Its handler wanted that."""
+    assert codes(**{**FAILED, "outcome": "snoozed"}) == ["snoozed"]
+
+
+def test_it_was_given_back() -> None:
+    """That follows from the want of somebody who takes it, so it comes behind that."""
+    later: dict[str, Any] = {"attempts": 1, "next_run_at": NOW + 5}
+    assert codes(**later) == ["given_back"]
+    assert codes(**later, known=served_by(OTHER)) == ["no_handler", "given_back"]
+    assert codes(**later, known=served_by(FULL)) == ["full", "given_back"]
+
+
+@pytest.mark.parametrize("status", ["PENDING", "RETRYING", "RUNNING"])
+def test_it_is_held_behind_its_schedule(status: str) -> None:
+    """Behind which job, how that stands, and how many go first."""
+    reason = only(HELD, last_job_status=status, held_before=2)
+    assert (reason.code, reason.advice) == ("held", f"pulse ctl jobs why {LAST}")
+    assert reason.text == (
+        f"It is held until an earlier job of its schedule has ended (overlap queue): {LAST}, {status}. "
+        "2 jobs of it wait before it."
+    )
+
+
+@pytest.mark.parametrize("columns", [{"last_job_status": "COMPLETED"}, {"last_job_id": None}])
+def test_it_is_about_to_be_let_go(columns: dict[str, Any]) -> None:
+    """The job that it waited for has ended, or is gone."""
+    reason = only(HELD, **columns)
+    assert (reason.code, reason.advice) == ("held", "")
+    assert "within 2 s" in reason.text
+
+
+def test_others_come_first() -> None:
+    """How many, up to a bound; where waiting counts, that is told."""
+    assert only(before=1).text.startswith('1 job of topic "images" comes first')
+    assert only(before=7).text.startswith('7 jobs of topic "images" come first')
+    reason = only(before=BEFORE_MAX)
+    assert (reason.code, reason.details) == ("behind", {"before": BEFORE_MAX})
+    assert reason.text.startswith("1,000 jobs or more of topic")
+    assert "topic ages" not in reason.text
+    assert "topic ages" in only(before=7, known=served_by(FREE, is_ageing=True)).text
+
+
+def test_the_order_of_what_is_due() -> None:
+    """What a person must end comes before what ends by itself."""
+    everything: dict[str, Any] = {"all_paused_at": NOW, "paused_at": NOW, "before": 5, "expires_at": NOW + 9}
+    first = ["paused", "paused", "stopping", "claim_failed"]
+    last = ["behind", "expires"]
+    for candidates, code in (((), "no_worker"), ((OTHER,), "no_handler"), ((FULL,), "full")):
+        known = served_by(*candidates, is_stopping=True, is_unreadable=True, earlier="w")
+        assert codes(known=known, **everything) == [*first, code, "earlier_attempt", *last]
+    reasons = why(known=KNOWN, **everything)
+    assert [reason.details.get("topic") for reason in reasons[:2]] == ["", "images"]
+
+
+def test_the_order_of_what_is_not_due() -> None:
+    """A pause without an end decides, then the time; who is missing now is told behind that."""
+    everything: dict[str, Any] = {"all_paused_at": NOW, "paused_at": NOW, "expires_at": NOW + 99}
+    assert codes(**everything, **FAILED, known=served_by()) == ["paused", "paused", "back_off", "no_worker", "expires"]
+    held: dict[str, Any] = {
+        "held": True,
+        "next_run_at": HELD.next_run_at,
+        "last_job_id": LAST.bytes,
+        "last_job_status": "RUNNING",
+    }
+    assert codes(**everything, **held, known=served_by()) == ["held", "paused", "paused", "no_worker", "expires"]
+
+
+def test_advice_is_never_in_the_way() -> None:
+    """Each reason is a text that ends like a sentence, on one line."""
+    known = served_by(earlier="w", is_stopping=True, is_unreadable=True)
+    for reason in (*why(known=known, **FAILED, paused_at=NOW, reason="a\nb"), *why(before=3), *why()):
+        assert "\n" not in reason.text + reason.advice
+        assert reason.text.endswith(".")
