@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants.mutant import Mutant, cut, swap
+from tests.mutants.mutant import SCHEMA, Mutant, cut, swap
 
 _ALL: Final = ""  # every test that finds a mutant
 
@@ -40,6 +40,9 @@ EQUIVALENT: Final[dict[Mutant, str]] = {
     ): "min() passes over NULL; written out for the partial index",
     swap("cancel_jobs", "c ON c.id = t.id WHERE", "c ON true WHERE", _ALL): (
         "all of the locked rows are changed, and the primary key leaves one row of history for each"
+    ),
+    swap(SCHEMA, "LANGUAGE sql VOLATILE STRICT", "LANGUAGE sql VOLATILE", _ALL): (
+        "where nobody has a back-off, the statement comes to quadratic, as the function would"
     ),
     cut("note_handlers", "ORDER BY d.name\n", _ALL): "the store sorts the names before",
     cut("get_gate", " ORDER BY g.topic", _ALL): "the caller makes a dictionary of it",

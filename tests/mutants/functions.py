@@ -274,5 +274,4 @@ MUTANTS: Final = [
             "INSERT OR UPDATE OR DELETE",
         )
     ),
-    _in("jittered", "occurrence IS NULL OR ", "", "test_schedules.py::test_the_last_occurrence"),
 ]

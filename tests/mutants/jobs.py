@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants.mutant import SCHEMA, Mutant, cut, swap
+from tests.mutants.mutant import Mutant, cut, swap
 
 CLAIM: Final = "claim_jobs"
 END: Final = "end_attempts"
@@ -545,7 +545,6 @@ ENDS: Final = [
     ),
     swap(END, "h.name = j.name AND h.backoff", "h.backoff", _WAIT),
     swap(END, "EXISTS (SELECT FROM pulse.topics t WHERE t.backoff IS NOT NULL)", "false", _WAIT),
-    swap(SCHEMA, "LANGUAGE sql VOLATILE STRICT", "LANGUAGE sql VOLATILE", _WAIT),
     swap(END, "EXISTS (SELECT FROM pulse.handlers h WHERE h.backoff IS NOT NULL)", "false", _WAIT),
     swap(
         END,

@@ -199,10 +199,12 @@ async def test_what_is_to_be_reckoned_stays_so(connection: Connection[Record]) -
 
 async def test_one_of_two_is_set(connection: Connection[Record]) -> None:
     """The others are left alone."""
-    mine, other = [await settled(connection, "every_s => 60, topic => 'u'") for _ in range(2)]
-    for one, another in ((mine, other), (other, mine)):
+    first, second = [await settled(connection, f"every_s => 60, priority => {priority}") for priority in (1, 2)]
+    for one, another in ((second, first), (first, second)):
         before = await row_of(connection, another)
-        assert (await changed(connection, one, {"topic": f"t{one}"}))["topic"] == f"t{one}"
+        mine = await row_of(connection, one)
+        row = await changed(connection, one, {"topic": f"t{one}"})
+        assert row == {**mine, "topic": f"t{one}", "revision": 1}
         assert await row_of(connection, another) == before
 
 

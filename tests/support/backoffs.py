@@ -7,6 +7,7 @@ from typing import Any, Final
 BACKOFFS: Final = (
     "quadratic",
     "quadratic:0.5",
+    "quadratic:999999999",
     "exponential",
     "exponential:2",
     "exponential:2:60.25",
