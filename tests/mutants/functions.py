@@ -41,6 +41,10 @@ _CHECKS: Final = (
     "WHEN s.ends_at < s.starts_at\n            THEN",
     "WHEN s.catch_up NOT IN ('skip', 'latest', 'all') THEN",
     "WHEN s.overlap NOT IN ('allow', 'skip', 'queue', 'cancel')\n            THEN",
+    "WHEN length(s.topic) NOT BETWEEN 1 AND 200 THEN",
+    "WHEN jsonb_typeof(s.args) IS DISTINCT FROM 'object'\n            THEN",
+    "WHEN s.max_attempts NOT BETWEEN 1 AND 10000 THEN",
+    "WHEN NOT (s.timeout_s > 0 AND s.timeout_s <= 1e9)\n            THEN",
 )
 _OCCURS: Final = "(new.kind, new.cron, new.timezone, new.every_s, new.run_at, new.starts_at, new.ends_at)"
 _LEFT: Final = (
@@ -74,6 +78,11 @@ MUTANTS: Final = [
         )
     ),
     _in("create_schedule", "PERFORM pulse.check_schedule(new);", "NULL;", _BAD),
+    _in("check_schedule", "s.name IS NULL OR length(s.name) NOT BETWEEN 1 AND 200", "false", _REFUSED),
+    _in("check_schedule", "('run_at', s.run_at), ", "", _BAD),
+    _in("check_schedule", "('starts_at', s.starts_at), ", "", _BAD),
+    _in("check_schedule", ", ('ends_at', s.ends_at)", "", _BAD),
+    _in("checked_priority", "priority NOT BETWEEN -100 AND 100", "false", _BAD),
     _in(
         "create_schedule",
         "create_schedule.run_at) <> 1 THEN",
@@ -92,8 +101,10 @@ MUTANTS: Final = [
         _in("create_schedule", f"coalesce(create_schedule.{option}, {default})", f"create_schedule.{option}", _NULLS)
         for option, default in (("priority", "0"), ("jitter_s", "0"), ("catch_up", "'latest'"), ("overlap", "'allow'"))
     ),
-    _in("create_schedule", "new.starts_at := create_schedule.starts_at; ", "", _CREATE),
-    _in("create_schedule", "new.ends_at := create_schedule.ends_at;", "", _CREATE),
+    *(
+        _in("create_schedule", f"new.{option} := create_schedule.{option};", "", _CREATE)
+        for option in ("args", "topic", "max_attempts", "timeout_s", "starts_at", "ends_at")
+    ),
     *(
         _in(name, "PERFORM pg_notify('pulse_schedules', '');", "", _SCHEDULES + "test_what_is_made_is_told")
         for name in ("create_schedule", "set_schedule", "resume_schedule")
