@@ -27,7 +27,7 @@ AWAY: Final = (
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
     asyncpg.OperatorInterventionError,
-    asyncpg.TooManyConnectionsError,
+    asyncpg.InsufficientResourcesError,  # too many connections, a full disk
     asyncpg.CannotConnectNowError,
     asyncpg.LockNotAvailableError,
 )
