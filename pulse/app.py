@@ -73,9 +73,11 @@ class App:
             max_attempts, max_crashes: Charged tries, and deaths of its worker, before the dead letter, 1 to 10000.
             timeout_s: Longest run of one attempt, seconds from the handler's start.
             stall_s: Longest time without ``ctx.progress`` or ``ctx.checkpoint``, seconds; then it is stopped.
-            backoff: Wait after a failed try, in the words of a policy; without it the topic's, else the server's.
-            retry_on: What its exceptions mean for the next try: exception classes, the nearest counts, each with
-                seconds, a back-off, pulse.Discard or None (as usual); or a function (exception, tries) that says so.
+            backoff: Wait after a failed try: quadratic[:UNIT], exponential[:FIRST[:LONGEST]], fixed:SECONDS or
+                list:SECONDS,SECONDS,...; without it the topic's, else the server's.
+            retry_on: What its exceptions mean for the next try: exception classes, of which the nearest counts, each
+                with seconds, a back-off as above, pulse.Discard, or None: as usual; or a function (exception, tries)
+                that says one of these.
             isolate: Run each job in a process of its own, whose death costs no other job anything.
             max_memory_bytes: Address space of that process; beyond it there is MemoryError. Needs *isolate*.
             max_cpu_s: Processor time of that process, rounded up to whole seconds. Needs *isolate*.

@@ -18,10 +18,11 @@ from uuid import UUID
 from pulse.cli.words import ago, count, cut, duration, iso, one_line
 from pulse.store.standing import BEFORE_MAX, Standing
 from pulse_actors import identity as identities
+from pulse_actors.dispatcher.assignments import ISOLATE_AT_CRASHES
+from pulse_actors.dispatcher.claims import UNREADABLE_S
 
 ENDED: Final = {"COMPLETED": "completed", "DEAD_LETTERED": "a dead letter", "CANCELED": "canceled"}
 ACTIVE: Final = frozenset({"PENDING", "RETRYING", "RUNNING"})
-SUSPECT_CRASHES: Final = 2  # from so many on a job runs in a process of its own
 LONG_DUE_S: Final = 10.0  # nothing known is in the way, and it should have been claimed twenty times
 _SHOWN: Final = 5  # names in a sentence
 _TOLD: Final = 50  # in the details
@@ -167,7 +168,7 @@ def _running(job: Standing, known: Known) -> Reason:
 
 def _assigned(job: Standing, who: str, holder: Holder, details: Mapping[str, object]) -> Reason:
     details = {**details, "waiting": holder.waiting, "crashes": job.crashes}
-    if job.crashes >= SUSPECT_CRASHES:
+    if job.crashes >= ISOLATE_AT_CRASHES:
         text = (
             f"It was there when {job.crashes} workers died, so it is to run alone, in a process of its own. "
             f"It waits for that at {who}."
@@ -259,7 +260,7 @@ def _unreadable(job: Standing, known: Known) -> Reason | None:
         return None
     text = (
         f'Claims of topic "{job.topic}" fail: the database cannot read one of its jobs (args that print as gigabytes). '
-        "They are tried again every 10 s."
+        f"They are tried again every {UNREADABLE_S:g} s."
     )
     advice = "Cancel that job; event claim_failed in the server's log says more."
     return Reason("claim_failed", text, advice, {"topic": job.topic})
@@ -301,7 +302,7 @@ def _held_back(_job: Standing, known: Known) -> Reason | None:
     counted = ", ".join(f"{number} {cause}" for cause, number in causes.most_common())
     text = f"No worker that could run it gets jobs now: {counted}."
     advice = "pulse ctl workers; those that drain leave, those that are silent or hang are killed: start others."
-    return Reason("held_back", text, advice, {"stopped": _pairs(causes)})
+    return Reason("held_back", text, advice, {"stopped": [list(pair) for pair in causes.most_common()]})
 
 
 def _full(job: Standing, known: Known) -> Reason | None:
@@ -421,10 +422,6 @@ def _elsewhere(job: Standing) -> str:
 def _listed(names: Iterable[str]) -> str:
     shown = [cut(name, _ERROR_COLUMNS) for name in names]
     return ", ".join(shown[:_SHOWN]) + (", …" if len(shown) > _SHOWN else "")
-
-
-def _pairs(counted: Counter[str | None]) -> list[list[object]]:
-    return [[cause, number] for cause, number in counted.most_common()]
 
 
 def _some(names: Sequence[str]) -> list[str]:
