@@ -33,6 +33,7 @@ class Fault(ABC):
         alone: No other fault may be at work at the same time.
         stalls: No job gets through while it lasts.
         works: It needs jobs to get through in order to strike.
+        kills: It ends processes that run jobs.
         gave_up: Why it did not do what it is there for; '' if it did. Known when it is healed.
     """
 
@@ -43,6 +44,7 @@ class Fault(ABC):
     alone: ClassVar[bool] = False
     stalls: ClassVar[bool] = False
     works: ClassVar[bool] = False
+    kills: ClassVar[bool] = False
     gave_up: str = ""
 
     def __init__(self, site: Site, rng: random.Random) -> None:

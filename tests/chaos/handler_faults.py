@@ -32,6 +32,7 @@ class ForkAndDie(Fault):
     """Handlers that leave children behind, also such as hide in sessions of their own, and are killed."""
 
     row, name = 41, "fork-and-die"
+    kills = True
     works = True
 
     def inject(self) -> None:

@@ -141,6 +141,7 @@ class Nemesis:
                 self._say(f"  {blow.name}, held for {blow.held_s:.1f} s")
                 from_s = time.monotonic()
                 stack.callback(fault.heal)
+                made.strikes += fault.kills
                 fault.inject()
                 if not blow.held_s:
                     fault.heal()

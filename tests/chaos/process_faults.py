@@ -23,6 +23,7 @@ class KillWorker(Fault):
     """SIGKILL of a handler process."""
 
     row, name = 1, "kill-worker"
+    kills = True
     victim = 0
 
     def inject(self) -> None:
@@ -38,6 +39,7 @@ class KillWorkerWithChild(Fault):
     """SIGKILL of a handler process whose child holds all its descriptors, the connection too."""
 
     row, name = 2, "kill-worker-with-child"
+    kills = True
     works = True
 
     def __init__(self, site: Site, rng: random.Random) -> None:
@@ -60,6 +62,7 @@ class StopWorker(Fault):
     """SIGSTOP of a handler process for longer than a lease, then SIGCONT."""
 
     row, name = 4, "stop-worker"
+    kills = True
     held_s: ClassVar = (LEASE_S * 0.3, LEASE_S * 3)
     victim = 0
 
@@ -121,6 +124,7 @@ class KillSupervisor(Fault):
     """SIGKILL of the supervisor; the next one is started when the actors have ended."""
 
     row, name = 8, "kill-supervisor"
+    kills = True
     held_s: ClassVar = (0.0, 2.0)
     bar_s = 20.0
     alone = True
@@ -145,6 +149,7 @@ class CrashLoop(Fault):
     """An actor that ends as often as it is started, until the supervisor gives up."""
 
     row, name = 9, "crash-loop"
+    kills = True
     bar_s = 20.0
     alone = True
 
@@ -175,6 +180,7 @@ class SecondSupervisor(Fault):
     """Another supervisor with a pool on the same database, as if on another host or not; it stops, or is killed."""
 
     row, name = 35, "second-supervisor"
+    kills = True
     held_s: ClassVar = (3.0, 8.0)
     bar_s = 20.0
     _whole: Whole | None = None

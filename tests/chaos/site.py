@@ -20,6 +20,7 @@ from pulse.ids import uuid7
 from pulse.job import Job
 from pulse.store.checks import Examination, Finding
 from pulse.store.pool import Target
+from pulse_actors.identity import parse
 from tests.chaos import evidence, ledger, verdict
 from tests.chaos.database import Database, Embedded, Sql, own_database
 from tests.chaos.ledger import Ledger
@@ -106,6 +107,7 @@ class Site:
         self.whole = whole
         self.database = database
         self.sql = Sql(database.dsn)
+        self.strikes = 0
         self.pools: list[Pool] = []
         self.ledger = Ledger(whole.directory / "ledger")
         whole.dsn = database.dsn
@@ -268,12 +270,23 @@ class Site:
     def snapshot(self) -> verdict.Database:
         """The database as the ledger's rules want it."""
         jobs = {row["id"]: Row(*list(row.values())[1:]) for row in self.sql.rows(_JOBS)}
-        history = self.sql.rows("SELECT job_id, attempt, outcome FROM pulse.attempts")
+        history = {
+            (UUID(str(job)), attempt): (outcome, worker)
+            for job, attempt, outcome, worker in self.sql.rows(
+                "SELECT job_id, attempt, outcome, worker FROM pulse.attempts"
+            )
+        }
         return verdict.Database(
             {UUID(str(job)): row for job, row in jobs.items()},
-            {(UUID(str(row["job_id"])), row["attempt"]): row["outcome"] for row in history},
+            {pair: outcome for pair, (outcome, _) in history.items()},
             self._pairs(_CLAIMS),
             self._pairs(_REVIVED),
+            {
+                pair: (named.pid, named.start_time)
+                for pair, (_, worker) in history.items()
+                if (named := parse(worker or ""))
+            },
+            self.strikes,
         )
 
     def _pairs(self, sql: str) -> frozenset[verdict.Pair]:

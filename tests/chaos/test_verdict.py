@@ -201,6 +201,19 @@ def test_dead_of_its_age() -> None:
     assert judge(lines, replace(database, history={**database.history, (E, 0): "expired"})).wrong == {}
 
 
+def test_hit_by_the_nemesis() -> None:
+    """Three times the same job: its end, if no neighbour died where it ended."""
+    database = replace(dead_of("short", "crashed"), strikes=3, processes={(E, 1): (100 * B.int + 1, 0)})
+    lines = [one for one in LINES if not (one.job == E and one.act == "end")]
+    assert judge(lines, database).wrong == {}
+    assert judge(lines, replace(database, strikes=2)).wrong
+    beside = replace(database, jobs={**database.jobs, B: Row("COMPLETED", 2, "deadly", told_by=2)})
+    (found,) = judge(lines, beside).wrong["no neighbour's death is the end of a job"]
+    assert "died in the same process" in found
+    elsewhere = replace(beside, processes={(E, 1): (100 * B.int + 2, 0)})
+    assert judge(lines, elsewhere).wrong == {}
+
+
 def test_what_cannot_be_stored() -> None:
     """A handler that returned what the database cannot hold has come to its end, and is an error all the same."""
     database = replace(changed(A=Row("DEAD_LETTERED", 1, "wicked")), history={**DATABASE.history, (A, 1): "error"})

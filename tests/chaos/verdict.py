@@ -33,6 +33,7 @@ INNOCENT: Final = frozenset({"short", "long", "busy", "later", "tick", "hold", "
 DEADLY: Final = frozenset(
     {"deadly", "fatal"}
 )  # all others never end their process, so deaths must not end them for good
+MAX_CRASHES: Final = 3  # the server's, which no handler but the deadly ones has of its own
 # Handlers that come to their end without having succeeded: what they return asks for another try, or cannot be stored.
 RETURNS: Final = {"later": "snoozed", "wicked": "error"}
 # What the handler wrote as its end, and the outcome that its report becomes.
@@ -60,12 +61,16 @@ class Database:
         history: Outcome of each attempt that did not simply succeed.
         claims: Every attempt that was ever claimed; what starts and is not among them is wrong.
         revived: Terminal attempts after which an operator started the job anew.
+        processes: Pid and start time of the worker process of each attempt in the history.
+        strikes: How often the nemesis has ended processes that run jobs.
     """
 
     jobs: Mapping[UUID, Row]
     history: Mapping[Pair, str] = field(default_factory=dict)
     claims: frozenset[Pair] = frozenset()
     revived: frozenset[Pair] = frozenset()
+    processes: Mapping[Pair, tuple[int, int]] = field(default_factory=dict)
+    strikes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +115,7 @@ def judge(lines: Sequence[Line], database: Database) -> Verdict:
         "each end in the history is what happened": _misreported(book, database),
         "each end is on record": _unrecorded(book, database),
         "who is said to have died writes nothing more": _risen(book, database),
-        "no neighbour's death is the end of a job": _killed_by_others(database),
+        "no neighbour's death is the end of a job": _killed_by_others(book, database),
         "each duplicate is explained by a reap": (
             f"{_name(pair)} came to its end, and is {reap or 'unknown'} in the history"
             for pair, reap in duplicates.items()
@@ -235,12 +240,34 @@ def _risen(book: _Book, database: Database) -> Iterator[str]:
             yield f"{_name(pair)} is {outcome}, and {wrote}"
 
 
-def _killed_by_others(database: Database) -> Iterator[str]:
+def _killed_by_others(book: _Book, database: Database) -> Iterator[str]:
     for job, row in database.jobs.items():
-        is_killed = row.status == "DEAD_LETTERED" and database.history.get((job, row.attempts)) == "crashed"
+        last = job, row.attempts
+        is_killed = row.status == "DEAD_LETTERED" and database.history.get(last) == "crashed"
         has_expired = database.history.get((job, 0)) == "expired"  # before it was tried again
-        if is_killed and not has_expired and row.name not in DEADLY:
-            yield f"{_name((job, row.attempts))} ({row.name}) never ends its process, and is dead of crashes"
+        if not is_killed or has_expired or row.name in DEADLY:
+            continue
+        if neighbour := _deadly_beside(last, book, database):
+            yield f"{_name(last)} ({row.name}) is dead of crashes, and {_name(neighbour)} died in the same process"
+        elif database.strikes < MAX_CRASHES:  # else the nemesis may have hit it that often
+            yield f"{_name(last)} ({row.name}) never ends its process, and is dead of crashes"
+
+
+def _deadly_beside(pair: Pair, book: _Book, database: Database) -> Pair | None:
+    """An attempt that ended the worker process of *pair*: it began in it, and came to no end."""
+    process = database.processes.get(pair)
+    return next(
+        (
+            other
+            for other, line in book.begun.items()
+            if line.process == process
+            and other not in book.ends
+            and other != pair
+            and (row := database.jobs.get(other[0])) is not None
+            and row.name in DEADLY
+        ),
+        None,
+    )
 
 
 def _left(database: Database) -> Iterator[str]:
