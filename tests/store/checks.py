@@ -27,6 +27,8 @@ BASE: Final[dict[str, Columns]] = {
     "handlers": {"name": "'n'"},
     "topics": {"topic": "'t'"},
     "sweep_mark": {"one": "true"},
+    "retention_mark": {"one": "true"},
+    "audit": {"action": "'jobs.cancel'"},
 }
 _RUNNING: Final = {
     "status": "'RUNNING'",
@@ -264,6 +266,11 @@ CHECKS: Final = [
     _column("attempts", "attempts_cpu_s_check", "cpu_s", good=("0", "1e9"), bad=("-1e-9",)),
     _column("attempts", "attempts_peak_rss_bytes_check", "peak_rss_bytes", good=("0", str(2**62)), bad=("-1",)),
     _column("sweep_mark", "sweep_mark_one_check", "one", good=("true",), bad=("false",)),
+    _column("retention_mark", "retention_mark_one_check", "one", good=("true",), bad=("false",)),
+    _column("audit", "audit_action_check", "action", good=("'a'", "repeat('é', 64)"), bad=("''", "repeat('é', 65)")),
+    _column("audit", "audit_uid_check", "uid", good=("0", "4294967295"), bad=("-1",)),
+    _column("audit", "audit_jobs_check", "jobs", good=("0", "10000"), bad=("-1",)),
+    _column("audit", "audit_detail_check", "detail", good=("'{}'", """'{"a": []}'"""), bad=("'[]'", "'null'", "'1'")),
     _text("topics", "topics_topic_check", "topic", least=0),
     _budget("topics", "topics_max_attempts_check", "max_attempts"),
     _budget("topics", "topics_max_crashes_check", "max_crashes"),

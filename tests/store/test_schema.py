@@ -45,6 +45,7 @@ async def insert(connection: Connection[Record], table: str, columns: Columns) -
     try:
         await connection.execute(
             "DELETE FROM pulse.topics; DELETE FROM pulse.dispatch_control; DELETE FROM pulse.sweep_mark;"
+            "DELETE FROM pulse.retention_mark;"
             "DELETE FROM pulse.schema_version WHERE version > 1"
         )
         await connection.execute(f"INSERT INTO pulse.{table} ({', '.join(row)}) VALUES ({', '.join(row.values())})")
@@ -80,13 +81,15 @@ async def test_every_check_is_tested(connection: Connection[Record]) -> None:
         ("topics", {}),
         ("schema_version", {}),
         ("sweep_mark", {}),
+        ("retention_mark", {}),
+        ("audit", {"id": "7"}),
     ],
 )
 async def test_keys_are_unique(connection: Connection[Record], table: str, key: Columns) -> None:
     """A second row under the same key is refused."""
     row = {**BASE[table], **key}
     sql = f"INSERT INTO pulse.{table} ({', '.join(row)}) VALUES ({', '.join(row.values())})"
-    await connection.execute("DELETE FROM pulse.sweep_mark")  # has its one row already
+    await connection.execute("DELETE FROM pulse.sweep_mark; DELETE FROM pulse.retention_mark")  # full
     await connection.execute(sql)
     with pytest.raises(asyncpg.UniqueViolationError):
         await connection.execute(sql)
@@ -96,7 +99,7 @@ async def test_no_index_holds_what_a_heartbeat_writes(connection: Connection[Rec
     """lease_until and progress are in no index, neither as column nor in a predicate: beats can stay HOT."""
     sql = "SELECT pg_get_indexdef(indexrelid) AS text FROM pg_index WHERE indrelid = 'pulse.jobs'::regclass"
     found = [row["text"] for row in await connection.fetch(sql)]
-    assert len(found) == 6
+    assert len(found) == 8
     assert [text for text in found if "lease_until" in text or "progress" in text] == []
 
 
