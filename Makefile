@@ -3,7 +3,7 @@
 PY := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint fmt typecheck bench bench-peers chaos chaos-short model simulation simulation-test mutants clean
+.PHONY: help setup demo test docs lint fmt typecheck bench bench-peers chaos chaos-short model simulation simulation-test mutants clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,6 +16,9 @@ demo: setup ## set up, then watch a worker being killed in mid-job and its job r
 
 test: setup ## set up, then run the suite, side by side in two processes (ARGS="-k claim -x -n 0")
 	@$(PY) -m pytest -p tests.plugins.lanes -n 2 $(ARGS) || { status=$$?; [ $$status != 5 ] || echo "test: no test was collected, so nothing was tested" >&2; exit $$status; }
+
+docs: setup ## build the documentation into build/site; a warning or a dead link fails
+	@$(PY) -m sphinx -q -W --keep-going -j auto -b html -d build/site.cache docs build/site $(ARGS) && echo "docs: build/site/index.html"
 
 lint: setup ## ruff, import-linter, mypy and pyright
 	@.ci/lint

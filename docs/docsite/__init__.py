@@ -1,0 +1,1 @@
+"""What the site has and plain Markdown has not: tables of contents, drawings, recorded terminals."""
