@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pulse.job import HistoryEntry, Job, Schedule, Status
     from pulse.outcome import Discard, RetryAfter, Snooze
     from pulse.requests import JobOptions, NewJob, ScheduleOptions, TopicOptions
+    from pulse.stats import Stats, TopicStats
     from pulse.why import Reason, Why
 
 __all__ = [
@@ -66,9 +67,11 @@ __all__ = [
     "SchedulePage",
     "Snooze",
     "Stack",
+    "Stats",
     "Status",
     "TooLargeError",
     "TopicOptions",
+    "TopicStats",
     "UnauthorizedError",
     "UnavailableError",
     "Why",
@@ -99,6 +102,7 @@ _MODULES: Final = {
     "pulse.job": ("HistoryEntry", "Job", "Schedule", "Status"),
     "pulse.outcome": ("Discard", "RetryAfter", "Snooze"),
     "pulse.requests": ("JobOptions", "NewJob", "ScheduleOptions", "TopicOptions"),
+    "pulse.stats": ("Stats", "TopicStats"),
     "pulse.why": ("Reason", "Why"),
 }
 _HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}

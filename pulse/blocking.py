@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 from uuid import UUID
 
-from pulse import answers, requests, why
+from pulse import answers, requests, stats, why
 from pulse.answers import Changed, JobPage, SchedulePage, Stack
 from pulse.errors import NobodyAnswersError, ProtocolError
 from pulse.job import Job, Schedule
@@ -35,6 +35,7 @@ from pulse.requests import (
     ScheduleOptions,
     TopicOptions,
 )
+from pulse.stats import Stats
 from pulse.targets import ConnectionLostError, Refusal, Target, find_targets, nobody_answers, reason_of, why_not
 from pulse.values import IdLike, TimeLike
 from pulse.why import Why
@@ -237,6 +238,10 @@ class Client:
     def status(self) -> dict[str, JsonValue]:
         """How the whole is doing."""
         return self._ask(requests.simple("status"))
+
+    def stats(self, *, topics: int = 100, history_s: float = 3600.0) -> Stats:
+        """What waits, what goes through, and how long it takes: of so many topics, and of how long ago."""
+        return self._ask(stats.ask(topics, history_s))
 
     def ping(self) -> float:
         """Seconds until the server answered."""

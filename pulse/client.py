@@ -17,7 +17,7 @@ from uuid import UUID
 
 import anyio
 
-from pulse import answers, requests, why
+from pulse import answers, requests, stats, why
 from pulse.answers import Changed, JobPage, SchedulePage, Stack
 from pulse.errors import NobodyAnswersError, ProtocolError, PulseError, RefusedError
 from pulse.job import Job, Schedule
@@ -33,6 +33,7 @@ from pulse.requests import (
     ScheduleOptions,
     TopicOptions,
 )
+from pulse.stats import Stats
 from pulse.stream import FrameStream, dial
 from pulse.targets import ConnectionLostError, find_targets
 from pulse.values import IdLike, TimeLike
@@ -296,6 +297,10 @@ class AsyncClient:
     async def status(self) -> dict[str, JsonValue]:
         """How the whole is doing."""
         return await self._ask(requests.simple("status"))
+
+    async def stats(self, *, topics: int = 100, history_s: float = 3600.0) -> Stats:
+        """What waits, what goes through, and how long it takes: of so many topics, and of how long ago."""
+        return await self._ask(stats.ask(topics, history_s))
 
     async def ping(self) -> float:
         """Seconds until the server answered."""

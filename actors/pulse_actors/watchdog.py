@@ -82,7 +82,7 @@ class Watchdog:
         hints: list[Hint] = []
         if reaped:
             log.warning("leases_expired", count=reaped)
-            hints.append(Hint("dispatcher", "ready", {"delays_s": sorted(delays_s)[:MAX_DELAYS]}))
+            hints.append(Hint("dispatcher", "ready", {"delays_s": sorted(delays_s)[:MAX_DELAYS], "reaped": reaped}))
         if spared:
             hints.append(Hint("dispatcher", "lapsed", {"workers": sorted(spared)[:MAX_SPARED]}))
         return TurnResult(0.0 if more else self._sweep_s, tuple(hints))

@@ -170,6 +170,13 @@ class TopicUnset(Struct, frozen=True):
     options: Annotated[list[str], Meta(max_length=100)] = []
 
 
+class Stats(Struct, frozen=True):
+    """Depths, rates and latencies: of how many topics by themselves, and of how long ago the history begins."""
+
+    topics: Annotated[int, Meta(ge=0, le=1000)] = 100
+    history_s: Annotated[float, Meta(ge=0, le=3600)] = 3600.0
+
+
 class Named(Struct, frozen=True):
     """A request about an actor."""
 

@@ -44,6 +44,7 @@ CLIENT_KINDS: Final[Mapping[str, type[Struct]]] = {
     "topics.set": asked.TopicSet,
     "topics.unset": asked.TopicUnset,
     "workers.list": asked.Nothing,
+    "stats": asked.Stats,
     "status": asked.Nothing,
     "ping": asked.Nothing,
 }

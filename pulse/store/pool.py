@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import time
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -21,6 +22,7 @@ from asyncpg.connect_utils import SessionAttribute
 
 from pulse.dsn import as_url, redact_dsn
 from pulse.errors import ConfigError, ContestedError, UnavailableError
+from pulse.store.usage import Usage
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -49,6 +51,8 @@ HOT_SETTINGS: Final[Mapping[str, str]] = {
 }
 # A lost heartbeat is sent again by the next one; nothing that opens or closes an attempt runs here.
 BEAT_SETTINGS: Final[Mapping[str, str]] = {**HOT_SETTINGS, "synchronous_commit": "off", "lock_timeout": "500ms"}
+# What waits is told a little later rather than at the cost of those who wait.
+COUNT_SETTINGS: Final[Mapping[str, str]] = {**HOT_SETTINGS, "statement_timeout": "500", "lock_timeout": "100ms"}
 
 # The one table of what is worth trying again: the server is away, restarting, full, read-only, or chose us as a victim.
 RETRYABLE_CLASSES: Final = frozenset({"08", "53"})  # connection; disk full, out of memory, too many connections
@@ -153,11 +157,15 @@ class Pool:
         target: Where to connect.
         size: Most connections at once.
         settings: Server settings of this kind, over SERVER_SETTINGS.
+
+    Attributes:
+        usage: How it is used, and how long that takes.
     """
 
     def __init__(self, target: Target, *, size: int, settings: Mapping[str, str] | None = None) -> None:
         self.target = target
         self._settings = settings or {}
+        self.usage = Usage(size)
         self._free = asyncio.Semaphore(size)
         self._idle: list[Connection[Record]] = []
         self._closed = False
@@ -174,10 +182,11 @@ class Pool:
             asyncpg.PostgresError: The statement is at fault, not the database.
         """
         connection: Connection[Record] | None = None
-        clean = False
+        clean, began_s = False, time.monotonic()
         try:
             async with asyncio.timeout(deadline_s):
                 async with self._free:
+                    self.usage.in_use += 1
                     try:
                         connection = self._take() or await self._connect()
                         yield connection
@@ -186,15 +195,21 @@ class Pool:
                         clean = not is_unavailable(error)
                         raise
                     finally:
+                        self.usage.in_use -= 1
                         if connection is not None:
                             self._give_back(connection, clean=clean)
-        except (UnavailableError, ConfigError):
+            self.usage.answered(began_s, time.monotonic())
+        except UnavailableError:
+            self.usage.failed(time.monotonic())
+            raise
+        except ConfigError:
             raise
         except Exception as error:
             if is_unavailable(error):
                 reason = str(error) or f"no answer within {deadline_s:g} s"
                 if getattr(error, "sqlstate", None) in CONTESTED_SQLSTATES:
                     raise ContestedError(f"a statement waited too long: {reason}") from error
+                self.usage.failed(time.monotonic())
                 message = f"the database {self.target.shown} is away: {reason}"
                 raise UnavailableError(message) from error
             raise

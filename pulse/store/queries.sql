@@ -23,7 +23,8 @@
 --          float8[] (same length; NULL elements: resolve; from $4 on they may be shorter: NULL), $12 now
 -- Guard:   the primary key: an id that exists raises 23505, and nothing of the whole call is inserted. In id order: two
 --          servers that get the same jobs in another order wait for each other, but never in a circle.
--- Returns: the levels (topic, priority) that got work due now, with the first due time in Unix seconds: what to wake.
+-- Returns: the levels (topic, priority) that got work, with the first due time of what is due now (Unix seconds; NULL: nothing
+--          is): what to wake; and how many jobs they got.
 WITH put AS (
     INSERT INTO pulse.jobs (id, name, args, topic, priority, submitted_at, next_run_at, max_attempts, timeout_s, expires_at)
     SELECT d.id, d.name, d.args::jsonb, coalesce(d.topic, h.topic, 'default'), coalesce(d.priority, 0),
@@ -41,8 +42,8 @@ WITH put AS (
     ORDER BY d.id
     RETURNING topic, priority, next_run_at
 )
-SELECT topic, priority, extract(epoch FROM min(next_run_at))::float8 AS due_s FROM put
-WHERE next_run_at <= coalesce($12, now()) + interval '1 second' GROUP BY topic, priority;
+SELECT topic, priority, extract(epoch FROM min(next_run_at) FILTER (WHERE next_run_at <= coalesce($12, now()) + interval '1 second'))::float8
+    AS due_s, count(*)::int AS jobs FROM put GROUP BY topic, priority;
 
 
 -- name: submit_and_claim :many
@@ -90,7 +91,7 @@ RETURNING uuid_send(id) AS id, attempts, name, topic, args::text AS args, timeou
 --          $7 delay_s float8[], $8 max_attempts int[], $9 timeout_s float8[], $10 expires_at float8[], $11 expires_in_s float8[]
 --          (as above), $12 now
 -- Guard:   ON CONFLICT (id) DO NOTHING; the caller compares what was there (submitted_differently) in the same transaction.
--- Returns: the levels (topic, priority) that got work due now, with the first due time in Unix seconds.
+-- Returns: the levels (topic, priority) that got work, as above.
 WITH put AS (
     INSERT INTO pulse.jobs (id, name, args, topic, priority, submitted_at, next_run_at, max_attempts, timeout_s, expires_at)
     SELECT d.id, d.name, d.args::jsonb, coalesce(d.topic, h.topic, 'default'), coalesce(d.priority, 0),
@@ -109,8 +110,8 @@ WITH put AS (
     ON CONFLICT (id) DO NOTHING
     RETURNING topic, priority, next_run_at
 )
-SELECT topic, priority, extract(epoch FROM min(next_run_at))::float8 AS due_s FROM put
-WHERE next_run_at <= coalesce($12, now()) + interval '1 second' GROUP BY topic, priority;
+SELECT topic, priority, extract(epoch FROM min(next_run_at) FILTER (WHERE next_run_at <= coalesce($12, now()) + interval '1 second'))::float8
+    AS due_s, count(*)::int AS jobs FROM put GROUP BY topic, priority;
 
 
 -- name: submitted_differently :many
@@ -669,6 +670,82 @@ SELECT v.status, (v.share * c.reltuples)::bigint
 FROM pg_class c, pg_stats p, unnest(p.most_common_vals::text::text[], p.most_common_freqs) AS v(status, share)
 WHERE c.oid = 'pulse.jobs'::regclass AND p.schemaname = 'pulse' AND p.tablename = 'jobs' AND p.attname = 'status'
   AND v.status IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED');
+
+
+-- name: count_waiting :many
+-- What:    jobs that wait, and that run, by topic: exact where no more of them do than are looked at.
+-- Args:    $1 rows bigint: how many of each are looked at, $2 topics int: how many are told by themselves, $3 now
+-- Guard:   none: reads.   Returns: topic (NULL: all others together), topics: how many that are, ready, scheduled, running,
+--          oldest_s: since when the first that is ready is due, NULL: none is; now_s, Unix. One row at least.
+WITH clock AS MATERIALIZED (SELECT coalesce($3, clock_timestamp()) AS at), waiting AS MATERIALIZED (
+    SELECT j.topic, j.next_run_at FROM pulse.jobs j WHERE j.status IN ('PENDING', 'RETRYING') LIMIT $1
+), running AS MATERIALIZED (
+    SELECT j.topic FROM pulse.jobs j WHERE j.status = 'RUNNING' LIMIT $1
+), counted AS (
+    SELECT w.topic, count(*) FILTER (WHERE w.next_run_at <= c.at) AS ready, count(*) FILTER (WHERE w.next_run_at > c.at) AS scheduled,
+           0 AS running, min(w.next_run_at) FILTER (WHERE w.next_run_at <= c.at) AS oldest
+    FROM waiting w, clock c GROUP BY w.topic
+    UNION ALL
+    SELECT r.topic, 0, 0, count(*), NULL FROM running r GROUP BY r.topic
+), ranked AS (
+    SELECT p.topic, sum(p.ready) AS ready, sum(p.scheduled) AS scheduled, sum(p.running) AS running, min(p.oldest) AS oldest,
+           row_number() OVER (ORDER BY sum(p.ready) + sum(p.running) DESC, sum(p.scheduled) DESC, p.topic) <= $2 AS is_large
+    FROM counted p GROUP BY p.topic
+)
+SELECT CASE WHEN r.is_large THEN r.topic END AS topic, count(r.topic)::int AS topics, coalesce(sum(r.ready), 0)::bigint AS ready,
+    coalesce(sum(r.scheduled), 0)::bigint AS scheduled, coalesce(sum(r.running), 0)::bigint AS running,
+    extract(epoch FROM c.at - min(r.oldest))::float8 AS oldest_s, extract(epoch FROM c.at)::float8 AS now_s
+FROM clock c LEFT JOIN ranked r ON true GROUP BY 1, c.at;
+
+
+-- name: sample_waiting :many
+-- What:    jobs that wait by topic, where too many do to be counted: estimated from some pages of the table, always the same
+--          ones; each of the largest topics, and of those that are named, is counted up to so many, and how long its first one
+--          waits is looked up, by its levels.
+-- Args:    $1 pages float8, $2 topics int: how many are told by themselves, $3 names text[], $4 rows bigint: that are counted of each,
+--          $5 now
+-- Guard:   none: reads.   Returns: as above, without running.
+WITH RECURSIVE clock AS MATERIALIZED (
+    SELECT coalesce($5, clock_timestamp()) AS at,
+           greatest(1, pg_relation_size('pulse.jobs') / (current_setting('block_size')::float8 * $1)) AS each
+), seen AS MATERIALIZED (
+    SELECT j.topic, j.next_run_at
+    FROM pulse.jobs j TABLESAMPLE SYSTEM (least(100, 100 * current_setting('block_size')::float8 * $1
+                                                     / greatest(pg_relation_size('pulse.jobs'), 1))) REPEATABLE (1)
+    WHERE j.status IN ('PENDING', 'RETRYING')
+), guessed AS (
+    SELECT s.topic, count(*) FILTER (WHERE s.next_run_at <= c.at) * c.each AS ready,
+           count(*) FILTER (WHERE s.next_run_at > c.at) * c.each AS scheduled
+    FROM seen s, clock c GROUP BY s.topic, c.each
+), large AS (
+    (SELECT g.topic FROM guessed g ORDER BY g.ready DESC, g.scheduled DESC, g.topic LIMIT $2)
+    UNION
+    SELECT n.topic FROM unnest($3::text[]) AS n(topic)
+), looked AS (
+    SELECT l.topic, p.ready, p.scheduled, p.ready + p.scheduled < $4 AS is_exact
+    FROM large l CROSS JOIN clock c CROSS JOIN LATERAL (
+        SELECT count(*) FILTER (WHERE q.next_run_at <= c.at) AS ready, count(*) FILTER (WHERE q.next_run_at > c.at) AS scheduled
+        FROM (SELECT j.next_run_at FROM pulse.jobs j WHERE j.topic = l.topic AND j.status IN ('PENDING', 'RETRYING') LIMIT $4) AS q) AS p
+), levels AS (
+    SELECT l.topic, 101::smallint AS priority, NULL::timestamptz AS next_run_at FROM large l
+    UNION ALL
+    SELECT v.topic, f.priority, f.next_run_at
+    FROM levels v CROSS JOIN LATERAL (
+        SELECT j.priority, j.next_run_at FROM pulse.jobs j
+        WHERE j.topic = v.topic AND j.priority < v.priority AND j.status IN ('PENDING', 'RETRYING')
+        ORDER BY j.priority DESC, j.next_run_at LIMIT 1) AS f
+), told AS (
+    SELECT k.topic, true AS is_large, CASE WHEN k.is_exact THEN k.ready ELSE greatest(k.ready, g.ready) END AS ready,
+           CASE WHEN k.is_exact THEN k.scheduled ELSE greatest(k.scheduled, g.scheduled) END AS scheduled,
+           (SELECT min(v.next_run_at) FROM levels v WHERE v.topic = k.topic AND v.next_run_at <= c.at) AS oldest
+    FROM clock c, looked k LEFT JOIN guessed g ON g.topic = k.topic
+    UNION ALL
+    SELECT g.topic, false, g.ready, g.scheduled, NULL FROM guessed g WHERE NOT EXISTS (SELECT FROM large l WHERE l.topic = g.topic)
+)
+SELECT CASE WHEN t.is_large THEN t.topic END AS topic, count(t.topic)::int AS topics, coalesce(sum(t.ready), 0)::bigint AS ready,
+    coalesce(sum(t.scheduled), 0)::bigint AS scheduled, 0::bigint AS running,
+    extract(epoch FROM c.at - min(t.oldest))::float8 AS oldest_s, extract(epoch FROM c.at)::float8 AS now_s
+FROM clock c LEFT JOIN told t ON true GROUP BY 1, c.at;
 
 
 -- name: get_gate :many

@@ -150,11 +150,18 @@ class Leased(NamedTuple):
 
 
 class Wake(NamedTuple):
-    """A level that got work due now; ``due_s`` is when the first of it was due, Unix seconds."""
+    """
+    A level that got work.
+
+    Attributes:
+        due_s: When the first of it that is due now was due, Unix seconds; None: none of it is.
+        jobs: How many it got, where that is known.
+    """
 
     topic: str
     priority: int
-    due_s: float
+    due_s: float | None
+    jobs: int = 0
 
 
 class Level(NamedTuple):

@@ -2,8 +2,9 @@
 The store: one short method per statement, typed rows in and out. No SQL here, no decisions: those are in the
 statements.
 
-Three kinds of connections: ``hot`` for what opens and closes attempts (its plans do not depend on statistics),
-``beats`` for heartbeats (which need not wait for the disk) and ``query`` for everything that lists or changes rarely.
+Four kinds of connections: ``hot`` for what opens and closes attempts (its plans do not depend on statistics), ``beats``
+for heartbeats (which need not wait for the disk), ``query`` for everything that lists or changes rarely, and
+``counting`` for how many jobs wait (which gives up soon).
 
 Every method raises UnavailableError when the database is away; whether the statement was committed is then unknown, and
 every one of them may be repeated: the fence, the id or the cursor makes the second time a no-op.
@@ -20,8 +21,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from asyncpg.pgproto.pgproto import UUID
 
 from pulse.errors import ConflictError
+from pulse.store.depths import DepthStore
 from pulse.store.gate import GateStore
-from pulse.store.pool import BEAT_SETTINGS, HOT_SETTINGS, Pool, Target
+from pulse.store.pool import BEAT_SETTINGS, COUNT_SETTINGS, HOT_SETTINGS, Pool, Target
 from pulse.store.reads import Reads
 from pulse.store.rows import (
     Canceled,
@@ -79,6 +81,8 @@ class Store:
         self.hot = Pool(target, size=hot, settings=HOT_SETTINGS)
         self.beats = Pool(target, size=1, settings=BEAT_SETTINGS)
         self.query = Pool(target, size=queries)
+        self.counting = Pool(target, size=1, settings=COUNT_SETTINGS)
+        self.depths = DepthStore(self.counting)
         self.reads = Reads(self.query)
         self.gate = GateStore(self.query)
         self.schedules = ScheduleStore(self.query)
@@ -102,7 +106,7 @@ class Store:
 
     def close(self) -> None:
         """Drop all connections."""
-        for pool in (self.hot, self.beats, self.query):
+        for pool in (self.hot, self.beats, self.query, self.counting):
             pool.close()
 
     async def submit(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[Wake]:
@@ -152,7 +156,7 @@ class Store:
         claims = [
             Claim._make((*row[:8], seat_of[row["worker"]], 0, 0, None, None, None)) for row in rows if row["attempts"]
         ]
-        return claims, [Wake(row["topic"], row["priority"], row["due_at"]) for row in rows if not row["attempts"]]
+        return claims, [Wake(row["topic"], row["priority"], row["due_at"], 1) for row in rows if not row["attempts"]]
 
     async def submit_again(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[Wake]:
         """

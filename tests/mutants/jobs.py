@@ -39,8 +39,9 @@ def _submits(name: str) -> list[Mutant]:
         cut(name, "\n               + (d.place - 1) * interval '1 microsecond'", due),
         cut(name, " + coalesce(d.delay_s, 0) * interval '1 second'", due),
         swap(name, "coalesce(to_timestamp(d.run_at), coalesce($12, now())", "coalesce(NULL, coalesce($12, now())", due),
-        cut(name, "WHERE next_run_at <= coalesce($12, now()) + interval '1 second' ", wake),
-        swap(name, "+ interval '1 second' GROUP", "GROUP", wake),
+        cut(name, " FILTER (WHERE next_run_at <= coalesce($12, now()) + interval '1 second')", wake),
+        swap(name, " + interval '1 second'))::float8\n", ")::float8\n", wake),
+        swap(name, "count(*)::int AS jobs", "1 AS jobs", wake),
     ]
 
 

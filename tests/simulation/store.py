@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from pulse.protocol import HandlerInfo, NewJob
+from pulse.store.depths import Depths
 from pulse.store.rows import (
     Canceled,
     Claim,
@@ -47,10 +48,15 @@ class FakeStore:
         self._now = database.now
         self.reads = self  # of all that is read there, the dispatcher's own work needs ``last_workers`` alone
         self.topics = self  # of policies, what is kept in memory
+        self.depths = self
 
     async def prepare(self) -> int:
         """The schema is there."""
         return await self._do("prepare", lambda: SCHEMA_VERSION)
+
+    async def read(self, _most: int, _names: Sequence[str]) -> Depths:
+        """Nobody looks at the figures."""
+        return await self._do("read", lambda: Depths((), is_exact=True, now_s=self._now().timestamp()))
 
     async def warm(self) -> None:
         await self._do("warm", lambda: None)

@@ -21,6 +21,7 @@ from pulse_actors.dispatcher.desk import Desk, Held, Worker
 from pulse_actors.dispatcher.desktop import Desktop
 from pulse_actors.dispatcher.requests import retry_jobs
 from pulse_actors.dispatcher.stacks import Stacks
+from pulse_actors.dispatcher.stats import Stats
 from pulse_actors.identity import Host, Peer, compose
 from tests.store.helpers import TOPIC, forge
 
@@ -57,7 +58,7 @@ async def desktop(store: Store) -> AsyncIterator[Desktop]:
     claims = Claims(store, desk, HOST, lease_s=30.0, poll_s=60.0, batch=500)
     with there:
         async with await SocketStream.from_socket(here) as stream:
-            yield Desktop(store, desk, claims, Bus(stream), HOST, Stacks(desk))
+            yield Desktop(store, desk, claims, Bus(stream), HOST, Stacks(desk), Stats(store, desk))
 
 
 def connected(desktop: Desktop) -> Worker:

@@ -137,7 +137,7 @@ async def test_submit_order_is_claim_order(store: Store) -> None:
 
 @pytest.mark.parametrize("again", [False, True], ids=["first", "again"])
 async def test_what_to_wake(store: Store, again: bool) -> None:
-    """The answer names each level that got work due now, once; later work wakes nobody."""
+    """The answer names each level that got work, once, with how much, and when it is due; later work wakes nobody."""
     jobs = [
         job(topic="a", priority=1),
         job(topic="a", priority=9),
@@ -147,10 +147,12 @@ async def test_what_to_wake(store: Store, again: bool) -> None:
         job(topic="c", delay_s=1.5),
     ]
     woken = await (store.submit_again if again else store.submit)(jobs, now=NOW)
-    assert sorted(woken) == [
-        Wake("a", 1, NOW.timestamp()),
-        Wake("a", 9, at(0.000001).timestamp()),
-        Wake("b", -3, at(0.500004).timestamp()),
+    assert sorted(woken, key=lambda one: one[:2]) == [
+        Wake("a", 1, NOW.timestamp(), 1),
+        Wake("a", 9, at(0.000001).timestamp(), 2),
+        Wake("a", 50, None, 1),
+        Wake("b", -3, at(0.500004).timestamp(), 1),
+        Wake("c", 0, None, 1),
     ]
 
 
@@ -177,7 +179,7 @@ async def test_a_repeated_submit_inserts_what_is_missing(store: Store, connectio
     await forge(connection, name="m", topic="u")
     before = await read(connection, done)
     jobs = [job(), job(id=done), job()]
-    assert await store.submit_again(jobs, now=NOW) == [Wake(TOPIC, 0, NOW.timestamp())]
+    assert await store.submit_again(jobs, now=NOW) == [Wake(TOPIC, 0, NOW.timestamp(), 2)]
     assert await count(connection) == 4
     assert await read(connection, done) == before
     assert await store.submit_again(jobs, now=NOW) == []

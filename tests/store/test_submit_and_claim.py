@@ -81,7 +81,7 @@ async def test_a_pause(
     await connection.execute("UPDATE pulse.dispatch_control SET paused_until = $2 WHERE topic = $1", paused, until)
     claims, woken = await insert(store, [one])
     assert [claim.id for claim in claims] == ([one.id] if runs else [])
-    assert woken == ([] if runs else [Wake(TOPIC, 3, NOW.timestamp())])
+    assert woken == ([] if runs else [Wake(TOPIC, 3, NOW.timestamp(), 1)])
     assert (await read(connection, one.id or b""))["status"] == ("RUNNING" if runs else "PENDING")
 
 
@@ -98,7 +98,7 @@ async def test_a_topic_that_they_do_not_serve(store: Store, connection: Connecti
     away, here = job(name="moved", topic=None), job(name="here", topic=None)
     claims, woken = await insert(store, [away, here])
     assert [(claim.id, claim.worker) for claim in claims] == [(here.id, 1)]
-    assert woken == [Wake("other", 0, NOW.timestamp())]
+    assert woken == [Wake("other", 0, NOW.timestamp(), 1)]
     assert (await read(connection, away.id or b""))["locked_by"] is None
 
 

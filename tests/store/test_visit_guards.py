@@ -27,6 +27,7 @@ from pulse_actors.dispatcher.desktop import Desktop
 from pulse_actors.dispatcher.leases import Leases
 from pulse_actors.dispatcher.service import Dispatcher
 from pulse_actors.dispatcher.stacks import Stacks
+from pulse_actors.dispatcher.stats import Stats
 from pulse_actors.dispatcher.submits import BATCH, Submits
 from pulse_actors.dispatcher.visit import Office, Visit
 from pulse_actors.identity import Peer, compose
@@ -65,7 +66,9 @@ class Lobby(Floor):
         """All that is behind it."""
         claims = self.claims if store is None else Claims(store, self.desk, HOST, lease_s=LEASE_S, poll_s=60.0, batch=1)
         store = store or self.store
-        desktop = Desktop(store, self.desk, claims, cast("Any", None), HOST, Stacks(self.desk))
+        desktop = Desktop(
+            store, self.desk, claims, cast("Any", None), HOST, Stacks(self.desk), Stats(self.store, self.desk)
+        )
         leases, submits = Leases(store, self.desk, HOST, lease_s=LEASE_S), Submits(store, self.claims)
         return Office(desktop, claims, self.results, leases, submits, HOST, "here", 10.0, LEASE_S, self.deaths, None)
 

@@ -67,7 +67,7 @@ def site(*workers: Worker) -> Desktop:
     for one in workers:
         desk.join(one)
     claims = Claims(NOTHING, desk, HOST, lease_s=30.0, poll_s=0.25, batch=1)
-    return Desktop(NOTHING, desk, claims, NOTHING, HOST, NOTHING)
+    return Desktop(NOTHING, desk, claims, NOTHING, HOST, NOTHING, NOTHING)
 
 
 def known(on: Desktop, **columns: Any) -> Known:

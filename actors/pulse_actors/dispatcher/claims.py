@@ -21,6 +21,7 @@ from pulse.store.rows import Claim, Ending, EndingKind, Fence, Level, Renewal, R
 from pulse.store.store import Store
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.assignments import ASSIGN_CHARS, frames
+from pulse_actors.dispatcher.counting import count_assigned, count_submitted
 from pulse_actors.dispatcher.cursors import FEW_TOPICS, LEVELS_MAX, SURVEY, Cursors, Start
 from pulse_actors.dispatcher.desk import DOUBTFUL_BEATS, ClaimPlan, Desk, Held, Pair, Worker, length_of
 from pulse_actors.dispatcher.explain import explain
@@ -287,16 +288,21 @@ class Claims:
             asyncpg.PostgresError: As of ``Store.submit``.
         """
         if not self._may_hand_out(jobs):
-            return await self._store.submit(jobs)
+            return await self._submit(jobs)
         async with self.lock:
             plan = self._plan_for(jobs)
             if plan is None:
-                return await self._store.submit(jobs)
+                return await self._submit(jobs)
             try:
                 return await self._submit_and_claim(plan, jobs)
             finally:
                 if self._in_doubt:
                     self._wake.set()  # to settle it
+
+    async def _submit(self, jobs: Sequence[NewJob]) -> list[Wake]:
+        woken = await self._store.submit(jobs)
+        count_submitted(self._desk.tally, woken)
+        return woken
 
     def _may_hand_out(self, jobs: Sequence[NewJob]) -> bool:
         """Whether jobs like these may begin before anything else does: nothing waits that is known."""
@@ -324,6 +330,7 @@ class Claims:
         except asyncpg.PostgresError:  # nothing was done
             self._in_doubt.difference_update(plan.workers)
             raise
+        count_submitted(self._desk.tally, woken, claims)
         await self._take(plan, claims)
         return woken
 
@@ -385,6 +392,7 @@ class Claims:
         if worker is None:  # cannot be: nothing was awaited since the placement
             return
         self._desk.hand_over(identity, claims)
+        count_assigned(self._desk.tally, worker, claims)
         claims.sort(key=_DUE)
         claims.sort(key=_PRIORITY, reverse=True)  # the order within a priority stays
         for frame in frames(claims, self._desk.rules, self.lease_s):

@@ -16,6 +16,7 @@ from typing import Final, Protocol, TypeAlias
 from pulse import protocol
 from pulse.store.rows import Claim, Ending, EndingKind, Fence, Running
 from pulse_actors.dispatcher.policies import Rules
+from pulse_actors.dispatcher.tally import Tally
 
 Pair: TypeAlias = tuple[bytes, int]
 
@@ -61,6 +62,7 @@ class Held:
     timeout_s: float | None = None
     told_s: float = 0.0  # when progress of it, or a checkpoint, was last heard of; monotonic clock
     stall_s: float | None = None  # longest time without progress, as its worker was told
+    since_s: float = 0.0  # when its handler was called, monotonic clock; 0: it is not known
     unlisted: int = 0  # heartbeats in a row that did not list it; the first may have been sent before it was read
 
 
@@ -98,6 +100,7 @@ class Worker:
             the others are charged to nobody.
         silent: It holds jobs and has let a lease pass without a word: stopped by a signal, or hung. It gets no more
             until it is heard of, else it would spend the budgets of whatever is given to it.
+        starting: Some of the jobs that it has not started: when each was submitted, and how many it stands for.
     """
 
     identity: str
@@ -124,6 +127,7 @@ class Worker:
     watched: bool = False
     sentences: dict[Pair, Sentence] = field(default_factory=dict[Pair, Sentence])
     silent: bool = False
+    starting: dict[Pair, tuple[float, float]] = field(default_factory=dict[Pair, tuple[float, float]])
 
     @property
     def credit(self) -> int:
@@ -180,6 +184,7 @@ class Desk:
         away: Workers that are watched, hold jobs and have lost their connection, by identity.
         reporting: Attempts whose results have arrived and are not written yet, whoever holds them by now.
         rules: What is kept in memory of the topics' policies.
+        tally: What has gone through.
     """
 
     def __init__(self) -> None:
@@ -191,6 +196,7 @@ class Desk:
         self.away: dict[str, Worker] = {}
         self.reporting: set[Pair] = set()
         self.rules = Rules({})
+        self.tally = Tally()
         self._newest: dict[str, int] = {}  # identity -> number of its newest connection
 
     def workers(self) -> list[Worker]:
@@ -374,6 +380,7 @@ class Desk:
             held = worker.held.get(pair)
             if held is not None:
                 held.started = True
+                held.since_s = held.since_s or worker.heard_s
                 held.apart = held.apart or pair in apart
                 if held.stall_s is None:  # it came with its worker
                     held.stall_s = self.rules.stall_s(held.topic, worker.stalls.get(held.name))

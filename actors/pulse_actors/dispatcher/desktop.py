@@ -15,6 +15,7 @@ from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.desk import Desk
 from pulse_actors.dispatcher.policies import Rules
 from pulse_actors.dispatcher.stacks import Stacks
+from pulse_actors.dispatcher.stats import Stats
 
 Answer: TypeAlias = Mapping[str, object]
 
@@ -35,6 +36,7 @@ class Desktop:
     bus: Bus
     host: identities.Host
     stacks: Stacks
+    stats: Stats
     server_policy: Mapping[str, object] = field(default_factory=dict[str, object])
     uid: int | None = None
 

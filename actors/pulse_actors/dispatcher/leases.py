@@ -69,6 +69,8 @@ class Leases:
         for identity, at_s in await self._answer(beats, self._extend):
             worker = self._desk.known(identity)
             if worker is not None:
+                if worker.held and worker.extended_s > 0:
+                    self._desk.tally.observe("lease_margin_s", self._lease_s - (at_s - worker.extended_s))
                 worker.extended_s = max(worker.extended_s, at_s)
 
     async def _save(self, beats: Sequence[Beating]) -> None:

@@ -239,6 +239,11 @@ def _worker(worker: Worker) -> Answer:
     }
 
 
+async def stats(on: Desktop, body: protocol.Stats) -> Answer:
+    """Depths, rates and latencies; also while the database is away."""
+    return await on.stats.answer(body)
+
+
 async def status(on: Desktop, _body: protocol.Nothing) -> Answer:
     """Everything at a glance; the supervisor's part comes over the bus."""
     of_supervisor = await on.bus.ask_status(SUPERVISOR_ANSWER_S) or {}
@@ -297,6 +302,7 @@ REQUESTS: Final[Mapping[str, Handler]] = {
     "topics.set": _handler(set_topic),
     "topics.unset": _handler(unset_topic),
     "workers.list": _handler(list_workers),
+    "stats": _handler(stats),
     "status": _handler(status),
     "ping": _handler(ping),
 }

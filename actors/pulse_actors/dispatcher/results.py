@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -19,9 +20,11 @@ from pulse.store.rows import Completion, Ended, Ending, EndingKind, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher.batching import Batcher
 from pulse_actors.dispatcher.claims import Claims
+from pulse_actors.dispatcher.counting import count_completed, count_ended, count_reaped, count_runs
 from pulse_actors.dispatcher.desk import Desk, Pair, Worker
 from pulse_actors.dispatcher.explain import explain
 from pulse_actors.dispatcher.policies import topic_of
+from pulse_actors.dispatcher.tally import Tally
 from pulse_actors.merging import write_merged
 from pulse_actors.runtime import Backoff
 
@@ -61,9 +64,14 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class Obituary:
-    """How all that a dead worker held ended; written behind its last reports, so what it finished stays finished."""
+    """
+    How all that a dead worker held ended; written behind its last reports, so what it finished stays finished.
+
+    ``died_s``: when that was known, by the monotonic clock.
+    """
 
     endings: Sequence[Ending]
+    died_s: float = field(default_factory=time.monotonic)
 
     @property
     def pairs(self) -> list[Pair]:
@@ -121,6 +129,7 @@ class Results:
     def accept(self, report: Reported) -> None:
         """Take a report to be written with the next flush."""
         self._desk.reporting.update(report.pairs)
+        count_runs(self._desk.tally, report.worker, report.pairs)
         self.batcher.put(report)
 
     async def _write(self, items: Sequence[Reported | Obituary]) -> None:
@@ -133,7 +142,9 @@ class Results:
             for ending in item.endings
             if (ending.id, ending.attempt) not in self._desk.reporting  # it has said itself how that one ended
         ]
-        batch = _Batch(self._store, self._by_fate, await self._locked_among(items) if self._aside else set())
+        batch = _Batch(
+            self._store, self._desk.tally, self._by_fate, await self._locked_among(items) if self._aside else set()
+        )
         if self._kept:
             batch.written |= self._kept.intersection(pair for item in items for pair in item.pairs)
         await self._insist(lambda: batch.complete(completions))
@@ -143,6 +154,9 @@ class Results:
                 self._claims.wake_level(Level(ended.topic, ended.priority), ended.delay_s, due_s=ended.due_s)
         for report in reports:
             self._answer(report, batch)
+        for item in items:
+            if isinstance(item, Obituary):
+                count_reaped(self._desk.tally, item.endings, batch.ended, item.died_s)
         self._free(obituaries, batch)
         self._claims.room()
         if batch.locked:
@@ -178,6 +192,7 @@ class Results:
         stale = [pair for pair in pairs if pair not in batch.written]
         if stale:
             log.info("results_stale", worker=report.worker.identity, count=len(stale))
+        count_completed(self._desk.tally, report.worker, batch.completed(pairs, stale))
         self._kept.difference_update(pairs)
         self._desk.reporting.difference_update(pairs)
         self._desk.free(report.worker, pairs)
@@ -203,8 +218,9 @@ class Results:
 class _Batch:
     """What became of the rows of one flush; ``locked``: not written, since somebody else has locked them."""
 
-    def __init__(self, store: Store, by_fate: ByFate, locked: set[Pair]) -> None:
+    def __init__(self, store: Store, tally: Tally, by_fate: ByFate, locked: set[Pair]) -> None:
         self._store = store
+        self._tally = tally
         self._by_fate = by_fate
         self.written: set[Pair] = set()
         self.locked = locked
@@ -230,9 +246,17 @@ class _Batch:
         locked = await write_merged(self._store, rows, together, alone)
         self.locked |= {(row.id, row.attempt) for row in locked}
 
+    def completed(self, pairs: Sequence[Pair], stale: Sequence[Pair]) -> Sequence[Pair]:
+        """Which of *pairs* are written as successes; *stale*: those that are not written at all."""
+        if not stale and not self.ended:
+            return pairs  # nearly always
+        other = {(one.id, one.attempt) for one in self.ended}.union(stale)
+        return [pair for pair in pairs if pair not in other]
+
     async def end(self, endings: Sequence[Ending]) -> None:
         async def together(some: Sequence[Ending]) -> None:
             ended = await self._store.end(some)
+            count_ended(self._tally, some, ended)
             self.ended += ended
             self.written |= {(one.id, one.attempt) for one in ended}
 

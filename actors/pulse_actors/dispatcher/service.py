@@ -26,6 +26,7 @@ from pulse_actors.dispatcher.reconcile import bury_forgotten, bury_late
 from pulse_actors.dispatcher.results import Obituary, Results
 from pulse_actors.dispatcher.silence import Silence
 from pulse_actors.dispatcher.stacks import Stacks
+from pulse_actors.dispatcher.stats import Stats
 from pulse_actors.dispatcher.submits import Submits
 from pulse_actors.dispatcher.visit import Office, Visit
 from pulse_actors.retention import keeps
@@ -54,7 +55,7 @@ class Dispatcher:
         mine = host if settings.proof_of_death else None
         claims = Claims(store, desk, mine, lease_s=settings.lease_s, poll_s=settings.poll_s, batch=settings.batch)
         results = Results(store, desk, claims, keep=settings.retention_s != 0)
-        stacks = Stacks(desk)
+        stacks, stats = Stacks(desk), Stats(store, desk)
         deaths, self.silence, overdue = None, None, None
         if settings.proof_of_death:
             deaths = Deaths(store, desk, claims, results)
@@ -66,7 +67,7 @@ class Dispatcher:
         self._living: list[str] = []
         self._accepted = 0
         self.office = Office(
-            Desktop(store, desk, claims, runtime.bus, host, stacks, _server_policy(settings)),
+            Desktop(store, desk, claims, runtime.bus, host, stacks, stats, _server_policy(settings)),
             claims,
             results,
             Leases(store, desk, host, lease_s=settings.lease_s),
@@ -109,6 +110,7 @@ class Dispatcher:
                 case "policies changed":
                     await self._read_policies()
                 case "ready":
+                    self._note_reaped(hint.data.get("reaped"))
                     self._wake(hint.data.get("delays_s"))
                     self.news.work_somewhere()
                 case "work":
@@ -127,6 +129,11 @@ class Dispatcher:
                 worker, attempt = holder
                 self.office.claims.forget([(identity, attempt)])
                 worker.link.send("stop", None, {"jobs": [(identity, attempt, "canceled")]})
+
+    def _note_reaped(self, count: object) -> None:
+        """The watchdog has ended so many attempts whose leases had lapsed."""
+        if isinstance(count, int):
+            self.office.desktop.desk.tally.reaped["lease_expired"] += count
 
     async def _read_policies(self) -> None:
         """What of the topics' policies is kept in memory; while the database is away, what was known is good."""
@@ -263,6 +270,7 @@ def dispatcher(listen_fd: int) -> ActorMain:
                 office.leases.batcher.run,
                 office.leases.checkpoints.run,
                 office.submits.batcher.run,
+                office.desktop.stats.run,
                 actor.news.run,
             ):
                 tasks.start_soon(loop)

@@ -89,7 +89,8 @@ class Submits:
 
     def _done(self, submits: Sequence[Submitted], woken: Sequence[Wake]) -> None:
         for wake in woken:  # first: the claim is on its way while the answers are written
-            self._claims.wake_level(Level(wake.topic, wake.priority), due_s=wake.due_s)
+            if wake.due_s is not None:
+                self._claims.wake_level(Level(wake.topic, wake.priority), due_s=wake.due_s)
         for submit in submits:
             submit.link.send("ok", submit.request, {"ids": [job.id for job in submit.jobs]})
         delays = [job.delay_s for submit in submits for job in submit.jobs if job.delay_s]

@@ -22,6 +22,7 @@ from pulse.store.rows import Running
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.connection import Connection
+from pulse_actors.dispatcher.counting import count_started
 from pulse_actors.dispatcher.deaths import Deaths
 from pulse_actors.dispatcher.desk import Held, Pair, Worker
 from pulse_actors.dispatcher.desktop import Desktop
@@ -236,7 +237,8 @@ class Visit:
             job = over.get(pair[0]) if holds is None else holds.get(pair, over.get(pair[0]))
             held = Held("", "") if job is None else Held(job.name, job.topic, timeout_s=job.timeout_s)
             if before is not None and pair in before.held:  # it may die before it can tell that again
-                held.started, held.apart = before.held[pair].started, before.held[pair].apart
+                known = before.held[pair]
+                held.started, held.since_s, held.apart = known.started, known.since_s, known.apart
             worker.held[pair] = held
         desk.join(worker)
         self._connection.relieved = office.claims.room
@@ -303,6 +305,7 @@ class Visit:
                 bounded = self._office.desktop.desk.started(
                     worker, [(ref.id, ref.attempt) for ref in body.jobs], {ref.pair for ref in body.apart}
                 )
+                count_started(self._office.desktop.desk.tally, worker)
                 if bounded and self._office.overdue is not None:
                     self._office.overdue.started(worker, bounded)
             case protocol.Heartbeat():
