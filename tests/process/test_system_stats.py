@@ -12,7 +12,8 @@ import anyio
 import pytest
 
 import pulse
-from pulse.stats import Rates
+from pulse.requests import NewJob
+from pulse.stats import Rates, Series
 from tests.process.system_kit import SHORT_LEASE, Whole, place
 from tests.support.postgres import Postgres
 from tests.support.system import until
@@ -41,12 +42,12 @@ def test_what_went_through_and_what_waits(whole: Whole) -> None:
     """Each job is counted where it passes; what waits is told by topic, with its age; all of it has a history."""
     jobs = whole.jobs()
     before = jobs.client.stats().counters
-    jobs.client.submit_many([{"name": "mark", "topic": "lonely"}] * 3 + [{"name": "mark", "delay_s": 600}])
+    jobs.client.submit_many([*[NewJob(name="mark", topic="lonely")] * 3, NewJob(name="mark", delay_s=600)])
     jobs.client.pause("lonely")
-    done = jobs.client.submit_many([{"name": "mark"}] * 20)
+    done = jobs.client.submit_many([NewJob(name="mark")] * 20)
     for job in done:
         jobs.wait(job)
-    stats = until(lambda: _seen(jobs.client, len(done)), "all is counted")
+    stats = until(lambda: _seen(jobs.client, len(done)), "all is counted")[0]
     lonely, default = _topic(stats, "lonely"), _topic(stats, "default")
     assert (lonely.ready, lonely.workers, lonely.paused) == (3, 0, True)
     assert lonely.oldest_s is not None
@@ -66,15 +67,15 @@ def test_what_went_through_and_what_waits(whole: Whole) -> None:
     assert (stats.dispatcher.pid, stats.dispatcher.rss_bytes > 1e7) == (whole.pids()["dispatcher"], True)
 
 
-def _seen(client: pulse.Client, done: int) -> pulse.Stats | None:
+def _seen(client: pulse.Client, done: int) -> list[pulse.Stats]:
     stats = client.stats()
-    return stats if stats.counters.completed >= done and _topic(stats, "default").scheduled else None
+    return [stats] if stats.counters.completed >= done and _topic(stats, "default").scheduled else []
 
 
 def test_the_history_grows_step_by_step(whole: Whole) -> None:
     """Steps have equal lengths, their counts and depths; how far back is told is up to who asks."""
     jobs = whole.jobs()
-    series = until(lambda: _history(jobs.client), "a step", 4 * STEP_S)
+    series = until(lambda: _history(jobs.client), "a step", 4 * STEP_S)[0]
     assert series.step_s == STEP_S
     columns = (series.submitted, series.completed, series.depth, series.wait_p50_s, series.run_p99_s)
     assert {len(column) for column in columns} == {len(series.times)}
@@ -85,9 +86,9 @@ def test_the_history_grows_step_by_step(whole: Whole) -> None:
     assert len(jobs.client.stats(topics=1).topics) == 1
 
 
-def _history(client: pulse.Client) -> pulse.stats.Series | None:
+def _history(client: pulse.Client) -> list[Series]:
     series = client.stats().series
-    return series if len(series.times) >= 1 else None
+    return [series] if series.times else []
 
 
 def test_a_death_is_counted_and_so_is_the_recovery(whole: Whole) -> None:

@@ -266,12 +266,15 @@ def test_held_until_answered() -> None:
     desk.hand_over("w", [claim(1), claim(2)])
     assert one.credit == 1
     assert desk.held_among([claim(1).id, claim(3).id]) == {claim(1).id}
+    one.heard_s = 5.0
     desk.started(one, [(claim(1).id, 1), (claim(9).id, 1)])
+    one.heard_s = 6.0
     assert [held.started for held in one.held.values()] == [True, False]
     assert not any(held.apart for held in one.held.values())
     desk.started(one, [(claim(1).id, 1), (claim(2).id, 1)], {(claim(1).id, 1)})
     desk.started(one, [(claim(1).id, 1)])  # told again
     assert [held.apart for held in one.held.values()] == [True, False]
+    assert [held.since_s for held in one.held.values()] == [5.0, 6.0]  # the first word counts
     desk.free(one, [(claim(1).id, 1), (claim(2).id, 7)])
     assert set(one.held) == {(claim(2).id, 1)}
     assert one.credit == 2

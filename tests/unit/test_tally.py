@@ -11,7 +11,7 @@ from pulse.histogram import BOUNDS, SAMPLE, Histogram, sample
 from pulse.ids import uuid7
 from pulse.store.rows import Claim, Ended, Ending, EndingKind, Wake
 from pulse_actors.dispatcher import counting, tally
-from pulse_actors.dispatcher.desk import Held, Pair
+from pulse_actors.dispatcher.desk import Held, Pair, Sentence
 from pulse_actors.dispatcher.tally import Kind, Tally
 from tests.unit.test_desk import worker
 
@@ -172,6 +172,43 @@ def test_runs_are_measured_where_their_start_is_known() -> None:
     who.held[pairs[1]] = Held("n", "a", started=True)
     counting.count_runs(one, who, pairs)
     assert one.timed["run_s"].total == 1
+
+
+def test_what_is_stale_or_ended_is_no_success() -> None:
+    """Of a report, only what was written as a success is counted as one."""
+    one, who = Tally(), worker(held=3)
+    stale, ended, _ = who.held
+    counting.count_completed(one, who, list(who.held), [stale], [Ended(*ended, "RETRYING", "a", 0, 0.0, 0.0)])
+    assert one.total("a") == _counts(completed=1)
+
+
+def test_margins_are_what_was_left_of_a_lease() -> None:
+    """Of a worker that holds something, and whose leases are known."""
+    one, idle, new, busy = Tally(), worker(), worker(held=1), worker(held=1)
+    idle.extended_s = busy.extended_s = 100.0
+    for who in (idle, new, busy):
+        counting.count_margin(one, who, 30.0, 110.0)
+    assert (one.timed["lease_margin_s"].total, one.timed["lease_margin_s"].sum_s) == (1, 20.0)
+
+
+@pytest.mark.parametrize(
+    ("status", "leaving", "reason", "cause"),
+    [
+        (9, False, "SIGKILL", "signal"),
+        (256, False, "exit code 1", "exit"),
+        (None, False, "", "unknown"),
+        (9, False, f"it died: {counting.OUT_OF_MEMORY}", "out_of_memory"),
+        (9, True, "SIGKILL", "asked"),
+    ],
+)
+def test_deaths_have_few_causes(status: int | None, leaving: bool, reason: str, cause: str) -> None:
+    """By what the kernel and we know of them."""
+    one, who = Tally(), worker()
+    who.leaving = leaving
+    counting.count_death(one, who, status, reason)
+    who.sentences[bytes(16), 1] = Sentence(EndingKind.TIMEOUT, "too long")
+    counting.count_death(one, who, status, reason)
+    assert one.worker_deaths == {cause: 1, "killed": 1}
 
 
 @pytest.mark.parametrize("topics", [("a",), ("a", "b")])

@@ -6,6 +6,7 @@ All of it is on the way of every job: nothing here is done for each of them wher
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
@@ -19,6 +20,7 @@ from pulse_actors.dispatcher.tally import Kind, Tally
 if TYPE_CHECKING:
     from pulse_actors.dispatcher.desk import Pair, Worker
 
+OUT_OF_MEMORY: Final = "out of memory (SIGKILL)"
 AT_ONCE_S: Final = 1.0  # a job that is due so soon after its submit was not to wait
 MAX_STARTING: Final = 16  # jobs of a worker whose start is waited for, to be measured
 LOST: Final = frozenset({EndingKind.CRASHED, EndingKind.SILENT, EndingKind.LEASE_EXPIRED})  # their workers died
@@ -78,13 +80,40 @@ def count_runs(tally: Tally, worker: Worker, pairs: Sequence[Pair]) -> None:
             tally.observe("run_s", now_s - held.since_s, weight)
 
 
-def count_completed(tally: Tally, worker: Worker, done: Sequence[Pair]) -> None:
-    """These are written as successes, and still in the book."""
+def count_completed(
+    tally: Tally, worker: Worker, pairs: Sequence[Pair], stale: Sequence[Pair] = (), ended: Sequence[Ended] = ()
+) -> None:
+    """*pairs* are answered, and still in the book: successes, all but those that are *stale* or *ended* otherwise."""
+    done = pairs
+    if stale or ended:  # seldom
+        other = {(one.id, one.attempt) for one in ended}.union(stale)
+        done = [pair for pair in pairs if pair not in other]
     tally.outcomes["completed"] += len(done)
     if len(worker.topics) == 1:
         tally.add(Kind.COMPLETED, worker.topics[0], len(done))
     else:
         tally.add_all(Kind.COMPLETED, [held.topic for pair in done if (held := worker.held.get(pair)) is not None])
+
+
+def count_margin(tally: Tally, worker: Worker, lease_s: float, at_s: float) -> None:
+    """The leases of *worker* were extended, by a heartbeat of that time of the monotonic clock."""
+    if worker.held and worker.extended_s > 0:
+        tally.observe("lease_margin_s", lease_s - (at_s - worker.extended_s))
+
+
+def count_death(tally: Tally, worker: Worker, status: int | None, reason: str) -> None:
+    """The process of *worker* has ended; *status* as of waitpid, None: not known; *reason*: the same for people."""
+    if worker.sentences:
+        cause = "killed"
+    elif worker.leaving:
+        cause = "asked"
+    elif reason.endswith(OUT_OF_MEMORY):
+        cause = "out_of_memory"
+    elif status is None:
+        cause = "unknown"
+    else:
+        cause = "signal" if os.WIFSIGNALED(status) else "exit"
+    tally.worker_deaths[cause] += 1
 
 
 def count_ended(tally: Tally, endings: Sequence[Ending], ended: Sequence[Ended]) -> None:
@@ -94,8 +123,10 @@ def count_ended(tally: Tally, endings: Sequence[Ending], ended: Sequence[Ended])
         tally.ended(kinds[one.id, one.attempt].value, one.topic, one.status)
 
 
-def count_reaped(tally: Tally, endings: Iterable[Ending], ended: Sequence[Ended], died_s: float) -> None:
-    """Of *endings*, which nobody reported, these were still to be ended."""
+def count_reaped(tally: Tally, endings: Sequence[Ending], ended: Sequence[Ended], died_s: float) -> None:
+    """Of *endings*, which no worker reported, these were still to be ended; *died_s*: when that was known."""
+    if not endings:
+        return
     waiting = {(one.id, one.attempt) for one in ended if one.status != "DEAD_LETTERED"}
     written = {(one.id, one.attempt) for one in ended}
     for one in endings:

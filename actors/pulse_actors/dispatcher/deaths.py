@@ -36,6 +36,7 @@ from pulse.store.rows import Ending, EndingKind
 from pulse.store.store import Store
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.claims import Claims
+from pulse_actors.dispatcher.counting import OUT_OF_MEMORY, count_death
 from pulse_actors.dispatcher.desk import Desk, Held, Pair, Sentence, Worker
 from pulse_actors.dispatcher.results import Obituary, Results
 
@@ -241,7 +242,7 @@ class Deaths:
             reporting = self._desk.reporting  # those have ended before: they tell how themselves, and killed nobody
             held = {pair: one for pair, one in worker.held.items() if pair not in reporting}
             endings = obituary(worker, reason, code, held)
-        self._desk.tally.worker_deaths[_cause(watch, status)] += 1
+        count_death(self._desk.tally, worker, status, reason)
         say = log.warning if endings else log.info
         say("worker_died", worker=worker.identity, reason=reason, held=len(endings))
         self._write(endings)
@@ -352,25 +353,10 @@ def _may_kill(pidfd: int) -> bool:
 
 def _describe(watch: Watch, status: int | None) -> str:
     """How it died, for people."""
-    return "out of memory (SIGKILL)" if _lacked_memory(watch, status) else procs.describe_exit(status)
-
-
-def _lacked_memory(watch: Watch, status: int | None) -> bool:
     killed = status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-    return killed and not watch.worker.leaving and watch.oom_kills is not None and watch.oom_kills.grew()
-
-
-def _cause(watch: Watch, status: int | None) -> str:
-    """The same in a word, of which there are few."""
-    if watch.worker.sentences:
-        return "killed"
-    if watch.worker.leaving:
-        return "asked"
-    if status is None:
-        return "unknown"
-    if _lacked_memory(watch, status):
-        return "out_of_memory"
-    return "signal" if os.WIFSIGNALED(status) else "exit"
+    if killed and not watch.worker.leaving and watch.oom_kills is not None and watch.oom_kills.grew():
+        return OUT_OF_MEMORY
+    return procs.describe_exit(status)
 
 
 async def _kill_left(worker: Worker) -> None:

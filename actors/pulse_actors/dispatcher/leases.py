@@ -16,6 +16,7 @@ from pulse.store.rows import Renewal
 from pulse.store.store import Store
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.batching import Batcher
+from pulse_actors.dispatcher.counting import count_margin
 from pulse_actors.dispatcher.desk import Desk, Link, Pair
 from pulse_actors.merging import write_merged
 
@@ -69,8 +70,7 @@ class Leases:
         for identity, at_s in await self._answer(beats, self._extend):
             worker = self._desk.known(identity)
             if worker is not None:
-                if worker.held and worker.extended_s > 0:
-                    self._desk.tally.observe("lease_margin_s", self._lease_s - (at_s - worker.extended_s))
+                count_margin(self._desk.tally, worker, self._lease_s, at_s)
                 worker.extended_s = max(worker.extended_s, at_s)
 
     async def _save(self, beats: Sequence[Beating]) -> None:

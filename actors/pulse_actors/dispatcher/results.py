@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -64,14 +64,9 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class Obituary:
-    """
-    How all that a dead worker held ended; written behind its last reports, so what it finished stays finished.
-
-    ``died_s``: when that was known, by the monotonic clock.
-    """
+    """How all that a dead worker held ended; written behind its last reports, so what it finished stays finished."""
 
     endings: Sequence[Ending]
-    died_s: float = field(default_factory=time.monotonic)
 
     @property
     def pairs(self) -> list[Pair]:
@@ -133,6 +128,7 @@ class Results:
         self.batcher.put(report)
 
     async def _write(self, items: Sequence[Reported | Obituary]) -> None:
+        began_s = time.monotonic()
         reports = [item for item in items if isinstance(item, Reported)]
         completions, endings = split(reports)
         obituaries = [
@@ -154,9 +150,7 @@ class Results:
                 self._claims.wake_level(Level(ended.topic, ended.priority), ended.delay_s, due_s=ended.due_s)
         for report in reports:
             self._answer(report, batch)
-        for item in items:
-            if isinstance(item, Obituary):
-                count_reaped(self._desk.tally, item.endings, batch.ended, item.died_s)
+        count_reaped(self._desk.tally, obituaries, batch.ended, began_s)
         self._free(obituaries, batch)
         self._claims.room()
         if batch.locked:
@@ -192,7 +186,7 @@ class Results:
         stale = [pair for pair in pairs if pair not in batch.written]
         if stale:
             log.info("results_stale", worker=report.worker.identity, count=len(stale))
-        count_completed(self._desk.tally, report.worker, batch.completed(pairs, stale))
+        count_completed(self._desk.tally, report.worker, pairs, stale, batch.ended)
         self._kept.difference_update(pairs)
         self._desk.reporting.difference_update(pairs)
         self._desk.free(report.worker, pairs)
@@ -245,13 +239,6 @@ class _Batch:
         rows = [row for row in completions if row[:2] not in self.locked] if self.locked else completions
         locked = await write_merged(self._store, rows, together, alone)
         self.locked |= {(row.id, row.attempt) for row in locked}
-
-    def completed(self, pairs: Sequence[Pair], stale: Sequence[Pair]) -> Sequence[Pair]:
-        """Which of *pairs* are written as successes; *stale*: those that are not written at all."""
-        if not stale and not self.ended:
-            return pairs  # nearly always
-        other = {(one.id, one.attempt) for one in self.ended}.union(stale)
-        return [pair for pair in pairs if pair not in other]
 
     async def end(self, endings: Sequence[Ending]) -> None:
         async def together(some: Sequence[Ending]) -> None:

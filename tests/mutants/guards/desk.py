@@ -104,6 +104,8 @@ DESK: Final = Guarded(
             ("Desk.started", "held.apart or pair in apart", "held.apart"),
             ("Desk.started", "held.apart or pair in apart", "pair in apart"),
             ("Desk.started", "                held.started = True\n", ""),
+            ("Desk.started", "held.since_s or worker.heard_s", "held.since_s"),
+            ("Desk.started", "held.since_s or worker.heard_s", "worker.heard_s"),
         ],
         _DESK + "test_a_closed_book_plans_nothing": [
             ("Desk.plan", "if self.closed:", "if False:"),
