@@ -158,16 +158,16 @@ class CrashLoop(Fault):
         whole = self.site.whole
         assert whole.process is not None
         self.actor = self.rng.choice(ACTORS)
-        self.kills = pid = 0
-        while whole.process.poll() is None and self.kills <= TOO_OFTEN:
+        self.shots = pid = 0
+        while whole.process.poll() is None and self.shots <= TOO_OFTEN:
             try:
                 pid = whole.wait_actor(self.actor, not_pid=pid)
             except (OSError, AssertionError):
                 break
-            self.kills += send(pid, signal.SIGKILL)
+            self.shots += send(pid, signal.SIGKILL)
         self.code = whole.process.wait(END_S)
         if self.code != GAVE_UP:
-            self.gave_up = f"after {self.kills} kills the supervisor ended with {self.code}"
+            self.gave_up = f"after {self.shots} kills the supervisor ended with {self.code}"
         whole.process = None
 
     def heal(self) -> None:
