@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pulse.store.checks import Examination, Finding
     from pulse.store.pool import Target
 
-__all__ = ["check", "find_dsn"]
+__all__ = ["check", "choose_dsn", "find_dsn"]
 
 _GRACE_S: Final = 90.0  # a lapsed lease, a lease of waiting after an outage, two sweeps
 _TIMEOUT_S: Final = 60.0  # a join of two million rows on a slow disk
@@ -132,9 +132,19 @@ def find_dsn(settings: Settings, env: Mapping[str, str]) -> str:
         click.UsageError: There is none.
 
     """
+    return settings.dsn if settings.dsn is not None else choose_dsn(settings, env, _told(settings))
+
+
+def choose_dsn(settings: Settings, env: Mapping[str, str], told: str | None) -> str:
+    """
+    The same, where it is known what the running server says: *told*, without its password.
+
+    Raises:
+        click.UsageError: There is none.
+
+    """
     if settings.dsn is not None:
         return settings.dsn
-    told = _told(settings)
     if told is not None and _MASK not in told:
         return told
     from pulse.places import server_state_dir

@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "ctl": Lazy("pulse.cli.ctl", "ctl", "Look at the running system, and control it."),
     "migrate": Lazy("pulse.cli.migrate", "migrate", "Install or upgrade the database schema."),
     "check": Lazy("pulse.cli.check", "check", "Check the invariants in the database."),
+    "doctor": Lazy("pulse.cli.doctor", "doctor", "Examine everything, and say what to do."),
     "demo": Lazy("pulse.cli.demo", "demo", "Watch a worker being killed, and its job recovered."),
     "completion": Lazy("pulse.cli.completion", "completion", "Print the completion script of a shell."),
 }

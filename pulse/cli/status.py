@@ -16,7 +16,7 @@ from pulse.cli.status_page import show_status
 from pulse.cli.views import Status, read
 from pulse.errors import NobodyAnswersError, PulseError
 
-__all__ = ["merge", "status"]
+__all__ = ["Question", "ask_both", "merge", "status"]
 
 Body = Mapping[str, object]
 
@@ -32,7 +32,7 @@ _AT_ONE_TIME: Final = ("database", "jobs", "jobs_exact")  # what belongs togethe
 def status(*, as_json: bool) -> None:
     """Show supervisor, actors, database, gate, workers and counts of jobs; within 2 seconds, whatever is down."""
     server = current_server()
-    supervisor, dispatcher = _ask_both(server)
+    supervisor, dispatcher = ask_both(server)
     if isinstance(supervisor, PulseError) and isinstance(dispatcher, PulseError):
         raise _neither(supervisor, dispatcher)
     answers = [None if isinstance(answer, PulseError) else answer for answer in (supervisor, dispatcher)]
@@ -73,13 +73,14 @@ def merge(supervisor: Body | None, dispatcher: Body | None) -> dict[str, object]
     return merged
 
 
-def _ask_both(server: Server) -> tuple[Body | PulseError, Body | PulseError]:
-    supervisor = _Question(lambda: server.ask_supervisor("status", timeout_s=SUPERVISOR_S), SUPERVISOR_S)
-    dispatcher = _Question(lambda: server.ask("status", timeout_s=DISPATCHER_S), DISPATCHER_S)
+def ask_both(server: Server) -> tuple[Body | PulseError, Body | PulseError]:
+    """What supervisor and dispatcher say, or why they say nothing; asked at once."""
+    supervisor = Question(lambda: server.ask_supervisor("status", timeout_s=SUPERVISOR_S), SUPERVISOR_S)
+    dispatcher = Question(lambda: server.ask("status", timeout_s=DISPATCHER_S), DISPATCHER_S)
     return supervisor.answer(), dispatcher.answer()
 
 
-class _Question:
+class Question:
     """
     A question that is asked in a thread of its own; it is a daemon, so that nothing waits for it in the end.
 

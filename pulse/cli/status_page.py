@@ -11,7 +11,7 @@ from pulse.cli.styles import ACTOR_STYLES, STATUS_STYLES
 from pulse.cli.views import Database, Process, Status, Supervisor, Worker
 from pulse.cli.words import count, duration, iso, one_line
 
-__all__ = ["overview", "problems", "show_status"]
+__all__ = ["overview", "problems", "process_problems", "show_status"]
 
 _LABEL_WIDTH: Final = 12
 _YOUNG_S: Final = 60.0  # a process that restarted within it may still be in trouble
@@ -57,17 +57,22 @@ def problems(status: Status, silent: Mapping[str, str]) -> Iterator[str]:
         yield f"the database is away: {one_line(status.database.error or 'no reason was told')}"
     if status.gate is not None and status.gate.as_of is not None:
         yield f"the gate is shown as it was at {iso(int(status.gate.as_of))}"
-    for process in (*(status.actors or ()), *(status.pools or ())):
-        if process.state != "running":
-            yield f"{one_line(process.name)} is {one_line(process.state)}{_restarts(process)}"
-        elif process.restarts and process.uptime_s is not None and process.uptime_s < _YOUNG_S:
-            yield f"{one_line(process.name)} was restarted {duration(process.uptime_s)} ago{_restarts(process)}"
+    yield from process_problems(status)
     waiting = sum((status.jobs or {}).get(name, 0) for name in _WAITING)
     if status.gate is not None and status.gate.paused and waiting:
         yield f"dispatch is paused: {count(waiting, 'job')} will not start before `pulse ctl dispatch resume`"
     if status.workers == [] and waiting:
         wait = "waits" if waiting == 1 else "wait"
         yield f"no workers are connected: {count(waiting, 'job')} {wait}"
+
+
+def process_problems(status: Status) -> Iterator[str]:
+    """The part of it that is about actors and pools."""
+    for process in (*(status.actors or ()), *(status.pools or ())):
+        if process.state != "running":
+            yield f"{one_line(process.name)} is {one_line(process.state)}{_restarts(process)}"
+        elif process.restarts and process.uptime_s is not None and process.uptime_s < _YOUNG_S:
+            yield f"{one_line(process.name)} was restarted {duration(process.uptime_s)} ago{_restarts(process)}"
 
 
 def _labelled(label: str, lines: Sequence[Line]) -> Iterator[Line]:

@@ -99,9 +99,17 @@ class Target:
         return redact_dsn(self.dsn)
 
 
-async def connect(target: Target, settings: Mapping[str, str]) -> Connection[Record]:
+async def connect(
+    target: Target, settings: Mapping[str, str], *, limits: Mapping[str, str] = SERVER_SETTINGS, statements: int = 100
+) -> Connection[Record]:
     """
     A new connection, within CONNECT_DEADLINE_S.
+
+    Args:
+        target: Where to.
+        settings: Of the session.
+        limits: What the server is to keep beside them; poolers do not take them.
+        statements: How many prepared ones the connection keeps; poolers may not take them either.
 
     Raises:
         ConfigError: The DSN is malformed, or the server refuses these credentials or this database.
@@ -112,7 +120,8 @@ async def connect(target: Target, settings: Mapping[str, str]) -> Connection[Rec
             connection = await asyncpg.connect(
                 as_url(target.dsn),
                 timeout=CONNECT_DEADLINE_S,
-                server_settings={**SERVER_SETTINGS, **settings, "application_name": target.application_name},
+                server_settings={**limits, **settings, "application_name": target.application_name},
+                statement_cache_size=statements,
                 target_session_attrs=SessionAttribute.read_write if "," in target.dsn else SessionAttribute.any,
             )
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError) as error:

@@ -158,8 +158,8 @@ class Servers:
 
 
 @contextlib.contextmanager
-def started(installation: Installation) -> Iterator[Postgres]:
-    """A server of *installation*; must be called by the main thread, whose end would be its end."""
+def started(installation: Installation, **settings: str) -> Iterator[Postgres]:
+    """A server of *installation*, with *settings* of its own; the main thread must call, whose end would be its end."""
     parent = _base_directory()
     _remove_left_behind(parent)
     directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
@@ -169,7 +169,7 @@ def started(installation: Installation) -> Iterator[Postgres]:
             directory,
             embedded_user=os.environ.get("PULSE_EMBEDDED_USER"),
             log=_ignore,
-            settings=SETTINGS,
+            settings={**SETTINGS, **settings},
             candidates=[installation.directory],
         )
         (server.data_dir / "pg_hba.conf").write_text(_HBA, "ascii")

@@ -36,6 +36,7 @@ EXPECTED = {
         "--topic", "--priority", "--delay", "--at", "--max-attempts", "--timeout", "--id", "--json",
     },
     "ctl workers": {"--json"},
+    "doctor": {"--dsn", "--config", "--grace", "--strict", "--json"},
     "migrate": {"--dsn"},
     "worker": {"--processes", "--concurrency", "--spares", "--topic", "--socket", "--backend"},
 }  # fmt: skip

@@ -1,0 +1,82 @@
+"""What became of one check of the doctor, and the words that all checks share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, TypeAlias
+
+__all__ = ["Finding", "Row", "State", "Verdict", "is_well", "list_some", "shown_bytes", "shown_s", "verdict_of"]
+
+Row: TypeAlias = Mapping[str, Any]
+MAX_SHOWN: Final = 5  # lines below a finding: the rest is told as a number
+_UNITS_S: Final = ((172_800.0, 86_400, "d"), (7_200.0, 3_600, "h"), (120.0, 60, "min"))
+_BYTES_PER_UNIT: Final = 1024
+
+
+class State(StrEnum):
+    """How it stands."""
+
+    OK = "ok"
+    WARNING = "warning"
+    WRONG = "wrong"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """
+    What became of one check.
+
+    Attributes:
+        check: Its name.
+        state: How it stands.
+        text: A sentence that says so.
+        details: Of what that is true: names, numbers, ages.
+        advice: What to do; a command stands alone.
+    """
+
+    check: str
+    state: State
+    text: str
+    details: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
+
+
+Verdict: TypeAlias = Callable[[Sequence[Row], float], Finding]  # of rows and of the patience in seconds
+
+
+def is_well(found: Iterable[Finding], *, strict: bool) -> bool:
+    """Whether nothing is wrong; where *strict*, nothing to warn of either."""
+    bad = {State.WRONG, State.WARNING} if strict else {State.WRONG}
+    return all(one.state not in bad for one in found)
+
+
+def verdict_of(check: str, wrong: Sequence[str], warnings: Sequence[str], text: str, *advice: str) -> Finding:
+    """*text* where there is nothing to say; else the sentences, the worst first, and the advice."""
+    if not wrong and not warnings:
+        return Finding(check, State.OK, text)
+    first, *rest = (*wrong, *warnings)
+    return Finding(check, State.WRONG if wrong else State.WARNING, first, tuple(rest), advice)
+
+
+def list_some(lines: Sequence[str]) -> tuple[str, ...]:
+    """The first of *lines*, and how many more there are."""
+    more = len(lines) - MAX_SHOWN
+    return (*lines[:MAX_SHOWN], f"and {more:,} more") if more > 0 else tuple(lines)
+
+
+def shown_s(seconds: float) -> str:
+    """A length of time, as ``42 s``, ``5 min``, ``3 h``, ``12 d``."""
+    size, unit = next(((size, unit) for from_s, size, unit in _UNITS_S if seconds >= from_s), (1, "s"))
+    return f"{int(max(0.0, seconds) / size)} {unit}"
+
+
+def shown_bytes(number: float) -> str:
+    """A size, as ``12 KiB``, ``3.4 GiB``."""
+    for unit in ("B", "KiB", "MiB"):
+        if number < _BYTES_PER_UNIT:
+            return f"{number:.0f} {unit}"
+        number /= _BYTES_PER_UNIT
+    return f"{number:.1f} GiB"

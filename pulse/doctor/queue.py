@@ -1,0 +1,173 @@
+"""What is thought of the queue: leases, topics, the gate, schedules, crashes, dead letters, hosts. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from pulse.doctor.finding import Finding, Row, State, list_some, shown_s, verdict_of
+
+__all__ = ["crashes", "dead_letters", "gate", "hosts", "leases", "schedules", "topics", "watchdog"]
+
+UNSEEN_S: Final = 60.0  # a watchdog notes its host every few seconds
+MANY_CRASHES: Final = 3
+MANY_DEAD: Final = 10  # in an hour, of one handler
+
+
+def watchdog(rows: Sequence[Row], grace_s: float) -> Finding:
+    """Whether somebody sweeps."""
+    age_s = rows[0]["age_s"] if rows else None
+    if age_s is not None and age_s < grace_s:
+        waits = f"; leases mean nothing for another {shown_s(rows[0]['wait_s'])}" if rows[0]["wait_s"] > 0 else ""
+        return Finding("watchdog", State.OK, f"a watchdog swept {shown_s(age_s)} ago{waits}")
+    words = "no watchdog has ever swept" if age_s is None else f"no watchdog has swept for {shown_s(age_s)}"
+    return Finding(
+        "watchdog",
+        State.WRONG,
+        words,
+        ("what a dead worker of another host held stays RUNNING",),
+        ("Start pulse-supervisor, or look why its watchdog does not work: pulse ctl logs --actor watchdog",),
+    )
+
+
+def leases(rows: Sequence[Row], grace_s: float) -> Finding:
+    """RUNNING jobs that nobody runs."""
+    wrong: list[str] = []
+    for row in rows:
+        lapsed = row["lapsed"] and row["lapsed_s"] >= grace_s
+        unseen = row["host_s"] is None or row["host_s"] >= max(grace_s, UNSEEN_S)
+        if lapsed:
+            wrong.append(f"{row['worker']}: {_jobs(row['lapsed'])}, the lease lapsed {shown_s(row['lapsed_s'])} ago")
+        elif unseen:
+            seen = "was never seen" if row["host_s"] is None else f"was last seen {shown_s(row['host_s'])} ago"
+            wrong.append(f"{row['worker']}: {_jobs(row['jobs'])}, and its host {seen}")
+    total = sum(row["jobs"] for row in rows)
+    return verdict_of(
+        "leases",
+        list(list_some(wrong)),
+        [],
+        f"{_jobs(total)} RUNNING, each with a lease that holds",
+        "A watchdog gives them back when their lease lapses: does one sweep? pulse ctl jobs list --status RUNNING",
+    )
+
+
+def topics(rows: Sequence[Row], grace_s: float, *, served: Collection[str] | None) -> Finding:
+    """Topics with due jobs that no worker serves."""
+    if served is None:
+        return Finding("topics", State.SKIPPED, "the dispatcher did not say which topics its workers serve")
+    late = [row for row in rows if row["due_s"] >= min(grace_s, 5.0) and not row["is_paused"]]
+    unserved = [
+        f"topic {row['topic']!r}: a job is due since {shown_s(row['due_s'])}"
+        for row in late
+        if row["topic"] not in served
+    ]
+    slow = [
+        f"topic {row['topic']!r}: the first job is due since {shown_s(row['due_s'])}, although workers serve it"
+        for row in late
+        if row["topic"] in served and row["due_s"] >= grace_s
+    ]
+    first = f"{_topics(len(unserved))} due jobs, and no worker that is connected here"
+    told = [first, *list_some(unserved)] if unserved else []
+    only_host = all(row["hosts"] <= 1 for row in rows)
+    return verdict_of(
+        "topics",
+        told if only_host else [],
+        [*([] if only_host else told), *list_some(slow)],
+        f"{_topics(len(rows))} due jobs, and workers" if rows else "no job is due",
+        "pulse worker MODULE:APP --topic TOPIC",
+        "pulse ctl jobs why ID says what is in the way of one job.",
+    )
+
+
+def gate(rows: Sequence[Row], grace_s: float) -> Finding:
+    """What is paused for long."""
+    shown = [_pause(row) for row in rows if row["age_s"] >= grace_s]
+    young = f"{len(rows)} paused, for less than {shown_s(grace_s)}" if rows else "nothing is paused"
+    return verdict_of("gate", [], list(list_some(shown)), young, "pulse ctl dispatch resume [--topic TOPIC]")
+
+
+def schedules(rows: Sequence[Row], grace_s: float) -> Finding:
+    """Schedules that cannot be followed, and those that are late."""
+    stuck = [f"schedule {row['id']} ({row['name']}): {row['error']}" for row in rows if row["error"]]
+    late = [
+        f"schedule {row['id']} ({row['name']}) is {shown_s(row['late_s'])} late"
+        for row in rows
+        if not row["error"] and row["late_s"] >= grace_s
+    ]
+    return verdict_of(
+        "schedules",
+        list(list_some(stuck)),
+        list(list_some(late)),
+        "every schedule is followed",
+        "pulse ctl schedules get ID",
+        "Late ones: pulse ctl logs --actor scheduler",
+    )
+
+
+def crashes(rows: Sequence[Row], _grace_s: float) -> Finding:
+    """Handlers that take their workers with them."""
+    wrong = [_ended(row, row["crashes"], "crash", "crashes") for row in rows if row["crashes"] >= MANY_CRASHES]
+    few = [_ended(row, row["crashes"], "crash", "crashes") for row in rows if row["crashes"] < MANY_CRASHES]
+    return verdict_of(
+        "crashes",
+        list(list_some(wrong)),
+        list(list_some(few)),
+        "no worker died of a job within the last hour",
+        "pulse ctl jobs get ID shows signal, memory and stack of each attempt; IDs: pulse ctl jobs list --name HANDLER",
+    )
+
+
+def dead_letters(rows: Sequence[Row], _grace_s: float) -> Finding:
+    """Handlers whose jobs become dead letters."""
+    wrong = [_ended(row, row["jobs"], "dead letter", "dead letters") for row in rows if row["jobs"] >= MANY_DEAD]
+    few = [_ended(row, row["jobs"], "dead letter", "dead letters") for row in rows if row["jobs"] < MANY_DEAD]
+    return verdict_of(
+        "dead-letters",
+        [],
+        list(list_some([*wrong, *few])),
+        "no job became a dead letter within the last hour",
+        "pulse ctl jobs list --status DEAD_LETTERED",
+        "When the cause is gone: pulse ctl jobs retry ID…",
+    )
+
+
+def hosts(rows: Sequence[Row], grace_s: float) -> Finding:
+    """Hosts that are not there any more."""
+    longest_s = max(grace_s, UNSEEN_S)
+    gone = [row for row in rows if row["age_s"] >= longest_s]
+    wrong = [f"{_host(row)}, and holds {_jobs(row['running'])}" for row in gone if row["running"]]
+    quiet = [_host(row) for row in gone if not row["running"]]
+    there = len(rows) - len(gone)
+    return verdict_of(
+        "hosts",
+        list(list_some(wrong)),
+        list(list_some(quiet)),
+        f"hosts that are there: {there}",
+        "If its supervisor was stopped for good, nothing is to be done: after a day it is not told any more.",
+    )
+
+
+def _host(row: Row) -> str:
+    return f"host {row['host']} was last seen {shown_s(row['age_s'])} ago"
+
+
+def _topics(number: int) -> str:
+    return f"{number:,} {'topic has' if number == 1 else 'topics have'}"
+
+
+def _jobs(number: int) -> str:
+    return f"{number:,} job{'' if number == 1 else 's'}"
+
+
+def _pause(row: Row) -> str:
+    what = f"topic {row['topic']!r} is" if row["topic"] else "everything is"
+    by = f" by {row['paused_by']}" if row["paused_by"] else ""
+    until = "until somebody resumes it" if row["left_s"] is None else f"for another {shown_s(row['left_s'])}"
+    reason = f"; reason: {row['reason']}" if row["reason"] else ""
+    return f"{what} paused since {shown_s(row['age_s'])}{by}, {until}{reason}"
+
+
+def _ended(row: Row, number: int, one: str, many: str) -> str:
+    words = f"{number:,} {one if number == 1 else many} within the last hour, the newest {shown_s(row['age_s'])} ago"
+    error = f": {' '.join(str(row['error']).split())}" if row["error"] else ""
+    return f"handler {row['name']!r} of topic {row['topic']!r}: {words}{error}"

@@ -1,0 +1,237 @@
+-- What `pulse doctor` asks a database; what it means is decided by pulse/doctor. The rules of queries.sql hold here too.
+--
+--   * Each statement runs in a read-only transaction of its own, for two seconds at most, on whatever database there is: one
+--     without pulse's schema, too, where it does not begin with queue_.
+--   * Ages are seconds (age_s), by the database's clock.
+
+
+-- name: limits :one
+-- What:    how long the statements of this transaction may take.
+-- Args:    $1 milliseconds text, $2 of waiting for a lock text.   Guard: none: reads.   Returns: the limits.
+SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true);
+
+-- name: identity :one
+-- What:    who answers, by which process.
+-- Args:    none.   Guard: none: reads.   Returns: pid, version, version_num, in_recovery, clock_s.
+SELECT pg_backend_pid() AS pid, current_setting('server_version') AS version, current_setting('server_version_num')::int AS version_num,
+       pg_is_in_recovery() AS in_recovery, extract(epoch FROM clock_timestamp())::float8 AS clock_s;
+
+-- name: begin_probe :one
+-- What:    leave a mark in the session, to see whether the next transaction finds it.
+-- Args:    $1 mark text.   Guard: none: a setting of the session.   Returns: the process.
+SELECT pg_backend_pid() AS pid, set_config('pulse.probe', $1, false) AS mark;
+
+-- name: end_probe :one
+-- What:    is the mark still there?
+-- Args:    none.   Guard: none: reads.   Returns: pid, mark.
+SELECT pg_backend_pid() AS pid, current_setting('pulse.probe', true) AS mark;
+
+-- name: settings :many
+-- What:    settings that can hurt, as they are for this role and database.
+-- Args:    none.   Guard: none: reads.   Returns: name, value.
+SELECT s.name, s.reset_val AS value FROM pg_settings s
+WHERE s.name IN ('fsync', 'full_page_writes', 'synchronous_commit', 'autovacuum', 'track_counts', 'default_transaction_isolation',
+                 'default_transaction_read_only', 'idle_session_timeout', 'statement_timeout', 'lock_timeout',
+                 'idle_in_transaction_session_timeout', 'transaction_timeout')
+ORDER BY s.name;
+
+-- name: connections :one
+-- What:    how many connections there are, and how many there may be.
+-- Args:    none.   Guard: none: reads.
+-- Returns: greatest, reserved, used, role_limit, role_used, database_limit, database_used; a limit of -1 is none.
+SELECT current_setting('max_connections')::int AS greatest,
+       CASE WHEN r.rolsuper THEN 0 ELSE current_setting('superuser_reserved_connections')::int
+           + coalesce(current_setting('reserved_connections', true), '0')::int END AS reserved,
+       (SELECT count(*)::int FROM pg_stat_activity a WHERE a.backend_type = 'client backend') AS used,
+       r.rolconnlimit AS role_limit,
+       (SELECT count(*)::int FROM pg_stat_activity a WHERE a.usename = current_user AND a.backend_type = 'client backend') AS role_used,
+       d.datconnlimit AS database_limit,
+       (SELECT count(*)::int FROM pg_stat_activity a WHERE a.datname = d.datname AND a.backend_type = 'client backend') AS database_used
+FROM pg_database d, pg_roles r WHERE d.datname = current_database() AND r.rolname = current_user;
+
+-- name: rights :many
+-- What:    what the role may not do and pulse must; and whether it sees what others do.
+-- Args:    none.   Guard: none: reads.   Returns: what, is_granted.
+SELECT 'see the sessions of others (pg_read_all_stats)' AS what, pg_has_role(current_user, 'pg_read_all_stats', 'USAGE') AS is_granted
+UNION ALL
+SELECT 'create a schema in this database', has_database_privilege(current_database(), 'CREATE')
+WHERE to_regnamespace('pulse') IS NULL
+UNION ALL
+SELECT 'use the schema pulse', has_schema_privilege(n.oid, 'USAGE') FROM pg_namespace n WHERE n.nspname = 'pulse'
+UNION ALL
+SELECT format('%s pulse.%s', lower(p.privilege), c.relname), has_table_privilege(c.oid, p.privilege)
+FROM pg_class c, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS p(privilege)
+WHERE c.relnamespace = to_regnamespace('pulse') AND c.relkind = 'r' AND NOT (c.relname = 'schema_version' AND p.privilege <> 'SELECT');
+
+-- name: schema_there :one
+-- What:    is the schema there?
+-- Args:    none.   Guard: none: reads.   Returns: is_there.
+SELECT to_regclass('pulse.schema_version') IS NOT NULL AS is_there;
+
+-- name: schema_found :one
+-- What:    its version.
+-- Args:    none.   Guard: none: reads.   Returns: version.
+SELECT max(v.version) AS version FROM pulse.schema_version v;
+
+-- name: indexes :many
+-- What:    pulse's indexes: whether they are valid, and how large for what is in them.
+-- Args:    none.   Guard: none: reads.   Returns: name, home, is_valid, bytes, entries (-1: nobody has counted).
+SELECT i.relname::text AS name, t.relname::text AS home, x.indisvalid AND x.indisready AS is_valid,
+       pg_relation_size(i.oid) AS bytes, i.reltuples::float8 AS entries
+FROM pg_index x
+JOIN pg_class i ON i.oid = x.indexrelid
+JOIN pg_class t ON t.oid = x.indrelid
+WHERE t.relnamespace = to_regnamespace('pulse')
+ORDER BY i.relname;
+
+-- name: xmin :many
+-- What:    who keeps dead rows from being removed: sessions, standbys, prepared transactions, replication slots.
+-- Args:    none.   Guard: none: reads.
+-- Returns: kind, name, user_name, application, state, age_s (NULL: not known), xids, query; the oldest first.
+SELECT h.* FROM (
+    SELECT CASE WHEN a.backend_type = 'walsender' THEN 'standby' ELSE 'session' END AS kind, a.pid::text AS name,
+           a.usename::text AS user_name, a.application_name AS application, coalesce(a.state, '') AS state,
+           extract(epoch FROM clock_timestamp() - a.xact_start)::float8 AS age_s,
+           greatest(age(a.backend_xmin), age(a.backend_xid)) AS xids, left(a.query, 200) AS query
+    FROM pg_stat_activity a
+    WHERE coalesce(a.backend_xmin, a.backend_xid) IS NOT NULL AND a.pid <> pg_backend_pid()
+      AND (a.datname = current_database() OR a.backend_type = 'walsender')
+    UNION ALL
+    SELECT 'prepared transaction', p.gid, p.owner::text, '', 'prepared',
+           extract(epoch FROM clock_timestamp() - p.prepared)::float8, age(p.transaction), ''
+    FROM pg_prepared_xacts p WHERE p.database = current_database()
+    UNION ALL
+    SELECT 'replication slot', s.slot_name::text, '', coalesce(s.plugin::text, s.slot_type), CASE WHEN s.active THEN 'active' ELSE 'inactive' END,
+           NULL, greatest(age(s.xmin), age(s.catalog_xmin)), ''
+    FROM pg_replication_slots s WHERE coalesce(s.xmin, s.catalog_xmin) IS NOT NULL
+) AS h
+ORDER BY h.xids DESC, h.name LIMIT 100;
+
+-- name: transactions :many
+-- What:    transactions that are open for long and keep no snapshot: what they have locked stays locked.
+-- Args:    none.   Guard: none: reads.   Returns: pid, user_name, application, state, age_s, query.
+SELECT a.pid, a.usename::text AS user_name, a.application_name AS application, coalesce(a.state, '') AS state,
+       extract(epoch FROM clock_timestamp() - a.xact_start)::float8 AS age_s, left(a.query, 200) AS query
+FROM pg_stat_activity a
+WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() AND a.xact_start IS NOT NULL
+  AND coalesce(a.backend_xmin, a.backend_xid) IS NULL
+ORDER BY a.xact_start LIMIT 100;
+
+-- name: locks :many
+-- What:    who keeps a whole table of pulse from being written, and who waits for a lock of whatever kind.
+-- Args:    none.   Guard: none: reads.   Returns: pid, user_name, application, age_s, what, blockers int[], query.
+SELECT a.pid, a.usename::text AS user_name, a.application_name AS application,
+       extract(epoch FROM clock_timestamp() - coalesce(l.waitstart, a.state_change, a.xact_start))::float8 AS age_s,
+       CASE WHEN l.granted THEN format('holds %s on pulse.%s', l.mode, c.relname)
+            ELSE format('waits for %s', coalesce(l.mode || ' on pulse.' || c.relname, 'a row that another session has locked')) END AS what,
+       CASE WHEN l.granted THEN ARRAY[]::int[] ELSE pg_blocking_pids(a.pid) END AS blockers, left(a.query, 200) AS query
+FROM pg_locks l
+JOIN pg_stat_activity a ON a.pid = l.pid
+LEFT JOIN pg_class c ON c.oid = l.relation AND c.relnamespace = to_regnamespace('pulse')
+WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
+  AND CASE WHEN l.granted THEN c.oid IS NOT NULL AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+           ELSE c.oid IS NOT NULL OR l.locktype = 'transactionid' END
+ORDER BY 4 DESC NULLS LAST LIMIT 100;
+
+-- name: tables :many
+-- What:    dead rows of pulse's tables, and who cleans them up.
+-- Args:    none.   Guard: none: reads.   Returns: name, live, dead, bytes, vacuumed_s (NULL: never), is_vacuumed (by autovacuum).
+SELECT c.relname::text AS name, s.n_live_tup AS live, s.n_dead_tup AS dead, pg_relation_size(c.oid) AS bytes,
+       extract(epoch FROM clock_timestamp() - greatest(s.last_autovacuum, s.last_vacuum))::float8 AS vacuumed_s,
+       coalesce((SELECT o.option_value::boolean FROM pg_options_to_table(c.reloptions) o WHERE o.option_name = 'autovacuum_enabled'), true)
+           AS is_vacuumed
+FROM pg_class c JOIN pg_stat_user_tables s ON s.relid = c.oid
+WHERE c.relnamespace = to_regnamespace('pulse')
+ORDER BY s.n_dead_tup DESC, c.relname;
+
+-- name: wraparound :one
+-- What:    how far the transaction ids of this database have run.
+-- Args:    none.   Guard: none: reads.   Returns: xids, multixacts, freeze_xids.
+SELECT age(d.datfrozenxid) AS xids, mxid_age(d.datminmxid) AS multixacts, current_setting('autovacuum_freeze_max_age')::int AS freeze_xids
+FROM pg_database d WHERE d.datname = current_database();
+
+-- name: queue_watchdog :one
+-- What:    when a watchdog swept last.
+-- Args:    none.   Guard: none: reads.   Returns: age_s, wait_s.
+SELECT extract(epoch FROM clock_timestamp() - m.swept_at)::float8 AS age_s,
+       CASE WHEN m.wait_until > clock_timestamp() THEN extract(epoch FROM m.wait_until - clock_timestamp())::float8 ELSE 0.0 END AS wait_s
+FROM pulse.sweep_mark m;
+
+-- name: queue_leases :many
+-- What:    running jobs by their worker, with what is known of its host.
+-- Args:    none.   Guard: none: reads.   Returns: worker, jobs, lapsed, lapsed_s, host, host_s (NULL: never seen); the worst first.
+SELECT r.worker, r.jobs, r.lapsed, r.lapsed_s, split_part(r.worker, '/', 1) AS host,
+       (SELECT extract(epoch FROM clock_timestamp() - max(h.seen_at))::float8 FROM pulse.hosts h WHERE h.host = split_part(r.worker, '/', 1)) AS host_s
+FROM (SELECT j.locked_by AS worker, count(*) AS jobs, count(*) FILTER (WHERE j.lease_until < clock_timestamp()) AS lapsed,
+             greatest(extract(epoch FROM clock_timestamp() - min(j.lease_until)), 0)::float8 AS lapsed_s
+      FROM pulse.jobs j WHERE j.status = 'RUNNING' GROUP BY j.locked_by) AS r
+ORDER BY r.lapsed_s DESC, r.worker LIMIT 1000;
+
+-- name: queue_topics :many
+-- What:    topics in which a job is due, found level by level; with how long the first of each waits.
+-- Args:    none.   Guard: none: reads.   Returns: topic, due_s, is_paused, hosts (that are there); the longest wait first.
+WITH RECURSIVE level AS (
+    (SELECT j.topic, j.priority FROM pulse.jobs j WHERE j.status IN ('PENDING', 'RETRYING') ORDER BY j.topic, j.priority DESC LIMIT 1)
+    UNION ALL
+    SELECT n.topic, n.priority FROM level l, LATERAL (
+        (SELECT j.topic, j.priority FROM pulse.jobs j
+         WHERE j.status IN ('PENDING', 'RETRYING') AND j.topic = l.topic AND j.priority < l.priority ORDER BY j.priority DESC LIMIT 1)
+        UNION ALL
+        (SELECT j.topic, j.priority FROM pulse.jobs j
+         WHERE j.status IN ('PENDING', 'RETRYING') AND j.topic > l.topic ORDER BY j.topic, j.priority DESC LIMIT 1)
+        LIMIT 1) AS n
+)
+SELECT d.topic, max(d.due_s) AS due_s,
+       EXISTS (SELECT FROM pulse.dispatch_control g
+               WHERE g.topic IN ('', d.topic) AND g.paused AND (g.paused_until IS NULL OR g.paused_until > clock_timestamp())) AS is_paused,
+       (SELECT count(*) FROM (SELECT h.host FROM pulse.hosts h WHERE h.seen_at > clock_timestamp() - interval '1 minute'
+                              GROUP BY h.host) AS seen)::int AS hosts
+FROM (SELECT l.topic, (SELECT extract(epoch FROM clock_timestamp() - j.next_run_at)::float8 FROM pulse.jobs j
+                       WHERE j.status IN ('PENDING', 'RETRYING') AND j.topic = l.topic AND j.priority = l.priority
+                         AND j.next_run_at <= clock_timestamp() ORDER BY j.next_run_at LIMIT 1) AS due_s
+      FROM (SELECT level.topic, level.priority FROM level LIMIT 5000) AS l) AS d
+WHERE d.due_s IS NOT NULL
+GROUP BY d.topic ORDER BY 2 DESC, d.topic LIMIT 1000;
+
+-- name: queue_gate :many
+-- What:    what is paused.
+-- Args:    none.   Guard: none: reads.   Returns: topic, reason, paused_by, age_s, left_s (NULL: until somebody resumes it).
+SELECT g.topic, g.reason, g.paused_by, extract(epoch FROM clock_timestamp() - g.paused_at)::float8 AS age_s,
+       extract(epoch FROM g.paused_until - clock_timestamp())::float8 AS left_s
+FROM pulse.dispatch_control g
+WHERE g.paused AND (g.paused_until IS NULL OR g.paused_until > clock_timestamp())
+ORDER BY g.topic LIMIT 1000;
+
+-- name: queue_schedules :many
+-- What:    schedules that cannot be followed, and those that are late.
+-- Args:    none.   Guard: none: reads.   Returns: id, name, error, late_s.
+SELECT s.id::text AS id, s.name, s.error, coalesce(extract(epoch FROM clock_timestamp() - s.due_at), 0)::float8 AS late_s
+FROM pulse.schedules s
+WHERE s.error IS NOT NULL OR (s.next_run_at IS NOT NULL AND NOT s.paused AND s.due_at < clock_timestamp())
+ORDER BY s.error IS NULL, s.due_at, s.id LIMIT 1000;
+
+-- name: queue_crashes :many
+-- What:    attempts of the last hour whose worker died, by handler.
+-- Args:    none.   Guard: none: reads.   Returns: name, topic, crashes, age_s (of the newest), error (its beginning).
+SELECT j.name, j.topic, count(*) AS crashes, extract(epoch FROM clock_timestamp() - max(a.ended_at))::float8 AS age_s,
+       left((array_agg(a.error ORDER BY a.ended_at DESC))[1], 200) AS error
+FROM pulse.attempts a JOIN pulse.jobs j ON j.id = a.job_id
+WHERE a.outcome = 'crashed' AND a.ended_at > clock_timestamp() - interval '1 hour'
+GROUP BY j.name, j.topic ORDER BY 3 DESC, j.name, j.topic LIMIT 100;
+
+-- name: queue_dead_letters :many
+-- What:    dead letters of the last hour, by handler.
+-- Args:    none.   Guard: none: reads.   Returns: name, topic, jobs, age_s (of the newest), error (its beginning).
+SELECT j.name, j.topic, count(*) AS jobs, extract(epoch FROM clock_timestamp() - max(j.completed_at))::float8 AS age_s,
+       left((array_agg(j.last_error ORDER BY j.completed_at DESC))[1], 200) AS error
+FROM pulse.jobs j
+WHERE j.status = 'DEAD_LETTERED' AND j.completed_at > clock_timestamp() - interval '1 hour'
+GROUP BY j.name, j.topic ORDER BY 3 DESC, j.name, j.topic LIMIT 100;
+
+-- name: queue_hosts :many
+-- What:    hosts that were here today, and when each was last seen.
+-- Args:    none.   Guard: none: reads.   Returns: host, age_s, running (jobs of theirs).
+SELECT h.host, h.age_s, (SELECT count(*) FROM pulse.jobs j WHERE j.status = 'RUNNING' AND split_part(j.locked_by, '/', 1) = h.host) AS running
+FROM (SELECT o.host, extract(epoch FROM clock_timestamp() - max(o.seen_at))::float8 AS age_s FROM pulse.hosts o GROUP BY o.host) AS h
+WHERE h.age_s < 86400 OR EXISTS (SELECT FROM pulse.jobs j WHERE j.status = 'RUNNING' AND split_part(j.locked_by, '/', 1) = h.host)
+ORDER BY h.age_s DESC, h.host LIMIT 1000;

@@ -1,0 +1,376 @@
+"""What `pulse doctor` sees of a real PostgreSQL: each thing that can be wrong is made wrong, and told by name."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qs, urlsplit
+
+import asyncpg
+import pytest
+from anyio.lowlevel import checkpoint
+
+from pulse.doctor.finding import Finding, State
+from pulse.doctor.table import judge
+from pulse.store.doctor import expected_indexes, look
+from tests.support import postgres
+from tests.support.postgres import Postgres, started
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+pytestmark = [pytest.mark.postgres, pytest.mark.anyio]
+
+# As an operator would have it, and able to keep prepared transactions and slots.
+SOUND: Final = {
+    "fsync": "on",
+    "full_page_writes": "on",
+    "synchronous_commit": "on",
+    "autovacuum": "on",
+    "wal_level": "logical",
+    "max_wal_senders": "4",
+    "max_prepared_transactions": "4",
+}
+WITHIN_S: Final = 10.0
+DEADLINE_S: Final = 10.0
+LEASE: Final = (
+    "UPDATE pulse.jobs SET status = 'RUNNING', attempts = 1, started_at = now(), locked_by = $1,"
+    " lease_until = now() + $2::int * interval '1 s'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Patient:
+    """A database, a session of it, and what the doctor thinks."""
+
+    dsn: str
+    sql: Connection[Record]
+    sessions: list[Connection[Record]] = field(default_factory=list)
+
+    async def found(
+        self, *, grace_s: float = 60.0, served: set[str] | None = None, dsn: str = ""
+    ) -> dict[str, Finding]:
+        """Every finding by its name."""
+        seen = await look(dsn or self.dsn, WITHIN_S)
+        return {one.check: one for one in judge(seen, grace_s=grace_s, expected=expected_indexes(), served=served)}
+
+    async def session(self) -> Connection[Record]:
+        """Another session, whose name is easy to find."""
+        made = await asyncpg.connect(self.dsn, server_settings={"application_name": "night report"})
+        self.sessions.append(made)
+        return made
+
+
+@pytest.fixture(scope="module")
+def sound() -> Iterator[Postgres]:
+    """A server of its own: others have neither slots nor prepared transactions."""
+    installation, *_ = postgres.installations()
+    with started(installation, **SOUND) as server:
+        yield server
+
+
+@pytest.fixture
+def fresh(sound: Postgres) -> Iterator[str]:
+    """A fresh database with the schema."""
+    with sound.database() as dsn:
+        yield dsn
+
+
+@pytest.fixture
+def empty(sound: Postgres) -> Iterator[str]:
+    """A database without the schema."""
+    with sound.database(installed=False) as dsn:
+        yield dsn
+
+
+@pytest.fixture
+async def patient(fresh: str) -> AsyncIterator[Patient]:
+    """A fresh database, and a session."""
+    patient = Patient(fresh, await asyncpg.connect(fresh))
+    try:
+        await patient.sql.execute("INSERT INTO pulse.hosts (host, boot, pidns) VALUES ('here', 'b', 1)")
+        yield patient
+    finally:
+        for session in (patient.sql, *patient.sessions):
+            await session.close(timeout=5)
+        await checkpoint()  # the loop closes the sockets of what was terminated at its next turn
+
+
+def said(finding: Finding) -> str:
+    """All that it says of the matter."""
+    return "\n".join((finding.text, *finding.details))
+
+
+async def test_a_sound_database(patient: Patient) -> None:
+    """Of a new database everything is well, and nothing is left unsaid."""
+    found = await patient.found(served=set())
+    assert {name: one.text for name, one in found.items() if one.state is not State.OK} == {}
+    assert "pooler" in found
+    assert found["database"].text.startswith("PostgreSQL 1")
+
+
+async def test_who_keeps_a_snapshot(patient: Patient) -> None:
+    """A session, a prepared transaction and a slot are told by name, with user, application, age and query."""
+    # The slot first: its making waits for transactions that are open, prepared ones too.
+    await patient.sql.execute("SELECT pg_create_logical_replication_slot('gone_subscriber', 'pgoutput')")
+    session = await patient.session()
+    await session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pulse.jobs")
+    await patient.sql.execute("BEGIN; DELETE FROM pulse.hosts; PREPARE TRANSACTION 'left behind'")
+    try:
+        finding = (await patient.found(grace_s=1e-3))["xmin"]
+        pid = await session.fetchval("SELECT pg_backend_pid()")
+    finally:
+        await patient.sql.execute("ROLLBACK PREPARED 'left behind'")
+        await patient.sql.execute("SELECT pg_drop_replication_slot('gone_subscriber')")
+    assert finding.state is State.WARNING
+    text = said(finding)
+    assert re.search(
+        rf"session {pid} \(\w+, night report\) is idle in transaction since 0 s: .*SELECT count\(\*\)", text
+    )
+    assert re.search(r"prepared transaction left behind of \w+ since", text)
+    assert "replication slot gone_subscriber (pgoutput, inactive)" in text
+
+
+async def test_an_open_transaction(patient: Patient) -> None:
+    """One that only stands there is told, too."""
+    session = await patient.session()
+    await session.execute("BEGIN; SELECT 1")
+    finding = (await patient.found(grace_s=1e-3))["transactions"]
+    assert "night report) is idle in transaction" in said(finding)
+
+
+async def test_locks(patient: Patient) -> None:
+    """Who holds a table is told, and who waits for whom; what cannot be read meanwhile is skipped, and nothing else."""
+    holder, waiter = await patient.session(), await patient.session()
+    await holder.execute("BEGIN; LOCK TABLE pulse.schedules IN ACCESS EXCLUSIVE MODE")
+    waiting = asyncio.ensure_future(waiter.execute("UPDATE pulse.schedules SET paused = true"))
+    await until(
+        patient.sql,
+        "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()",
+    )
+    found = await patient.found()
+    held_by = holder.get_server_pid()
+    await holder.execute("ROLLBACK")
+    await waiting
+    text = said(found["locks"])
+    assert f"pid {held_by} " in text
+    assert "holds AccessExclusiveLock on pulse.schedules" in text
+    assert f"waits for RowExclusiveLock on pulse.schedules for 0 s, behind pid {held_by}: UPDATE" in text
+    assert found["schedules"].state is State.SKIPPED
+    assert {name for name, one in found.items() if one.state is State.SKIPPED} == {"schedules", "tables", "topics"}
+
+
+async def test_indexes(patient: Patient) -> None:
+    """One that is missing is told, and one whose making failed."""
+    await patient.sql.execute("DROP INDEX pulse.idx_jobs_held")
+    await patient.sql.execute("INSERT INTO pulse.handlers (name, topic) VALUES ('a', 't'), ('b', 't')")
+    with contextlib.suppress(asyncpg.UniqueViolationError):
+        await patient.sql.execute("CREATE UNIQUE INDEX CONCURRENTLY broken ON pulse.handlers (topic)")
+    finding = (await patient.found())["indexes"]
+    assert finding.state is State.WRONG
+    assert (
+        said(finding) == "index idx_jobs_held is missing\nindex broken of pulse.handlers is not valid: nobody uses it"
+    )
+
+
+async def test_settings_and_rights_of_a_role(patient: Patient, sound: Postgres) -> None:
+    """What a role is set to counts as the server's own, and what it may not do is listed."""
+    role = f"doctor_{sound.major}"
+    await patient.sql.execute(f"CREATE ROLE {role} LOGIN CONNECTION LIMIT 3")
+    dsn = re.sub(r"user=[^&]*", f"user={role}", patient.dsn)
+    try:
+        for setting in (
+            "synchronous_commit = off",
+            "default_transaction_isolation = 'serializable'",
+            "statement_timeout = '1s'",
+        ):
+            await patient.sql.execute(f"ALTER ROLE {role} SET {setting}")
+        found = await patient.found(dsn=dsn)
+    finally:
+        await patient.sql.execute(f"DROP ROLE {role}")
+    assert found["settings"].state is State.WRONG
+    text = said(found["settings"])
+    assert all(
+        word in text
+        for word in ("synchronous_commit is off", "isolation is serializable", "statement_timeout is 1000 ms")
+    )
+    assert said(found["rights"]).startswith("the role may not use the schema pulse\nnor ")
+    assert "pg_read_all_stats" in said(found["rights"])
+    assert found["connections"].text == "1 of 3 connections of the role are in use"
+    assert found["connections"].state is State.WRONG
+
+
+async def test_tables(patient: Patient) -> None:
+    """Dead rows are counted, and a table that autovacuum leaves alone is told."""
+    await patient.sql.execute("ALTER TABLE pulse.jobs SET (autovacuum_enabled = false)")
+    await patient.sql.execute(
+        "SELECT count(pulse.submit('x')) FROM generate_series(1, 50); UPDATE pulse.jobs SET priority = 1"
+    )
+    await until(patient.sql, "SELECT n_dead_tup = 50 FROM pg_stat_user_tables WHERE relname = 'jobs'")
+    finding = (await patient.found(served={"default"}))["tables"]
+    assert (finding.state, finding.text) == (State.WRONG, "autovacuum is off for pulse.jobs")
+    seen = await look(patient.dsn, WITHIN_S)
+    assert {row["name"]: row["dead"] for row in seen.rows["tables"]}["jobs"] == 50
+
+
+async def test_schema(patient: Patient, empty: str) -> None:
+    """A schema that is newer, or not there, is wrong; what stands on it is skipped."""
+    await patient.sql.execute("INSERT INTO pulse.schema_version (version) VALUES (99)")
+    newer = await patient.found()
+    none = await patient.found(dsn=empty)
+    assert "is at version 99; this program knows up to" in newer["schema"].text
+    assert none["schema"].text == "the schema pulse is not installed"
+    for found in (newer, none):
+        assert found["schema"].state is State.WRONG
+        assert found["leases"].state is State.SKIPPED
+        assert found["xmin"].state is State.OK
+
+
+async def test_jobs_that_nobody_runs(patient: Patient) -> None:
+    """Lapsed leases, and leases of hosts that are not there."""
+    await patient.sql.execute(
+        "INSERT INTO pulse.hosts (host, boot, pidns, seen_at) VALUES ('dead', 'b', 1, now() - interval '3 h')"
+    )
+    await patient.sql.execute("SELECT pulse.submit('x')")
+    await patient.sql.execute(LEASE, "here/b/1/12.34/w", -600)
+    lapsed = await patient.found()
+    assert said(lapsed["leases"]) == "here/b/1/12.34/w: 1 job, the lease lapsed 10 min ago"
+    assert said(lapsed["hosts"]) == "host dead was last seen 3 h ago"
+    await patient.sql.execute(LEASE, "dead/b/1/12.34/w", 600)
+    away = await patient.found()
+    assert said(away["leases"]) == "dead/b/1/12.34/w: 1 job, and its host was last seen 3 h ago"
+    assert said(away["hosts"]) == "host dead was last seen 3 h ago, and holds 1 job"
+    assert {away["leases"].state, away["hosts"].state, lapsed["leases"].state} == {State.WRONG}
+
+
+async def test_topics(patient: Patient) -> None:
+    """A due job of a topic without workers is wrong, unless it is paused; elsewhere they may be served."""
+    await patient.sql.execute(
+        "SELECT pulse.submit('x', topic => 'mail', priority => p) FROM generate_series(1, 3) AS p"
+    )
+    await patient.sql.execute("SELECT pulse.submit('x', topic => 'later', run_at => now() + interval '1 h')")
+    await patient.sql.execute(
+        "UPDATE pulse.jobs SET next_run_at = now() - interval '20 min' WHERE topic = 'mail' AND priority = 1"
+    )
+    unserved = (await patient.found(served={"default"}))["topics"]
+    assert unserved.state is State.WRONG
+    assert said(unserved).endswith("topic 'mail': a job is due since 20 min")
+    assert "although workers serve it" in said((await patient.found(served={"mail"}))["topics"])
+    assert (await patient.found(served=None))["topics"].state is State.SKIPPED
+    await patient.sql.execute("INSERT INTO pulse.hosts (host, boot, pidns) VALUES ('other', 'b', 1)")
+    assert (await patient.found(served={"default"}))["topics"].state is State.WARNING
+    await patient.sql.execute(
+        "UPDATE pulse.dispatch_control SET paused = true, paused_at = now() - interval '2 h', "
+        " paused_by = 'uid 0 (root)', reason = 'disk'"
+    )
+    found = await patient.found(served={"default"})
+    assert found["topics"].state is State.OK
+    assert (
+        said(found["gate"]) == "everything is paused since 2 h by uid 0 (root), until somebody resumes it; reason: disk"
+    )
+
+
+async def test_schedules_watchdog_and_endings(patient: Patient) -> None:
+    """Schedules that are stuck or late, a watchdog that does not sweep, handlers that crash, dead letters."""
+    await patient.sql.execute(
+        "SELECT pulse.create_schedule('tick', every_s => 60), pulse.create_schedule('bad', every_s => 60)"
+    )
+    await patient.sql.execute("UPDATE pulse.schedules SET error = 'no such zone' WHERE name = 'bad'")
+    await patient.sql.execute("UPDATE pulse.schedules SET next_run_at = now() - interval '5 min' WHERE name = 'tick'")
+    await patient.sql.execute("UPDATE pulse.sweep_mark SET swept_at = now() - interval '5 min'")
+    job = await patient.sql.fetchval("SELECT pulse.submit('burn', topic => 'gpu')")
+    await patient.sql.execute(
+        "UPDATE pulse.jobs SET status = 'DEAD_LETTERED', completed_at = now(), attempts = 1, started_at = now(),"
+        " last_error = 'worker process died: SIGSEGV'"
+    )
+    await patient.sql.execute(
+        "INSERT INTO pulse.attempts (job_id, attempt, outcome, error)"
+        " SELECT $1, n, 'crashed', 'worker process died: SIGSEGV' FROM generate_series(1, 3) n",
+        job,
+    )
+    found = await patient.found()
+    assert re.fullmatch(
+        r"schedule \S+ \(bad\): no such zone\nschedule \S+ \(tick\) is 5 min late", said(found["schedules"])
+    )
+    assert found["watchdog"].text == "no watchdog has swept for 5 min"
+    what = "within the last hour, the newest 0 s ago: worker process died: SIGSEGV"
+    crashed = f"handler 'burn' of topic 'gpu': 3 crashes {what}"
+    assert (found["crashes"].state, said(found["crashes"])) == (State.WRONG, crashed)
+    assert said(found["dead-letters"]) == crashed.replace("3 crashes", "1 dead letter")
+
+
+async def test_a_database_that_is_away(patient: Patient) -> None:
+    """Nobody there, nobody let in, or somebody who never says a word: one finding, in time, without the password."""
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        silent = f"postgresql://ann:secret@127.0.0.1:{mute.getsockname()[1]}/x"
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            nobody = f"postgresql://ann:secret@127.0.0.1:{closed.getsockname()[1]}/x"
+        for dsn in (silent, nobody, re.sub(r"/pulse_test_\w+", "/no_such_database", patient.dsn)):
+            from_s = time.monotonic()
+            seen = await look(dsn, 1.0)
+            assert time.monotonic() - from_s < 3.0
+            (only,) = judge(seen, grace_s=60.0, expected=[], served=None)
+            assert (only.check, only.state) == ("database", State.WRONG)
+            assert "secret" not in only.text
+
+
+@pytest.mark.parametrize(("mode", "state"), [("session", State.WARNING), ("transaction", State.WRONG)])
+async def test_pooler(patient: Patient, mode: str, state: State) -> None:
+    """A PgBouncer in between is seen, and told by what it does to sessions; all else is told through it."""
+    program = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin")
+    if program is None:
+        pytest.skip("package pgbouncer is not installed")
+    with bouncer(program, patient.dsn, mode) as dsn:
+        found = await patient.found(dsn=dsn, served=set())
+    assert found.get("pooler", found["database"]).state is state, found
+    assert {name: one.text for name, one in found.items() if name != "pooler" and one.state is not State.OK} == {}
+
+
+@contextlib.contextmanager
+def bouncer(program: str, dsn: str, mode: str) -> Iterator[str]:
+    """A PgBouncer in front of *dsn*, and the way through it."""
+    parts = urlsplit(dsn)
+    there = {key: value[0] for key, value in parse_qs(parts.query).items()}
+    with tempfile.TemporaryDirectory(prefix="pulse-b-") as name, socket.create_server(("127.0.0.1", 0)) as free:
+        directory, port = Path(name), free.getsockname()[1]
+        directory.chmod(0o777)
+        free.close()
+        (directory / "users").write_text(f'"{there["user"]}" ""\n', "utf-8")
+        (directory / "ini").write_text(
+            f"[databases]\n* = host={there['host']} port={there['port']} user={there['user']}\n"
+            f"[pgbouncer]\nlisten_addr =\nlisten_port = {port}\nunix_socket_dir = {directory}\nauth_type = any\n"
+            f"auth_file = {directory}/users\npool_mode = {mode}\nlogfile = {directory}/log\n",
+            "utf-8",
+        )
+        who = ["-u", Path(there["host"]).owner()] if os.geteuid() == 0 else []  # root is refused; this one may enter
+        command = [program, *who, str(directory / "ini")]
+        with (directory / "said").open("wb") as sink:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink)
+        try:
+            deadline_s = time.monotonic() + DEADLINE_S
+            while not (directory / f".s.PGSQL.{port}").exists():
+                assert process.poll() is None, (directory / "said").read_text()
+                assert time.monotonic() < deadline_s
+            yield f"postgresql://{there['user']}@/{parts.path[1:]}?host={directory}&port={port}"
+        finally:
+            process.kill()
+            process.wait()
+
+
+async def until(connection: Connection[Record], sql: str) -> None:
+    """Wait until *sql* says true."""
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not await connection.fetchval(sql):
+        assert time.monotonic() < deadline_s, sql
+        await connection.execute("SELECT pg_stat_clear_snapshot()")

@@ -1,0 +1,300 @@
+"""What the doctor thinks, at the edge of each limit: pure functions of rows and facts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pulse.doctor import database, holders, installation, places, queue
+from pulse.doctor.finding import Finding, State, is_well, list_some, shown_bytes, shown_s
+from pulse.doctor.installation import Abilities, Limits, Needed
+from pulse.doctor.places import Directory, Socket
+from pulse.doctor.table import QUESTIONS, judge
+from pulse.store.doctor import QUEUE_CHECKS, SERVER_CHECKS, Seen, expected_indexes
+
+GRACE_S = 60.0
+OK, WARNING, WRONG, SKIPPED = State.OK, State.WARNING, State.WRONG, State.SKIPPED
+HOLDER = {"kind": "session", "name": "7", "user_name": "ann", "application": "", "state": "active", "query": "SELECT 1"}
+SLOT = {**HOLDER, "kind": "replication slot", "state": "active", "age_s": None}
+TABLE = {"name": "jobs", "live": 10, "dead": 0, "bytes": 8192, "vacuumed_s": None, "is_vacuumed": True}
+INDEX = {"name": "i", "home": "jobs", "is_valid": True, "bytes": 64 * 1024**2, "entries": 1e6}
+LEASES = {"worker": "h/b/1/2.3/w", "jobs": 2, "lapsed": 0, "lapsed_s": 0.0, "host": "h", "host_s": 1.0}
+TOPIC = {"topic": "mail", "due_s": 10.0, "is_paused": False, "hosts": 1}
+ENDED = {"name": "x", "topic": "t", "age_s": 5.0, "error": "bad\nthing"}
+ROOM = {"greatest": 100, "reserved": 3, "used": 10, "role_limit": -1, "role_used": 1,
+        "database_limit": -1, "database_used": 1}  # fmt: skip
+
+
+def test_settings_that_are_as_they_should_be() -> None:
+    """Whatever is harmless is fine; a setting that this server does not have is not missed."""
+    rows = [{"name": "fsync", "value": "on"}, {"name": "synchronous_commit", "value": "remote_apply"}]
+    assert database.settings(rows, GRACE_S).state is OK
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "state"),
+    [
+        ("fsync", "off", WRONG),
+        ("full_page_writes", "off", WARNING),
+        ("synchronous_commit", "off", WRONG),
+        ("autovacuum", "off", WRONG),
+        ("track_counts", "off", WRONG),
+        ("default_transaction_isolation", "repeatable read", WRONG),
+        ("default_transaction_read_only", "on", WRONG),
+        ("idle_session_timeout", "60000", WARNING),
+        ("statement_timeout", "0", OK),
+        ("statement_timeout", "4999", WARNING),
+        ("statement_timeout", "5000", OK),
+        ("idle_in_transaction_session_timeout", "1000", WARNING),
+    ],
+)
+def test_settings_that_hurt(name: str, value: str, state: State) -> None:
+    """Each is told with its value and what it does."""
+    found = database.settings([{"name": name, "value": value}], GRACE_S)
+    assert found.state is state
+    assert state is OK or name in found.text
+
+
+@pytest.mark.parametrize(
+    ("number", "recovers", "state"),
+    [(149999, False, WRONG), (150000, False, OK), (180006, False, OK), (190000, False, WARNING), (170000, True, WRONG)],
+)
+def test_server(number: int, recovers: bool, state: State) -> None:
+    """15 to 18, and no standby."""
+    row = {"version": "x", "version_num": number, "in_recovery": recovers}
+    assert database.server([row], GRACE_S, shown="dsn").state is state
+
+
+@pytest.mark.parametrize(
+    ("skew_s", "trip_s", "state"),
+    [(0.9, 0.0, OK), (-1.0, 0.0, WARNING), (1.4, 1.0, OK), (60.0, 0.0, WRONG), (-3600.0, 0.1, WRONG)],
+)
+def test_clock(skew_s: float, trip_s: float, state: State) -> None:
+    """A skew counts beyond what the question itself took."""
+    assert database.clock([{"skew_s": skew_s, "trip_s": trip_s}], GRACE_S).state is state
+
+
+@pytest.mark.parametrize(
+    ("changed", "state"),
+    [({}, OK), ({"used": 88}, WARNING), ({"used": 94}, WRONG), ({"role_limit": 20, "role_used": 11}, WARNING),
+     ({"role_limit": 20, "role_used": 10}, OK), ({"database_limit": 3, "database_used": 1}, WRONG)],
+)  # fmt: skip
+def test_connections(changed: dict[str, int], state: State) -> None:
+    """Room of the server, of the role, of the database."""
+    assert database.connections([{**ROOM, **changed}], GRACE_S).state is state
+
+
+@pytest.mark.parametrize(
+    ("changed", "state"),
+    [({}, OK), ({"entries": 130_000.0}, WARNING), ({"entries": -1.0}, OK), ({"bytes": 1024, "entries": 0.0}, OK),
+     ({"is_valid": False}, WRONG), ({"name": "other"}, WRONG)],
+)  # fmt: skip
+def test_indexes(changed: dict[str, Any], state: State) -> None:
+    """Missing, not valid, or much larger than what is in it; where nobody has counted, nothing is said of that."""
+    assert database.indexes([{**INDEX, **changed}], GRACE_S, expected=["i"]).state is state
+
+
+@pytest.mark.parametrize(
+    ("row", "state"),
+    [
+        ({**HOLDER, "age_s": 59.9, "xids": 5}, OK),
+        ({**HOLDER, "age_s": 60.0, "xids": 5}, WARNING),
+        ({**HOLDER, "age_s": 3600.0, "xids": 5}, WRONG),
+        ({**HOLDER, "age_s": 61.0, "xids": 10_000_000}, WRONG),
+        ({**HOLDER, "kind": "standby", "age_s": 61.0, "xids": 1}, WARNING),
+        ({**SLOT, "xids": 99_999}, OK),
+        ({**SLOT, "xids": 100_000}, WARNING),
+        ({**SLOT, "xids": 10_000_000}, WRONG),
+        ({**SLOT, "xids": 1, "state": "inactive"}, WARNING),
+    ],
+)
+def test_xmin(row: dict[str, Any], state: State) -> None:
+    """By age where that is known, by distance where it is not; a slot that nobody reads is told at once."""
+    found = holders.xmin([row], GRACE_S)
+    assert found.state is state
+    assert (row["name"] in found.text) == (state is not OK)
+
+
+@pytest.mark.parametrize(
+    ("changed", "state"),
+    [({}, OK), ({"dead": 100_000}, WARNING), ({"dead": 99_999}, OK), ({"dead": 100_000, "live": 100_000}, OK),
+     ({"is_vacuumed": False}, WRONG)],
+)  # fmt: skip
+def test_tables(changed: dict[str, Any], state: State) -> None:
+    """Many dead rows are worth a word where they outnumber the live ones."""
+    assert holders.tables([{**TABLE, **changed}], GRACE_S).state is state
+
+
+@pytest.mark.parametrize(
+    ("xids", "multixacts", "state"), [(999_999_999, 0, OK), (0, 10**9, WARNING), (1_600_000_000, 0, WRONG)]
+)
+def test_wraparound(xids: int, multixacts: int, state: State) -> None:
+    """The further of the two counts."""
+    assert holders.wraparound([{"xids": xids, "multixacts": multixacts}], GRACE_S).state is state
+
+
+@pytest.mark.parametrize(("age_s", "state"), [(0.0, WARNING), (60.0, WRONG)])
+def test_locks(age_s: float, state: State) -> None:
+    """A lock that is young may be somebody's migration; an old one is in the way."""
+    row = {
+        "pid": 7,
+        "user_name": "ann",
+        "application": "",
+        "age_s": age_s,
+        "what": "holds X",
+        "blockers": [8, 9],
+        "query": "",
+    }
+    found = holders.locks([row], GRACE_S)
+    assert (found.state, "behind pid 8, 9" in found.text) == (state, True)
+    assert holders.locks([], GRACE_S).state is OK
+
+
+@pytest.mark.parametrize(
+    ("changed", "state"),
+    [({}, OK), ({"lapsed": 1, "lapsed_s": 59.0}, OK), ({"lapsed": 1, "lapsed_s": 60.0}, WRONG),
+     ({"host_s": None}, WRONG), ({"host_s": 59.0}, OK), ({"host_s": 60.0}, WRONG)],
+)  # fmt: skip
+def test_leases(changed: dict[str, Any], state: State) -> None:
+    """A lease that lapsed long ago, and one whose host is not seen."""
+    assert queue.leases([{**LEASES, **changed}], GRACE_S).state is state
+
+
+@pytest.mark.parametrize(
+    ("changed", "served", "state"),
+    [({}, None, SKIPPED), ({}, {"mail"}, OK), ({}, set(), WRONG), ({"due_s": 4.9}, set(), OK),
+     ({"is_paused": True}, set(), OK), ({"hosts": 2}, set(), WARNING), ({"due_s": 60.0}, {"mail"}, WARNING)],
+)  # fmt: skip
+def test_topics(changed: dict[str, Any], served: set[str] | None, state: State) -> None:
+    """Unserved is wrong where this is the only host, served and late is worth a word."""
+    assert queue.topics([{**TOPIC, **changed}], GRACE_S, served=served).state is state
+
+
+@pytest.mark.parametrize(("age_s", "state"), [(None, WRONG), (59.0, OK), (60.0, WRONG)])
+def test_watchdog(age_s: float | None, state: State) -> None:
+    """Somebody sweeps."""
+    assert queue.watchdog([{"age_s": age_s, "wait_s": 0.0}], GRACE_S).state is state
+
+
+@pytest.mark.parametrize(
+    ("number", "crashes", "dead"), [(1, WARNING, WARNING), (3, WRONG, WARNING), (10, WRONG, WARNING)]
+)
+def test_endings(number: int, crashes: State, dead: State) -> None:
+    """Crashes of a handler are wrong from the third on; dead letters are for somebody to look at."""
+    assert queue.crashes([{**ENDED, "crashes": number}], GRACE_S).state is crashes
+    found = queue.dead_letters([{**ENDED, "jobs": number}], GRACE_S)
+    assert (found.state, "bad thing" in found.text) == (dead, True)
+
+
+@pytest.mark.parametrize(("running", "age_s", "state"), [(0, 59.0, OK), (0, 60.0, WARNING), (1, 60.0, WRONG)])
+def test_hosts(running: int, age_s: float, state: State) -> None:
+    """One that is gone, and one that is gone with jobs."""
+    assert queue.hosts([{"host": "h", "age_s": age_s, "running": running}], GRACE_S).state is state
+
+
+def test_installation() -> None:
+    """Missing and old libraries, by the extra that wants them; an extra that is not there is no fault."""
+    needed = [Needed("click", "8.1.7", ""), Needed("asyncpg", "0.30", "server"), Needed("trio", "0.27", "server")]
+    sound = installation.installation("1", (3, 11, 2), needed, {"click": "8.1.7", "asyncpg": "0.30.0"})
+    assert (sound.state, sound.details) == (OK, ("extra server lacks trio",))
+    old = installation.installation("1", (3, 10, 1), needed, {"asyncpg": "0.29.9"})
+    assert old.state is WRONG
+    assert [old.text, *old.details] == [
+        "Python 3.10.1 is too old: 3.11 or newer is needed",
+        "asyncpg 0.29.9 is too old: 0.30 or newer is needed",
+        "click is missing",
+    ]
+
+
+def test_what_the_distribution_asks_for_is_understood() -> None:
+    """The names, versions and extras of pyproject.toml, as the installer wrote them down."""
+    found = {one.name: (one.oldest, one.extra) for one in installation.required() if one.name in {"click", "asyncpg"}}
+    assert found == {"click": ("8.1.7", ""), "asyncpg": ("0.30", "server")}
+
+
+def test_slips_of_the_pen() -> None:
+    """A variable that looks like a setting is told with that; those of PulseAudio and the settings are not."""
+    env = {"PULSE_LEASES": "1", "pulse_dsn": "x", "PULSE_LEASE_S": "3", "PULSE_RUNTIME_PATH": "/x", "PULSE_TEST": "1"}
+    found = installation.near_misses(env, ["lease_s", "dsn", "runtime_dir"])
+    assert found == [("PULSE_LEASES", "PULSE_LEASE_S"), ("pulse_dsn", "PULSE_DSN")]
+    assert installation.configuration(None, None, env, ["lease_s", "dsn"]).state is WARNING
+    assert installation.configuration("a\nb", None, {}, []).details == ("b",)
+
+
+@pytest.mark.parametrize(
+    ("facts", "state"),
+    [(None, SKIPPED), (Limits("d", 20, 1024, 10), OK), (Limits("d", 20, 1023, 1), WARNING),
+     (Limits("d", 20, 1024, 300), WARNING), (Limits("d", 20, 1024, 500), WRONG), (Limits("d", 950, 1024, 1), WRONG)],
+)  # fmt: skip
+def test_limits(facts: Limits | None, state: State) -> None:
+    """Descriptors for twice the workers there are."""
+    assert installation.limits(facts).state is state
+
+
+def test_kernel() -> None:
+    """Without pidfds no death is proved; without those of peers it is, by more steps."""
+    assert installation.kernel(Abilities(pidfd=False, peer_pidfd=False)).state is WRONG
+    assert installation.kernel(Abilities(pidfd=True, peer_pidfd=False)).state is OK
+    assert installation.abilities().pidfd
+
+
+def test_places(tmp_path: Path) -> None:
+    """A directory that others may write to, one that is not there, a socket that nobody listens at any more."""
+    tmp_path.chmod(0o777)
+    assert places.runtime_dir(places.directory_at(tmp_path, named=True, is_shared=True), []).state is WRONG
+    tmp_path.chmod(0o700)
+    assert places.runtime_dir(places.directory_at(tmp_path, named=True, is_shared=True), []).state is OK
+    assert places.runtime_dir(None, [tmp_path]).details == (str(tmp_path),)
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert (
+        places.state_dir(places.directory_at(tmp_path / "link", named=True, is_shared=False), is_used=True).state
+        is WRONG
+    )
+    assert (
+        places.state_dir(places.directory_at(tmp_path / "none", named=True, is_shared=False), is_used=True).state
+        is WARNING
+    )
+    (tmp_path / "pulse.sock").write_bytes(b"")
+    client, control = places.both_sockets(tmp_path)
+    assert (client.is_there, client.pid) == (True, None)
+    assert control.problem == "it is not there"
+    assert places.sockets([Socket(tmp_path / "a", is_there=True, pid=7, problem=None)]).text == "accepted: a by pid 7"
+
+
+@pytest.mark.parametrize(("free_gib", "state"), [(0.5, WARNING), (4, WARNING), (11, OK)])
+def test_little_room(free_gib: float, state: State) -> None:
+    """Less than a gibibyte, or than a twentieth of the disk as long as that is not much either."""
+    found = Directory(Path("/x"), "root", 0o700, None, int(free_gib * 1024**3), 1000 * 1024**3)
+    assert places.state_dir(found, is_used=True).state is state
+
+
+def test_every_question_has_an_answer() -> None:
+    """Each statement is judged, each check has a statement; what could not be asked is skipped with the reason."""
+    assert set(QUESTIONS.values()) == {*SERVER_CHECKS, *QUEUE_CHECKS, "identity", "schema", "pooler"}
+    seen = Seen("dsn", failed=dict.fromkeys(QUESTIONS.values(), "no time"))
+    found = list(judge(seen, grace_s=GRACE_S, expected=expected_indexes(), served=None))
+    assert {(one.state, one.text) for one in found} == {(SKIPPED, "no time")}
+    assert "idx_jobs_claim" in expected_indexes()
+    assert is_well(found, strict=True)
+
+
+def test_how_strict_it_is() -> None:
+    """A warning counts where that is wanted, what is wrong always."""
+    warned, wrong = Finding("a", WARNING, "x"), Finding("b", WRONG, "x")
+    assert is_well([warned], strict=False)
+    assert not is_well([warned], strict=True)
+    assert not is_well([wrong], strict=False)
+
+
+def test_words() -> None:
+    """Lengths of time, sizes, and lists that are too long."""
+    assert [shown_s(seconds) for seconds in (0.9, 119, 120, 7200, 172_800)] == ["0 s", "119 s", "2 min", "2 h", "2 d"]
+    assert [shown_bytes(number) for number in (1023, 2048, 5 * 1024**2, 3.5 * 1024**3)] == [
+        "1023 B",
+        "2 KiB",
+        "5 MiB",
+        "3.5 GiB",
+    ]
+    assert list_some(list("abcdefg")) == ("a", "b", "c", "d", "e", "and 2 more")
