@@ -40,7 +40,13 @@ def _add_contents(app: Sphinx, docname: str, source: list[str]) -> None:
     source[0] += contents(docname, Path(app.srcdir))
 
 
+def _read_again(*_args: object) -> list[str]:
+    """A page that is new changes what these have, though their files are as they were."""
+    return ["index", DECISIONS]
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Called by Sphinx."""
     app.connect("source-read", _add_contents)
+    app.connect("env-get-outdated", _read_again)
     return {"parallel_read_safe": True}

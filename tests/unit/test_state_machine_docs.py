@@ -7,6 +7,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from pulse.job import TERMINAL, TRANSITIONS, Status
 from pulse.store.statements import STATEMENTS
 from tests.support.markdown import DOCS, blocks, section, table
@@ -17,9 +19,10 @@ EDGE: Final = re.compile(r"^ *(\S+) --> (\S+): .+$", re.MULTILINE)
 SCHEMA: Final = (ROOT / "schema.sql").read_text("utf-8")
 
 
-def test_diagram_draws_exactly_the_transitions() -> None:
+@pytest.mark.parametrize("page", ["state-machine.md", "concepts.md"])
+def test_diagram_draws_exactly_the_transitions(page: str) -> None:
     """The arrows of the Mermaid diagram are the entries of TRANSITIONS, and those of a new job."""
-    (diagram,) = blocks(PAGE, "mermaid")
+    (diagram,) = blocks((DOCS / page).read_text("utf-8"), "mermaid")
     legal = {(source.value, target.value) for source, targets in TRANSITIONS.items() for target in targets}
     drawn = EDGE.findall(diagram)
     assert set(drawn) == legal | {("[*]", "PENDING"), ("[*]", "RUNNING")}

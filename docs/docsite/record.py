@@ -1,0 +1,149 @@
+"""
+Records the terminal sessions of the site: real programs on a real terminal, written as asciicasts (version 2).
+
+    python docs/docsite/record.py               (all of them, into docs/recordings)
+    python docs/docsite/record.py operate
+
+What is typed is typed by this script, at the pace of a person; what is answered takes the time that it takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+HERE: Final = Path(__file__).resolve().parents[1] / "recordings"
+COLUMNS, ROWS = 116, 28
+KEY_S: Final = 0.04
+LOOK_S: Final = 1.6  # for a reader, behind each answer
+PROMPT: Final = "\x1b[1;32m$\x1b[0m "
+START_S: Final = 30.0
+
+
+class Recording:
+    """A terminal, and what it has shown so far."""
+
+    def __init__(self, env: dict[str, str], directory: Path) -> None:
+        self._env = {**env, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+        self._directory = directory
+        self._now_s = 0.0
+        self._events: list[tuple[float, str]] = []
+
+    def show(self, text: str, after_s: float = 0.0) -> None:
+        """The terminal shows this."""
+        self._now_s += after_s
+        self._events.append((self._now_s, text))
+
+    def type(self, command: str) -> str:
+        """A person types a command and looks at what it says."""
+        self.show(PROMPT, 0.3)
+        for key in command:
+            self.show(key, KEY_S)
+        self.show("\r\n", 0.4)
+        said = self.run(command)
+        self._now_s += LOOK_S
+        return said
+
+    def run(self, command: str) -> str:
+        """What a command shows, as it shows it."""
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+        began_s, offset_s, said = time.monotonic(), self._now_s, ""
+        with subprocess.Popen(
+            ["bash", "-c", command], env=self._env, cwd=self._directory, stdin=slave, stdout=slave, stderr=slave
+        ):
+            os.close(slave)
+            with contextlib.suppress(OSError):  # EIO: nobody holds the other side any more
+                while data := os.read(master, 65536).decode("utf-8", "replace"):
+                    self._now_s = offset_s + time.monotonic() - began_s
+                    self._events.append((self._now_s, data))
+                    said += data
+        os.close(master)
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said)
+
+    def save(self, path: Path, title: str) -> None:
+        """Write it as a file."""
+        head = {"version": 2, "width": COLUMNS, "height": ROWS, "title": title}
+        lines = [json.dumps(head), *(json.dumps([round(at_s, 3), "o", text]) for at_s, text in self._events)]
+        path.write_text("\n".join(lines) + "\n", "utf-8")
+
+
+@contextlib.contextmanager
+def place() -> Iterator[tuple[dict[str, str], Path]]:
+    """An environment in which nothing of this machine's pulse is found, and a directory."""
+    directory = Path(tempfile.mkdtemp(prefix="pulse-"))
+    directory.chmod(0o711)
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("PULSE_", "XDG_", "NO_COLOR"))}
+    env |= {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PULSE_RUNTIME_DIR": str(directory / "run"),
+        "PULSE_STATE_DIR": str(directory / "state"),
+        "TMPDIR": str(directory),
+    }
+    try:
+        yield env, directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def server(env: dict[str, str], directory: Path, app: str) -> Iterator[None]:
+    """A server with a pool of two processes."""
+    command = ["pulse-supervisor", "--app", app, "--processes", "2"]
+    with subprocess.Popen(command, env=env, cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as it:
+        deadline_s = time.monotonic() + START_S
+        status = ["pulse", "ctl", "workers"]
+        while b"default" not in subprocess.run(status, env=env, check=False, capture_output=True).stdout:
+            if time.monotonic() > deadline_s:
+                raise TimeoutError("no server")
+            time.sleep(0.2)
+        try:
+            yield
+        finally:
+            it.send_signal(signal.SIGTERM)
+
+
+def demo(path: Path) -> None:
+    """`pulse demo`, as it is."""
+    with place() as (env, directory):
+        recording = Recording(env, directory)
+        recording.type("pulse demo")
+        recording.save(path, "A worker dies in the middle of a job")
+
+
+def operate(path: Path) -> None:
+    """What is going on, why a job does not run, and what it does when it does."""
+    with place() as (env, directory), server(env, directory, "pulse.demo.app:app"):
+        subprocess.run(["pulse", "ctl", "dispatch", "pause", "--reason", "disk full"], env=env, check=True)
+        recording = Recording(env, directory)
+        recording.type("pulse ctl status")
+        job = recording.type("""pulse ctl submit checksum-library '{"slices": 60}'""").strip()
+        recording.type(f"pulse ctl jobs why {job}")
+        recording.type("pulse ctl dispatch resume")
+        recording.type(f"pulse ctl jobs why {job}")
+        recording.type(f"pulse ctl jobs get {job}")
+        recording.type("pulse ctl jobs list")
+        recording.save(path, "Why does a job not run?")
+
+
+SESSIONS: Final[dict[str, Callable[[Path], None]]] = {"demo": demo, "operate": operate}
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or SESSIONS:
+        SESSIONS[name](HERE / f"{name}.cast")

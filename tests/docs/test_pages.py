@@ -1,0 +1,89 @@
+"""Every code block of the documentation runs, in the order of its page, on a system that all pages share."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import pulse
+from tests.docs.blocks import ELSEWHERE, LANGUAGES, blocks, name_of, pages, parsed
+from tests.docs.running import Page, importable
+from tests.process.system_kit import Whole, place
+from tests.support import postgres
+from tests.support.postgres import Postgres
+from tests.support.system import short_directory
+
+pytestmark = [pytest.mark.process, pytest.mark.postgres]
+
+OWN_SYSTEM: Final = {"README.md", "docs/operating.md", "docs/quickstart.md"}  # they start one, as a reader does
+TO_RUN: Final = [page for page in pages() if any(block.reason is None for block in blocks(page))]
+
+
+@pytest.fixture(scope="module")
+def whole(newest_server: Postgres) -> Iterator[Whole]:
+    """A system that runs, without workers: pages start their own."""
+    with newest_server.database() as dsn, place(dsn) as system:
+        system.start()
+        yield system
+
+
+@pytest.mark.parametrize("page", TO_RUN, ids=name_of)
+def test_blocks_run(page: Path, whole: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All blocks of the page do what it says, and show what it shows."""
+    with short_directory() as directory, contextlib.ExitStack() as stack:
+        directory.chmod(0o711)  # as root, the embedded PostgreSQL runs as another user, who has to get through
+        runtime_dir = directory / "run" if name_of(page) in OWN_SYSTEM else whole.runtime_dir
+        env = _environment(whole, directory, runtime_dir)
+        monkeypatch.chdir(directory)
+        monkeypatch.setenv("PULSE_RUNTIME_DIR", str(runtime_dir))
+        stack.enter_context(importable(directory))
+        stack.callback(_tidy, whole)
+        run = stack.enter_context(contextlib.closing(Page(env, directory, whole.dsn)))
+        for example in parsed(page, run.evaluators).examples():
+            example.evaluate()
+
+
+def _tidy(whole: Whole) -> None:
+    """What a page leaves behind is not there for the next one."""
+    with pulse.Client(whole.path) as client:
+        for schedule in client.schedules_list().schedules:
+            client.schedules_delete(schedule.id)
+        for status in ("PENDING", "RETRYING"):
+            while page := client.jobs(status=status, limit=1000).jobs:
+                client.cancel(*(job.id for job in page))
+
+
+def _environment(whole: Whole, directory: Path, runtime_dir: Path) -> dict[str, str]:
+    kept = {key: value for key, value in whole.env.items() if not key.startswith(("PULSE_LOG", "COLUMNS", "LINES"))}
+    return {
+        **kept,
+        "HOME": str(directory),
+        "NO_COLOR": "1",
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), str(_programs()), os.environ["PATH"]]),
+        "PULSE_RUNTIME_DIR": str(runtime_dir),
+        "PULSE_STATE_DIR": str(directory / "state"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TERM": "xterm-256color",
+    }
+
+
+def _programs() -> Path:
+    """Where psql and pg_dump are, of the version that the server has."""
+    return postgres.installations()[0].directory
+
+
+@pytest.mark.parametrize("page", pages(), ids=name_of)
+def test_every_block_runs_or_says_why_not(page: Path) -> None:
+    """Each block has a language that some test knows, or a reason above it that says why it cannot run."""
+    for block in blocks(page):
+        assert not (block.language == "text" and block.source.startswith("$ ")), f"{block}: that is a console"
+        if block.reason is None:
+            assert block.language in {*LANGUAGES, *ELSEWHERE}, f"{block}: nobody runs it; write why above it"
+        else:
+            assert len(block.reason.split()) > 2, f"{block}: a reason has more words"
