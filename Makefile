@@ -3,7 +3,7 @@
 PY := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test docs lint fmt typecheck bench bench-peers chaos chaos-short model simulation simulation-test mutants clean
+.PHONY: help setup demo test test-whole docs lint fmt typecheck bench bench-peers chaos chaos-short model simulation simulation-test mutants clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ test: setup ## set up, then run the suite, side by side in two processes (ARGS="
 
 docs: setup ## build the documentation into build/site; a warning or a dead link fails
 	@$(PY) -m sphinx -q -W --keep-going -j auto -b html -d build/site.cache docs build/site $(ARGS) && echo "docs: build/site/index.html"
+
+test-whole: setup ## the same with all that is left out for want of time: every combination on every PostgreSQL, more seeds
+	@PULSE_TEST_WHOLE=1 $(PY) -m pytest -p tests.plugins.lanes -n 2 $(ARGS)
 
 lint: setup ## ruff, import-linter, mypy and pyright
 	@.ci/lint

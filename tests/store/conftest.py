@@ -22,10 +22,12 @@ from pulse.store.schema import SCHEMA_VERSION
 from pulse.store.store import Store
 from tests.support import postgres
 from tests.support.postgres import Installation, Postgres, Servers
+from tests.support.whole import WHOLE
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
+ANY: Final = object()
 EMPTY: Final = f"""
     DELETE FROM pulse.jobs; DELETE FROM pulse.attempts; DELETE FROM pulse.schedules; DELETE FROM pulse.handlers;
     DELETE FROM pulse.hosts; DELETE FROM pulse.topics; DELETE FROM pulse.dispatch_control;
@@ -52,6 +54,24 @@ def _choices() -> list[Installation | None]:
         return [None]
     found = postgres.installations()
     return [*found[:1], *found[1:][-1:]]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What is heavy runs on one PostgreSQL, the newest."""
+    newest = _choices()[0]
+    spared = {item for item in items if not WHOLE and _server_of(item) not in {newest, ANY}}
+    config.hook.pytest_deselected(items=list(spared))
+    items[:] = [item for item in items if item not in spared]
+
+
+def _server_of(item: pytest.Item) -> object:
+    if (
+        item.get_closest_marker("heavy") is None
+        or not isinstance(item, pytest.Function)
+        or not hasattr(item, "callspec")
+    ):
+        return ANY
+    return item.callspec.params.get("server", ANY)
 
 
 def _label(choice: object) -> str:

@@ -41,7 +41,7 @@ from tests.support.postgres import Postgres
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-pytestmark = [pytest.mark.postgres, pytest.mark.long]
+pytestmark = [pytest.mark.postgres, pytest.mark.long, pytest.mark.heavy]
 
 T = TypeVar("T")
 LEASE_S: Final = 30.0

@@ -38,7 +38,7 @@ from tests.store.helpers import NOW, TOPIC, at
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.heavy]
 
 HOUR_S: Final = 3600.0
 BEFORE: Final = at(-10)
