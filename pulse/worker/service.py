@@ -11,6 +11,7 @@ from typing import Final
 import anyio
 from anyio.abc import TaskGroup
 
+from pulse import procs
 from pulse.app import App
 from pulse.outcome import Ending
 from pulse.worker import stacks
@@ -31,7 +32,6 @@ __all__ = ["REFUSED", "Service"]
 
 OBEY_S: Final = 2.0  # for cancelled handlers to end, after the drain; the parent kills one second later
 REFUSED: Final = 78  # exit code: this process cannot work, and another one could not either
-UNFINISHED: Final = 1  # exit code: the drain ended with attempts still held
 LEASE_LOOKS: Final = 6  # per lease: how often is looked whether it has passed unanswered
 STABLE_S: Final = 5.0  # a connection that lasted this long was a good one
 
@@ -316,7 +316,7 @@ class Service:
             self._log.warning(
                 "worker_left_behind", running=self._desk.running, unreported=self._desk.held - self._desk.running
             )
-        self._leave(UNFINISHED if self._desk.held else 0)
+        self._leave(procs.UNFINISHED if self._desk.held else 0)
 
     def _leave(self, exit_code: int) -> None:
         self._exit_code = exit_code

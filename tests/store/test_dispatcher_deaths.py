@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -499,6 +500,18 @@ async def test_a_stranger_dies_by_what_the_database_says(at: Floor) -> None:
         await at.wait_buried(stranger)
     assert [(await outcome(at, job))[0] for job in (before, later)] == ["crashed", "crashed"]
     assert at.desk.strangers == {}
+
+
+async def test_a_stranger_that_drained_in_vain(at: Floor) -> None:
+    """Its exit code says that it left by itself, with what nobody took back: that counts for nobody."""
+    with process("sh", "-c", f"read line; exit {procs.UNFINISHED}", stdin=subprocess.PIPE) as leaving:
+        job = await at.row(identity_of(leaving.pid))
+        stranger = await at.deaths.adopt(HOST, identity_of(leaving.pid))
+        assert stranger is not None
+        assert leaving.stdin is not None
+        leaving.stdin.close()
+        row = await at.wait(job, status="PENDING")
+    assert (row["crashes"], (await outcome(at, job))[0]) == (0, "released")
 
 
 async def test_a_stranger_that_dies_while_the_database_is_away(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,7 +118,7 @@ async def test_rolled_back(arena: Arena, first: Op) -> None:
     """
     A statement that met one that was rolled back ends as if it had been alone; claim and expiry may pass by.
 
-    Whoever did not wait for the first one ended before that was committed, and has not seen it: so it is left out, where
+    Whoever did not wait for the first one ended before that was committed, and has not seen it: so it is left out where
     the test above has told.
     """
     wrong = []

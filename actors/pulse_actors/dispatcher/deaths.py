@@ -229,6 +229,7 @@ class Deaths:
         reason = f"worker process died: {_describe(watch, status)}"
         code = None if status is None else os.waitstatus_to_exitcode(status)
         if watch.is_stranger:
+            worker.leaving |= code == procs.UNFINISHED  # who is known here has told before
             await _kill_left(worker)
             await anyio.sleep(STRANGER_S)
             endings = obituary(worker, reason, code, await self._still_running(worker))

@@ -60,6 +60,9 @@ DEATHS: Final = Guarded(
             ("Deaths.release", "watch is not None and ", ""),
             ("Deaths.release", " and watch.worker is stranger", ""),
         ],
+        _DEATHS + "test_a_stranger_that_drained_in_vain": [
+            ("Deaths._bury", "code == procs.UNFINISHED", "False"),
+        ],
         _DEATHS + "test_who_has_ended_is_no_suspect": [
             ("Deaths._bury", " if pair not in reporting", ""),
         ],
@@ -162,6 +165,7 @@ DEATHS: Final = Guarded(
             ("Deaths.adopt", "            os.close(pidfd)\n", ""),
         ],
         _DEATHS + "test_a_stranger_dies_by_what_the_database_says": [
+            ("Deaths._bury", "code == procs.UNFINISHED", "True"),
             ("Deaths._bury", "if watch.is_stranger:", "if False:"),
             ("Deaths._see_through", "                    self._desk.strangers.pop(worker.identity, None)\n", ""),
         ],
