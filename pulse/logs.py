@@ -5,10 +5,13 @@ terminal.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from typing import Final, Literal
 
 import structlog
+
+from pulse.logtap import TAP
 
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 
@@ -36,8 +39,9 @@ def configure_logging(level: str = "info", log_format: Literal["json", "console"
     ]
     if not console:
         processors.append(structlog.processors.format_exc_info)
+    TAP.open_by(os.environ)
     structlog.configure(
-        processors=[*processors, final],
+        processors=[*processors, TAP, final],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from pulse.cli.connection import current_server
+from pulse.cli.connection import Server, current_server
 from pulse.cli.lazy import CONTEXT, examples
 from pulse.cli.params import Text
 from pulse.cli.render import Screen, foreign, write_document
-from pulse.cli.words import printable
+from pulse.cli.views import Connected, Status, read
+from pulse.cli.words import count, printable
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 __all__ = ["actors", "drain"]
 
+_POLL_S: Final = 0.2
 _ACTORS: Final = ("dispatcher", "scheduler", "watchdog", "pause")  # for completion; the supervisor knows which exist
 
 
@@ -43,14 +47,47 @@ def restart(name: str, *, as_json: bool) -> None:
         Screen().lines([[foreign(name, "bold"), foreign(f" restarted, pid {printable(str(answer.get('pid')))}")]])
 
 
-@click.command(epilog=examples("pulse ctl drain", "pulse ctl drain --all"))
+@click.command(epilog=examples("pulse ctl drain --wait", "pulse ctl drain --all"))
 @click.option("--all", "everyone", is_flag=True, help="Also the workers that this supervisor did not start; they exit.")
+@click.option("--wait", is_flag=True, help="Wait until they have finished, and show how far they are.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
-def drain(*, everyone: bool, as_json: bool) -> None:
+def drain(*, everyone: bool, wait: bool, as_json: bool) -> None:
     """Let this supervisor's worker pools finish the jobs that they hold, and take no more."""
-    answer = current_server().ask_supervisor("drain", {"all": everyone})
+    server = current_server()
+    answer = server.ask_supervisor("drain", {"all": everyone})
+    who = "all workers" if everyone else "the pools of this supervisor"
+    if wait:
+        _wait_drained(server, everyone=everyone)
     if as_json:
         write_document(answer)
+    elif wait:
+        Screen().lines([[foreign(f"{who} have finished")]])
     else:
-        who = "all workers finish" if everyone else "the pools of this supervisor finish"
-        Screen().lines([[foreign(f"{who} what they hold and take no more jobs")]])
+        Screen().lines([[foreign(f"{who} finish what they hold and take no more jobs")]])
+
+
+def _wait_drained(server: Server, *, everyone: bool) -> None:
+    """Wait, with a line on a terminal that says how much is left; Ctrl-C ends the waiting, not the drain."""
+    shown = ""
+    try:
+        while left := _left(server, everyone=everyone):
+            if left != shown and sys.stderr.isatty():
+                sys.stderr.write(f"\r\x1b[K{left}")
+                sys.stderr.flush()
+            shown = left
+            time.sleep(_POLL_S)
+    finally:
+        if shown and sys.stderr.isatty():
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+def _left(server: Server, *, everyone: bool) -> str:
+    """What is not finished yet, in words; '' when everything is."""
+    pools = [pool for pool in read(Status, server.ask_supervisor("status")).pools or () if pool.pid is not None]
+    workers = read(Connected, server.ask("workers.list", repeatable=True)).workers
+    busy = [worker for worker in workers if everyone or (pools and worker.draining)]
+    if not pools and not busy:
+        return ""
+    held = sum(worker.held for worker in busy)
+    return f"{count(held, 'job')} at {count(len(busy), 'worker')} not finished yet"

@@ -18,6 +18,7 @@ from pulse.errors import ProtocolError
 __all__ = [
     "Attempt",
     "Changed",
+    "Connected",
     "Database",
     "Gate",
     "Job",
@@ -237,6 +238,12 @@ class Worker(Struct, frozen=True):
     def held(self) -> int:
         """How many jobs it holds."""
         return len(self.running)
+
+
+class Connected(Struct, frozen=True):
+    """The answer to workers.list."""
+
+    workers: list[Worker] = []
 
 
 class Process(Struct, frozen=True):

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Final
 
 import click
-from msgspec import Struct
 
 from pulse.cli.connection import current_server
 from pulse.cli.lazy import examples
 from pulse.cli.render import Cell, Column, Line, Screen, Table, foreign, write_document
-from pulse.cli.views import Worker, read
+from pulse.cli.views import Connected, Worker, read
 
 __all__ = ["workers", "workers_table"]
 
@@ -25,10 +24,6 @@ _COLUMNS: Final = (
 )
 
 
-class _Workers(Struct, frozen=True):
-    workers: list[Worker]
-
-
 @click.command(epilog=examples("pulse ctl workers", "pulse ctl workers --json | jq '.workers[].running'"))
 @click.option("--json", "as_json", is_flag=True, help='Print {"workers": [...]}.')
 def workers(*, as_json: bool) -> None:
@@ -37,7 +32,7 @@ def workers(*, as_json: bool) -> None:
     if as_json:
         write_document(answer)
         return
-    found = read(_Workers, answer).workers
+    found = read(Connected, answer).workers
     screen = Screen()
     if found:
         screen.table(workers_table(found))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -187,6 +187,16 @@ class DrainRequest(Struct, frozen=True):
     """Operator's drain: of this supervisor's pools, or of all workers."""
 
     all: bool = False
+
+
+class LogsRequest(Struct, frozen=True):
+    """Log lines: the newest, or those ``after`` a number, for which it may wait."""
+
+    lines: Annotated[int, Meta(ge=0, le=10_000)] = 100
+    after: Annotated[int, Meta(ge=0)] | None = None
+    level: Literal["debug", "info", "warning", "error", "critical"] | None = None
+    actor: Annotated[str, Meta(max_length=64)] | None = None
+    wait_s: Annotated[float, Meta(ge=0, le=30)] = 0.0
 
 
 class Nothing(Struct, frozen=True):

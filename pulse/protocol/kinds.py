@@ -53,6 +53,7 @@ SUPERVISOR_KINDS: Final[Mapping[str, type[Struct]]] = {
     "ping": asked.Nothing,
     "actors.restart": asked.Named,
     "drain": asked.DrainRequest,
+    "logs": asked.LogsRequest,
 }
 # Role -> kinds that it may send after hello. A worker may ask what a client asks: it enqueues follow-up jobs.
 ALLOWED: Final[Mapping[Role, Mapping[str, type[Struct]]]] = {

@@ -18,6 +18,7 @@ from typing import Final
 
 import trio
 
+from pulse.logtap import NAME_VARIABLE
 from pulse_supervisor.events import Exited
 from pulse_supervisor.tree import Child, Slot, command_line
 
@@ -99,7 +100,8 @@ def spawn(child: Child, shared: Mapping[Slot, int]) -> Process:
         popen = subprocess.Popen(
             command_line(child, values),
             stdin=subprocess.DEVNULL,
-            env={name: value for name, value in os.environ.items() if name not in _NOT_INHERITED} | dict(child.env),
+            env={name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
+            | {NAME_VARIABLE: child.name, **dict(child.env)},
             pass_fds=[values[slot] for slot in (Slot.BUS_FD, Slot.LISTEN_FD) if slot in child.argv],
             start_new_session=True,  # Ctrl-C is for the supervisor, which stops its children in order
         )

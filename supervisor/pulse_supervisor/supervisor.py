@@ -25,13 +25,14 @@ from msgspec import Struct
 
 from pulse import config, procs
 from pulse.errors import ConflictError, EmbeddedError, NotFoundError
-from pulse.protocol import DrainRequest, Named
+from pulse.protocol import DrainRequest, LogsRequest, Named
 from pulse_supervisor.door import Door
 from pulse_supervisor.events import RestartAsked, Start
 from pulse_supervisor.loop import DISPATCHER, Loop, Verdict
 from pulse_supervisor.machine import EXIT_REFUSED, Phase
 from pulse_supervisor.notify import Notifier
 from pulse_supervisor.reaper import become_subreaper
+from pulse_supervisor.ring import Ring, serve_ring
 from pulse_supervisor.seats import Identity, Seat
 from pulse_supervisor.status import StatusDesk
 from pulse_supervisor.tree import Child, Kind, Slot, stop_order
@@ -90,11 +91,13 @@ class Supervisor:
         self._desk = StatusDesk(self._loop.describe, self._loop.hub.listeners)
         settings = plan.settings
         answers = {"status": self._status, "ping": self._ping, "actors.restart": self._restart, "drain": self._drain}
+        answers["logs"] = self._logs
         welcome = {
             "server": f"pulse {plan.version}",
             "heartbeat_s": settings.heartbeat_s,
             "lease_s": settings.lease_s,
         }
+        self._ring = Ring()
         self._door = Door(answers, welcome, log.warning)
 
     async def run(self) -> Verdict:
@@ -103,6 +106,7 @@ class Supervisor:
         async with trio.open_nursery() as nursery:
             await nursery.start(self._hear_signals)
             self._loop.attend(nursery)
+            await nursery.start(serve_ring, self._ring, self._plan.sockets.directory, self._log.warning)
             nursery.start_soon(self._door.serve, self._plan.sockets.control)
             nursery.start_soon(self._keep_names)
             async with trio.open_nursery() as starting:
@@ -210,6 +214,10 @@ class Supervisor:
 
     async def _ping(self, _request: Struct) -> dict[str, object]:
         return {}
+
+    async def _logs(self, request: Struct) -> dict[str, object]:
+        assert isinstance(request, LogsRequest)  # noqa: S101 - the door decodes each kind as its type
+        return await self._ring.answer(request)
 
     async def _restart(self, request: Struct) -> dict[str, object]:
         """Stop a child in its own time and answer when there is a new process."""
