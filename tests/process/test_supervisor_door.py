@@ -97,7 +97,7 @@ class TestRefusals:
         """bad_request with the request's number, and the next request works."""
         code, message = caller.error("jobs.list")
         assert code == "bad_request"
-        assert "known, with a number: actors.restart, drain, ping, status" in message
+        assert "known, with a number: actors.restart, drain, logs, ping, status" in message
         assert caller.ask("ping").kind == "ok"
 
     def test_a_wrong_body_is_refused_and_the_connection_lives(self, caller: Caller) -> None:
