@@ -40,6 +40,7 @@ html_theme = "furo"
 html_static_path = ["docsite/static"]
 html_css_files = ["pulse.css"]
 html_copy_source = False
+html_favicon = "images/pulse.svg"
 html_show_sphinx = False
 html_use_index = False
 html_theme_options = {"navigation_with_keys": True}
