@@ -21,6 +21,7 @@ from msgspec import Meta
 from pulse.backoff import ALLOWED, MAX_BACKOFF, PATTERN
 from pulse.dsn import is_dsn, redact_dsn
 from pulse.errors import ConfigError
+from pulse.places import MAX_SOCKET_PATH_BYTES
 
 __all__ = ["Settings", "dump", "load", "redact_dsn", "restore"]
 
@@ -54,6 +55,13 @@ _Listen = Annotated[
     Meta(
         pattern=r"\A(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):[0-9]{1,5}\Z",
         description="host:port is allowed, with a port up to 65535 (0: any free one)",
+    ),
+]
+_Metrics = Annotated[
+    str,
+    Meta(
+        pattern=r"\A([0-9]{1,5}|/[^\0]{1,106}|(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/]+):[0-9]{1,5})\Z",
+        description="a port of 127.0.0.1, host:port, or the whole path of a Unix socket (at most 107 bytes) is allowed",
     ),
 ]
 _AppName = Annotated[
@@ -94,6 +102,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     host_id: _HostId | None = None  # the machine id
     embedded_user: _UserName | None = None  # as root: the system user pulse
     listen: _Listen | None = None  # no TCP
+    metrics: _Metrics | None = None  # no Prometheus endpoint
     tls_cert: _FilePath | None = None
     tls_key: _FilePath | None = None
     auth_users: str | None = None
@@ -280,11 +289,19 @@ def _has_possible_port(listen: str) -> bool:
     return int(listen.rpartition(":")[2]) <= _MAX_PORT
 
 
+def _is_address(metrics: str) -> bool:
+    return len(metrics.encode()) <= MAX_SOCKET_PATH_BYTES if "/" in metrics else _has_possible_port(metrics)
+
+
 def _anything(_value: object) -> bool:
     return True
 
 
-_CHECKS: Final[Mapping[str, Callable[[Any], bool]]] = {"dsn": is_dsn, "listen": _has_possible_port}
+_CHECKS: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "dsn": is_dsn,
+    "listen": _has_possible_port,
+    "metrics": _is_address,
+}
 
 
 def _variable(name: str) -> str:

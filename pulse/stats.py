@@ -133,6 +133,14 @@ class DatabaseUsage(Struct, frozen=True):
     pools: dict[str, PoolUsage]
 
 
+class Connected(Struct, frozen=True):
+    """Handler processes that are connected here: how many, how many jobs they can hold, and how many they do."""
+
+    connected: int = 0
+    capacity: int = 0
+    held: int = 0
+
+
 class Used(Struct, frozen=True):
     """What the dispatcher uses."""
 
@@ -172,6 +180,7 @@ class Stats(Struct, frozen=True):
     histograms: dict[str, Buckets]
     database: DatabaseUsage
     dispatcher: Used
+    workers: Connected = Connected()
     depth_age_s: float | None = None
     paused: bool | None = None
 

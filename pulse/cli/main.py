@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "migrate": Lazy("pulse.cli.migrate", "migrate", "Install or upgrade the database schema."),
     "check": Lazy("pulse.cli.check", "check", "Check the invariants in the database."),
     "doctor": Lazy("pulse.cli.doctor", "doctor", "Examine everything, and say what to do."),
+    "metrics": Lazy("pulse.metrics.command", "metrics", "Serve metrics to Prometheus."),
     "demo": Lazy("pulse.cli.demo", "demo", "Watch a worker being killed, and its job recovered."),
     "completion": Lazy("pulse.cli.completion", "completion", "Print the completion script of a shell."),
 }

@@ -178,7 +178,7 @@ def _spawn(_child: Child, state: ChildState, _event: Event, _now_s: float) -> Ou
 
 
 def _spawned(child: Child, state: ChildState, event: SpawnOk, now_s: float) -> Outcome:
-    phase = Phase.RUNNING if child.kind is Kind.POOL else Phase.SPAWNED
+    phase = Phase.RUNNING if child.kind in {Kind.POOL, Kind.SERVICE} else Phase.SPAWNED
     due_s = now_s + child.limits.hello_s if child.limits else None
     return replace(state, phase=phase, pid=event.pid, spawned_s=now_s, due_s=due_s), ()
 

@@ -8,6 +8,7 @@ service manager is to start all afresh.
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 
-from pulse.errors import PulseError
+from pulse.errors import ConfigError, PulseError
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -165,6 +166,7 @@ def run(settings: Settings, actors: Sequence[Child] | None = None, pools: Sequen
         pools=[*configured, *pools],
         make_database=functools.partial(_make_database, settings, log) if settings.dsn is None else None,
         version=VERSION,
+        services=_services(settings, sockets.client_path),
     )
     try:
         verdict = trio.run(supervise, plan, Notifier(os.environ), log)
@@ -177,6 +179,16 @@ def run(settings: Settings, actors: Sequence[Child] | None = None, pools: Sequen
     if verdict.message is not None:
         _say(verdict.message)
     return verdict.exit_code
+
+
+def _services(settings: Settings, socket_path: Path) -> list[Child]:
+    from pulse_supervisor import tree
+
+    if settings.metrics is None:
+        return []
+    if importlib.util.find_spec("prometheus_client") is None:
+        raise ConfigError(f"metrics is {settings.metrics}, which needs: pip install 'pulse-supervisor[metrics]'")
+    return [tree.metrics(settings.metrics, settings, socket_path)]
 
 
 def _make_database(settings: Settings, log: FilteringBoundLogger) -> Database:

@@ -45,7 +45,7 @@ class Identity:
 
 
 def describe(identity: Identity, seats: Iterable[Seat], now_s: float) -> dict[str, object]:
-    """The supervisor's own part of ``status``: ``supervisor``, ``actors`` and ``pools``."""
+    """The supervisor's own part of ``status``: ``supervisor``, ``actors``, ``pools`` and ``services``."""
     rows = [(seat.child.kind, _row(seat, now_s)) for seat in seats]
     return {
         "supervisor": {
@@ -55,6 +55,7 @@ def describe(identity: Identity, seats: Iterable[Seat], now_s: float) -> dict[st
         },
         "actors": [row for kind, row in rows if kind is Kind.ACTOR],
         "pools": [row for kind, row in rows if kind is Kind.POOL],
+        "services": [row for kind, row in rows if kind is Kind.SERVICE],
     }
 
 

@@ -60,6 +60,7 @@ class Plan:
         pools: Started when all actors are ready.
         make_database: Prepares the embedded PostgreSQL; blocks, and runs programs. None without one.
         version: Of pulse.
+        services: What serves others beside; it runs from the beginning to the end.
 
     """
 
@@ -69,6 +70,7 @@ class Plan:
     pools: Sequence[Child]
     make_database: Callable[[], Database] | None
     version: str
+    services: Sequence[Child] = ()
 
 
 class Supervisor:
@@ -142,7 +144,7 @@ class Supervisor:
 
     async def _start(self) -> None:
         plan, settings = self._plan, self._plan.settings
-        for child in plan.actors:
+        for child in (*plan.services, *plan.actors):
             self._begin(child)
         if plan.make_database is not None:
             database = await self._make_database(plan.make_database)
@@ -195,7 +197,12 @@ class Supervisor:
         self._notifier.stopping("stopping")
         self._loop.drain_dispatcher()
         # The order of starting: PostgreSQL took its seat behind the actors', since it had to be prepared first.
-        seats = [*self._seats(Kind.DATABASE), *self._seats(Kind.ACTOR), *self._seats(Kind.POOL)]
+        seats = [
+            *self._seats(Kind.SERVICE),
+            *self._seats(Kind.DATABASE),
+            *self._seats(Kind.ACTOR),
+            *self._seats(Kind.POOL),
+        ]
         for batch in stop_order([seat.child for seat in seats]):
             for child in batch:
                 self._loop.ask_to_stop(child.name)
@@ -233,7 +240,8 @@ class Supervisor:
         return {"name": request.name, "pid": seat.process.pid}
 
     def _seat_named(self, name: str) -> Seat:
-        seats = {seat.child.name: seat for seat in [*self._seats(Kind.ACTOR), *self._seats(Kind.POOL)]}
+        kinds = (Kind.ACTOR, Kind.POOL, Kind.SERVICE)
+        seats = {seat.child.name: seat for kind in kinds for seat in self._seats(kind)}
         if name not in seats:
             raise NotFoundError(f"there is no actor {name}; there are {', '.join(seats)}")
         return seats[name]

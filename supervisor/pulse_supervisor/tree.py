@@ -34,6 +34,7 @@ class Kind(enum.Enum):
     DATABASE = "database"
     ACTOR = "actor"
     POOL = "pool"
+    SERVICE = "service"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ _UNTIL_DEAD_S: Final = (
     5.0  # after SIGKILL a process can only be stuck in the kernel; then it is reported, not waited for
 )
 
+NEVER_TOO_OFTEN: Final = Intensity(max_restarts=1_000_000)
 ACTOR_STOP: Final = (
     StopStep(None, 5.0),  # statements of an actor are bounded by 5 s; what it holds is committed or given up by then
     StopStep(signal.SIGTERM, 1.0),  # for an actor whose bus is stuck
@@ -166,6 +168,21 @@ def pool(app: str, settings: Settings, socket_path: Path) -> Child:
     }
     env = tuple((name, str(value)) for name, value in told.items() if value is not None)
     return Child("pool", Kind.POOL, argv, stop=stop, env=env)
+
+
+def metrics(address: str, settings: Settings, socket_path: Path) -> Child:
+    """The Prometheus endpoint; however often it ends, nothing else does because of it."""
+    command = (sys.executable, "-P", "-m", "pulse.cli.main", "metrics", "--listen", address)
+    argv: tuple[str | Slot, ...] = (*command, "--socket", str(socket_path), Slot.PARENT_PID)
+    told: dict[str, object] = {
+        "PULSE_LOG_LEVEL": settings.log_level,
+        "PULSE_LOG_FORMAT": settings.log_format,
+        "PULSE_CONFIG": settings.config,
+    }
+    env = tuple((name, str(value)) for name, value in told.items() if value is not None)
+    stop = (StopStep(signal.SIGTERM, 2.0), StopStep(signal.SIGKILL, _UNTIL_DEAD_S))
+    delay = Delay(first_s=1.0, longest_s=30.0)
+    return Child("metrics", Kind.SERVICE, argv, intensity=NEVER_TOO_OFTEN, delay=delay, stop=stop, env=env)
 
 
 def postgres(argv: Sequence[str]) -> Child:

@@ -256,6 +256,7 @@ async def status(on: Desktop, _body: protocol.Nothing) -> Answer:
         "supervisor": of_supervisor.get("supervisor"),
         "actors": of_supervisor.get("actors"),
         "pools": of_supervisor.get("pools"),
+        "services": of_supervisor.get("services"),
         "database": database,
         "gate": gate,
         "workers": workers(on.desk),

@@ -104,6 +104,7 @@ class Stats:
             "depth_age_s": None if depths is None else now_s - self._looked_s,
             **{name: self._tally.percentiles(name) for name in CHARTED},
             "series": self._series(body.history_s),
+            "workers": self._workers(),
             "counters": self._counters(),
             "histograms": {name: one.told() for name, one in self._tally.timed.items()},
             "database": self._database(),
@@ -161,6 +162,15 @@ class Stats:
             **{KINDS[kind]: [row[1][kind] for row in rows] for kind in Kind},
             "depth": [row[2] for row in rows],
             **charted,
+        }
+
+    def _workers(self) -> dict[str, object]:
+        """Handler processes that are connected, what they can hold and what they do."""
+        workers = [one for one in self._desk.workers() if one.topics or one.names]
+        return {
+            "connected": len(workers),
+            "capacity": sum(one.capacity for one in workers),
+            "held": sum(len(one.held) for one in workers),
         }
 
     def _counters(self) -> dict[str, object]:
