@@ -25,10 +25,12 @@ from __future__ import annotations
 from typing import Final
 
 from pulse.protocol.asked import (
+    AuditList,
     ById,
     ByIds,
     DispatchGate,
     DrainRequest,
+    JobsChange,
     JobsList,
     LogsRequest,
     Named,
@@ -102,6 +104,7 @@ __all__ = [
     "WORKER_KINDS",
     "Assign",
     "Assignment",
+    "AuditList",
     "Beat",
     "BeatAnswer",
     "BrokenStreamError",
@@ -119,6 +122,7 @@ __all__ = [
     "Heartbeat",
     "Hello",
     "JobRef",
+    "JobsChange",
     "JobsList",
     "LogsRequest",
     "Named",

@@ -32,7 +32,7 @@ class Submit(Struct, frozen=True):
 
 
 class JobsList(Struct, frozen=True):
-    """A page of jobs, newest first."""
+    """A page of jobs, newest first; each filter narrows it."""
 
     status: list[str] | str | None = None
     topic: Name | None = None
@@ -40,6 +40,13 @@ class JobsList(Struct, frozen=True):
     schedule: Id | None = None
     limit: Annotated[int, Meta(ge=1, le=1000)] = 50
     after: str | None = None
+    error: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    worker: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    older_s: Seconds | None = None
+    newer_s: Seconds | None = None
+    prefix: Annotated[str, Meta(min_length=1, max_length=36)] | None = None
+    oldest: bool = False
+    brief: bool = False
 
 
 class ById(Struct, frozen=True):
@@ -49,9 +56,27 @@ class ById(Struct, frozen=True):
 
 
 class ByIds(Struct, frozen=True):
-    """A request about several things."""
+    """A request about several jobs; ``matching`` says for the audit by what they were chosen."""
 
     ids: Annotated[list[Id], Meta(min_length=1, max_length=10_000)]
+    matching: Annotated[str, Meta(max_length=1000)] | None = None
+
+
+class JobsChange(ByIds, frozen=True, kw_only=True):
+    """Jobs that wait, to be moved to another topic or priority, or both."""
+
+    topic: Name | None = None
+    priority: Annotated[int, Meta(ge=-100, le=100)] | None = None
+
+
+class AuditList(Struct, frozen=True):
+    """A page of what operators did, newest first."""
+
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 50
+    after: str | None = None
+    action: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
+    topic: Annotated[str, Meta(max_length=200)] | None = None
+    since_s: Seconds | None = None
 
 
 class ScheduleCreate(Struct, frozen=True):

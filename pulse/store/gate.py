@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from asyncpg import Record
 
-    from pulse.store.pool import Pool
+    from pulse.store.operations import Connections
 
 GATE_CHANNEL = "pulse_gate"  # NOTIFY of pause_dispatch, resume_dispatch and expire_pauses, and of a policy that changed
 _COLUMNS: Final = ("reason", "paused_at", "paused_by", "paused_until")
@@ -35,7 +35,7 @@ class GateStore:
         pool: The query connections.
     """
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Connections) -> None:
         self._pool = pool
 
     async def get(self) -> dict[str, object]:

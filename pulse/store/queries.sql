@@ -554,6 +554,46 @@ FROM target t WHERE j.id = t.id AND j.status::text IN ('COMPLETED', 'DEAD_LETTER
 RETURNING uuid_send(j.id) AS id, j.topic, j.priority, date_part('epoch', j.next_run_at) AS due_s;
 
 
+-- name: delete_jobs :many
+-- What:    remove jobs that have ended, with their history, for an operator.
+-- Args:    $1 ids uuid[]
+-- Guard:   status, locked in id order first and tested again in the DELETE: whoever retries a job first keeps it.   Returns: ids that are gone.
+WITH target AS (
+    SELECT j.id FROM pulse.jobs j
+    WHERE j.id = ANY ($1::uuid[]) AND j.status::text IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
+    ORDER BY j.id FOR UPDATE
+), gone AS (
+    DELETE FROM pulse.jobs j USING target t WHERE j.id = t.id AND j.status::text IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
+    RETURNING j.id
+), history AS (
+    DELETE FROM pulse.attempts a USING gone g WHERE a.job_id = g.id
+)
+SELECT uuid_send(g.id) AS id FROM gone g;
+
+
+-- name: change_jobs :many
+-- What:    move jobs that wait to another topic or priority. What is due is due from now on: so it lies ahead of the cursors with
+--          which all dispatchers claim there. What is due later, or is held back, stays so; what is there already is left alone.
+-- Args:    $1 ids uuid[], $2 topic or NULL, $3 priority smallint or NULL (each NULL: it stays), $4 now
+-- Guard:   status, locked in id order first and tested again in the UPDATE: whoever claims or cancels a job first has it.
+-- Returns: id, the topic and priority before; and of those that were moved the new ones, and when they are due (Unix seconds).
+WITH target AS (
+    SELECT j.id, j.topic, j.priority FROM pulse.jobs j
+    WHERE j.id = ANY ($1::uuid[]) AND j.status::text IN ('PENDING', 'RETRYING')
+    ORDER BY j.id FOR UPDATE
+), changed AS (
+    UPDATE pulse.jobs j
+    SET topic = coalesce($2, j.topic), priority = coalesce($3, j.priority),
+        next_run_at = CASE WHEN j.next_run_at <= coalesce($4, clock_timestamp()) THEN coalesce($4, clock_timestamp()) ELSE j.next_run_at END
+    FROM target t
+    WHERE j.id = t.id AND j.status::text IN ('PENDING', 'RETRYING')
+      AND (j.topic, j.priority) IS DISTINCT FROM (coalesce($2, j.topic), coalesce($3, j.priority))
+    RETURNING j.id, j.topic, j.priority, j.next_run_at
+)
+SELECT uuid_send(t.id) AS id, t.topic AS old_topic, t.priority AS old_priority, c.topic, c.priority, date_part('epoch', c.next_run_at) AS due_s
+FROM target t LEFT JOIN changed c ON c.id = t.id ORDER BY t.id;
+
+
 -- name: job_statuses :many
 -- What:    status of each of these jobs, to say why one was refused.   Args: $1 ids uuid[].   Guard: none: reads.   Returns: id, status, attempts.
 SELECT uuid_send(j.id) AS id, j.status::text AS status, j.attempts FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
@@ -637,19 +677,118 @@ LEFT JOIN pulse.jobs l ON l.id = s.last_job_id
 LEFT JOIN pulse.handlers h ON h.name = b.name;
 
 
--- name: list_jobs :many
--- What:    a page of jobs, newest first, keyset by (submitted_at, id).
--- Args:    $1 statuses text[] or NULL, $2 topic or NULL, $3 name or NULL, $4 schedule uuid or NULL, $5 after submitted_at or NULL,
---          $6 after id or NULL, $7 limit int
--- Guard:   none: reads.   Returns: the rows, in order.
+-- name: list_limits :one
+-- What:    how the statements of a list are planned: by the indexes that have their order, whatever the statistics say.
+-- Args:    none.   Guard: none: this transaction only.   Returns: now.
+SELECT clock_timestamp() AS now, set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
+    set_config('enable_sort', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true);
+
+
+-- name: walk_jobs :many
+-- What:    of a window of the table, in the order in which jobs are listed, those that are looked for.
+-- Args:    $1 through what: ids (timed ones), others (all other ids), dead, canceled (timed ones of that status), $2 oldest boolean,
+--          $3 from id, $4 to id (of all but others), $5 from submitted_at, $6 from id, $7 to submitted_at, $8 to id (of others; each
+--          range is without its end), $9 window int: most rows to look at, $10 limit int: most to find,
+--          $11 statuses text[], $12 topic, $13 name, $14 schedule uuid, $15 error (a pattern of ILIKE), $16 worker (likewise),
+--          $17 first id, $18 last id (each NULL: any)
+-- Guard:   none: reads.
+-- Returns: id and submitted_at of those found, in order, and of the last of a whole window, found or not. One-time filters
+--          leave one branch: each walks one index, as far as the window, or until enough is found.
+SELECT uuid_send(w.id) AS id, w.submitted_at, w.is_wanted, w.place FROM (
+    SELECT j.id, j.submitted_at, row_number() OVER () AS place,
+       (j.status = ANY ($11::text[]::pulse.job_status[]) OR $11::text[] IS NULL)
+       AND ($12::text IS NULL OR j.topic = $12) AND ($13::text IS NULL OR j.name = $13) AND ($14::uuid IS NULL OR j.schedule_id = $14)
+       AND ($15::text IS NULL OR j.last_error ILIKE $15) AND ($16::text IS NULL OR j.locked_by ILIKE $16)
+       AND ($17::uuid IS NULL OR j.id BETWEEN $17 AND $18)
+       AND ($1 = 'others' OR get_byte(uuid_send(j.id), 6) >> 4 = 7) AS is_wanted
+    FROM (
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+         FROM pulse.jobs j WHERE $1 = 'ids' AND NOT $2 AND j.id >= $3 AND j.id < $4
+         ORDER BY j.id DESC LIMIT $9)
+        UNION ALL
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+         FROM pulse.jobs j WHERE $1 = 'ids' AND $2 AND j.id >= $3 AND j.id < $4
+         ORDER BY j.id LIMIT $9)
+        UNION ALL
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+         FROM pulse.jobs j WHERE $1 = 'dead' AND NOT $2 AND j.status = 'DEAD_LETTERED' AND j.id >= $3 AND j.id < $4
+         ORDER BY j.id DESC LIMIT $9)
+        UNION ALL
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+         FROM pulse.jobs j WHERE $1 = 'dead' AND $2 AND j.status = 'DEAD_LETTERED' AND j.id >= $3 AND j.id < $4
+         ORDER BY j.id LIMIT $9)
+        UNION ALL
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+         FROM pulse.jobs j WHERE $1 = 'canceled' AND NOT $2 AND j.status = 'CANCELED' AND j.id >= $3 AND j.id < $4
+         ORDER BY j.id DESC LIMIT $9)
+        UNION ALL
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+         FROM pulse.jobs j WHERE $1 = 'canceled' AND $2 AND j.status = 'CANCELED' AND j.id >= $3 AND j.id < $4
+         ORDER BY j.id LIMIT $9)
+        UNION ALL
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+         FROM pulse.jobs j WHERE $1 = 'others' AND NOT $2 AND (get_byte(uuid_send(j.id), 6) >> 4 <> 7 OR j.id >= '04000000-0000-0000-0000-000000000000')
+           AND (j.submitted_at, j.id) >= ($5, $6) AND (j.submitted_at, j.id) < ($7, $8)
+         ORDER BY j.submitted_at DESC, j.id DESC LIMIT $9)
+        UNION ALL
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+         FROM pulse.jobs j WHERE $1 = 'others' AND $2 AND (get_byte(uuid_send(j.id), 6) >> 4 <> 7 OR j.id >= '04000000-0000-0000-0000-000000000000')
+           AND (j.submitted_at, j.id) >= ($5, $6) AND (j.submitted_at, j.id) < ($7, $8)
+         ORDER BY j.submitted_at, j.id LIMIT $9)
+    ) AS j
+) AS w
+WHERE coalesce(w.is_wanted, false) OR w.place = $9 LIMIT $10;
+
+
+-- name: collect_jobs :many
+-- What:    those that are looked for, of a part of the table that an index knows and that is small.
+-- Args:    $1 which part: running, waiting (of $4, if that is given), dead, canceled, schedule, prefix, $2 window int: most rows to look at,
+--          $3 statuses text[], $4 topic, $5 name, $6 schedule uuid, $7 error, $8 worker, $9 first id, $10 last id (as in walk_jobs)
+-- Guard:   none: reads.
+-- Returns: id and submitted_at, in no order; and the last row of a whole window, found or not: the part is not small.
+SELECT uuid_send(w.id) AS id, w.submitted_at, w.is_wanted, w.place FROM (
+    SELECT j.id, j.submitted_at, row_number() OVER () AS place,
+       (j.status = ANY ($3::text[]::pulse.job_status[]) OR $3::text[] IS NULL)
+       AND ($4::text IS NULL OR j.topic = $4) AND ($5::text IS NULL OR j.name = $5) AND ($6::uuid IS NULL OR j.schedule_id = $6)
+       AND ($7::text IS NULL OR j.last_error ILIKE $7) AND ($8::text IS NULL OR j.locked_by ILIKE $8)
+       AND ($9::uuid IS NULL OR j.id BETWEEN $9 AND $10) AS is_wanted
+    FROM (
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+         FROM pulse.jobs j WHERE $1 = 'running' AND j.status = 'RUNNING' LIMIT $2)
+        UNION ALL
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+         FROM pulse.jobs j WHERE $1 = 'waiting' AND $4::text IS NULL AND j.status IN ('PENDING', 'RETRYING') LIMIT $2)
+        UNION ALL
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+         FROM pulse.jobs j WHERE $1 = 'waiting' AND j.topic = $4 AND j.status IN ('PENDING', 'RETRYING') LIMIT $2)
+        UNION ALL
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+         FROM pulse.jobs j WHERE $1 = 'dead' AND j.status = 'DEAD_LETTERED' LIMIT $2)
+        UNION ALL
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+         FROM pulse.jobs j WHERE $1 = 'canceled' AND j.status = 'CANCELED' LIMIT $2)
+        UNION ALL
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+         FROM pulse.jobs j WHERE $1 = 'schedule' AND j.schedule_id = $6 LIMIT $2)
+        UNION ALL
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+         FROM pulse.jobs j WHERE $1 = 'prefix' AND j.id BETWEEN $9 AND $10 LIMIT $2)
+    ) AS j
+) AS w
+WHERE coalesce(w.is_wanted, false) OR w.place = $2;
+
+
+-- name: jobs_by_ids :many
+-- What:    all columns of these jobs.   Args: $1 ids uuid[].   Guard: none: reads.   Returns: the rows, in no order.
 SELECT uuid_send(j.id) AS id, j.topic, j.name, j.args::text AS args, j.status::text AS status, j.priority, j.attempts, j.uncharged,
     j.max_attempts, j.crashes, j.submitted_at, j.next_run_at, j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
     j.lease_until, j.progress::text AS progress, j.result::text AS result, j.last_error, uuid_send(j.schedule_id) AS schedule_id
-FROM pulse.jobs j
-WHERE ($1::text[] IS NULL OR j.status = ANY ($1::text[]::pulse.job_status[]))
-  AND ($2::text IS NULL OR j.topic = $2) AND ($3::text IS NULL OR j.name = $3) AND ($4::uuid IS NULL OR j.schedule_id = $4)
-  AND ($5::timestamptz IS NULL OR (j.submitted_at, j.id) < ($5, $6::uuid))
-ORDER BY j.submitted_at DESC, j.id DESC LIMIT $7;
+FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
+
+
+-- name: jobs_in_brief :many
+-- What:    what is needed of jobs to change them.   Args: $1 ids uuid[].   Guard: none: reads.   Returns: the rows, in no order.
+SELECT uuid_send(j.id) AS id, j.topic, j.name, j.status::text AS status, j.priority, j.submitted_at FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
 
 
 -- name: count_jobs :many
@@ -879,6 +1018,64 @@ ON CONFLICT (host, boot, pidns) DO UPDATE SET seen_at = clock_timestamp();
 -- Args:    $1 host, $2 now.   Guard: none: reads.   Returns: boot, seen_ago_s.
 SELECT h.boot, extract(epoch FROM coalesce($2, clock_timestamp()) - max(h.seen_at))::float8 AS seen_ago_s
 FROM pulse.hosts h WHERE h.host = $1 GROUP BY h.boot;
+
+
+-- name: set_operator :exec
+-- What:    who asks for what this transaction does; pulse.note writes it down.   Args: $1 JSON text.   Guard: this transaction only.   Returns: nothing.
+SELECT set_config('pulse.operator', $1, true);
+
+
+-- name: note_action :exec
+-- What:    what an operator did.
+-- Args:    $1 action, $2 topic, $3 schedule uuid, $4 job uuid, $5 jobs int, $6 detail as JSON text (each but the action may be NULL)
+-- Guard:   none: in the transaction of what was done.   Returns: nothing.
+SELECT pulse.note($1, $2, $3, $4, $5, $6::text::jsonb);
+
+
+-- name: list_actions :many
+-- What:    a page of what operators did, newest first, keyset by (at, id).
+-- Args:    $1 action or NULL (one that ends with a dot: all that begin so), $2 topic or NULL, $3 since_s float8 or NULL, $4 after at
+--          or NULL, $5 after id bigint or NULL, $6 limit int, $7 now
+-- Guard:   none: reads.   Returns: the rows, in order.
+SELECT a.id, a.at, a.action, a.uid, a.user_name, a.host, a.pid, a.topic, uuid_send(a.schedule_id) AS schedule_id,
+    uuid_send(a.job_id) AS job_id, a.jobs, a.detail::text AS detail
+FROM pulse.audit a
+WHERE ($1::text IS NULL OR a.action = $1 OR ($1 LIKE '%.' AND starts_with(a.action, $1))) AND ($2::text IS NULL OR a.topic = $2)
+  AND ($3::float8 IS NULL OR a.at >= coalesce($7, clock_timestamp()) - $3 * interval '1 second')
+  AND ($4::timestamptz IS NULL OR (a.at, a.id) < ($4, $5::bigint))
+ORDER BY a.at DESC, a.id DESC LIMIT $6;
+
+
+-- name: forget_actions :one
+-- What:    delete what operators did long ago.   Args: $1 keep_s float8, $2 limit int, $3 now
+-- Guard:   the time, in the DELETE; under SKIP LOCKED: another server may be at it.   Returns: how many.
+WITH old AS (
+    SELECT a.id FROM pulse.audit a WHERE a.at < coalesce($3, clock_timestamp()) - $1 * interval '1 second'
+    ORDER BY a.at LIMIT $2 FOR UPDATE SKIP LOCKED
+), gone AS (
+    DELETE FROM pulse.audit a USING old o WHERE a.id = o.id RETURNING a.id
+)
+SELECT count(*) AS gone FROM gone;
+
+
+-- name: note_retention :exec
+-- What:    how far the deleting of old jobs has got: a round begins, goes on or ends.
+-- Args:    $1 walked bigint and $2 gone bigint since this was noted last, $3 begins boolean, $4 ends boolean, $5 now
+-- Guard:   the row's lock.   Returns: nothing.
+UPDATE pulse.retention_mark m
+SET stepped_at = coalesce($5, clock_timestamp()), began_at = CASE WHEN $3 THEN coalesce($5, clock_timestamp()) ELSE m.began_at END,
+    walked = CASE WHEN $3 THEN 0 ELSE m.walked END + $1, gone = CASE WHEN $3 THEN 0 ELSE m.gone END + $2,
+    ended_at = CASE WHEN $4 THEN coalesce($5, clock_timestamp()) ELSE m.ended_at END,
+    last_began_at = CASE WHEN $4 AND NOT $3 THEN m.began_at WHEN $4 THEN coalesce($5, clock_timestamp()) ELSE m.last_began_at END,
+    last_walked = CASE WHEN $4 THEN CASE WHEN $3 THEN 0 ELSE m.walked END + $1 ELSE m.last_walked END,
+    last_gone = CASE WHEN $4 THEN CASE WHEN $3 THEN 0 ELSE m.gone END + $2 ELSE m.last_gone END,
+    total_gone = m.total_gone + $2;
+
+
+-- name: retention_progress :one
+-- What:    how far the deleting of old jobs has got.   Args: none.   Guard: none: reads.   Returns: the row.
+SELECT m.stepped_at, m.began_at, m.walked, m.gone, m.ended_at, m.last_began_at, m.last_walked, m.last_gone, m.total_gone
+FROM pulse.retention_mark m;
 
 
 -- name: mark_sweep :one

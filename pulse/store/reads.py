@@ -89,25 +89,6 @@ class Reads:
             rows = await connection.fetch(STATEMENTS["last_workers"].sql, [UUID(one) for one in ids])
         return {row["id"]: row["worker"] for row in rows}
 
-    async def jobs(
-        self,
-        *,
-        statuses: Sequence[str] | None,
-        topic: str | None,
-        name: str | None,
-        schedule: bytes | None,
-        limit: int,
-        after: str | None,
-    ) -> tuple[list[Row], str | None]:
-        """A page of jobs, newest first, and the cursor of the next page (None: this was the last)."""
-        moment, identity = decode_cursor(after)
-        schedule_id = None if schedule is None else UUID(schedule)
-        async with self._pool.connection() as connection:
-            rows = await connection.fetch(
-                STATEMENTS["list_jobs"].sql, statuses, topic, name, schedule_id, moment, identity, limit + 1
-            )
-        return cut_page(rows, limit, "submitted_at")
-
     async def counts(self) -> tuple[dict[str, int], bool]:
         """Jobs per status, and whether that is exact."""
         counts = dict.fromkeys(STATUSES, 0)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from asyncpg import Record
 
-    from pulse.store.pool import Pool
+    from pulse.store.operations import Connections
 
 SCHEDULES_CHANNEL: Final = "pulse_schedules"  # NOTIFY of pulse.create_schedule, update_schedule and resume_schedule
 MAX_HELD: Final = 100  # jobs that one schedule with overlap `queue` holds back; what comes then is passed over
@@ -33,7 +33,7 @@ class ScheduleStore:
         pool: The query connections.
     """
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Connections) -> None:
         self._pool = pool
 
     async def create(self, new: NewSchedule) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -21,12 +22,15 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from asyncpg.pgproto.pgproto import UUID
 
 from pulse.errors import ConflictError
+from pulse.store.acting import Acting, Operator, acting
+from pulse.store.audit import AuditStore
 from pulse.store.depths import DepthStore
 from pulse.store.gate import GateStore
+from pulse.store.listing import Listing
+from pulse.store.operations import Operations
 from pulse.store.pool import BEAT_SETTINGS, COUNT_SETTINGS, HOT_SETTINGS, Pool, Target
 from pulse.store.reads import Reads
 from pulse.store.rows import (
-    Canceled,
     Claim,
     Completion,
     Ended,
@@ -67,7 +71,7 @@ WORK_CHANNEL: Final = "pulse_work"  # NOTIFY of notify_work, and of SQL submits 
 _WARM: Final = 2  # connections: one claims, one writes; there may be no more to be had
 
 
-class Store:
+class Store(Operations):
     """
     The database of one process.
 
@@ -80,13 +84,15 @@ class Store:
     def __init__(self, target: Target, *, hot: int = 4, queries: int = 2) -> None:
         self.hot = Pool(target, size=hot, settings=HOT_SETTINGS)
         self.beats = Pool(target, size=1, settings=BEAT_SETTINGS)
-        self.query = Pool(target, size=queries)
+        self.query: Pool = Pool(target, size=queries)
         self.counting = Pool(target, size=1, settings=COUNT_SETTINGS)
         self.depths = DepthStore(self.counting)
         self.reads = Reads(self.query)
         self.gate = GateStore(self.query)
         self.schedules = ScheduleStore(self.query)
         self.topics = TopicStore(self.query)
+        self.listing = Listing(self.query)
+        self.audit = AuditStore(self.query)
 
     async def prepare(self) -> int:
         """Install or upgrade the schema; the version that was found (0: none)."""
@@ -108,6 +114,10 @@ class Store:
         """Drop all connections."""
         for pool in (self.hot, self.beats, self.query, self.counting):
             pool.close()
+
+    def acting(self, operator: Operator) -> AbstractAsyncContextManager[Acting]:
+        """What *operator* does, and the note of it, in one transaction: the block's."""
+        return acting(self.query, operator)
 
     async def submit(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[Wake]:
         """
@@ -360,24 +370,6 @@ class Store:
         async with self.hot.connection() as connection:
             rows = await connection.fetch(_sql("running_workers"))
         return [row["worker"] for row in rows]
-
-    async def cancel(self, ids: Sequence[bytes], *, now: datetime | None = None) -> list[Canceled]:
-        """Cancel jobs; those that were. A missing one is terminal already, or not there."""
-        async with self.query.connection() as connection:
-            rows = await connection.fetch(_sql("cancel_jobs"), _uuids(ids), now)
-        return [Canceled(*row.values()) for row in rows]
-
-    async def retry(self, ids: Sequence[bytes], *, now: datetime | None = None) -> dict[bytes, Wake]:
-        """Give terminal jobs fresh budgets; those that were, and where. A missing one is not terminal, or not there."""
-        async with self.query.connection() as connection:
-            rows = await connection.fetch(_sql("retry_jobs"), _uuids(ids), now)
-        return {row["id"]: Wake(row["topic"], row["priority"], row["due_s"]) for row in rows}
-
-    async def statuses(self, ids: Sequence[bytes]) -> dict[bytes, tuple[str, int]]:
-        """Status and attempt of each of *ids* that exists."""
-        async with self.query.connection() as connection:
-            rows = await connection.fetch(_sql("job_statuses"), _uuids(ids))
-        return {row["id"]: (row["status"], row["attempts"]) for row in rows}
 
     async def note_handlers(self, handlers: dict[str, HandlerInfo]) -> None:
         """Remember what a worker said of its handlers."""

@@ -14,7 +14,7 @@ from pulse.errors import BadRequestError
 from pulse.store.statements import STATEMENTS
 
 if TYPE_CHECKING:
-    from pulse.store.pool import Pool
+    from pulse.store.operations import Connections
 
 __all__ = ["OPTIONS", "SERVER_OPTIONS", "LivePolicy", "Policy", "TopicStore", "effective"]
 
@@ -52,7 +52,7 @@ class TopicStore:
         pool: The query connections.
     """
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Connections) -> None:
         self._pool = pool
 
     async def get(self, topic: str) -> tuple[Policy, Policy]:

@@ -186,7 +186,7 @@ MUTANTS: Final = [
         "jsonb_object_agg(key, value)",
         _SCHEDULES + "test_an_update_of_nothing",
     ),
-    _in("pause_schedule", "RETURN FOUND", "RETURN true", _SCHEDULES + "test_pause_resume_delete"),
+    _in("pause_schedule", "RETURN false", "RETURN true", _SCHEDULES + "test_pause_resume_delete"),
     _in("resume_schedule", "RETURN false", "RETURN true", _SCHEDULES + "test_pause_resume_delete"),
     _in("delete_schedule", "RETURN false", "RETURN true", _SCHEDULES + "test_pause_resume_delete"),
     *(

@@ -7,10 +7,12 @@ The methods are those of the real one, and their docstrings are there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
 
 from pulse.protocol import HandlerInfo, NewJob
+from pulse.store.acting import Operator
 from pulse.store.depths import Depths
 from pulse.store.rows import (
     Canceled,
@@ -49,6 +51,14 @@ class FakeStore:
         self.reads = self  # of all that is read there, the dispatcher's own work needs ``last_workers`` alone
         self.topics = self  # of policies, what is kept in memory
         self.depths = self
+
+    @contextlib.asynccontextmanager
+    async def acting(self, _operator: Operator) -> AsyncGenerator[FakeStore]:
+        """Each statement is a transaction of its own here."""
+        yield self
+
+    async def note(self, action: str, **_told: object) -> None:
+        """Of what operators did nobody reads here."""
 
     async def prepare(self) -> int:
         """The schema is there."""

@@ -19,7 +19,7 @@ from pulse_actors.bus import Bus
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.desk import Desk, Held, Worker
 from pulse_actors.dispatcher.desktop import Desktop
-from pulse_actors.dispatcher.requests import retry_jobs
+from pulse_actors.dispatcher.jobs import retry_jobs
 from pulse_actors.dispatcher.stacks import Stacks
 from pulse_actors.dispatcher.stats import Stats
 from pulse_actors.identity import Host, Peer, compose

@@ -7,31 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pulse.errors import BadRequestError, UnavailableError
+from pulse.errors import UnavailableError
 from pulse.store import reads
+from pulse.store.listing import Wanted
 from pulse.store.pool import Target
 from pulse.store.rows import Ending, EndingKind, NewSchedule
 from pulse.store.store import Store
 from pulse_supervisor.status import GATHER_S
-from tests.store.helpers import NOW, STATUSES, TOPIC, WORKER, at, fence, forge, new_id
+from tests.store.helpers import NOW, STATUSES, WORKER, at, fence, forge, new_id
 from tests.support.proxy import Proxy, socket_of, through
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
-
-
-async def pages(store: Store, limit: int, **filters: Any) -> list[list[object]]:
-    """The ids of all pages."""
-    wanted: dict[str, Any] = {"statuses": None, "topic": None, "name": None, "schedule": None, **filters}
-    found: list[list[object]] = []
-    after: str | None = None
-    while True:
-        rows, after = await store.reads.jobs(limit=limit, after=after, **wanted)
-        found.append([row["id"] for row in rows])
-        if after is None:
-            return found
 
 
 async def test_one_job(store: Store, connection: Connection[Record]) -> None:
@@ -46,9 +35,9 @@ async def test_one_job(store: Store, connection: Connection[Record]) -> None:
     columns = await connection.fetch(
         "SELECT attname FROM pg_attribute WHERE attrelid = 'pulse.jobs'::regclass AND attnum > 0"
     )
-    assert set(found) == {row["attname"] for row in columns} - {"checkpoint"} | {
+    assert set(found) == {row["attname"] for row in columns} - {"checkpoint", "traceparent"} | {
         "history"
-    }  # that is for the next attempt
+    }  # those are for the next attempt
     expected = {
         "id": identity,
         "args": '{"a": [1]}',
@@ -68,31 +57,6 @@ async def test_one_job(store: Store, connection: Connection[Record]) -> None:
 async def test_no_job(store: Store) -> None:
     """An unknown id is None."""
     assert await store.reads.job(new_id()) is None
-
-
-async def test_pages_are_newest_first(store: Store, connection: Connection[Record]) -> None:
-    """Pages follow each other without gap or repetition, also among jobs submitted at the same moment."""
-    made = [await forge(connection, submitted_at=at(second)) for second in (1, 2, 2, 2, 3)]
-    expected = [made[4], *sorted(made[1:4], reverse=True), made[0]]
-    assert await pages(store, 2) == [expected[:2], expected[2:4], expected[4:]]
-    assert await pages(store, 5) == [expected]
-
-
-async def test_filters(store: Store, connection: Connection[Record]) -> None:
-    """Each filter narrows the list, and none of them widens it."""
-    schedule = new_id()
-    other = await forge(connection, "COMPLETED", topic="x", name="m", schedule_id=schedule.hex())
-    await forge(connection, "CANCELED")
-    for filters in ({"statuses": ["COMPLETED", "RUNNING"]}, {"topic": "x"}, {"name": "m"}, {"schedule": schedule}):
-        assert await pages(store, 10, **filters) == [[other]]
-    assert await pages(store, 10, statuses=["COMPLETED"], topic=TOPIC) == [[]]
-
-
-@pytest.mark.parametrize("after", ["", "x", "ü", "A" * 31, "A" * 33, "~" * 32], ids=repr)
-async def test_a_cursor_that_pulse_did_not_give(store: Store, after: str) -> None:
-    """A cursor that is not one is a bad request, not an internal error."""
-    with pytest.raises(BadRequestError, match="after is"):
-        await store.reads.jobs(statuses=None, topic=None, name=None, schedule=None, limit=1, after=after)
 
 
 def test_cursors_are_exact() -> None:
@@ -163,14 +127,6 @@ async def test_who_may_still_run_a_job(store: Store, connection: Connection[Reco
     assert await store.reads.last_workers(ids) == {running: WORKER, canceled: "w2"}
 
 
-async def test_pages_of_large_jobs(store: Store, connection: Connection[Record]) -> None:
-    """A page ends before its text is too much for a frame; the next one goes on where it ended."""
-    large = f'{{"a": "{"x" * 1_000_000}"}}'
-    made = [await forge(connection, args=large, submitted_at=at(second)) for second in range(9)]
-    made.reverse()
-    assert await pages(store, 9) == [made[:4], made[4:8], made[8:]]
-
-
 async def test_pages_of_large_schedules(store: Store) -> None:
     """The same for schedules."""
     large = f'{{"a": "{"x" * 1_500_000}"}}'
@@ -191,7 +147,7 @@ async def test_a_job_larger_than_a_frame(store: Store, connection: Connection[Re
     found = await store.reads.job(large)
     assert found is not None
     assert (found["result"], found["omitted"], found["args"], found["history"]) == (None, ["result"], '{"a": 1}', [])
-    listed, after = await store.reads.jobs(statuses=None, topic=None, name=None, schedule=None, limit=2, after=None)
+    listed, after, _ = await store.listing.page(Wanted(), 2, oldest=True)
     assert (listed[0]["id"], listed[0]["omitted"], "omitted" in listed[1], after) == (large, ["result"], False, None)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pwd
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from pulse.errors import NotFoundError
+from pulse.store.acting import Operator
 from pulse.store.store import Store
 from pulse_actors import identity as identities
 from pulse_actors.bus import Bus
@@ -27,7 +29,7 @@ class Desktop:
 
     Attributes:
         server_policy: Those of the server's own values for topics that are settings.
-        uid: Who asks, by the kernel; None: nobody can tell.
+        operator: Who asks.
     """
 
     store: Store
@@ -38,7 +40,7 @@ class Desktop:
     stacks: Stacks
     stats: Stats
     server_policy: Mapping[str, object] = field(default_factory=dict[str, object])
-    uid: int | None = None
+    operator: Operator = Operator()
 
     async def read_policies(self) -> None:
         """Take what is set for topics now for what is to be done."""
@@ -48,3 +50,12 @@ class Desktop:
 def no_such(what: str, identity: bytes) -> NotFoundError:
     """There is none of that id."""
     return NotFoundError(f"there is no {what} {uuid.UUID(bytes=identity)}")
+
+
+def operator_of(peer: identities.Peer, host: identities.Host) -> Operator:
+    """Who this is, for people; the name is that of this host's accounts."""
+    try:
+        name = pwd.getpwuid(peer.uid).pw_name
+    except KeyError:
+        name = None
+    return Operator(peer.uid, name, host.id, peer.pid or None)

@@ -2,136 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
-import pwd
 import socket
-import time
-import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from pulse import procs, protocol
-from pulse.errors import BadRequestError, ConflictError, NotFoundError, UnavailableError
-from pulse.store.reads import STATUSES
-from pulse.store.rows import Level
+from pulse import protocol
+from pulse.errors import BadRequestError
+from pulse.store.acting import Operator
 from pulse.store.topics import OPTIONS, SERVER_OPTIONS, effective
-from pulse_actors import identity as identities
 from pulse_actors.bus import Hint
-from pulse_actors.dispatcher import schedules
+from pulse_actors.dispatcher import jobs, schedules
 from pulse_actors.dispatcher.desk import Desk, Worker
-from pulse_actors.dispatcher.desktop import Answer, Desktop, no_such
-from pulse_actors.dispatcher.known import known_of
-from pulse_actors.dispatcher.why import explain
+from pulse_actors.dispatcher.desktop import Answer, Desktop
 from pulse_actors.runtime import database_status
 
 SUPERVISOR_ANSWER_S: Final = 1.0
 
 B = TypeVar("B", bound=msgspec.Struct)
-
-
-async def list_jobs(on: Desktop, body: protocol.JobsList) -> Answer:
-    """A page of jobs, newest first."""
-    statuses = [body.status] if isinstance(body.status, str) else body.status
-    for status in statuses or ():
-        if status not in STATUSES:
-            message = f"status is {status!r:.60}; allowed are {', '.join(STATUSES)}"
-            raise BadRequestError(message)
-    jobs, following = await on.store.reads.jobs(
-        statuses=statuses or None,
-        topic=body.topic,
-        name=body.name,
-        schedule=body.schedule,
-        limit=body.limit,
-        after=body.after,
-    )
-    return {"jobs": jobs, "next": following}
-
-
-async def get_job(on: Desktop, body: protocol.ById) -> Answer:
-    """One job with its history."""
-    job = await on.store.reads.job(body.id)
-    if job is None:
-        raise no_such("job", body.id)
-    return {"job": job}
-
-
-async def why_job(on: Desktop, body: protocol.ById) -> Answer:
-    """What keeps a job from running, the decisive reason first."""
-    job = await on.store.reads.why(body.id, on.host.id)
-    if job is None:
-        which = uuid.UUID(bytes=body.id)
-        message = f"there is no job {which}: it was never submitted here, or has ended and was deleted since"
-        raise NotFoundError(message)
-    reasons = explain(job, known_of(on, job, time.monotonic()))
-    return {
-        "id": job.id,
-        "name": job.name,
-        "topic": job.topic,
-        "status": job.status,
-        "reasons": [dataclasses.asdict(reason) for reason in reasons],
-    }
-
-
-async def cancel_jobs(on: Desktop, body: protocol.ByIds) -> Answer:
-    """Cancel at once, and stop the handlers that run here."""
-    canceled = await on.store.cancel(body.ids)
-    on.claims.forget((job.id, job.attempt) for job in canceled if job.worker is not None)
-    for job in canceled:
-        worker = None if job.worker is None else on.desk.get(job.worker)
-        if worker is not None:
-            worker.link.send("stop", None, {"jobs": [(job.id, job.attempt, "canceled")]})
-    return await _done_and_refused(on, body.ids, {job.id for job in canceled})
-
-
-async def retry_jobs(on: Desktop, body: protocol.ByIds) -> Answer:
-    """Give terminal jobs fresh budgets, but not while their last attempt is still held here."""
-    last_workers = await on.store.reads.last_workers(body.ids)
-    absent = {worker for worker in last_workers.values() if _is_absent(on, worker)}
-    held = on.desk.held_among(body.ids) | {job for job, worker in last_workers.items() if worker in absent}
-    retried = await on.store.retry([job for job in body.ids if job not in held])
-    for wake in retried.values():
-        on.claims.wake_level(Level(wake.topic, wake.priority), due_s=wake.due_s)
-    return await _done_and_refused(on, body.ids, set(retried), conflicts=held)
-
-
-def _is_absent(on: Desktop, worker: str) -> bool:
-    """Whether its process lives here but is not connected: too busy to come back, it may be running its jobs yet."""
-    process = identities.process_of(on.host, worker)
-    return on.desk.get(worker) is None and process is not None and procs.lives(*process)
-
-
-async def _done_and_refused(
-    on: Desktop, ids: Sequence[bytes], done: AbstractSet[bytes], conflicts: AbstractSet[bytes] = frozenset()
-) -> Answer:
-    refused = [job for job in dict.fromkeys(ids) if job not in done]
-    there = await on.store.statuses(refused) if refused else {}
-
-    def code(job: bytes) -> str:
-        if job not in there:
-            return NotFoundError.code
-        return ConflictError.code if job in conflicts else "invalid_transition"
-
-    answered = [job for job in dict.fromkeys(ids) if job in done]
-    return {"done": answered, "refused": [[job, code(job)] for job in refused]}
-
-
-async def take_stack(on: Desktop, body: protocol.ById) -> Answer:
-    """Where the handler process that holds a job is now."""
-    holder = on.desk.holder_of(body.id)
-    if holder is None:
-        if await on.store.reads.job(body.id) is None:
-            raise no_such("job", body.id)
-        message = "no worker that is connected to this server holds the job: only where a job runs can be told"
-        raise ConflictError(message)
-    worker, attempt = holder
-    shown = await on.stacks.take(worker, (body.id, attempt))
-    if shown is None:
-        message = f"worker {worker.name}, pid {worker.pid}, shows no stack: it has no pool parent, or is stopped"
-        raise UnavailableError(message)
-    return {"worker": worker.identity, "pid": shown.pid, "attempt": attempt, "stack": shown.stack}
 
 
 async def pause_dispatch(on: Desktop, body: protocol.DispatchGate) -> Answer:
@@ -143,30 +32,37 @@ async def pause_dispatch(on: Desktop, body: protocol.DispatchGate) -> Answer:
         if body.until * 1e6 <= await on.store.reads.now_us():
             message = f"until is {body.until:.0f} (Unix seconds); a time in the future is allowed"
             raise BadRequestError(message)
-    who = None if on.uid is None else _who(on.uid)
-    await on.store.gate.pause(body.topic, body.reason, who=who, until_s=body.until, for_s=body.for_s)
+    ends = {"reason": body.reason, "until": body.until, "for_s": body.for_s}
+    async with on.store.acting(on.operator) as store:
+        await store.gate.pause(body.topic, body.reason, who=_who(on.operator), until_s=body.until, for_s=body.for_s)
+        await store.note("dispatch.pause", topic=body.topic, detail=_given(ends))
     await on.bus.hint(Hint("pause", "gate changed", {"topic": body.topic}))
     return await on.store.gate.get()
 
 
 async def resume_dispatch(on: Desktop, body: protocol.DispatchGate) -> Answer:
     """Open the gate; opening an open one is no error."""
-    await on.store.gate.resume(body.topic)
+    async with on.store.acting(on.operator) as store:
+        if await store.gate.resume(body.topic):
+            await store.note("dispatch.resume", topic=body.topic)
     on.claims.wake()
     await on.bus.hint(Hint("pause", "gate changed", {"topic": body.topic}))
     return await on.store.gate.get()
 
 
+def _given(values: Mapping[str, object]) -> dict[str, object]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _who(operator: Operator) -> str | None:
+    if operator.uid is None:
+        return operator.user
+    return f"uid {operator.uid}" if operator.user is None else f"uid {operator.uid} ({operator.user})"
+
+
 async def dispatch_status(on: Desktop, _body: protocol.Nothing) -> Answer:
     """The gate."""
     return await on.store.gate.get()
-
-
-def _who(uid: int) -> str:
-    try:
-        return f"uid {uid} ({pwd.getpwuid(uid).pw_name})"
-    except KeyError:
-        return f"uid {uid}"
 
 
 async def list_topics(on: Desktop, body: protocol.TopicsList) -> Answer:
@@ -198,7 +94,8 @@ async def unset_topic(on: Desktop, body: protocol.TopicUnset) -> Answer:
 
 
 async def _change_topic(on: Desktop, topic: str, policy: Mapping[str, object]) -> Answer:
-    await on.store.topics.set(topic, policy)
+    async with on.store.acting(on.operator) as store:
+        await store.topics.set(topic, policy)  # the function notes it
     await on.read_policies()
     on.claims.wake()  # its order may be another one
     await on.bus.hint(Hint("pause", "policies changed"))
@@ -210,6 +107,14 @@ async def _topic(on: Desktop, topic: str) -> Answer:
     of_server = {**server, **on.server_policy}
     handlers = await on.store.topics.handlers(topic) if topic else []
     return {"topic": topic, "policy": effective(own, of_server), "handlers": handlers}
+
+
+async def list_actions(on: Desktop, body: protocol.AuditList) -> Answer:
+    """A page of what operators did, newest first."""
+    rows, following = await on.store.audit.page(
+        body.limit, body.after, action=body.action, topic=body.topic, since_s=body.since_s
+    )
+    return {"audit": rows, "next": following}
 
 
 async def list_workers(on: Desktop, _body: protocol.Nothing) -> Answer:
@@ -279,12 +184,14 @@ def _handler(function: Callable[[Desktop, B], Awaitable[Answer]]) -> Handler:
 
 # `submit` is not here: it goes through the group commit.
 REQUESTS: Final[Mapping[str, Handler]] = {
-    "jobs.list": _handler(list_jobs),
-    "jobs.get": _handler(get_job),
-    "jobs.why": _handler(why_job),
-    "jobs.cancel": _handler(cancel_jobs),
-    "jobs.retry": _handler(retry_jobs),
-    "jobs.stack": _handler(take_stack),
+    "jobs.list": _handler(jobs.list_jobs),
+    "jobs.get": _handler(jobs.get_job),
+    "jobs.why": _handler(jobs.why_job),
+    "jobs.cancel": _handler(jobs.cancel_jobs),
+    "jobs.retry": _handler(jobs.retry_jobs),
+    "jobs.delete": _handler(jobs.delete_jobs),
+    "jobs.change": _handler(jobs.change_jobs),
+    "jobs.stack": _handler(jobs.take_stack),
     "schedules.list": _handler(schedules.list_schedules),
     "schedules.get": _handler(schedules.get_schedule),
     "schedules.create": _handler(schedules.create_schedule),
@@ -302,6 +209,7 @@ REQUESTS: Final[Mapping[str, Handler]] = {
     "topics.get": _handler(get_topic),
     "topics.set": _handler(set_topic),
     "topics.unset": _handler(unset_topic),
+    "audit.list": _handler(list_actions),
     "workers.list": _handler(list_workers),
     "stats": _handler(stats),
     "status": _handler(status),

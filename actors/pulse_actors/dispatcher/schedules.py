@@ -17,6 +17,7 @@ from pulse.errors import BadRequestError, ConflictError
 from pulse.ids import uuid7
 from pulse.job import CATCH_UPS, OVERLAPS
 from pulse.store.rows import NewSchedule
+from pulse.store.schedules import ScheduleStore
 from pulse.store.times import from_us
 from pulse_actors.bus import Hint
 from pulse_actors.dispatcher.desktop import Answer, Desktop, no_such
@@ -45,7 +46,10 @@ async def create_schedule(on: Desktop, body: protocol.ScheduleCreate) -> Answer:
     """Check a schedule, reckon its first occurrences by the database's clock, store it."""
     identity = body.id or uuid7().bytes
     new = _new(identity, body, await on.store.reads.now_us())
-    created = await on.store.schedules.create(new)
+    async with on.store.acting(on.operator) as store:
+        created = await store.schedules.create(new)
+        if created:
+            await store.note("schedules.create", topic=body.topic, schedule=identity, detail=_told(body))
     schedule = await on.store.schedules.get(identity)
     if schedule is None or (not created and not _is_the_same_request(schedule, body)):
         raise ConflictError(f"schedule {uuid.UUID(bytes=identity)} exists already")
@@ -65,7 +69,12 @@ async def update_schedule(on: Desktop, body: protocol.ScheduleUpdate) -> Answer:
         if any(name in changes for name in _WHEN):
             cleared: dict[str, None] = dict.fromkeys(_WHEN)
             old = msgspec.structs.replace(old, **cleared, timezone=old.timezone if "cron" in changes else None)
-        if await _change(on, row, msgspec.structs.replace(old, **changes)):
+        async with on.store.acting(on.operator) as store:
+            changed = await _change(on, store.schedules, row, msgspec.structs.replace(old, **changes))
+            if changed:
+                told = {name: value for name, value in changes.items() if name != "args"}
+                await store.note("schedules.update", schedule=body.id, detail={**told, "options": sorted(changes)})
+        if changed:
             await _tell(on)
             return {"schedule": await _row(on, body.id)}
     raise ConflictError(f"schedule {uuid.UUID(bytes=body.id)} is being changed by others; ask again")
@@ -73,8 +82,9 @@ async def update_schedule(on: Desktop, body: protocol.ScheduleUpdate) -> Answer:
 
 async def delete_schedule(on: Desktop, body: protocol.ById) -> Answer:
     """Remove a schedule; its jobs stay."""
-    if not await on.store.schedules.delete(body.id):
-        raise no_such("schedule", body.id)
+    async with on.store.acting(on.operator) as store:  # the function notes it
+        if not await store.schedules.delete(body.id):
+            raise no_such("schedule", body.id)
     await _tell(on)
     return {"id": body.id}
 
@@ -92,8 +102,9 @@ async def resume_schedule(on: Desktop, body: protocol.ById) -> Answer:
 async def trigger_schedule(on: Desktop, body: protocol.ScheduleTrigger) -> Answer:
     """A job of it now, beside its occurrences."""
     job_id = body.job_id or uuid7().bytes
-    if not await on.store.schedules.trigger(body.id, job_id):
-        raise no_such("schedule", body.id)
+    async with on.store.acting(on.operator) as store:  # the function notes it
+        if not await store.schedules.trigger(body.id, job_id):
+            raise no_such("schedule", body.id)
     on.claims.wake()
     return {"id": job_id}
 
@@ -132,6 +143,8 @@ async def declare_schedules(on: Desktop, body: protocol.SchedulesDeclare) -> Ans
     changed = [one.key for new, one in wanted if await _declare(on, new, one, body.by)]
     gone = [key for _, key in await on.store.schedules.undeclare(body.by, keys)]
     if changed:
+        async with on.store.acting(on.operator) as store:
+            await store.note("schedules.declare", detail={"by": body.by, "keys": changed[:20], "count": len(changed)})
         log.info("schedules_declared", by=body.by, keys=changed[:20], count=len(changed))
         await _tell(on)
     if gone:
@@ -147,26 +160,36 @@ async def _declare(on: Desktop, new: NewSchedule, schedule: protocol.ScheduleDec
                 return True
         elif (row["declared_by"], row["undeclared_at"], row["error"]) == (by, None, None) and _is_same(row, schedule):
             return False
-        elif await _change(on, row, schedule, key=schedule.key, declared_by=by):
+        elif await _change(on, on.store.schedules, row, schedule, key=schedule.key, declared_by=by):
             return True
     raise ConflictError(f"schedule {schedule.key!r:.100} is being changed by others, or its key is taken; ask again")
 
 
-async def _change(on: Desktop, row: Mapping[str, Any], wanted: protocol.ScheduleCreate, **more: str) -> bool:
+async def _change(
+    on: Desktop, schedules: ScheduleStore, row: Mapping[str, Any], wanted: protocol.ScheduleCreate, **more: str
+) -> bool:
     """Write *wanted* over what was read; False: somebody was faster."""
     new = _new(row["id"], wanted, await on.store.reads.now_us(), is_new=False)
     moved = not _occurs_alike(_request_of(row), wanted)
     if moved:
         new = _new(row["id"], wanted, await on.store.reads.now_us())
     kept = {"key": row["key"], "declared_by": row["declared_by"], **more}
-    return await on.store.schedules.update(dataclasses.replace(new, **kept), row["revision"], moved=moved)
+    return await schedules.update(dataclasses.replace(new, **kept), row["revision"], moved=moved)
 
 
 async def _set_paused(on: Desktop, identity: bytes, *, paused: bool) -> Answer:
-    if not await on.store.schedules.pause(identity, paused=paused):
-        raise no_such("schedule", identity)
+    async with on.store.acting(on.operator) as store:
+        if not await store.schedules.pause(identity, paused=paused):
+            raise no_such("schedule", identity)
+        await store.note("schedules.pause" if paused else "schedules.resume", schedule=identity)
     await _tell(on)
     return {"schedule": await _row(on, identity)}
+
+
+def _told(body: protocol.ScheduleCreate) -> dict[str, object]:
+    """What is noted of a new schedule: never its args."""
+    given = {"name": body.name, "cron": body.cron, "timezone": body.timezone, "every_s": body.every, "run_at": body.at}
+    return {key: value for key, value in given.items() if value is not None}
 
 
 async def _row(on: Desktop, identity: bytes) -> dict[str, Any]:

@@ -5,7 +5,8 @@ ALTER TABLE pulse.jobs ADD COLUMN traceparent text;
 
 -- Lists are in the order of ids of version 7, which begin with the time at which they were made: no index holds submitted_at,
 -- which would be written three times for each job. Ids of other kinds (those of occurrences, and people's own) have one.
-CREATE INDEX idx_jobs_other_ids ON pulse.jobs (submitted_at, id) WHERE get_byte(uuid_send(id), 6) >> 4 <> 7;
+CREATE INDEX idx_jobs_other_ids ON pulse.jobs (submitted_at, id)
+    WHERE get_byte(uuid_send(id), 6) >> 4 <> 7 OR id >= '04000000-0000-0000-0000-000000000000';  -- not of version 7, or after 2109
 CREATE INDEX idx_jobs_ended_badly ON pulse.jobs (status, id) WHERE status IN ('DEAD_LETTERED', 'CANCELED');
 
 -- How far the deleting of old jobs has got, for people: it is never counted. A round looks at what may be old enough, once.
@@ -43,16 +44,275 @@ CREATE TABLE pulse.audit (
 CREATE INDEX idx_audit_at ON pulse.audit (at, id);
 
 -- Write down what is being done. Who: what the server says in the setting pulse.operator, for this transaction; else the role.
+-- It has its owner's rights: who may change a schedule need not be able to change what is written here.
 CREATE FUNCTION pulse.note(action text, topic text DEFAULT NULL, schedule_id uuid DEFAULT NULL, job_id uuid DEFAULT NULL,
                            jobs int DEFAULT NULL, detail jsonb DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pulse, pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pulse, pg_catalog, pg_temp AS $$
 DECLARE
-    who jsonb := coalesce(nullif(current_setting('pulse.operator', true), '')::jsonb,
-                          jsonb_build_object('user', session_user, 'host', host(inet_client_addr())));
+    who jsonb := jsonb_build_object('user', session_user, 'host', host(inet_client_addr()));
 BEGIN
+    IF has_table_privilege(session_user, 'pulse.audit', 'INSERT') THEN  -- others could say that they are somebody else
+        who := coalesce(nullif(current_setting('pulse.operator', true), '')::jsonb, who);
+    END IF;
     INSERT INTO pulse.audit (action, topic, schedule_id, job_id, jobs, detail, uid, user_name, host, pid)
     VALUES (note.action, note.topic, note.schedule_id, note.job_id, note.jobs, coalesce(note.detail, '{}'),
             (who->>'uid')::bigint, who->>'user', who->>'host', (who->>'pid')::int);
+END
+$$;
+
+-- Functions that note what they do.
+
+-- Change options of a topic's policy, those that are named: a value sets one, null unsets it. The row of a topic that has
+-- none left is deleted. In '' are the server's own, as far as they are no settings of it.
+CREATE OR REPLACE FUNCTION pulse.set_topic(topic text, policy jsonb) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pulse, pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    mine  constant text[] := ARRAY['timeout_s', 'stall_s'];
+    every constant text[] := ARRAY['max_attempts', 'max_crashes', 'timeout_s', 'stall_s', 'lease_s', 'retention_s',
+                                   'retention_dead_s', 'ageing_s', 'backoff'];
+    named text := CASE topic WHEN '' THEN 'the server' ELSE format('topic "%s"', left(topic, 50)) END;
+    bad   record;
+BEGIN
+    IF topic IS NULL OR length(topic) > 200 THEN
+        RAISE EXCEPTION 'topic is %; up to 200 characters are allowed ("" for the server)', coalesce(quote_literal(left(topic, 50)), 'NULL')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF jsonb_typeof(policy) IS DISTINCT FROM 'object' THEN
+        RAISE EXCEPTION 'the policy of % must be a JSON object of options, not %', named, coalesce(jsonb_typeof(policy), 'NULL')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT key, value INTO bad FROM jsonb_each(policy) WHERE key <> ALL (every) ORDER BY key LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'unknown option "%" of %; allowed are %', left(bad.key, 50), named, array_to_string(every, ', ')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT key, value INTO bad FROM jsonb_each(policy) WHERE topic = '' AND key <> ALL (mine) ORDER BY key LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION '% of the server is a setting of it; here % are allowed', bad.key, array_to_string(mine, ', ')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT e.key, e.value, r.allowed INTO bad
+    FROM jsonb_each(policy) AS e
+    JOIN (VALUES ('max_attempts', 1, 10000, true, 'a whole number from 1 to 10000 is'),
+                 ('max_crashes', 1, 10000, true, 'a whole number from 1 to 10000 is'),
+                 ('timeout_s', 1e-300, 1e9, false, 'seconds above 0, at most 1e9, are'),
+                 ('stall_s', 1e-300, 1e9, false, 'seconds above 0, at most 1e9, are'),
+                 ('lease_s', 1e-300, 1e9, false, 'seconds above 0, at most 1e9, are'),
+                 ('retention_s', 0, 1e9, false, 'seconds, 0 or more, at most 1e9, are'),
+                 ('retention_dead_s', 0, 1e9, false, 'seconds, 0 or more, at most 1e9, are'),
+                 ('ageing_s', 0, 1e9, false, 'seconds, 0 or more, at most 1e9, are'))
+        AS r(key, least, most, whole, allowed) ON r.key = e.key
+    WHERE jsonb_typeof(e.value) <> 'null'
+      AND NOT CASE WHEN jsonb_typeof(e.value) = 'number'
+                   THEN e.value::numeric BETWEEN r.least AND r.most AND (NOT r.whole OR e.value::numeric = trunc(e.value::numeric)) ELSE false END
+    ORDER BY e.key LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION '% of % is %; % allowed', bad.key, named, left(bad.value::text, 50), bad.allowed
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+
+    BEGIN
+        INSERT INTO pulse.topics AS t (topic, max_attempts, max_crashes, timeout_s, stall_s, lease_s, retention_s, retention_dead_s,
+                                       ageing_s, backoff)
+        SELECT set_topic.topic, coalesce((p.max_attempts)::int, s.max_attempts), coalesce((p.max_crashes)::int, s.max_crashes),
+               p.timeout_s, p.stall_s, p.lease_s, p.retention_s, p.retention_dead_s, p.ageing_s, p.backoff
+        FROM jsonb_to_record(policy) AS p(max_attempts numeric, max_crashes numeric, timeout_s float8, stall_s float8, lease_s float8,
+                                          retention_s float8, retention_dead_s float8, ageing_s float8, backoff text)
+        LEFT JOIN pulse.topics s ON s.topic = '' AND set_topic.topic = ''
+        ON CONFLICT (topic) DO UPDATE SET
+            max_attempts = CASE WHEN policy ? 'max_attempts' THEN excluded.max_attempts ELSE t.max_attempts END,
+            max_crashes = CASE WHEN policy ? 'max_crashes' THEN excluded.max_crashes ELSE t.max_crashes END,
+            timeout_s = CASE WHEN policy ? 'timeout_s' THEN excluded.timeout_s ELSE t.timeout_s END,
+            stall_s = CASE WHEN policy ? 'stall_s' THEN excluded.stall_s ELSE t.stall_s END,
+            lease_s = CASE WHEN policy ? 'lease_s' THEN excluded.lease_s ELSE t.lease_s END,
+            retention_s = CASE WHEN policy ? 'retention_s' THEN excluded.retention_s ELSE t.retention_s END,
+            retention_dead_s = CASE WHEN policy ? 'retention_dead_s' THEN excluded.retention_dead_s ELSE t.retention_dead_s END,
+            ageing_s = CASE WHEN policy ? 'ageing_s' THEN excluded.ageing_s ELSE t.ageing_s END,
+            backoff = CASE WHEN policy ? 'backoff' THEN excluded.backoff ELSE t.backoff END;
+    EXCEPTION WHEN check_violation THEN  -- all else was looked at above
+        RAISE EXCEPTION 'backoff of % is %; allowed are quadratic[:UNIT], exponential[:FIRST[:LONGEST]], fixed:SECONDS, '
+            'list:SECONDS,SECONDS,... with seconds from 0 to 999999999', named, left((policy->'backoff')::text, 80)
+            USING ERRCODE = 'invalid_parameter_value';
+    END;
+    DELETE FROM pulse.topics t
+    WHERE t.topic = set_topic.topic
+      AND num_nonnulls(t.max_attempts, t.max_crashes, t.timeout_s, t.stall_s, t.lease_s, t.retention_s, t.retention_dead_s, t.ageing_s,
+                       t.backoff) = 0;
+    PERFORM pulse.note(CASE jsonb_strip_nulls(policy) WHEN '{}' THEN 'topics.unset' ELSE 'topics.set' END, topic => set_topic.topic,
+        detail => policy);
+END
+$$;
+
+-- Schedules from SQL. When the first occurrence comes, the scheduler reckons, within a second and at once where it hears of
+-- it; a cron expression that cannot be followed is told in pulse.schedules.error.
+CREATE OR REPLACE FUNCTION pulse.create_schedule(
+    name text, cron text DEFAULT NULL, timezone text DEFAULT NULL, every_s float8 DEFAULT NULL, run_at timestamptz DEFAULT NULL,
+    args jsonb DEFAULT '{}', topic text DEFAULT NULL, priority int DEFAULT 0, max_attempts int DEFAULT NULL,
+    timeout_s float8 DEFAULT NULL, starts_at timestamptz DEFAULT NULL, ends_at timestamptz DEFAULT NULL, jitter_s float8 DEFAULT 0,
+    catch_up text DEFAULT 'latest', overlap text DEFAULT 'allow', id uuid DEFAULT NULL
+) RETURNS uuid
+LANGUAGE plpgsql VOLATILE SET search_path = pulse, pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    new pulse.schedules;
+BEGIN
+    IF num_nonnulls(create_schedule.cron, create_schedule.every_s, create_schedule.run_at) <> 1 THEN
+        RAISE EXCEPTION '% of cron, every_s and run_at are given; exactly one is allowed',
+            num_nonnulls(create_schedule.cron, create_schedule.every_s, create_schedule.run_at) USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    new.id := coalesce(create_schedule.id, pulse.uuid7());
+    new.name := create_schedule.name; new.args := create_schedule.args; new.topic := create_schedule.topic;
+    new.cron := create_schedule.cron; new.every_s := create_schedule.every_s; new.run_at := create_schedule.run_at;
+    new.kind := CASE WHEN new.cron IS NOT NULL THEN 'cron' WHEN new.every_s IS NOT NULL THEN 'every' ELSE 'at' END;
+    new.timezone := coalesce(create_schedule.timezone, CASE WHEN new.kind = 'cron' THEN 'UTC' END);
+    new.priority := pulse.checked_priority(coalesce(create_schedule.priority, 0));
+    new.max_attempts := create_schedule.max_attempts; new.timeout_s := create_schedule.timeout_s;
+    new.starts_at := create_schedule.starts_at; new.ends_at := create_schedule.ends_at;
+    new.jitter_s := coalesce(create_schedule.jitter_s, 0);
+    new.catch_up := coalesce(create_schedule.catch_up, 'latest'); new.overlap := coalesce(create_schedule.overlap, 'allow');
+    PERFORM pulse.check_schedule(new);
+    INSERT INTO pulse.schedules AS s (id, name, args, topic, kind, cron, timezone, every_s, run_at, priority, max_attempts, timeout_s,
+        starts_at, ends_at, jitter_s, catch_up, overlap)
+    VALUES (new.id, new.name, new.args, new.topic, new.kind, new.cron, new.timezone, new.every_s, new.run_at, new.priority,
+        new.max_attempts, new.timeout_s, new.starts_at, new.ends_at, new.jitter_s, new.catch_up, new.overlap);
+    PERFORM pulse.note('schedules.create', topic => new.topic, schedule_id => new.id, detail => jsonb_strip_nulls(jsonb_build_object(
+        'name', new.name, 'cron', new.cron, 'timezone', new.timezone, 'every_s', new.every_s, 'run_at', new.run_at)));
+    PERFORM pg_notify('pulse_schedules', '');
+    RETURN new.id;
+END
+$$;
+
+-- Change a schedule, as far as options are named: a value sets one, null makes it as if it had never been given. One of cron,
+-- every_s and run_at takes the place of the one before. The cursor stays, unless when it occurs is changed. False: there is none.
+CREATE OR REPLACE FUNCTION pulse.set_schedule(id uuid, changes jsonb) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = pulse, pg_catalog, pg_temp AS $$
+DECLARE
+    every   constant text[] := ARRAY['name', 'cron', 'timezone', 'every_s', 'run_at', 'args', 'topic', 'priority', 'max_attempts',
+                                     'timeout_s', 'starts_at', 'ends_at', 'jitter_s', 'catch_up', 'overlap'];
+    given   int := num_nonnulls(changes->>'cron', changes->>'every_s', changes->>'run_at');
+    bad     text;
+    old     pulse.schedules;
+    new     pulse.schedules;
+    is_else boolean;
+BEGIN
+    IF jsonb_typeof(changes) IS DISTINCT FROM 'object' THEN
+        RAISE EXCEPTION 'the changes of a schedule must be a JSON object of options, not %', coalesce(jsonb_typeof(changes), 'NULL')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT key INTO bad FROM jsonb_object_keys(changes) AS key WHERE key <> ALL (every) ORDER BY key LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'unknown option "%" of a schedule; allowed are %', left(bad, 50), array_to_string(every, ', ')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF given > 1 THEN
+        RAISE EXCEPTION '% of cron, every_s and run_at are given; at most one is allowed', given USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT s.* INTO old FROM pulse.schedules s WHERE s.id = set_schedule.id FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    IF given = 1 THEN
+        changes := CASE WHEN changes->>'cron' IS NULL THEN '{"cron": null, "every_s": null, "run_at": null, "timezone": null}'::jsonb
+                        ELSE '{"every_s": null, "run_at": null}' END || changes;
+    END IF;
+    PERFORM pulse.checked_priority((changes->>'priority')::int);
+    new := jsonb_populate_record(old, changes);
+    IF num_nonnulls(new.cron, new.every_s, new.run_at) = 0 THEN
+        RAISE EXCEPTION 'none of cron, every_s and run_at is left; exactly one is allowed' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    new.kind := CASE WHEN new.cron IS NOT NULL THEN 'cron' WHEN new.every_s IS NOT NULL THEN 'every' ELSE 'at' END;
+    new.timezone := coalesce(new.timezone, CASE new.kind WHEN 'cron' THEN 'UTC' END);
+    new.args := coalesce(new.args, '{}');
+    new.priority := coalesce(new.priority, 0);
+    new.jitter_s := coalesce(new.jitter_s, 0);
+    new.catch_up := coalesce(new.catch_up, 'latest');
+    new.overlap := coalesce(new.overlap, 'allow');
+    PERFORM pulse.check_schedule(new);
+    is_else := (new.kind, new.cron, new.timezone, new.every_s, new.run_at, new.starts_at, new.ends_at)
+        IS DISTINCT FROM (old.kind, old.cron, old.timezone, old.every_s, old.run_at, old.starts_at, old.ends_at);
+    UPDATE pulse.schedules s
+    SET name = new.name, args = new.args, topic = new.topic, priority = new.priority, max_attempts = new.max_attempts,
+        timeout_s = new.timeout_s, kind = new.kind, cron = new.cron, timezone = new.timezone, every_s = new.every_s,
+        run_at = new.run_at, starts_at = new.starts_at, ends_at = new.ends_at, jitter_s = new.jitter_s,
+        catch_up = new.catch_up, overlap = new.overlap, revision = s.revision + 1, error = NULL,
+        next_run_at = CASE WHEN is_else THEN NULL ELSE s.next_run_at END,
+        following_run_at = CASE WHEN is_else THEN NULL ELSE s.following_run_at END,
+        reckon = is_else OR s.reckon OR s.error IS NOT NULL OR new.jitter_s > s.jitter_s  -- of cron it may be too long
+    WHERE s.id = set_schedule.id;
+    PERFORM pulse.note('schedules.update', schedule_id => set_schedule.id, detail => changes - 'args');
+    PERFORM pg_notify('pulse_schedules', '');
+    RETURN true;
+END
+$$;
+
+-- Fire nothing until pulse.resume_schedule; what was missed then, catch_up decides. False: there is no such schedule.
+CREATE OR REPLACE FUNCTION pulse.pause_schedule(id uuid) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = pulse, pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE pulse.schedules s SET paused = true WHERE s.id = pause_schedule.id;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM pulse.note('schedules.pause', schedule_id => pause_schedule.id);
+    RETURN true;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION pulse.resume_schedule(id uuid) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = pulse, pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE pulse.schedules s SET paused = false WHERE s.id = resume_schedule.id;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM pulse.note('schedules.resume', schedule_id => resume_schedule.id);
+    PERFORM pg_notify('pulse_schedules', '');
+    RETURN true;
+END
+$$;
+
+-- A job of a schedule now, beside its occurrences, paused or not; NULL: there is no such schedule.
+CREATE OR REPLACE FUNCTION pulse.trigger_schedule(id uuid, job_id uuid DEFAULT NULL) RETURNS uuid
+LANGUAGE plpgsql VOLATILE SET search_path = pulse, pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    made uuid := coalesce(trigger_schedule.job_id, pulse.uuid7());
+BEGIN
+    IF NOT EXISTS (SELECT FROM pulse.schedules s WHERE s.id = trigger_schedule.id) THEN
+        RETURN NULL;
+    END IF;
+    INSERT INTO pulse.jobs (id, name, args, topic, priority, next_run_at, max_attempts, timeout_s, schedule_id)
+    SELECT made, m.name, m.args, coalesce(m.topic, h.topic, 'default'), m.priority, clock_timestamp(),
+           coalesce(m.max_attempts, h.max_attempts, t.max_attempts, s.max_attempts),
+           coalesce(m.timeout_s, h.timeout_s, t.timeout_s, s.timeout_s), m.id
+    FROM pulse.schedules m
+    LEFT JOIN pulse.handlers h ON h.name = m.name
+    LEFT JOIN pulse.topics t ON t.topic = coalesce(m.topic, h.topic, 'default')
+    LEFT JOIN pulse.topics s ON s.topic = ''
+    WHERE m.id = trigger_schedule.id
+    ON CONFLICT (id) DO NOTHING;
+    IF NOT EXISTS (SELECT FROM pulse.jobs j WHERE j.id = made AND j.schedule_id = trigger_schedule.id) THEN
+        RAISE EXCEPTION 'job % exists already, and is not of this schedule', made USING ERRCODE = 'unique_violation';
+    END IF;
+    PERFORM pulse.note('schedules.trigger', schedule_id => trigger_schedule.id, job_id => made);
+    PERFORM pulse.notify_work();
+    RETURN made;
+END
+$$;
+
+-- Remove a schedule. Its jobs stay, but those that are held back behind another one are canceled. False: there is none.
+CREATE OR REPLACE FUNCTION pulse.delete_schedule(id uuid) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = pulse, pg_catalog, pg_temp AS $$
+BEGIN
+    DELETE FROM pulse.schedules s WHERE s.id = delete_schedule.id;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    UPDATE pulse.jobs j SET status = 'CANCELED', completed_at = clock_timestamp()
+    WHERE j.schedule_id = delete_schedule.id AND j.status = 'PENDING' AND j.next_run_at = '9999-12-30 00:00+00';
+    PERFORM pulse.note('schedules.delete', schedule_id => delete_schedule.id);
+    RETURN true;
 END
 $$;
 

@@ -10,7 +10,7 @@ _RETRIES: Final = "store/test_dispatcher_retries.py::"
 _TREES: Final = "unit/test_trees.py::"
 
 REQUESTS: Final = Guarded(
-    "pulse_actors.dispatcher.requests",
+    "pulse_actors.dispatcher.jobs",
     {
         _RETRIES + "test_a_worker_that_is_not_connected": [
             ("_is_absent", "process is not None and ", ""),
@@ -19,7 +19,7 @@ REQUESTS: Final = Guarded(
             ("retry_jobs", "if worker in absent", "if True"),
         ],
         _RETRIES + "test_a_claim_that_has_passed_it": [
-            ("retry_jobs", "due_s=wake.due_s", "due_s=None"),
+            ("_wake", "due_s=due_s", "due_s=None"),
         ],
         _RETRIES + "test_a_worker_that_came_back": [
             ("_is_absent", "on.desk.get(worker) is None and ", ""),

@@ -1,0 +1,100 @@
+"""What operators do to jobs; each change is guarded by the status, and whoever is first has the job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from asyncpg.pgproto.pgproto import UUID
+
+from pulse.store.rows import Canceled, Wake
+from pulse.store.statements import STATEMENTS
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from asyncpg import Connection, Record
+
+
+class Connections(Protocol):
+    """Where a statement gets its connection: a pool, or a transaction that is under way."""
+
+    def connection(self, deadline_s: float = ...) -> AbstractAsyncContextManager[Connection[Record]]:
+        """A connection for the block."""
+        ...
+
+
+class Moved(NamedTuple):
+    """Where a job was, and (None: it was there already) what to wake where it is now."""
+
+    topic: str
+    priority: int
+    wake: Wake | None
+
+
+class Operations:
+    """
+    Statements about jobs by their ids.
+
+    Attributes:
+        query: Connections for them.
+    """
+
+    query: Connections
+
+    async def cancel(self, ids: Sequence[bytes], *, now: datetime | None = None) -> list[Canceled]:
+        """Cancel jobs; those that were. A missing one is terminal already, or not there."""
+        async with self.query.connection() as connection:
+            rows = await connection.fetch(STATEMENTS["cancel_jobs"].sql, _uuids(ids), now)
+        return [Canceled(*row.values()) for row in rows]
+
+    async def retry(self, ids: Sequence[bytes], *, now: datetime | None = None) -> dict[bytes, Wake]:
+        """Give terminal jobs fresh budgets; those that were, and where. A missing one is not terminal, or not there."""
+        async with self.query.connection() as connection:
+            rows = await connection.fetch(STATEMENTS["retry_jobs"].sql, _uuids(ids), now)
+        return {row["id"]: Wake(row["topic"], row["priority"], row["due_s"]) for row in rows}
+
+    async def delete(self, ids: Sequence[bytes]) -> set[bytes]:
+        """Remove terminal jobs with their history; those that were. A missing one is not terminal, or not there."""
+        async with self.query.connection() as connection:
+            rows = await connection.fetch(STATEMENTS["delete_jobs"].sql, _uuids(ids))
+        return {row["id"] for row in rows}
+
+    async def change(
+        self,
+        ids: Sequence[bytes],
+        *,
+        topic: str | None = None,
+        priority: int | None = None,
+        now: datetime | None = None,
+    ) -> dict[bytes, Moved]:
+        """
+        Move jobs that wait to another topic or priority.
+
+        Args:
+            ids: Which.
+            topic: None: it stays.
+            priority: None: it stays.
+            now: Instead of the database's clock.
+
+        Returns:
+            Those that are there now, and where each was. A missing one does not wait, or is not there.
+        """
+        async with self.query.connection() as connection:
+            rows = await connection.fetch(STATEMENTS["change_jobs"].sql, _uuids(ids), topic, priority, now)
+        return {row["id"]: Moved(row["old_topic"], row["old_priority"], _wake(row)) for row in rows}
+
+    async def statuses(self, ids: Sequence[bytes]) -> dict[bytes, tuple[str, int]]:
+        """Status and attempt of each of *ids* that exists."""
+        async with self.query.connection() as connection:
+            rows = await connection.fetch(STATEMENTS["job_statuses"].sql, _uuids(ids))
+        return {row["id"]: (row["status"], row["attempts"]) for row in rows}
+
+
+def _wake(row: Record) -> Wake | None:
+    return None if row["due_s"] is None else Wake(row["topic"], row["priority"], row["due_s"])
+
+
+def _uuids(ids: Sequence[bytes]) -> list[UUID]:
+    return [UUID(one) for one in ids]
