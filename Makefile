@@ -18,7 +18,9 @@ test: setup ## set up, then run the suite, side by side in two processes (ARGS="
 	@$(PY) -m pytest -p tests.plugins.lanes -n 2 $(ARGS) || { status=$$?; [ $$status != 5 ] || echo "test: no test was collected, so nothing was tested" >&2; exit $$status; }
 
 docs: setup ## build the documentation into build/site; a warning or a dead link fails
-	@$(PY) -m sphinx -q -a -W --keep-going -j auto -b html -d build/site.cache docs build/site $(ARGS) && echo "docs: build/site/index.html"
+	@rm -rf build/site
+	@$(PY) -m sphinx -q -a -W --keep-going -j auto -b html -d build/site.cache docs build/site $(ARGS)
+	@$(PY) docs/docsite/verify.py build/site && echo "docs: build/site/index.html"
 
 test-whole: setup ## the same with all that is left out for want of time: every combination on every PostgreSQL, more seeds
 	@PULSE_TEST_WHOLE=1 $(PY) -m pytest -p tests.plugins.lanes -n 2 $(ARGS)
