@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -68,3 +70,27 @@ def test_a_block_that_nobody_runs_is_found(tmp_path: Path, monkeypatch: pytest.M
         Block("page.md", 12, "sql", "SELECT 1\n", None),
     ]
     assert pages()[0].name == "README.md"
+
+
+def test_what_is_wrong_with_a_site_is_seen(tmp_path: Path) -> None:
+    """A script from elsewhere, a picture that is not there, a page that nothing leads to are told, and nothing else."""
+
+    def verify() -> tuple[int, list[str]]:
+        command = [sys.executable, DOCS / "docsite" / "verify.py", tmp_path]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.returncode, done.stderr.splitlines()
+
+    (tmp_path / "index.html").write_text(
+        '<a href="sub/two.html#x">2</a><script src="https://cdn.example/a.js"></script>'
+    )
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "two.html").write_text('<a href="../index.html">1</a><img src="gone.svg">')
+    (tmp_path / "alone.html").write_text("")
+    code, told = verify()
+    assert (code, len(told)) == (1, 3)
+    assert told[0].endswith("index.html: loads https://cdn.example/a.js from elsewhere")
+    assert told[1].endswith("two.html: loads gone.svg, which is not there")
+    assert told[2].endswith("alone.html: no way leads there")
+    (tmp_path / "index.html").write_text('<a href="sub/two.html">2</a><a href="alone.html">3</a>')
+    (tmp_path / "sub" / "gone.svg").write_text("")
+    assert verify() == (0, [])
