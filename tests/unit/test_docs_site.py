@@ -76,7 +76,7 @@ def test_what_is_wrong_with_a_site_is_seen(tmp_path: Path) -> None:
     """A script from elsewhere, a picture that is not there, a page that nothing leads to are told, and nothing else."""
 
     def verify() -> tuple[int, list[str]]:
-        command = [sys.executable, DOCS / "docsite" / "verify.py", tmp_path]
+        command = [sys.executable, str(DOCS / "docsite" / "verify.py"), str(tmp_path)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return done.returncode, done.stderr.splitlines()
 
