@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "schedules": Lazy("pulse.cli.schedules", "schedules", "List, show, create and delete schedules."),
     "actors": Lazy("pulse.cli.processes", "actors", "Restart an actor."),
     "logs": Lazy("pulse.cli.logs", "logs", "Show what the server's processes log."),
+    "top": Lazy("pulse.cli.top", "top", "Watch topics, workers and jobs on a live screen."),
     "drain": Lazy("pulse.cli.processes", "drain", "Let workers finish what they hold, and no more."),
 }
 

@@ -25,6 +25,7 @@ EXPECTED = {
     "ctl jobs stack": {"--json"},
     "ctl jobs why": {"--json"},
     "ctl logs": {"--follow", "--lines", "--level", "--actor", "--json"},
+    "ctl top": {"--once", "--interval", "--json"},
     "ctl schedules create": {
         "--cron", "--timezone", "--every", "--at", "--args", "--topic", "--priority", "--max-attempts", "--timeout",
         "--id", "--json",

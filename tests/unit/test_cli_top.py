@@ -1,0 +1,133 @@
+"""The screen of `pulse ctl top`: a pure function of what is known and of the window."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from pulse import stats
+from pulse.cli.top_page import Snapshot, View, page, pressed
+from pulse.cli.views import Database, Job, Process, Status, Worker
+from pulse.cli.words import width_of
+from pulse.stats import Buckets, DatabaseUsage, OtherTopics, Percentiles, Rates, Series, Stats, TopicStats, Used
+
+AT_S = 1_900_000_000.0
+HOSTILE = "\x1b[31m<script>\u202e" + "x" * 300
+
+
+def topic(name: str, **more: Any) -> TopicStats:
+    """A topic."""
+    return TopicStats(name, **more)
+
+
+def known(topics: list[TopicStats], **more: Any) -> Stats:
+    """What a dispatcher tells."""
+    nothing = Buckets([], [0.0], 0.0)
+    parts: dict[str, Any] = {
+        "at": AT_S, "since": AT_S - 60, "topics": topics, "others": OtherTopics(),
+        "rates": Rates(submitted=12.34, completed=1234.5), "exact": True, "wait_s": Percentiles(p50=0.004, p99=0.5), "run_s": Percentiles(), "series": Series(10.0, []),
+        "counters": stats.Counters(), "histograms": {"wait_s": nothing},
+        "database": DatabaseUsage(0.0, {}), "dispatcher": Used(1, 0.1, 1),
+    }  # fmt: skip
+    return Stats(**{**parts, **more})
+
+
+def job(name: str, since_s: float, **more: Any) -> Job:
+    """A job that has run, or waited, for so long."""
+    moment = AT_S - since_s
+    return Job(id=uuid4().bytes, name=name, topic="t", max_attempts=5, started_at=moment, next_run_at=moment, **more)
+
+
+def shot(**more: Any) -> Snapshot:
+    """A system at work, with many of everything."""
+    topics = [topic(f"t{number:02}", ready=number, oldest_s=60.0 - number, workers=1) for number in range(40)]
+    workers = [Worker(identity=f"i{number}", name=f"w{number}", pid=number, capacity=10) for number in range(30)]
+    processes = [Process(name="dispatcher", pid=1, state="running")]
+    sound = Status(database=Database(ok=True, dsn="d" * 90), actors=processes, jobs={"PENDING": 3}, jobs_exact=True)
+    parts: dict[str, Any] = {
+        "at": AT_S, "status": sound, "stats": known(topics), "workers": workers,
+        "running": [job("slow", 600.0, locked_by="i7"), job("quick", 1.0, locked_by="i7")],
+        "waiting": [job("late", 30.0), job("later", -30.0)],
+    }  # fmt: skip
+    return Snapshot(**{**parts, **more})
+
+
+def texts(
+    snapshot: Snapshot, view: View | None = None, width: int | None = None, height: int | None = None
+) -> list[str]:
+    """The lines."""
+    lines = page(snapshot, view or View(), width, height)
+    return ["".join(cell.text for cell in line).rstrip() for line in lines]
+
+
+@pytest.mark.parametrize("height", [8, 24, 60])
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 200])
+def test_it_fits(width: int, height: int) -> None:
+    """Into every window; whatever others have called their topics."""
+    hostile = [topic(HOSTILE, ready=5, paused=True), topic("漢字" * 40, ready=3)]
+    found = texts(shot(stats=known(hostile), silent={"dispatcher": HOSTILE}), None, width, height)
+    assert len(found) <= height
+    assert max(map(width_of, found)) <= width
+    assert all(line.isprintable() for line in found)
+
+
+def test_what_is_shown() -> None:
+    """Rates, latencies, the topics with the most work, the worker of the slowest job, the oldest that is due."""
+    found = "\n".join(texts(shot()))
+    assert "12.3 submitted, 0 started, 1,234 done, 0 failed" in found
+    assert "wait p50 4 ms p99 0.5 s, run unknown" in found
+    assert "dispatcher" not in found.splitlines()[4]
+    rows = found.splitlines()
+    at = next(number for number, line in enumerate(rows) if line.startswith("topic (most ready)"))
+    assert rows[at + 1].split()[:3] == ["t39", "39", "21"]
+    assert any(line.split()[:1] == ["w7"] and line.endswith("10 min  slow") for line in rows)
+    assert [line.split()[2] for line in rows if line.endswith(tuple("0123456789abcdef")) and " 0/5 " in line] == [
+        "slow",
+        "quick",
+        "late",
+    ]
+
+
+def test_every_table_has_room() -> None:
+    """In a window of common size no table takes all of it."""
+    found = texts(shot(), None, 100, 40)
+    assert [line.split()[0] for line in found if line.startswith(("topic (", "worker (", "running ", "waiting "))] == [
+        "topic", "worker", "running", "waiting",
+    ]  # fmt: skip
+    assert 3 <= sum(line.startswith("t") and line[1:3].isdigit() for line in found) < 20
+
+
+def test_problems_stand_above_all_tables() -> None:
+    """Who is silent and what is away is said, with whatever is known; a restarted actor gets its line."""
+    silent = texts(shot(silent={"dispatcher": "no answer in time"}, stats=None, workers=None, running=(), waiting=()))
+    assert "! the dispatcher does not answer: no answer in time" in silent
+    away = texts(shot(stats=known([], database=DatabaseUsage(12.0, {}))))
+    assert "! the database has not answered the dispatcher for 12 s" in away
+    failed = Status(actors=[Process(name="pause", state="failed")])
+    assert "! pause is failed" in texts(shot(status=failed))
+
+
+def test_orders_and_scrolling() -> None:
+    """Each key does one thing, and an unknown one nothing; nobody scrolls beyond the end."""
+
+    def first(keys: str | list[str], title: str) -> str:
+        view = functools.reduce(pressed, keys, View())
+        lines = texts(shot(), view, 100, 40)
+        at = next(number for number, line in enumerate(lines) if line.startswith(title))
+        return lines[at + 1].split()[0]
+
+    assert first("", "topic (most ready)") == "t39"
+    assert first("t", "topic (oldest)") == "t00"
+    assert first("ttt", "topic (name)") == "t00"
+    assert first("tttt?", "topic (most ready)") == "t39"
+    assert first("ww", "worker (name)") == "w0"
+    assert first("w", "worker (longest)") == "w7"
+    assert first(["\x1b[B", "\x1b[B", "\x1b[A"], "topic") == "t38"
+    assert int(first(["\x1b[B"] * 99, "topic")[1:]) >= 3
+    assert first(["w", "w", "\x1b[C"], "worker (") == "w1"
+    view = pressed(pressed(View(), "p"), "q")
+    assert (view.paused, view.left) == (True, True)
+    assert texts(shot(), view, 100, 40)[0].startswith("pulse top PAUSED")
