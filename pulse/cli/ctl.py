@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "jobs": Lazy("pulse.cli.jobs", "jobs", "List, show, cancel, retry jobs; tell why one does not run."),
     "workers": Lazy("pulse.cli.workers", "workers", "List the connected worker processes."),
     "dispatch": Lazy("pulse.cli.dispatch", "dispatch", "Pause and resume the handing out of jobs."),
+    "topics": Lazy("pulse.cli.topics", "topics", "List, show and change the policies of topics."),
     "schedules": Lazy("pulse.cli.schedules", "schedules", "List, show, create and delete schedules."),
     "actors": Lazy("pulse.cli.processes", "actors", "Restart an actor."),
     "logs": Lazy("pulse.cli.logs", "logs", "Show what the server's processes log."),

@@ -74,11 +74,12 @@ class Page:
             self._succeed(command)
 
     def console(self, example: Example) -> str | None:
-        """Commands behind ``$``, each followed by what it says; ``[exit code N]`` in the end where that is not 0."""
+        """Commands behind ``$``, each followed by what it says; the last line ``[exit code N]`` where that is not 0."""
         for command, shown in _dialogue(example.parsed):
             code, said = self._run(command)
-            said = plain(said) + (f"\n[exit code {code}]" if code else "")
-            if not compare(shown, said, self._known):
+            end = f"[exit code {code}]" if code else ""
+            said = f"{plain(said)}\n{end}"
+            if not plain(shown).endswith(end) or not compare(shown, said, self._known):
                 behind = self._terminal.background[-2000:]
                 return f"$ {command}\n--- the page shows\n{shown}\n--- it says\n{said}\n--- behind it\n{behind}"
         return None
