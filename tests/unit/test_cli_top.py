@@ -29,8 +29,8 @@ def known(topics: list[TopicStats], **more: Any) -> Stats:
     parts: dict[str, Any] = {
         "at": AT_S, "since": AT_S - 60, "topics": topics, "others": OtherTopics(), "exact": True,
         "rates": Rates(submitted=12.34, completed=1234.5), "wait_s": Percentiles(p50=0.004, p99=0.5),
-        "run_s": Percentiles(), "series": Series(10.0, []), "counters": stats.Counters(), "histograms": {"wait_s": nothing},
-        "database": DatabaseUsage(0.0, {}), "dispatcher": Used(1, 0.1, 1),
+        "run_s": Percentiles(), "series": Series(10.0, []), "counters": stats.Counters(),
+        "histograms": {"wait_s": nothing}, "database": DatabaseUsage(0.0, {}), "dispatcher": Used(1, 0.1, 1),
     }  # fmt: skip
     return Stats(**{**parts, **more})
 
