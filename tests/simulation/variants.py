@@ -132,6 +132,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((claims.Claims, "_claim", _claim_without_doubt), (claims.Claims, "doubt", lambda _self, _identity: None)),
         "it does not come to an end",
         ("trap at a statement",),
+        within=400,
     ),
     "a death is charged to everybody": Variant(((deaths, "_end_of", _charged_to_all),), "was charged for"),
     "who runs apart is charged with its worker": Variant(

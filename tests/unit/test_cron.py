@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from pulse.errors import BadRequestError
 from pulse_actors.cron import ALIASES, ALLOWED_CRON, checked_cron, cron_after
+from tests.support.whole import WHOLE
 
 NOW: Final = datetime(2024, 2, 28, 12, 0, tzinfo=UTC)
 BERLIN: Final = "Europe/Berlin"
@@ -246,7 +247,9 @@ def walk(cron: str, zone: str, start: int, end: int, most: int) -> list[int]:
     return found
 
 
-@settings(deadline=None)  # the first example of a zone walks through its year
+@settings(
+    deadline=None, max_examples=settings().max_examples if WHOLE else 25
+)  # the first example of a zone walks through its year
 @given(expressions, st.sampled_from(YEARS), st.integers(0, 11), st.integers(-40 * 3600, 4 * 3600))
 def test_around_every_change_it_is_the_oracles(cron: str, where: tuple[str, int], which: int, offset: int) -> None:
     """Any simple expression, from any time around any change of the clock: the next occurrences are the oracle's."""

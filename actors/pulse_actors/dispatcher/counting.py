@@ -120,7 +120,8 @@ def count_ended(tally: Tally, endings: Sequence[Ending], ended: Sequence[Ended])
     """What became of *endings*."""
     kinds = {(one.id, one.attempt): one.kind for one in endings}
     for one in ended:
-        tally.ended(kinds[one.id, one.attempt].value, one.topic, one.status)
+        if (kind := kinds.get((one.id, one.attempt))) is not None:  # figures end no process, whatever the database says
+            tally.ended(kind.value, one.topic, one.status)
 
 
 def count_reaped(tally: Tally, endings: Sequence[Ending], ended: Sequence[Ended], died_s: float) -> None:
