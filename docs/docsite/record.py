@@ -9,6 +9,7 @@ What is typed is typed by this script, at the pace of a person; what is answered
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import fcntl
 import json
@@ -22,10 +23,13 @@ import subprocess
 import sys
 import tempfile
 import termios
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
+
+import pulse
 
 HERE: Final = Path(__file__).resolve().parents[1] / "recordings"
 COLUMNS, ROWS = 116, 28
@@ -49,30 +53,36 @@ class Recording:
         self._now_s += after_s
         self._events.append((self._now_s, text))
 
-    def type(self, command: str) -> str:
-        """A person types a command and looks at what it says."""
+    def type(self, command: str, quit_after_s: float | None = None) -> str:
+        """A person types a command and looks at what it says; presses q after that time, where one is given."""
         self.show(PROMPT, 0.3)
         for key in command:
             self.show(key, KEY_S)
         self.show("\r\n", 0.4)
-        said = self.run(command)
+        said = self.run(command, quit_after_s)
         self._now_s += LOOK_S
         return said
 
-    def run(self, command: str) -> str:
+    def run(self, command: str, quit_after_s: float | None = None) -> str:
         """What a command shows, as it shows it."""
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         began_s, offset_s, said = time.monotonic(), self._now_s, ""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a read may end in the middle of a character
         with subprocess.Popen(
             ["bash", "-c", command], env=self._env, cwd=self._directory, stdin=slave, stdout=slave, stderr=slave
         ):
             os.close(slave)
             with contextlib.suppress(OSError):  # EIO: nobody holds the other side any more
-                while data := os.read(master, 65536).decode("utf-8", "replace"):
-                    self._now_s = offset_s + time.monotonic() - began_s
-                    self._events.append((self._now_s, data))
-                    said += data
+                while data := os.read(master, 65536):
+                    spent_s = time.monotonic() - began_s
+                    self._now_s = offset_s + spent_s
+                    text = decoder.decode(data)
+                    self._events.append((self._now_s, text))
+                    said += text
+                    if quit_after_s is not None and spent_s > quit_after_s:
+                        os.write(master, b"q")
+                        quit_after_s = None
         os.close(master)
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said)
 
@@ -141,7 +151,35 @@ def operate(path: Path) -> None:
         recording.save(path, "Why does a job not run?")
 
 
-SESSIONS: Final[dict[str, Callable[[Path], None]]] = {"demo": demo, "operate": operate}
+def top(path: Path) -> None:
+    """The live screen, with something to see."""
+    with place() as (env, directory), server(env, directory, "pulse.demo.app:app"), traffic(directory):
+        recording = Recording(env, directory)
+        recording.type("pulse ctl top", quit_after_s=10.0)
+        recording.save(path, "pulse ctl top")
+
+
+@contextlib.contextmanager
+def traffic(directory: Path) -> Iterator[None]:
+    """Short jobs all the time, and some long ones; more than two processes can do at once."""
+    ended = threading.Event()
+
+    def submit() -> None:
+        with pulse.Client(directory / "run" / "pulse.sock") as client:
+            client.submit_many([{"name": "checksum-library", "args": {"slices": 100}} for _ in range(24)])
+            while not ended.wait(0.05):
+                client.submit("checksum", {"package": "json"}, priority=5)
+
+    thread = threading.Thread(target=submit)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+SESSIONS: Final[dict[str, Callable[[Path], None]]] = {"demo": demo, "operate": operate, "top": top}
 
 
 if __name__ == "__main__":

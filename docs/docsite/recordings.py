@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from docutils import nodes
 from sphinx import addnodes
@@ -16,6 +16,7 @@ from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
 FOLDER: Final = "recordings"
+LEFT: Final = "\x1b[?1049l"  # the alternate screen
 PLAYER: Final = ("player/asciinema-player.min.js", "player/asciinema-player.css")
 
 
@@ -32,11 +33,17 @@ class Players(SphinxPostTransform):
                 paragraph.replace_self(self._player(Path(str(link["reftarget"])).name, link.astext()))
 
     def _player(self, name: str, title: str) -> nodes.Node:
-        cast = Path(self.env.srcdir) / FOLDER / name
-        head = json.loads(cast.read_text("utf-8").partition("\n")[0])
-        shape = f'data-cols="{head["width"]}" data-rows="{head["height"]}"'
+        head, *events = map(json.loads, (Path(self.env.srcdir) / FOLDER / name).read_text("utf-8").splitlines())
+        shape = (
+            f'data-cols="{head["width"]}" data-rows="{head["height"]}" data-poster="npt:{last_picture_s(events):.2f}"'
+        )
         place = f'<div data-cast="{name}" {shape}></div><figcaption>{title}</figcaption>'
         return nodes.raw("", f'<figure class="recording">{place}</figure>', format="html")
+
+
+def last_picture_s(events: list[list[Any]]) -> float:
+    """When the terminal shows what is to be seen before it plays: the end, or before a live screen is left."""
+    return next((at_s - 0.5 for at_s, _, text in events if LEFT in text), events[-1][0])
 
 
 def _publish(app: Sphinx, error: Exception | None) -> None:

@@ -4,7 +4,7 @@ document.querySelectorAll("[data-cast]").forEach((place) => {
         cols: Number(place.dataset.cols),
         rows: Number(place.dataset.rows),
         fit: "width",
-        poster: "npt:9999",
+        poster: place.dataset.poster,
         idleTimeLimit: 2,
         preload: true,
         theme: "asciinema",
