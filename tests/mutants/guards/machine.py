@@ -24,10 +24,10 @@ MACHINE: Final = Guarded(
             ("_greeted", "due_s=None", "due_s=state.due_s"),
         ],
         _START + "test_an_actor_goes_through_hello_and_settings_to_ready": [
-            ("_spawned", "child.kind is Kind.POOL", "True"),
+            ("_spawned", "child.kind in {Kind.POOL, Kind.SERVICE}", "True"),
         ],
         _START + "test_a_pool_runs_as_soon_as_it_is_spawned": [
-            ("_spawned", "child.kind is Kind.POOL", "False"),
+            ("_spawned", "child.kind in {Kind.POOL, Kind.SERVICE}", "False"),
             ("_spawned", "if child.limits", "if True"),
         ],
         _START + "test_a_busy_import_is_not_silence": [
