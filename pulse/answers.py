@@ -26,7 +26,11 @@ RecordT = TypeVar("RecordT")
 
 @dataclass(frozen=True, slots=True)
 class JobPage:
-    """Jobs, newest first; ``next`` is the cursor of the page behind it, None on the last one."""
+    """
+    Jobs, newest first; ``next`` is the cursor of the page behind it, None on the last one.
+
+    A page takes a bounded time: where little is found it is short, or empty, and ``next`` goes on behind it.
+    """
 
     jobs: tuple[Job, ...]
     next: str | None
@@ -42,10 +46,19 @@ class SchedulePage:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What a cancel or retry did: these ids it changed, those it refused, each with an error's code."""
+    """
+    What a cancel, retry, delete or change did.
+
+    Attributes:
+        done: The ids that it changed.
+        refused: Those that it refused, each with an error's code.
+        before: Of a change: the topic and priority that each had before.
+
+    """
 
     done: tuple[UUID, ...]
     refused: tuple[tuple[UUID, str], ...]
+    before: tuple[tuple[UUID, str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +154,16 @@ def times(body: Columns) -> list[datetime]:
 
 
 def changed(body: Columns) -> Changed:
-    """The answer to jobs.cancel and jobs.retry."""
+    """The answer to jobs.cancel, retry, delete and change."""
     refused: list[tuple[UUID, str]] = []
     for pair in _list(body, "refused"):
         job_id, code, *_ = cast("list[object]", pair)
         refused.append((_uuid(job_id), str(code)))
-    return Changed(tuple(_uuid(one) for one in _list(body, "done")), tuple(refused))
+    before: list[tuple[UUID, str, int]] = []
+    for row in _list(body, "before") if "before" in body else ():
+        job_id, where, priority, *_ = cast("list[object]", row)
+        before.append((_uuid(job_id), str(where), int(str(priority))))
+    return Changed(tuple(_uuid(one) for one in _list(body, "done")), tuple(refused), tuple(before))
 
 
 def stack(body: Columns) -> Stack:

@@ -19,11 +19,12 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 from uuid import UUID
 
-from pulse import answers, requests, stats, why
+from pulse import answers, operate, requests, stats, why
 from pulse.answers import Changed, JobPage, SchedulePage, Stack
 from pulse.errors import NobodyAnswersError, ProtocolError
 from pulse.job import Job, Schedule
 from pulse.jsontext import JsonValue
+from pulse.operate import AuditFilters
 from pulse.protocol import MAX_FRAME_BYTES, Frame, FrameReader, encode
 from pulse.requests import (
     HandlerRef,
@@ -123,7 +124,7 @@ class Client:
         raise AssertionError
 
     def jobs(self, **filters: Unpack[JobFilters]) -> JobPage:
-        """A page of jobs, newest first; see ``JobFilters``: status, topic, name, schedule, limit, after."""
+        """A page of jobs, newest first; see ``JobFilters``: status, topic, error, older_s, limit, after ..."""
         return self._ask(requests.list_jobs(filters))
 
     def cancel(self, *job_ids: IdLike) -> Changed:
@@ -133,6 +134,18 @@ class Client:
     def retry(self, *job_ids: IdLike) -> Changed:
         """Start completed, canceled or dead jobs anew, with a fresh budget."""
         return self._ask(requests.retry(job_ids))
+
+    def delete(self, *job_ids: IdLike) -> Changed:
+        """Remove completed, canceled or dead jobs, with their history."""
+        return self._ask(operate.delete(job_ids))
+
+    def change(self, *job_ids: IdLike, topic: str | None = None, priority: int | None = None) -> Changed:
+        """Move jobs that wait to another topic or priority; what is due waits at the end there."""
+        return self._ask(operate.change(job_ids, topic, priority))
+
+    def audit(self, limit: int = 50, after: str | None = None, **filters: Unpack[AuditFilters]) -> dict[str, JsonValue]:
+        """What operators did, newest first; see ``AuditFilters``: action, topic, since_s."""
+        return self._ask(operate.list_actions(limit, after, filters))
 
     def stack(self, job_id: IdLike) -> Stack:
         """

@@ -17,11 +17,12 @@ from uuid import UUID
 
 import anyio
 
-from pulse import answers, requests, stats, why
+from pulse import answers, operate, requests, stats, why
 from pulse.answers import Changed, JobPage, SchedulePage, Stack
 from pulse.errors import NobodyAnswersError, ProtocolError, PulseError, RefusedError
 from pulse.job import Job, Schedule
 from pulse.jsontext import JsonValue
+from pulse.operate import AuditFilters
 from pulse.protocol import Frame, Welcome
 from pulse.requests import (
     HandlerRef,
@@ -182,7 +183,7 @@ class AsyncClient:
         raise AssertionError
 
     async def jobs(self, **filters: Unpack[JobFilters]) -> JobPage:
-        """A page of jobs, newest first; see ``JobFilters``: status, topic, name, schedule, limit, after."""
+        """A page of jobs, newest first; see ``JobFilters``: status, topic, error, older_s, limit, after ..."""
         return await self._ask(requests.list_jobs(filters))
 
     async def cancel(self, *job_ids: IdLike) -> Changed:
@@ -192,6 +193,20 @@ class AsyncClient:
     async def retry(self, *job_ids: IdLike) -> Changed:
         """Start completed, canceled or dead jobs anew, with a fresh budget."""
         return await self._ask(requests.retry(job_ids))
+
+    async def delete(self, *job_ids: IdLike) -> Changed:
+        """Remove completed, canceled or dead jobs, with their history."""
+        return await self._ask(operate.delete(job_ids))
+
+    async def change(self, *job_ids: IdLike, topic: str | None = None, priority: int | None = None) -> Changed:
+        """Move jobs that wait to another topic or priority; what is due waits at the end there."""
+        return await self._ask(operate.change(job_ids, topic, priority))
+
+    async def audit(
+        self, limit: int = 50, after: str | None = None, **filters: Unpack[AuditFilters]
+    ) -> dict[str, JsonValue]:
+        """What operators did, newest first; see ``AuditFilters``: action, topic, since_s."""
+        return await self._ask(operate.list_actions(limit, after, filters))
 
     async def stack(self, job_id: IdLike) -> Stack:
         """

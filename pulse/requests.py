@@ -143,19 +143,39 @@ def get(job_id: IdLike) -> Request[Job]:
 
 
 class JobFilters(TypedDict, total=False):
-    """Which jobs to list, newest first; a page of ``limit``, the next one ``after`` the last page's ``next``."""
+    """
+    Which jobs to list, newest first; a page of ``limit``, the next one ``after`` the last page's ``next``.
+
+    Keys:
+        status: Of this status, or one of these.
+        topic: Of this topic.
+        name: Of this handler.
+        schedule: Fired by this schedule.
+        error: Whose last error has this in it, in whatever case.
+        worker: Held by a worker whose identity has this in it.
+        older_s: From longer ago than that.
+        newer_s: From no longer ago than that.
+        prefix: Whose ids begin with these hexadecimal digits.
+        oldest: Oldest first.
+    """
 
     status: str | Sequence[str] | None
     topic: str | None
     name: HandlerRef | None
     schedule: IdLike | None
+    error: str | None
+    worker: str | None
+    older_s: float | None
+    newer_s: float | None
+    prefix: str | None
+    oldest: bool
     limit: int
     after: str | None
 
 
 def list_jobs(filters: JobFilters) -> Request[JobPage]:
     """A page of jobs, newest first."""
-    body = _given(filters)
+    body = given(filters)
     status, name, schedule = filters.get("status"), filters.get("name"), filters.get("schedule")
     if status is not None:
         body["status"] = [str(status)] if isinstance(status, str) else [str(one) for one in status]
@@ -168,12 +188,12 @@ def list_jobs(filters: JobFilters) -> Request[JobPage]:
 
 def cancel(job_ids: Iterable[IdLike]) -> Request[Changed]:
     """Cancel these; of each: done, or refused with a code."""
-    return Request("jobs.cancel", {"ids": _as_ids(job_ids)}, answers.changed, repeatable=False)
+    return Request("jobs.cancel", {"ids": as_ids(job_ids)}, answers.changed, repeatable=False)
 
 
 def retry(job_ids: Iterable[IdLike]) -> Request[Changed]:
     """Start these terminal jobs anew; of each: done, or refused with a code."""
-    return Request("jobs.retry", {"ids": _as_ids(job_ids)}, answers.changed, repeatable=False)
+    return Request("jobs.retry", {"ids": as_ids(job_ids)}, answers.changed, repeatable=False)
 
 
 def stack(job_id: IdLike) -> Request[Stack]:
@@ -183,7 +203,7 @@ def stack(job_id: IdLike) -> Request[Stack]:
 
 def create_schedule(name: HandlerRef, args: Mapping[str, object] | None, options: ScheduleOptions) -> Request[Schedule]:
     """A new schedule."""
-    body = _given(options)
+    body = given(options)
     when = [key for key in ("cron", "every_s", "run_at") if key in body]
     if len(when) != 1:
         raise BadRequestError(f"schedule: give exactly one of cron, every_s and run_at, not {when or 'none'}")
@@ -194,7 +214,7 @@ def create_schedule(name: HandlerRef, args: Mapping[str, object] | None, options
 
 def update_schedule(schedule_id: IdLike, changes: ScheduleChanges) -> Request[Schedule]:
     """Change a schedule; its cursor stays unless when it occurs is changed."""
-    body = _given(changes)
+    body = given(changes)
     unset = _unset(body)
     when = [key for key in ("cron", "every_s", "run_at") if key in body]
     if len(when) > 1:
@@ -416,11 +436,11 @@ def _job_body(given: object) -> dict[str, object]:
     return body
 
 
-def _given(options: Mapping[str, object]) -> dict[str, object]:
+def given(options: Mapping[str, object]) -> dict[str, object]:
     return {key: value for key, value in options.items() if value is not None}
 
 
-def _as_ids(ids: Iterable[IdLike]) -> list[bytes]:
+def as_ids(ids: Iterable[IdLike]) -> list[bytes]:
     found = [as_id(one) for one in ids]
     if not found:
         raise BadRequestError("no ids")

@@ -1,33 +1,33 @@
-"""``pulse ctl jobs``: list, get, why, stack, cancel, retry."""
+"""``pulse ctl jobs``: list, get, why, stack; and what changes jobs."""
 
 from __future__ import annotations
 
+import shutil
+import sys
 import time
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 import click
 
+from pulse.cli.choice import filters_of, found_of, job_filters
 from pulse.cli.connection import current_server
 from pulse.cli.job_page import show_job
+from pulse.cli.jobs_change import cancel, change, delete, retry
 from pulse.cli.lazy import CONTEXT, examples
-from pulse.cli.params import ID, NAME, STATUS, STATUSES, TOPIC
+from pulse.cli.params import ID, POSITIVE_S
 from pulse.cli.render import Cell, Column, Screen, Table, foreign, write_document
 from pulse.cli.styles import STATUS_STYLES
-from pulse.cli.views import Changed, Job, JobPage, Stack, Why, part, read
-from pulse.cli.words import cut, duration, one_line, printable
+from pulse.cli.views import Job, JobPage, Stack, Why, part, read
+from pulse.cli.words import cut, duration, iso, one_line, printable
+
+if TYPE_CHECKING:
+    from pulse.blocking import Client
 
 __all__ = ["jobs", "jobs_table"]
 
-MOST_PER_REQUEST: Final = 1000  # ids of a cancel or retry: one statement stays short
 _ERROR_CHARACTERS: Final = 200  # of an error in a piped table
-_STATUS_HELP: Final = f"Only jobs of this status ({', '.join(STATUSES)}); may be repeated."
-_REASONS: Final = {
-    "not_found": "there is no such job",
-    "invalid_transition": "its status does not allow that",
-    "conflict": "its last attempt is still held by a worker",
-}
 _COLUMNS: Final = (
     Column("id"),
     Column("status"),
@@ -41,43 +41,50 @@ _COLUMNS: Final = (
 
 @click.group(context_settings=dict(CONTEXT))
 def jobs() -> None:
-    """List, show, cancel and retry jobs; tell why one does not run, and where one hangs."""
+    """List, show, cancel, retry, move and delete jobs; tell why one does not run, and where one hangs."""
 
 
 @jobs.command(
     "list",
     epilog=examples(
         "pulse ctl jobs list --status RUNNING --status RETRYING",
+        "pulse ctl jobs list --status PENDING --older 1h --oldest",
         "pulse ctl jobs list --topic images --limit 200 --json | jq -r '.jobs[].last_error'",
     ),
 )
-@click.option("--status", "statuses", type=STATUS, multiple=True, help=_STATUS_HELP)
-@click.option("--topic", type=TOPIC, metavar="TOPIC", help="Only jobs of this topic.")
-@click.option("--name", type=NAME, metavar="NAME", help="Only jobs of this handler.")
-@click.option("--schedule", type=ID, metavar="ID", help="Only jobs that this schedule fired.")
+@job_filters()
+@click.option("--oldest", is_flag=True, help="Oldest first.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, metavar="N", help="Most jobs to list, 1 to 1000.")
 @click.option("--after", metavar="CURSOR", help="Go on behind a page: the cursor that it ended with.")
+@click.option(
+    "--watch",
+    type=POSITIVE_S,
+    is_flag=False,
+    flag_value=2.0,
+    metavar="SECONDS",
+    help="List again every so many seconds (2), until interrupted.",
+)
 @click.option("--json", "as_json", is_flag=True, help='Print {"jobs": [...], "next": cursor or null}.')
 def list_jobs(
-    statuses: Sequence[str],
-    topic: str | None,
-    name: str | None,
-    schedule: bytes | None,
-    limit: int,
-    after: str | None,
-    *,
-    as_json: bool,
+    *, oldest: bool, limit: int, after: str | None, watch: float | None, as_json: bool, **given: object
 ) -> None:
-    """List jobs, newest first."""
-    filters: dict[str, object] = {
-        "status": list(statuses) or None,
-        "topic": topic,
-        "name": name,
-        "schedule": schedule,
-        "after": after,
-    }
-    body: dict[str, object] = {key: value for key, value in filters.items() if value is not None}
-    answer = current_server().ask("jobs.list", {**body, "limit": limit}, repeatable=True)
+    """List jobs, newest first: by the time in their ids, else by when they were submitted."""
+    body: dict[str, object] = {**filters_of(given), "limit": limit}
+    if oldest:
+        body["oldest"] = True
+    if after is not None:
+        body["after"] = after
+    if watch is None:
+        with current_server().client() as client:
+            _list_once(client, body, as_json=as_json)
+    elif as_json:
+        raise click.UsageError("--watch and --json cannot be given together; one of them is allowed.")
+    else:
+        _watch(body, watch)
+
+
+def _list_once(client: Client, body: Mapping[str, object], *, as_json: bool) -> None:
+    answer = found_of(client, body)
     if as_json:
         write_document(answer)
         return
@@ -89,6 +96,22 @@ def list_jobs(
         screen.lines([[Cell("no jobs", "dim")]])
     if page.next is not None:
         click.echo(f"more: repeat with --after {page.next}", err=True)
+
+
+def _watch(body: Mapping[str, object], every_s: float) -> None:
+    """A list that is renewed: in its place on a terminal, one below the other elsewhere."""
+    screen = Screen()
+    with current_server().client() as client:
+        while True:
+            page = read(JobPage, found_of(client, body))
+            if screen.width is not None:
+                sys.stdout.write("\x1b[H\x1b[2J")
+            now_s = time.time()
+            screen.lines([[Cell(iso(int(now_s)), "dim")]])
+            rows = page.jobs if screen.width is None else page.jobs[: max(1, shutil.get_terminal_size().lines - 3)]
+            screen.table(jobs_table(JobPage(rows), now_s))
+            sys.stdout.flush()
+            time.sleep(every_s)
 
 
 @jobs.command(
@@ -153,33 +176,8 @@ def stack(job_id: bytes, *, as_json: bool) -> None:
     screen.lines([Cell(line)] for line in printable(found.stack.rstrip(), keep_lines=True).split("\n"))
 
 
-@jobs.command(epilog=examples("pulse ctl jobs cancel 0190163d-8694-739b-aea5-966c26f8ad91"))
-@click.argument("job_ids", metavar="ID...", type=ID, nargs=-1, required=True)
-@click.option("--json", "as_json", is_flag=True, help='Print {"done": [ids], "refused": [[id, code]...]}.')
-def cancel(job_ids: Sequence[bytes], *, as_json: bool) -> None:
-    """
-    Cancel jobs: those that wait never start, those that run are stopped.
-
-    Ends with exit code 1 when any of them was refused; the others are canceled all the same.
-    """
-    _change("jobs.cancel", "canceled", job_ids, as_json=as_json)
-
-
-@jobs.command(
-    epilog=examples(
-        "pulse ctl jobs retry 0190163d-8694-739b-aea5-966c26f8ad91",
-        "pulse ctl jobs list --status DEAD_LETTERED --json | jq -r '.jobs[].id' | xargs pulse ctl jobs retry",
-    )
-)
-@click.argument("job_ids", metavar="ID...", type=ID, nargs=-1, required=True)
-@click.option("--json", "as_json", is_flag=True, help='Print {"done": [ids], "refused": [[id, code]...]}.')
-def retry(job_ids: Sequence[bytes], *, as_json: bool) -> None:
-    """
-    Start completed, canceled or dead jobs anew, with a fresh budget of tries.
-
-    Ends with exit code 1 when any of them was refused; the others are started all the same.
-    """
-    _change("jobs.retry", "retried", job_ids, as_json=as_json)
+for _command in (cancel, retry, delete, change):
+    jobs.add_command(_command)
 
 
 def jobs_table(page: JobPage, now_s: float) -> Table:
@@ -198,22 +196,3 @@ def _row(job: Job, now_s: float) -> list[Cell]:
         Cell("" if job.submitted_at is None else duration(now_s - job.submitted_at), "dim"),
         Cell(error, "red" if job.status == "DEAD_LETTERED" else ""),
     ]
-
-
-def _change(kind: str, done_word: str, job_ids: Sequence[bytes], *, as_json: bool) -> None:
-    done: list[bytes] = []
-    refused: list[tuple[bytes, str]] = []
-    with current_server().client() as client:
-        for start in range(0, len(job_ids), MOST_PER_REQUEST):
-            asked = list(job_ids[start : start + MOST_PER_REQUEST])
-            changed = read(Changed, client.request(kind, {"ids": asked}))
-            done += changed.done
-            refused += changed.refused
-    if as_json:
-        write_document({"done": done, "refused": refused})
-    else:
-        Screen().lines([Cell(f"{done_word} "), Cell(str(UUID(bytes=job_id)))] for job_id in done)
-    for job_id, code in refused:
-        click.echo(f"pulse: {UUID(bytes=job_id)}: {code}: {_REASONS.get(code, 'refused')}", err=True)
-    if refused:
-        raise click.exceptions.Exit(1)

@@ -16,6 +16,8 @@ from msgspec import Struct
 from pulse.errors import ProtocolError
 
 __all__ = [
+    "Action",
+    "ActionPage",
     "Attempt",
     "Changed",
     "Connected",
@@ -113,17 +115,41 @@ class Job(Struct, frozen=True):
 
 
 class JobPage(Struct, frozen=True):
-    """Some jobs, and the cursor behind them."""
+    """Some jobs, the cursor behind them, and how far was looked for them."""
 
     jobs: list[Job]
     next: str | None = None
+    reached: float | None = None
 
 
 class Changed(Struct, frozen=True):
-    """What a cancel or retry did."""
+    """What a cancel, retry, delete or change did; ``before``: topic and priority of those that were moved."""
 
     done: list[bytes]
     refused: list[tuple[bytes, str]] = []
+    before: list[tuple[bytes, str, int]] = []
+
+
+class Action(Struct, frozen=True):
+    """Something that an operator did."""
+
+    at: float = 0.0
+    action: str = ""
+    uid: int | None = None
+    user_name: str | None = None
+    host: str | None = None
+    topic: str | None = None
+    schedule_id: bytes | None = None
+    job_id: bytes | None = None
+    jobs: int | None = None
+    detail: str = "{}"
+
+
+class ActionPage(Struct, frozen=True):
+    """Some of what operators did, and the cursor behind it."""
+
+    audit: list[Action]
+    next: str | None = None
 
 
 class Schedule(Struct, frozen=True):

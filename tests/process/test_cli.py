@@ -302,7 +302,7 @@ class TestExitCodes:
             ("ctl jobs get 42", "Invalid value for 'ID': '42': a UUID is allowed"),
             ("ctl jobs why", "Missing argument 'ID'"),
             ("ctl jobs why 42", "Invalid value for 'ID': '42': a UUID is allowed"),
-            ("ctl jobs cancel", "Missing argument 'ID...'"),
+            ("ctl jobs cancel", "which jobs?"),
             ("ctl jobs list --status DONE", "Invalid value for '--status': 'DONE': PENDING, RUNNING, "),
             ("ctl jobs list --limit 0", "Invalid value for '--limit': 0 is not in the range 1<=x<=1000"),
             ("ctl submit x --priority 101", "Invalid value for '--priority': 101 is not in the range -100<=x<=100"),

@@ -6,8 +6,9 @@ import dataclasses
 import re
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from types import MappingProxyType
 from typing import Final
 
 from pulse import procs, protocol
@@ -118,7 +119,7 @@ async def change_jobs(on: Desktop, body: protocol.JobsChange) -> Answer:
     wanted = {key: value for key, value in (("topic", body.topic), ("priority", body.priority)) if value is not None}
     async with on.store.acting(on.operator) as store:
         moved = await store.change(body.ids, topic=body.topic, priority=body.priority)
-        await _note(store, "jobs.change", body, [job for job, one in moved.items() if one.wake], body.topic, **wanted)
+        await _note(store, "jobs.change", body, [job for job, one in moved.items() if one.wake], wanted)
     _wake(on, (one.wake for one in moved.values() if one.wake))
     answer = await _done_and_refused(on, body.ids, set(moved))
     return {**answer, "before": [[job, one.topic, one.priority] for job, one in moved.items() if one.wake]}
@@ -140,17 +141,17 @@ async def _note(
     action: str,
     body: protocol.ByIds,
     done: Sequence[bytes],
-    topic: str | None = None,
-    **detail: object,
+    what: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
     """What was done to which jobs, of many the first; nothing, where nothing was done."""
     if not done:
         return
+    detail = dict(what)
     if len(done) > 1:
         detail["ids"] = [str(uuid.UUID(bytes=one)) for one in done[:NOTED_IDS]]
     if body.matching is not None:
         detail["matching"] = body.matching
-    await store.note(action, topic=topic, job=done[0] if len(done) == 1 else None, jobs=len(done), detail=detail)
+    await store.note(action, job=done[0] if len(done) == 1 else None, jobs=len(done), detail=detail)
 
 
 def _is_absent(on: Desktop, worker: str) -> bool:

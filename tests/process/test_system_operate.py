@@ -1,0 +1,139 @@
+"""What operators do to many jobs, by the command line on a real supervisor, and what is written down of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pytest
+
+from tests.process.system_kit import SHORT_LEASE, Whole, place
+from tests.support.postgres import Postgres
+from tests.support.system import Peer, new_job
+
+pytestmark = [pytest.mark.process, pytest.mark.postgres]
+
+MANY: Final = 1500  # more than a request holds
+REFUSED: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A system, a client of it, and a topic of the test's own."""
+
+    whole: Whole
+    client: Peer
+    topic: str
+
+    def ctl(self, *words: str, code: int = 0) -> str:
+        """What a command says."""
+        done = self.whole.command("ctl", *words)
+        assert done.returncode == code, done
+        return done.stdout if code == 0 else done.stderr
+
+    def told(self, *words: str) -> Any:
+        """The document that it prints."""
+        return json.loads(self.ctl(*words, "--json"))
+
+    def jobs(self, *words: str) -> list[Any]:
+        """Jobs of the topic that are listed."""
+        return list(self.told("jobs", "list", "--topic", self.topic, *words)["jobs"])
+
+    def noted(self, **wanted: object) -> list[Any]:
+        """What operators did, newest first."""
+        found = self.told("audit", "--since", "1h", "--limit", "1000")["audit"]
+        return [one for one in found if all(one[key] == value for key, value in wanted.items())]
+
+
+@pytest.fixture(scope="module")
+def whole(newest_server: Postgres) -> Iterator[Whole]:
+    """A supervisor without workers: what is submitted waits."""
+    with newest_server.database() as dsn, place(dsn, **SHORT_LEASE) as whole:
+        whole.start()
+        yield whole
+
+
+@pytest.fixture
+def site(whole: Whole, topic: str) -> Iterator[Site]:
+    """The same with a client."""
+    with whole.client() as client:
+        yield Site(whole, client, topic)
+
+
+def test_many_jobs_there_and_back(site: Site) -> None:
+    """Jobs are counted first, then canceled, retried, moved and deleted, in batches; each leaves its note."""
+    topic = ("--topic", site.topic)
+    site.client.submit(*(new_job(topic=site.topic, priority=number % 2) for number in range(MANY)))
+    counted = site.told("jobs", "cancel", *topic, "--dry-run")
+    assert counted["counts"] == [{"status": "PENDING", "topic": site.topic, "jobs": MANY}]
+    assert len(counted["examples"]) == 3
+    assert f"would cancel {MANY:,} jobs; nothing was done" in site.ctl("jobs", "cancel", *topic, "--dry-run")
+    assert "--yes is required" in site.ctl("jobs", "cancel", *topic, code=REFUSED)
+    assert len(site.jobs("--status", "PENDING", "--limit", "1000")) == 1000
+
+    assert site.ctl("jobs", "cancel", *topic, "--yes") == f"{MANY:,} jobs canceled\n"
+    assert "nothing was done" in site.ctl("jobs", "delete", *topic, "--status", "COMPLETED", "--dry-run")
+    done = site.told("jobs", "retry", *topic, "--yes")
+    assert (len(done["done"]), done["refused"]) == (MANY, [])
+    moved = f"{site.topic}-slow"
+    assert f"{MANY:,} jobs changed" in site.ctl(
+        "jobs", "change", *topic, "--to-topic", moved, "--priority", "7", "--yes"
+    )
+    assert site.jobs() == []
+    assert {job["priority"] for job in site.told("jobs", "list", "--topic", moved)["jobs"]} == {7}
+    site.ctl("jobs", "cancel", "--topic", moved, "--yes")
+    assert site.ctl("jobs", "delete", "--topic", moved, "--yes") == f"{MANY:,} jobs deleted\n"
+
+    me = {"uid": os.getuid(), "user_name": pwd.getpwuid(os.getuid()).pw_name}
+    for action in ("jobs.cancel", "jobs.retry", "jobs.change", "jobs.delete"):
+        notes = [note for note in site.noted(action=action, **me) if site.topic in note["detail"]["matching"]]
+        assert sum(note["jobs"] for note in notes) in {MANY, 2 * MANY}
+        assert all(len(note["detail"]["ids"]) <= 100 for note in notes)
+
+
+def test_ids_that_are_refused(site: Site) -> None:
+    """What waits is not deleted, what has ended is not moved; each is told with its id and why."""
+    made = site.client.submit(new_job(topic=site.topic), new_job(topic=site.topic))
+    waiting, ended = (str(uuid.UUID(bytes=one)) for one in made)
+    site.ctl("jobs", "cancel", ended)
+    assert f"{waiting}: invalid_transition" in site.ctl("jobs", "delete", waiting, code=1)
+    assert f"{ended}: invalid_transition" in site.ctl("jobs", "change", "--priority", "1", ended, code=1)
+    assert "neither --priority nor --to-topic" in site.ctl("jobs", "change", ended, code=REFUSED)
+    assert "cannot be given together" in site.ctl("jobs", "cancel", ended, "--topic", "x", code=REFUSED)
+    assert "--status RUNNING" in site.ctl("jobs", "delete", "--status", "RUNNING", code=REFUSED)
+    assert site.told("jobs", "delete", ended) == {"done": [ended], "refused": []}
+
+
+def test_what_is_looked_for(site: Site) -> None:
+    """Filters narrow a list together; oldest first turns it round."""
+    made = [str(uuid.UUID(bytes=one)) for one in site.client.submit(*(new_job(topic=site.topic) for _ in range(3)))]
+    assert sorted(job["id"] for job in site.jobs("--newer", "1h")) == sorted(made)
+    assert site.jobs("--older", "1h") == site.jobs("--error", "boom") == site.jobs("--worker", "x") == []
+    assert [job["id"] for job in site.jobs("--prefix", made[1])] == [made[1]]
+    assert [job["id"] for job in site.jobs("--oldest")] == [job["id"] for job in site.jobs()][::-1]
+
+
+def test_all_that_operators_do_is_noted(site: Site) -> None:
+    """Pauses, policies and schedules leave notes with what they are about; a person reads them in a table."""
+    site.ctl("dispatch", "pause", "--topic", site.topic, "--reason", "a look")
+    site.ctl("dispatch", "resume", "--topic", site.topic)
+    site.ctl("dispatch", "resume", "--topic", site.topic)  # was open
+    site.ctl("topics", "set", site.topic, "--stall", "5")
+    site.ctl("topics", "unset", site.topic)
+    schedule = site.told("schedules", "create", "n", "--every", "3600", "--topic", site.topic)["id"]
+    for command in ("pause", "resume", "trigger", "delete"):
+        site.ctl("schedules", command, schedule)
+    actions = [note["action"] for note in site.noted(topic=site.topic)]
+    assert actions == ["schedules.create", "topics.unset", "topics.set", "dispatch.resume", "dispatch.pause"]
+    assert [note["action"] for note in site.noted(schedule_id=schedule)] == [
+        f"schedules.{command}" for command in ("delete", "trigger", "resume", "pause", "create")
+    ]
+    assert site.noted(action="dispatch.pause", topic=site.topic)[0]["detail"] == {"reason": "a look"}
+    shown = site.ctl("audit", "--topic", site.topic, "--action", "dispatch.")
+    assert "reason=a look" in shown
+    assert len(shown.splitlines()) == 3
