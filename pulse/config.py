@@ -64,6 +64,13 @@ _Metrics = Annotated[
         description="a port of 127.0.0.1, host:port, or the whole path of a Unix socket (at most 107 bytes) is allowed",
     ),
 ]
+_UiListen = Annotated[
+    str,
+    Meta(
+        pattern=r"\A(unix:/.+|(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):[0-9]{1,5})\Z",
+        description="host:port or unix:/path is allowed",
+    ),
+]
 _AppName = Annotated[
     str, Meta(pattern=r"\A[A-Za-z_][\w.]*:[A-Za-z_][\w.]*\Z", description="MODULE:APP is allowed, as in shop.jobs:app")
 ]
@@ -103,6 +110,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     embedded_user: _UserName | None = None  # as root: the system user pulse
     listen: _Listen | None = None  # no TCP
     metrics: _Metrics | None = None  # no Prometheus endpoint
+    ui_listen: _UiListen | None = None  # 127.0.0.1:8470
     tls_cert: _FilePath | None = None
     tls_key: _FilePath | None = None
     auth_users: str | None = None

@@ -33,6 +33,8 @@ COMMANDS: Final = {
     "check": Lazy("pulse.cli.check", "check", "Check the invariants in the database."),
     "doctor": Lazy("pulse.cli.doctor", "doctor", "Examine everything, and say what to do."),
     "metrics": Lazy("pulse.metrics.command", "metrics", "Serve metrics to Prometheus."),
+    "ui": Lazy("pulse.ui.command", "ui", "Serve the dashboard."),
+    "passwd": Lazy("pulse.cli.passwd", "passwd", "Make a bcrypt entry for PULSE_AUTH_USERS."),
     "demo": Lazy("pulse.cli.demo", "demo", "Watch a worker being killed, and its job recovered."),
     "completion": Lazy("pulse.cli.completion", "completion", "Print the completion script of a shell."),
 }

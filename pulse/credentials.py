@@ -1,0 +1,164 @@
+"""
+Who may log in, and with which password: ``PULSE_AUTH_USERS`` as ``user:password,user:$2b$...``.
+
+A password is compared in constant time. A bcrypt entry takes a quarter of a second of the processor on purpose, so one
+that was verified is remembered, as a keyed hash, while this process lives. ``Throttle`` slows down who guesses.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
+
+from pulse.errors import ConfigError
+
+__all__ = ["Credentials", "Throttle", "hash_password", "parse_users"]
+
+BCRYPT_COST: Final = 12  # a quarter of a second of a core in 2025
+MAX_BCRYPT_BYTES: Final = 72  # bcrypt looks at no more; libraries refuse longer ones
+_BCRYPT: Final = re.compile(r"\$2[aby]\$(0[4-9]|1[0-9]|2[0-9]|3[01])\$[./A-Za-z0-9]{53}")
+_USER: Final = re.compile(r"[^\s:,\x00-\x1f\x7f]{1,64}")
+_MOST_REMEMBERED: Final = 1024
+_ALLOWED: Final = "user:password or user:$2b$... (pulse passwd makes one), separated by commas, is allowed"
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What a user must know; ``is_bcrypt``: *secret* is its hash."""
+
+    secret: bytes
+    is_bcrypt: bool
+
+
+def parse_users(text: str) -> Credentials:
+    """
+    The users that *text* names.
+
+    Raises:
+        ConfigError: It is not understood; the message tells the user's name, never a password.
+
+    """
+    entries: dict[str, _Entry] = {}
+    for number, part in enumerate(text.split(","), 1):
+        user, colon, secret = part.strip().partition(":")
+        if not colon or not secret or _USER.fullmatch(user) is None:
+            raise ConfigError(f"auth_users: entry {number} has no user and password: {_ALLOWED}")
+        if user in entries:
+            raise ConfigError(f"auth_users: user {user!r} is there twice: each once is allowed")
+        is_bcrypt = secret.startswith("$2")
+        if is_bcrypt and _BCRYPT.fullmatch(secret) is None:
+            raise ConfigError(f"auth_users: the bcrypt entry of user {user!r} is damaged: {_ALLOWED}")
+        entries[user] = _Entry(secret.encode(), is_bcrypt)
+    return Credentials(entries)
+
+
+def hash_password(password: str) -> str:
+    """
+    The bcrypt entry of *password*.
+
+    Raises:
+        ConfigError: It is empty, or longer than bcrypt looks at.
+
+    """
+    import bcrypt
+
+    data = password.encode()
+    if not 1 <= len(data) <= MAX_BCRYPT_BYTES or b"\0" in data:
+        raise ConfigError(f"a password has 1 to {MAX_BCRYPT_BYTES} bytes and no NUL; this one has {len(data)} bytes")
+    return bcrypt.hashpw(data, bcrypt.gensalt(BCRYPT_COST)).decode()
+
+
+class Credentials:
+    """
+    The users, and the check of a password. Made by ``parse_users``.
+
+    Its methods may be called from several threads.
+    """
+
+    def __init__(self, entries: dict[str, _Entry]) -> None:
+        self._entries = entries
+        self._key = secrets.token_bytes(32)
+        self._verified: OrderedDict[bytes, None] = OrderedDict()
+        # An unknown user costs what a known one costs, so that the time does not tell who exists.
+        self._nobody = next((entry for entry in entries.values() if entry.is_bcrypt), _Entry(b"\0", is_bcrypt=False))
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def verify(self, user: str, password: str) -> bool:
+        """Whether *password* is that of *user*. May take a quarter of a second: not for an event loop."""
+        entry = self._entries.get(user)
+        given = password.encode("utf-8", "surrogatepass")
+        mark = hmac.digest(self._key, user.encode("utf-8", "surrogatepass") + b"\0" + given, hashlib.sha256)
+        if entry is not None and mark in self._verified:
+            return True
+        matches = _matches(entry or self._nobody, given)
+        if entry is None or not matches:
+            return False
+        if entry.is_bcrypt:
+            self._remember(mark)
+        return True
+
+    def _remember(self, mark: bytes) -> None:
+        self._verified[mark] = None
+        while len(self._verified) > _MOST_REMEMBERED:
+            self._verified.popitem(last=False)
+
+
+def _matches(entry: _Entry, given: bytes) -> bool:
+    if not entry.is_bcrypt:
+        # Hashes have one length: the comparison does not tell that of the password.
+        return hmac.compare_digest(hashlib.sha256(entry.secret).digest(), hashlib.sha256(given).digest())
+    import bcrypt
+
+    if len(given) > MAX_BCRYPT_BYTES or b"\0" in given:
+        given = b"\0"
+        bcrypt.checkpw(b"x", entry.secret)
+        return False
+    return bcrypt.checkpw(given, entry.secret)
+
+
+class Throttle:
+    """
+    How long a source that guesses wrong has to wait: half a second, doubling with each failure to half a minute.
+
+    Args:
+        first_s: Wait after the first failure.
+        longest_s: Longest wait; after ten times that without a failure all is forgotten.
+        most_sources: Sources to remember; the oldest go first.
+
+    """
+
+    def __init__(self, first_s: float = 0.5, longest_s: float = 30.0, most_sources: int = 4096) -> None:
+        self._first_s = first_s
+        self._longest_s = longest_s
+        self._most = most_sources
+        self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()  # source -> how often, when last
+
+    def wait_s(self, source: str, now_s: float) -> float:
+        """Seconds for which *source* is not listened to yet; 0: it may try."""
+        count, last_s = self._failures.get(source, (0, now_s))
+        return max(0.0, last_s + self._pause_s(count) - now_s)
+
+    def failed(self, source: str, now_s: float) -> None:
+        """*source* was wrong."""
+        count, last_s = self._failures.pop(source, (0, now_s))
+        if now_s - last_s > 10 * self._longest_s:
+            count = 0
+        self._failures[source] = (count + 1, now_s)
+        while len(self._failures) > self._most:
+            self._failures.popitem(last=False)
+
+    def succeeded(self, source: str) -> None:
+        """*source* was right: it starts anew."""
+        self._failures.pop(source, None)
+
+    def _pause_s(self, count: int) -> float:
+        if count == 0:
+            return 0.0
+        return min(self._longest_s, self._first_s * 2.0 ** min(count - 1, 30))

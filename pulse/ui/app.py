@@ -1,0 +1,111 @@
+"""The application: its routes, and what lives with it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from http import HTTPStatus
+from typing import Final
+
+import structlog
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from pulse.ui.guard import Guard
+from pulse.ui.pages import audit, bulk, dead, gate, job, jobs, live, login, overview, schedules, system, topics
+from pulse.ui.rendering import FOLDER, plain_page
+from pulse.ui.site import Site
+
+__all__ = ["make_app"]
+
+_log = structlog.get_logger()
+
+_READING: Final = (
+    ("/", overview.show),
+    ("/live", live.stream),
+    ("/login", login.ask),
+    ("/jobs", jobs.listing),
+    ("/jobs/{id}", job.show),
+    ("/jobs/{id}/stack", job.stack),
+    ("/jobs/{id}/text/{part}", job.document),
+    ("/tasks", bulk.tasks),
+    ("/tasks/{key}", bulk.task),
+    ("/dead", dead.listing),
+    ("/topics", topics.listing),
+    ("/topics/view", topics.show),
+    ("/schedules", schedules.listing),
+    ("/schedules/new", schedules.form),
+    ("/schedules/{id}", schedules.show),
+    ("/schedules/{id}/edit", schedules.edit),
+    ("/schedules/{id}/delete", schedules.confirm_delete),
+    ("/workers", system.workers),
+    ("/actors", system.actors),
+    ("/actors/{name}/restart", system.confirm_restart),
+    ("/gate", gate.show),
+    ("/audit", audit.listing),
+)
+_CHANGING: Final = (
+    ("/login", login.check),
+    ("/logout", login.leave),
+    ("/theme", system.set_theme),
+    ("/undo/{key}", system.undo),
+    ("/bulk/preview", bulk.preview),
+    ("/bulk/start", bulk.start),
+    ("/tasks/{key}/stop", bulk.stop),
+    ("/jobs/{id}/{verb}", bulk.act),
+    ("/topics/save", topics.save),
+    ("/gate/pause", gate.pause),
+    ("/gate/resume", gate.resume),
+    ("/schedules/new", schedules.create),
+    ("/schedules/{id}/edit", schedules.save),
+    ("/schedules/{id}/{verb}", schedules.act),
+    ("/actors/{name}/restart", system.restart),
+)
+
+
+def make_app(site: Site) -> Starlette:
+    """The dashboard as an ASGI application."""
+
+    @contextlib.asynccontextmanager
+    async def life(_app: Starlette) -> AsyncGenerator[None]:
+        poller = asyncio.ensure_future(site.poller.run())
+        site.new_link()
+        try:
+            yield
+        finally:
+            poller.cancel()
+            await asyncio.gather(poller, return_exceptions=True)
+            await site.tasks.aclose()
+            await site.questions.aclose()
+
+    routes = [
+        *(Route(path, page, methods=["GET"]) for path, page in _READING),
+        *(Route(path, page, methods=["POST"]) for path, page in _CHANGING),
+        Mount("/static", StaticFiles(directory=FOLDER / "static")),
+    ]
+    app = Starlette(
+        routes=routes,
+        middleware=[Middleware(Guard, site=site)],
+        exception_handlers={HTTPException: _no_page, Exception: _failed},
+        lifespan=life,
+    )
+    app.state.site = site
+    return app
+
+
+async def _no_page(_request: Request, error: Exception) -> Response:
+    code = error.status_code if isinstance(error, HTTPException) else HTTPStatus.INTERNAL_SERVER_ERROR
+    status = HTTPStatus(code)
+    return plain_page(status, status.phrase, "There is no such page here.")
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    _log.error("ui_page_failed", path=request.url.path, method=request.method, exc_info=error)
+    text = "The page failed; the log of pulse ui says why. The queue does not depend on it."
+    return plain_page(HTTPStatus.INTERNAL_SERVER_ERROR, "Internal error", text)

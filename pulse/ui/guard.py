@@ -1,0 +1,200 @@
+"""
+The door: every request passes here before any page sees it.
+
+In this order: the Host header is a known name; a reading request has a session, or goes to the login; one that changes
+something is refused in read-only mode, comes from a page of this server, has a session and its token.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from http import HTTPStatus
+from http.cookies import CookieError, SimpleCookie
+from typing import Final
+from urllib.parse import parse_qs, quote, urlencode
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pulse.ui import rules
+from pulse.ui.rendering import plain_page
+from pulse.ui.sessions import Session
+from pulse.ui.site import Site
+
+__all__ = ["BEGAN", "FORM", "SESSION", "Guard", "cookie_header"]
+
+FORM: Final = "pulse.form"  # in the scope: what a POST brought, {name: [value, ...]}
+SESSION: Final = "pulse.session"
+BEGAN: Final = "pulse.began_s"  # when the request came, on the monotonic clock
+TOKEN_FIELD: Final = "csrf"  # noqa: S105 -- a name
+MAX_FORM_BYTES: Final = 2 * 1024 * 1024  # args of a schedule may have 1 MiB
+MAX_FIELDS: Final = 2500  # a page of 1000 ids, twice
+_OPEN: Final = ("/login", "/static/")
+_READING: Final = frozenset({"GET", "HEAD"})
+_ROOT: Final = 0
+
+
+class Refused(Exception):
+    """The answer that is given instead of the page."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__(response.status_code)
+        self.response = response
+
+
+class Guard:
+    """
+    Passes on what may pass.
+
+    Args:
+        app: The pages.
+        site: Sessions and options.
+
+    """
+
+    def __init__(self, app: ASGIApp, site: Site) -> None:
+        self._app = app
+        self._site = site
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, as ASGI wants it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        new_cookie: list[str] = []
+        scope[BEGAN] = time.monotonic()
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                _harden(MutableHeaders(scope=message), new_cookie, is_static=scope["path"].startswith("/static/"))
+            await send(message)
+
+        try:
+            receive = await self._checked(scope, receive, headers, new_cookie)
+        except Refused as refused:
+            await refused.response(scope, receive, send_guarded)
+        else:
+            await self._app(scope, receive, send_guarded)
+
+    async def _checked(self, scope: Scope, receive: Receive, headers: Headers, new_cookie: list[str]) -> Receive:
+        self._check_host(headers)
+        path, is_reading = scope["path"], scope["method"] in _READING
+        is_login = path.startswith("/login")
+        if not is_reading and not is_login and self._site.options.read_only:
+            raise _refusal(
+                HTTPStatus.FORBIDDEN,
+                "This dashboard only reads",
+                "It was started with --read-only: nothing can be changed here.",
+            )
+        if not is_reading and not rules.is_own_page(
+            headers.get("host", ""), headers.get("origin"), headers.get("sec-fetch-site")
+        ):
+            raise _refusal(
+                HTTPStatus.FORBIDDEN, "Refused", "The request came from a page of another site. Nothing was changed."
+            )
+        session = self._session(scope, headers, new_cookie)
+        scope[SESSION] = session
+        if is_reading:
+            if session is None and not path.startswith(_OPEN):
+                raise Refused(_to_login(scope, headers))
+            if session is not None and not path.startswith(_OPEN):
+                self._site.poller.touch()
+            return receive
+        form = await _read_form(receive)
+        scope[FORM] = form
+        if not is_login:
+            _check_token(session, form, headers)
+        return receive
+
+    def _check_host(self, headers: Headers) -> None:
+        name = rules.host_name(headers.get("host", ""))
+        if name is None or name not in self._site.options.known_hosts:
+            text = "This dashboard is not known by that name. --allow-host NAME at its start adds one."
+            raise _refusal(HTTPStatus.MISDIRECTED_REQUEST, "Unknown host", text)
+
+    def _session(self, scope: Scope, headers: Headers, new_cookie: list[str]) -> Session | None:
+        sessions, now_s = self._site.sessions, time.time()
+        name = self._site.options.cookie
+        session = sessions.find(_cookie(headers, name), now_s)
+        if session is not None or self._site.options.address.path is None:
+            return session
+        uid = scope.get("pulse.uid")
+        if uid not in {_ROOT, self._site.uid}:
+            text = f"The socket is for uid {self._site.uid} and root; the kernel says that this is uid {uid}."
+            raise _refusal(HTTPStatus.FORBIDDEN, "Not for this user", text)
+        cookie, session = sessions.begin(f"uid {uid}", now_s)
+        new_cookie.append(cookie_header(name, cookie))
+        return session
+
+
+def cookie_header(name: str, value: str) -> str:
+    """The Set-Cookie header of a session; an empty value ends it."""
+    ends = "" if value else "; Max-Age=0"
+    return f"{name}={value}; Path=/; HttpOnly; SameSite=Strict{ends}"
+
+
+def _harden(headers: MutableHeaders, new_cookie: list[str], *, is_static: bool) -> None:
+    for name, value in rules.HEADERS.items():
+        headers.setdefault(name, value)
+    headers.setdefault("cache-control", "public, max-age=3600" if is_static else "no-store")
+    for cookie in new_cookie:
+        headers.append("set-cookie", cookie)
+
+
+def _cookie(headers: Headers, name: str) -> str | None:
+    try:
+        jar = SimpleCookie(headers.get("cookie", ""))
+    except CookieError:
+        return None
+    return jar[name].value if name in jar else None
+
+
+def _to_login(scope: Scope, headers: Headers) -> Response:
+    """To the login, and from there to the page that was asked for; live parts make the whole page go there."""
+    query = scope["query_string"].decode("latin-1")
+    wanted = quote(scope["path"]) + (f"?{query}" if query else "")
+    login = "/login" if wanted == "/" else f"/login?{urlencode({'next': wanted})}"
+    if "hx-request" in headers:
+        return Response(status_code=HTTPStatus.UNAUTHORIZED, headers={"hx-redirect": "/login"})
+    if headers.get("accept") == "text/event-stream":
+        return Response(status_code=HTTPStatus.UNAUTHORIZED)
+    return RedirectResponse(login, HTTPStatus.SEE_OTHER)
+
+
+async def _read_form(receive: Receive) -> Mapping[str, list[str]]:
+    """The fields of an urlencoded form, of a bounded size."""
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _refusal(HTTPStatus.BAD_REQUEST, "Refused", "The request ended too early.")
+        part: bytes = message.get("body", b"")
+        size += len(part)
+        if size > MAX_FORM_BYTES:
+            text = f"A form may have {MAX_FORM_BYTES} bytes. Nothing was changed."
+            raise _refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Too large", text)
+        parts.append(part)
+        if not message.get("more_body", False):
+            break
+    try:
+        return parse_qs(b"".join(parts).decode("ascii"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
+    except ValueError:
+        raise _refusal(HTTPStatus.BAD_REQUEST, "Refused", "The form is not understood. Nothing was changed.") from None
+
+
+def _check_token(session: Session | None, form: Mapping[str, list[str]], headers: Headers) -> None:
+    if session is None:
+        text = "You are not logged in any more. Nothing was changed."
+        raise _refusal(HTTPStatus.FORBIDDEN, "Not logged in", text)
+    given = form.get(TOKEN_FIELD, [headers.get("x-csrf", "")])[0]
+    if not rules.is_same(session.token, given):
+        text = "The form has not the token of this session. Go back, reload, and try again. Nothing was changed."
+        raise _refusal(HTTPStatus.FORBIDDEN, "Refused", text)
+
+
+def _refusal(status: HTTPStatus, title: str, text: str) -> Refused:
+    return Refused(plain_page(status, title, text))

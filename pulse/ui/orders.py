@@ -1,0 +1,156 @@
+"""What can be done to many jobs, and what a form asks for of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+from pulse.cli import views
+from pulse.cli.words import count
+from pulse.errors import BadRequestError
+from pulse.ui import shown
+from pulse.ui.filters import Filters
+from pulse.ui.sessions import Step, Undo
+
+__all__ = ["VERBS", "Order", "Verb", "ordered", "undo_of"]
+
+_MOST_PRIORITY: Final = 100
+_MOST_WORDS: Final = 1000  # as on the wire
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """
+    One thing that is done to jobs.
+
+    Attributes:
+        kind: The request that does it.
+        past: Its past, as in "12 jobs canceled".
+        statuses: Of jobs that it can be done to.
+        reverse: The verb that takes it back, '' where none does.
+        is_destructive: Whether its button warns.
+
+    """
+
+    kind: str
+    past: str
+    statuses: tuple[str, ...]
+    reverse: str
+    is_destructive: bool = True
+
+
+_WAITING: Final = ("PENDING", "RETRYING")
+_ENDED: Final = ("COMPLETED", "DEAD_LETTERED", "CANCELED")
+VERBS: Final[Mapping[str, Verb]] = {
+    "cancel": Verb("jobs.cancel", "canceled", (*_WAITING, "RUNNING"), "retry"),
+    "retry": Verb("jobs.retry", "started anew", _ENDED, "cancel", is_destructive=False),
+    "change": Verb("jobs.change", "changed", _WAITING, "change", is_destructive=False),
+    "delete": Verb("jobs.delete", "deleted", _ENDED, ""),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """
+    What is to be done to which jobs.
+
+    Attributes:
+        verb: Of VERBS.
+        kind: The request that does it to ids.
+        where: The jobs in words.
+        filters: Of ``jobs.list``; None: *ids* are meant.
+        ids: The jobs.
+        more: What the request takes beside the ids.
+        matches: Whether a job that the filters found is meant, at this Unix time.
+        fields: What says the same order in a form.
+
+    """
+
+    verb: str
+    kind: str
+    where: str
+    filters: Mapping[str, object] | None = None
+    ids: Sequence[bytes] = ()
+    more: Mapping[str, object] = field(default_factory=dict[str, object])
+    matches: Callable[[views.Job, float], bool] | None = None
+    fields: Sequence[tuple[str, str]] = ()
+
+
+def ordered(form: Mapping[str, list[str]], *, is_final: bool) -> Order:
+    """
+    The order in a form.
+
+    Args:
+        form: Its fields.
+        is_final: Whether all must be said; a preview comes before what a change changes.
+
+    Raises:
+        BadRequestError: It is none.
+
+    """
+    verb = form.get("verb", [""])[0]
+    if verb not in VERBS:
+        raise BadRequestError(f"verb is {verb!r:.40}: {', '.join(VERBS)} are allowed")
+    more = _changes(form) if verb == "change" and is_final else {}
+    if "all" not in form:
+        return _of_ids(verb, form.get("id", []), more)
+    filters = Filters.of(form)
+    kin = next(iter(form.get("kin", [])), None)
+    words = filters.words() + ("" if kin is None else f", error like “{shown.foreign(kin, 80)}”")
+
+    def matches(job: views.Job, now_s: float) -> bool:
+        return filters.matches(job, now_s) and (kin is None or shown.kin(job.last_error) == kin)
+
+    fields = [("verb", verb), ("all", "1"), *filters.query(), *([] if kin is None else [("kin", kin)])]
+    wire = {**filters.wire(), **({} if kin is not None or filters.needs_rows else {"brief": True})}
+    more = {"matching": words[:_MOST_WORDS], **more}
+    return Order(verb, VERBS[verb].kind, words, wire, more=more, matches=matches, fields=fields)
+
+
+def undo_of(order: Order, changed: views.Changed, answer: Mapping[str, Any]) -> Undo | None:
+    """What takes back an order that was carried out on ids, None where nothing can."""
+    reverse = VERBS[order.verb].reverse
+    if not changed.done or not reverse:
+        return None
+    them = "it" if len(changed.done) == 1 else "them"
+    if reverse != order.verb:
+        return Undo(f"Undo: {reverse} {them}", [Step(VERBS[reverse].kind, {"ids": list(changed.done)})])
+    groups: dict[tuple[str, int], list[bytes]] = defaultdict(list)
+    before: Sequence[tuple[bytes, str, int]] = answer.get("before") or ()
+    for job_id, topic, priority, *_ in before:
+        groups[topic, priority].append(job_id)
+    steps = [
+        Step("jobs.change", {"ids": ids, "topic": topic, "priority": priority})
+        for (topic, priority), ids in groups.items()
+    ]
+    return Undo(f"Undo: change {them} back", steps) if steps else None
+
+
+def _of_ids(verb: str, texts: Sequence[str], more: Mapping[str, object]) -> Order:
+    try:
+        ids = [UUID(one).bytes for one in texts]
+    except ValueError:
+        raise BadRequestError("a ticked job has no id that is one: UUIDs are allowed") from None
+    if not ids:
+        raise BadRequestError("no job is ticked: tick some, or choose all that are found")
+    fields = [("verb", verb), *(("id", one) for one in texts)]
+    return Order(verb, VERBS[verb].kind, count(len(ids), "ticked job"), ids=ids, more=more, fields=fields)
+
+
+def _changes(form: Mapping[str, list[str]]) -> dict[str, object]:
+    """The new priority and topic; at least one of them."""
+    topic, priority = (form.get(name, [""])[0].strip() for name in ("to_topic", "to_priority"))
+    body: dict[str, object] = {"topic": topic} if topic else {}
+    if priority:
+        try:
+            body["priority"] = int(priority)
+        except ValueError:
+            body["priority"] = _MOST_PRIORITY + 1
+        if abs(int(str(body["priority"]))) > _MOST_PRIORITY:
+            raise BadRequestError(f"priority is {priority!r:.40}: a whole number from -100 to 100 is allowed")
+    if not body:
+        raise BadRequestError("nothing is to be changed: a new topic or priority is needed")
+    return body

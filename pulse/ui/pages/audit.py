@@ -1,0 +1,51 @@
+"""The audit: what operators did, when, and who they were."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pulse.answers import plain
+from pulse.errors import BadRequestError, PulseError
+from pulse.jsontext import JsonValue
+from pulse.ui.pages.common import site_of, trouble
+from pulse.ui.rendering import page
+
+__all__ = ["listing"]
+
+_FILTERS = ("action", "topic")
+
+
+async def listing(request: Request) -> Response:
+    """A page of it, newest first."""
+    given = {key: value for key in (*_FILTERS, "after") if (value := request.query_params.get(key, "").strip())}
+    context: dict[str, object] = {
+        "rows": [],
+        "next": None,
+        "known": True,
+        **{key: given.get(key, "") for key in _FILTERS},
+    }
+    try:
+        answer = await site_of(request).questions.ask("audit.list", {**given, "limit": 100})
+    except BadRequestError as error:
+        if not given:  # an older server does not know the request
+            return await page(request, "audit.html", {**context, "known": False})
+        return await trouble(request, error, "audit.html", **context)
+    except PulseError as error:
+        return await trouble(request, error, "audit.html", **context)
+    rows = [_row(one) for one in cast("list[Mapping[str, object]]", answer.get("audit") or answer.get("entries") or [])]
+    after = answer.get("next")
+    query = {**{key: given[key] for key in _FILTERS if key in given}, "after": str(after)}
+    return await page(
+        request,
+        "audit.html",
+        {**context, "rows": rows, "next": None if after is None else f"/audit?{urlencode(query)}"},
+    )
+
+
+def _row(body: Mapping[str, object]) -> dict[str, JsonValue]:
+    return plain(body)

@@ -1,0 +1,129 @@
+"""Changes of many jobs: first what would be done, then the task that does it, and how far it is."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from pulse.cli import views
+from pulse.cli.words import count
+from pulse.errors import NotFoundError, PulseError
+from pulse.ui.guard import FORM
+from pulse.ui.orders import VERBS, Order, ordered, undo_of
+from pulse.ui.pages.common import back, field, id_of, say_next, session_of, site_of, trouble
+from pulse.ui.rendering import page
+from pulse.ui.sessions import Flash
+
+__all__ = ["act", "preview", "start", "stop", "task", "tasks"]
+
+PREVIEW: Final = 1000  # jobs that are looked at before; beyond that the count is a least one
+_EXAMPLES: Final = 5
+_NOW_S: Final = 5.0  # for ticked jobs, a page at most
+
+
+async def preview(request: Request) -> Response:
+    """What would be done: to how many, of which statuses and topics, and some of them by id."""
+    try:
+        order = ordered(request.scope[FORM], is_final=False)
+        found, is_all = await _look(request, order)
+    except PulseError as error:
+        return await trouble(request, error)
+    verb = VERBS[order.verb]
+    context = {
+        "order": order,
+        "verb": verb,
+        "by_status": Counter(job.status for job in found).most_common(),
+        "by_topic": Counter(job.topic for job in found).most_common(8),
+        "number": len(found),
+        "changeable": sum(job.status in verb.statuses for job in found),
+        "is_all": is_all,
+        "examples": found[:_EXAMPLES],
+        "back": field(request, "next") or "/jobs",
+    }
+    return await page(request, "confirm.html", context)
+
+
+async def start(request: Request) -> Response:
+    """Begin; few jobs are changed at once, many by a task."""
+    try:
+        order = ordered(request.scope[FORM], is_final=True)
+        if order.filters is None:
+            return await _do_now(request, order)
+        begun = site_of(request).tasks.begin(order, session_of(request).user)
+    except PulseError as error:
+        say_next(request, error.message, is_error=True)
+        return back(request, "/jobs")
+    return RedirectResponse(f"/tasks/{begun.key}", HTTPStatus.SEE_OTHER)
+
+
+async def act(request: Request) -> Response:
+    """One job, from its own page."""
+    verb, text = request.path_params["verb"], request.path_params["id"]
+    try:
+        if verb not in {"cancel", "retry"}:
+            raise NotFoundError(f"there is no action {verb!r:.40}")
+        await _do_now(request, Order(verb, VERBS[verb].kind, "", ids=[id_of(text)]))
+    except PulseError as error:
+        return await trouble(request, error)
+    return back(request, f"/jobs/{text}")
+
+
+async def task(request: Request) -> Response:
+    """How far a task is."""
+    found = site_of(request).tasks.find(request.path_params["key"])
+    if found is None:
+        return await trouble(request, NotFoundError("there is no such task: pulse ui was restarted, or it is long ago"))
+    return await page(request, "task.html", {"task": found, "past": VERBS[found.order.verb].past})
+
+
+async def tasks(request: Request) -> Response:
+    """All that this dashboard has begun."""
+    return await page(request, "tasks.html", {"tasks": site_of(request).tasks.all()})
+
+
+async def stop(request: Request) -> Response:
+    """Let a task end where it is."""
+    site = site_of(request)
+    found = site.tasks.find(request.path_params["key"])
+    if found is not None:
+        site.tasks.stop(found)
+    return back(request, f"/tasks/{request.path_params['key']}")
+
+
+async def _do_now(request: Request, order: Order) -> Response:
+    site = site_of(request)
+    try:
+        answer = await site.questions.change(order.kind, {"ids": list(order.ids), **order.more}, within_s=_NOW_S)
+        changed = views.read(views.Changed, answer)
+    except PulseError as error:
+        say_next(request, error.message, is_error=True)
+        return back(request, "/jobs")
+    finally:
+        site.changed()
+    said = Flash(_said(order, changed), is_error=not changed.done)
+    session_of(request).show_next(said, undo_of(order, changed, answer))
+    return back(request, "/jobs")
+
+
+def _said(order: Order, changed: views.Changed) -> str:
+    codes = Counter(code.replace("_", " ") for _, code in changed.refused)
+    refused = ", ".join(f"{number} refused ({code})" for code, number in codes.items())
+    done = f"{count(len(changed.done), 'job')} {VERBS[order.verb].past}" if changed.done or not refused else ""
+    return "; ".join(filter(None, (done, refused))) + "."
+
+
+async def _look(request: Request, order: Order) -> tuple[list[views.Job], bool]:
+    """The jobs that are meant, the newest of them; whether those are all."""
+    if order.filters is None:
+        return [], True
+    body: Mapping[str, object] = {**order.filters, "limit": PREVIEW}
+    found = views.read(views.JobPage, await site_of(request).questions.ask("jobs.list", body))
+    now_s = time.time()
+    jobs = [job for job in found.jobs if order.matches is None or order.matches(job, now_s)]
+    return jobs, found.next is None

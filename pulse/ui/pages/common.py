@@ -1,0 +1,122 @@
+"""What the pages share: reading forms, doing what a button says, and going back with a word of what was done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+from uuid import UUID
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from pulse.errors import NotFoundError, PulseError
+from pulse.ui.guard import BEGAN, FORM, SESSION
+from pulse.ui.rendering import page
+from pulse.ui.rules import own_path
+from pulse.ui.sessions import Flash, Session, Step, Undo
+from pulse.ui.site import Site
+from pulse.ui.standing import Standing
+
+__all__ = [
+    "back",
+    "change",
+    "field",
+    "id_of",
+    "say_next",
+    "session_of",
+    "site_of",
+    "standing_of",
+    "trouble",
+]
+
+_STATUS_OF = {
+    "bad_request": HTTPStatus.UNPROCESSABLE_ENTITY,
+    "not_found": HTTPStatus.NOT_FOUND,
+    "conflict": HTTPStatus.CONFLICT,
+    "invalid_transition": HTTPStatus.CONFLICT,
+    "unavailable": HTTPStatus.SERVICE_UNAVAILABLE,
+}
+
+
+def site_of(request: Request) -> Site:
+    """What all pages share."""
+    site: Site = request.app.state.site
+    return site
+
+
+async def standing_of(request: Request) -> Standing:
+    """How all stands."""
+    return await site_of(request).standing(request.scope[BEGAN])
+
+
+def session_of(request: Request) -> Session:
+    """Whose request it is; the guard let nobody else through."""
+    session: Session = request.scope[SESSION]
+    return session
+
+
+def field(request: Request, name: str) -> str | None:
+    """The value of a field of the form, None where it is empty."""
+    form: Mapping[str, list[str]] = request.scope[FORM]
+    value = next(iter(form.get(name, [])), "").strip()
+    return value or None
+
+
+def id_of(text: str) -> bytes:
+    """
+    The id in a path or form.
+
+    Raises:
+        NotFoundError: It is none, so nothing can be there.
+
+    """
+    try:
+        return UUID(text).bytes
+    except ValueError:
+        raise NotFoundError(f"{text!r:.80} is no id: a UUID is allowed") from None
+
+
+async def trouble(request: Request, error: PulseError, template: str = "trouble.html", **context: Any) -> Response:
+    """The page that tells what is in the way, with the code that belongs to it."""
+    status = _STATUS_OF.get(error.code, HTTPStatus.BAD_GATEWAY)
+    return await page(request, template, context, error=error, status=status)
+
+
+def say_next(request: Request, text: str, undo: Undo | None = None, *, is_error: bool = False) -> None:
+    """Let the next page say this."""
+    session_of(request).show_next(Flash(text, is_error), undo)
+
+
+def back(request: Request, otherwise: str) -> Response:
+    """To the page that the form names, else to *otherwise*."""
+    return RedirectResponse(own_path(field(request, "next"), otherwise), HTTPStatus.SEE_OTHER)
+
+
+async def change(
+    request: Request, kind: str, body: Mapping[str, object], done: str, undo: tuple[str, Sequence[Step]] | None = None
+) -> dict[str, object] | None:
+    """
+    Do what a button says, and let the next page tell how it went.
+
+    Args:
+        request: Whose.
+        kind: What is asked of the dispatcher.
+        body: Its body.
+        done: What is said when it is done.
+        undo: What takes it back, and what that is called.
+
+    Returns:
+        The answer; None when it failed.
+
+    """
+    site = site_of(request)
+    try:
+        answer = await site.questions.change(kind, body)
+    except PulseError as error:
+        say_next(request, error.message, is_error=True)
+        return None
+    finally:
+        site.changed()
+    say_next(request, done, None if undo is None else Undo(undo[0], undo[1]))
+    return answer

@@ -1,0 +1,60 @@
+"""The gate: what is paused, by whom and until when; pausing and resuming, of everything or of a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pulse.cli import views
+from pulse.errors import PulseError
+from pulse.ui.filters import seconds
+from pulse.ui.guard import FORM
+from pulse.ui.pages.common import back, change, field, say_next, site_of, trouble
+from pulse.ui.rendering import page
+from pulse.ui.sessions import Step
+from pulse.ui.shown import foreign
+
+__all__ = ["pause", "resume", "show"]
+
+
+async def show(request: Request) -> Response:
+    """What is paused."""
+    try:
+        gate = views.read(views.Gate, await site_of(request).questions.ask("dispatch.status"))
+    except PulseError as error:
+        return await trouble(request, error, "gate.html", gate=None)
+    return await page(request, "gate.html", {"gate": gate})
+
+
+async def pause(request: Request) -> Response:
+    """Close the gate, of a topic or of all."""
+    topic = _topic(request)
+    try:
+        for_s = None if (text := field(request, "for")) is None else seconds("for", text)
+    except PulseError as error:
+        say_next(request, error.message, is_error=True)
+        return back(request, "/gate")
+    given = {"reason": field(request, "reason"), "for_s": for_s}
+    body = {"topic": topic, **{key: value for key, value in given.items() if value is not None}}
+    undo: Sequence[Step] = [Step("dispatch.resume", {"topic": topic})]
+    await change(request, "dispatch.pause", body, f"{_who(topic)} paused: no more jobs start.", ("Undo: resume", undo))
+    return back(request, "/gate")
+
+
+async def resume(request: Request) -> Response:
+    """Open it again."""
+    topic = _topic(request)
+    undo = [Step("dispatch.pause", {"topic": topic})]
+    await change(request, "dispatch.resume", {"topic": topic}, f"{_who(topic)} resumed.", ("Undo: pause", undo))
+    return back(request, "/gate")
+
+
+def _topic(request: Request) -> str:
+    """Not stripped: a topic may begin with a space."""
+    return str(request.scope[FORM].get("topic", [""])[0])
+
+
+def _who(topic: str) -> str:
+    return f"Topic “{foreign(topic, 80)}” is" if topic else "Everything is"

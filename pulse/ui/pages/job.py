@@ -1,0 +1,124 @@
+"""One job: what it is, the line of its attempts, and why it does not run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from pulse.cli import views
+from pulse.cli.job_page import outcome_of
+from pulse.cli.views import Attempt, Job
+from pulse.errors import NotFoundError, PulseError
+from pulse.ui.orders import VERBS
+from pulse.ui.pages.common import id_of, site_of, trouble
+from pulse.ui.rendering import page
+
+__all__ = ["Moment", "document", "show", "stack", "timeline"]
+
+_WAITING = frozenset({"PENDING", "RETRYING"})
+_PARTS = ("args", "result", "progress", "last_error")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A point on the line of a job: when, what happened, and what else is known of it."""
+
+    at_s: float | None
+    title: str
+    tone: str = ""
+    attempt: Attempt | None = None
+    note: str = ""
+
+
+async def show(request: Request) -> Response:
+    """The page of a job; why it does not run is asked where it waits or runs."""
+    site = site_of(request)
+    try:
+        key = id_of(request.path_params["id"])
+        job, why = await asyncio.gather(
+            site.questions.ask("jobs.get", {"id": key}), _why(request, key), return_exceptions=False
+        )
+        found = views.read(Job, views.part(job, "job"))
+    except PulseError as error:
+        return await trouble(request, error)
+    reasons = [] if isinstance(why, PulseError) or found.status not in {*_WAITING, "RUNNING"} else why
+    omitted: Any = views.part(job, "job").get("omitted") or []
+    verbs = [verb for verb in ("cancel", "retry") if found.status in VERBS[verb].statuses]
+    context = {
+        "job": found,
+        "moments": list(timeline(found)),
+        "reasons": reasons,
+        "why_error": why.message if isinstance(why, PulseError) else None,
+        "omitted": [str(one) for one in omitted],
+        "verbs": verbs,
+        "parts_of": [(name, text) for name in _PARTS[:3] if (text := getattr(found, name)) is not None],
+    }
+    return await page(request, "job.html", context)
+
+
+async def stack(request: Request) -> Response:
+    """What the process that runs it is doing now."""
+    site = site_of(request)
+    text = request.path_params["id"]
+    try:
+        answer = await site.questions.ask_fresh("jobs.stack", {"id": id_of(text)}, within_s=1.7)
+        found = views.read(views.Stack, answer)
+    except PulseError as error:
+        return await trouble(request, error)
+    return await page(request, "stack.html", {"stack": found, "id": text})
+
+
+async def document(request: Request) -> Response:
+    """Args, result, progress or error as they are, whole: as plain text, which no browser acts on."""
+    name = request.path_params["part"]
+    try:
+        if name not in _PARTS:
+            raise NotFoundError(f"a job has no {name!r:.40}: {', '.join(_PARTS)} are allowed")
+        key = id_of(request.path_params["id"])
+        answer = await site_of(request).questions.ask("jobs.get", {"id": key})
+        text: str | None = getattr(views.read(Job, views.part(answer, "job")), name)
+        if text is None:
+            raise NotFoundError(f"the job has no {name}, or it is too long for one answer")
+    except PulseError as error:
+        return await trouble(request, error)
+    headers = {"content-disposition": f'attachment; filename="{name}.txt"'}
+    return PlainTextResponse(text.encode("utf-8", "backslashreplace"), headers=headers)
+
+
+def timeline(job: Job) -> Iterator[Moment]:
+    """What happened to a job, oldest first; attempts that simply succeeded have no row of their own."""
+    yield Moment(job.submitted_at, "submitted", note=_origin(job))
+    for attempt in job.history:
+        tone = {"released": "calm", "snoozed": "calm", "canceled": "calm"}.get(attempt.outcome, "bad")
+        title = f"attempt {attempt.attempt}: {outcome_of(attempt)}" if attempt.attempt else outcome_of(attempt)
+        yield Moment(attempt.ended_at, title, tone, attempt)
+    if job.status == "RUNNING":
+        yield Moment(job.started_at, f"attempt {job.attempts} is running", "now", note=job.locked_by or "")
+    elif job.status in _WAITING:
+        yield Moment(job.next_run_at, "due", "now", note=f"attempt {job.attempts + 1} comes next")
+    elif job.status == "COMPLETED":
+        yield Moment(job.started_at, f"attempt {job.attempts} was claimed")
+        yield Moment(job.completed_at, "completed", "good")
+    else:
+        yield Moment(
+            job.completed_at, job.status.lower().replace("_", " "), "bad" if job.status != "CANCELED" else "calm"
+        )
+
+
+def _origin(job: Job) -> str:
+    if job.schedule_id is not None:
+        return "by its schedule"
+    late = job.next_run_at is not None and job.submitted_at is not None and not job.attempts
+    return "to run later" if late and (job.next_run_at or 0) - (job.submitted_at or 0) > 1 else ""
+
+
+async def _why(request: Request, key: bytes) -> list[views.Reason] | PulseError:
+    try:
+        return views.read(views.Why, await site_of(request).questions.ask("jobs.why", {"id": key})).reasons
+    except PulseError as error:
+        return error

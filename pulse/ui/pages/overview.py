@@ -1,0 +1,52 @@
+"""The first page: what is wrong, in words; how much of what; how it went in the last hour; what is slow and old."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pulse.cli import views
+from pulse.errors import PulseError
+from pulse.ui.charts import charts_of
+from pulse.ui.pages.common import site_of, standing_of
+from pulse.ui.rendering import page
+from pulse.ui.series import read_stats
+
+__all__ = ["show"]
+
+_SHOWN: Final = 6
+_WAITING: Final = ("PENDING", "RETRYING")
+
+
+async def show(request: Request) -> Response:
+    """The overview; what cannot be told is left out, and the reason stands on top."""
+    standing, failed = await asyncio.gather(
+        standing_of(request), _jobs(request, {"status": ["DEAD_LETTERED"], "limit": _SHOWN})
+    )
+    stats = read_stats(standing.stats)
+    jobs = standing.status.jobs
+    workers = standing.status.workers
+    context = {
+        "failed": [] if isinstance(failed, PulseError) else failed,
+        "counts": jobs,
+        "waiting": None if jobs is None else sum(jobs.get(name, 0) for name in _WAITING),
+        "held": None if workers is None else sum(worker.held for worker in workers),
+        "places": None if workers is None else sum(worker.capacity for worker in workers),
+        "charts": charts_of(stats),
+        "stats": stats,
+        "slowest": [],
+        "oldest": [],
+    }
+    return await page(request, "overview.html", context, error=failed if isinstance(failed, PulseError) else None)
+
+
+async def _jobs(request: Request, body: Mapping[str, object]) -> list[views.Job] | PulseError:
+    """Some jobs, or why there are none: that stands on top of the page."""
+    try:
+        return views.read(views.JobPage, await site_of(request).questions.ask("jobs.list", body)).jobs
+    except PulseError as error:
+        return error

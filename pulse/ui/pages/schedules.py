@@ -1,0 +1,170 @@
+"""Schedules: when each fires next, in its own time zone; creating, editing, pausing, triggering and deleting."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import urlencode
+from uuid import UUID
+from zoneinfo import available_timezones
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from pulse.cli import views
+from pulse.errors import BadRequestError, NotFoundError, PulseError
+from pulse.ids import uuid7
+from pulse.job import CATCH_UPS, OVERLAPS
+from pulse.ui.pages.common import back, change, id_of, say_next, session_of, site_of, trouble
+from pulse.ui.rendering import page
+from pulse.ui.schedule_form import body_of, values_from, values_of
+from pulse.ui.sessions import Flash, Step, Undo
+from pulse.ui.shown import foreign, zone_of
+
+__all__ = ["act", "confirm_delete", "create", "edit", "form", "listing", "save", "show"]
+
+PREVIEW: Final = 10
+
+
+async def listing(request: Request) -> Response:
+    """A page of schedules, newest first."""
+    after = request.query_params.get("after")
+    place = {} if after is None else {"after": after}
+    try:
+        answer = await site_of(request).questions.ask("schedules.list", {"limit": 100, **place})
+        found = views.read(views.SchedulePage, answer)
+    except PulseError as error:
+        return await trouble(request, error, "schedules.html", schedules=[], next=None)
+    follow = None if found.next is None else f"/schedules?{urlencode({'after': found.next})}"
+    return await page(request, "schedules.html", {"schedules": found.schedules, "next": follow})
+
+
+async def show(request: Request) -> Response:
+    """One schedule, with its next times and its newest jobs."""
+    ask = site_of(request).questions.ask
+    try:
+        key = id_of(request.path_params["id"])
+        found = views.read(views.Schedule, views.part(await ask("schedules.get", {"id": key}), "schedule"))
+        jobs, preview = await asyncio.gather(
+            ask("jobs.list", {"schedule": key, "limit": 10}), ask("schedules.preview", {"id": key, "count": PREVIEW})
+        )
+        times = views.read(views.SchedulePreview, preview)
+        newest = views.read(views.JobPage, jobs).jobs
+    except PulseError as error:
+        return await trouble(request, error)
+    context = {"schedule": found, "times": times.times, "zone": zone_of(times.timezone), "jobs": newest}
+    return await page(request, "schedule.html", context)
+
+
+async def form(request: Request) -> Response:
+    """The empty form."""
+    return await _form(request, {"kind": "cron", "args": "{}", "catch_up": "latest", "overlap": "allow"}, None)
+
+
+async def create(request: Request) -> Response:
+    """Make it; what is wrong is told above the form, which keeps what was typed."""
+    given = values_of(request)
+    site = site_of(request)
+    try:
+        key = uuid7().bytes
+        await site.questions.change("schedules.create", {**body_of(given), "id": key})
+    except PulseError as error:
+        return await _form(request, given, error)
+    site.changed()
+    flash = Flash(f"Schedule of “{foreign(given['name'], 80)}” created.")
+    session_of(request).show_next(flash, Undo("Undo: delete it", [Step("schedules.delete", {"id": key})]))
+    return RedirectResponse(f"/schedules/{UUID(bytes=key)}", HTTPStatus.SEE_OTHER)
+
+
+async def edit(request: Request) -> Response:
+    """The form with what the schedule has."""
+    try:
+        found = await _get(request)
+    except PulseError as error:
+        return await trouble(request, error)
+    return await _form(request, values_from(found), None, found)
+
+
+async def save(request: Request) -> Response:
+    """Change it; where it occurs stays unless when it occurs is changed."""
+    given = values_of(request)
+    found: views.Schedule | None = None
+    try:
+        found = await _get(request)
+        before = values_from(found)
+        body = body_of(given, before)
+        if not body:
+            say_next(request, "Nothing was changed: all stands as it stood.")
+        else:
+            await site_of(request).questions.change("schedules.update", {**body, "id": found.id})
+            back_again = body_of(before, given)
+            undo = Undo("Undo", [Step("schedules.update", {**back_again, "id": found.id})])
+            session_of(request).show_next(Flash(f"Changed: {', '.join(body)}."), undo)
+    except PulseError as error:
+        return await _form(request, given, error, found)
+    return RedirectResponse(f"/schedules/{request.path_params['id']}", HTTPStatus.SEE_OTHER)
+
+
+async def confirm_delete(request: Request) -> Response:
+    """What is deleted, and what is not."""
+    try:
+        found = await _get(request)
+    except PulseError as error:
+        return await trouble(request, error)
+    return await page(request, "schedule_delete.html", {"schedule": found})
+
+
+async def act(request: Request) -> Response:
+    """Pause, resume, trigger or delete."""
+    text, verb = request.path_params["id"], request.path_params["verb"]
+    try:
+        key = id_of(text)
+        if verb not in {"pause", "resume", "trigger", "delete"}:
+            raise NotFoundError(f"there is no action {verb!r:.40}")
+    except PulseError as error:
+        return await trouble(request, error)
+    if verb == "trigger":
+        await _trigger(request, key)
+        return back(request, f"/schedules/{text}")
+    if verb == "delete":
+        done = await change(request, "schedules.delete", {"id": key}, "Schedule deleted; jobs that it fired stay.")
+        return RedirectResponse("/schedules" if done is not None else f"/schedules/{text}", HTTPStatus.SEE_OTHER)
+    reverse = "resume" if verb == "pause" else "pause"
+    undo = (f"Undo: {reverse}", [Step(f"schedules.{reverse}", {"id": key})])
+    await change(request, f"schedules.{verb}", {"id": key}, f"Schedule {verb}d.", undo)
+    return back(request, f"/schedules/{text}")
+
+
+async def _trigger(request: Request, key: bytes) -> None:
+    site = site_of(request)
+    try:
+        answer = await site.questions.change("schedules.trigger", {"id": key, "job_id": uuid7().bytes})
+        made = views.read(views.Identity, answer).id
+    except PulseError as error:
+        say_next(request, error.message, is_error=True)
+    else:
+        session_of(request).show_next(Flash("A job was made.", link=f"/jobs/{UUID(bytes=made)}", link_label="Show it"))
+    site.changed()
+
+
+async def _get(request: Request) -> views.Schedule:
+    answer = await site_of(request).questions.ask("schedules.get", {"id": id_of(request.path_params["id"])})
+    return views.read(views.Schedule, views.part(answer, "schedule"))
+
+
+async def _form(
+    request: Request, given: Mapping[str, str], error: PulseError | None, schedule: views.Schedule | None = None
+) -> Response:
+    context = {
+        "given": given,
+        "wrong": None if error is None else error.message,
+        "schedule": schedule,
+        "catch_ups": CATCH_UPS,
+        "overlaps": OVERLAPS,
+        "zones": sorted(available_timezones()),
+    }
+    is_wrong = isinstance(error, BadRequestError)
+    status = HTTPStatus.OK if error is None else HTTPStatus.UNPROCESSABLE_ENTITY if is_wrong else HTTPStatus.BAD_GATEWAY
+    return await page(request, "schedule_form.html", context, status=status)

@@ -1,0 +1,81 @@
+"""Workers and actors: the processes of the system, and restarting one of them."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from pulse.errors import NotFoundError, PulseError
+from pulse.ui.pages.common import back, say_next, session_of, site_of, standing_of, trouble
+from pulse.ui.rendering import page, theme
+
+__all__ = ["actors", "confirm_restart", "restart", "set_theme", "undo", "workers"]
+
+
+async def workers(request: Request) -> Response:
+    """The handler processes that are connected."""
+    standing = await standing_of(request)
+    found = standing.status.workers
+    shown = None if found is None else sorted(found, key=lambda worker: (worker.host or "", worker.name))
+    return await page(request, "workers.html", {"workers": shown})
+
+
+async def actors(request: Request) -> Response:
+    """Supervisor, actors, pools and database."""
+    return await page(request, "actors.html", {})
+
+
+async def confirm_restart(request: Request) -> Response:
+    """What a restart means, before it is done."""
+    name = request.path_params["name"]
+    standing = await standing_of(request)
+    known = [*(standing.status.actors or ()), *(standing.status.pools or ())]
+    found = next((process for process in known if process.name == name), None)
+    if found is None:
+        return await trouble(
+            request, NotFoundError(f"there is no process {name!r:.60}, or the supervisor does not answer")
+        )
+    return await page(request, "restart.html", {"process": found, "is_pool": found in (standing.status.pools or ())})
+
+
+async def restart(request: Request) -> Response:
+    """Let the supervisor end a process and start it anew."""
+    site = site_of(request)
+    name = request.path_params["name"]
+    try:
+        answer = await site.questions.ask_supervisor("actors.restart", {"name": name}, within_s=5.0)
+    except PulseError as error:
+        say_next(request, error.message, is_error=True)
+    else:
+        say_next(request, f"{name} was restarted; its pid is {answer.get('pid')} now.")
+    site.changed()
+    return RedirectResponse("/actors", HTTPStatus.SEE_OTHER)
+
+
+async def undo(request: Request) -> Response:
+    """Take back what was done last, step by step."""
+    site = site_of(request)
+    found = session_of(request).undos.pop(request.path_params["key"], None)
+    if found is None:
+        say_next(request, "That cannot be undone any more.", is_error=True)
+        return back(request, "/")
+    try:
+        for step in found.steps:
+            await site.questions.change(step.kind, step.body)
+    except PulseError as error:
+        say_next(request, f"Not undone: {error.message}", is_error=True)
+    else:
+        say_next(request, "Undone.")
+    site.changed()
+    return back(request, "/")
+
+
+async def set_theme(request: Request) -> Response:
+    """Light, dark, or as the system has it: the next of the three."""
+    following = {"": "dark", "dark": "light", "light": ""}[theme(request)]
+    response = back(request, "/")
+    age = 365 * 86400 if following else 0
+    response.headers.append("set-cookie", f"pulse_theme={following}; Path=/; SameSite=Strict; Max-Age={age}")
+    return response

@@ -1,0 +1,138 @@
+"""Topics: how much waits in each, who has paused it, and its policy, which can be changed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from pulse.cli import views
+from pulse.errors import BadRequestError, PulseError
+from pulse.requests import TOPIC_OPTIONS
+from pulse.ui.guard import FORM
+from pulse.ui.pages.common import change, field, say_next, site_of, standing_of, trouble
+from pulse.ui.rendering import page
+from pulse.ui.series import TopicStats, read_stats
+from pulse.ui.sessions import Step
+from pulse.ui.standing import Standing
+
+__all__ = ["listing", "save", "show"]
+
+_WHOLE: Final = frozenset({"max_attempts", "max_crashes"})
+HELP: Final[Mapping[str, str]] = {
+    "max_attempts": "tries that count before the dead letter",
+    "max_crashes": "deaths of its worker before the dead letter",
+    "backoff": "wait after a failed try: quadratic, exponential:FIRST:LONGEST, fixed:SECONDS, list:SECONDS,…",
+    "timeout_s": "longest run of one attempt, seconds",
+    "stall_s": "longest time without progress, seconds",
+    "lease_s": "how long a worker may be silent, seconds",
+    "retention_s": "completed and canceled jobs are kept so long, seconds",
+    "retention_dead_s": "dead letters are kept so long, seconds",
+    "ageing_s": "seconds of waiting that are worth one priority; 0: strict order",
+}
+
+
+async def listing(request: Request) -> Response:
+    """All topics that anybody knows of: with jobs, workers, a policy or a pause."""
+    site = site_of(request)
+    after = request.query_params.get("after")
+    place = {} if after is None else {"after": after}
+    try:
+        standing, answer = await asyncio.gather(
+            standing_of(request), site.questions.ask("topics.list", {"limit": 200, **place})
+        )
+        found = views.read(views.TopicPage, answer)
+    except PulseError as error:
+        return await trouble(request, error, "topics.html", rows=[], next=None)
+    policies = {
+        str(row.get("topic") or ""): {k: v for k, v in row.items() if k != "topic" and v is not None}
+        for row in found.topics
+    }
+    follow = None if found.next is None else f"/topics?{urlencode({'after': found.next})}"
+    rows = _rows(standing, policies, others=after is None)
+    return await page(request, "topics.html", {"rows": rows, "next": follow})
+
+
+def _rows(standing: Standing, policies: Mapping[str, Mapping[str, object]], *, others: bool) -> list[dict[str, object]]:
+    """A row for each topic, with what is known of it; *others*: those without a policy, too."""
+    stats = read_stats(standing.stats)
+    known = {} if stats is None else {one.topic: one for one in stats.topics}
+    workers = standing.status.workers or []
+    paused = {} if standing.status.gate is None else standing.status.gate.topics
+    names = set(policies)
+    if others:
+        names |= {*known, *paused, *(topic for worker in workers for topic in worker.topics)}
+    return [
+        {
+            "topic": name,
+            "policy": policies.get(name, {}),
+            "paused": paused.get(name),
+            "workers": sum(name in worker.topics for worker in workers),
+            "stats": known.get(name, TopicStats(name)),
+        }
+        for name in sorted(names)
+    ]
+
+
+async def show(request: Request) -> Response:
+    """One topic: its pause and its policy; '' is the server."""
+    site = site_of(request)
+    topic = request.query_params.get("topic", "")
+    try:
+        standing, answer = await asyncio.gather(
+            standing_of(request), site.questions.ask("topics.get", {"topic": topic})
+        )
+        found = views.read(views.Topic, views.part(answer, "topic"))
+    except PulseError as error:
+        return await trouble(request, error)
+    (row,) = [one for one in _rows(standing, {topic: {}}, others=False) if one["topic"] == topic]
+    gate = standing.status.gate
+    context = {
+        "topic": found,
+        "row": row,
+        "gate": gate,
+        "options": [(name, found.policy.get(name, views.Option()), HELP[name]) for name in TOPIC_OPTIONS],
+    }
+    return await page(request, "topic.html", context)
+
+
+async def save(request: Request) -> Response:
+    """Set what was typed, unset what was emptied; what stands as it stood is left alone."""
+    topic = request.scope[FORM].get("topic", [""])[0]
+    here = f"/topics/view?{urlencode({'topic': topic})}"
+    questions = site_of(request).questions
+    try:
+        before = views.read(views.Topic, views.part(await questions.ask("topics.get", {"topic": topic}), "topic"))
+        own = {
+            name: option.value
+            for name, option in before.policy.items()
+            if option.source == ("topic" if topic else "server")
+        }
+        wanted = {name: _value(name, field(request, name)) for name in TOPIC_OPTIONS}
+    except PulseError as error:
+        say_next(request, error.message, is_error=True)
+        return RedirectResponse(here, 303)
+    policy = {name: value for name, value in wanted.items() if value != own.get(name)}
+    if not policy:
+        say_next(request, "Nothing was changed: all stands as it stood.")
+        return RedirectResponse(here, 303)
+    undo = Step("topics.set", {"topic": topic, "policy": {name: own.get(name) for name in policy}})
+    who = f"topic “{topic}”" if topic else "the server"
+    said = ", ".join(f"{name} {'unset' if value is None else value}" for name, value in policy.items())
+    await change(
+        request, "topics.set", {"topic": topic, "policy": policy}, f"Policy of {who}: {said}.", ("Undo", [undo])
+    )
+    return RedirectResponse(here, 303)
+
+
+def _value(name: str, text: str | None) -> int | float | str | None:
+    if text is None or name == "backoff":
+        return text
+    try:
+        return int(text) if name in _WHOLE else float(text)
+    except ValueError:
+        raise BadRequestError(f"{name} is {text!r:.60}: a number is allowed") from None

@@ -1,0 +1,136 @@
+"""Templates, and the frame around every page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from pulse.errors import PulseError
+from pulse.ui import shown
+from pulse.ui.rules import own_path
+from pulse.version import VERSION
+
+__all__ = ["NAVIGATION", "STATUSES", "page", "plain_page", "render"]
+
+FOLDER: Final = Path(__file__).parent
+# path, name, the key behind `g`
+NAVIGATION: Final = (
+    ("/", "Overview", "o"),
+    ("/jobs", "Jobs", "j"),
+    ("/dead", "Dead letters", "d"),
+    ("/topics", "Topics", "t"),
+    ("/schedules", "Schedules", "s"),
+    ("/workers", "Workers", "w"),
+    ("/actors", "Actors", "a"),
+    ("/gate", "Gate", "p"),
+    ("/audit", "Audit", "u"),
+)
+STATUSES: Final = ("PENDING", "RUNNING", "RETRYING", "COMPLETED", "DEAD_LETTERED", "CANCELED")
+_THEMES: Final = frozenset({"light", "dark"})
+
+
+def _environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(FOLDER / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    filters: dict[str, Any] = {
+        "block": shown.block,
+        "clock": shown.clock,
+        "count": shown.count,
+        "dur": shown.duration,
+        "first_line": shown.first_line,
+        "foreign": shown.foreign,
+        "isotime": shown.iso,
+        "json_block": shown.json_block,
+        "json_line": shown.json_line,
+        "kin": shown.kin,
+        "localtime": shown.local_time,
+        "num": shown.number,
+        "ownpath": own_path,
+        "size": shown.size,
+        "stamp": shown.stamp,
+        "uuid": shown.uuid,
+        "whole": shown.whole,
+        "zone": shown.zone_of,
+    }
+    made.filters.update(filters)  # pyright: ignore[reportUnknownMemberType] -- jinja2 leaves it open
+    words: dict[str, Any] = {
+        "navigation": NAVIGATION,
+        "statuses": STATUSES,
+        "verbs": ("cancel", "retry", "change", "delete"),
+        "version": VERSION,
+    }
+    made.globals.update(words)  # pyright: ignore[reportUnknownMemberType]
+    return made
+
+
+_ENVIRONMENT: Final = _environment()
+
+
+def render(template: str, context: Mapping[str, Any]) -> str:
+    """The text of a template; times in it are relative to now."""
+    return _ENVIRONMENT.get_template(template).render({"now": time.time(), **context})
+
+
+def plain_page(status: HTTPStatus, title: str, text: str) -> Response:
+    """A page that says one thing, without menu: for who may not see more."""
+    return HTMLResponse(render("plain.html", {"title": title, "text": text, "theme": ""}), status)
+
+
+async def page(
+    request: Request,
+    template: str,
+    context: Mapping[str, Any] | None = None,
+    *,
+    error: PulseError | None = None,
+    status: int = HTTPStatus.OK,
+) -> Response:
+    """
+    A whole page: menu, how everything stands, what was just done, and the page's own part.
+
+    Args:
+        request: What is answered.
+        template: Of the page's own part.
+        context: Its values.
+        error: Why the page's own question has no answer; it is shown instead.
+        status: The code.
+
+    """
+    from pulse.ui.guard import BEGAN, SESSION
+    from pulse.ui.site import Site
+
+    site: Site = request.app.state.site
+    session = request.scope.get(SESSION)
+    is_live = request.headers.get("hx-trigger") == "live"
+    standing = await site.standing(request.scope[BEGAN])
+    whole: dict[str, Any] = {
+        "path": request.url.path,
+        "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+        "theme": theme(request),
+        "read_only": site.options.read_only,
+        "user": None if session is None else session.user,
+        "csrf": "" if session is None else session.token,
+        "flashes": [] if session is None or is_live else session.told(),
+        "standing": standing,
+        "error": error,
+        **(context or {}),
+    }
+    return HTMLResponse(render(template, whole), status)
+
+
+def theme(request: Request) -> str:
+    """Light or dark as the user chose it; '' follows the system."""
+    chosen = request.cookies.get("pulse_theme", "")
+    return chosen if chosen in _THEMES else ""

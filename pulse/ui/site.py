@@ -1,0 +1,86 @@
+"""What all pages of one dashboard share."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from pulse.credentials import Credentials, Throttle
+from pulse.ui.address import Address
+from pulse.ui.questions import Questions
+from pulse.ui.rules import LOCAL_NAMES
+from pulse.ui.sessions import Sessions
+from pulse.ui.standing import Poller, Standing
+from pulse.ui.tasks import Tasks
+
+__all__ = ["Options", "Site"]
+
+PAGE_S: Final = 1.5  # a page waits no longer for news of the whole, if it knows older ones
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """
+    How ``pulse ui`` was started.
+
+    Attributes:
+        address: Where it listens.
+        names: Host names under which it may be called, beside those of this machine.
+        credentials: The users that log in; None: by the link that is printed.
+        read_only: Nothing can be changed.
+
+    """
+
+    address: Address
+    names: frozenset[str] = frozenset()
+    credentials: Credentials | None = None
+    read_only: bool = False
+
+    @property
+    def cookie(self) -> str:
+        """Name of the cookie: cookies of one host are shared by its ports, and two dashboards are two."""
+        return f"pulse_ui_{self.address.port}"
+
+    @property
+    def known_hosts(self) -> frozenset[str]:
+        """The names that a Host header may have."""
+        own = {self.address.host.lower()} if self.address.host else set[str]()
+        return LOCAL_NAMES | own | {name.lower() for name in self.names}
+
+
+@dataclass(slots=True)
+class Site:
+    """The parts that live as long as the server."""
+
+    options: Options
+    questions: Questions
+    say: Callable[[str], None]
+    sessions: Sessions = field(default_factory=Sessions)
+    throttle: Throttle = field(default_factory=Throttle)
+    uid: int = field(default_factory=os.getuid)
+    poller: Poller = field(init=False)
+    tasks: Tasks = field(init=False)
+    link_token: str = field(init=False, default="", repr=False)
+    hashing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))  # a bcrypt check takes a core
+
+    def __post_init__(self) -> None:
+        self.poller = Poller(self.questions)
+        self.tasks = Tasks(self.questions)
+
+    def new_link(self) -> None:
+        """Print a link that logs in once; none where users have passwords, or the kernel tells who they are."""
+        if self.options.credentials is None and self.options.address.path is None:
+            self.link_token = secrets.token_urlsafe(24)
+            self.say(f"Log in, once, by: {self.options.address.url}/login?token={self.link_token}")
+
+    async def standing(self, began_s: float) -> Standing:
+        """How all stands, for a page that was asked for then, on the monotonic clock."""
+        return await self.poller.latest(began_s + PAGE_S)
+
+    def changed(self) -> None:
+        """Something was changed: no page shows what was known before."""
+        self.poller.forget()

@@ -1,0 +1,124 @@
+"""A dashboard for tests: ``pulse ui`` as a user starts it, and raw requests to it that no browser would send."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlencode
+
+from tests.process.system_kit import END_S, Whole
+from tests.support.system import until
+
+USER: Final = "alice"
+PASSWORD: Final = "correct horse"
+_URL: Final = re.compile(r"listens on (http://\S+)")
+_LINK: Final = re.compile(r"Log in, once, by: (\S+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a raw request got."""
+
+    status: int
+    text: str
+    headers: Mapping[str, str]
+
+    @property
+    def cookie(self) -> str:
+        """The cookie that it set, as a browser sends it back."""
+        return self.headers.get("set-cookie", "").partition(";")[0]
+
+
+@dataclass(slots=True)
+class Dashboard:
+    """A running ``pulse ui``."""
+
+    process: subprocess.Popen[bytes]
+    said_in: Path
+    url: str = ""
+    cookie: str = field(default="", repr=False)
+
+    @property
+    def said(self) -> str:
+        """What it has printed and logged."""
+        return self.said_in.read_text("utf-8", "replace")
+
+    @property
+    def netloc(self) -> str:
+        """Host and port."""
+        return self.url.removeprefix("http://")
+
+    def links(self) -> list[str]:
+        """The links that it has printed."""
+        return _LINK.findall(self.said)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        form: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        within_s: float = 5.0,
+    ) -> Answer:
+        """One request as it is said, with the cookie of ``log_in``."""
+        connection = http.client.HTTPConnection(self.netloc, timeout=within_s)
+        with contextlib.closing(connection):
+            more = {"cookie": self.cookie} if self.cookie else {}
+            if form is not None:
+                more["content-type"] = "application/x-www-form-urlencoded"
+            body = None if form is None else urlencode(form)
+            connection.request(method, path, body, {**more, **(headers or {})})
+            got = connection.getresponse()
+            return Answer(got.status, got.read().decode(), {key.lower(): value for key, value in got.getheaders()})
+
+    def log_in(self) -> str:
+        """Log in without a browser; the token that forms must carry."""
+        self.cookie = ""
+        self.cookie = self.ask("POST", "/login", {"user": USER, "password": PASSWORD}).cookie
+        found = re.search(r'name="csrf" value="([^"]+)"', self.ask("GET", "/gate").text)
+        assert found is not None
+        return found[1]
+
+    def stop(self) -> int:
+        """Let it end as a user does."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(END_S)
+
+
+@contextmanager
+def dashboard(whole: Whole, *words: str, **env: str) -> Iterator[Dashboard]:
+    """Start one, wait until it listens, and stop it in the end."""
+    said_in = whole.directory / f"ui-{len(list(whole.directory.glob('ui-*')))}"
+    with said_in.open("wb") as sink:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pulse.cli.main", "ui", "--listen", "127.0.0.1:0", *words],
+            env={**whole.env, **env},
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=sink,
+        )
+    made = Dashboard(process, said_in)
+    try:
+        until(lambda: _URL.search(made.said) or process.poll() is not None, "the dashboard listens", END_S)
+        found = _URL.search(made.said)
+        assert found is not None, made.said
+        made.url = found[1]
+        until(lambda: made.ask("GET", "/login").status == 200, "it answers", END_S)
+        yield made
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
