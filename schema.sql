@@ -530,9 +530,9 @@ BEGIN
     END IF;
     SELECT k INTO bad FROM jsonb_array_elements(jobs) AS job, jsonb_object_keys(job) AS k
         WHERE k <> ALL (ARRAY['name', 'args', 'topic', 'priority', 'run_at', 'max_attempts', 'timeout_s', 'id', 'expires_at',
-                            'expires_in_s']) LIMIT 1;
+                            'expires_in_s', 'traceparent']) LIMIT 1;
     IF bad IS NOT NULL THEN
-        RAISE EXCEPTION 'unknown key "%" in a job; allowed are name, args, topic, priority, run_at, max_attempts, timeout_s, id, expires_at, expires_in_s', bad
+        RAISE EXCEPTION 'unknown key "%" in a job; allowed are name, args, topic, priority, run_at, max_attempts, timeout_s, id, expires_at, expires_in_s, traceparent', bad
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
 
@@ -544,21 +544,27 @@ BEGIN
     IF bad IS NOT NULL THEN
         RAISE EXCEPTION '%', bad USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    SELECT left(e.job->>'traceparent', 80) INTO bad FROM jsonb_array_elements(jobs) AS e(job)
+        WHERE e.job->>'traceparent' !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$' LIMIT 1;
+    IF bad IS NOT NULL THEN
+        RAISE EXCEPTION 'traceparent is %; one of W3C Trace Context is allowed', quote_literal(bad) USING ERRCODE = 'invalid_parameter_value';
+    END IF;
 
     WITH given AS MATERIALIZED (
         SELECT coalesce(g.id, pulse.uuid7()) AS id, g.name, coalesce(g.args, '{}') AS args, g.topic, coalesce(g.priority, 0) AS priority,
                g.run_at, g.max_attempts, g.timeout_s, coalesce(g.expires_at, began + g.expires_in_s * interval '1 second') AS expires_at,
-               e.place
+               g.traceparent, e.place
         FROM jsonb_array_elements(jobs) WITH ORDINALITY AS e(job, place)
         CROSS JOIN LATERAL jsonb_to_record(e.job) AS g(
             id uuid, name text, args jsonb, topic text, priority smallint, run_at timestamptz, max_attempts int, timeout_s float8,
-            expires_at timestamptz, expires_in_s float8)
+            expires_at timestamptz, expires_in_s float8, traceparent text)
     ), put AS (
-        INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at)
+        INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent)
         SELECT g.id, g.name, coalesce(g.topic, h.topic, 'default'), g.args, g.priority,
                coalesce(g.run_at, began) + (g.place - 1) * interval '1 microsecond',
                coalesce(g.max_attempts, h.max_attempts, t.max_attempts, (SELECT s.max_attempts FROM pulse.topics s WHERE s.topic = '')),
-               coalesce(g.timeout_s, h.timeout_s, t.timeout_s, (SELECT s.timeout_s FROM pulse.topics s WHERE s.topic = '')), g.expires_at
+               coalesce(g.timeout_s, h.timeout_s, t.timeout_s, (SELECT s.timeout_s FROM pulse.topics s WHERE s.topic = '')), g.expires_at,
+               g.traceparent
         FROM given g
         LEFT JOIN pulse.handlers h ON h.name = g.name
         LEFT JOIN pulse.topics t ON t.topic = coalesce(g.topic, h.topic, 'default')
@@ -595,7 +601,7 @@ $$;
 CREATE FUNCTION pulse.submit(
     name text, args jsonb DEFAULT '{}', topic text DEFAULT NULL, priority int DEFAULT 0, run_at timestamptz DEFAULT NULL,
     max_attempts int DEFAULT NULL, timeout_s float8 DEFAULT NULL, id uuid DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
-    expires_in_s float8 DEFAULT NULL
+    expires_in_s float8 DEFAULT NULL, traceparent text DEFAULT NULL
 ) RETURNS uuid
 LANGUAGE plpgsql VOLATILE SET search_path = pulse, pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -620,13 +626,17 @@ BEGIN
     IF bad IS NOT NULL THEN
         RAISE EXCEPTION '%', bad USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    IF submit.traceparent !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$' THEN
+        RAISE EXCEPTION 'traceparent is %; one of W3C Trace Context is allowed', quote_literal(left(submit.traceparent, 80))
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
 
-    INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at)
+    INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent)
     SELECT made, submit.name, coalesce(submit.topic, h.topic, 'default'), submit.args, coalesce(submit.priority, 0),
            coalesce(submit.run_at, clock_timestamp()),
            coalesce(submit.max_attempts, h.max_attempts, t.max_attempts, s.max_attempts),
            coalesce(submit.timeout_s, h.timeout_s, t.timeout_s, s.timeout_s),
-           coalesce(submit.expires_at, clock_timestamp() + submit.expires_in_s * interval '1 second')
+           coalesce(submit.expires_at, clock_timestamp() + submit.expires_in_s * interval '1 second'), submit.traceparent
     FROM (VALUES (1)) AS one
     LEFT JOIN pulse.handlers h ON h.name = submit.name
     LEFT JOIN pulse.topics t ON t.topic = coalesce(submit.topic, h.topic, 'default')

@@ -1,24 +1,44 @@
-"""Logging of every pulse process: structlog to standard error, JSON for machines, plain coloured lines on a
-terminal.
+"""
+Logging of every pulse process: structlog to standard error, JSON for machines, plain coloured lines on a terminal.
+
+What is logged while a handler runs, by it or by what it calls, through structlog or the standard library, says of which
+job, attempt, topic and handler. What a job was given is never logged.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-import os
 import sys
-from typing import Final, Literal
+from collections.abc import Mapping, MutableMapping
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, Literal
+from uuid import UUID
 
 import structlog
+from structlog.stdlib import ProcessorFormatter
 
-from pulse.logtap import TAP
+if TYPE_CHECKING:
+    from pulse.protocol import Assignment
 
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
+LOGGED: Final[ContextVar[Assignment | None]] = ContextVar("pulse_job", default=None)  # whose handler runs here
+
+
+def add_job(_logger: object, _name: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """A processor for structlog: the job whose handler logs this; for apps that configure structlog themselves, too."""
+    job = LOGGED.get()
+    if job is not None:
+        event.setdefault("job", str(UUID(bytes=job.id)))
+        event.setdefault("attempt", job.attempt)
+        event.setdefault("topic", job.topic)
+        event.setdefault("handler", job.name)
+    return event
 
 
 def configure_logging(level: str = "info", log_format: Literal["json", "console"] | None = None) -> None:
     """
-    Set structlog up for this process.
+    Set structlog up for this process, and the standard library's logging from warnings on.
 
     Args:
         level: Lowest level that is shown.
@@ -31,19 +51,43 @@ def configure_logging(level: str = "info", log_format: Literal["json", "console"
             colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
         )
     else:
-        final = structlog.processors.JSONRenderer()
+        final = structlog.processors.JSONRenderer(serializer=_dumps)
     processors: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
+        add_job,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     if not console:
         processors.append(structlog.processors.format_exc_info)
-    TAP.open_by(os.environ)
     structlog.configure(
-        processors=[*processors, TAP, final],
+        processors=[*processors, final],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )
-    logging.basicConfig(level=logging.ERROR, format="%(message)s", stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        ProcessorFormatter(
+            foreign_pre_chain=[*processors, structlog.stdlib.add_logger_name],
+            processors=[ProcessorFormatter.remove_processors_meta, final],
+        )
+    )
+    logging.basicConfig(level=max(logging.WARNING, _LEVELS[level]), handlers=[handler])
+
+
+def _dumps(event: Mapping[str, object], default: Any = repr, **_more: object) -> str:  # noqa: ANN401 - as json.dumps
+    """JSON of whatever is logged: what is not JSON is shown as text, and the line can be read in any case."""
+    try:
+        return json.dumps(event, default=default, allow_nan=False)
+    except Exception:  # noqa: BLE001 - a key, a NaN, a circle, or a repr that fails
+        return json.dumps({str(key): _shown(value) for key, value in event.items()})
+
+
+def _shown(value: object) -> object:
+    if value is None or isinstance(value, str | int):
+        return value
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001 - what cannot be shown at all
+        return f"<{type(value).__name__} that cannot be shown>"

@@ -22,6 +22,7 @@ from pulse.job import Job, Schedule
 from pulse.jsontext import JsonValue
 from pulse.protocol import encode
 from pulse.schedules import ScheduleRules, to_wire
+from pulse.tracing import current_traceparent
 from pulse.values import IdLike, TimeLike, args_text, as_id, unix_time
 
 __all__ = ["JobOptions", "NewJob", "Request", "ScheduleChanges", "ScheduleOptions", "TopicOptions"]
@@ -49,6 +50,7 @@ class JobOptions(TypedDict, total=False):
         expires_in_s: Seconds after which it is not worth starting any more: then it becomes a dead letter.
         expires_at: That time instead: an aware datetime, or Unix seconds.
         id: UUID to submit under; the same id with the same name, topic and args is the same job.
+        traceparent: W3C Trace Context that its attempts belong to; by default that of the current OpenTelemetry span.
     """
 
     topic: str | None
@@ -60,6 +62,7 @@ class JobOptions(TypedDict, total=False):
     expires_in_s: float | None
     expires_at: TimeLike | None
     id: IdLike | None
+    traceparent: str | None
 
 
 class _Named(TypedDict):
@@ -131,6 +134,10 @@ def submit(jobs: Iterable[NewJob]) -> Request[list[UUID]]:
     bodies = [_job_body(job) for job in jobs]
     if not bodies:
         raise BadRequestError("submit: no jobs")
+    traceparent = current_traceparent()
+    if traceparent is not None:
+        for body in bodies:
+            body.setdefault("traceparent", traceparent)
     nameless = [body for body in bodies if "id" not in body]
     for body, job_id in zip(nameless, uuid7s(len(nameless)), strict=True):
         body["id"] = job_id

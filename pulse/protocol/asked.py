@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from pulse.protocol.fields import MAX_SECONDS, Id, Name, Seconds, UnixTime
+from pulse.protocol.fields import MAX_SECONDS, Id, Name, Seconds, TraceParent, UnixTime
 
 
 class NewJob(Struct, frozen=True):
@@ -23,6 +23,7 @@ class NewJob(Struct, frozen=True):
     id: Id | None = None
     expires_at: UnixTime | None = None
     expires_in_s: Annotated[float, Meta(gt=0, le=MAX_SECONDS)] | None = None
+    traceparent: TraceParent | None = None
 
 
 class Submit(Struct, frozen=True):

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 ROWS: Final = 20_000  # that are counted one by one; more are sampled
 PAGES: Final = 1000.0  # of the table, 8 MiB: about so many thousands of jobs, whatever their number
-TOPIC_ROWS: Final = 200  # of each topic that is told by itself, where others are sampled
+TOPICS: Final = 100  # that are told by themselves, where jobs are sampled, and as many that are named
+TOPIC_ROWS: Final = 200  # of each of them that are counted
 RECOUNT_S: Final = 60.0  # after a count that took too long
 DEADLINE_S: Final = 2.0  # of which the server takes a quarter for each of two statements
 AGAIN: Final = 1.5  # times ROWS by the sample: then it is worth counting
@@ -112,7 +113,9 @@ class DepthStore:
     ) -> Depths:
         """Some pages stand for all."""
         async with self._pool.connection(deadline_s=DEADLINE_S) as connection:
-            found = await connection.fetch(STATEMENTS["sample_waiting"].sql, pages, most, list(names), TOPIC_ROWS, now)
+            found = await connection.fetch(
+                STATEMENTS["sample_waiting"].sql, pages, min(most, TOPICS), list(names[:TOPICS]), TOPIC_ROWS, now
+            )
         return _depths(found, is_exact=False)
 
 

@@ -52,7 +52,14 @@ HOT_SETTINGS: Final[Mapping[str, str]] = {
 # A lost heartbeat is sent again by the next one; nothing that opens or closes an attempt runs here.
 BEAT_SETTINGS: Final[Mapping[str, str]] = {**HOT_SETTINGS, "synchronous_commit": "off", "lock_timeout": "500ms"}
 # What waits is told a little later rather than at the cost of those who wait.
-COUNT_SETTINGS: Final[Mapping[str, str]] = {**HOT_SETTINGS, "statement_timeout": "500", "lock_timeout": "100ms"}
+COUNT_SETTINGS: Final[Mapping[str, str]] = {
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
+    "statement_timeout": "500",
+    "lock_timeout": "100ms",
+}
 
 # The one table of what is worth trying again: the server is away, restarting, full, read-only, or chose us as a victim.
 RETRYABLE_CLASSES: Final = frozenset({"08", "53"})  # connection; disk full, out of memory, too many connections

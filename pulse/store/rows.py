@@ -114,6 +114,7 @@ class Claim(NamedTuple):
         occurrence_at: Unix seconds of its schedule's occurrence, or None.
         checkpoint: JSON text that an earlier attempt saved, or None.
         previous: JSON text ``[outcome, error, worker, progress]`` of the attempt before, None where it left no history.
+        traceparent: Of the span that submitted it, or None.
     """
 
     id: bytes
@@ -130,6 +131,7 @@ class Claim(NamedTuple):
     occurrence_at: float | None = None
     checkpoint: str | None = None
     previous: str | None = None
+    traceparent: str | None = None
 
 
 class Running(NamedTuple):

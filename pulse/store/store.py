@@ -107,8 +107,8 @@ class Store(Operations):
                 await connection.fetch(_CLAIM, [], 0, [], [], 1.0, None, None, None, None, None)
                 for sql, arrays in ((_COMPLETE, 2), (_END, 8)):  # behind the fence
                     await connection.fetch(sql, *_fences([]), *(() for _ in range(arrays)), None)
-                await connection.fetch(_SUBMIT, *_columns([]), None)
-                await connection.fetch(_SUBMIT_AND_CLAIM, *_columns([], due=True), [], [], 1.0, None)
+                await connection.fetch(_SUBMIT, *_columns([]), [], None)
+                await connection.fetch(_SUBMIT_AND_CLAIM, *_columns([], due=True), [], [], 1.0, [], None)
 
     def close(self) -> None:
         """Drop all connections."""
@@ -128,7 +128,7 @@ class Store(Operations):
             asyncpg.PostgresError: Class 22, 23 or 54: a job cannot be stored.
         """
         async with self.hot.connection() as connection:
-            rows = await connection.fetch(_SUBMIT, *_columns(jobs), now)
+            rows = await connection.fetch(_SUBMIT, *_columns(jobs), _traces(jobs), now)
         return [Wake(*row) for row in rows]
 
     async def submit_and_claim(
@@ -161,10 +161,13 @@ class Store(Operations):
         """
         used = [workers[seat] for seat in seats[: len(jobs)]]
         async with self.hot.connection() as connection:
-            rows = await connection.fetch(_SUBMIT_AND_CLAIM, *_columns(jobs, due=True), used, topics, lease_s, now)
+            columns = (*_columns(jobs, due=True), used, topics, lease_s, _traces(jobs))
+            rows = await connection.fetch(_SUBMIT_AND_CLAIM, *columns, now)
         seat_of = dict(zip(used, seats, strict=False))
         claims = [
-            Claim._make((*row[:8], seat_of[row["worker"]], 0, 0, None, None, None)) for row in rows if row["attempts"]
+            Claim._make((*row[:8], seat_of[row["worker"]], 0, 0, None, None, None, row["traceparent"]))
+            for row in rows
+            if row["attempts"]
         ]
         return claims, [Wake(row["topic"], row["priority"], row["due_at"], 1) for row in rows if not row["attempts"]]
 
@@ -177,7 +180,7 @@ class Store(Operations):
         """
         columns = _columns(jobs)
         async with self.query.connection() as connection, connection.transaction():
-            rows = await connection.fetch(_sql("submit_again"), *columns, now)
+            rows = await connection.fetch(_sql("submit_again"), *columns, _traces(jobs), now)
             other = await connection.fetch(_sql("submitted_differently"), *columns[:4])
             if other:
                 message = f"job {other[0]['id']} exists already with another name, topic or args"
@@ -446,6 +449,11 @@ def _fences(fences: Sequence[Fence | Completion | Ending | Renewal]) -> tuple[st
 def _short(values: list[T | None]) -> list[T | None]:
     """Nothing for nothing but NULLs, which is what the server takes for missing elements: each takes its time."""
     return [] if values.count(None) == len(values) else values
+
+
+def _traces(jobs: Sequence[NewJob]) -> list[str | None]:
+    """Which spans they were submitted in."""
+    return _short([job.traceparent for job in jobs])
 
 
 def _columns(jobs: Sequence[NewJob], *, due: bool = False) -> tuple[Sequence[object], ...]:

@@ -25,7 +25,9 @@ import anyio
 from pulse import procs
 from pulse.app import App
 from pulse.handlers import Handler
+from pulse.logs import LOGGED
 from pulse.outcome import Ending
+from pulse.tracing import for_cell
 from pulse.worker import stacks
 from pulse.worker.attempt import HUNG, Attempt, Phase
 from pulse.worker.cellwire import (
@@ -44,7 +46,7 @@ from pulse.worker.cellwire import (
 )
 from pulse.worker.limits import limited
 from pulse.worker.options import Backend, loop_options
-from pulse.worker.runner import arguments_for, interrupt, make_runner
+from pulse.worker.runner import arguments_for, interrupt, make_runner, say_failure
 
 __all__ = ["run"]
 
@@ -106,6 +108,7 @@ class Cell:
         self._sending = threading.Lock()  # the handler may have threads that tell progress
         self._reading = threading.Lock()
         self._lease_lost = False
+        self._tracing = for_cell()
 
     def run(self) -> None:
         """Take the job, call its handler, tell what it came to; ends the process."""
@@ -154,7 +157,7 @@ class Cell:
 
     async def _call_async(self) -> None:
         async with anyio.create_task_group() as group:
-            runner = make_runner(self, group, 1)
+            runner = make_runner(self, group, 1, self._tracing)
             self._send(frame(Begun()))
             runner.start(self._attempt)
             while True:
@@ -165,11 +168,17 @@ class Cell:
         attempt = self._attempt
         self._send(frame(Begun()))
         attempt.begun = True
+        LOGGED.set(attempt.job)
+        if self._tracing is not None:
+            self._tracing.begin(attempt.job)
         try:
             ending = attempt.ending(handler.function(**arguments_for(attempt, handler, self._make_link)))
         except BaseException as error:  # noqa: BLE001 - SystemExit and all: the end of this job
             self.look()  # it may be what it was asked for
             ending = attempt.ending(error)
+            say_failure(ending, error)
+        if self._tracing is not None:
+            self._tracing.end(None, ending)
         self.ended(attempt, ending)
 
     def _make_link(self, attempt: Attempt) -> _PlainLink:

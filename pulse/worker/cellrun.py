@@ -15,6 +15,7 @@ import anyio
 
 from pulse import procs
 from pulse.outcome import RELEASED, Detail, Ending
+from pulse.tracing import Spans, with_parent
 from pulse.worker import stacks
 from pulse.worker.attempt import HUNG, Attempt
 from pulse.worker.celldeath import death
@@ -54,6 +55,7 @@ class CellRun:
         log: For what goes wrong.
         grace_s: From the reason of a stop to the longest time for the handler to obey, seconds.
         zygote_is_stuck: Called when no cell is made for too long.
+        tracing: Makes its span, here, so that it ends however the cell does; None: nobody wants one.
 
     Raises:
         OSError: No descriptors are left.
@@ -67,12 +69,15 @@ class CellRun:
         log: Log,
         grace_s: Callable[[str], float],
         zygote_is_stuck: Callable[[], None],
+        tracing: Spans | None = None,
     ) -> None:
         self.attempt: Final = attempt
         self._office = office
         self._log = log
         self._job = str(UUID(bytes=attempt.job.id))
         self._grace_s = grace_s
+        self._tracing = tracing
+        self._span = None if tracing is None else tracing.detached(attempt.job)
         self._zygote_is_stuck = zygote_is_stuck
         self._channel, self._cells_end = socket.socketpair()
         self._channel.setblocking(False)
@@ -171,10 +176,13 @@ class CellRun:
         self._stack_file.close()
         if self._pidfd is not None:
             os.close(self._pidfd)
+        if self._tracing is not None:
+            self._tracing.end(self._span, ending)
         self._office.ended_apart(attempt, ending, self._used())
 
     async def _begin(self) -> None:
-        await self._send(frame(Work(self.attempt.job)))
+        job = self.attempt.job
+        await self._send(frame(Work(job if self._span is None else with_parent(job, self._span))))
         with anyio.move_on_after(BEGIN_S):
             await self._began.wait()
         if not self._began.is_set():

@@ -31,6 +31,7 @@ from anyio.abc import TaskGroup
 from pulse import procs, trees
 from pulse.outcome import RELEASED, Ending, crashed
 from pulse.restarts import Intensity, RestartLog
+from pulse.tracing import Spans
 from pulse.worker.attempt import Attempt
 from pulse.worker.celloffice import Wing
 from pulse.worker.cellrun import CellRun
@@ -150,11 +151,15 @@ class Cells:
         group: Outlives every handler.
         options: Of this process.
         log: For what goes wrong.
+        tracing: Makes spans of attempts; None: nobody wants them.
 
     """
 
-    def __init__(self, wing: Wing, group: TaskGroup, options: HostOptions, log: Log) -> None:
+    def __init__(
+        self, wing: Wing, group: TaskGroup, options: HostOptions, log: Log, tracing: Spans | None = None
+    ) -> None:
         self._wing = wing
+        self._tracing = tracing
         self._group = group
         self._options = options
         self._log = log
@@ -197,7 +202,7 @@ class Cells:
 
     def _run(self, zygote: ZygoteProcess, attempt: Attempt) -> None:
         try:
-            run = CellRun(attempt, self._wing, self._log, self._grace_s, zygote.kill)
+            run = CellRun(attempt, self._wing, self._log, self._grace_s, zygote.kill, self._tracing)
         except OSError as error:
             self._wing.ended_apart(attempt, _impossible(str(error)), {})
             return

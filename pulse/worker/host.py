@@ -42,7 +42,8 @@ def main(arguments: list[str]) -> int:
         name = await _wait_name(options.name_fd)  # in the loop: it, and all that it imports, is there by then
         if not name:
             return 0
-        log = structlog.get_logger("pulse.worker").bind(worker=name)
+        structlog.contextvars.bind_contextvars(worker=name)  # for all that is logged from here on, by handlers too
+        log = structlog.get_logger("pulse.worker")
         return await Service(msgspec.structs.replace(options, name=name), app, notes, log).run()
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the service takes it over: a spare ends without a traceback

@@ -18,18 +18,22 @@ from typing import Any, Final, Protocol
 from uuid import UUID
 
 import anyio
+import structlog
 from anyio.abc import TaskGroup, TaskStatus
 from anyio.to_thread import run_sync
 
 from pulse import jsontext
 from pulse.context import Context, Link
 from pulse.handlers import Handler
+from pulse.logs import LOGGED
 from pulse.outcome import RELEASED, Ending
+from pulse.tracing import Tracing
 from pulse.worker.attempt import Attempt
 from pulse.worker.bells import Bell
 
-__all__ = ["Office", "Runner", "arguments_for", "interrupt", "make_runner"]
+__all__ = ["Office", "Runner", "arguments_for", "interrupt", "make_runner", "say_failure"]
 
+log = structlog.get_logger("pulse.worker")
 SLICE_S: Final = 0.01  # then what has ended is told, and what has come is read, before more handlers are called
 
 
@@ -61,9 +65,9 @@ class Runner(Protocol):
         ...
 
 
-def make_runner(office: Office, group: TaskGroup, concurrency: int) -> Runner:
+def make_runner(office: Office, group: TaskGroup, concurrency: int, tracing: Tracing | None = None) -> Runner:
     """The runner for the event loop that is running; *group* outlives every handler."""
-    caller = _Caller(office, anyio.CapacityLimiter(concurrency))
+    caller = _Caller(office, anyio.CapacityLimiter(concurrency), tracing)
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
@@ -221,8 +225,9 @@ class _ScopedCall:
 class _Caller:
     """Calls one handler, whatever it does; never raises."""
 
-    def __init__(self, office: Office, threads: anyio.CapacityLimiter) -> None:
+    def __init__(self, office: Office, threads: anyio.CapacityLimiter, tracing: Tracing | None) -> None:
         self._office = office
+        self._tracing = tracing
         self._link = partial(_AttemptLink, office)
         self._threads = threads
 
@@ -232,6 +237,9 @@ class _Caller:
             self._office.ended(attempt, RELEASED)  # stopped between its naming and its call
             return
         attempt.begun = True
+        tracing = self._tracing
+        span = None if tracing is None else tracing.begin(attempt.job)
+        LOGGED.set(attempt.job)
         try:
             arguments = arguments_for(attempt, handler, self._link)
             if handler.is_async:
@@ -239,10 +247,19 @@ class _Caller:
             else:
                 value = await run_sync(_call_plain, attempt, handler, arguments, limiter=self._threads)
         except BaseException as error:  # noqa: BLE001 - SystemExit, a cancellation: the end of this job, not of the process
-            ending = attempt.ending(error)
-        else:
-            ending = attempt.ending(value)
+            value = error
+        ending = attempt.ending(value)
+        if isinstance(value, BaseException):
+            say_failure(ending, value)
+        if tracing is not None:
+            tracing.end(span, ending)
         self._office.ended(attempt, ending)
+
+
+def say_failure(ending: Ending, error: BaseException) -> None:
+    """A handler has raised: where, once; what it asked for by that, and what interrupted it, is no failure."""
+    if ending.outcome == "error" and not isinstance(error, asyncio.CancelledError):
+        log.warning("handler_failed", exc_info=error)
 
 
 def arguments_for(attempt: Attempt, handler: Handler, link: Callable[[Attempt], Link]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from anyio.abc import TaskGroup
 from pulse import procs
 from pulse.app import App
 from pulse.outcome import Ending
+from pulse.tracing import for_attempts
 from pulse.worker import stacks
 from pulse.worker.ahead import PERIOD_S, Ahead
 from pulse.worker.attempt import HUNG, Attempt, Pair, StopReason
@@ -59,6 +60,7 @@ class Service:
         self._log = log
         self._desk = Desk(app.handlers, options.pool.concurrency)
         self._ahead = Ahead(options.pool.concurrency)
+        self._tracing = for_attempts()
         self._told = 0  # the capacity that the server knows of
         self._finished = 0  # since the last look
         self._pace_bell = Bell()
@@ -82,8 +84,8 @@ class Service:
         self._signals.install()
         async with anyio.create_task_group() as group:
             self._group: TaskGroup = group
-            self._runner: Runner = make_runner(self, group, self._options.pool.concurrency)
-            self._cells = Cells(self, group, self._options, self._log)
+            self._runner: Runner = make_runner(self, group, self._options.pool.concurrency, self._tracing)
+            self._cells = Cells(self, group, self._options, self._log, self._tracing)
             for work in (
                 self._stay_connected,
                 self._watch_deadlines,

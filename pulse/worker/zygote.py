@@ -29,6 +29,7 @@ import structlog
 from pulse import procs
 from pulse.app import App
 from pulse.logs import configure_logging
+from pulse.tracing import preload
 from pulse.worker import cell
 from pulse.worker.cellwire import MESSAGE_MAX_BYTES, Ended, Failed, Forked, Ready, Refused, pack, to_zygote
 from pulse.worker.fdsocket import receive
@@ -59,6 +60,7 @@ def main(arguments: list[str]) -> int:
     except AppError as error:
         control.send(pack(Failed(error.message[:_REASON_CHARACTERS])))
         return FAILED
+    preload()
     _prepare(options)
     Zygote(control, app, options.pool.backend).serve()
     return 0

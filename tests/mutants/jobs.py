@@ -38,8 +38,8 @@ def _submits(name: str) -> list[Mutant]:
         swap(name, "coalesce(d.priority, 0)", "d.priority", due),
         cut(name, "\n               + (d.place - 1) * interval '1 microsecond'", due),
         cut(name, " + coalesce(d.delay_s, 0) * interval '1 second'", due),
-        swap(name, "coalesce(to_timestamp(d.run_at), coalesce($12, now())", "coalesce(NULL, coalesce($12, now())", due),
-        cut(name, " FILTER (WHERE next_run_at <= coalesce($12, now()) + interval '1 second')", wake),
+        swap(name, "coalesce(to_timestamp(d.run_at), coalesce($13, now())", "coalesce(NULL, coalesce($13, now())", due),
+        cut(name, " FILTER (WHERE next_run_at <= coalesce($13, now()) + interval '1 second')", wake),
         swap(name, " + interval '1 second'))::float8\n", ")::float8\n", wake),
         swap(name, "count(*)::int AS jobs", "1 AS jobs", wake),
     ]
@@ -73,7 +73,7 @@ SUBMIT_AND_CLAIM: Final = [
     swap(BOTH, "g.paused AND g.topic", "g.topic", _BOTH + "test_a_gate_that_was_opened"),
     cut(
         BOTH,
-        "\n                                 AND coalesce(g.paused_until > coalesce($13, now()), true)",
+        "\n                                 AND coalesce(g.paused_until > coalesce($14, now()), true)",
         _BOTH + "test_a_pause",
     ),
     swap(BOTH, "g.paused_until > ", "g.paused_until >= ", _BOTH + "test_a_pause"),

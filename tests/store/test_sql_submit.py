@@ -231,7 +231,8 @@ async def test_what_the_table_refuses(connection: Connection[Record], many: bool
             [{"name": "n", "delay_s": 1}],
             (
                 'unknown key "delay_s" in a job; allowed are '
-                "name, args, topic, priority, run_at, max_attempts, timeout_s, id, expires_at, expires_in_s"
+                "name, args, topic, priority, run_at, max_attempts, timeout_s, id, expires_at, expires_in_s, "
+                "traceparent"
             ),
         ),
     ],

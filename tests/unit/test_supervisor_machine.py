@@ -128,6 +128,7 @@ class TestStart:
     def test_a_pool_runs_as_soon_as_it_is_spawned(self) -> None:
         """A child without a bus has nobody to wait for."""
         assert play(POOL, [Start(), SpawnOk(1)]).phase is Phase.RUNNING
+        assert play(replace(POOL, kind=Kind.SERVICE), [Start(), SpawnOk(1)]).phase is Phase.RUNNING
 
     def test_a_busy_import_is_not_silence(self) -> None:
         """Before hello only the boot deadline counts."""

@@ -316,4 +316,169 @@ BEGIN
 END
 $$;
 
+-- Jobs of SQL may carry a trace on: pulse.submit takes more, so it is another function. Whoever may call the old one may call it.
+SELECT set_config('pulse.rights', coalesce(proacl::text, ''), true) FROM pg_proc
+WHERE oid = 'pulse.submit(text, jsonb, text, int, timestamptz, int, float8, uuid, timestamptz, float8)'::regprocedure;
+DROP FUNCTION pulse.submit(text, jsonb, text, int, timestamptz, int, float8, uuid, timestamptz, float8);
+
+CREATE FUNCTION pulse.submit(
+    name text, args jsonb DEFAULT '{}', topic text DEFAULT NULL, priority int DEFAULT 0, run_at timestamptz DEFAULT NULL,
+    max_attempts int DEFAULT NULL, timeout_s float8 DEFAULT NULL, id uuid DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
+    expires_in_s float8 DEFAULT NULL, traceparent text DEFAULT NULL
+) RETURNS uuid
+LANGUAGE plpgsql VOLATILE SET search_path = pulse, pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    made uuid := coalesce(submit.id, pulse.uuid7());
+    done uuid;
+    bad  text;
+BEGIN
+    IF submit.name IS NULL OR length(submit.name) NOT BETWEEN 1 AND 200 THEN
+        RAISE EXCEPTION 'name is %; 1 to 200 characters are allowed', coalesce(quote_literal(left(submit.name, 50)), 'NULL')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF jsonb_typeof(submit.args) IS DISTINCT FROM 'object' THEN
+        RAISE EXCEPTION 'args must be a JSON object, not %', coalesce(jsonb_typeof(submit.args), 'NULL')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF submit.priority NOT BETWEEN -100 AND 100 THEN
+        RAISE EXCEPTION 'priority is %; -100 to 100 is allowed', submit.priority USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+
+    bad := pulse.expiry_problem(submit.run_at, submit.expires_at, submit.expires_in_s);
+    IF bad IS NOT NULL THEN
+        RAISE EXCEPTION '%', bad USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF submit.traceparent !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$' THEN
+        RAISE EXCEPTION 'traceparent is %; one of W3C Trace Context is allowed', quote_literal(left(submit.traceparent, 80))
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+
+    INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent)
+    SELECT made, submit.name, coalesce(submit.topic, h.topic, 'default'), submit.args, coalesce(submit.priority, 0),
+           coalesce(submit.run_at, clock_timestamp()),
+           coalesce(submit.max_attempts, h.max_attempts, t.max_attempts, s.max_attempts),
+           coalesce(submit.timeout_s, h.timeout_s, t.timeout_s, s.timeout_s),
+           coalesce(submit.expires_at, clock_timestamp() + submit.expires_in_s * interval '1 second'), submit.traceparent
+    FROM (VALUES (1)) AS one
+    LEFT JOIN pulse.handlers h ON h.name = submit.name
+    LEFT JOIN pulse.topics t ON t.topic = coalesce(submit.topic, h.topic, 'default')
+    LEFT JOIN pulse.topics s ON s.topic = ''
+    ON CONFLICT (id) DO NOTHING
+    RETURNING jobs.id INTO done;
+
+    IF done IS NOT NULL THEN
+        PERFORM pulse.notify_work();
+    ELSIF NOT EXISTS (
+        SELECT FROM pulse.jobs j LEFT JOIN pulse.handlers h ON h.name = submit.name
+        WHERE j.id = made AND j.name = submit.name AND j.args = submit.args
+          AND j.topic = coalesce(submit.topic, h.topic, 'default')
+    ) THEN
+        RAISE EXCEPTION 'job % exists already with another name, topic or args', made USING ERRCODE = 'unique_violation';
+    END IF;
+    RETURN made;
+END
+$$;
+
+DO $rights$
+DECLARE
+    role  text;
+    whole text := (SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'pulse'::regnamespace AND proname = 'submit');
+BEGIN
+    IF current_setting('pulse.rights') = '' THEN
+        RETURN;
+    END IF;
+    EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', whole);
+    FOR role IN SELECT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END
+                FROM aclexplode(current_setting('pulse.rights')::aclitem[]) LOOP
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', whole, role);
+    END LOOP;
+END
+$rights$;
+
+CREATE OR REPLACE FUNCTION pulse.submit_many(jobs jsonb) RETURNS SETOF uuid
+LANGUAGE plpgsql VOLATILE SET search_path = pulse, pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    began timestamptz := clock_timestamp();
+    made  uuid[];
+    fresh bigint;
+    bad   text;
+BEGIN
+    IF jobs IS NULL OR jsonb_typeof(jobs) <> 'array' THEN
+        RAISE EXCEPTION 'jobs must be a JSON array of objects, not %', coalesce(jsonb_typeof(jobs), 'NULL')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT jsonb_typeof(job) INTO bad FROM jsonb_array_elements(jobs) AS job WHERE jsonb_typeof(job) <> 'object' LIMIT 1;
+    IF bad IS NOT NULL THEN
+        RAISE EXCEPTION 'jobs must be a JSON array of objects, and one of them is of type %', bad
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT k INTO bad FROM jsonb_array_elements(jobs) AS job, jsonb_object_keys(job) AS k
+        WHERE k <> ALL (ARRAY['name', 'args', 'topic', 'priority', 'run_at', 'max_attempts', 'timeout_s', 'id', 'expires_at',
+                            'expires_in_s', 'traceparent']) LIMIT 1;
+    IF bad IS NOT NULL THEN
+        RAISE EXCEPTION 'unknown key "%" in a job; allowed are name, args, topic, priority, run_at, max_attempts, timeout_s, id, expires_at, expires_in_s, traceparent', bad
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+
+    SELECT pulse.expiry_problem(g.run_at, g.expires_at, g.expires_in_s) INTO bad
+    FROM jsonb_array_elements(jobs) AS e(job)
+    CROSS JOIN LATERAL jsonb_to_record(e.job) AS g(run_at timestamptz, expires_at timestamptz, expires_in_s float8)
+    WHERE e.job ?| ARRAY['expires_at', 'expires_in_s'] AND pulse.expiry_problem(g.run_at, g.expires_at, g.expires_in_s) IS NOT NULL
+    LIMIT 1;
+    IF bad IS NOT NULL THEN
+        RAISE EXCEPTION '%', bad USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT left(e.job->>'traceparent', 80) INTO bad FROM jsonb_array_elements(jobs) AS e(job)
+        WHERE e.job->>'traceparent' !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$' LIMIT 1;
+    IF bad IS NOT NULL THEN
+        RAISE EXCEPTION 'traceparent is %; one of W3C Trace Context is allowed', quote_literal(bad) USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+
+    WITH given AS MATERIALIZED (
+        SELECT coalesce(g.id, pulse.uuid7()) AS id, g.name, coalesce(g.args, '{}') AS args, g.topic, coalesce(g.priority, 0) AS priority,
+               g.run_at, g.max_attempts, g.timeout_s, coalesce(g.expires_at, began + g.expires_in_s * interval '1 second') AS expires_at,
+               g.traceparent, e.place
+        FROM jsonb_array_elements(jobs) WITH ORDINALITY AS e(job, place)
+        CROSS JOIN LATERAL jsonb_to_record(e.job) AS g(
+            id uuid, name text, args jsonb, topic text, priority smallint, run_at timestamptz, max_attempts int, timeout_s float8,
+            expires_at timestamptz, expires_in_s float8, traceparent text)
+    ), put AS (
+        INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent)
+        SELECT g.id, g.name, coalesce(g.topic, h.topic, 'default'), g.args, g.priority,
+               coalesce(g.run_at, began) + (g.place - 1) * interval '1 microsecond',
+               coalesce(g.max_attempts, h.max_attempts, t.max_attempts, (SELECT s.max_attempts FROM pulse.topics s WHERE s.topic = '')),
+               coalesce(g.timeout_s, h.timeout_s, t.timeout_s, (SELECT s.timeout_s FROM pulse.topics s WHERE s.topic = '')), g.expires_at,
+               g.traceparent
+        FROM given g
+        LEFT JOIN pulse.handlers h ON h.name = g.name
+        LEFT JOIN pulse.topics t ON t.topic = coalesce(g.topic, h.topic, 'default')
+        ORDER BY g.id
+        ON CONFLICT (id) DO NOTHING
+        RETURNING id
+    )
+    SELECT array_agg(g.id ORDER BY g.place), (SELECT count(*) FROM put) INTO made, fresh FROM given g;
+
+    -- An id that was there already is the same job when name, topic and args are the same, and a conflict otherwise.
+    IF fresh < cardinality(made) THEN
+        SELECT g.id::text INTO bad
+        FROM jsonb_array_elements(jobs) AS e(job)
+        CROSS JOIN LATERAL jsonb_to_record(e.job) AS g(id uuid, name text, args jsonb, topic text)
+        LEFT JOIN pulse.handlers h ON h.name = g.name
+        LEFT JOIN pulse.jobs j ON j.id = g.id
+        WHERE g.id IS NOT NULL
+          AND (j.id IS NULL OR j.name <> g.name OR j.topic <> coalesce(g.topic, h.topic, 'default') OR j.args <> coalesce(g.args, '{}'))
+        LIMIT 1;
+        IF bad IS NOT NULL THEN
+            RAISE EXCEPTION 'job % exists already with another name, topic or args', bad USING ERRCODE = 'unique_violation';
+        END IF;
+    END IF;
+    IF fresh > 0 THEN
+        PERFORM pulse.notify_work();
+    END IF;
+    RETURN QUERY SELECT unnest(made);
+END
+$$;
+
 INSERT INTO pulse.schema_version (version) VALUES (6);

@@ -322,6 +322,8 @@ ASSIGNMENTS: Final = Guarded(
             ("_extra", "if claim.uncharged:", "if True:"),
             ("_extra", "claim.attempt == 1 and ", ""),
             ("_extra", " and claim.occurrence_at is None", ""),
+            ("_extra", " and claim.traceparent is None", ""),
+            ("_extra", "if claim.traceparent is not None:", "if True:"),
             ("_extra", "claim.occurrence_at is not None", "claim.occurrence_at"),
             ("_extra", "if claim.previous is not None or ", "if "),
             ("_extra", " or claim.checkpoint is not None", ""),

@@ -1,0 +1,170 @@
+"""Spans of attempts and where they belong, without a worker; and log lines that can always be read."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+import structlog
+from opentelemetry import context, trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from pulse import logs, requests, tracing
+from pulse.outcome import RELEASED, Ending
+from pulse.protocol import Assignment
+from pulse.tracing import Spans, current_traceparent, with_parent
+
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.fixture
+def exporter() -> InMemorySpanExporter:
+    """Where spans go."""
+    return InMemorySpanExporter()
+
+
+@pytest.fixture
+def spans(exporter: InMemorySpanExporter) -> Spans:
+    """What a worker has."""
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    return Spans(provider.get_tracer("test"))
+
+
+@pytest.fixture
+def clean_context() -> Iterator[None]:
+    """What a test makes current is not, for others."""
+    token = context.attach(context.Context())
+    yield
+    context.detach(token)
+
+
+def _job(**extra: object) -> Assignment:
+    raw = {key: msgspec.Raw(msgspec.msgpack.encode(value)) for key, value in extra.items()}
+    return Assignment(bytes(16), 3, "n", "images", '{"secret": 1}', None, 30.0, raw or None)
+
+
+@pytest.mark.parametrize(
+    ("ending", "error", "words"),
+    [
+        (Ending("ok", '{"secret": 1}'), None, None),
+        (Ending("snooze", 5.0), None, None),
+        (RELEASED, None, None),
+        (Ending("error", "KeyError: 'x'\nTraceback ..."), "error", "KeyError: 'x'"),
+        (Ending("retry", (5.0, "busy")), "retry", "busy"),
+        (Ending("discard", "x" * 1000), "discard", "x" * tracing.MAX_STATUS),
+        (Ending("crash", ("SIGKILL", -9)), "crash", "SIGKILL"),
+    ],
+)
+def test_a_span_ends_as_its_attempt(
+    exporter: InMemorySpanExporter, spans: Spans, ending: Ending, error: str | None, words: str | None
+) -> None:
+    """Its status is an error where the attempt is one, with the first line of it; args and results are not in it."""
+    spans.end(spans.detached(_job(traceparent=PARENT)), ending)
+    (span,) = exporter.get_finished_spans()
+    assert (span.name, span.kind, span.status.description) == ("process images", trace.SpanKind.CONSUMER, words)
+    assert span.parent is not None
+    assert f"{span.parent.trace_id:032x}" in PARENT
+    attributes = dict(span.attributes or {})
+    assert (attributes["pulse.attempt"], attributes["pulse.outcome"], attributes.get("error.type")) == (
+        3,
+        ending.outcome,
+        error,
+    )
+    assert "secret" not in span.to_json()
+
+
+@pytest.mark.usefixtures("clean_context")
+@pytest.mark.parametrize("traceparent", [None, 5, "nonsense", "00-" + "0" * 32 + "-" + "0" * 16 + "-01"])
+def test_what_is_no_parent_is_none(spans: Spans, exporter: InMemorySpanExporter, traceparent: object) -> None:
+    """A job without a readable one begins a trace."""
+    spans.end(spans.begin(_job(traceparent=traceparent)), RELEASED)
+    assert exporter.get_finished_spans()[0].parent is None
+
+
+@pytest.mark.usefixtures("clean_context")
+def test_a_submit_takes_the_current_span_along(spans: Spans) -> None:
+    """Unless the caller says otherwise, job by job; without a span there is nothing to say."""
+    assert current_traceparent() is None
+    assert "traceparent" not in _submitted({"name": "n"})
+    span = spans.begin(_job(traceparent=PARENT))
+    current = current_traceparent()
+    assert current == f"00-{PARENT[3:35]}-{span.get_span_context().span_id:016x}-01"
+    assert _submitted({"name": "n"})["traceparent"] == current
+    assert _submitted({"name": "n", "traceparent": PARENT})["traceparent"] == PARENT
+
+
+def _submitted(job: Any) -> dict[str, object]:
+    bodies: Any = requests.submit([job]).body["jobs"]
+    return dict(bodies[0])
+
+
+def test_another_process_is_told_of_the_span(spans: Spans) -> None:
+    """What else the job came with stays."""
+    span = spans.detached(_job(traceparent=PARENT, tries=2))
+    extra = with_parent(_job(traceparent=PARENT, tries=2), span).extra
+    assert extra is not None
+    told = {key: msgspec.msgpack.decode(raw) for key, raw in extra.items()}
+    assert told == {"traceparent": f"00-{PARENT[3:35]}-{span.get_span_context().span_id:016x}-01", "tries": 2}
+
+
+def test_nobody_wants_spans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where OpenTelemetry is not imported nothing is made, and nothing is imported."""
+    for name in [name for name in sys.modules if name.startswith("opentelemetry")]:
+        monkeypatch.delitem(sys.modules, name)
+    assert (tracing.for_attempts(), tracing.for_cell(), current_traceparent()) == (None, None, None)
+    assert not any(name.startswith("opentelemetry") for name in sys.modules)
+
+
+class _Sulky:
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+    """What is written, in JSON, by structlog and by the standard library."""
+    written, root = io.StringIO(), logging.getLogger()
+    monkeypatch.setattr(sys, "stderr", written)
+    monkeypatch.setattr(root, "handlers", [])
+    level, before = root.level, structlog.get_config()
+    logs.configure_logging("info", "json")
+    yield written
+    root.setLevel(level)
+    structlog.configure(**before)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [float("nan"), _Sulky(), {1: {2}}, "\ud800\x00\u2028\n", {(1, 2): 3}, b"\xff", 10**400],
+    ids=["nan", "sulky", "set", "odd text", "odd key", "bytes", "long"],
+)
+def test_every_line_can_be_read(lines: io.StringIO, value: object) -> None:
+    """Whatever is logged, it is one line of JSON, with the job whose handler it is."""
+    token = logs.LOGGED.set(_job())
+    try:
+        structlog.get_logger().info("event", value=value)
+        logging.getLogger("other").warning("%r and %s", "\n", "\x1b")
+        logging.getLogger("other").error("failed", exc_info=ValueError("\ud800"))
+    finally:
+        logs.LOGGED.reset(token)
+    told = [json.loads(line, parse_constant=pytest.fail) for line in lines.getvalue().splitlines()]
+    assert [one["event"] for one in told] == ["event", "'\\n' and \x1b", "failed"]
+    for one in told:
+        assert (one["job"], one["attempt"], one["topic"], one["handler"]) == (
+            "00000000-0000-0000-0000-000000000000",
+            3,
+            "images",
+            "n",
+        )
+        assert "secret" not in str(one)
+    assert told[2]["exception"].startswith("ValueError: ")
+    assert told[1]["logger"] == "other"
