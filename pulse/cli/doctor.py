@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -183,6 +182,8 @@ def _processes(running: Running, version: str) -> Finding:
 
 
 def _of_database(settings: Settings, running: Running, grace_s: float, within_s: float) -> Iterator[Finding]:
+    import asyncio  # 50 ms that no help text should cost
+
     from pulse.doctor.finding import Finding, State
     from pulse.doctor.table import judge
 

@@ -32,6 +32,14 @@ class TestStart:
         assert "click" in imported
         assert not imported & set(self.HEAVY)
 
+    @pytest.mark.parametrize("line", ["ctl status", "ctl logs", "ctl jobs list", "doctor --help"])
+    def test_a_question_imports_no_event_loop(self, line: str) -> None:
+        """What asks the server once needs the wire and nothing else; rich is for terminals alone."""
+        done = pulse(HERE, line, command=[sys.executable, "-X", "importtime", "-m", "pulse.cli.main"])
+        imported = {name.rpartition("|")[2].strip().partition(".")[0] for name in done.err.splitlines()}
+        assert done.code == (0 if "help" in line else 3)
+        assert not imported & {"anyio", "asyncio", "asyncpg", "trio", "structlog", "rich", "importlib_metadata", "ssl"}
+
     def test_help_is_fast(self) -> None:
         """The whole process takes less than 150 ms of the processor; the best of several, since others use it too."""
 
@@ -64,7 +72,19 @@ class TestCompletion:
         [
             (
                 "pulse ctl ",
-                {"status", "submit", "jobs", "workers", "dispatch", "schedules", "topics", "actors", "drain"},
+                {
+                    "status",
+                    "submit",
+                    "jobs",
+                    "workers",
+                    "dispatch",
+                    "schedules",
+                    "topics",
+                    "actors",
+                    "drain",
+                    "top",
+                    "logs",
+                },
             ),
             ("pulse ctl jobs list --st", {"--status"}),
             ("pulse ctl jobs list --status re", {"RETRYING"}),
@@ -73,6 +93,10 @@ class TestCompletion:
                 {"PENDING", "RUNNING", "RETRYING", "COMPLETED", "DEAD_LETTERED", "CANCELED"},
             ),
             ("pulse ctl actors restart w", {"watchdog"}),
+            ("pulse ctl logs --level w", {"warning"}),
+            ("pulse ctl logs --actor p", {"pause", "pool"}),
+            ("pulse ctl top --", {"--once", "--interval", "--json", "--help"}),
+            ("pulse doctor --s", {"--strict"}),
             ("pulse completion ", {"bash", "zsh", "fish"}),
         ],
     )
