@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pulse.config import Settings
     from pulse.doctor.finding import Finding
 
-__all__ = ["doctor"]
+__all__ = ["Running", "doctor", "judge_workers"]
 
 _STYLES: Final = {"ok": "green", "warning": "yellow", "wrong": "bold red", "skipped": "dim"}
 _STATE_WIDTH: Final = 9
@@ -119,6 +119,7 @@ def _examine(dsn: str | None, config: Path | None, grace_s: float) -> Iterator[F
     yield installation.kernel(installation.abilities())
     yield installation.limits(installation.limits_of(running.dispatcher, _number_of_workers(running)))
     yield _processes(running, VERSION)
+    yield judge_workers(running)
     yield from _of_database(settings, running, grace_s, min(_DATABASE_S, _WHOLE_S - (time.monotonic() - started_s)))
 
 
@@ -178,6 +179,34 @@ def _processes(running: Running, version: str) -> Finding:
         "pulse ctl status",
         "pulse ctl logs",
         "A dispatcher that hangs is started anew within seconds.",
+    )
+
+
+def judge_workers(running: Running) -> Finding:
+    """Whether there are workers that can take something."""
+    from pulse.doctor.finding import Finding, State, list_some, verdict_of
+
+    workers = running.status.workers
+    if workers is None:
+        return Finding("workers", State.SKIPPED, "the dispatcher did not say who is connected")
+    silent = [
+        f"worker {worker.name} (pid {worker.pid}) lets a lease pass without a word"
+        for worker in workers
+        if worker.silent
+    ]
+    held, places = sum(worker.held for worker in workers), sum(worker.capacity for worker in workers)
+    warnings = [] if workers else ["no worker is connected: no job is started"]
+    if workers and held >= places:
+        warnings.append(f"all workers are full: {held} of {places} places are taken")
+    if workers and all(worker.draining for worker in workers):
+        warnings.append("all workers drain: they take no more jobs")
+    return verdict_of(
+        "workers",
+        list(list_some(silent)),
+        warnings,
+        f"{len(workers)} connected, {held} of {places} places are taken",
+        "More of them: pulse worker MODULE:APP",
+        "A silent one is stopped or hangs: it is killed, and what it held is tried again.",
     )
 
 

@@ -259,6 +259,7 @@ class Worker(Struct, frozen=True):
     capacity: int = 0
     running: list[bytes] = []
     draining: bool = False
+    silent: bool = False
 
     @property
     def held(self) -> int:

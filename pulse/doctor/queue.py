@@ -7,7 +7,7 @@ from typing import Final
 
 from pulse.doctor.finding import Finding, Row, State, list_some, shown_s, verdict_of
 
-__all__ = ["crashes", "dead_letters", "gate", "hosts", "leases", "schedules", "topics", "watchdog"]
+__all__ = ["crashes", "dead_letters", "gate", "hosts", "hung", "leases", "schedules", "topics", "watchdog"]
 
 UNSEEN_S: Final = 60.0  # a watchdog notes its host every few seconds
 MANY_CRASHES: Final = 3
@@ -106,14 +106,32 @@ def schedules(rows: Sequence[Row], grace_s: float) -> Finding:
 
 def crashes(rows: Sequence[Row], _grace_s: float) -> Finding:
     """Handlers that take their workers with them."""
-    wrong = [_ended(row, row["crashes"], "crash", "crashes") for row in rows if row["crashes"] >= MANY_CRASHES]
-    few = [_ended(row, row["crashes"], "crash", "crashes") for row in rows if row["crashes"] < MANY_CRASHES]
+    died = [row for row in rows if row["outcome"] == "crashed"]
+    wrong = [_ended(row, row["attempts"], "crash", "crashes") for row in died if row["attempts"] >= MANY_CRASHES]
+    few = [_ended(row, row["attempts"], "crash", "crashes") for row in died if row["attempts"] < MANY_CRASHES]
     return verdict_of(
         "crashes",
         list(list_some(wrong)),
         list(list_some(few)),
         "no worker died of a job within the last hour",
         "pulse ctl jobs get ID shows signal, memory and stack of each attempt; IDs: pulse ctl jobs list --name HANDLER",
+    )
+
+
+def hung(rows: Sequence[Row], _grace_s: float) -> Finding:
+    """Handlers that outlast their limits, and leases that lapsed: somebody was frozen, or cut off."""
+    words = {
+        "timeout": ("timeout", "timeouts"),
+        "stalled": ("stall", "stalls"),
+        "lease_expired": ("lapsed lease", "lapsed leases"),
+    }
+    found = [_ended(row, row["attempts"], *words[row["outcome"]]) for row in rows if row["outcome"] in words]
+    return verdict_of(
+        "hung",
+        [],
+        list(list_some(found)),
+        "no handler hung, and no lease lapsed within the last hour",
+        "pulse ctl jobs get ID shows where it hung; of one that runs now: pulse ctl jobs stack ID",
     )
 
 

@@ -34,7 +34,8 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "topics": "queue_topics",
     "gate": "queue_gate",
     "schedules": "queue_schedules",
-    "crashes": "queue_crashes",
+    "crashes": "queue_attempts",
+    "hung": "queue_attempts",
     "dead-letters": "queue_dead_letters",
     "hosts": "queue_hosts",
 }
@@ -95,6 +96,7 @@ def _verdicts(shown: str, expected: Iterable[str], served: Collection[str] | Non
         "gate": queue.gate,
         "schedules": queue.schedules,
         "crashes": queue.crashes,
+        "hung": queue.hung,
         "dead-letters": queue.dead_letters,
         "hosts": queue.hosts,
     }

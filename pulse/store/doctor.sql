@@ -210,14 +210,14 @@ FROM pulse.schedules s
 WHERE s.error IS NOT NULL OR (s.next_run_at IS NOT NULL AND NOT s.paused AND s.due_at < clock_timestamp())
 ORDER BY s.error IS NULL, s.due_at, s.id LIMIT 1000;
 
--- name: queue_crashes :many
--- What:    attempts of the last hour whose worker died, by handler.
--- Args:    none.   Guard: none: reads.   Returns: name, topic, crashes, age_s (of the newest), error (its beginning).
-SELECT j.name, j.topic, count(*) AS crashes, extract(epoch FROM clock_timestamp() - max(a.ended_at))::float8 AS age_s,
+-- name: queue_attempts :many
+-- What:    attempts of the last hour that their handler did not end itself: its worker died, it hung, its lease lapsed.
+-- Args:    none.   Guard: none: reads.   Returns: name, topic, outcome, attempts, age_s (of the newest), error (its beginning).
+SELECT j.name, j.topic, a.outcome, count(*) AS attempts, extract(epoch FROM clock_timestamp() - max(a.ended_at))::float8 AS age_s,
        left((array_agg(a.error ORDER BY a.ended_at DESC))[1], 200) AS error
 FROM pulse.attempts a JOIN pulse.jobs j ON j.id = a.job_id
-WHERE a.outcome = 'crashed' AND a.ended_at > clock_timestamp() - interval '1 hour'
-GROUP BY j.name, j.topic ORDER BY 3 DESC, j.name, j.topic LIMIT 100;
+WHERE a.outcome IN ('crashed', 'timeout', 'stalled', 'lease_expired') AND a.ended_at > clock_timestamp() - interval '1 hour'
+GROUP BY j.name, j.topic, a.outcome ORDER BY 4 DESC, j.name, j.topic, a.outcome LIMIT 100;
 
 -- name: queue_dead_letters :many
 -- What:    dead letters of the last hour, by handler.

@@ -296,7 +296,8 @@ async def test_schedules_watchdog_and_endings(patient: Patient) -> None:
     )
     await patient.sql.execute(
         "INSERT INTO pulse.attempts (job_id, attempt, outcome, error)"
-        " SELECT $1, n, 'crashed', 'worker process died: SIGSEGV' FROM generate_series(1, 3) n",
+        " SELECT $1::uuid, n, 'crashed', 'worker process died: SIGSEGV' FROM generate_series(1, 3) n"
+        " UNION ALL SELECT $1::uuid, 4, 'stalled', 'no progress for 60 s'",
         job,
     )
     found = await patient.found()
@@ -307,6 +308,7 @@ async def test_schedules_watchdog_and_endings(patient: Patient) -> None:
     what = "within the last hour, the newest 0 s ago: worker process died: SIGSEGV"
     crashed = f"handler 'burn' of topic 'gpu': 3 crashes {what}"
     assert (found["crashes"].state, said(found["crashes"])) == (State.WRONG, crashed)
+    assert "1 stall within the last hour, the newest 0 s ago: no progress for 60 s" in said(found["hung"])
     assert said(found["dead-letters"]) == crashed.replace("3 crashes", "1 dead letter")
 
 

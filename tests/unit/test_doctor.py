@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from pulse.cli.doctor import Running, judge_workers
+from pulse.cli.views import Status, Worker
 from pulse.doctor import database, holders, installation, places, queue
 from pulse.doctor.finding import Finding, State, is_well, list_some, shown_bytes, shown_s
 from pulse.doctor.installation import Abilities, Limits, Needed
@@ -183,9 +185,21 @@ def test_watchdog(age_s: float | None, state: State) -> None:
 )
 def test_endings(number: int, crashes: State, dead: State) -> None:
     """Crashes of a handler are wrong from the third on; dead letters are for somebody to look at."""
-    assert queue.crashes([{**ENDED, "crashes": number}], GRACE_S).state is crashes
+    assert queue.crashes([{**ENDED, "outcome": "crashed", "attempts": number}], GRACE_S).state is crashes
+    assert queue.hung([{**ENDED, "outcome": "crashed", "attempts": number}], GRACE_S).state is OK
     found = queue.dead_letters([{**ENDED, "jobs": number}], GRACE_S)
     assert (found.state, "bad thing" in found.text) == (dead, True)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "words"), [("timeout", "1 timeout"), ("stalled", "1 stall"), ("lease_expired", "1 lapsed lease")]
+)
+def test_hung(outcome: str, words: str) -> None:
+    """What a handler did not end itself, and no death explains."""
+    rows = [{**ENDED, "outcome": outcome, "attempts": 1}]
+    found = queue.hung(rows, GRACE_S)
+    assert (found.state, f": {words} within" in found.text) == (WARNING, True)
+    assert queue.crashes(rows, GRACE_S).state is OK
 
 
 @pytest.mark.parametrize(("running", "age_s", "state"), [(0, 59.0, OK), (0, 60.0, WARNING), (1, 60.0, WRONG)])
@@ -298,3 +312,20 @@ def test_words() -> None:
         "3.5 GiB",
     ]
     assert list_some(list("abcdefg")) == ("a", "b", "c", "d", "e", "and 2 more")
+
+
+@pytest.mark.parametrize(
+    ("workers", "state", "words"),
+    [
+        (None, SKIPPED, "did not say"),
+        ([], WARNING, "no worker is connected"),
+        ([Worker(name="w", capacity=2, running=[b"x"])], OK, "1 connected, 1 of 2 places"),
+        ([Worker(name="w", capacity=1, running=[b"x"])], WARNING, "all workers are full"),
+        ([Worker(name="w", capacity=1, draining=True)], WARNING, "all workers drain"),
+        ([Worker(name="w", pid=7, capacity=1, silent=True)], WRONG, "worker w (pid 7) lets a lease pass"),
+    ],
+)
+def test_workers(workers: list[Worker] | None, state: State, words: str) -> None:
+    """Somebody is there who can take something."""
+    found = judge_workers(Running(Status(workers=workers), {}))
+    assert (found.state, words in found.text) == (state, True)
