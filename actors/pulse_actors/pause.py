@@ -19,8 +19,10 @@ import structlog
 from pulse.store.gate import GATE_CHANNEL
 from pulse.store.store import WORK_CHANNEL, Store
 from pulse.store.topics import LivePolicy
+from pulse_actors import identity as identities
 from pulse_actors.bus import Hint
 from pulse_actors.listening import listen
+from pulse_actors.operators import note_asked
 from pulse_actors.runtime import Runtime, Turn, TurnResult, database_status
 
 REFRESH_S: Final = 1.0  # how soon a gate that another host changed is seen here, should its NOTIFY be lost
@@ -35,10 +37,12 @@ class Pause:
 
     Args:
         store: The database.
+        host: This one, as notes name it.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, host: str = "") -> None:
         self._store = store
+        self._host = host
         self._gate: dict[str, object] = {}
         self._policies: dict[str, LivePolicy] | None = None
         self._look_s = -math.inf  # when to look at the latest
@@ -52,6 +56,7 @@ class Pause:
 
     async def turn(self, turn: Turn) -> TurnResult:
         """Tell the dispatcher of work elsewhere; look at gate and policies, and tell it when they changed."""
+        await note_asked(self._store, self._host, turn.inbox)
         work = tuple(Hint("dispatcher", WORK, hint.data) for hint in turn.inbox if hint.event == WORK)
         left_s = self._look_s - turn.now_s
         if work and len(work) == len(turn.inbox) and left_s > 0:  # it may come ten times a second
@@ -85,7 +90,7 @@ class Pause:
 
 async def pause(runtime: Runtime) -> None:
     """The pause actor's main part."""
-    actor = Pause(runtime.store)
+    actor = Pause(runtime.store, identities.this_host(runtime.settings.host_id).id)
     await runtime.prime(actor)
 
     def gate(_topic: str) -> None:

@@ -32,6 +32,7 @@ MIN_PAUSE_S: Final = 2.0  # between two walks ...
 MAX_PAUSE_S: Final = 3600.0
 PAUSES: Final = 100  # ... of which one retention has so many
 WHOLE_WALKS_S: Final = 3600.0  # between two walks from the very start
+NOTE_S: Final = 1.0  # between two notes of how far it has come
 OTHERS_S: Final = 30.0  # another supervisor is at it
 MAX_STEP_PAUSE_S: Final = 1.0
 KEEP_S: Final = 7 * 86400.0  # completed and canceled
@@ -56,6 +57,7 @@ class Walk:
         self._whole_s = float("-inf")  # when a walk began at the very start
         self.at = FIRST
         self.gone = 0  # in this walk
+        self.is_over = True  # the next step begins one
 
     def keeping(self, keep_s: float) -> None:
         """The shortest time that any job is kept."""
@@ -80,10 +82,11 @@ class Walk:
             return OTHERS_S
         if self.at == FIRST:
             self._whole_s = now_s
+        self.is_over = step.walked < WINDOW
         self.gone += step.gone
         self._low = self._low or step.first_left
         going_on = self.at if step.last is None else after(step.last)
-        if step.walked < WINDOW:
+        if self.is_over:
             self.at = FIRST if now_s - self._whole_s >= WHOLE_WALKS_S else self._low or going_on
             self._low, self.gone = None, 0
             return self._pause_s
@@ -98,6 +101,26 @@ class Walk:
         """Whether a job was submitted too late to have ended long enough ago, and so all that follow until now."""
         made_s = time_of(identity)
         return made_s is not None and wall_s - self._keep_s < made_s <= wall_s + AHEAD_S
+
+
+class Progress:
+    """What of the walk people see, noted once a second and at its ends. Pure: times come in."""
+
+    def __init__(self) -> None:
+        self._walked = self._gone = 0
+        self._begins = False
+        self._noted_s = float("-inf")
+
+    def took(self, step: Forgotten, now_s: float, *, begins: bool, ends: bool) -> tuple[int, int, bool] | None:
+        """What to note after this step: jobs walked, gone, and whether the walk began meanwhile; None: not yet."""
+        self._walked += step.walked
+        self._gone += step.gone
+        self._begins = self._begins or begins
+        if not ends and now_s - self._noted_s < NOTE_S:
+            return None
+        due = self._walked, self._gone, self._begins
+        self._walked, self._gone, self._begins, self._noted_s = 0, 0, False, now_s
+        return due
 
 
 def after(identity: bytes) -> bytes:
@@ -125,7 +148,7 @@ async def retain(store: Store, retention_s: float | None) -> None:
         retention_s: How long completed and canceled jobs are kept; None: 7 days.
     """
     keep_s, keep_dead_s = keeps(retention_s)
-    walk, backoff = Walk(keep_s), Backoff()
+    walk, backoff, progress = Walk(keep_s), Backoff(), Progress()
     while True:
         began_s = time.monotonic()
         try:
@@ -137,8 +160,21 @@ async def retain(store: Store, retention_s: float | None) -> None:
             await anyio.sleep(backoff.next_s())
             continue
         backoff.reset()
-        now_s, gone = time.monotonic(), walk.gone + step.gone
+        now_s, gone, begins = time.monotonic(), walk.gone + step.gone, walk.is_over
         pause_s = walk.took(step, now_s - began_s, now_s, time.time())
+        due = progress.took(step, now_s, begins=begins, ends=walk.is_over) if step.mine else None
+        if due is not None:
+            await _tell(store, *due, ends=walk.is_over)
         if gone and not walk.gone:  # the walk is over
             log.info("jobs_forgotten", count=gone)
         await anyio.sleep(pause_s)
+
+
+async def _tell(store: Store, walked: int, gone: int, begins: bool, *, ends: bool) -> None:
+    """Note how far it has come; at the end of a walk a batch of old notes of operators goes, too."""
+    try:
+        await store.audit.note_retention(walked, gone, begins=begins, ends=ends)
+        if ends:
+            await store.audit.forget()
+    except UnavailableError:
+        pass  # the next step says that it is away

@@ -23,6 +23,7 @@ from pulse_actors import identity as identities
 from pulse_actors.bus import Hint
 from pulse_actors.expiry import expire
 from pulse_actors.merging import write_merged
+from pulse_actors.operators import note_asked
 from pulse_actors.retention import retain
 from pulse_actors.runtime import Runtime, Turn, TurnResult, database_status
 from pulse_actors.sweeps import Reading, SweepGuard
@@ -64,6 +65,7 @@ class Watchdog:
 
     async def turn(self, turn: Turn) -> TurnResult:
         """One sweep."""
+        await note_asked(self._store, self._host.id, turn.inbox)
         at = await self._begin()
         if not self._guard.may_reap(time.monotonic()):
             return TurnResult(self._sweep_s)

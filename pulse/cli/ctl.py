@@ -22,7 +22,6 @@ COMMANDS: Final = {
     "dispatch": Lazy("pulse.cli.dispatch", "dispatch", "Pause and resume the handing out of jobs."),
     "topics": Lazy("pulse.cli.topics", "topics", "List, show and change the policies of topics."),
     "schedules": Lazy("pulse.cli.schedules", "schedules", "List, show, create and delete schedules."),
-    "topics": Lazy("pulse.cli.topics", "topics", "List, show and change the policies of topics."),
     "audit": Lazy("pulse.cli.audit", "audit", "Show what operators did, and who."),
     "actors": Lazy("pulse.cli.processes", "actors", "Restart an actor."),
     "logs": Lazy("pulse.cli.logs", "logs", "Show what the server's processes log."),

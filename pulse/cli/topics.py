@@ -11,7 +11,8 @@ from pulse.cli.connection import current_server
 from pulse.cli.lazy import CONTEXT, examples
 from pulse.cli.params import BACKOFF, NOT_NEGATIVE_S, POSITIVE_S, TRIES, Text
 from pulse.cli.render import Cell, Column, Line, Screen, Table, foreign, write_document
-from pulse.cli.views import Option, Topic, TopicPage, part, read
+from pulse.cli.views import Option, Retention, Topic, TopicPage, part, read
+from pulse.cli.words import count, iso
 
 __all__ = ["topic_lines", "topics", "topics_table"]
 
@@ -157,6 +158,17 @@ def topic_lines(topic: Topic) -> Iterator[Line]:
         said = _said(handler)
         if said:
             yield [Cell(f"{'handler':<{_LABEL_WIDTH}}", "dim"), foreign(f"{handler.get('name')}: {said}")]
+    if topic.retention is not None and not topic.topic:
+        yield [Cell(f"{'old jobs':<{_LABEL_WIDTH}}", "dim"), Cell(_progress(topic.retention))]
+
+
+def _progress(retention: Retention) -> str:
+    """How far the deleting of old jobs has got, of all topics."""
+    if retention.ended_at is None:
+        last = "no whole round yet"
+    else:
+        last = f"{count(retention.last_gone, 'job')} deleted in the round that ended {iso(int(retention.ended_at))}"
+    return f"{last}; {retention.gone:,} of {retention.walked:,} in the newest; {retention.total_gone:,} in all"
 
 
 def _value(option: str, value: Option) -> Line:

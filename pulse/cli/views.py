@@ -232,12 +232,24 @@ class Option(Struct, frozen=True):
     source: str | None = None
 
 
+class Retention(Struct, frozen=True):
+    """How far the deleting of old jobs has got, in all topics."""
+
+    stepped_at: float | None = None
+    ended_at: float | None = None
+    walked: int = 0
+    gone: int = 0
+    last_gone: int = 0
+    total_gone: int = 0
+
+
 class Topic(Struct, frozen=True):
     """The policy of a topic; '' is the server. ``handlers``: what handlers of it declare, which goes before."""
 
     topic: str = ""
     policy: dict[str, Option] = {}
     handlers: list[dict[str, int | float | str]] = []
+    retention: Retention | None = None
 
 
 class TopicPage(Struct, frozen=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import struct
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeAlias
@@ -40,6 +41,7 @@ from pulse.protocol import (
 MAX_FRAME_BYTES: Final = 64 * 1024  # the longest request names an actor
 MAX_CONNECTIONS: Final = 64  # one `pulse ctl top` per operator; a leak of a script must not eat our descriptors
 _HELLO_S: Final = 5.0
+_UCRED: Final = struct.Struct("3i")
 _FRAME_S: Final = 5.0  # from the first byte of a frame to its last
 _SEND_S: Final = 5.0  # a client that does not read for so long has gone
 _READ_BYTES: Final = 16 * 1024
@@ -57,13 +59,19 @@ class Door:
         answers: What answers each kind of request of ``SUPERVISOR_KINDS``.
         welcome: The body of the answer to hello, without what the protocol itself decides.
         log: Called with an event and fields.
+        did: Called with what was carried out, and the uid and pid of the process that asked, by the kernel.
 
     """
 
     def __init__(
-        self, answers: Mapping[str, Answer], welcome: Mapping[str, object], log: Callable[..., object]
+        self,
+        answers: Mapping[str, Answer],
+        welcome: Mapping[str, object],
+        log: Callable[..., object],
+        did: Callable[[Struct, int, int], None] | None = None,
     ) -> None:
         self._answers = answers
+        self._did = did
         self._welcome = encode(
             "welcome", 0, {**welcome, "protocol": PROTOCOL_VERSION, "max_frame_bytes": MAX_FRAME_BYTES}
         )
@@ -85,7 +93,7 @@ class Door:
                     continue  # anything else is the peer's: it left before it was let in
                 self._connections += 1
                 stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
-                nursery.start_soon(self._attend, _Peer(stream))
+                nursery.start_soon(self._attend, _Peer(stream, *_credentials(sock)))
 
     async def _attend(self, peer: _Peer) -> None:
         """One connection, from its first byte to its last; whatever happens ends here."""
@@ -109,17 +117,20 @@ class Door:
             _check_hello(frame)
             await peer.send(self._welcome)
             while (frame := await peer.receive(None)) is not None:
-                await peer.send(await self._answer(frame))
+                await peer.send(await self._answer(frame, peer))
         except ProtocolError as error:
             await peer.send(encode_error(error.request, error.code, error.message))
         except RefusedError as error:
             await peer.send(encode_error(None, error.code, error.message))
 
-    async def _answer(self, frame: Frame) -> bytes:
+    async def _answer(self, frame: Frame, peer: _Peer) -> bytes:
         """The answer to one request; an error of the request leaves the connection open."""
         try:
             request = _decode_request(frame)
-            return encode("ok", frame.request, await self._answers[frame.kind](request))
+            answer = await self._answers[frame.kind](request)
+            if self._did is not None:
+                self._did(request, peer.uid, peer.pid)
+            return encode("ok", frame.request, answer)
         except (RefusedError, ProtocolError) as error:
             return encode_error(frame.request, error.code, error.message)
         except Exception as error:  # noqa: BLE001 - the asker is told, the log says why, the others go on
@@ -148,13 +159,21 @@ def _decode_request(frame: Frame) -> Struct:
     return decode_body(kind, frame)
 
 
+def _credentials(sock: socket.socket) -> tuple[int, int]:
+    """Uid and pid of the process that connected."""
+    pid, uid, _ = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return uid, pid
+
+
 class _Peer:
     """A stream of frames with deadlines."""
 
-    __slots__ = ("_broken", "_frames", "_reader", "stream")
+    __slots__ = ("_broken", "_frames", "_reader", "pid", "stream", "uid")
 
-    def __init__(self, stream: trio.SocketStream) -> None:
+    def __init__(self, stream: trio.SocketStream, uid: int, pid: int) -> None:
         self.stream = stream
+        self.uid = uid
+        self.pid = pid
         self._reader = FrameReader(MAX_FRAME_BYTES)
         self._frames: deque[Frame] = deque()
         self._broken: BrokenStreamError | None = None

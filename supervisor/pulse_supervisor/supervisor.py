@@ -100,7 +100,7 @@ class Supervisor:
             "lease_s": settings.lease_s,
         }
         self._ring = Ring()
-        self._door = Door(answers, welcome, log.warning)
+        self._door = Door(answers, welcome, log.warning, self._did)
 
     async def run(self) -> Verdict:
         """Run until told to stop, or until something cannot be helped; returns when every process has ended."""
@@ -254,6 +254,19 @@ class Supervisor:
         for seat in self._seats(Kind.POOL):
             self._loop.ask_to_stop(seat.child.name)
         return {}
+
+    def _did(self, request: Struct, uid: int, pid: int) -> None:
+        """Have an actor write down who asked for a restart or a drain; the one that was restarted may not hear yet."""
+        detail: dict[str, object]
+        match request:
+            case Named(name):
+                action, detail = "actors.restart", {"name": name}
+            case DrainRequest(everything):
+                action, detail = "drain", {"all": everything}
+            case _:
+                return
+        told = {"action": action, "uid": uid, "pid": pid, "detail": detail}
+        self._loop.hub.tell_nowait("pause" if detail.get("name") == "watchdog" else "watchdog", "operator", told)
 
 
 def _age_s() -> float:

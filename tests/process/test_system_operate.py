@@ -14,7 +14,7 @@ import pytest
 
 from tests.process.system_kit import SHORT_LEASE, Whole, place
 from tests.support.postgres import Postgres
-from tests.support.system import Peer, new_job
+from tests.support.system import Peer, new_job, until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres]
 
@@ -137,3 +137,13 @@ def test_all_that_operators_do_is_noted(site: Site) -> None:
     shown = site.ctl("audit", "--topic", site.topic, "--action", "dispatch.")
     assert "reason=a look" in shown
     assert len(shown.splitlines()) == 3
+
+
+def test_what_the_supervisor_was_asked(site: Site) -> None:
+    """Restarts and drains are noted by an actor, which hears of them over the bus; also that of this very actor."""
+    for name in ("scheduler", "watchdog"):
+        site.ctl("actors", "restart", name)
+        until(lambda name=name: site.noted(action="actors.restart", detail={"name": name}), f"a note of {name}")  # type: ignore[misc]
+    site.ctl("drain")
+    (note,) = until(lambda: site.noted(action="drain"), "a note of the drain")
+    assert (note["uid"], note["detail"]) == (os.getuid(), {"all": False})

@@ -51,6 +51,7 @@ class FakeStore:
         self.reads = self  # of all that is read there, the dispatcher's own work needs ``last_workers`` alone
         self.topics = self  # of policies, what is kept in memory
         self.depths = self
+        self.audit = self  # only how far retention has got is written there
 
     @contextlib.asynccontextmanager
     async def acting(self, _operator: Operator) -> AsyncGenerator[FakeStore]:
@@ -59,6 +60,9 @@ class FakeStore:
 
     async def note(self, action: str, **_told: object) -> None:
         """Of what operators did nobody reads here."""
+
+    async def note_retention(self, _walked: int, _gone: int, *, begins: bool, ends: bool) -> None:
+        """Of that nobody reads here either."""
 
     async def prepare(self) -> int:
         """The schema is there."""
@@ -71,8 +75,10 @@ class FakeStore:
     async def warm(self) -> None:
         await self._do("warm", lambda: None)
 
-    async def forget(self, first: bytes, window: int, _keep_s: float, _keep_dead_s: float) -> Forgotten:
-        """A world lasts for minutes: nothing is old enough."""
+    async def forget(
+        self, first: bytes = b"", window: int = 0, _keep_s: float = 0.0, _keep_dead_s: float = 0.0
+    ) -> Forgotten:
+        """A world lasts for minutes: nothing is old enough, neither jobs nor notes."""
 
         def look() -> Forgotten:
             walked = sorted(one for one in self._rows.jobs if one >= first)[:window]

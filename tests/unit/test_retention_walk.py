@@ -10,7 +10,19 @@ import pytest
 from pulse.ids import first_at, time_of, uuid7
 from pulse.store.rows import Forgotten
 from pulse_actors import retention
-from pulse_actors.retention import AHEAD_S, FIRST, MAX_PAUSE_S, MIN_PAUSE_S, OTHERS_S, WINDOW, Walk, after, keeps
+from pulse_actors.retention import (
+    AHEAD_S,
+    FIRST,
+    MAX_PAUSE_S,
+    MIN_PAUSE_S,
+    NOTE_S,
+    OTHERS_S,
+    WINDOW,
+    Progress,
+    Walk,
+    after,
+    keeps,
+)
 
 WALL_S = 1.8e9  # no id of these tests but the last ones' is of version 7
 
@@ -140,3 +152,23 @@ def test_the_time_in_an_id() -> None:
     assert time_of(identity) == pytest.approx(now_s, abs=5.0)
     assert first_at(now_s - 0.001) < identity < first_at(now_s + 5.0)
     assert time_of(uuid.uuid4().bytes) is None
+
+
+def test_what_people_see_of_it() -> None:
+    """Steps are noted together, once a second and at the end of a walk; none is noted twice or lost."""
+    progress = Progress()
+    assert progress.took(full(3, 1), 10.0, begins=True, ends=False) == (WINDOW, 3, True)
+    assert progress.took(full(4, 1), 10.0 + NOTE_S / 2, begins=False, ends=False) is None
+    assert progress.took(full(5, 1), 10.0 + NOTE_S, begins=False, ends=False) == (2 * WINDOW, 9, False)
+    assert progress.took(full(1, 1), 10.1 + NOTE_S, begins=True, ends=False) is None
+    assert progress.took(end(1), 10.2 + NOTE_S, begins=False, ends=True) == (WINDOW + 5, 2, True)
+
+
+def test_a_walk_knows_its_end() -> None:
+    """The step behind the last one of a walk begins the next."""
+    walk, seen = Walk(60.0), list[bool]()
+    seen.append(walk.is_over)
+    for step in (full(0, 100, 7), end(0, 200)):
+        walk.took(step, 0.0, 0.0, WALL_S)
+        seen.append(walk.is_over)
+    assert seen == [True, False, True]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pwd
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -50,12 +49,3 @@ class Desktop:
 def no_such(what: str, identity: bytes) -> NotFoundError:
     """There is none of that id."""
     return NotFoundError(f"there is no {what} {uuid.UUID(bytes=identity)}")
-
-
-def operator_of(peer: identities.Peer, host: identities.Host) -> Operator:
-    """Who this is, for people; the name is that of this host's accounts."""
-    try:
-        name = pwd.getpwuid(peer.uid).pw_name
-    except KeyError:
-        name = None
-    return Operator(peer.uid, name, host.id, peer.pid or None)

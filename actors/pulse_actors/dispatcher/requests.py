@@ -106,7 +106,8 @@ async def _topic(on: Desktop, topic: str) -> Answer:
     own, server = await on.store.topics.get(topic)
     of_server = {**server, **on.server_policy}
     handlers = await on.store.topics.handlers(topic) if topic else []
-    return {"topic": topic, "policy": effective(own, of_server), "handlers": handlers}
+    retention = await on.store.audit.retention()
+    return {"topic": topic, "policy": effective(own, of_server), "handlers": handlers, "retention": retention}
 
 
 async def list_actions(on: Desktop, body: protocol.AuditList) -> Answer:

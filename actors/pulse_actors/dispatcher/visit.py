@@ -25,7 +25,7 @@ from pulse_actors.dispatcher.connection import Connection
 from pulse_actors.dispatcher.counting import count_started
 from pulse_actors.dispatcher.deaths import Deaths
 from pulse_actors.dispatcher.desk import Held, Pair, Worker
-from pulse_actors.dispatcher.desktop import Desktop, operator_of
+from pulse_actors.dispatcher.desktop import Desktop
 from pulse_actors.dispatcher.explain import explain
 from pulse_actors.dispatcher.leases import Beating, Leases
 from pulse_actors.dispatcher.overdue import Overdue, note_progress
@@ -33,6 +33,7 @@ from pulse_actors.dispatcher.policies import check_backoff
 from pulse_actors.dispatcher.requests import REQUESTS
 from pulse_actors.dispatcher.results import Reported, Results
 from pulse_actors.dispatcher.submits import Submits, Submitted, checked
+from pulse_actors.operators import operator_of
 
 HELLO_DEADLINE_S: Final = 5.0
 UNANSWERED: Final = (protocol.Started, protocol.Capacity, protocol.Stack)
@@ -82,7 +83,7 @@ class Visit:
         self, office: Office, connection: Connection, peer: identities.Peer, pidfd: int | None, number: int
     ) -> None:
         self._office = office
-        self._desktop = replace(office.desktop, operator=operator_of(peer, office.host))
+        self._desktop = replace(office.desktop, operator=operator_of(peer.uid, peer.pid, office.host.id))
         self._connection = connection
         self._peer = peer
         self._pidfd = pidfd

@@ -72,8 +72,15 @@ RETENTION: Final = Guarded(
             ("Walk._is_young", "wall_s - self._keep_s < made_s", "wall_s < made_s"),
             ("Walk._is_young", " <= wall_s + AHEAD_S", ""),
         ],
+        _WALK + "test_what_people_see_of_it": [
+            ("Progress.took", "not ends and ", ""),
+            ("Progress.took", "self._begins or begins", "begins"),
+        ],
+        _WALK + "test_a_walk_knows_its_end": [
+            ("Walk.took", "self.is_over = step.walked < WINDOW", "self.is_over = True"),
+        ],
         _WALK + "test_it_goes_on_behind_what_it_has_seen": [
-            ("Walk.took", "if step.walked < WINDOW:", "if False:"),
+            ("Walk.took", "if self.is_over:", "if False:"),
         ],
         _WALK + "test_now_and_then_it_begins_at_the_start": [
             ("Walk.took", "FIRST if now_s - self._whole_s >= WHOLE_WALKS_S else ", ""),
