@@ -153,7 +153,7 @@ def test_every_line_can_be_read(lines: io.StringIO, value: object) -> None:
     try:
         structlog.get_logger().info("event", value=value)
         logging.getLogger("other").warning("%r and %s", "\n", "\x1b")
-        logging.getLogger("other").error("failed", exc_info=ValueError("\ud800"))
+        logging.getLogger("other").error("failed", exc_info=ValueError("\x00\u2028"))
     finally:
         logs.LOGGED.reset(token)
     told = [json.loads(line, parse_constant=pytest.fail) for line in lines.getvalue().splitlines()]
