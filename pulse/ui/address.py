@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import socket
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pulse.errors import ConfigError, PlaceError
 from pulse.places import check_socket_path
@@ -84,28 +85,37 @@ def bind(address: Address) -> tuple[socket.socket, Address]:
     try:
         if address.path is not None:
             return _bind_unix(address.path), address
-        family, kind, protocol, _, where = socket.getaddrinfo(
+        family, _, _, _, where = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        made = socket.socket(family, kind, protocol)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(where)
-        made.listen(_BACKLOG)
+        made = _bind_port(family, where)
     except OSError as error:
         raise PlaceError(f"cannot listen on {_shown(address)}: {(error.strerror or str(error)).lower()}") from None
     return made, Address(address.host, int(made.getsockname()[1]))
 
 
+def _bind_port(family: int, where: tuple[Any, ...]) -> socket.socket:
+    with contextlib.ExitStack() as stack:
+        made = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(where)
+        made.listen(_BACKLOG)
+        stack.pop_all()
+    return made
+
+
 def _bind_unix(path: Path) -> socket.socket:
     check_socket_path(path)
     _remove_dead(path)
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)  # 0600 from its first moment on
-    try:
-        made.bind(str(path))
-    finally:
-        os.umask(before)
-    made.listen(_BACKLOG)
+    with contextlib.ExitStack() as stack:
+        made = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        before = os.umask(0o177)  # 0600 from its first moment on
+        try:
+            made.bind(str(path))
+        finally:
+            os.umask(before)
+        made.listen(_BACKLOG)
+        stack.pop_all()
     return made
 
 

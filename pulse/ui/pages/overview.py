@@ -19,14 +19,21 @@ from pulse.ui.series import read_stats
 __all__ = ["show"]
 
 _SHOWN: Final = 6
+_LOOKED: Final = 50  # of what runs: the longest running one is mostly among the oldest
 _WAITING: Final = ("PENDING", "RETRYING")
 
 
 async def show(request: Request) -> Response:
     """The overview; what cannot be told is left out, and the reason stands on top."""
-    standing, failed = await asyncio.gather(
-        standing_of(request), _jobs(request, {"status": ["DEAD_LETTERED"], "limit": _SHOWN})
+    waits = {"status": list(_WAITING), "oldest": True, "limit": _SHOWN}
+    runs = {"status": ["RUNNING"], "oldest": True, "limit": _LOOKED}
+    standing, failed, oldest, running = await asyncio.gather(
+        standing_of(request),
+        _jobs(request, {"status": ["DEAD_LETTERED"], "limit": _SHOWN}),
+        _jobs(request, waits),
+        _jobs(request, runs),
     )
+    slowest = [] if isinstance(running, PulseError) else sorted(running, key=lambda job: job.started_at or 0)[:_SHOWN]
     stats = read_stats(standing.stats)
     jobs = standing.status.jobs
     workers = standing.status.workers
@@ -38,8 +45,8 @@ async def show(request: Request) -> Response:
         "places": None if workers is None else sum(worker.capacity for worker in workers),
         "charts": charts_of(stats),
         "stats": stats,
-        "slowest": [],
-        "oldest": [],
+        "slowest": slowest,
+        "oldest": [] if isinstance(oldest, PulseError) else oldest,
     }
     return await page(request, "overview.html", context, error=failed if isinstance(failed, PulseError) else None)
 

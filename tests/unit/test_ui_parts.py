@@ -1,0 +1,289 @@
+"""The parts of the dashboard that decide without IO: filters, orders, forms, words, charts; and the poller."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from markupsafe import escape
+
+import pulse.ui
+from pulse.cli import views
+from pulse.errors import BadRequestError, NobodyAnswersError
+from pulse.ui import shown
+from pulse.ui.charts import Line, draw, nice_top
+from pulse.ui.filters import Filters, seconds
+from pulse.ui.orders import ordered, undo_of
+from pulse.ui.pages.dead import group
+from pulse.ui.pages.job import timeline
+from pulse.ui.questions import Questions
+from pulse.ui.schedule_form import body_of, values_from
+from pulse.ui.standing import Poller, Standing
+
+ID = UUID("0199a1b2-c3d4-7e5f-8a0b-1c2d3e4f5a6b")
+NOW_S = 1_800_000_000.0
+STATIC = Path(pulse.ui.__file__).parent / "static"
+HTMX = "d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717"
+
+
+def job(**more: object) -> views.Job:
+    """A job as the wire tells it."""
+    return views.Job(**{"id": ID.bytes, "submitted_at": NOW_S - 100, "status": "PENDING", **more})  # type: ignore[arg-type]
+
+
+class TestFilters:
+    """What was typed, on the wire, in words, and looked at once more."""
+
+    def test_empty(self) -> None:
+        """Nothing typed is every job."""
+        assert Filters.of({}).is_any
+        assert Filters.of({"status": [""], "q": ["  "]}).page() == {"limit": 50}
+        assert Filters.of({}).words() == "all jobs"
+
+    def test_all(self) -> None:
+        """Each field has its key; the begin of an id and a part of an error are told apart."""
+        given = {"status": ["DEAD_LETTERED"], "q": ["421 later"], "topic": ["t"], "older": ["10m"], "limit": ["200"]}
+        assert Filters.of(given).page() == {
+            "status": ["DEAD_LETTERED"], "error": "421 later", "topic": "t", "older_s": 600.0, "limit": 200,
+        }  # fmt: skip
+        assert Filters.of({"q": ["0199a1b2-c3"]}).wire() == {"prefix": "0199a1b2c3"}
+        assert Filters.of({"q": [str(ID)]}).whole_id == ID
+        assert Filters.of({"limit": ["99999"]}).limit == 50
+        assert Filters.of({"limit": ["0"]}).limit == 1
+
+    @pytest.mark.parametrize("given", [{"status": ["NONE"]}, {"schedule": ["x"]}, {"older": ["soon"]}])
+    def test_wrong(self, given: dict[str, list[str]]) -> None:
+        """The message names the field and what is allowed."""
+        with pytest.raises(BadRequestError, match=rf"{next(iter(given))} is .* allowed"):
+            Filters.of(given).wire()
+
+    @pytest.mark.parametrize(
+        ("given", "fits", "misfit"),
+        [
+            ({"topic": "a"}, {"topic": "a"}, {"topic": "ab"}),
+            ({"name": "a"}, {"name": "a"}, {"name": "b"}),
+            ({"q": "smtp"}, {"last_error": "the SMTP said no"}, {"last_error": None}),
+            ({"q": "0199a1b2"}, {}, {"id": UUID(int=1).bytes}),
+            ({"worker": "w-1"}, {"locked_by": "host/x/W-1"}, {"locked_by": "host/x/w-2"}),
+            ({"older": "60"}, {"submitted_at": NOW_S - 90}, {"submitted_at": NOW_S - 30}),
+            ({"newer": "60"}, {"submitted_at": NOW_S - 30}, {"submitted_at": NOW_S - 90}),
+            ({"schedule": str(ID)}, {"schedule_id": ID.bytes}, {"schedule_id": None}),
+        ],
+    )
+    def test_a_change_hits_no_more_than_was_asked_for(
+        self, given: dict[str, str], fits: dict[str, object], misfit: dict[str, object]
+    ) -> None:
+        """Also where an older server does not know the filter and tells of all jobs."""
+        filters = Filters.of({key: [value] for key, value in given.items()})
+        assert filters.matches(job(**fits), NOW_S)
+        assert not filters.matches(job(**misfit), NOW_S)
+
+    @pytest.mark.parametrize(("text", "expected"), [("90", 90.0), ("1.5h", 5400.0), ("2D", 172800.0)])
+    def test_seconds(self, text: str, expected: float) -> None:
+        """Lengths of time, with a unit or without."""
+        assert seconds("for", text) == expected
+
+    @pytest.mark.parametrize("text", ["", "m", "-1", "0", "nan", "1e10", "1y"])
+    def test_no_seconds(self, text: str) -> None:
+        """Others are refused."""
+        with pytest.raises(BadRequestError):
+            seconds("for", text)
+
+
+class TestOrders:
+    """What a form asks for, and what takes it back."""
+
+    def test_ticked(self) -> None:
+        """The ids that are ticked, no filters."""
+        order = ordered({"verb": ["cancel"], "id": [str(ID)], "topic": ["t"]}, is_final=True)
+        assert (order.kind, order.ids, order.filters, order.more) == ("jobs.cancel", [ID.bytes], None, {})
+
+    def test_all_that_are_found(self) -> None:
+        """The filters; a group of errors needs whole rows, and is matched here."""
+        order = ordered({"verb": ["retry"], "all": ["1"], "topic": ["t"]}, is_final=True)
+        assert order.filters == {"topic": "t", "brief": True}
+        order = ordered({"verb": ["retry"], "all": ["1"], "kin": ["no # left"]}, is_final=True)
+        assert order.filters == {}
+        assert order.matches is not None
+        assert order.matches(job(last_error="no 17 left"), NOW_S)
+        assert not order.matches(job(last_error="no left"), NOW_S)
+
+    @pytest.mark.parametrize(
+        "form",
+        [
+            {},
+            {"verb": ["drop"], "all": ["1"]},
+            {"verb": ["cancel"]},
+            {"verb": ["cancel"], "id": ["x"]},
+            {"verb": ["change"], "all": ["1"]},
+            {"verb": ["change"], "all": ["1"], "to_priority": ["101"]},
+            {"verb": ["change"], "all": ["1"], "to_priority": ["high"]},
+        ],
+    )
+    def test_wrong(self, form: dict[str, list[str]]) -> None:
+        """What cannot be meant is refused; nothing ticked is not everything."""
+        with pytest.raises(BadRequestError):
+            ordered(form, is_final=True)
+
+    def test_undo_of_a_change_goes_back_to_each_place(self) -> None:
+        """One step for each old topic and priority."""
+        ids = [bytes([number]) * 16 for number in range(3)]
+        order = ordered({"verb": ["change"], "id": [str(ID)], "to_priority": ["5"]}, is_final=True)
+        before = [(ids[0], "a", 0), (ids[1], "b", 0), (ids[2], "a", 0)]
+        undo = undo_of(order, views.Changed(ids), {"before": before})
+        assert undo is not None
+        assert [dict(step.body) for step in undo.steps] == [
+            {"ids": [ids[0], ids[2]], "topic": "a", "priority": 0},
+            {"ids": [ids[1]], "topic": "b", "priority": 0},
+        ]
+        order = ordered({"verb": ["delete"], "id": [str(ID)]}, is_final=True)
+        assert undo_of(order, views.Changed(ids), {}) is None
+
+
+class TestScheduleForm:
+    """From the form to the wire and back."""
+
+    GIVEN = {"name": "n", "kind": "cron", "cron": "0 0 * * *", "timezone": "UTC", "args": "{}", "every": "7"}  # noqa: RUF012
+
+    def test_new(self) -> None:
+        """Only the kind that is chosen is said."""
+        assert body_of(self.GIVEN) == {"name": "n", "cron": "0 0 * * *", "timezone": "UTC", "args": "{}"}
+
+    def test_changes_and_back(self) -> None:
+        """Only what differs; emptied fields are unset; going back says the zone again."""
+        every = {**self.GIVEN, "kind": "every"}
+        assert body_of(every, self.GIVEN) == {"every": 7.0}
+        assert body_of(self.GIVEN, every) == {"cron": "0 0 * * *", "timezone": "UTC"}
+        assert body_of(self.GIVEN, {**self.GIVEN, "topic": "t", "priority": "4"}) == {"topic": None, "priority": 0}
+        assert body_of(self.GIVEN, self.GIVEN) == {}
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [{"kind": "x"}, {"name": ""}, {"cron": ""}, {"args": "[]"}, {"args": "{"}, {"priority": "x"}, {"ends_at": "x"}],
+    )
+    def test_wrong(self, wrong: dict[str, str]) -> None:
+        """Each is told."""
+        with pytest.raises(BadRequestError):
+            body_of({**self.GIVEN, **wrong})
+
+    def test_shown(self) -> None:
+        """What a schedule has stands in the form as it would be typed."""
+        values = values_from(views.Schedule(ID.bytes, name="n", kind="at", run_at=NOW_S, jitter_s=1.5))
+        assert (values["kind"], values["at"], values["jitter_s"]) == ("at", "2027-01-15T08:00:00Z", "1.5")
+
+
+class TestShown:
+    """What others wrote does no harm."""
+
+    def test_foreign(self) -> None:
+        """Directions, what hides and what breaks lines become escapes; markup is the template's business."""
+        assert shown.foreign("a\u202eb\x00\nc\u200b") == "a\\u202eb\\x00 c\\u200b"
+        assert len(shown.foreign("x" * 10_000)) == 120
+        assert shown.block("a\n\tb\u2066").split("\n") == ["a", "    b\\u2066"]
+        assert "980,000 more" in shown.block("x" * 1_000_000)
+        assert shown.json_block('{"a":1}') == '{"a": 1}'
+        assert shown.json_block("{broken") == "{broken"
+        assert len(shown.json_block("[" * 5000)) == 5000
+
+    def test_kin(self) -> None:
+        """Errors that differ in numbers, addresses and ids only are one."""
+        assert shown.kin(f"user 17 at 0x7fab of {ID}") == shown.kin(
+            "user 4 at 0x1 of 11111111-2222-3333-4444-555555555555"
+        )
+        assert shown.kin("a") != shown.kin("b")
+
+    @pytest.mark.parametrize("moment", [float("inf"), 1e18, -1e18])
+    def test_times_that_are_none(self, moment: float) -> None:
+        """PostgreSQL knows times that Python does not."""
+        assert shown.stamp(moment, NOW_S) == "never"
+
+    def test_numbers(self) -> None:
+        """As many digits as mean something."""
+        assert [shown.number(value) for value in (None, 0, 3, 3.26, 1234567.8)] == ["–", "0", "3", "3.3", "1,234,568"]
+        assert [shown.size(value) for value in (7, 2048, 5 * 2**20, 3 * 2**30)] == ["7 B", "2 KiB", "5 MiB", "3 GiB"]
+
+
+class TestCharts:
+    """Lines over time."""
+
+    @pytest.mark.parametrize(("most", "top"), [(0, 1), (0.3, 0.4), (7, 10), (10, 10), (41, 50), (1e6, 1e6)])
+    def test_scale(self, most: float, top: float) -> None:
+        """It ends at a number that people read."""
+        assert nice_top(most) == pytest.approx(top)
+
+    def test_gaps_and_words(self) -> None:
+        """Where nobody measured there is a gap; names are text; who does not see it is told the numbers."""
+        line = Line("<b>", [1.0, None, 3.0, 2.0], "a")
+        chart = draw("Rate", [0.0, 10.0, 20.0, 30.0], [line], lambda value: f"{value:g}/s")
+        assert chart.svg.count("M") >= 2
+        assert str(escape("<b> now 2/s")) in chart.svg
+        assert "highest 3/s" in chart.svg
+        assert "<b>" not in chart.svg
+        assert draw("Empty", [0.0, 1.0], [Line("a", [None, None], "a")], str).legend == [("a", "a", "–")]
+
+
+def test_dead_letters_are_grouped() -> None:
+    """By topic, handler and error without its numbers; the largest group first."""
+    jobs = [job(topic="t", name="n", last_error=f"no {number}", completed_at=float(-number)) for number in range(3)]
+    groups = group([job(topic="u", name="n", last_error="no 1"), *jobs])
+    assert [(one.topic, one.number) for one in groups] == [("t", 3), ("u", 1)]
+    assert groups[0].oldest_s == -2.0
+
+
+def test_timeline() -> None:
+    """Submitted, each attempt that left a row, and what comes next, in this order."""
+    failed = views.Attempt(attempt=1, outcome="error", ended_at=NOW_S)
+    told = [moment.title for moment in timeline(job(status="RETRYING", attempts=1, history=[failed]))]
+    assert told == ["submitted", "attempt 1: error", "due"]
+    told = [moment.title for moment in timeline(job(status="COMPLETED", attempts=2, history=[failed]))]
+    assert told[-2:] == ["attempt 2 was claimed", "completed"]
+
+
+def test_what_is_vendored_is_what_was_published() -> None:
+    """htmx 2.0.11 as npm has it."""
+    assert hashlib.sha256((STATIC / "htmx.min.js").read_bytes()).hexdigest() == HTMX
+    assert "Zero-Clause BSD" in (STATIC / "htmx.LICENSE.txt").read_text("utf-8")
+
+
+class Counting(Questions):
+    """Answers at once, and counts."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.asked: list[str] = []
+
+    async def ask_fresh(self, kind: str, body: object = None, *, within_s: float) -> dict[str, object]:
+        """Count."""
+        self.asked.append(kind)
+        raise NobodyAnswersError("no answer")
+
+    async def ask_supervisor(self, kind: str, body: object = None, *, within_s: float = 1.0) -> dict[str, object]:
+        """Count."""
+        self.asked.append(f"supervisor {kind}")
+        return {}
+
+
+async def _first(poller: Poller) -> Standing:
+    async for standing in poller.watch():
+        return standing
+    raise AssertionError
+
+
+@pytest.mark.anyio
+async def test_fifty_tabs_ask_as_much_as_one() -> None:
+    """All of them are told by one round of questions; without anybody there is none."""
+    questions = Counting()
+    poller = Poller(questions)
+    running = asyncio.ensure_future(poller.run())
+    await asyncio.sleep(0)
+    assert questions.asked == []
+    told = await asyncio.gather(*(_first(poller) for _ in range(50)))
+    assert {one.number for one in told} == {1}
+    assert sorted(questions.asked) == ["stats", "status", "supervisor status"]
+    assert told[0].silent == {"dispatcher": "no answer"}
+    assert told[0].health == "down"
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
