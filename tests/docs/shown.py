@@ -28,9 +28,9 @@ Known = dict[str, str]  # ids and pids as the page shows them -> as they are
 
 
 def plain(output: str) -> str:
-    """What a person reads: without colours, ends of lines as they were written, no space at the end."""
+    """What a person reads in the end: no colours, nothing that was written over, no space at the ends."""
     text = _ESCAPES.sub("", output).replace("\r\n", "\n")
-    return "\n".join(line.rstrip() for line in text.strip().split("\n"))
+    return "\n".join(line.rpartition("\r")[2].rstrip() for line in text.strip().split("\n"))
 
 
 def with_known(command: str, known: Known) -> str:

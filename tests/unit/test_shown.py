@@ -66,5 +66,6 @@ def test_nothing_is_learnt_from_what_differs() -> None:
 
 
 def test_plain_is_what_a_person_reads() -> None:
-    """No colours, no carriage returns, no space at the ends."""
+    """No colours, nothing that was written over, no space at the ends."""
+    assert plain("1 of 2\r\x1b[K2 of 2\r\x1b[Kdone\r\n") == "done"
     assert plain("\x1b[1m a \x1b[0m \r\nb\r\n\r\n") == "a\nb"
