@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Mapping, MutableMapping
 from contextvars import ContextVar
@@ -17,6 +18,8 @@ from uuid import UUID
 
 import structlog
 from structlog.stdlib import ProcessorFormatter
+
+from pulse.logtap import TAP
 
 if TYPE_CHECKING:
     from pulse.protocol import Assignment
@@ -60,8 +63,9 @@ def configure_logging(level: str = "info", log_format: Literal["json", "console"
     ]
     if not console:
         processors.append(structlog.processors.format_exc_info)
+    TAP.open_by(os.environ)
     structlog.configure(
-        processors=[*processors, final],
+        processors=[*processors, TAP, final],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
@@ -70,7 +74,7 @@ def configure_logging(level: str = "info", log_format: Literal["json", "console"
     handler.setFormatter(
         ProcessorFormatter(
             foreign_pre_chain=[*processors, structlog.stdlib.add_logger_name],
-            processors=[ProcessorFormatter.remove_processors_meta, final],
+            processors=[ProcessorFormatter.remove_processors_meta, TAP, final],
         )
     )
     logging.basicConfig(level=max(logging.WARNING, _LEVELS[level]), handlers=[handler])

@@ -7,6 +7,7 @@ One system serves all of it, in this order: what breaks it for a moment comes la
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -17,6 +18,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
+import psutil
 import pytest
 
 from pulse.cli.words import width_of
@@ -166,9 +168,11 @@ def test_ctrl_c(site: Site, line: str) -> None:
     """It ends what goes on and on, with 130; the terminal is usable again, and what stood on it is back."""
     with screen() as terminal:
         _start(terminal, site, line)
-        terminal.see({"ctl top": "q quit", "ctl submit quick -": ""}.get(line, "supervisor"))
         if line.endswith("-"):
+            until(lambda: _reads("ctl submit quick -"), "it waits for a line")
             terminal.type("{}", "Enter")
+        else:
+            terminal.see({"ctl top": "q quit"}.get(line, "supervisor"))
         terminal.type("C-c")
         assert terminal.code() == 130
         assert "Traceback" not in terminal.text
@@ -263,3 +267,13 @@ def _start(terminal: Screen, site: Site, line: str, columns: int = 100, lines: i
     env = {**{key: value for key, value in site.env.items() if key in kept}, "TERM": "screen-256color"}
     command = shlex.join([sys.executable, "-m", "pulse.cli.main", *site.words(line)])
     terminal.start(command, {**env, "LC_ALL": "C.UTF-8"}, columns, lines)
+
+
+def _reads(line: str) -> bool:
+    """Whether the command sleeps, with the wire loaded: all that it waits for then is the keyboard."""
+    for process in psutil.process_iter(["cmdline", "status"]):
+        if " ".join(process.info["cmdline"] or ()).endswith(f"pulse.cli.main {line}"):
+            with contextlib.suppress(psutil.Error):
+                loaded = any("msgpack" in entry.path for entry in process.memory_maps())
+                return loaded and process.info["status"] == psutil.STATUS_SLEEPING
+    return False

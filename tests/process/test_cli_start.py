@@ -84,6 +84,7 @@ class TestCompletion:
                     "drain",
                     "top",
                     "logs",
+                    "audit",
                 },
             ),
             ("pulse ctl jobs list --st", {"--status"}),
