@@ -3,7 +3,7 @@
 PY := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-whole docs lint fmt typecheck bench bench-peers chaos chaos-short model simulation simulation-test mutants clean
+.PHONY: help man setup demo test test-whole docs lint fmt typecheck bench bench-peers chaos chaos-short model simulation simulation-test mutants clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ fmt: setup ## format the code and repair what ruff can repair by itself
 
 typecheck: setup ## mypy and pyright alone
 	@.ci/lint mypy pyright
+
+man: setup ## write docs/man/pulse.1 anew, from the commands
+	@$(PY) -m pulse.cli.manpage > docs/man/pulse.1
 
 bench: setup ## measure this machine in five minutes (ARGS="steady --rounds 5 --json FILE"; see docs/performance.md)
 	@$(PY) -m bench $(ARGS)

@@ -66,7 +66,10 @@ def test_wheel_holds_the_sql(wheel: Path) -> None:
 
 def test_wheel_holds_nothing_else(in_wheel: set[str]) -> None:
     """The wheel takes three import names and no more: `supervisor`, `actors` and `tests` belong to others."""
-    assert {name.split("/")[0] for name in in_wheel} == {*PACKAGES, "pulse_supervisor-0.1.0.dist-info"}
+    tops = {name.split("/")[0] for name in in_wheel}
+    assert tops == {*PACKAGES, "pulse_supervisor-0.1.0.dist-info", "pulse_supervisor-0.1.0.data"}
+    data = {name for name in in_wheel if name.startswith("pulse_supervisor-0.1.0.data/")}
+    assert data == {"pulse_supervisor-0.1.0.data/data/share/man/man1/pulse.1"}
 
 
 def test_wheel_starts_the_commands(wheel: Path) -> None:
