@@ -7,27 +7,20 @@ from typing import Final
 from uuid import UUID
 
 from pulse.cli.documents import pretty
-from pulse.cli.render import Cell, Column, Line, Screen, Table, foreign
+from pulse.cli.job_story import outcome_of, story
+from pulse.cli.render import Cell, Screen, foreign
 from pulse.cli.styles import STATUS_STYLES
-from pulse.cli.views import Attempt, Job
-from pulse.cli.words import ago, count, duration, iso, one_line, printable
+from pulse.cli.views import Job
+from pulse.cli.words import ago, count, duration, iso, printable
 
-__all__ = ["facts", "history_table", "moment", "outcome_of", "show_job"]
+__all__ = ["facts", "moment", "outcome_of", "show_job"]
 
 _LABEL_WIDTH: Final = 11
 _MARGIN: Final = 2
-_HISTORY: Final = (
-    Column("attempt", right=True),
-    Column("outcome"),
-    Column("ended", right=True, leave_out=1),
-    Column("took", right=True, leave_out=2),
-    Column("worker", least=8, leave_out=3),
-    Column("error", least=10),
-)
 
 
-def show_job(job: Job, screen: Screen, now_s: float) -> None:
-    """Show *job* on *screen*."""
+def show_job(job: Job, screen: Screen, now_s: float, *, whole_stacks: bool = False) -> None:
+    """Show *job* on *screen*; of stacks all lines, or only the last."""
     screen.lines(
         [
             [Cell(str(UUID(bytes=job.id)), "bold")],
@@ -40,16 +33,8 @@ def show_job(job: Job, screen: Screen, now_s: float) -> None:
         if text is not None:
             room = None if screen.width is None else screen.width - _MARGIN
             _show_block(screen, label, printable(pretty(text, room), keep_lines=True))
-    if job.history:
-        screen.lines([[], [Cell("attempts that did not simply succeed", "dim")]])
-        screen.table(history_table(job, now_s))
-        for attempt in job.history:
-            if attempt.cpu_s is not None or attempt.peak_rss_bytes is not None:
-                screen.lines([[Cell(f"attempt {attempt.attempt} used {_used(attempt)}", "dim")]])
-        hung = next((attempt for attempt in reversed(job.history) if attempt.stack), None)
-        if hung is not None and hung.stack is not None:
-            text = printable(hung.stack.rstrip(), keep_lines=True)
-            _show_block(screen, f"where attempt {hung.attempt} was when its time was over", text)
+    screen.lines([[], [Cell("what became of it", "dim")]])
+    screen.lines([Cell(" " * _MARGIN), *line] for line in story(job, now_s, whole_stacks=whole_stacks))
 
 
 def facts(job: Job, now_s: float) -> Iterator[tuple[str, Cell]]:
@@ -89,42 +74,6 @@ def moment(moment_s: float, now_s: float) -> Cell:
     return Cell(f"{iso(int(moment_s))} ({ago(moment_s, now_s)})")
 
 
-def outcome_of(attempt: Attempt) -> str:
-    """How an attempt ended, with the signal or exit code of a worker that died."""
-    if attempt.exit_code is None:
-        return attempt.outcome
-    what = f"exit code {attempt.exit_code}" if attempt.exit_code >= 0 else _signal_name(-attempt.exit_code)
-    return f"{attempt.outcome} ({what})"
-
-
-def history_table(job: Job, now_s: float) -> Table:
-    """The attempts of *job* that left a row, oldest first."""
-    return Table(_HISTORY, [_attempt_row(attempt, now_s) for attempt in job.history])
-
-
-def _attempt_row(attempt: Attempt, now_s: float) -> Line:
-    took = ""
-    if attempt.started_at is not None and attempt.ended_at is not None:
-        took = duration(attempt.ended_at - attempt.started_at)
-    return [
-        Cell(str(attempt.attempt)),
-        Cell(outcome_of(attempt)),
-        Cell("" if attempt.ended_at is None else ago(attempt.ended_at, now_s), "dim"),
-        Cell(took, "dim"),
-        foreign(attempt.worker or ""),
-        Cell(one_line(attempt.error or "")),
-    ]
-
-
-def _used(attempt: Attempt) -> str:
-    parts: list[str] = []
-    if attempt.cpu_s is not None:
-        parts.append(f"{attempt.cpu_s:.2f} s of CPU")
-    if attempt.peak_rss_bytes is not None:
-        parts.append(f"{attempt.peak_rss_bytes / 2**20:.0f} MiB of memory")
-    return ", ".join(parts)
-
-
 def _tries(job: Job) -> str:
     notes = [count(job.attempts, "attempt")] if job.uncharged else []
     if job.uncharged:
@@ -138,12 +87,3 @@ def _tries(job: Job) -> str:
 def _show_block(screen: Screen, label: str, text: str, style: str = "") -> None:
     screen.lines([[], [Cell(label, "dim")]])
     screen.lines([Cell(" " * _MARGIN + line, style)] for line in text.split("\n"))
-
-
-def _signal_name(number: int) -> str:
-    import signal
-
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

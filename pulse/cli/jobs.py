@@ -122,14 +122,15 @@ def _watch(body: Mapping[str, object], every_s: float) -> None:
     ),
 )
 @click.argument("job_id", metavar="ID", type=ID)
+@click.option("--stack", "whole_stacks", is_flag=True, help="All lines of the stacks of attempts that hung.")
 @click.option("--json", "as_json", is_flag=True, help='Print the columns of pulse.jobs and "history", oldest first.')
-def get_job(job_id: bytes, *, as_json: bool) -> None:
-    """Show a job with its history."""
+def get_job(job_id: bytes, *, whole_stacks: bool, as_json: bool) -> None:
+    """Show a job, and what became of it: each attempt, where, how long, how it ended and why."""
     answer = current_server().ask("jobs.get", {"id": job_id}, repeatable=True)
     if as_json:
         write_document(part(answer, "job"))
     else:
-        show_job(read(Job, part(answer, "job")), Screen(), time.time())
+        show_job(read(Job, part(answer, "job")), Screen(), time.time(), whole_stacks=whole_stacks)
 
 
 @jobs.command(

@@ -56,6 +56,7 @@ class Attempt(Struct, frozen=True):
     cpu_s: float | None = None
     peak_rss_bytes: int | None = None
     stack: str | None = None
+    progress: str | None = None
 
 
 class Stack(Struct, frozen=True):

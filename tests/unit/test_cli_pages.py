@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from pulse.cli.dispatch import gate_lines
-from pulse.cli.job_page import facts, history_table, outcome_of
+from pulse.cli.job_page import facts, outcome_of
 from pulse.cli.jobs import jobs_table
 from pulse.cli.render import Line, Screen, plain_table
 from pulse.cli.schedules import When, schedules_table, when_body, when_words
@@ -274,12 +274,6 @@ class TestJobs:
     def test_outcomes(self, exit_code: int | None, shown: str) -> None:
         """The signal that killed a worker is named."""
         assert outcome_of(Attempt(outcome="crashed", exit_code=exit_code)) == shown
-
-    def test_history(self) -> None:
-        """Attempts are a table: when, how long, who, why."""
-        attempt = Attempt(2, "error", "h/w", NOW_S - 12, NOW_S - 10, "Oops\n")
-        (_, line) = plain_table(history_table(job(history=[attempt]), NOW_S), None)
-        assert line.split() == ["2", "error", "10", "s", "ago", "2", "s", "h/w", "Oops"]
 
 
 class TestSchedules:
