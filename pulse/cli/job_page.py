@@ -15,7 +15,7 @@ from pulse.cli.words import ago, count, duration, iso, printable
 
 __all__ = ["facts", "moment", "outcome_of", "show_job"]
 
-_LABEL_WIDTH: Final = 11
+_LABEL_WIDTH: Final = 13
 _MARGIN: Final = 2
 
 

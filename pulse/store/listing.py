@@ -155,7 +155,7 @@ class Listing:
             limit: Most jobs of it.
             after: ``next`` of the page before.
             oldest: Oldest first.
-            brief: Only what is needed to change them.
+            brief: Without what may be long.
             budget_s: When to end a page that is not full; no page takes much longer.
         """
         until_s = time.monotonic() + budget_s

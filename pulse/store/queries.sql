@@ -791,8 +791,11 @@ FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
 
 
 -- name: jobs_in_brief :many
--- What:    what is needed of jobs to change them.   Args: $1 ids uuid[].   Guard: none: reads.   Returns: the rows, in no order.
-SELECT uuid_send(j.id) AS id, j.topic, j.name, j.status::text AS status, j.priority, j.submitted_at FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
+-- What:    the same without what may be long.   Args: $1 ids uuid[].   Guard: none: reads.   Returns: the rows, in no order.
+SELECT uuid_send(j.id) AS id, j.topic, j.name, j.status::text AS status, j.priority, j.attempts, j.uncharged,
+    j.max_attempts, j.crashes, j.submitted_at, j.next_run_at, j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
+    j.lease_until, uuid_send(j.schedule_id) AS schedule_id
+FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
 
 
 -- name: count_jobs :many

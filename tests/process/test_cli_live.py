@@ -208,6 +208,23 @@ def test_top(site: Site) -> None:
         assert "topic (" not in terminal.text
 
 
+def test_what_runs(site: Site) -> None:
+    """A job that runs is shown with how long it has, its try, and at its worker."""
+    gate = site.whole.gate("top")
+    job = site.pipe(f"ctl submit hold {shlex.quote(json.dumps({'gate': str(gate)}))}").out.strip()
+
+    def seen() -> list[list[str]]:
+        lines = [line.split() for line in site.pipe("ctl top --once").out.splitlines()]
+        return [line for line in lines if job in line or line[-1:] == ["hold"]]
+
+    try:
+        at_worker, running = until(lambda: found if len(found := seen()) == 2 else None, "it runs")
+        assert (at_worker[3], at_worker[5]) == ("1/10", "s")
+        assert running[1:] == ["s", "hold", "default", "1/5", job]
+    finally:
+        gate.touch()
+
+
 def test_nothing_is_wrong(site: Site) -> None:
     """The doctor knows this system: what the tests' database lacks is told, and every process is well."""
     done = site.pipe("doctor --json")
