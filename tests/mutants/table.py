@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants import functions, jobs, others, schedules, why
+from tests.mutants import depths, functions, jobs, others, schedules, why
 from tests.mutants.equivalent import EQUIVALENT
 from tests.mutants.mutant import Mutant
 
-MUTANTS: Final[list[Mutant]] = [*jobs.MUTANTS, *others.MUTANTS, *schedules.MUTANTS, *functions.MUTANTS, *why.MUTANTS]
+MUTANTS: Final[list[Mutant]] = [
+    *jobs.MUTANTS,
+    *others.MUTANTS,
+    *schedules.MUTANTS,
+    *functions.MUTANTS,
+    *why.MUTANTS,
+    *depths.MUTANTS,
+]
 EVERY: Final[list[Mutant]] = [*MUTANTS, *EQUIVALENT]
