@@ -121,6 +121,8 @@ class Page:
 
     def _run(self, command: str) -> tuple[int, str]:
         """Run it; what stays behind is waited for until it is ready, as a reader does who types slowly."""
+        if command.startswith("pulse-supervisor &") and self._workers() is not None:
+            return 0, ""  # it runs already, for all pages; quickstart.md and operating.md start their own
         before = self._workers() if _BEHIND.search(command) else None
         done = self._terminal.run(with_known(command, self._known))
         if _BEHIND.search(command) and "pulse-supervisor" in command:

@@ -21,7 +21,7 @@ from tests.support.system import short_directory
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres]
 
-OWN_SYSTEM: Final = {"README.md", "docs/operating.md", "docs/quickstart.md"}  # they start one, as a reader does
+OWN_SYSTEM: Final = {"docs/operating.md", "docs/quickstart.md"}  # they start one from nothing, as a reader does
 TO_RUN: Final = [page for page in pages() if any(block.reason is None for block in blocks(page))]
 
 
