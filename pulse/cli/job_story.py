@@ -117,11 +117,20 @@ def _how(attempt: Attempt) -> str:
 
 def _stack(text: str, *, whole: bool) -> Iterator[Line]:
     lines = printable(text.rstrip(), keep_lines=True).split("\n")
-    shown = lines if whole else lines[-_SHORT_STACK_LINES:]
-    more = f" (the last {len(shown)} of {len(lines)} lines; --stack shows all)" if len(shown) < len(lines) else ""
+    shown = lines if whole else _innermost(lines)
+    more = f" (the {len(shown)} innermost of {len(lines)} lines; --stack shows all)" if len(shown) < len(lines) else ""
     yield [Cell(f"{_MARGIN}  where it was{more}:", "dim")]
     for line in shown:
         yield [Cell(f"{_MARGIN}    {line}")]
+
+
+def _innermost(lines: list[str]) -> list[str]:
+    """Where the first part hangs, which is the handler's where there is one: its head says which end is the newest."""
+    heads = [number for number, line in enumerate(lines) if "most recent call" in line]
+    if not heads:
+        return lines[-_SHORT_STACK_LINES:]
+    part = lines[heads[0] + 1 : heads[1] if len(heads) > 1 else None]
+    return part[:_SHORT_STACK_LINES] if "call first" in lines[heads[0]] else part[-_SHORT_STACK_LINES:]
 
 
 def _unrecorded(job: Job) -> str:

@@ -80,10 +80,20 @@ def test_stacks_are_short_unless_asked_for() -> None:
     hung = [attempt(1, "timeout", stack="\n".join(f"line {number}" for number in range(9)))]
     short = told(status="PENDING", attempts=1, history=hung)
     assert [line for line in short if line.startswith("line")] == [f"line {number}" for number in range(5, 9)]
-    assert any("the last 4 of 9 lines; --stack shows all" in line for line in short)
+    assert any("the 4 innermost of 9 lines; --stack shows all" in line for line in short)
     assert (
         len([line for line in told(status="PENDING", history=hung, whole_stacks=True) if line.startswith("line")]) == 9
     )
+
+
+@pytest.mark.parametrize(("newest", "numbers"), [("last", range(5, 9)), ("first", range(4))])
+def test_a_short_stack_is_of_the_handler(newest: str, numbers: range) -> None:
+    """Of several parts the first is shown, which is the handler's, at the end at which it hangs."""
+    handler = [f"Here (most recent call {newest}):", *(f"line {number}" for number in range(9))]
+    stack = "\n".join([*handler, "Current thread 0x1 (most recent call first):", "  File host.py"])
+    short = told(status="PENDING", attempts=1, history=[attempt(1, "timeout", stack=stack)])
+    shown = [line for line in short if line.startswith(("line", "File"))]
+    assert shown == [f"line {number}" for number in numbers]
 
 
 def test_what_is_no_identity_is_shown_as_it_is() -> None:
