@@ -112,7 +112,7 @@ def _path(times: Sequence[float], values: Values, top: float) -> str:
             continue
         x = _LEFT + (times[index] - first_s) / span_s * (WIDTH - _LEFT)
         y = _TOP + (1 - max(known) / top) * (HEIGHT - _TOP - _BOTTOM)
-        parts.append(f"{pen}{x:.1f} {y:.1f}")
+        parts.append(f"{pen}{x:.1f} {y:.1f}" + ("h.1" if pen == "M" else ""))  # a point between two gaps is a dot
         pen = "L"
     return "".join(parts)
 

@@ -18,6 +18,7 @@ class TopicStats(Struct, frozen=True):
     scheduled: int | None = None
     running: int | None = None
     oldest_s: float | None = None
+    paused: bool = False
     workers: int | None = None
     rates: dict[str, float | None] = {}
 

@@ -14,9 +14,10 @@ from typing import Final
 
 from pulse.cli import views
 from pulse.cli.status import merge
-from pulse.cli.status_page import problems
 from pulse.errors import PulseError
 from pulse.ui.questions import Questions
+from pulse.ui.series import read_stats
+from pulse.ui.wrongs import wrongs
 
 __all__ = ["Poller", "Standing"]
 
@@ -51,7 +52,7 @@ class Standing:
     @property
     def problems(self) -> list[str]:
         """What is not as it should be, a sentence each."""
-        return list(problems(self.status, self.silent))
+        return wrongs(self.status, self.silent, read_stats(self.stats))
 
     @property
     def is_paused(self) -> bool:

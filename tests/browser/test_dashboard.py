@@ -181,6 +181,35 @@ def test_ticked_jobs_are_canceled_and_taken_back(visit: Visit, client: pulse.Cli
     assert {client.get(one).status for one in ids} == {"PENDING"}
 
 
+def test_what_is_found_is_changed_and_deleted(visit: Visit, client: pulse.Client) -> None:
+    """All that a filter finds, by a task; a change of ticked ones goes back to where each was; all of it is audited."""
+    ids = client.submit_many([{"name": "mark", "topic": "moved", "priority": number} for number in range(4)])
+    page = visit()
+    page.goto("/jobs?topic=moved")
+    page.check("#tick-all")
+    page.click("button[value=change]")
+    page.fill("[name=to_priority]", "70")
+    page.fill("[name=to_topic]", "moved-on")
+    page.click("text=Yes, change them")
+    assert {(client.get(one).priority, client.get(one).topic) for one in ids} == {(70, "moved-on")}
+    page.click("text=Undo: change them back")
+    assert [(client.get(one).priority, client.get(one).topic) for one in ids] == [(n, "moved") for n in range(4)]
+    client.cancel(*ids[:3])
+    page.goto("/jobs?topic=moved")
+    page.check("[name=all]")
+    page.click("button[value=delete]")
+    assert "It cannot be taken back" in page.locator("main").inner_text()
+    assert "1 of them cannot be deleted" in page.locator("main").inner_text()
+    page.click("text=Yes, delete them")
+    page.wait_for_selector(".status.completed")
+    assert "3 deleted, 1 refused (invalid transition)" in " ".join(page.locator("#live").inner_text().split())
+    assert [job.id for job in client.jobs(topic="moved").jobs] == [ids[3]]
+    page.goto("/audit?action=jobs.delete")
+    row = page.locator("tr[data-row]").first.inner_text()
+    assert f"uid {os.getuid()}" in row
+    assert "topic “moved”" in row
+
+
 def test_pause_and_resume(visit: Visit, client: pulse.Client) -> None:
     """A topic from its page, with a reason; everything from the gate; all of it is shown, and undone."""
     page = visit()
@@ -191,7 +220,13 @@ def test_pause_and_resume(visit: Visit, client: pulse.Client) -> None:
     gate: Any = client.dispatch_status()
     assert gate["topics"]["slow/ly"]["reason"] == "the <b>disk</b> is full"
     assert "paused" in page.locator("h1").inner_text()
-    page.click("text=Undo: resume")
+    client.submit("mark", topic="slow/ly")
+    page.goto("/")
+    page.wait_for_selector("text=topic “slow/ly” is paused: 1 job waits")
+    page.goto("/gate")
+    page.locator("tr", has_text="slow/ly").get_by_role("button").click()
+    page.goto("/topics/view?topic=slow/ly")
+    assert "paused" not in page.locator("h1").inner_text()
     assert "slow/ly" not in json.dumps(client.dispatch_status())
     page.goto("/gate")
     page.click("button.danger")
@@ -411,7 +446,7 @@ def test_what_is_down_is_told_in_time(visit: Visit, ui: Dashboard, whole: Whole,
     finally:
         for pid in frozen:
             os.kill(pid, signal.SIGCONT)
-    page.wait_for_selector(".health.good", timeout=20_000)
+    page.wait_for_selector(".health:not(.down)", timeout=20_000)
 
 
 def timely(ui: Dashboard, path: str) -> str:

@@ -21,7 +21,9 @@ from pulse.ui.pages.dead import group
 from pulse.ui.pages.job import timeline
 from pulse.ui.questions import Questions
 from pulse.ui.schedule_form import body_of, values_from
+from pulse.ui.series import Stats, TopicStats
 from pulse.ui.standing import Poller, Standing
+from pulse.ui.wrongs import wrongs
 
 ID = UUID("0199a1b2-c3d4-7e5f-8a0b-1c2d3e4f5a6b")
 NOW_S = 1_800_000_000.0
@@ -223,6 +225,23 @@ class TestCharts:
         assert "highest 3/s" in chart.svg
         assert "<b>" not in chart.svg
         assert draw("Empty", [0.0, 1.0], [Line("a", [None, None], "a")], str).legend == [("a", "a", "–")]
+
+
+def test_what_is_wrong_is_told_of_topics_and_workers() -> None:
+    """A pause that holds jobs back, a topic that nobody serves, a silent worker; no more than that."""
+    status = views.Status(workers=[views.Worker(name="w", pid=7, silent=True)], gate=views.Gate())
+    topics = [
+        TopicStats("a", ready=3, oldest_s=60.0, paused=True, workers=1),
+        TopicStats("b", ready=1, workers=0),
+        TopicStats("c", ready=9, workers=1),
+        TopicStats("d", ready=0, paused=True, workers=0),
+    ]
+    assert wrongs(status, {}, Stats(topics)) == [
+        "worker w (pid 7) has let a lease pass without a word",
+        "topic “a” is paused: 3 jobs wait, the first for 60 s",
+        "no worker serves topic “b”: 1 job waits",
+    ]
+    assert wrongs(views.Status(), {}, None) == []
 
 
 def test_dead_letters_are_grouped() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
+from typing import Final, cast
 from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pulse import jsontext
 from pulse.answers import plain
 from pulse.errors import BadRequestError, PulseError
 from pulse.jsontext import JsonValue
@@ -17,7 +18,8 @@ from pulse.ui.rendering import page
 
 __all__ = ["listing"]
 
-_FILTERS = ("action", "topic")
+_FILTERS: Final = ("action", "topic")
+_FEW: Final = 3
 
 
 async def listing(request: Request) -> Response:
@@ -37,7 +39,7 @@ async def listing(request: Request) -> Response:
         return await trouble(request, error, "audit.html", **context)
     except PulseError as error:
         return await trouble(request, error, "audit.html", **context)
-    rows = [_row(one) for one in cast("list[Mapping[str, object]]", answer.get("audit") or answer.get("entries") or [])]
+    rows = [_row(one) for one in cast("list[Mapping[str, object]]", answer.get("audit") or [])]
     after = answer.get("next")
     query = {**{key: given[key] for key in _FILTERS if key in given}, "after": str(after)}
     return await page(
@@ -48,4 +50,17 @@ async def listing(request: Request) -> Response:
 
 
 def _row(body: Mapping[str, object]) -> dict[str, JsonValue]:
-    return plain(body)
+    """A row with its details in words: by what the jobs were chosen, and what was set; ids only where they are few."""
+    row = plain(body)
+    try:
+        detail = jsontext.loads(str(row.get("detail") or "{}"))
+    except ValueError:
+        return row
+    if isinstance(detail, dict):
+        ids = detail.pop("ids", None)
+        words = [str(detail.pop("matching"))] if detail.get("matching") else []
+        words += [f"{key} {value}" for key, value in detail.items() if value is not None]
+        if isinstance(ids, list) and not words and len(ids) <= _FEW:
+            words = [str(one) for one in ids]
+        row["detail"] = ", ".join(words)
+    return row
