@@ -189,7 +189,7 @@ def _ask(kind: Kind, found: _Found, options: Options) -> None:
 
     Raises:
         UsageError: Nobody can be asked.
-        Abort: The answer is no.
+        Exit: The answer is no.
 
     """
     if options.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -199,7 +199,9 @@ def _ask(kind: Kind, found: _Found, options: Options) -> None:
     _show_found_briefly(found)
     if not kind.inverse:
         click.echo("This cannot be undone.")
-    click.confirm(f"{kind.verb} {count(len(found.ids), 'job')}?", abort=True)
+    if not click.confirm(f"{kind.verb} {count(len(found.ids), 'job')}?"):
+        click.echo("nothing was done", err=True)
+        raise click.exceptions.Exit(1)
 
 
 def _show_found_briefly(found: _Found) -> None:

@@ -27,10 +27,12 @@ if TYPE_CHECKING:
 
     from pulse.store.pool import Pool
 
-SMALL: Final = 10_000  # rows of a part that is read whole: 20 ms
-BUDGET_S: Final = 0.1  # for a page; half of what people take for at once
+SMALL: Final = 20_000  # rows of a part that is read whole: 50 ms
+BUDGET_S: Final = 0.08  # for a page; a step may outlast it, and 0.2 s is what people take for at once
 FIRST_WINDOW: Final = 500
-MAX_WINDOW: Final = 20_000
+MAX_WINDOW: Final = 10_000
+_ID_BYTES: Final = 16
+_TIME_BYTES: Final = 8
 GROWTH: Final = 4
 _OLDEST_AT: Final = datetime(1, 1, 1, tzinfo=UTC)
 _NEWEST_AT: Final = datetime(9999, 12, 31, tzinfo=UTC)
@@ -167,12 +169,8 @@ class Listing:
         ):
             now_us = to_us(await connection.fetchval(STATEMENTS["list_limits"].sql))
             scope = _scope(wanted, cursor, now_us, oldest=oldest)
-            places = await _collect(connection, wanted, scope, oldest=oldest)
-            if places is not None:
-                ends = len(places) <= limit
-                places, until = places[:limit], None
-            else:
-                places, until, ends = await _walk(connection, wanted, scope, limit, until_s, oldest=oldest)
+            search = _Search(connection, wanted, scope, limit, oldest=oldest)
+            places, until, ends = await search.run(until_s)
             rows = await _rows(connection, places, "jobs_in_brief" if brief else "jobs_by_ids")
         page = fit_page([wire_row(row) for row in rows])
         if len(page) < len(places):
@@ -198,61 +196,87 @@ def _scope(wanted: Wanted, cursor: Place | None, now_us: int, *, oldest: bool) -
     return Range(max(start, cursor.following()), end) if oldest else Range(start, min(end, cursor))
 
 
-async def _collect(connection: Connection[Record], wanted: Wanted, scope: Range, *, oldest: bool) -> list[Place] | None:
-    """All places of what is wanted, in order; None: there is no small part that holds them."""
-    places: set[Place] = set()
+async def _collect(
+    connection: Connection[Record], wanted: Wanted, scope: Range, limit: int, *, oldest: bool
+) -> list[Place] | None:
+    """The first places of what is wanted, one more than *limit*; None: there is no small part that holds all of it."""
     parts = wanted.parts()
+    if not parts:
+        return None
+    timed, others = list[bytes](), list[Place]()
     for part in parts:
-        rows = await connection.fetch(STATEMENTS["collect_jobs"].sql, part, SMALL, *wanted.columns())
-        if rows and rows[-1]["place"] == SMALL:
+        row = await connection.fetchrow(STATEMENTS["collect_jobs"].sql, part, SMALL, *wanted.columns())
+        if row is None or row["walked"] == SMALL:
             return None
-        places.update(place_of(row["id"], to_us(row["submitted_at"])) for row in rows)  # part by part
-    inside = (place for place in places if scope.start <= place < scope.end)
-    return sorted(inside, reverse=not oldest) if parts else None
+        timed += _pieces(row["timed"], _ID_BYTES)
+        others += [
+            Place(int.from_bytes(one[_ID_BYTES:], signed=True), one[:_ID_BYTES])
+            for one in _pieces(row["others"], _ID_BYTES + _TIME_BYTES)
+        ]
+    low, high = first_id(scope.start), first_id(scope.end)
+    first = sorted((one for one in timed if low <= one < high), reverse=not oldest)[: limit + 1]
+    inside = (one for one in others if scope.start <= one < scope.end)
+    return sorted([*(place_of(one, 0) for one in first), *inside], reverse=not oldest)[: limit + 1]
 
 
-async def _walk(
-    connection: Connection[Record], wanted: Wanted, scope: Range, limit: int, until_s: float, *, oldest: bool
-) -> tuple[list[Place], Place | None, bool]:
-    """A page of places, how far everything was looked at, and whether that is the end."""
-    walks, page, window = wanted.walks(), list[Place](), FIRST_WINDOW
-    for walk in walks:  # each at least once: then the page gets somewhere, however little time there is
-        await _step(connection, walk, wanted, scope, window, limit, oldest=oldest)
-    while True:
-        page += merged(walks, limit - len(page), oldest=oldest)
-        hungry = None if len(page) >= limit else hungriest(walks, oldest=oldest)
-        if hungry is None or time.monotonic() >= until_s:
-            break
-        began_s = time.monotonic()
-        await _step(connection, hungry, wanted, scope, window, limit, oldest=oldest)
-        left_s, took_s = until_s - time.monotonic(), time.monotonic() - began_s
-        window = max(min(window * GROWTH, round(window * left_s / took_s), MAX_WINDOW), 1)
-    if all(walk.done and not walk.found for walk in walks):
-        return page, None, True
-    if len(page) >= limit:
-        return page, page[-1], False
-    return page, reached(walks, oldest=oldest), False
+def _pieces(data: bytes | None, size: int) -> list[bytes]:
+    return [data[at : at + size] for at in range(0, len(data), size)] if data else []
 
 
-async def _step(
-    connection: Connection[Record],
-    walk: Walk,
-    wanted: Wanted,
-    scope: Range,
-    window: int,
-    limit: int,
-    *,
-    oldest: bool,
-) -> None:
-    """Let *walk* look at so many rows more."""
-    if walk.to is not None:
-        scope = Range(walk.to.following(), scope.end) if oldest else Range(scope.start, walk.to)
-    arguments = (walk.kind, oldest, *scope.columns(), window, limit + 1, *wanted.columns())
-    rows = await connection.fetch(STATEMENTS["walk_jobs"].sql, *arguments)
-    places = [place_of(row["id"], to_us(row["submitted_at"])) for row in rows]
-    found = [place for place, row in zip(places, rows, strict=True) if row["is_wanted"]]
-    more = bool(rows) and (len(rows) > limit or rows[-1]["place"] == window)
-    walk.took(found, _walked_to(walk.kind, rows, places) if more else None)
+class _Search:
+    """The search for one page of places, in one transaction."""
+
+    def __init__(
+        self, connection: Connection[Record], wanted: Wanted, scope: Range, limit: int, *, oldest: bool
+    ) -> None:
+        self._connection = connection
+        self._wanted = wanted
+        self._scope = scope
+        self._limit = limit
+        self._oldest = oldest
+        self._walks = wanted.walks()
+        self._page: list[Place] = []
+
+    async def run(self, until_s: float) -> tuple[list[Place], Place | None, bool]:
+        """The places, how far everything was looked at (None: to the last of them), and whether that is the end."""
+        window = max(FIRST_WINDOW, self._limit)
+        for walk in self._walks:  # each at least once: then the page gets somewhere, however little time there is
+            await self._step(walk, window)
+        if self._take() is None:  # it is dense here, or at its end
+            return self._result()
+        whole = await _collect(self._connection, self._wanted, self._scope, self._limit, oldest=self._oldest)
+        if whole is not None:
+            return whole[: self._limit], None, len(whole) <= self._limit
+        while (hungry := self._take()) is not None and time.monotonic() < until_s:
+            began_s = time.monotonic()
+            await self._step(hungry, window)
+            left_s, took_s = until_s - time.monotonic(), time.monotonic() - began_s
+            window = max(min(window * GROWTH, round(window * left_s / took_s), MAX_WINDOW), 1)
+        return self._result()
+
+    def _take(self) -> Walk | None:
+        """Take what is certain; the walk to go on with, None: the page is full, or there is no more."""
+        self._page += merged(self._walks, self._limit - len(self._page), oldest=self._oldest)
+        return None if len(self._page) >= self._limit else hungriest(self._walks, oldest=self._oldest)
+
+    def _result(self) -> tuple[list[Place], Place | None, bool]:
+        if all(walk.done and not walk.found for walk in self._walks):
+            return self._page, None, True
+        if len(self._page) >= self._limit:
+            return self._page, self._page[-1], False
+        return self._page, reached(self._walks, oldest=self._oldest), False
+
+    async def _step(self, walk: Walk, window: int) -> None:
+        """Let *walk* look at so many rows more."""
+        scope = self._scope
+        if walk.to is not None:
+            scope = Range(walk.to.following(), scope.end) if self._oldest else Range(scope.start, walk.to)
+        arguments = (walk.kind, self._oldest, *scope.columns(), window, self._limit + 1, *self._wanted.columns())
+        rows = await self._connection.fetch(STATEMENTS["walk_jobs"].sql, *arguments)
+        places = [place_of(row["id"], to_us(row["submitted_at"])) for row in rows]
+        found = [place for place, row in zip(places, rows, strict=True) if row["is_wanted"]]
+        more = bool(rows) and (len(rows) > self._limit or rows[-1]["place"] == window)
+        walk.took(found, _walked_to(walk.kind, rows, places) if more else None)
 
 
 def _walked_to(kind: str, rows: Sequence[Record], places: Sequence[Place]) -> Place:

@@ -744,14 +744,19 @@ SELECT uuid_send(w.id) AS id, w.submitted_at, w.is_wanted, w.place FROM (
 WHERE coalesce(w.is_wanted, false) OR w.place = $9 LIMIT $10;
 
 
--- name: collect_jobs :many
+-- name: collect_jobs :one
 -- What:    those that are looked for, of a part of the table that an index knows and that is small.
 -- Args:    $1 which part: running, waiting (of $4, if that is given), dead, canceled, schedule, prefix, $2 window int: most rows to look at,
 --          $3 statuses text[], $4 topic, $5 name, $6 schedule uuid, $7 error, $8 worker, $9 first id, $10 last id (as in walk_jobs)
 -- Guard:   none: reads.
--- Returns: id and submitted_at, in no order; and the last row of a whole window, found or not: the part is not small.
-SELECT uuid_send(w.id) AS id, w.submitted_at, w.is_wanted, w.place FROM (
-    SELECT j.id, j.submitted_at, row_number() OVER () AS place,
+-- Returns: how many rows were looked at, and those found, in no order, as the bytes of ids behind each other: of the timed ones;
+--          of the others each with submitted_at in microseconds. A row for each would take longer than all the rest.
+SELECT count(*) AS walked, string_agg(w.id, ''::bytea) FILTER (WHERE w.is_wanted AND w.is_timed) AS timed,
+    string_agg(w.id || int8send((extract(epoch FROM w.submitted_at) * 1000000)::bigint), ''::bytea)
+        FILTER (WHERE w.is_wanted AND NOT w.is_timed) AS others
+FROM (
+    SELECT uuid_send(j.id) AS id, j.submitted_at,
+       get_byte(uuid_send(j.id), 6) >> 4 = 7 AND j.id < '04000000-0000-0000-0000-000000000000' AS is_timed,
        (j.status = ANY ($3::text[]::pulse.job_status[]) OR $3::text[] IS NULL)
        AND ($4::text IS NULL OR j.topic = $4) AND ($5::text IS NULL OR j.name = $5) AND ($6::uuid IS NULL OR j.schedule_id = $6)
        AND ($7::text IS NULL OR j.last_error ILIKE $7) AND ($8::text IS NULL OR j.locked_by ILIKE $8)
@@ -778,8 +783,7 @@ SELECT uuid_send(w.id) AS id, w.submitted_at, w.is_wanted, w.place FROM (
         (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
          FROM pulse.jobs j WHERE $1 = 'prefix' AND j.id BETWEEN $9 AND $10 LIMIT $2)
     ) AS j
-) AS w
-WHERE coalesce(w.is_wanted, false) OR w.place = $2;
+) AS w;
 
 
 -- name: jobs_by_ids :many

@@ -354,9 +354,7 @@ READS: Final = [
         for guard, instead in (
             ("OR j.name = $5)", "OR true)"),
             ("OR j.locked_by ILIKE $8)", "OR true)"),
-            ("j.topic = $4 AND j.status", "j.status"),
-            ("j.schedule_id = $6 LIMIT", "true LIMIT"),
-            ("OR w.place = $2", ""),
+            ("AND w.is_timed) AS timed", ") AS timed"),
         )
     ),
     swap(

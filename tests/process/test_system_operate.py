@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import shlex
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,12 +14,15 @@ from typing import Any, Final
 import pytest
 
 from tests.process.system_kit import SHORT_LEASE, Whole, place
+from tests.support.cli import PULSE
 from tests.support.postgres import Postgres
 from tests.support.system import Peer, new_job, until
+from tests.support.tmux import Screen, screen
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres]
 
 MANY: Final = 1500  # more than a request holds
+LOTS: Final = 40_000
 REFUSED: Final = 2
 
 
@@ -147,3 +151,45 @@ def test_what_the_supervisor_was_asked(site: Site) -> None:
     site.ctl("drain")
     (note,) = until(lambda: site.noted(action="drain"), "a note of the drain")
     assert (note["uid"], note["detail"]) == (os.getuid(), {"all": False})
+
+
+def _open(terminal: Screen, site: Site, *words: str) -> None:
+    env = {**site.whole.env, "TERM": "xterm-256color"}
+    terminal.start(shlex.join([*PULSE, "ctl", *words]), env, 120, 30)
+
+
+def test_a_person_is_asked_first(site: Site) -> None:
+    """On a terminal it asks, says what cannot be undone, and does nothing on a no; done, it says how to undo it."""
+    site.client.submit(*(new_job(topic=site.topic) for _ in range(3)))
+    for words, question, answer, last in (
+        (("cancel",), "cancel 3 jobs? [y/N]", "n", "nothing was done"),
+        (("cancel",), "cancel 3 jobs? [y/N]", "y", "to undo: pulse ctl jobs retry"),
+        (("delete", "--newer", "1h"), "This cannot be undone.", "y", "3 jobs deleted"),
+    ):
+        with screen() as terminal:
+            _open(terminal, site, "jobs", *words, "--topic", site.topic)
+            terminal.see(question)
+            terminal.type(answer, "Enter")
+            terminal.see(last)
+    assert site.jobs() == []
+
+
+def test_ctrl_c_ends_it_between_two_batches(site: Site) -> None:
+    """What is done stays done, and it says what was not touched; the list can be watched until then."""
+    columns = "id, topic, name, max_attempts"
+    rows = "SELECT pulse.uuid7(), $1::text, 'n', 5 FROM generate_series(1, $2::int)"
+    site.whole.rows(f"INSERT INTO pulse.jobs ({columns}) {rows}", site.topic, LOTS)
+    with screen() as terminal:
+        _open(terminal, site, "jobs", "list", "--topic", site.topic, "--watch", "0.2")
+        terminal.see("PENDING")
+        terminal.type("C-c")
+        assert terminal.code() == 130
+    with screen() as terminal:
+        _open(terminal, site, "jobs", "cancel", "--topic", site.topic, "--yes")
+        terminal.see(f"of {LOTS:,} jobs canceled")
+        terminal.type("C-c")
+        assert terminal.code() == 130
+        assert "stopped; " in terminal.text
+    canceled = site.whole.rows("SELECT count(*) FROM pulse.jobs WHERE topic = $1 AND status = 'CANCELED'", site.topic)
+    assert 0 < canceled[0][0] < LOTS
+    assert canceled[0][0] % 1000 == 0
