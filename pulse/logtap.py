@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import socket
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Tap:
         self._socket.setblocking(False)
         self._path, self._name = path, name
 
-    def open_by(self, env: os._Environ[str]) -> None:
+    def open_by(self, env: Mapping[str, str]) -> None:
         """The same as the environment says; without a word there, nothing happens."""
         if self._socket is None and env.get(SOCKET_VARIABLE):
             self.open(env[SOCKET_VARIABLE], env.get(NAME_VARIABLE, ""))

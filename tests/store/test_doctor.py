@@ -120,6 +120,15 @@ async def test_a_sound_database(patient: Patient) -> None:
     assert found["database"].text.startswith("PostgreSQL 1")
 
 
+async def test_every_question_is_understood(module_database: str) -> None:
+    """By the oldest PostgreSQL as by the newest; what these servers lack is told, nothing is skipped."""
+    seen = await look(module_database, WITHIN_S)
+    await checkpoint()
+    assert (seen.away, seen.failed) == (None, {})
+    found = {one.check: one for one in judge(seen, grace_s=60.0, expected=expected_indexes(), served=set())}
+    assert "fsync is off" in said(found["settings"])
+
+
 async def test_who_keeps_a_snapshot(patient: Patient) -> None:
     """A session, a prepared transaction and a slot are told by name, with user, application, age and query."""
     # The slot first: its making waits for transactions that are open, prepared ones too.

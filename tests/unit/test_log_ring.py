@@ -93,12 +93,13 @@ def test_waiting() -> None:
         async def ask() -> None:
             answers.append(await ring.answer(LogsRequest(after=0, level="error", wait_s=30)))
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(ask)
-            await trio.testing.wait_all_tasks_blocked()
-            ring.add(line("unwanted"))
-            await trio.testing.wait_all_tasks_blocked()
-            ring.add(line("wanted", level="error"))
+        with trio.fail_after(5):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(ask)
+                await trio.testing.wait_all_tasks_blocked()
+                ring.add(line("unwanted"))
+                await trio.testing.wait_all_tasks_blocked()
+                ring.add(line("wanted", level="error"))
         return answers[0]
 
     assert events(trio.run(both)) == ["wanted"]
@@ -153,6 +154,8 @@ def test_nobody_reads(tapped: tuple[Tap, socket.socket]) -> None:
     tap(None, "info", {"event": "last"})
     assert 0 < kept < 5000
     assert received(sock)["lines_lost"] == 5000 - kept
+    tap(None, "info", {"event": "all is well"})
+    assert "lines_lost" not in received(sock)
     sock.close()
     tap(None, "info", {"event": "into the void"})
 
