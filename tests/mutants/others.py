@@ -354,7 +354,7 @@ READS: Final = [
         for guard, instead in (
             ("OR j.name = $5)", "OR true)"),
             ("OR j.locked_by ILIKE $8)", "OR true)"),
-            ("AND w.is_timed) AS timed", ") AS timed"),
+            ("AND NOT w.is_timed) AS others", ") AS others"),
         )
     ),
     swap(
