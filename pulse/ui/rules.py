@@ -37,7 +37,7 @@ def host_name(host: str) -> str | None:
         _ = parts.port  # raises where it is no number
     except ValueError:
         return None
-    is_plain = parts.username is None and parts.netloc == host and not (parts.path or parts.query or parts.fragment)
+    is_plain = parts.username is None and parts.netloc == host
     return parts.hostname.rstrip(".") if is_plain and parts.hostname else None
 
 

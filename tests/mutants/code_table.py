@@ -24,6 +24,7 @@ from tests.mutants.guards import (
     schedules,
     silence,
     sweeps,
+    ui,
     visit,
     worker,
 )
@@ -52,6 +53,10 @@ GUARDED: Final[list[Guarded]] = [
     news.RETENTION,
     overdue.OVERDUE,
     overdue.STACKS,
+    ui.RULES,
+    ui.CREDENTIALS,
+    ui.SESSIONS,
+    ui.FILTERS,
     visit.VISIT,
     visit.SERVICE,
     schedules.CRON,
