@@ -43,7 +43,7 @@ class Players(SphinxPostTransform):
 
 def last_picture_s(events: list[list[Any]]) -> float:
     """When the terminal shows what is to be seen before it plays: the end, or before a live screen is left."""
-    return float(next((at_s - 0.5 for at_s, _, text in events if LEFT in text), events[-1][0]))
+    return float(next((at_s - 0.5 for at_s, _, text in events if LEFT in text), events[-1][0] + 0.1))
 
 
 def _publish(app: Sphinx, error: Exception | None) -> None:
