@@ -92,6 +92,11 @@ class Poller:
             else:
                 await self._wake.wait()
 
+    @property
+    def newest(self) -> Standing | None:
+        """What is known without waiting, None where it is old."""
+        return self._standing if self._is_fresh() else None
+
     def touch(self) -> None:
         """Somebody looks: where what is known is old, it is asked for now, beside what the page itself asks."""
         self._wanted_s = time.monotonic()

@@ -18,7 +18,7 @@ from pulse.ui.rendering import page
 
 __all__ = ["Group", "group", "listing"]
 
-LOOKED: Final = 500  # the newest: what was grouped in a blink; ?look=N looks further
+LOOKED: Final = 250  # the newest: what was grouped in a blink; ?look=N looks further
 MOST_LOOKED: Final = 5000
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -51,8 +51,12 @@ async def show(request: Request) -> Response:
     return await page(request, "overview.html", context, error=failed if isinstance(failed, PulseError) else None)
 
 
-async def _jobs(request: Request, body: Mapping[str, object]) -> list[views.Job] | PulseError:
-    """Some jobs, or why there are none: that stands on top of the page."""
+async def _jobs(request: Request, body: Mapping[str, Any]) -> list[views.Job] | PulseError:
+    """Some jobs, or why there are none: that stands on top of the page. None are asked for where none are known."""
+    newest = site_of(request).poller.newest
+    counts = None if newest is None else newest.status.jobs
+    if counts is not None and not any(counts.get(status) for status in body["status"]):
+        return []
     try:
         return views.read(views.JobPage, await site_of(request).questions.ask("jobs.list", body)).jobs
     except PulseError as error:
