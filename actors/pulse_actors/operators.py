@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pwd
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, cast
 
 import structlog
 
@@ -36,6 +36,8 @@ async def note_asked(store: Store, host: str, inbox: Iterable[Hint]) -> None:
         uid, pid = int(str(hint.data.get("uid"))), int(str(hint.data.get("pid")))
         try:
             async with store.acting(operator_of(uid, pid, host)) as acting:
-                await acting.note(action, detail=detail if isinstance(detail, dict) else None)
+                await acting.note(
+                    action, detail=cast("dict[str, object]", detail) if isinstance(detail, dict) else None
+                )
         except UnavailableError as error:
             log.warning("action_not_noted", action=action, uid=uid, detail=detail, error=error.message)

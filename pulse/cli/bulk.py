@@ -12,10 +12,10 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 from uuid import UUID
 
 import click
@@ -123,8 +123,7 @@ def check(kind: Kind, job_ids: Sequence[bytes], filters: Mapping[str, object]) -
         raise click.UsageError("ids and options that choose jobs cannot be given together; one of them is allowed.")
     if not job_ids and not filters:
         raise click.UsageError("which jobs? ids are allowed, or options that choose them, as for `jobs list`.")
-    given = filters.get("status", ())
-    for status in given if isinstance(given, list) else ():
+    for status in cast("list[str]", filters.get("status", [])):
         if status not in kind.statuses:
             allowed = ", ".join(kind.statuses)
             raise click.UsageError(f"--status {status}: jobs can be {kind.done} that are {allowed}.")
@@ -213,7 +212,7 @@ def _show_found_briefly(found: _Found) -> None:
 
 
 @contextmanager
-def _interruptible() -> Iterator[Callable[[], bool]]:
+def _interruptible() -> Generator[Callable[[], bool]]:
     """Ctrl-C takes effect between two batches; a second one at once. Yields whether there was one."""
     seen: list[int] = []
 

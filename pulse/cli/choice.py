@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import click
 
@@ -36,7 +36,7 @@ class _Prefix(Text):
         return value
 
 
-_OPTIONS: Final = (
+_OPTIONS: Final[tuple[Callable[[Any], Any], ...]] = (
     click.option("--status", type=STATUS, multiple=True, help=_STATUS_HELP),
     click.option("--topic", type=TOPIC, metavar="TOPIC", help="Only jobs of this topic."),
     click.option("--name", type=NAME, metavar="NAME", help="Only jobs of this handler."),
@@ -66,7 +66,11 @@ def job_filters(*, leave_out: frozenset[str] = frozenset()) -> Callable[[Command
 def filters_of(given: Mapping[str, object]) -> dict[str, object]:
     """The request's keys of what was given."""
     found = {name: given.get(name) for name in FILTERS}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items() if value}
+    return {
+        name: list(cast("tuple[object, ...]", value)) if isinstance(value, tuple) else value
+        for name, value in found.items()
+        if value
+    }
 
 
 def in_words(filters: Mapping[str, object]) -> str:
@@ -76,7 +80,7 @@ def in_words(filters: Mapping[str, object]) -> str:
     words: list[str] = []
     for name, value in filters.items():
         option = "--" + name.removesuffix("_s")
-        for one in value if isinstance(value, list) else [value]:
+        for one in cast("list[object]", value) if isinstance(value, list) else [value]:
             text = str(UUID(bytes=one)) if isinstance(one, bytes) else f"{one}"
             text += "s" if name in _DURATIONS else ""
             words += [option, text if text.isprintable() and " " not in text and text else repr(text)]
@@ -108,7 +112,7 @@ def found_of(client: Client, body: Mapping[str, object]) -> dict[str, object]:
     is_shown = False
     while True:
         answer = client.request("jobs.list", {**asked, "limit": limit - len(jobs)}, repeatable=True)
-        page = answer["jobs"] if isinstance(answer["jobs"], list) else []
+        page = cast("list[object]", answer["jobs"])
         jobs += page
         reached = answer.get("reached")
         if answer.get("next") is None or reached is None or len(jobs) >= limit or len(str(page)) > _LONG_CHARACTERS:
