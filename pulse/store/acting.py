@@ -67,10 +67,10 @@ class Acting(Operations):
     """
 
     def __init__(self, connection: Connection[Record]) -> None:
-        self.query: Connections = _Lent(connection)
-        self.gate = GateStore(self.query)
-        self.schedules = ScheduleStore(self.query)
-        self.topics = TopicStore(self.query)
+        self.lender = _Lent(connection)
+        self.gate = GateStore(self.lender)
+        self.schedules = ScheduleStore(self.lender)
+        self.topics = TopicStore(self.lender)
 
     async def note(
         self,
@@ -95,7 +95,7 @@ class Acting(Operations):
         """
         ids = [None if one is None else UUID(one) for one in (schedule, job)]
         told = None if detail is None else json.dumps(detail)
-        async with self.query.connection() as connection:
+        async with self.lender.connection() as connection:
             await connection.execute(STATEMENTS["note_action"].sql, action, topic, *ids, jobs, told)
 
 

@@ -38,26 +38,26 @@ class Operations:
     Statements about jobs by their ids.
 
     Attributes:
-        query: Connections for them.
+        lender: Where they get their connections.
     """
 
-    query: Connections
+    lender: Connections
 
     async def cancel(self, ids: Sequence[bytes], *, now: datetime | None = None) -> list[Canceled]:
         """Cancel jobs; those that were. A missing one is terminal already, or not there."""
-        async with self.query.connection() as connection:
+        async with self.lender.connection() as connection:
             rows = await connection.fetch(STATEMENTS["cancel_jobs"].sql, _uuids(ids), now)
         return [Canceled(*row.values()) for row in rows]
 
     async def retry(self, ids: Sequence[bytes], *, now: datetime | None = None) -> dict[bytes, Wake]:
         """Give terminal jobs fresh budgets; those that were, and where. A missing one is not terminal, or not there."""
-        async with self.query.connection() as connection:
+        async with self.lender.connection() as connection:
             rows = await connection.fetch(STATEMENTS["retry_jobs"].sql, _uuids(ids), now)
         return {row["id"]: Wake(row["topic"], row["priority"], row["due_s"]) for row in rows}
 
     async def delete(self, ids: Sequence[bytes]) -> set[bytes]:
         """Remove terminal jobs with their history; those that were. A missing one is not terminal, or not there."""
-        async with self.query.connection() as connection:
+        async with self.lender.connection() as connection:
             rows = await connection.fetch(STATEMENTS["delete_jobs"].sql, _uuids(ids))
         return {row["id"] for row in rows}
 
@@ -81,13 +81,13 @@ class Operations:
         Returns:
             Those that are there now, and where each was. A missing one does not wait, or is not there.
         """
-        async with self.query.connection() as connection:
+        async with self.lender.connection() as connection:
             rows = await connection.fetch(STATEMENTS["change_jobs"].sql, _uuids(ids), topic, priority, now)
         return {row["id"]: Moved(row["old_topic"], row["old_priority"], _wake(row)) for row in rows}
 
     async def statuses(self, ids: Sequence[bytes]) -> dict[bytes, tuple[str, int]]:
         """Status and attempt of each of *ids* that exists."""
-        async with self.query.connection() as connection:
+        async with self.lender.connection() as connection:
             rows = await connection.fetch(STATEMENTS["job_statuses"].sql, _uuids(ids))
         return {row["id"]: (row["status"], row["attempts"]) for row in rows}
 

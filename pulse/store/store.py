@@ -84,7 +84,8 @@ class Store(Operations):
     def __init__(self, target: Target, *, hot: int = 4, queries: int = 2) -> None:
         self.hot = Pool(target, size=hot, settings=HOT_SETTINGS)
         self.beats = Pool(target, size=1, settings=BEAT_SETTINGS)
-        self.query: Pool = Pool(target, size=queries)
+        self.query = Pool(target, size=queries)
+        self.lender = self.query
         self.counting = Pool(target, size=1, settings=COUNT_SETTINGS)
         self.depths = DepthStore(self.counting)
         self.reads = Reads(self.query)

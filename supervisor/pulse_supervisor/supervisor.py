@@ -257,16 +257,17 @@ class Supervisor:
 
     def _did(self, request: Struct, uid: int, pid: int) -> None:
         """Have an actor write down who asked for a restart or a drain; the one that was restarted may not hear yet."""
-        detail: dict[str, object]
+        told: dict[str, object] = {"uid": uid, "pid": pid}
+        hearer = "watchdog"
         match request:
             case Named(name):
-                action, detail = "actors.restart", {"name": name}
+                told |= {"action": "actors.restart", "detail": {"name": name}}
+                hearer = "pause" if name == "watchdog" else "watchdog"
             case DrainRequest(everything):
-                action, detail = "drain", {"all": everything}
+                told |= {"action": "drain", "detail": {"all": everything}}
             case _:
                 return
-        told = {"action": action, "uid": uid, "pid": pid, "detail": detail}
-        self._loop.hub.tell_nowait("pause" if detail.get("name") == "watchdog" else "watchdog", "operator", told)
+        self._loop.hub.tell_nowait(hearer, "operator", told)
 
 
 def _age_s() -> float:

@@ -218,7 +218,8 @@ def test_what_runs(site: Site) -> None:
         return [line for line in lines if job in line or line[-1:] == ["hold"]]
 
     try:
-        at_worker, running = until(lambda: found if len(found := seen()) == 2 else None, "it runs")
+        until(lambda: len(seen()) == 2, "it runs")
+        at_worker, running = seen()
         assert (at_worker[3], at_worker[5]) == ("1/10", "s")
         assert running[1:] == ["s", "hold", "default", "1/5", job]
     finally:

@@ -63,7 +63,7 @@ class TestAnswers:
         """All keys of the contract are there, filled by whoever knew."""
         status = decode_any(caller.ask("status"))
         assert set(status) == {
-            *("supervisor", "actors", "pools", "database", "gate", "workers", "jobs", "jobs_exact"),
+            *("supervisor", "actors", "pools", "services", "database", "gate", "workers", "jobs", "jobs_exact"),
         }
         rows = as_rows(status["actors"])
         assert [row["name"] for row in rows] == ["watchdog", "pause", "scheduler", "dispatcher"]

@@ -59,7 +59,7 @@ async def test_the_dispatcher_is_told_whom_the_sweep_has_spared(
 async def test_a_dead_letter_wakes_nobody_later(watchdog: Watchdog, connection: Connection[Record]) -> None:
     """What will not run again has no due time to be told of."""
     await forge(connection, "RUNNING", lease_until=LAPSED, max_attempts=1)
-    assert (await turn(watchdog)).hints == (Hint("dispatcher", "ready", {"delays_s": []}),)
+    assert (await turn(watchdog)).hints == (Hint("dispatcher", "ready", {"delays_s": [], "reaped": 1}),)
 
 
 async def test_a_row_that_somebody_has_locked_is_left_to_the_next_sweep(

@@ -41,7 +41,8 @@ async def listing(request: Request) -> Response:
         return await trouble(request, error, "audit.html", **context)
     rows = [_row(one) for one in cast("list[Mapping[str, object]]", answer.get("audit") or [])]
     after = answer.get("next")
-    query: dict[str, str] = {key: given[key] for key in _FILTERS if key in given} | {"after": str(after)}
+    query: dict[str, str] = {str(key): given[key] for key in _FILTERS if key in given}
+    query["after"] = str(after)
     return await page(
         request,
         "audit.html",
