@@ -9,6 +9,7 @@ well, where the system has one. Async tests run on asyncio: ``pytestmark = pytes
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,8 @@ settings.register_profile("long", settings.get_profile("ci"), max_examples=5000,
 # That a test fails is enough there; the smallest example would take minutes.
 settings.register_profile("mutants", settings.get_profile("pulse"), phases=[Phase.explicit, Phase.generate])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "pulse"))
+# A shell starts what runs in its background with SIGINT ignored, and programs inherit that: no Ctrl-C would end them.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

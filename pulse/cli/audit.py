@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 from uuid import UUID
 
 import click
+import msgspec
 
 from pulse.cli.connection import current_server
 from pulse.cli.lazy import examples
@@ -51,7 +52,8 @@ def audit(
     body = {key: value for key, value in given.items() if value is not None}
     answer = current_server().ask("audit.list", body, repeatable=True)
     if as_json:
-        write_document(answer)
+        rows = cast("list[dict[str, Any]]", answer["audit"])
+        write_document({**answer, "audit": [{**row, "detail": msgspec.Raw(row["detail"].encode())} for row in rows]})
         return
     page = read(ActionPage, answer)
     screen = Screen()

@@ -67,10 +67,15 @@ class Acting(Operations):
     """
 
     def __init__(self, connection: Connection[Record]) -> None:
-        self.lender = _Lent(connection)
-        self.gate = GateStore(self.lender)
-        self.schedules = ScheduleStore(self.lender)
-        self.topics = TopicStore(self.lender)
+        self._lent = _Lent(connection)
+        self.gate = GateStore(self._lent)
+        self.schedules = ScheduleStore(self._lent)
+        self.topics = TopicStore(self._lent)
+
+    @property
+    def lender(self) -> Connections:
+        """The connection, for each of them in turn."""
+        return self._lent
 
     async def note(
         self,

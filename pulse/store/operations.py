@@ -34,14 +34,12 @@ class Moved(NamedTuple):
 
 
 class Operations:
-    """
-    Statements about jobs by their ids.
+    """Statements about jobs by their ids."""
 
-    Attributes:
-        lender: Where they get their connections.
-    """
-
-    lender: Connections
+    @property
+    def lender(self) -> Connections:
+        """Where they get their connections."""
+        raise NotImplementedError
 
     async def cancel(self, ids: Sequence[bytes], *, now: datetime | None = None) -> list[Canceled]:
         """Cancel jobs; those that were. A missing one is terminal already, or not there."""

@@ -27,7 +27,7 @@ from pulse.store.audit import AuditStore
 from pulse.store.depths import DepthStore
 from pulse.store.gate import GateStore
 from pulse.store.listing import Listing
-from pulse.store.operations import Operations
+from pulse.store.operations import Connections, Operations
 from pulse.store.pool import BEAT_SETTINGS, COUNT_SETTINGS, HOT_SETTINGS, Pool, Target
 from pulse.store.reads import Reads
 from pulse.store.rows import (
@@ -85,7 +85,6 @@ class Store(Operations):
         self.hot = Pool(target, size=hot, settings=HOT_SETTINGS)
         self.beats = Pool(target, size=1, settings=BEAT_SETTINGS)
         self.query = Pool(target, size=queries)
-        self.lender = self.query
         self.counting = Pool(target, size=1, settings=COUNT_SETTINGS)
         self.depths = DepthStore(self.counting)
         self.reads = Reads(self.query)
@@ -94,6 +93,11 @@ class Store(Operations):
         self.topics = TopicStore(self.query)
         self.listing = Listing(self.query)
         self.audit = AuditStore(self.query)
+
+    @property
+    def lender(self) -> Connections:
+        """What people ask for does not wait behind what workers do."""
+        return self.query
 
     async def prepare(self) -> int:
         """Install or upgrade the schema; the version that was found (0: none)."""

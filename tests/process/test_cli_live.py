@@ -60,7 +60,8 @@ class Site:
     def __init__(self, whole: Whole) -> None:
         self.whole = whole
         self.env = {**whole.env, "TERM": "xterm-256color"}
-        self.env.pop("NO_COLOR", None)
+        for name in ("NO_COLOR", "COLUMNS", "LINES"):  # pytest -n sets the width for whom it starts
+            self.env.pop(name, None)
         self.names: dict[str, str] = {}
 
     def words(self, line: str) -> list[str]:
@@ -90,7 +91,13 @@ def site(newest_server: Postgres) -> Iterator[Site]:
         assert isinstance(made, dict)
         site.names["SCHEDULE"] = made["schedule"]["id"] if "schedule" in made else made["id"]
         whole.rows("SELECT pulse.submit($1, topic => $1)", HOSTILE)
+        until(lambda: _handler_processes(site) == 2, "the workers are connected")
         yield site
+
+
+def _handler_processes(site: Site) -> int:
+    document: Any = site.pipe("ctl workers --json").document
+    return sum(worker["capacity"] > 0 for worker in document["workers"])
 
 
 @pytest.mark.parametrize("line", READING)

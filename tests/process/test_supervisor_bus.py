@@ -76,4 +76,4 @@ def test_an_actor_can_ask_for_the_supervisors_status() -> None:
     with supervisor(four()) as rig:
         rig.wait_ready()
         os.kill(rig.pids()["dispatcher"], signal.SIGUSR1)
-        rig.wait_act("dispatcher told ['actors', 'pools', 'supervisor']")
+        rig.wait_act("dispatcher told ['actors', 'pools', 'services', 'supervisor']")

@@ -108,4 +108,11 @@ def test_each_job_has_one_result(backend: str, tmp_path: Path) -> None:
         until(lambda: not [cell for zygote in host.children() for cell in zygote.children()], "the end of all cells")
         assert all(process.status() != psutil.STATUS_ZOMBIE for process in host.children(recursive=True))
         events = {line.split('"event": "')[1].split('"')[0] for line in pool.stderr.splitlines()}
-        assert events <= {"pool_started", "connected_to_server", "zygote_ready", "zygote_died", "cell_killed"}
+        assert events <= {
+            "pool_started",
+            "connected_to_server",
+            "zygote_ready",
+            "zygote_died",
+            "cell_killed",
+            "handler_failed",
+        }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -85,7 +86,7 @@ class Rows(Model):
             self.seated([one], [workers[seat]], lease_s, now)
         claims = [self._claimed(one, seat, self.jobs[one].next_run_at) for one, seat in held.items()]
         left = [self.row(one) for one in seat_of if one not in held]
-        return claims, [Wake(row.topic, row.priority, row.next_run_at.timestamp()) for row in left]
+        return claims, [Wake(row.topic, row.priority, row.next_run_at.timestamp(), 1) for row in left]
 
     def submit_again(self, jobs: Sequence[NewJob], now: datetime) -> list[Wake]:
         """Insert what is not there yet."""
@@ -98,11 +99,12 @@ class Rows(Model):
 
     def _insert(self, new: Sequence[Row], now: datetime) -> list[Wake]:
         self.jobs.update((row.id, row) for row in new)
-        first: dict[tuple[str, int], float] = {}
+        first: dict[tuple[str, int], float | None] = {}
         for row in sorted(new, key=lambda one: one.next_run_at):
-            if row.next_run_at <= now + SOON:
-                first.setdefault((row.topic, row.priority), row.next_run_at.timestamp())
-        return [Wake(*level, due_s) for level, due_s in first.items()]
+            due_s = row.next_run_at.timestamp() if row.next_run_at <= now + SOON else None
+            first.setdefault((row.topic, row.priority), due_s)
+        got = Counter((row.topic, row.priority) for row in new)
+        return [Wake(*level, due_s, got[level]) for level, due_s in first.items()]
 
     def claim(
         self,

@@ -44,7 +44,11 @@ SWEEP_S: Final = 10.0
 HOST: Final = Host("here", "boot", 1)
 POLICIES: Final = Hint("dispatcher", "policies changed")
 READY: Final = (Hint("dispatcher", "ready"),)
-READY_IN_1_S: Final = (Hint("dispatcher", "ready", {"delays_s": [1.0]}),)
+
+
+def ready_in_1_s(reaped: int) -> tuple[Hint, ...]:
+    """So many were reaped, and all may run again in a second."""
+    return (Hint("dispatcher", "ready", {"delays_s": [1.0], "reaped": reaped}),)
 
 
 def ago(seconds: float) -> datetime:
@@ -96,7 +100,7 @@ async def move_cursor(connection: Connection[Record], identity: bytes, to: datet
 async def test_a_lapsed_lease_is_ended_through_the_retry_path(store: Store, connection: Connection[Record]) -> None:
     """A RUNNING row whose lease has lapsed becomes RETRYING with its reason, the attempt charged and kept."""
     lapsed = await forge(connection, "RUNNING", lease_until=ago(0.1))
-    assert await turn(await watchdog(store)) == TurnResult(SWEEP_S, READY_IN_1_S)
+    assert await turn(await watchdog(store)) == TurnResult(SWEEP_S, ready_in_1_s(1))
     row = await read(connection, lapsed)
     assert (row["status"], row["last_error"], row["attempts"], row["uncharged"]) == (
         "RETRYING",
@@ -134,7 +138,7 @@ async def test_more_than_one_statement_can_take(
     for _ in range(10):
         await forge(connection, "RUNNING", lease_until=ago(1))
     held = await forge(connection, "RUNNING", lease_until=ago(-30))
-    assert await turn(await watchdog(store)) == TurnResult(SWEEP_S, READY_IN_1_S)
+    assert await turn(await watchdog(store)) == TurnResult(SWEEP_S, ready_in_1_s(10))
     assert await connection.fetchval("SELECT count(*) FROM pulse.jobs WHERE status = 'RETRYING'") == 10
     assert (await read(connection, held))["status"] == "RUNNING"
 
@@ -148,8 +152,8 @@ async def test_a_long_sweep_is_cut_into_turns(
     for _ in range(4):
         await forge(connection, "RUNNING", lease_until=ago(1))
     actor = await watchdog(store)
-    assert await turn(actor) == TurnResult(0.0, READY_IN_1_S)
-    assert await turn(actor) == TurnResult(SWEEP_S, READY_IN_1_S)
+    assert await turn(actor) == TurnResult(0.0, ready_in_1_s(3))
+    assert await turn(actor) == TurnResult(SWEEP_S, ready_in_1_s(1))
     assert await turn(actor) == TurnResult(SWEEP_S)
 
 

@@ -146,7 +146,8 @@ class StoreMachine(RuleBasedStateMachine):
         fields: dict[str, Any] = {"topic": topic, "priority": priority, "max_attempts": max_attempts}
         jobs = [NewJob("n", delay_s=delay_s, id=one, **fields) for one in ids]
         woken = self.do(self.store.submit(jobs, now=self.now))
-        assert [(wake.topic, wake.priority) for wake in woken] == ([(topic, priority)] if delay_s <= 1 else [])
+        assert [(wake.topic, wake.priority, wake.jobs) for wake in woken] == [(topic, priority, number)]
+        assert [wake.due_s is not None for wake in woken] == [delay_s <= 1]
         for place, one in enumerate(ids):
             due = self.now + timedelta(seconds=delay_s, microseconds=place)
             self.model.jobs[one] = ModelJob(one, topic, "n", "{}", priority, max_attempts, self.now, due)
