@@ -24,7 +24,7 @@ from pulse.cli.choice import chosen, in_words, pages
 from pulse.cli.connection import current_server
 from pulse.cli.render import Cell, Column, Screen, Table, foreign, write_document
 from pulse.cli.views import Changed, read
-from pulse.cli.words import count
+from pulse.words import count
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -13,10 +13,10 @@ from urllib.parse import quote
 import click
 
 from pulse.cli.lazy import examples
-from pulse.cli.params import POSITIVE_S
+from pulse.cli.params import POSITIVE_S, with_config
 from pulse.cli.render import Cell, Line, Screen, foreign, write_document
-from pulse.cli.words import count, duration, one_line
 from pulse.errors import NobodyAnswersError, PulseError
+from pulse.words import count, duration, one_line
 
 if TYPE_CHECKING:
     from pulse.config import Settings
@@ -56,13 +56,7 @@ class Limits(TypedDict):
     show_default="PULSE_DSN, else dsn in the config file, else the embedded PostgreSQL",
     help="The database.",
 )
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    show_default="PULSE_CONFIG, else pulse.toml here",
-    help="The config file.",
-)
+@with_config
 @click.option(
     "--grace",
     "grace_s",

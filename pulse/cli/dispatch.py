@@ -12,7 +12,7 @@ from pulse.cli.lazy import CONTEXT, examples
 from pulse.cli.params import DURATION, REASON, TIME, TOPIC
 from pulse.cli.render import Cell, Line, Screen, foreign, write_document
 from pulse.cli.views import Gate, Pause, read
-from pulse.cli.words import ago, duration, printable
+from pulse.words import ago, duration, printable
 
 __all__ = ["dispatch", "gate_lines"]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from pulse.cli.lazy import examples
-from pulse.cli.params import POSITIVE_S
+from pulse.cli.params import POSITIVE_S, with_config
 from pulse.cli.render import Cell, Line, Screen, foreign, write_document
 from pulse.errors import ConfigError, PulseError
 
@@ -53,13 +53,7 @@ class Running:
     show_default="PULSE_DSN, else dsn in the config file, else that of the running server",
     help="The database.",
 )
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    show_default="PULSE_CONFIG, else pulse.toml here",
-    help="The config file.",
-)
+@with_config
 @click.option(
     "--grace",
     "grace_s",

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import msgspec
 
-from pulse.cli.words import iso
+from pulse.words import iso
 
 __all__ = ["document", "encoded", "pretty"]
 

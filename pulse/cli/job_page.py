@@ -11,7 +11,7 @@ from pulse.cli.job_story import outcome_of, story
 from pulse.cli.render import Cell, Screen, foreign
 from pulse.cli.styles import STATUS_STYLES
 from pulse.cli.views import Job
-from pulse.cli.words import ago, count, duration, iso, printable
+from pulse.words import ago, count, duration, iso, printable
 
 __all__ = ["facts", "moment", "outcome_of", "show_job"]
 

@@ -9,7 +9,7 @@ from uuid import UUID
 from pulse.cli.documents import pretty
 from pulse.cli.render import Cell, Line, foreign
 from pulse.cli.views import Attempt, Job
-from pulse.cli.words import count, duration, iso, one_line, printable
+from pulse.words import count, duration, iso, one_line, printable
 
 __all__ = ["outcome_of", "story", "used", "where"]
 

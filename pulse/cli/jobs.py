@@ -20,7 +20,7 @@ from pulse.cli.params import ID, POSITIVE_S
 from pulse.cli.render import Cell, Column, Screen, Table, foreign, write_document
 from pulse.cli.styles import STATUS_STYLES
 from pulse.cli.views import Job, JobPage, Stack, Why, part, read
-from pulse.cli.words import cut, duration, iso, one_line, printable
+from pulse.words import cut, duration, iso, one_line, printable
 
 if TYPE_CHECKING:
     from pulse.blocking import Client

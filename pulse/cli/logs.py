@@ -17,8 +17,8 @@ from pulse.cli.lazy import examples
 from pulse.cli.params import Text
 from pulse.cli.render import Line, Screen, foreign
 from pulse.cli.views import read
-from pulse.cli.words import one_line, printable
 from pulse.errors import NobodyAnswersError
+from pulse.words import one_line, printable
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

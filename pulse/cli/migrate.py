@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from pulse.cli.lazy import examples
+from pulse.cli.params import with_config
 from pulse.errors import PulseError
 
 __all__ = ["migrate", "what_was_done"]
@@ -21,13 +22,7 @@ __all__ = ["migrate", "what_was_done"]
     )
 )
 @click.option("--dsn", metavar="DSN", show_default="PULSE_DSN, else dsn in the config file", help="The database.")
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    show_default="PULSE_CONFIG, else pulse.toml here",
-    help="The config file.",
-)
+@with_config
 def migrate(dsn: str | None, config: Path | None) -> None:
     """
     Install or upgrade the schema `pulse` in the database.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -37,6 +38,7 @@ __all__ = [
     "TOPIC",
     "TRIES",
     "Text",
+    "with_config",
 ]
 
 _MAX_SECONDS: Final = 1e9  # as on the wire
@@ -209,3 +211,12 @@ def _is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+with_config: Final = click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    show_default="PULSE_CONFIG, else pulse.toml here",
+    help="The config file.",
+)

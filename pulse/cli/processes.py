@@ -13,7 +13,7 @@ from pulse.cli.lazy import CONTEXT, examples
 from pulse.cli.params import Text
 from pulse.cli.render import Screen, foreign, write_document
 from pulse.cli.views import Connected, Status, read
-from pulse.cli.words import count, printable
+from pulse.words import count, printable
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

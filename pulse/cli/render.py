@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TextIO
 
 from pulse.cli.documents import document, encoded
-from pulse.cli.words import cut, printable, width_of
+from pulse.words import cut, printable, width_of
 
 if TYPE_CHECKING:
     from rich.console import Console

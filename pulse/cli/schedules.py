@@ -18,8 +18,8 @@ from pulse.cli.lazy import CONTEXT, examples
 from pulse.cli.params import ARGS, ID, NAME, NOT_NEGATIVE_S, POSITIVE_S, PRIORITY, TIME, TOPIC, TRIES, Text
 from pulse.cli.render import Cell, Column, Line, Screen, Table, foreign, write_document
 from pulse.cli.views import Identity, Schedule, SchedulePage, SchedulePreview, part, read
-from pulse.cli.words import ago, duration, iso, printable
 from pulse.job import CATCH_UPS, OVERLAPS
+from pulse.words import ago, duration, iso, printable
 
 __all__ = ["When", "facts", "schedules", "schedules_table", "when_body", "when_words"]
 

@@ -9,7 +9,7 @@ from pulse.cli.dispatch import gate_lines
 from pulse.cli.render import Cell, Line, Screen, foreign
 from pulse.cli.styles import ACTOR_STYLES, STATUS_STYLES
 from pulse.cli.views import Database, Process, Status, Supervisor, Worker
-from pulse.cli.words import count, duration, iso, one_line
+from pulse.words import count, duration, iso, one_line
 
 __all__ = ["overview", "problems", "process_problems", "show_status"]
 

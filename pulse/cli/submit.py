@@ -13,8 +13,8 @@ from pulse.cli.connection import current_server
 from pulse.cli.lazy import examples
 from pulse.cli.params import ARGS, ID, NAME, NOT_NEGATIVE_S, POSITIVE_S, PRIORITY, TIME, TOPIC, TRIES
 from pulse.cli.render import write_document
-from pulse.cli.words import count, duration
 from pulse.errors import NobodyAnswersError, PulseError
+from pulse.words import count, duration
 
 if TYPE_CHECKING:
     from uuid import UUID

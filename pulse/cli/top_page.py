@@ -13,8 +13,8 @@ from pulse.cli.render import Cell, Column, Line, Table, fit, foreign
 from pulse.cli.status_page import overview, problems
 from pulse.cli.styles import STATUS_STYLES
 from pulse.cli.views import Job, Status, Worker
-from pulse.cli.words import cut, duration, iso, one_line, width_of
 from pulse.stats import Percentiles, Stats, TopicStats
+from pulse.words import cut, duration, iso, one_line, width_of
 
 __all__ = ["Snapshot", "View", "page", "pressed"]
 

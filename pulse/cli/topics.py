@@ -12,7 +12,7 @@ from pulse.cli.lazy import CONTEXT, examples
 from pulse.cli.params import BACKOFF, NOT_NEGATIVE_S, POSITIVE_S, TRIES, Text
 from pulse.cli.render import Cell, Column, Line, Screen, Table, foreign, write_document
 from pulse.cli.views import Option, Retention, Topic, TopicPage, part, read
-from pulse.cli.words import count, iso
+from pulse.words import count, iso
 
 __all__ = ["topic_lines", "topics", "topics_table"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -33,13 +34,13 @@ class Moved(NamedTuple):
     wake: Wake | None
 
 
-class Operations:
+class Operations(ABC):
     """Statements about jobs by their ids."""
 
     @property
+    @abstractmethod
     def lender(self) -> Connections:
         """Where they get their connections."""
-        raise NotImplementedError
 
     async def cancel(self, ids: Sequence[bytes], *, now: datetime | None = None) -> list[Canceled]:
         """Cancel jobs; those that were. A missing one is terminal already, or not there."""

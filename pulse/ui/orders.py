@@ -9,11 +9,11 @@ from typing import Any, Final
 from uuid import UUID
 
 from pulse.cli import views
-from pulse.cli.words import count
 from pulse.errors import BadRequestError
 from pulse.ui import shown
 from pulse.ui.filters import Filters
 from pulse.ui.sessions import Step, Undo
+from pulse.words import count
 
 __all__ = ["VERBS", "Order", "Verb", "ordered", "undo_of"]
 

@@ -10,9 +10,9 @@ from starlette.requests import Request
 
 from pulse import jsontext
 from pulse.cli.views import Schedule
-from pulse.cli.words import iso
 from pulse.errors import BadRequestError
 from pulse.ui.guard import FORM
+from pulse.words import iso
 
 __all__ = ["FIELDS", "body_of", "values_from", "values_of"]
 

@@ -13,7 +13,7 @@ import msgspec
 from markupsafe import Markup
 
 from pulse.cli.documents import pretty
-from pulse.cli.words import ago, count, cut, duration, iso, one_line, printable
+from pulse.words import ago, count, cut, duration, iso, one_line, printable
 
 __all__ = [
     "ago",

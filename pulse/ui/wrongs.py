@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from pulse.cli import views
 from pulse.cli.status_page import problems
-from pulse.cli.words import count, duration
 from pulse.ui.series import Stats, TopicStats
 from pulse.ui.shown import foreign
+from pulse.words import count, duration
 
 __all__ = ["wrongs"]
 

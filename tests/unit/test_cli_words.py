@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse.cli.words import ago, count, cut, duration, iso, one_line, printable, width_of
+from pulse.words import ago, count, cut, duration, iso, one_line, printable, width_of
 
 
 @pytest.mark.parametrize(

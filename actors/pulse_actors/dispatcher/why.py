@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 from uuid import UUID
 
-from pulse.cli.words import ago, count, cut, duration, iso, one_line
 from pulse.store.standing import BEFORE_MAX, Standing
+from pulse.words import ago, count, cut, duration, iso, one_line
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.assignments import ISOLATE_AT_CRASHES
 from pulse_actors.dispatcher.claims import UNREADABLE_S

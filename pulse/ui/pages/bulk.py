@@ -12,13 +12,13 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from pulse.cli import views
-from pulse.cli.words import count
 from pulse.errors import NotFoundError, PulseError
 from pulse.ui.guard import FORM
 from pulse.ui.orders import VERBS, Order, ordered, undo_of
 from pulse.ui.pages.common import back, field, id_of, say_next, session_of, site_of, trouble
 from pulse.ui.rendering import page
 from pulse.ui.sessions import Flash
+from pulse.words import count
 
 __all__ = ["act", "preview", "start", "stop", "task", "tasks"]
 
