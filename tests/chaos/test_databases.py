@@ -24,7 +24,7 @@ from tests.support.system import until
 pytestmark = [pytest.mark.chaos, pytest.mark.process, pytest.mark.postgres]
 
 POOL = ("--processes", "1", "--concurrency", "8")
-TERMINATED_S = 10.0
+TERMINATED_S = 5.0
 
 
 @pytest.fixture(scope="module")

@@ -18,12 +18,13 @@ from tests.chaos.operators import Governor, Planner, Staff
 from tests.chaos.site import Report, Site, site
 from tests.process.system_kit import is_alive
 from tests.support.system import until
+from tests.support.whole import WHOLE
 
 pytestmark = [pytest.mark.chaos, pytest.mark.process, pytest.mark.postgres]
 
 POOL: Final = ("--processes", "1", "--concurrency", "8")
 LOCKED_S: Final = 1.5
-KILLS: Final = 3
+KILLS: Final = 3 if WHOLE else 2
 BETWEEN_S: Final = 2.0
 SEED: Final = 1
 

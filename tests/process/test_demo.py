@@ -23,6 +23,7 @@ import pytest
 from tests.process.embedded_kit import IS_ROOT, needs_postgres, reachable_dir
 from tests.process.system_kit import clean_environment, measured, since
 from tests.support.system import until
+from tests.support.whole import WHOLE
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, needs_postgres]
 
@@ -132,7 +133,7 @@ def can_run(python: str, become: Sequence[str], env: Mapping[str, str], director
     return subprocess.run(command, env=env, cwd=directory, check=False, capture_output=True).returncode == 0
 
 
-@pytest.mark.parametrize("turn", [1, 2])
+@pytest.mark.parametrize("turn", [1, 2] if WHOLE else [1])
 def test_the_story(turn: int, place: Path, request: pytest.FixtureRequest) -> None:
     """The crash is told line by line in its order, with exit code 0, twice in a row, and nothing is left."""
     if turn == 1 and IS_ROOT:

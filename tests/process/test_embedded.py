@@ -33,6 +33,7 @@ from tests.process.embedded_kit import (
     this_account,
     values,
 )
+from tests.support.whole import WHOLE
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, needs_postgres]
 
@@ -44,9 +45,9 @@ def state() -> Iterator[Path]:
         yield place / "state"
 
 
-@pytest.fixture(params=FOUND, ids=str)
+@pytest.fixture(params=FOUND if WHOLE else FOUND[:1], ids=str)
 def binaries(request: pytest.FixtureRequest) -> Path:
-    """Each PostgreSQL of this machine in turn."""
+    """The PostgreSQL that is taken first; where all is tested, each one of this machine in turn."""
     chosen: Path = request.param
     return chosen
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.process.test_worker_cells import APP, args
 from tests.support.fake_server import FakeServer, Peer, job, pair
+from tests.support.whole import WHOLE
 from tests.support.worker_kit import WorkerProcess, until, worker
 
 pytestmark = pytest.mark.process
@@ -78,7 +79,7 @@ class Storm:
                 del self.open[result[0]]
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("backend", ["asyncio", "trio"] if WHOLE else ["asyncio"])
 def test_each_job_has_one_result(backend: str, tmp_path: Path) -> None:
     """Whatever happens to cells and zygotes, and in whatever moment; and in the end nothing of them is left."""
     chance = random.Random(3)  # what is done; when it hits is chance all the same

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from tests.support.fake_server import FakeServer, Peer, job, pair
+from tests.support.whole import WHOLE
 from tests.support.worker_kit import WorkerProcess, until, worker
 
 pytestmark = pytest.mark.process
@@ -20,7 +21,9 @@ pytestmark = pytest.mark.process
 APP: Final = "tests.support.cell_app:app"
 both_backends = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 # An async handler on each event loop, and a plain one.
-all_kinds = pytest.mark.parametrize(("kind", "backend"), [("", "asyncio"), ("", "trio"), ("-plain", "asyncio")])
+all_kinds = pytest.mark.parametrize(
+    ("kind", "backend"), [("", "asyncio"), ("-plain", "asyncio"), *([("", "trio")] if WHOLE else [])]
+)
 
 
 def args(**given: object) -> str:

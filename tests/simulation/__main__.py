@@ -90,7 +90,7 @@ def show_hunt(variant: str) -> int:
     """Hunt a variant, and tell; 0: it was found, and nothing is found without it."""
     report, control = hunt(variant)
     if report.seed is None:
-        tell([f"not found within {VARIANTS[variant].within} seeds: {variant}"])
+        tell([f"not found within {VARIANTS[variant].within} seeds from {VARIANTS[variant].first} on: {variant}"])
         return 1
     lines = [f"found by seed {report.seed}: {variant}", *(f"  {one}" for one in report.findings)]
     if control.findings:

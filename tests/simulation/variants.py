@@ -30,12 +30,14 @@ class Variant:
         changes: What is put in the place of what: object, name, instead.
         finding: A part of what the judge must say.
         only: What goes wrong meanwhile: enough to show it, and soon.
-        within: Of how many seeds one must find it.
+        first: Where to begin: a seed that found it when it was last looked for.
+        within: Of how many seeds, from that one on, one must find it.
     """
 
     changes: tuple[Change, ...]
     finding: str
     only: tuple[str, ...] = ()
+    first: int = 1
     within: int = 60
 
 
@@ -100,7 +102,7 @@ def _forget_reports(self: Any) -> None:
 _CLAIM: Final = claims.Claims._claim
 
 VARIANTS: Final[dict[str, Variant]] = {
-    "fence by the id alone": Variant(((ModelJob, "is_held", _is_running),), " ended as ", ("operator",), within=400),
+    "fence by the id alone": Variant(((ModelJob, "is_held", _is_running),), " ended as ", ("operator",), first=7),
     "obituary before the last reports": Variant(
         ((deaths.Deaths, "_hear_out", _nothing),), "was charged nothing", ("kill a worker", "trap at a word")
     ),
@@ -108,11 +110,13 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((connection.Connection, "_turn", _start_before_telling),),
         "and was charged nothing",
         ("trap at a word",),
+        first=11,
         within=600,
     ),
     "nothing is given back": Variant(
         ((claims.Claims, "_give_back", _gives_nothing_back),),
         "although no worker was told of it",
+        first=383,
         within=600,
     ),
     "watchdog reaps the living beside it": Variant(
@@ -124,6 +128,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((sweeps.SweepGuard, "may_reap", lambda _self, _now_s: True),),
         "lives and beats",
         ("database away", "database clock set"),
+        first=76,
         within=600,
     ),
     "reaped before it is dead": Variant(((silence.Silence, "_kill", _reap_the_living),), "lives and knows of it"),
@@ -132,11 +137,12 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((claims.Claims, "_claim", _claim_without_doubt), (claims.Claims, "doubt", lambda _self, _identity: None)),
         "it does not come to an end",
         ("trap at a statement",),
+        first=70,
         within=400,
     ),
     "a death is charged to everybody": Variant(((deaths, "_end_of", _charged_to_all),), "was charged for"),
     "who runs apart is charged with its worker": Variant(
-        ((deaths, "_end_of", _all_are_suspects),), "in which others ran", within=400
+        ((deaths, "_end_of", _all_are_suspects),), "in which others ran", first=88, within=400
     ),
     "a worker forgets reports under way": Variant(
         ((desk.Desk, "disconnected", _forget_reports),), "it does not come to an end"
