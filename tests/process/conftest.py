@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
+from tests.process.site_kit import Site
+from tests.process.system_kit import SHORT_LEASE, Whole, place
 from tests.support.postgres import Postgres
 from tests.support.system import Peer, System, running
 
@@ -27,6 +29,22 @@ def client(system: System) -> Iterator[Peer]:
     """A client that asks for things."""
     with system.client() as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def whole(request: pytest.FixtureRequest, newest_server: Postgres) -> Iterator[Whole]:
+    """The same for the command line, and for pools that tests start; short leases where there are no SETTINGS."""
+    settings: Mapping[str, str] = getattr(request.module, "SETTINGS", SHORT_LEASE)
+    with newest_server.database() as dsn, place(dsn, **settings) as made:
+        made.start()
+        yield made
+
+
+@pytest.fixture
+def site(whole: Whole, topic: str) -> Iterator[Site]:
+    """That, with a client and a topic."""
+    with whole.client() as made:
+        yield Site(whole, made, topic)
 
 
 @pytest.fixture

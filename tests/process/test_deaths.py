@@ -13,22 +13,14 @@ from uuid import UUID
 import pytest
 
 from pulse.job import Job
-from tests.process.system_kit import ROOT, Pool, Whole, is_alive, measured, place, since
-from tests.support.postgres import Postgres
+from tests.process.system_kit import ROOT, Pool, Whole, is_alive, measured, since
 from tests.support.system import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres]
 
-LEASE_S = 30.0  # no test here waits for one
+LEASE_S = 30.0  # no test here waits for one: what comes back soon was not given back by the watchdog
+SETTINGS = {"PULSE_LEASE_S": str(LEASE_S)}
 SOON_S = 3.0  # a tenth of the lease; on a quiet machine it is milliseconds
-
-
-@pytest.fixture(scope="module")
-def whole(server: Postgres) -> Iterator[Whole]:
-    """A system with long leases: what comes back soon was not given back by the watchdog."""
-    with server.database() as dsn, place(dsn, PULSE_LEASE_S=str(LEASE_S)) as whole:
-        whole.start()
-        yield whole
 
 
 @pytest.fixture

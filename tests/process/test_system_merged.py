@@ -10,24 +10,16 @@ from uuid import UUID
 import pytest
 
 import pulse
-from tests.process.system_kit import Jobs, Whole, place
-from tests.support.postgres import Postgres
+from tests.process.system_kit import Jobs, Whole
 from tests.support.system import Pair, Peer, Refused, Worker, new_job, until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres]
 
+SETTINGS: dict[str, str] = {}  # the defaults; the tests are its workers
 WORKERS = 5
 EACH = 100
 COUNT = WORKERS * EACH
 BAD_JSON = '"\\u0000"'  # JSON by the letter, and nothing that jsonb can hold
-
-
-@pytest.fixture(scope="module")
-def whole(server: Postgres) -> Iterator[Whole]:
-    """A system; the tests are its workers."""
-    with server.database() as dsn, place(dsn) as whole:
-        whole.start()
-        yield whole
 
 
 @pytest.fixture

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import shlex
-import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
-from tests.process.system_kit import SHORT_LEASE, Whole, place
+from tests.process.site_kit import Site
 from tests.support.cli import PULSE
-from tests.support.postgres import Postgres
-from tests.support.system import Peer, new_job, until
+from tests.support.system import new_job, until
 from tests.support.tmux import Screen, screen
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres]
@@ -24,49 +19,6 @@ pytestmark = [pytest.mark.process, pytest.mark.postgres]
 MANY: Final = 1500  # more than a request holds
 LOTS: Final = 40_000
 REFUSED: Final = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """A system, a client of it, and a topic of the test's own."""
-
-    whole: Whole
-    client: Peer
-    topic: str
-
-    def ctl(self, *words: str, code: int = 0) -> str:
-        """What a command says."""
-        done = self.whole.command("ctl", *words)
-        assert done.returncode == code, done
-        return done.stdout if code == 0 else done.stderr
-
-    def told(self, *words: str) -> Any:
-        """The document that it prints."""
-        return json.loads(self.ctl(*words, "--json"))
-
-    def jobs(self, *words: str) -> list[Any]:
-        """Jobs of the topic that are listed."""
-        return list(self.told("jobs", "list", "--topic", self.topic, *words)["jobs"])
-
-    def noted(self, **wanted: object) -> list[Any]:
-        """What operators did, newest first."""
-        found = self.told("audit", "--since", "1h", "--limit", "1000")["audit"]
-        return [one for one in found if all(one[key] == value for key, value in wanted.items())]
-
-
-@pytest.fixture(scope="module")
-def whole(newest_server: Postgres) -> Iterator[Whole]:
-    """A supervisor without workers: what is submitted waits."""
-    with newest_server.database() as dsn, place(dsn, **SHORT_LEASE) as whole:
-        whole.start()
-        yield whole
-
-
-@pytest.fixture
-def site(whole: Whole, topic: str) -> Iterator[Site]:
-    """The same with a client."""
-    with whole.client() as client:
-        yield Site(whole, client, topic)
 
 
 def test_many_jobs_there_and_back(site: Site) -> None:
@@ -78,7 +30,7 @@ def test_many_jobs_there_and_back(site: Site) -> None:
     assert len(counted["examples"]) == 3
     assert f"would cancel {MANY:,} jobs; nothing was done" in site.ctl("jobs", "cancel", *topic, "--dry-run")
     assert "--yes is required" in site.ctl("jobs", "cancel", *topic, code=REFUSED)
-    assert len(site.jobs("--status", "PENDING", "--limit", "1000")) == 1000
+    assert len(site.listed("--status", "PENDING", "--limit", "1000")) == 1000
 
     assert site.ctl("jobs", "cancel", *topic, "--yes") == f"{MANY:,} jobs canceled\n"
     assert "nothing was done" in site.ctl("jobs", "delete", *topic, "--status", "COMPLETED", "--dry-run")
@@ -88,7 +40,7 @@ def test_many_jobs_there_and_back(site: Site) -> None:
     assert f"{MANY:,} jobs changed" in site.ctl(
         "jobs", "change", *topic, "--to-topic", moved, "--priority", "7", "--yes"
     )
-    assert site.jobs() == []
+    assert site.listed() == []
     assert {job["priority"] for job in site.told("jobs", "list", "--topic", moved)["jobs"]} == {7}
     site.ctl("jobs", "cancel", "--topic", moved, "--yes")
     assert site.ctl("jobs", "delete", "--topic", moved, "--yes") == f"{MANY:,} jobs deleted\n"
@@ -102,8 +54,7 @@ def test_many_jobs_there_and_back(site: Site) -> None:
 
 def test_ids_that_are_refused(site: Site) -> None:
     """What waits is not deleted, what has ended is not moved; each is told with its id and why."""
-    made = site.client.submit(new_job(topic=site.topic), new_job(topic=site.topic))
-    waiting, ended = (str(uuid.UUID(bytes=one)) for one in made)
+    waiting, ended = map(str, site.jobs(2))
     site.ctl("jobs", "cancel", ended)
     assert f"{waiting}: invalid_transition" in site.ctl("jobs", "delete", waiting, code=1)
     assert f"{ended}: invalid_transition" in site.ctl("jobs", "change", "--priority", "1", ended, code=1)
@@ -115,11 +66,11 @@ def test_ids_that_are_refused(site: Site) -> None:
 
 def test_what_is_looked_for(site: Site) -> None:
     """Filters narrow a list together; oldest first turns it round."""
-    made = [str(uuid.UUID(bytes=one)) for one in site.client.submit(*(new_job(topic=site.topic) for _ in range(3)))]
-    assert sorted(job["id"] for job in site.jobs("--newer", "1h")) == sorted(made)
-    assert site.jobs("--older", "1h") == site.jobs("--error", "boom") == site.jobs("--worker", "x") == []
-    assert [job["id"] for job in site.jobs("--prefix", made[1])] == [made[1]]
-    assert [job["id"] for job in site.jobs("--oldest")] == [job["id"] for job in site.jobs()][::-1]
+    made = list(map(str, site.jobs(3)))
+    assert sorted(job["id"] for job in site.listed("--newer", "1h")) == sorted(made)
+    assert site.listed("--older", "1h") == site.listed("--error", "boom") == site.listed("--worker", "x") == []
+    assert [job["id"] for job in site.listed("--prefix", made[1])] == [made[1]]
+    assert [job["id"] for job in site.listed("--oldest")] == [job["id"] for job in site.listed()][::-1]
 
 
 def test_all_that_operators_do_is_noted(site: Site) -> None:
@@ -160,7 +111,7 @@ def _open(terminal: Screen, site: Site, *words: str) -> None:
 
 def test_a_person_is_asked_first(site: Site) -> None:
     """On a terminal it asks, says what cannot be undone, and does nothing on a no; done, it says how to undo it."""
-    site.client.submit(*(new_job(topic=site.topic) for _ in range(3)))
+    site.jobs(3)
     for words, question, answer, last in (
         (("cancel",), "cancel 3 jobs? [y/N]", "n", "nothing was done"),
         (("cancel",), "cancel 3 jobs? [y/N]", "y", "to undo: pulse ctl jobs retry"),
@@ -171,7 +122,7 @@ def test_a_person_is_asked_first(site: Site) -> None:
             terminal.see(question)
             terminal.type(answer, "Enter")
             terminal.see(last)
-    assert site.jobs() == []
+    assert site.listed() == []
 
 
 def test_ctrl_c_ends_it_between_two_batches(site: Site) -> None:

@@ -21,20 +21,13 @@ from tests.support.system import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres]
 
+SETTINGS = {**SHORT_LEASE, "PULSE_PROOF_OF_DEATH": "0"}  # a system that lives by leases
 LEASE_S = float(SHORT_LEASE["PULSE_LEASE_S"])
 SWEEP_S = float(SHORT_LEASE["PULSE_SWEEP_S"])
 BACK_OFF_S = 1.0  # after the first charged attempt
 # Of a handler that lets no other thread run; PULSE_TEST_LONG=1 makes it what was promised.
 HELD_S = 20.0 if "PULSE_TEST_LONG" in os.environ else 8.0
 BUSY_S = 1.0  # what a step may take longer because others use the processors
-
-
-@pytest.fixture(scope="module")
-def whole(server: Postgres) -> Iterator[Whole]:
-    """A system that lives by leases; the tests start its workers."""
-    with server.database() as dsn, place(dsn, **SHORT_LEASE, PULSE_PROOF_OF_DEATH="0") as whole:
-        whole.start()
-        yield whole
 
 
 @pytest.fixture

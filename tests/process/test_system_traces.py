@@ -13,8 +13,7 @@ from uuid import UUID
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from tests.process.system_kit import END_S, SHORT_LEASE, Jobs, Pool, Whole, place
-from tests.support.postgres import Postgres
+from tests.process.system_kit import END_S, Jobs, Pool, Whole
 from tests.support.system import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres]
@@ -74,7 +73,7 @@ def _decode(data: bytes) -> Iterator[Seen]:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class Traced:
     """A system whose worker sends spans, and where they go."""
 
     whole: Whole
@@ -95,21 +94,18 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(server: Postgres) -> Iterator[Site]:
+def site(whole: Whole) -> Iterator[Traced]:
     """A supervisor and a worker with OpenTelemetry, which nothing but the environment configures."""
     collector = Collector()
     thread = threading.Thread(target=collector.server.serve_forever, daemon=True)
     thread.start()
     env = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "50"}
-    with server.database() as dsn, place(dsn, **SHORT_LEASE) as whole:
-        whole.start()
-        pool = whole.pool(app="tests.support.trace_app:app", env=env)
-        yield Site(whole, pool, whole.jobs(), collector)
+    yield Traced(whole, whole.pool(app="tests.support.trace_app:app", env=env), whole.jobs(), collector)
     collector.server.shutdown()
     collector.server.server_close()
 
 
-def test_a_trace_goes_from_the_submit_through_its_jobs(site: Site) -> None:
+def test_a_trace_goes_from_the_submit_through_its_jobs(site: Traced) -> None:
     """Attempts are children of the submit's span, the handler's spans of theirs; what it submits goes on in it."""
     job = site.jobs.submit("outer", traceparent=PARENT)
     inner = UUID(str(site.jobs.wait(job).result))
@@ -137,7 +133,7 @@ def test_a_trace_goes_from_the_submit_through_its_jobs(site: Site) -> None:
     assert parents == {first.id, second.id}
 
 
-def test_isolated_attempts_have_spans_that_outlive_them(site: Site) -> None:
+def test_isolated_attempts_have_spans_that_outlive_them(site: Traced) -> None:
     """The span is with the worker: it ends as an error when the process is killed; the handler's are its children."""
     job, dead = site.jobs.submit("apart", traceparent=PARENT), site.jobs.submit("killed", traceparent=PARENT)
     site.jobs.wait(job)
@@ -149,7 +145,7 @@ def test_isolated_attempts_have_spans_that_outlive_them(site: Site) -> None:
     assert crashed.attributes["error.type"] == "crash"
 
 
-def test_a_job_without_a_trace_begins_one(site: Site) -> None:
+def test_a_job_without_a_trace_begins_one(site: Traced) -> None:
     """Also one that SQL has submitted; and SQL may carry one on."""
     alone = site.jobs.submit("plain")
     ((linked,),) = site.whole.rows("SELECT pulse.submit('plain', traceparent => $1)", PARENT)
@@ -161,7 +157,7 @@ def test_a_job_without_a_trace_begins_one(site: Site) -> None:
     assert (site.spans(linked)[0].trace, site.spans(linked)[0].parent) == (TRACE, SPAN)
 
 
-def test_what_handlers_log_says_whose_it_is(site: Site) -> None:
+def test_what_handlers_log_says_whose_it_is(site: Traced) -> None:
     """Every line is JSON; those of a handler name job, attempt, topic, handler and worker; a failure is told once."""
     job = site.jobs.submit("outer")
     inner = UUID(str(site.jobs.wait(job).result))

@@ -6,16 +6,15 @@ import json
 import os
 import signal
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
 
 import pulse
-from tests.process.system_kit import SHORT_LEASE, Whole, place
+from tests.process.site_kit import Site
+from tests.process.system_kit import place
 from tests.support.postgres import Postgres
-from tests.support.system import Body, Peer, new_job, until
+from tests.support.system import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres]
 
@@ -25,54 +24,6 @@ CUT: Final = (
     " WHERE datname = current_database() AND pid <> pg_backend_pid()"
 )
 ME: Final = f"uid {os.getuid()} ("
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """A system, a client of it, and a topic of the test's own."""
-
-    whole: Whole
-    client: Peer
-    topic: str
-
-    def job(self, **more: object) -> uuid.UUID:
-        """A job that was submitted."""
-        (identity,) = self.client.submit(new_job(topic=self.topic, **more))
-        return uuid.UUID(bytes=identity)
-
-    def why(self, job: uuid.UUID) -> list[Body]:
-        """Its reasons, on the wire."""
-        reasons: list[Body] = self.client.call("jobs.why", id=job.bytes)["reasons"]
-        return reasons
-
-    def codes(self, job: uuid.UUID) -> list[str]:
-        """What they are."""
-        return [reason["code"] for reason in self.why(job)]
-
-    def until_codes(self, job: uuid.UUID, *codes: str) -> None:
-        """Wait until these are the reasons."""
-        until(lambda: self.codes(job) == [*codes], f"{codes} of {job}; there was {self.codes(job)}")
-
-    def said(self, job: uuid.UUID) -> list[str]:
-        """The lines that a person reads."""
-        done = self.whole.command("ctl", "jobs", "why", str(job))
-        assert (done.returncode, done.stderr) == (0, "")
-        return done.stdout.splitlines()
-
-
-@pytest.fixture(scope="module")
-def whole(server: Postgres) -> Iterator[Whole]:
-    """A supervisor without pools: tests bring workers of their own."""
-    with server.database() as dsn, place(dsn, **SHORT_LEASE) as whole:
-        whole.start()
-        yield whole
-
-
-@pytest.fixture
-def site(whole: Whole, topic: str) -> Iterator[Site]:
-    """The same with a client."""
-    with whole.client() as client:
-        yield Site(whole, client, topic)
 
 
 def test_no_such_job(site: Site) -> None:
