@@ -19,6 +19,7 @@ import structlog
 from pulse.store.gate import GATE_CHANNEL
 from pulse.store.store import WORK_CHANNEL, Store
 from pulse.store.topics import LivePolicy
+from pulse_actors import gates
 from pulse_actors import identity as identities
 from pulse_actors.bus import Hint
 from pulse_actors.listening import listen
@@ -52,7 +53,7 @@ class Pause:
         del boot
         self._gate = await self._store.gate.get()
         if self._gate["paused"] or self._gate["topics"]:
-            log.warning("dispatch_paused", **self._gate)
+            log.warning("dispatch_paused", **gates.told(self._gate, {}))
 
     async def turn(self, turn: Turn) -> TurnResult:
         """Tell the dispatcher of work elsewhere; look at gate and policies, and tell it when they changed."""
@@ -72,8 +73,8 @@ class Pause:
         """What the dispatcher is to hear."""
         hints: list[Hint] = []
         if gate != self._gate:
+            log.info("gate_changed", **gates.told(gate, self._gate))
             self._gate = gate
-            log.info("gate_changed", **gate)
             hints.append(Hint("dispatcher", "gate changed"))
         if policies != self._policies:  # once at the start, too: a change may have come before
             if self._policies is not None:

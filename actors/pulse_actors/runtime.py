@@ -29,6 +29,7 @@ from pulse.errors import ConfigError, PulseError, SchemaError, UnavailableError
 from pulse.logs import configure_logging
 from pulse.store.pool import Target
 from pulse.store.store import Store
+from pulse_actors import gates
 from pulse_actors.bus import Bus, BusFrame, Hint
 
 EXIT_STOPPED: Final = 0
@@ -248,6 +249,9 @@ class Runtime:
                 answer |= await self._on_status()
             except _NOT_THERE as error:  # nobody's work ends because somebody asked how it goes
                 answer["database"] = _not_there(self.store, error)
+        gate = answer["gate"]
+        if isinstance(gate, dict):
+            answer["gate"] = gates.fitting(cast("dict[str, object]", gate))
         await self.bus.send("ok", request, answer)
 
 

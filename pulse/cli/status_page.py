@@ -14,6 +14,7 @@ from pulse.words import count, duration, iso, one_line
 __all__ = ["overview", "problems", "process_problems", "show_status"]
 
 _LABEL_WIDTH: Final = 12
+_PAUSED_SHOWN: Final = 5  # topics; there may be thousands
 _YOUNG_S: Final = 60.0  # a process that restarted within it may still be in trouble
 _UNKNOWN: Final = Cell("unknown", "dim")
 _WAITING: Final = ("PENDING", "RETRYING")
@@ -41,7 +42,8 @@ def overview(status: Status, now_s: float) -> Iterator[Line]:
     """The lines of the overview, each part with its label."""
     yield from _labelled("supervisor", [_supervisor_line(status.supervisor)])
     yield from _labelled("database", [_database_line(status.database)])
-    yield from _labelled("gate", [[_UNKNOWN]] if status.gate is None else list(gate_lines(status.gate, now_s)))
+    gate = [[_UNKNOWN]] if status.gate is None else [*gate_lines(status.gate, now_s, most=_PAUSED_SHOWN)]
+    yield from _labelled("gate", gate)
     for label, processes in (("actors", status.actors), ("pools", status.pools)):
         if processes:
             yield from _labelled(label, _process_lines(processes))

@@ -215,7 +215,7 @@ class Pause(Struct, frozen=True):
 
 
 class Gate(Struct, frozen=True):
-    """What is paused; ``as_of``: when this was last known, where it is not known now."""
+    """What is paused; ``topics_omitted``: and so many more; ``as_of``: when that was known, where it is not now."""
 
     paused: bool = False
     reason: str | None = None
@@ -223,6 +223,7 @@ class Gate(Struct, frozen=True):
     paused_by: str | None = None
     paused_until: float | None = None
     topics: dict[str, Pause] = {}
+    topics_omitted: int = 0
     as_of: float | None = None
 
 
@@ -261,7 +262,7 @@ class TopicPage(Struct, frozen=True):
 
 
 class Worker(Struct, frozen=True):
-    """A handler process that is connected; ``running``: the ids of the jobs that it holds."""
+    """A handler process that is connected; ``running``: jobs that it holds; ``recovery``: who sees its death."""
 
     identity: str = ""
     name: str = ""
@@ -273,6 +274,7 @@ class Worker(Struct, frozen=True):
     running: list[bytes] = []
     draining: bool = False
     silent: bool = False
+    recovery: str = ""
 
     @property
     def held(self) -> int:

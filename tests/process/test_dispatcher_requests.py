@@ -257,9 +257,7 @@ def test_a_gate_that_sql_opens_wakes_too(system: System, client: Peer, topic: st
         client.call("dispatch.pause", topic=topic)
         (identity,) = client.submit(new_job(topic=topic))
         assert worker.idle()
-        until(
-            lambda: system.log("gate_changed", actor="pause", topics=client.call("dispatch.status")["topics"]), "seen"
-        )
+        until(lambda: system.log("gate_changed", actor="pause", changed=[topic]), "seen")
         system.rows("UPDATE pulse.dispatch_control SET paused = false, paused_at = NULL WHERE topic = $1", topic)
         assert worker.job() == (identity, 1)
         worker.done((identity, 1))

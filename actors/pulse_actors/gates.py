@@ -1,0 +1,37 @@
+"""What is told of the gate where room is short: on the bus, whose frames are small, and in the log. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, cast
+
+import msgspec
+
+__all__ = ["fitting", "told"]
+
+TOPICS_BYTES: Final = 32 * 1024  # of topics with their reasons, in a frame of 64 KiB; a longer frame ends its sender
+NAMED: Final = 20  # topics in a line of the log
+
+Gate = Mapping[str, object]
+
+
+def fitting(gate: Gate) -> dict[str, object]:
+    """*gate* with so many of its paused topics as fit, by name; ``topics_omitted`` says how many it lacks."""
+    topics, kept, left = _topics(gate), dict[str, object](), TOPICS_BYTES
+    for topic in sorted(topics):
+        left -= len(msgspec.msgpack.encode((topic, topics[topic])))
+        if left < 0:
+            return {**gate, "topics": kept, "topics_omitted": len(topics) - len(kept)}
+        kept[topic] = topics[topic]
+    return dict(gate)
+
+
+def told(gate: Gate, before: Gate) -> dict[str, object]:
+    """*gate* for the log: how many topics are paused, and the names of some that are not as they were *before*."""
+    topics, former = _topics(gate), _topics(before)
+    changed = sorted(topic for topic in {*topics, *former} if topics.get(topic) != former.get(topic))
+    return {**gate, "topics": len(topics), "changed": changed[:NAMED]}
+
+
+def _topics(gate: Gate) -> Mapping[str, object]:
+    return cast("Mapping[str, object]", gate.get("topics") or {})
