@@ -98,11 +98,13 @@ class Hub:
         if self._links.get(link.name) is link:
             del self._links[link.name]
 
-    def tell_nowait(self, name: str, event: str, data: Mapping[str, object]) -> None:
-        """A hint from the supervisor itself, which is not dropped while the actor lives."""
+    def tell_nowait(self, name: str, event: str, data: Mapping[str, object]) -> bool:
+        """A hint from the supervisor itself, which is not dropped while the actor lives; whether it does, and hears."""
         link = self._links.get(name)
-        if link is not None and link.briefed:
-            link.send_nowait("hint", None, {"from": "supervisor", "event": event, "data": dict(data)})
+        if link is None or not link.briefed:
+            return False
+        link.send_nowait("hint", None, {"from": "supervisor", "event": event, "data": dict(data)})
+        return True
 
     def _handle(self, link: Link, frame: Frame) -> None:
         try:

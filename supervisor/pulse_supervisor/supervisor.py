@@ -256,18 +256,20 @@ class Supervisor:
         return {}
 
     def _did(self, request: Struct, uid: int, pid: int) -> None:
-        """Have an actor write down who asked for a restart or a drain; the one that was restarted may not hear yet."""
-        told: dict[str, object] = {"uid": uid, "pid": pid}
-        hearer = "watchdog"
+        """Have an actor write down who asked for a restart or a drain: one that hears, since some may just start."""
+        action: str
+        detail: dict[str, object]
         match request:
             case Named(name):
-                told |= {"action": "actors.restart", "detail": {"name": name}}
-                hearer = "pause" if name == "watchdog" else "watchdog"
+                action, detail = "actors.restart", {"name": name}
             case DrainRequest(everything):
-                told |= {"action": "drain", "detail": {"all": everything}}
+                action, detail = "drain", {"all": everything}
             case _:
                 return
-        self._loop.hub.tell_nowait(hearer, "operator", told)
+        told = {"uid": uid, "pid": pid, "action": action, "detail": detail}
+        if not any(self._loop.hub.tell_nowait(hearer, "operator", told) for hearer in ("watchdog", "pause")):
+            error = "no actor hears it"
+            self._log.warning("action_not_noted", action=action, uid=uid, detail=detail, error=error)
 
 
 def _age_s() -> float:

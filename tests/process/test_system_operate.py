@@ -98,8 +98,9 @@ def test_what_the_supervisor_was_asked(site: Site) -> None:
     """Restarts and drains are noted by an actor, which hears of them over the bus; also that of this very actor."""
     for name in ("scheduler", "watchdog"):
         site.ctl("actors", "restart", name)
+    site.ctl("drain")  # the watchdog has just begun to start, and hears nothing yet
+    for name in ("scheduler", "watchdog"):
         until(lambda name=name: site.noted(action="actors.restart", detail={"name": name}), f"a note of {name}")  # type: ignore[misc]
-    site.ctl("drain")
     (note,) = until(lambda: site.noted(action="drain"), "a note of the drain")
     assert (note["uid"], note["detail"]) == (os.getuid(), {"all": False})
 
