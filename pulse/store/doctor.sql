@@ -6,9 +6,11 @@
 
 
 -- name: limits :one
--- What:    how long the statements of this transaction may take.
+-- What:    how long the statements of this transaction may take, and that they go by the indexes that have their order, whatever
+--          the statistics say.
 -- Args:    $1 milliseconds text, $2 of waiting for a lock text.   Guard: none: reads.   Returns: the limits.
-SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true);
+SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true), set_config('enable_seqscan', 'off', true),
+    set_config('enable_bitmapscan', 'off', true);
 
 -- name: identity :one
 -- What:    who answers, by which process.
@@ -211,22 +213,48 @@ WHERE s.error IS NOT NULL OR (s.next_run_at IS NOT NULL AND NOT s.paused AND s.d
 ORDER BY s.error IS NULL, s.due_at, s.id LIMIT 1000;
 
 -- name: queue_attempts :many
--- What:    attempts of the last hour that their handler did not end itself: its worker died, it hung, its lease lapsed.
+-- What:    attempts of the last hour that their handler did not end itself: its worker died, it hung, its lease lapsed. No index
+--          knows when attempts ended, so those of the jobs with the newest ids are looked at, however many there are.
 -- Args:    none.   Guard: none: reads.   Returns: name, topic, outcome, attempts, age_s (of the newest), error (its beginning).
-SELECT j.name, j.topic, a.outcome, count(*) AS attempts, extract(epoch FROM clock_timestamp() - max(a.ended_at))::float8 AS age_s,
-       left((array_agg(a.error ORDER BY a.ended_at DESC))[1], 200) AS error
-FROM pulse.attempts a JOIN pulse.jobs j ON j.id = a.job_id
-WHERE a.outcome IN ('crashed', 'timeout', 'stalled', 'lease_expired') AND a.ended_at > clock_timestamp() - interval '1 hour'
-GROUP BY j.name, j.topic, a.outcome ORDER BY 4 DESC, j.name, j.topic, a.outcome LIMIT 100;
+WITH newest AS (
+    (SELECT a.job_id, a.attempt, a.outcome, a.ended_at FROM pulse.attempts a
+     WHERE a.job_id < '04000000-0000-0000-0000-000000000000' ORDER BY a.job_id DESC, a.attempt DESC LIMIT 10000)
+    UNION
+    (SELECT a.job_id, a.attempt, a.outcome, a.ended_at
+     FROM (SELECT j.id FROM pulse.jobs j
+           WHERE get_byte(uuid_send(j.id), 6) >> 4 <> 7 OR j.id >= '04000000-0000-0000-0000-000000000000'
+           ORDER BY j.submitted_at DESC, j.id DESC LIMIT 5000) AS o
+     JOIN pulse.attempts a ON a.job_id = o.id)
+), bad AS (
+    SELECT j.name, j.topic, n.outcome, n.ended_at, n.job_id, n.attempt
+    FROM newest n JOIN pulse.jobs j ON j.id = n.job_id
+    WHERE n.outcome IN ('crashed', 'timeout', 'stalled', 'lease_expired') AND n.ended_at > clock_timestamp() - interval '1 hour'
+), last AS (
+    SELECT DISTINCT ON (b.name, b.topic, b.outcome) b.*, count(*) OVER (PARTITION BY b.name, b.topic, b.outcome) AS attempts
+    FROM bad b ORDER BY b.name, b.topic, b.outcome, b.ended_at DESC
+)
+SELECT l.name, l.topic, l.outcome, l.attempts, extract(epoch FROM clock_timestamp() - l.ended_at)::float8 AS age_s,
+       (SELECT left(a.error, 200) FROM pulse.attempts a WHERE a.job_id = l.job_id AND a.attempt = l.attempt) AS error
+FROM last l ORDER BY l.attempts DESC, l.name, l.topic, l.outcome LIMIT 100;
 
 -- name: queue_dead_letters :many
--- What:    dead letters of the last hour, by handler.
+-- What:    dead letters of the last hour, by handler; of those with the newest ids, as above.
 -- Args:    none.   Guard: none: reads.   Returns: name, topic, jobs, age_s (of the newest), error (its beginning).
-SELECT j.name, j.topic, count(*) AS jobs, extract(epoch FROM clock_timestamp() - max(j.completed_at))::float8 AS age_s,
-       left((array_agg(j.last_error ORDER BY j.completed_at DESC))[1], 200) AS error
-FROM pulse.jobs j
-WHERE j.status = 'DEAD_LETTERED' AND j.completed_at > clock_timestamp() - interval '1 hour'
-GROUP BY j.name, j.topic ORDER BY 3 DESC, j.name, j.topic LIMIT 100;
+WITH newest AS (
+    (SELECT j.id, j.status, j.name, j.topic, j.completed_at FROM pulse.jobs j
+     WHERE j.status = 'DEAD_LETTERED' AND j.id < '04000000-0000-0000-0000-000000000000' ORDER BY j.id DESC LIMIT 10000)
+    UNION
+    (SELECT j.id, j.status, j.name, j.topic, j.completed_at FROM pulse.jobs j
+     WHERE get_byte(uuid_send(j.id), 6) >> 4 <> 7 OR j.id >= '04000000-0000-0000-0000-000000000000'
+     ORDER BY j.submitted_at DESC, j.id DESC LIMIT 10000)
+), last AS (
+    SELECT DISTINCT ON (n.name, n.topic) n.*, count(*) OVER (PARTITION BY n.name, n.topic) AS jobs
+    FROM newest n WHERE n.status = 'DEAD_LETTERED' AND n.completed_at > clock_timestamp() - interval '1 hour'
+    ORDER BY n.name, n.topic, n.completed_at DESC
+)
+SELECT l.name, l.topic, l.jobs, extract(epoch FROM clock_timestamp() - l.completed_at)::float8 AS age_s,
+       (SELECT left(j.last_error, 200) FROM pulse.jobs j WHERE j.id = l.id) AS error
+FROM last l ORDER BY l.jobs DESC, l.name, l.topic LIMIT 100;
 
 -- name: queue_hosts :many
 -- What:    hosts that were here today, and when each was last seen.

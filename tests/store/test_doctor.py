@@ -321,6 +321,32 @@ async def test_schedules_watchdog_and_endings(patient: Patient) -> None:
     assert said(found["dead-letters"]) == crashed.replace("3 crashes", "1 dead letter")
 
 
+async def test_only_the_newest_endings_are_looked_at(patient: Patient) -> None:
+    """However many dead letters and attempts are kept: those with the newest ids, and such whose ids are no times."""
+    await patient.sql.execute(
+        """INSERT INTO pulse.jobs
+               (id, topic, max_attempts, status, attempts, started_at, completed_at, last_error, name)
+           SELECT (lpad(to_hex(n), 12, '0') || '70008000000000000000')::uuid, 't', 5, 'DEAD_LETTERED', 1, now(), now(),
+                  'e', CASE WHEN n <= 10 THEN 'old' ELSE 'new' END
+           FROM generate_series(1, 10010) n"""
+    )
+    own = await patient.sql.fetchval("SELECT pulse.submit('own', id => 'ffffffff-0000-4000-8000-000000000000')")
+    await patient.sql.execute(
+        "UPDATE pulse.jobs SET status = 'DEAD_LETTERED', completed_at = now(), attempts = 1, started_at = now(),"
+        " last_error = 'e' WHERE id = $1",
+        own,
+    )
+    await patient.sql.execute(
+        "INSERT INTO pulse.attempts (job_id, attempt, outcome, error) SELECT id, 1, 'crashed', 'e' FROM pulse.jobs"
+    )
+    found = await patient.found()
+    for check in ("crashes", "dead-letters"):
+        assert sorted(re.findall(r"handler '(\w+)' of topic '\w+': ([0-9,]+) ", said(found[check]))) == [
+            ("new", "10,000"),
+            ("own", "1"),
+        ]
+
+
 async def test_a_database_that_is_away(patient: Patient) -> None:
     """Nobody there, nobody let in, or somebody who never says a word: one finding, in time, without the password."""
     with socket.create_server(("127.0.0.1", 0)) as mute:
