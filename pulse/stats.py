@@ -18,7 +18,7 @@ class Rates(Struct, frozen=True):
     How many jobs, or attempts, a second; or how many at all.
 
     Attributes:
-        submitted: Jobs that came in.
+        submitted: Jobs that clients of this server submitted; not those of SQL, of schedules, of other hosts.
         started: Attempts that were handed to workers.
         completed: Attempts that succeeded.
         failed: Attempts that ended otherwise, and were charged.

@@ -177,14 +177,14 @@ METRICS: Final = (
     Metric(
         "pulse_topic_jobs_submitted_total",
         "counter",
-        "Jobs submitted through this server, by topic.",
+        "Jobs submitted by clients of this server (not by SQL, schedules), by topic.",
         ("topic",),
         _topics(lambda one: {"": one.counts.submitted}),
     ),
     Metric(
         "pulse_jobs_submitted_total",
         "counter",
-        "Jobs submitted through this server.",
+        "Jobs submitted by clients of this server; not by SQL, nor by schedules.",
         (),
         _of(lambda s: s.counters.submitted),
     ),

@@ -15,13 +15,19 @@ CALLABLES: Final = frozenset({"log", "_log", "tell"})  # a bound method of a log
 
 @dataclass(frozen=True, slots=True)
 class LogCall:
-    """One call; *event* None where the name is composed, *text* then its constant parts."""
+    """
+    One call; *event* None where the name is composed, *text* then its constant parts.
+
+    *fields*: the names of what it tells; *spread*: and more that cannot be read here.
+    """
 
     path: Path
     line: int
     level: str
     event: str | None
     text: str
+    fields: frozenset[str]
+    spread: bool
 
 
 def log_calls(root: Path) -> Iterator[LogCall]:
@@ -46,11 +52,15 @@ def _level(function: ast.expr) -> str:
 
 
 def _call(path: Path, node: ast.Call, level: str) -> LogCall:
+    named = {keyword.arg for keyword in node.keywords if keyword.arg is not None}
+    is_exception = isinstance(node.func, ast.Attribute) and node.func.attr == "exception"
+    fields = frozenset(named - {"exc_info"} | ({"exception"} if is_exception or "exc_info" in named else set[str]()))
+    spread = any(keyword.arg is None for keyword in node.keywords)
     match node.args[0]:
         case ast.Constant(value=str(event)):
-            return LogCall(path, node.lineno, level, event, event)
+            return LogCall(path, node.lineno, level, event, event, fields, spread)
         case ast.JoinedStr(values=values):
             text = "".join(str(part.value) if isinstance(part, ast.Constant) else "*" for part in values)
-            return LogCall(path, node.lineno, level, None, text)
+            return LogCall(path, node.lineno, level, None, text, fields, spread)
         case other:
-            return LogCall(path, node.lineno, level, None, ast.unparse(other))
+            return LogCall(path, node.lineno, level, None, ast.unparse(other), fields, spread)

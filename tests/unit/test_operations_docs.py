@@ -25,6 +25,15 @@ FIELDS: Final = {field.name: field for field in msgspec.structs.fields(Settings)
 NO_EFFECT: Final = "–"
 FOUND_BEFORE_ANY_IS_READ: Final = "config"
 COMPOSED: Final = {"child_*": [f"child_{phase.value}" for phase in machine.Phase]}
+IN_TROUBLE: Final = {"child_waiting", "child_failed"}  # of the composed ones: they say why
+_GATE: Final = ("paused", "reason", "paused_at", "paused_by", "paused_until", "topics", "changed")
+SPREAD: Final = {  # fields that stand in no call, since they come as a mapping
+    "dispatch_paused": _GATE,
+    "gate_changed": _GATE,
+    "handler_process_died": ("pid", "signal", "exit_code", "stack"),
+    "spare_died": ("pid", "signal", "exit_code"),
+    "schedules_fired": ("held", "skipped", "full", "passed", "passed_over"),
+}
 
 
 def _sources() -> list[Path]:
@@ -114,6 +123,24 @@ def test_log_levels_are_those_of_the_calls() -> None:
     for call in _calls():
         if call.event is not None and call.level != "?":
             assert call.level in levels[call.event], call
+
+
+def test_log_fields_are_those_of_the_calls() -> None:
+    """Each event has the fields that some line of the product tells with it, and a word on what to do."""
+    told: dict[str, set[str]] = {event: set(fields) for event, fields in SPREAD.items()}
+    spread: set[str] = set()
+    for call in _calls():
+        if call.event is not None and call.spread:
+            spread.add(call.event)
+        if call.event is not None:
+            told.setdefault(call.event, set()).update(call.fields)
+    assert spread == {*SPREAD}
+    for row in table(section(PAGE, "Logs")):
+        event = row["event"]
+        expected = told.get(event, {"name", "reason" if event in IN_TROUBLE else "pid"})
+        assert {*row["fields"].split(", ")} - {""} == expected, event
+        assert row["what it means"], row
+        assert row["what to do"], row
 
 
 def test_reasons_why_a_job_does_not_run_are_all_there() -> None:
