@@ -18,8 +18,6 @@ from uuid import UUID
 
 import msgspec
 
-from pulse.version import VERSION
-
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span, Tracer
@@ -63,6 +61,8 @@ def for_attempts() -> Spans | None:
     if not _is_set_up():
         return None
     from opentelemetry import trace as api
+
+    from pulse.version import VERSION  # 10 ms that who asks a question need not wait
 
     return Spans(api.get_tracer("pulse", VERSION))
 

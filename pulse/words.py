@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 import unicodedata
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-__all__ = ["ago", "count", "cut", "duration", "iso", "one_line", "printable", "width_of"]
+__all__ = ["ago", "count", "cut", "duration", "iso", "one_line", "printable", "shell_word", "width_of"]
 
 ELLIPSIS: Final = "…"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -71,6 +72,14 @@ def printable(text: str, *, keep_lines: bool = False) -> str:
     return "".join(char if char.isprintable() else _escaped(char) for char in text)
 
 
+def shell_word(text: str) -> str:
+    """*text* as one word of a command line that a person may copy: bash and zsh read it as it was, and nothing acts."""
+    if text.isprintable():
+        return shlex.quote(text)
+    escaped = "".join(char if char.isprintable() and char not in "\\'" else _shell_escaped(char) for char in text)
+    return f"$'{escaped}'"
+
+
 def one_line(text: str) -> str:
     """*text* on one line: runs of white space become one space, the rest is made printable."""
     return printable(" ".join(text.split()))
@@ -101,6 +110,10 @@ def _char_width(char: str) -> int:
     if unicodedata.combining(char):
         return 0
     return 2 if unicodedata.east_asian_width(char) in {"W", "F"} else 1
+
+
+def _shell_escaped(char: str) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8", "replace"))
 
 
 def _escaped(char: str) -> str:

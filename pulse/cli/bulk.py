@@ -7,7 +7,6 @@ is not undone by it.
 
 from __future__ import annotations
 
-import shlex
 import signal
 import sys
 import time
@@ -24,7 +23,8 @@ from pulse.cli.choice import chosen, in_words, pages
 from pulse.cli.connection import current_server
 from pulse.cli.render import Cell, Column, Screen, Table, foreign, write_document
 from pulse.cli.views import Changed, read
-from pulse.words import count
+from pulse.errors import NobodyAnswersError, PulseError
+from pulse.words import count, shell_word
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -35,6 +35,7 @@ __all__ = ["Kind", "Options", "change", "check"]
 
 MOST_PER_REQUEST: Final = 1000  # ids of one statement, which stays short
 _EXAMPLES: Final = 3
+_MATCHING_CHARACTERS: Final = 1000  # that are kept of it
 _MOST_GROUPS: Final = 20  # of what is counted, in a table for people
 _MOST_IDS_SHOWN: Final = 20  # in a hint
 _PROGRESS_S: Final = 0.1
@@ -134,8 +135,9 @@ def change(kind: Kind, job_ids: Sequence[bytes], filters: Mapping[str, object], 
     check(kind, job_ids, filters)
     with current_server().client() as client:
         if job_ids and not options.dry_run:
-            changed = _apply(client, kind, job_ids, dict(options.more), _Line(), told=False)
+            changed, failure = _apply(client, kind, job_ids, dict(options.more), _Line(), told=False)
             _tell_each(kind, changed, as_json=options.as_json)
+            _conclude(changed, failure, asked=len(job_ids))
             return
         if job_ids:
             raise click.UsageError("--dry-run counts what options choose; ids are what they are.")
@@ -146,9 +148,10 @@ def change(kind: Kind, job_ids: Sequence[bytes], filters: Mapping[str, object], 
             return
         if found.ids and not options.yes:
             _ask(kind, found, options)
-        more = {**options.more, "matching": in_words(wanted)}
-        changed = _apply(client, kind, found.ids, more, _Line(), told=True)
-    _tell_all(kind, changed, filters, options, asked=len(found.ids))
+        more = {**options.more, "matching": in_words(wanted)[:_MATCHING_CHARACTERS]}
+        changed, failure = _apply(client, kind, found.ids, more, _Line(), told=True)
+    _tell_all(kind, changed, filters, options)
+    _conclude(changed, failure, asked=len(found.ids))
 
 
 def _find(client: Client, filters: Mapping[str, object]) -> _Found:
@@ -230,24 +233,31 @@ def _interruptible() -> Generator[Callable[[], bool]]:
 
 def _apply(
     client: Client, kind: Kind, ids: Sequence[bytes], more: Mapping[str, object], line: _Line, *, told: bool
-) -> Changed:
-    """Batch by batch, until the end or until somebody stops it."""
+) -> tuple[Changed, PulseError | None]:
+    """Batch by batch, until the end, until somebody stops it, or until one behind the first fails: then also why."""
     done: list[bytes] = []
     refused: list[tuple[bytes, str]] = []
     before: list[tuple[bytes, str, int]] = []
+    failure: PulseError | None = None
     with _interruptible() as is_stopped:
         for start in range(0, len(ids), MOST_PER_REQUEST):
             if is_stopped():
                 break
             asked = list(ids[start : start + MOST_PER_REQUEST])
-            changed = read(Changed, client.request(kind.request, {**more, "ids": asked}))
+            try:
+                changed = read(Changed, client.request(kind.request, {**more, "ids": asked}))
+            except PulseError as error:
+                if not start:
+                    raise
+                failure = error
+                break
             done += changed.done
             refused += changed.refused
             before += changed.before
             if told:
                 line.show(f"{len(done):,} of {count(len(ids), 'job')} {kind.done}")
     line.end()
-    return Changed(done, refused, before)
+    return Changed(done, refused, before), failure
 
 
 def _tell_each(kind: Kind, changed: Changed, *, as_json: bool) -> None:
@@ -258,11 +268,9 @@ def _tell_each(kind: Kind, changed: Changed, *, as_json: bool) -> None:
         _hint(kind, changed, {})
     for job_id, code in changed.refused:
         click.echo(f"pulse: {UUID(bytes=job_id)}: {code}: {_REASONS.get(code, 'refused')}", err=True)
-    if changed.refused:
-        raise click.exceptions.Exit(1)
 
 
-def _tell_all(kind: Kind, changed: Changed, filters: Mapping[str, object], options: Options, *, asked: int) -> None:
+def _tell_all(kind: Kind, changed: Changed, filters: Mapping[str, object], options: Options) -> None:
     if options.as_json:
         write_document({"done": changed.done, "refused": changed.refused})
     else:
@@ -270,7 +278,21 @@ def _tell_all(kind: Kind, changed: Changed, filters: Mapping[str, object], optio
         _hint(kind, changed, filters)
     for code, jobs in Counter(code for _, code in changed.refused).items():
         click.echo(f"pulse: {count(jobs, 'job')}: {code}: {_REASONS.get(code, 'refused')}", err=True)
+
+
+def _conclude(changed: Changed, failure: PulseError | None, *, asked: int) -> None:
+    """
+    Say what was left, and end as it went.
+
+    Raises:
+        Exit: Some were refused, or somebody has stopped it.
+        PulseError: The server said no, or nothing any more, in the middle of it.
+    """
     left = asked - len(changed.done) - len(changed.refused)
+    if failure is not None:
+        kind = NobodyAnswersError if isinstance(failure, NobodyAnswersError) else PulseError
+        doubt = min(left, MOST_PER_REQUEST)
+        raise kind(f"{failure.message}; {count(left, 'job')} left, {doubt:,} of which may have been reached")
     if left:
         click.echo(f"pulse: stopped; {count(left, 'job')} not touched", err=True)
         raise click.exceptions.Exit(_INTERRUPTED)
@@ -290,13 +312,15 @@ def _undo(kind: Kind, changed: Changed, filters: Mapping[str, object]) -> Iterat
     if not kind.inverse or not changed.done:
         return
     if not kind.request.endswith("change"):
-        yield f"to undo: pulse ctl jobs {kind.inverse} {_which(changed.done, filters, kind.inverse)}"
+        which = _which(changed.done, filters, kind.inverse)
+        if which:
+            yield f"to undo: pulse ctl jobs {kind.inverse} {which}"
         return
     groups: dict[tuple[str, int], list[bytes]] = {}
     for job_id, topic, priority in changed.before:
         groups.setdefault((topic, priority), []).append(job_id)
     for (topic, priority), ids in list(groups.items())[:_MOST_GROUPS]:
-        where = f"--to-topic {shlex.quote(topic)} --priority {priority}"
+        where = f"--to-topic {shell_word(topic)} --priority {priority}"
         if len(ids) <= _MOST_IDS_SHOWN:
             yield f"to undo: pulse ctl jobs change {where} {' '.join(str(UUID(bytes=one)) for one in ids)}"
         else:
@@ -306,9 +330,12 @@ def _undo(kind: Kind, changed: Changed, filters: Mapping[str, object]) -> Iterat
 
 
 def _which(ids: Sequence[bytes], filters: Mapping[str, object], inverse: str) -> str:
+    """What chooses these jobs now, with a warning of what else it may; '' where only their ids would."""
     if len(ids) <= _MOST_IDS_SHOWN:
         return " ".join(str(UUID(bytes=one)) for one in ids)
-    status = {"status": ["CANCELED"]} if inverse == "retry" else {}
-    narrowed = {name: value for name, value in filters.items() if name not in {"status", "worker"}}
-    also = "  (also those that were canceled before)" if inverse == "retry" else ""
-    return f"{in_words({**status, **narrowed})}{also}"
+    kept = {name: value for name, value in filters.items() if name not in {"status", "worker"}}
+    if not kept:
+        return ""
+    if inverse == "retry":
+        return f"{in_words({'status': ['CANCELED'], **kept})}  (also those that were canceled before)"
+    return f"{in_words(kept)}  (also others that wait or run; --dry-run counts them)"

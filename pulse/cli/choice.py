@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar, cast
 
 import click
@@ -12,13 +13,12 @@ import click
 from pulse.blocking import Client
 from pulse.cli.params import DURATION, ID, NAME, STATUS, STATUSES, TOPIC, Text
 from pulse.cli.views import JobPage, read
-from pulse.words import duration
+from pulse.words import duration, shell_word
 
 __all__ = ["FILTERS", "chosen", "filters_of", "found_of", "in_words", "job_filters", "pages"]
 
 _STATUS_HELP: Final = f"Only jobs of this status ({', '.join(STATUSES)}); may be repeated."
 _TEXT: Final = Text("text", 200)
-_MATCHING_CHARACTERS: Final = 1000
 _LONG_CHARACTERS: Final = 1024 * 1024  # of a page that is short because its jobs are long
 FILTERS: Final = ("status", "topic", "name", "schedule", "error", "worker", "older_s", "newer_s", "prefix")
 _DURATIONS: Final = frozenset({"older_s", "newer_s"})
@@ -83,8 +83,8 @@ def in_words(filters: Mapping[str, object]) -> str:
         for one in cast("list[object]", value) if isinstance(value, list) else [value]:
             text = str(UUID(bytes=one)) if isinstance(one, bytes) else f"{one}"
             text += "s" if name in _DURATIONS else ""
-            words += [option, text if text.isprintable() and " " not in text and text else repr(text)]
-    return " ".join(words)[:_MATCHING_CHARACTERS]
+            words += [option, shell_word(text)]
+    return " ".join(words)
 
 
 def pages(client: Client, body: Mapping[str, object], on_the_way: Callable[[float | None], None]) -> Iterator[JobPage]:
@@ -109,23 +109,36 @@ def found_of(client: Client, body: Mapping[str, object]) -> dict[str, object]:
     """
     limit, jobs = int(str(body["limit"])), list[object]()
     asked = dict(body)
+    with _moving_line() as show:
+        while True:
+            answer = client.request("jobs.list", {**asked, "limit": limit - len(jobs)}, repeatable=True)
+            page = cast("list[object]", answer["jobs"])
+            jobs += page
+            reached = answer.get("reached")
+            if answer.get("next") is None or reached is None or len(jobs) >= limit or len(str(page)) > _LONG_CHARACTERS:
+                return {"jobs": jobs, "next": answer.get("next")}
+            asked["after"] = answer["next"]
+            show(chosen(len(jobs), reached if isinstance(reached, float) else None))
+
+
+@contextmanager
+def _moving_line() -> Generator[Callable[[str], None]]:
+    """A line on the terminal that moves, and is gone in the end, however that comes; nothing elsewhere."""
     is_shown = False
-    while True:
-        answer = client.request("jobs.list", {**asked, "limit": limit - len(jobs)}, repeatable=True)
-        page = cast("list[object]", answer["jobs"])
-        jobs += page
-        reached = answer.get("reached")
-        if answer.get("next") is None or reached is None or len(jobs) >= limit or len(str(page)) > _LONG_CHARACTERS:
-            break
-        asked["after"] = answer["next"]
+
+    def show(text: str) -> None:
+        nonlocal is_shown
         if sys.stderr.isatty():
             is_shown = True
-            sys.stderr.write(f"\r\x1b[K{chosen(len(jobs), reached if isinstance(reached, float) else None)}")
+            sys.stderr.write(f"\r\x1b[K{text}")
             sys.stderr.flush()
-    if is_shown:
-        sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()
-    return {"jobs": jobs, "next": answer.get("next")}
+
+    try:
+        yield show
+    finally:
+        if is_shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
 
 
 def chosen(count: int, reached_s: float | None) -> str:

@@ -20,7 +20,7 @@ COMMANDS: Final = {
     "jobs": Lazy("pulse.cli.jobs", "jobs", "List, show, cancel, retry and change jobs; tell why."),
     "workers": Lazy("pulse.cli.workers", "workers", "List the connected worker processes."),
     "dispatch": Lazy("pulse.cli.dispatch", "dispatch", "Pause and resume the handing out of jobs."),
-    "topics": Lazy("pulse.cli.topics", "topics", "List, show and change the policies of topics."),
+    "topics": Lazy("pulse.cli.topics", "topics", "List topics and what is in them; change policies."),
     "schedules": Lazy("pulse.cli.schedules", "schedules", "List, show, create and delete schedules."),
     "audit": Lazy("pulse.cli.audit", "audit", "Show what operators did, and who."),
     "actors": Lazy("pulse.cli.processes", "actors", "Restart an actor."),

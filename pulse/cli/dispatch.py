@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
+from typing import Final
 
 import click
 
@@ -12,9 +14,13 @@ from pulse.cli.lazy import CONTEXT, examples
 from pulse.cli.params import DURATION, REASON, TIME, TOPIC
 from pulse.cli.render import Cell, Line, Screen, foreign, write_document
 from pulse.cli.views import Gate, Pause, read
-from pulse.words import ago, duration, printable
+from pulse.errors import PulseError
+from pulse.words import ago, count, duration, printable, shell_word
 
 __all__ = ["dispatch", "gate_lines"]
+
+_ASIDE_S: Final = 2.0
+_MOST: Final = 1000  # topics that `stats` tells by themselves
 
 
 @click.group(context_settings=dict(CONTEXT))
@@ -38,6 +44,8 @@ def pause(topic: str | None, reason: str | None, for_s: float | None, until: flo
         raise click.UsageError("--for and --until cannot be given together; one of them is allowed.")
     body: dict[str, object] = {"topic": topic or "", "reason": reason, "for_s": for_s, "until": until}
     _ask("dispatch.pause", {key: value for key, value in body.items() if value is not None}, as_json=as_json)
+    if topic is not None and not as_json:
+        _warn_of_unknown(topic)
 
 
 @dispatch.command(epilog=examples("pulse ctl dispatch resume", "pulse ctl dispatch resume --topic images"))
@@ -45,6 +53,8 @@ def pause(topic: str | None, reason: str | None, for_s: float | None, until: flo
 @click.option("--json", "as_json", is_flag=True, help="Print the gate as JSON.")
 def resume(topic: str | None, *, as_json: bool) -> None:
     """End a pause. Topics that were paused for themselves stay so until each is resumed."""
+    if topic is not None and not as_json:
+        _warn_of_open(topic)
     _ask("dispatch.resume", {"topic": topic or ""}, as_json=as_json)
 
 
@@ -55,8 +65,32 @@ def status(*, as_json: bool) -> None:
     _ask("dispatch.status", {}, as_json=as_json)
 
 
-def gate_lines(gate: Gate, now_s: float) -> Iterator[Line]:
-    """The gate in words, a line for the whole and one for each paused topic."""
+def _warn_of_unknown(topic: str) -> None:
+    """Say so where no job and no worker knows the topic: its name may be misspelled. Nothing fails for it."""
+    from pulse import stats
+
+    with contextlib.suppress(PulseError):
+        found = stats.read(_aside("stats", {"topics": _MOST, "history_s": 0}))
+        if found.exact and not found.others.topics and all(one.topic != topic for one in found.topics):
+            who = f"no job waits or runs in topic {shell_word(topic)}, and no worker here serves it"
+            click.echo(f"pulse: {who}", err=True)
+
+
+def _aside(kind: str, body: dict[str, object]) -> dict[str, object]:
+    """The answer to what is asked beside the matter, and not waited for long."""
+    return current_server().ask(kind, body, repeatable=True, timeout_s=_ASIDE_S)
+
+
+def _warn_of_open(topic: str) -> None:
+    """The same where the topic is not paused."""
+    with contextlib.suppress(PulseError):
+        gate = read(Gate, _aside("dispatch.status", {}))
+        if topic not in gate.topics:
+            click.echo(f"pulse: topic {shell_word(topic)} was not paused", err=True)
+
+
+def gate_lines(gate: Gate, now_s: float, *, most: int | None = None) -> Iterator[Line]:
+    """The gate in words: a line for the whole, one for each paused topic or the first *most*, and how many more."""
     if gate.paused:
         whole = Pause(gate.reason, gate.paused_at, gate.paused_by, gate.paused_until)
         yield _pause_line("all topics paused", whole, now_s)
@@ -64,8 +98,12 @@ def gate_lines(gate: Gate, now_s: float) -> Iterator[Line]:
         yield [Cell("open", "green")]
     else:
         yield [Cell("open", "green"), Cell(", except:")]
-    for topic, pause_ in sorted(gate.topics.items()):
+    paused = sorted(gate.topics.items())
+    for topic, pause_ in paused[:most]:
         yield _topic_line(topic, pause_, now_s)
+    left = gate.topics_omitted + len(paused) - len(paused[:most])
+    if left:
+        yield [Cell(f"and {count(left, 'more topic')}: pulse ctl dispatch status", "dim")]
 
 
 def _topic_line(topic: str, pause_: Pause, now_s: float) -> Line:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
@@ -20,6 +21,7 @@ from pulse.cli.params import ID, POSITIVE_S
 from pulse.cli.render import Cell, Column, Screen, Table, foreign, write_document
 from pulse.cli.styles import STATUS_STYLES
 from pulse.cli.views import Job, JobPage, Stack, Why, part, read
+from pulse.errors import PulseError
 from pulse.words import cut, duration, iso, one_line, printable
 
 if TYPE_CHECKING:
@@ -99,19 +101,35 @@ def _list_once(client: Client, body: Mapping[str, object], *, as_json: bool) -> 
 
 
 def _watch(body: Mapping[str, object], every_s: float) -> None:
-    """A list that is renewed: in its place on a terminal, one below the other elsewhere."""
-    screen = Screen()
+    """
+    A list that is renewed: in its place on a terminal, one below the other elsewhere.
+
+    Where nobody answers any more, what was seen last stays, and that is said; it goes on as soon as somebody does.
+    """
+    page, trouble = None, ""
     with current_server().client() as client:
         while True:
-            page = read(JobPage, found_of(client, body))
-            if screen.width is not None:
-                sys.stdout.write("\x1b[H\x1b[2J")
-            now_s = time.time()
-            screen.lines([[Cell(iso(int(now_s)), "dim")]])
-            rows = page.jobs if screen.width is None else page.jobs[: max(1, shutil.get_terminal_size().lines - 3)]
-            screen.table(jobs_table(JobPage(rows), now_s))
-            sys.stdout.flush()
+            try:
+                page, trouble = read(JobPage, found_of(client, body)), ""
+            except PulseError as error:
+                if page is None:
+                    raise
+                trouble = error.message
+            _paint(page, trouble, time.time())
             time.sleep(every_s)
+
+
+def _paint(page: JobPage, trouble: str, now_s: float) -> None:
+    screen = Screen()  # the window may have another width now
+    rows = page.jobs
+    if screen.width is not None and os.environ.get("TERM", "dumb") != "dumb":
+        sys.stdout.write("\x1b[H\x1b[2J")
+        rows = rows[: max(1, shutil.get_terminal_size().lines - 3)]
+    screen.lines([[Cell(iso(int(now_s)), "dim")]])
+    if trouble:
+        screen.lines([[foreign(f"! {trouble}", "yellow")]])
+    screen.table(jobs_table(JobPage(rows), now_s))
+    sys.stdout.flush()
 
 
 @jobs.command(

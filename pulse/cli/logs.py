@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["log_lines", "logs"]
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
-ACTORS: Final = ("supervisor", "dispatcher", "scheduler", "watchdog", "pause", "pool")  # for completion
+ACTORS: Final = ("supervisor", "dispatcher", "scheduler", "watchdog", "pause", "pool", "metrics")  # for completion
 _STYLES: Final = {"debug": "dim", "info": "green", "warning": "yellow", "error": "bold red", "critical": "bold red"}
 _WAIT_S: Final = 5.0  # of one question for lines that are yet to come
 _RETRY_S: Final = 0.5
@@ -65,7 +65,7 @@ def _complete_actor(_ctx: click.Context, _param: click.Parameter, incomplete: st
     type=Text("name", 64),
     shell_complete=_complete_actor,
     metavar="NAME",
-    help="Only lines of dispatcher, scheduler, watchdog, pause, pool or supervisor.",
+    help="Only lines of dispatcher, scheduler, watchdog, pause, pool, metrics or supervisor.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the lines as they are: JSON Lines.")
 def logs(*, follow: bool, lines: int, level: str | None, actor: str | None, as_json: bool) -> None:
@@ -146,10 +146,11 @@ def log_lines(text: str) -> Iterator[Line]:
         yield [foreign(text)]
         return
     fields = cast("dict[str, object]", told)
-    moment = str(fields.get("timestamp", ""))[11:23]
+    stamp = str(fields.get("timestamp", ""))
+    moment = f"{stamp[5:10]} {stamp[11:23]}"  # the log may go back for days
     level = str(fields.get("level", ""))
     yield [
-        foreign(f"{moment:<12} ", "dim"),
+        foreign(f"{moment:<18} ", "dim"),
         foreign(f"{level:<8} ", _STYLES.get(level, "")),
         foreign(f"{fields.get('actor') or '':<10} ", "cyan"),
         foreign(one_line(str(fields.get("event", ""))), "bold"),

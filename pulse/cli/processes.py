@@ -21,7 +21,14 @@ if TYPE_CHECKING:
 __all__ = ["actors", "drain"]
 
 _POLL_S: Final = 0.2
-_ACTORS: Final = ("dispatcher", "scheduler", "watchdog", "pause")  # for completion; the supervisor knows which exist
+_ACTORS: Final = (
+    "dispatcher",
+    "scheduler",
+    "watchdog",
+    "pause",
+    "pool",
+    "metrics",
+)  # for completion; the supervisor knows which exist
 
 
 def _complete_actor(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -32,7 +39,7 @@ def _complete_actor(_ctx: click.Context, _param: click.Parameter, incomplete: st
 
 @click.group(context_settings=dict(CONTEXT))
 def actors() -> None:
-    """Restart an actor: dispatcher, scheduler, watchdog or pause."""
+    """Restart an actor: dispatcher, scheduler, watchdog or pause; also pool and metrics, where they run."""
 
 
 @actors.command(epilog=examples("pulse ctl actors restart dispatcher"))

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final, TypedDict, Unpack
 
 import click
+from msgspec import structs
 
+from pulse import stats
 from pulse.cli.connection import current_server
 from pulse.cli.lazy import CONTEXT, examples
 from pulse.cli.params import BACKOFF, NOT_NEGATIVE_S, POSITIVE_S, TRIES, Text
-from pulse.cli.render import Cell, Column, Line, Screen, Table, foreign, write_document
-from pulse.cli.views import Option, Retention, Topic, TopicPage, part, read
-from pulse.words import count, iso
+from pulse.cli.render import Cell, Line, Screen, foreign, write_document
+from pulse.cli.topics_page import SERVER, WORDS, left_out, merged, others_words, policy_words, shown, topics_table
+from pulse.cli.views import Gate, Option, Retention, Topic, TopicPage, part, read
+from pulse.words import count, iso, shell_word
 
-__all__ = ["topic_lines", "topics", "topics_table"]
+__all__ = ["topic_lines", "topics"]
 
-_WORDS: Final = {  # options by the names that the wire gives them
-    "max_attempts": "max-attempts",
-    "max_crashes": "max-crashes",
-    "backoff": "backoff",
-    "timeout_s": "timeout",
-    "stall_s": "stall",
-    "lease_s": "lease",
-    "retention_s": "retention",
-    "retention_dead_s": "retention-dead",
-    "ageing_s": "ageing",
-}
 _UNSET: Final = {  # what it means that nobody has set it
     "backoff": "quadratic",
     "timeout_s": "no limit",
@@ -34,8 +26,7 @@ _UNSET: Final = {  # what it means that nobody has set it
     "ageing_s": "strict order",
 }
 _LABEL_WIDTH: Final = 16
-_SERVER: Final = "(the server)"
-_COLUMNS: Final = (Column("topic", least=8), Column("policy", least=20))
+_MOST: Final = 1000  # topics that `stats` tells by themselves
 
 
 class _Options(TypedDict):
@@ -64,30 +55,54 @@ _TOPIC: Final = _TopicOrServer("topic", 200)
 @click.group(context_settings=dict(CONTEXT))
 def topics() -> None:
     """
-    List, show and change the policies of topics.
+    List topics with what is in them; show and change their policies.
 
     What a job or its handler says goes before the topic's policy, and that before the server's. Tries and timeouts are
     resolved when a job is submitted, all else when it is needed. Changes are in force on all hosts within a second.
     """
 
 
-@topics.command("list", epilog=examples("pulse ctl topics list"))
-@click.option("--limit", type=click.IntRange(1, 1000), default=100, metavar="N", help="Most to list, 1 to 1000.")
+@topics.command(
+    "list", epilog=examples("pulse ctl topics list", "pulse ctl topics list --json | jq '.topics[] | .oldest_s'")
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 1000),
+    default=100,
+    metavar="N",
+    help="Most to list of those with work, and of those with a policy, 1 to 1000.",
+)
 @click.option("--after", metavar="CURSOR", help="Go on behind a page: the cursor that it ended with.")
-@click.option("--json", "as_json", is_flag=True, help='Print {"topics": [...], "next": cursor or null}.')
+@click.option("--json", "as_json", is_flag=True, help='Print {"topics": [...], "others", "exact", "next"}.')
 def list_topics(limit: int, after: str | None, *, as_json: bool) -> None:
-    """List the topics that have a policy, and what is set in it."""
+    """
+    List topics: what is ready, how long the oldest is due, what runs and is due later, who serves it, what is set.
+
+    Those with the most work, those that are paused and those with a policy. Pages behind the first one have policies
+    alone. Workers are those of this server. A ~ before a number says that it is estimated.
+    """
     body: dict[str, object] = {"limit": limit}
     if after is not None:
         body["after"] = after
-    answer = current_server().ask("topics.list", body, repeatable=True)
+    with current_server().client() as client:
+        answer = client.request("topics.list", body, repeatable=True)
+        told = client.request("stats", {"topics": _MOST, "history_s": 0}, repeatable=True)
+        gate = read(Gate, client.request("dispatch.status", repeatable=True))
+    page, found = read(TopicPage, answer), stats.read(told)
+    rows = merged(page.topics, found, gate, most=limit if after is None else None)
+    others = left_out(rows, found)
     if as_json:
-        write_document(answer)
+        write_document({"topics": rows, "others": structs.asdict(others), "exact": found.exact, "next": page.next})
         return
-    page = read(TopicPage, answer)
-    Screen().table(topics_table(page))
+    screen = Screen()
+    if rows:
+        screen.table(topics_table(rows, is_exact=found.exact))
+    else:
+        screen.lines([[Cell("no topics", "dim")]])
+    if after is None and others.topics:
+        click.echo(others_words(others), err=True)
     if page.next is not None:
-        click.echo(f"more: repeat with --after {page.next}", err=True)
+        click.echo(f"more: repeat with --after {shell_word(page.next)}", err=True)
 
 
 @topics.command("get", epilog=examples("pulse ctl topics get images", 'pulse ctl topics get ""'))
@@ -124,10 +139,10 @@ def get_topic(topic: str, *, as_json: bool) -> None:
 def set_topic(topic: str, *, as_json: bool, **options: Unpack[_Options]) -> None:
     """Set options of TOPIC; those that are not given stay as they are."""
     given: dict[str, object] = {**options}
-    named = {option: given[word.replace("-", "_")] for option, word in _WORDS.items()}
+    named = {option: given[word.replace("-", "_")] for option, word in WORDS.items()}
     policy = {option: value for option, value in named.items() if value is not None}
     if not policy:
-        words = ", ".join(f"--{word}" for word in _WORDS.values())
+        words = ", ".join(f"--{word}" for word in WORDS.values())
         raise click.UsageError(f"nothing to set: one or more of {words} are needed.")
     _show(current_server().ask("topics.set", {"topic": topic, "policy": policy}, repeatable=True), as_json=as_json)
 
@@ -136,26 +151,21 @@ def set_topic(topic: str, *, as_json: bool, **options: Unpack[_Options]) -> None
     "unset", epilog=examples("pulse ctl topics unset images backoff timeout", "pulse ctl topics unset images")
 )
 @click.argument("topic", type=_TOPIC)
-@click.argument("options", type=click.Choice(list(_WORDS.values())), nargs=-1, metavar="[OPTION]...")
+@click.argument("options", type=click.Choice(list(WORDS.values())), nargs=-1, metavar="[OPTION]...")
 @click.option("--json", "as_json", is_flag=True, help="Print the policy as JSON.")
 def unset_topic(topic: str, options: tuple[str, ...], *, as_json: bool) -> None:
     """Unset options of TOPIC, all of them when none is named: then the server's count."""
-    named = [option for option, word in _WORDS.items() if word in options]
+    named = [option for option, word in WORDS.items() if word in options]
     _show(current_server().ask("topics.unset", {"topic": topic, "options": named}, repeatable=True), as_json=as_json)
-
-
-def topics_table(page: TopicPage) -> Table:
-    """The table of a page of policies."""
-    return Table(_COLUMNS, [_row(policy) for policy in page.topics])
 
 
 def topic_lines(topic: Topic) -> Iterator[Line]:
     """A policy in words, a line for each option, and one for each handler that says something itself."""
-    yield [foreign(topic.topic or _SERVER)]
-    for option, word in _WORDS.items():
+    yield [foreign(topic.topic or SERVER)]
+    for option, word in WORDS.items():
         yield [Cell(f"{word:<{_LABEL_WIDTH}}", "dim"), *_value(option, topic.policy.get(option, Option()))]
     for handler in topic.handlers:
-        said = _said(handler)
+        said = policy_words(handler)
         if said:
             yield [Cell(f"{'handler':<{_LABEL_WIDTH}}", "dim"), foreign(f"{handler.get('name')}: {said}")]
     if topic.retention is not None and not topic.topic:
@@ -174,20 +184,7 @@ def _progress(retention: Retention) -> str:
 def _value(option: str, value: Option) -> Line:
     if value.value is None:
         return [Cell(_UNSET.get(option, "not set"), "dim")]
-    return [foreign(_shown(value.value)), Cell(f"  ({value.source})", "dim")]
-
-
-def _row(policy: Mapping[str, int | float | str | None]) -> Line:
-    return [foreign(str(policy.get("topic") or _SERVER)), foreign(_said(policy))]
-
-
-def _said(policy: Mapping[str, int | float | str | None]) -> str:
-    found = ((word, policy.get(option)) for option, word in _WORDS.items())
-    return ", ".join(f"{word} {_shown(value)}" for word, value in found if value is not None)
-
-
-def _shown(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:g}"
+    return [foreign(shown(value.value)), Cell(f"  ({value.source})", "dim")]
 
 
 def _show(answer: dict[str, object], *, as_json: bool) -> None:

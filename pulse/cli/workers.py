@@ -21,6 +21,7 @@ _COLUMNS: Final = (
     Column("running", right=True),
     Column("topics", least=8, leave_out=3),
     Column("handlers", least=10, leave_out=4),
+    Column("death seen by", leave_out=5),
 )
 
 
@@ -47,11 +48,13 @@ def workers_table(found: Sequence[Worker]) -> Table:
 
 def _row(worker: Worker) -> Line:
     held = f"{worker.held}/{worker.capacity}" + (" draining" if worker.draining else "")
+    held += " silent" if worker.silent else ""
     return [
         foreign(worker.name or worker.identity),
         Cell("" if worker.pid is None else str(worker.pid)),
         foreign(worker.host or ""),
-        Cell(held, "bold blue" if worker.held else ""),
+        Cell(held, "bold red" if worker.silent else "bold blue" if worker.held else ""),
         foreign(", ".join(worker.topics)),
         foreign(", ".join(worker.names)),
+        foreign(worker.recovery),
     ]

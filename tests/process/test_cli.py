@@ -9,17 +9,17 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pulse.errors import NotFoundError, UnavailableError
+from pulse.errors import NotFoundError, RefusedError, UnavailableError
 from pulse.places import SUPERVISOR_SOCKET
 from tests.support import cli_answers as answers
 from tests.support.cli import DEADLINE_S, PULSE, environment, pulse, run
-from tests.support.fake_dispatcher import FakeDispatcher, RuntimeDir
+from tests.support.fake_dispatcher import Body, FakeDispatcher, RuntimeDir
 
 pytestmark = pytest.mark.process
 
@@ -154,6 +154,15 @@ class TestOutput:
         assert pulse(server.directory, "ctl dispatch resume").out == "open\n"
         assert server.bodies("dispatch.resume") == [{"topic": ""}]
 
+    def test_a_topic_that_may_be_misspelled(self, server: FakeDispatcher) -> None:
+        """Of a pause of what nobody knows, and of the end of none, is said that it is so; it is done all the same."""
+        assert pulse(server.directory, "ctl dispatch pause --topic images").err == ""
+        done = pulse(server.directory, "ctl dispatch pause --topic imagse")
+        assert done.err == "pulse: no job waits or runs in topic imagse, and no worker here serves it\n"
+        done = pulse(server.directory, "ctl dispatch resume --topic imagse")
+        assert (done.code, done.err) == (0, "pulse: topic imagse was not paused\n")
+        assert pulse(server.directory, "ctl dispatch resume --topic images").err == ""
+
     def test_topics(self, directory: Path) -> None:
         """Options reach the server by the names of the wire; the answer is shown with the source of each value."""
         policy = {
@@ -164,14 +173,19 @@ class TestOutput:
         topic = {"topic": "images", "policy": policy, "handlers": [{"name": "resize", "backoff": "fixed:1"}]}
         script = {f"topics.{verb}": {"topic": topic} for verb in ("get", "set", "unset")}
         listed = {"topics": [{"topic": "", "max_attempts": 5, "backoff": None}, {"topic": "images", "ageing_s": 60.0}]}
-        with FakeDispatcher(directory, {**script, "topics.list": {**listed, "next": None}}) as server:
+        inside = {
+            "stats": answers.stats(topics=[{"topic": "mail", "ready": 7, "oldest_s": 90.0}], exact=False),
+            "dispatch.status": {"paused": False, "topics": {"night": {}}},
+            "topics.list": {**listed, "next": "\x1b[31m"},
+        }
+        with FakeDispatcher(directory, {**script, **inside}) as server:
             line = "ctl topics set images --ageing 60 --max-attempts 3 --backoff list:1,10 --retention 0"
             line += " --retention-dead 5"
             done = pulse(directory, line)
             assert pulse(directory, "ctl topics unset images retention-dead backoff --json").document == topic
             assert pulse(directory, 'ctl topics unset ""').code == 0
             assert pulse(directory, "ctl topics get images").out == done.out
-            table = pulse(directory, "ctl topics list").out
+            table, document = pulse(directory, "ctl topics list"), pulse(directory, "ctl topics list --json").document
         assert server.bodies("topics.set") == [
             {
                 "topic": "images",
@@ -193,8 +207,22 @@ class TestOutput:
             *shown
         }
         assert "handler resize: backoff fixed:1" in shown
-        assert "(the server)" in table
-        assert "ageing 60" in table
+        assert [line.split() for line in table.out.splitlines()] == [
+            ["topic", "ready", "oldest", "running", "later", "workers", "policy"],
+            ["(the", "server)", "max-attempts", "5"],
+            ["images", "ageing", "60"],
+            ["mail", "~7", "90", "s", "0", "0", "0"],
+            ["night", "(paused)"],
+        ]
+        assert table.err == "more: repeat with --after $'\\x1b[31m'\n"
+        assert isinstance(document, dict)
+        assert [(row["topic"], row["ready"], row["paused"]) for row in document["topics"]] == [
+            ("", None, False),
+            ("images", None, False),
+            ("mail", 7, False),
+            ("night", None, True),
+        ]
+        assert len({frozenset(row) for row in document["topics"]}) == 1
 
     def test_an_expiry(self, server: FakeDispatcher) -> None:
         """Both ways to say it reach the server."""
@@ -293,6 +321,26 @@ class TestExitCodes:
             assert done.document == {"done": [JOB], "refused": [[OTHER, "conflict"]]}
         else:
             assert done.out.split() == ["canceled" if verb == "cancel" else "retried", JOB]
+
+    @pytest.mark.parametrize(("options", "out"), [("", "1,000 jobs canceled\n"), ("--json", None)])
+    def test_a_failure_in_the_middle(self, directory: Path, options: str, out: str | None) -> None:
+        """What was done before is told, and how much is left; the error is that of the server."""
+        jobs = [answers.job(id=number.to_bytes(16), status="PENDING") for number in range(1500)]
+
+        def cancel(body: Mapping[str, Any]) -> Body | RefusedError:
+            whole = len(body["ids"]) == 1000
+            return {"done": body["ids"], "refused": []} if whole else UnavailableError("the database is away")
+
+        with FakeDispatcher(directory, {"jobs.list": {"jobs": jobs, "next": None}, "jobs.cancel": cancel}):
+            done = pulse(directory, f"ctl jobs cancel --topic images --yes {options}")
+        assert (done.code, done.err) == (
+            1,
+            "pulse: the database is away; 500 jobs left, 500 of which may have been reached\n",
+        )
+        assert out is None or done.out == out
+        if out is None:
+            document: Any = done.document
+            assert (len(document["done"]), document["refused"]) == (1000, [])
 
     @pytest.mark.parametrize(
         ("line", "message"),

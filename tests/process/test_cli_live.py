@@ -245,6 +245,25 @@ def test_nothing_is_wrong(site: Site) -> None:
     assert done.err.startswith("pulse: something is wrong: settings")
 
 
+def test_thousands_of_paused_topics(site: Site) -> None:
+    """The status stays a page, and nobody is killed for an answer that is longer than a frame of the bus."""
+    pids = site.whole.pids()
+    site.whole.rows(
+        "INSERT INTO pulse.dispatch_control (topic, paused, paused_at, reason)"
+        " SELECT 'paused-' || n, true, now(), repeat('x', 100) FROM generate_series(1, 3000) n"
+    )
+    try:
+        status = site.pipe("ctl status")
+        assert "and 2,995 more topics: pulse ctl dispatch status" in status.out
+        assert len(status.out.splitlines()) < 30
+        assert len(site.pipe("ctl dispatch status").out.splitlines()) >= 3000
+        assert site.whole.pids() == pids
+        (line,) = until(lambda: site.whole.log("gate_changed", topics=3000), "it is logged")
+        assert len(line["changed"]) == 20
+    finally:
+        site.whole.rows("DELETE FROM pulse.dispatch_control WHERE topic <> ''")
+
+
 def test_a_frozen_dispatcher(site: Site) -> None:
     """`status` says so within 2 s, and so does a screen that is open; logs, doctor and the screen go on."""
     with screen() as terminal:

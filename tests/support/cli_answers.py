@@ -141,7 +141,19 @@ def dispatcher() -> dict[str, Answer]:
         "workers.list": {"workers": [_WORKER]},
         "status": {**_OVERALL, "workers": [_WORKER]},
         "submit": submitted,
+        "stats": stats(topics=[{"topic": "images", "ready": 12, "oldest_s": 90.0, "running": 1, "workers": 1}]),
+        "topics.list": {"topics": [{"topic": "", "max_attempts": 5, "backoff": None}], "next": None},
     }
+
+
+def stats(**parts: Any) -> dict[str, Any]:
+    """An answer to stats."""
+    nothing: dict[str, Any] = {
+        "at": NOW_S, "since": NOW_S - 60, "topics": [], "others": {}, "rates": {}, "exact": True, "wait_s": {},
+        "run_s": {}, "series": {"step_s": 5.0, "times": []}, "counters": {}, "histograms": {},
+        "database": {"away_s": 0.0, "pools": {}}, "dispatcher": {"pid": 1, "cpu_s": 0.1, "rss_bytes": 1},
+    }  # fmt: skip
+    return {**nothing, **parts}
 
 
 def supervisor() -> dict[str, Answer]:

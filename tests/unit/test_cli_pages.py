@@ -81,6 +81,13 @@ class TestStatus:
         ]
         assert list(problems(status(), {})) == []
 
+    def test_many_paused_topics(self) -> None:
+        """Some of them are named, and the rest counted: the page stays one page."""
+        many = status(gate={"paused": False, "topics": {f"t{number:04}": {} for number in range(2000)}})
+        found = texts(overview(many, NOW_S))
+        assert len(found) == 12
+        assert "            and 1,995 more topics: pulse ctl dispatch status" in found
+
     def test_an_empty_system(self) -> None:
         """No jobs and no workers are no problem."""
         empty = status(workers=[], jobs={"PENDING": 0})
@@ -345,9 +352,13 @@ class TestWorkers:
     def test_table(self) -> None:
         """Jobs held are counted, whether the server lists or counts them."""
         body = {"identity": "i", "name": "w1", "pid": 7, "host": "h", "topics": ["a", "b"], "names": ["n"]}
-        worker = read(Worker, {**body, "capacity": 10, "running": [ID.bytes, ID.bytes], "draining": True})
+        worker = read(
+            Worker, {**body, "capacity": 10, "running": [ID.bytes, ID.bytes], "draining": True, "recovery": "lease"}
+        )
         (_, line) = plain_table(workers_table([worker]), None)
-        assert line.split() == ["w1", "7", "h", "2/10", "draining", "a,", "b", "n"]
+        assert line.split() == ["w1", "7", "h", "2/10", "draining", "a,", "b", "n", "lease"]
+        (_, line) = plain_table(workers_table([read(Worker, {**body, "capacity": 10, "silent": True})]), None)
+        assert line.split()[3:5] == ["0/10", "silent"]
 
 
 def test_an_answer_of_another_shape_is_an_error_of_the_server() -> None:

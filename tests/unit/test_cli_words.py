@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pulse.words import ago, count, cut, duration, iso, one_line, printable, width_of
+from pulse.words import ago, count, cut, duration, iso, one_line, printable, shell_word, width_of
 
 
 @pytest.mark.parametrize(
@@ -125,3 +127,14 @@ def test_cut(text: str, width: int, shown: str) -> None:
 def test_cut_never_exceeds_its_width(text: str, width: int) -> None:
     """Whatever the text, its columns fit."""
     assert width_of(cut(printable(text), width)) <= width
+
+
+@given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20))
+@settings(max_examples=25, deadline=None)
+@example("it's; $(reboot) \\x41 `x` \x1b[31m\u202e")
+def test_a_word_of_a_command_line(text: str) -> None:
+    """A shell reads it as the text that it was, and a terminal sees nothing that acts."""
+    word = shell_word(text)
+    assert word.isprintable()
+    done = subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, check=True)
+    assert done.stdout == text.encode()

@@ -168,7 +168,7 @@ def test_a_line_for_people() -> None:
     )  # fmt: skip
     shown = ["".join(cell.text for cell in cells) for cells in log_lines(text)]
     assert shown == [
-        '12:00:00.123 error    pause      odd\\x1b[31m a=1 b="x y"',
+        '01-31 12:00:00.123 error    pause      odd\\x1b[31m a=1 b="x y"',
         "    Trace",
         "      \\x1b]0;x",
     ]
