@@ -1,4 +1,4 @@
--- pulse: the schema, version 6.
+-- pulse: the schema, version 7.
 --
 -- Theory of operation
 -- ===================
@@ -40,7 +40,7 @@ CREATE TABLE pulse.schema_version (
     installed_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
-INSERT INTO pulse.schema_version (version) VALUES (1), (2), (3), (4), (5), (6);
+INSERT INTO pulse.schema_version (version) VALUES (1), (2), (3), (4), (5), (6), (7);
 
 CREATE TYPE pulse.job_status AS ENUM ('PENDING', 'RUNNING', 'COMPLETED', 'RETRYING', 'DEAD_LETTERED', 'CANCELED');
 
@@ -126,6 +126,9 @@ CREATE TABLE pulse.attempts (
     stack       text,                               -- where it hung: of an attempt that outlasted timeout_s or stall_s
     PRIMARY KEY (job_id, attempt)
 );
+
+-- Those that their handler did not end itself: few, unless something is wrong. Whoever looks what is wrong reads the newest.
+CREATE INDEX idx_attempts_lost ON pulse.attempts (ended_at) WHERE outcome IN ('crashed', 'timeout', 'stalled', 'lease_expired');
 
 -- When an occurrence fires: later by less than jitter_s, the same for whoever reckons it, since it is made of the schedule
 -- and the occurrence. pulse_actors.recurrence.jittered_us is the same in Python.

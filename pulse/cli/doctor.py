@@ -178,16 +178,13 @@ def _processes(running: Running, version: str) -> Finding:
 
 def judge_workers(running: Running) -> Finding:
     """Whether there are workers that can take something."""
-    from pulse.doctor.finding import Finding, State, list_some, verdict_of
+    from pulse.doctor.finding import MAX_SHOWN, Finding, State, list_some, verdict_of
+    from pulse.doctor.live import trouble_of
 
     workers = running.status.workers
     if workers is None:
         return Finding("workers", State.SKIPPED, "the dispatcher did not say who is connected")
-    silent = [
-        f"worker {worker.name} (pid {worker.pid}) lets a lease pass without a word"
-        for worker in workers
-        if worker.silent
-    ]
+    troubled = [found for worker in workers if (found := trouble_of(worker)) is not None]
     held, places = sum(worker.held for worker in workers), sum(worker.capacity for worker in workers)
     warnings = [] if workers else ["no worker is connected: no job is started"]
     if workers and held >= places:
@@ -196,11 +193,11 @@ def judge_workers(running: Running) -> Finding:
         warnings.append("all workers drain: they take no more jobs")
     return verdict_of(
         "workers",
-        list(list_some(silent)),
+        list(list_some([found.text for found in troubled])),
         warnings,
         f"{len(workers)} connected, {held} of {places} places are taken",
-        "More of them: pulse worker MODULE:APP",
-        "A silent one is stopped or hangs: it is killed, and what it held is tried again.",
+        *dict.fromkeys(line for found in troubled[:MAX_SHOWN] for line in found.advice),
+        *(["More of them: pulse worker MODULE:APP"] if warnings else []),
     )
 
 

@@ -8,10 +8,11 @@ from typing import Final
 from pulse.cli.dispatch import gate_lines
 from pulse.cli.render import Cell, Line, Screen, foreign
 from pulse.cli.styles import ACTOR_STYLES, STATUS_STYLES
-from pulse.cli.views import Database, Process, Status, Supervisor, Worker
+from pulse.cli.views import Database, Gate, Pause, Process, Status, Supervisor, Worker
+from pulse.doctor.live import Problem, live_problems
 from pulse.words import count, duration, iso, one_line
 
-__all__ = ["overview", "problems", "process_problems", "show_status"]
+__all__ = ["overview", "paused_by", "problems", "process_problems", "show_status"]
 
 _LABEL_WIDTH: Final = 12
 _PAUSED_SHOWN: Final = 5  # topics; there may be thousands
@@ -32,10 +33,14 @@ def show_status(status: Status, silent: Mapping[str, str], screen: Screen, now_s
 
     """
     screen.lines(overview(status, now_s))
-    found = list(problems(status, silent))
+    found = [*map(Problem, problems(status, silent)), *live_problems(status)]
     if found:
         screen.lines([[]])
-    screen.lines([Cell(f"! {problem}", "yellow")] for problem in found)
+    for problem in found:
+        title = f"{problem.title}: " if problem.title else ""
+        screen.lines([[Cell("! ", "yellow"), foreign(title, "bold yellow"), foreign(problem.text, "yellow")]])
+        screen.lines([Cell("  "), foreign(text, "yellow")] for text in problem.more)
+        screen.lines([Cell("  -> ", "dim"), foreign(line, "cyan")] for line in problem.advice)
 
 
 def overview(status: Status, now_s: float) -> Iterator[Line]:
@@ -62,10 +67,20 @@ def problems(status: Status, silent: Mapping[str, str]) -> Iterator[str]:
     yield from process_problems(status)
     waiting = sum((status.jobs or {}).get(name, 0) for name in _WAITING)
     if status.gate is not None and status.gate.paused and waiting:
-        yield f"dispatch is paused: {count(waiting, 'job')} will not start before `pulse ctl dispatch resume`"
+        jobs = f"{count(waiting, 'job')} will not start before `pulse ctl dispatch resume`"
+        yield f"dispatch is paused{paused_by(status.gate)}: {jobs}"
     if status.workers == [] and waiting:
         wait = "waits" if waiting == 1 else "wait"
         yield f"no workers are connected: {count(waiting, 'job')} {wait}"
+
+
+def paused_by(pause: Gate | Pause) -> str:
+    """Since when, by whom and why something is paused."""
+    since = "" if pause.paused_at is None else f" since {iso(int(pause.paused_at))}"
+    until = "" if pause.paused_until is None else f" until {iso(int(pause.paused_until))}"
+    who = "" if pause.paused_by is None else f" by {one_line(pause.paused_by)}"
+    reason = "" if pause.reason is None else f" ({one_line(pause.reason)})"
+    return f"{since}{until}{who}{reason}"
 
 
 def process_problems(status: Status) -> Iterator[str]:

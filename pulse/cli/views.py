@@ -23,6 +23,7 @@ __all__ = [
     "Connected",
     "Database",
     "Gate",
+    "Incident",
     "Job",
     "JobPage",
     "Option",
@@ -73,6 +74,7 @@ class Reason(Struct, frozen=True):
 
     text: str = ""
     advice: str = ""
+    code: str = ""
 
 
 class Why(Struct, frozen=True):
@@ -262,7 +264,7 @@ class TopicPage(Struct, frozen=True):
 
 
 class Worker(Struct, frozen=True):
-    """A handler process that is connected; ``running``: jobs that it holds; ``recovery``: who sees its death."""
+    """A handler process that is connected; ``running``: what it holds; ``calls``: started; ``recovery``: who sees its death."""
 
     identity: str = ""
     name: str = ""
@@ -275,6 +277,9 @@ class Worker(Struct, frozen=True):
     draining: bool = False
     silent: bool = False
     recovery: str = ""
+    condition: str = ""
+    quiet_s: float | None = None
+    calls: dict[str, int] = {}
 
     @property
     def held(self) -> int:
@@ -315,6 +320,16 @@ class Database(Struct, frozen=True):
     error: str | None = None
 
 
+class Incident(Struct, frozen=True):
+    """Something that is wrong now, in the doctor's words."""
+
+    check: str = ""
+    state: str = ""
+    text: str = ""
+    details: list[str] = []
+    advice: list[str] = []
+
+
 class Status(Struct, frozen=True):
     """Everything at a glance; None: nobody told."""
 
@@ -326,6 +341,7 @@ class Status(Struct, frozen=True):
     workers: list[Worker] | None = None
     jobs: dict[str, int] | None = None
     jobs_exact: bool | None = None
+    incidents: list[Incident] | None = None
 
 
 def read(kind: type[KindT], body: object) -> KindT:

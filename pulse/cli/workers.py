@@ -23,6 +23,7 @@ _COLUMNS: Final = (
     Column("handlers", least=10, leave_out=4),
     Column("death seen by", leave_out=5),
 )
+_CONDITIONS: Final = {"stopped": "frozen", "blocked": "hangs"}
 
 
 @click.command(epilog=examples("pulse ctl workers", "pulse ctl workers --json | jq '.workers[].running'"))
@@ -47,13 +48,13 @@ def workers_table(found: Sequence[Worker]) -> Table:
 
 
 def _row(worker: Worker) -> Line:
-    held = f"{worker.held}/{worker.capacity}" + (" draining" if worker.draining else "")
-    held += " silent" if worker.silent else ""
+    how = _CONDITIONS.get(worker.condition) or ("silent" if worker.silent else "draining" if worker.draining else "")
+    held = f"{worker.held}/{worker.capacity} {how}".rstrip()
     return [
         foreign(worker.name or worker.identity),
         Cell("" if worker.pid is None else str(worker.pid)),
         foreign(worker.host or ""),
-        Cell(held, "bold red" if worker.silent else "bold blue" if worker.held else ""),
+        Cell(held, "bold red" if how and how != "draining" else "bold blue" if worker.held else ""),
         foreign(", ".join(worker.topics)),
         foreign(", ".join(worker.names)),
         foreign(worker.recovery),

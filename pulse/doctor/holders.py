@@ -10,12 +10,13 @@ from pulse.doctor.finding import Finding, Row, list_some, shown_bytes, shown_s, 
 __all__ = ["locks", "tables", "transactions", "wraparound", "xmin"]
 
 LONG_S: Final = 3_600.0  # a snapshot that is so old has left behind more dead rows than a table has live ones
-SLOT_XIDS: Final = 100_000  # of a slot only the distance is known: some minutes of a busy queue
+MANY_BACK: Final = 100_000  # transactions, some minutes of a busy queue, whatever the clock says; of a slot it is all
 MANY_XIDS: Final = 10_000_000
 MANY_DEAD: Final = 100_000
 UNVACUUMED_S: Final = 86_400.0
 FAR_XIDS: Final = 1_000_000_000  # autovacuum acts at 0.2, its failsafe at 1.6, and at 2.1 thousand million all ends
 TOO_FAR_XIDS: Final = 1_600_000_000
+MAX_ENDS: Final = 3  # commands that are told
 _QUERY: Final = 80  # characters of a query that are shown
 
 
@@ -23,19 +24,21 @@ def xmin(rows: Sequence[Row], grace_s: float) -> Finding:
     """Who keeps an old snapshot, and so every row dead that died since."""
     wrong: list[str] = []
     warnings: list[str] = []
+    ends: list[str] = []
     for row in rows:
         age_s, xids = row["age_s"], row["xids"] or 0
-        is_old = (xids >= SLOT_XIDS or row["state"] == "inactive") if age_s is None else age_s >= grace_s
+        is_old = xids >= MANY_BACK or (row["state"] == "inactive" if age_s is None else age_s >= grace_s)
         if is_old:
             is_wrong = xids >= MANY_XIDS or (age_s is not None and age_s >= LONG_S)
             (wrong if is_wrong else warnings).append(_holder(row))
+            ends += [_end(row)] if _end(row) not in ends else []
     return verdict_of(
         "xmin",
         list(list_some(wrong)),
         list(list_some(warnings)),
         f"nobody keeps a snapshot for {shown_s(grace_s)} or longer",
-        "While one is kept, no dead row can be removed, and tables grow. End it:",
-        "SELECT pg_terminate_backend(PID);   ROLLBACK PREPARED 'NAME';   SELECT pg_drop_replication_slot('NAME');",
+        "While one is kept, no dead row can be removed: tables grow, claims and lists become slower. End it:",
+        "   ".join(ends[:MAX_ENDS]),
     )
 
 
@@ -105,6 +108,20 @@ def _holder(row: Row) -> str:
     if row["age_s"] is None:
         return f"{kind} {name} ({row['application']}, {row['state']}), {xids}"
     return f"{kind} {name} of {row['user_name']} since {shown_s(row['age_s'])}, {xids}"
+
+
+def _end(row: Row) -> str:
+    """What ends a holder."""
+    name = str(row["name"]).replace("'", "''")
+    match row["kind"]:
+        case "prepared transaction":
+            return f"ROLLBACK PREPARED '{name}';"
+        case "replication slot":
+            return f"SELECT pg_drop_replication_slot('{name}');"
+        case "standby":
+            return "hot_standby_feedback = off at that standby"
+        case _:
+            return f"SELECT pg_terminate_backend({name});"
 
 
 def _session(row: Row) -> str:

@@ -7,11 +7,13 @@ from typing import Final
 
 from pulse.doctor.finding import Finding, Row, State, list_some, shown_s, verdict_of
 
-__all__ = ["crashes", "dead_letters", "gate", "hosts", "hung", "leases", "schedules", "topics", "watchdog"]
+__all__ = ["crashes", "dead_letters", "gate", "hosts", "hung", "leases", "running", "schedules", "topics", "watchdog"]
 
 UNSEEN_S: Final = 60.0  # a watchdog notes its host every few seconds
 MANY_CRASHES: Final = 3
+_RESUME: Final = "pulse ctl dispatch resume [--topic TOPIC]"
 MANY_DEAD: Final = 10  # in an hour, of one handler
+LONG: Final = 10  # times the patience: so long may a handler run that has no limit
 
 
 def watchdog(rows: Sequence[Row], grace_s: float) -> Finding:
@@ -80,10 +82,12 @@ def topics(rows: Sequence[Row], grace_s: float, *, served: Collection[str] | Non
 
 
 def gate(rows: Sequence[Row], grace_s: float) -> Finding:
-    """What is paused for long."""
+    """What is paused for long, worth a warning; what is paused at all, worth a word."""
     shown = [_pause(row) for row in rows if row["age_s"] >= grace_s]
-    young = f"{len(rows)} paused, for less than {shown_s(grace_s)}" if rows else "nothing is paused"
-    return verdict_of("gate", [], list(list_some(shown)), young, "pulse ctl dispatch resume [--topic TOPIC]")
+    if rows and not shown:
+        told = list_some([_pause(row) for row in rows])
+        return Finding("gate", State.OK, f"{len(rows)} paused, for less than {shown_s(grace_s)}", told, (_RESUME,))
+    return verdict_of("gate", [], list(list_some(shown)), "nothing is paused", _RESUME)
 
 
 def schedules(rows: Sequence[Row], grace_s: float) -> Finding:
@@ -107,14 +111,15 @@ def schedules(rows: Sequence[Row], grace_s: float) -> Finding:
 def crashes(rows: Sequence[Row], _grace_s: float) -> Finding:
     """Handlers that take their workers with them."""
     died = [row for row in rows if row["outcome"] == "crashed"]
-    wrong = [_ended(row, row["attempts"], "crash", "crashes") for row in died if row["attempts"] >= MANY_CRASHES]
-    few = [_ended(row, row["attempts"], "crash", "crashes") for row in died if row["attempts"] < MANY_CRASHES]
+    wrong = [_crashed(row) for row in died if row["attempts"] >= MANY_CRASHES]
+    few = [_crashed(row) for row in died if row["attempts"] < MANY_CRASHES]
     return verdict_of(
         "crashes",
         list(list_some(wrong)),
         list(list_some(few)),
         "no worker died of a job within the last hour",
-        "pulse ctl jobs get ID shows signal, memory and stack of each attempt; IDs: pulse ctl jobs list --name HANDLER",
+        f"Signal, memory and stack of each attempt: pulse ctl jobs get {_example(died)}",
+        "From its second crash on a job runs alone, in a process of its own; at max_crashes (3) it is a dead letter.",
     )
 
 
@@ -125,13 +130,30 @@ def hung(rows: Sequence[Row], _grace_s: float) -> Finding:
         "stalled": ("stall", "stalls"),
         "lease_expired": ("lapsed lease", "lapsed leases"),
     }
-    found = [_ended(row, row["attempts"], *words[row["outcome"]]) for row in rows if row["outcome"] in words]
+    hung_ = [row for row in rows if row["outcome"] in words]
+    found = [_ended(row, row["attempts"], *words[row["outcome"]]) + _where(row) for row in hung_]
+    lapsed = any(row["outcome"] == "lease_expired" for row in hung_)
     return verdict_of(
         "hung",
         [],
         list(list_some(found)),
         "no handler hung, and no lease lapsed within the last hour",
-        "pulse ctl jobs get ID shows where it hung; of one that runs now: pulse ctl jobs stack ID",
+        f"Where it hung: pulse ctl jobs get {_example(hung_)}; of one that runs now: pulse ctl jobs stack ID",
+        *(["A lease lapses where a worker was frozen (SIGSTOP, swap) or cut off, or its host died."] if lapsed else []),
+    )
+
+
+def running(rows: Sequence[Row], grace_s: float) -> Finding:
+    """Handlers that run for long, and that nothing ends if they hang."""
+    longest_s = LONG * grace_s
+    found = [row for row in rows if row["age_s"] >= longest_s]
+    return verdict_of(
+        "running",
+        [],
+        list(list_some([_endless(row) for row in found])),
+        f"no handler without a limit has run for {shown_s(longest_s)}",
+        f"Where it is: pulse ctl jobs stack {_example(found)}; to end it: pulse ctl jobs cancel {_example(found)}",
+        "stall_s, or timeout_s, in the handler or its topic's policy ends the next one that hangs.",
     )
 
 
@@ -153,20 +175,28 @@ def hosts(rows: Sequence[Row], grace_s: float) -> Finding:
     """Hosts that are not there any more."""
     longest_s = max(grace_s, UNSEEN_S)
     gone = [row for row in rows if row["age_s"] >= longest_s]
-    wrong = [f"{_host(row)}, and holds {_jobs(row['running'])}" for row in gone if row["running"]]
-    quiet = [_host(row) for row in gone if not row["running"]]
+    wrong = [f"{_host(row)}, and holds {_jobs(row['running'])}{_taken(row)}" for row in gone if row["running"]]
+    quiet = [_host(row) + _taken(row) for row in gone if not row["running"]]
     there = len(rows) - len(gone)
     return verdict_of(
         "hosts",
         list(list_some(wrong)),
         list(list_some(quiet)),
         f"hosts that are there: {there}",
-        "If its supervisor was stopped for good, nothing is to be done: after a day it is not told any more.",
+        "Is the machine up? Start pulse-supervisor there again.",
+        "What it held is tried elsewhere, by itself, when its leases have ended.",
+        "If it was stopped for good, nothing is to be done: after a day it is not told any more.",
     )
 
 
 def _host(row: Row) -> str:
     return f"host {row['host']} was last seen {shown_s(row['age_s'])} ago"
+
+
+def _taken(row: Row) -> str:
+    lapsed = row["lapsed"]
+    were = "was" if lapsed == 1 else "were"
+    return f"; {lapsed:,} of its attempts {were} taken back, as lapsed leases" if lapsed else ""
 
 
 def _topics(number: int) -> str:
@@ -189,3 +219,27 @@ def _ended(row: Row, number: int, one: str, many: str) -> str:
     words = f"{number:,} {one if number == 1 else many} within the last hour, the newest {shown_s(row['age_s'])} ago"
     error = f": {' '.join(str(row['error']).split())}" if row["error"] else ""
     return f"handler {row['name']!r} of topic {row['topic']!r}: {words}{error}"
+
+
+def _crashed(row: Row) -> str:
+    are = "is a dead letter" if row["jobs_dead"] == 1 else "are dead letters"
+    dead = f"; {_jobs(row['jobs_dead'])} of it {are} now" if row["jobs_dead"] else ""
+    return _ended(row, row["attempts"], "crash", "crashes") + dead
+
+
+def _endless(row: Row) -> str:
+    first = "has run" if row["jobs"] == 1 else "run, the first one"
+    what = f"handler {row['name']!r} of topic {row['topic']!r}: {_jobs(row['jobs'])}"
+    return f"{what} {first} for {shown_s(row['age_s'])}, and no timeout_s or stall_s would end it"
+
+
+def _where(row: Row) -> str:
+    """At which worker of which host a lease lapsed: that was frozen, or cut off."""
+    worker = str(row["worker"] or "") if row["outcome"] == "lease_expired" else ""
+    host, _, rest = worker.partition("/")
+    return f" (worker {rest.rpartition('/')[2]} of host {host})" if rest else ""
+
+
+def _example(rows: Sequence[Row]) -> str:
+    """An id that can be copied, of the first that is told."""
+    return str(rows[0]["job"]) if rows else "ID"

@@ -36,6 +36,7 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "schedules": "queue_schedules",
     "crashes": "queue_attempts",
     "hung": "queue_attempts",
+    "running": "queue_running",
     "dead-letters": "queue_dead_letters",
     "hosts": "queue_hosts",
 }
@@ -97,6 +98,7 @@ def _verdicts(shown: str, expected: Iterable[str], served: Collection[str] | Non
         "schedules": queue.schedules,
         "crashes": queue.crashes,
         "hung": queue.hung,
+        "running": queue.running,
         "dead-letters": queue.dead_letters,
         "hosts": queue.hosts,
     }

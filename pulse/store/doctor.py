@@ -26,19 +26,19 @@ from pulse.store.statements import parse
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-__all__ = ["Seen", "expected_indexes", "look"]
+__all__ = ["QUESTIONS", "Seen", "expected_indexes", "look"]
 
 STATEMENT_S: Final = 2.0  # of a statement on a server that is in trouble already
 LOCK_S: Final = 0.5
 _SLACK_S: Final = 0.5
 _PROBE_S: Final = 1.0  # a pooler that has one connection only keeps the second one waiting
-_STATEMENTS: Final = parse((files("pulse.store") / "doctor.sql").read_text("utf-8"))
+QUESTIONS: Final = parse((files("pulse.store") / "doctor.sql").read_text("utf-8"))
 _QUEUE: Final = "queue_"
 _INDEX: Final = re.compile(r"^CREATE (?:UNIQUE )?INDEX (\w+) ON pulse\.", re.MULTILINE)
 SERVER_CHECKS: Final = (
     "settings", "connections", "rights", "indexes", "xmin", "transactions", "locks", "tables", "wraparound",
 )  # fmt: skip
-QUEUE_CHECKS: Final = tuple(name for name in _STATEMENTS if name.startswith(_QUEUE))
+QUEUE_CHECKS: Final = tuple(name for name in QUESTIONS if name.startswith(_QUEUE))
 
 
 @dataclass(slots=True)
@@ -117,7 +117,7 @@ async def _ask(seen: Seen, connection: Connection[Record], name: str) -> None:
     """The rows of one statement, or why there are none; what it says of itself is not doubted."""
     try:
         async with _transaction(connection):
-            seen.rows[name] = [dict(row) for row in await connection.fetch(_STATEMENTS[name].sql)]
+            seen.rows[name] = [dict(row) for row in await connection.fetch(QUESTIONS[name].sql)]
     except asyncpg.QueryCanceledError:
         seen.failed[name] = f"not told within {STATEMENT_S:g} s"
     except asyncpg.LockNotAvailableError:
@@ -151,8 +151,8 @@ async def _pooler(connection: Connection[Record], pid: int, target: Target) -> M
     try:
         async with asyncio.timeout(_PROBE_S), _connected(target) as other:
             async with _transaction(connection):
-                await other.fetchrow(_STATEMENTS["begin_probe"].sql, str(other.get_server_pid()))
-            found = await other.fetchrow(_STATEMENTS["end_probe"].sql)
+                await other.fetchrow(QUESTIONS["begin_probe"].sql, str(other.get_server_pid()))
+            found = await other.fetchrow(QUESTIONS["end_probe"].sql)
             keeps = found is not None and found["mark"] == str(other.get_server_pid())
     except (TimeoutError, PulseError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
         keeps = False  # it let only one of two sessions do something
@@ -162,7 +162,7 @@ async def _pooler(connection: Connection[Record], pid: int, target: Target) -> M
 @contextlib.asynccontextmanager
 async def _transaction(connection: Connection[Record]) -> AsyncGenerator[None]:
     async with asyncio.timeout(STATEMENT_S + _SLACK_S), connection.transaction(readonly=True):
-        await connection.fetchrow(_STATEMENTS["limits"].sql, _ms(STATEMENT_S), _ms(LOCK_S))
+        await connection.fetchrow(QUESTIONS["limits"].sql, _ms(STATEMENT_S), _ms(LOCK_S))
         yield
 
 

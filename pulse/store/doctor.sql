@@ -1,5 +1,7 @@
 -- What `pulse doctor` asks a database; what it means is decided by pulse/doctor. The rules of queries.sql hold here too.
 --
+--   * Some of it (pulse/store/incidents.py) the dispatcher asks as well, every few seconds while somebody looks at the dashboard:
+--     its cost is bounded whatever the tables hold.
 --   * Each statement runs in a read-only transaction of its own, for two seconds at most, on whatever database there is: one
 --     without pulse's schema, too, where it does not begin with queue_.
 --   * Ages are seconds (age_s), by the database's clock.
@@ -96,7 +98,7 @@ SELECT h.* FROM (
            extract(epoch FROM clock_timestamp() - a.xact_start)::float8 AS age_s,
            greatest(age(a.backend_xmin), age(a.backend_xid)) AS xids, left(a.query, 200) AS query
     FROM pg_stat_activity a
-    WHERE coalesce(a.backend_xmin, a.backend_xid) IS NOT NULL AND a.pid <> pg_backend_pid()
+    WHERE coalesce(a.backend_xmin, a.backend_xid) IS NOT NULL AND a.pid <> pg_backend_pid() AND a.backend_type <> 'autovacuum worker'
       AND (a.datname = current_database() OR a.backend_type = 'walsender')
     UNION ALL
     SELECT 'prepared transaction', p.gid, p.owner::text, '', 'prepared',
@@ -213,32 +215,43 @@ WHERE s.error IS NOT NULL OR (s.next_run_at IS NOT NULL AND NOT s.paused AND s.d
 ORDER BY s.error IS NULL, s.due_at, s.id LIMIT 1000;
 
 -- name: queue_attempts :many
--- What:    attempts of the last hour that their handler did not end itself: its worker died, it hung, its lease lapsed. No index
---          knows when attempts ended, so those of the jobs with the newest ids are looked at, however many there are.
--- Args:    none.   Guard: none: reads.   Returns: name, topic, outcome, attempts, age_s (of the newest), error (its beginning).
-WITH newest AS (
-    (SELECT a.job_id, a.attempt, a.outcome, a.ended_at FROM pulse.attempts a
-     WHERE a.job_id < '04000000-0000-0000-0000-000000000000' ORDER BY a.job_id DESC, a.attempt DESC LIMIT 10000)
-    UNION
-    (SELECT a.job_id, a.attempt, a.outcome, a.ended_at
-     FROM (SELECT j.id FROM pulse.jobs j
-           WHERE get_byte(uuid_send(j.id), 6) >> 4 <> 7 OR j.id >= '04000000-0000-0000-0000-000000000000'
-           ORDER BY j.submitted_at DESC, j.id DESC LIMIT 5000) AS o
-     JOIN pulse.attempts a ON a.job_id = o.id)
-), bad AS (
-    SELECT j.name, j.topic, n.outcome, n.ended_at, n.job_id, n.attempt
-    FROM newest n JOIN pulse.jobs j ON j.id = n.job_id
-    WHERE n.outcome IN ('crashed', 'timeout', 'stalled', 'lease_expired') AND n.ended_at > clock_timestamp() - interval '1 hour'
+-- What:    attempts of the last hour that their handler did not end itself: its worker died, it hung, its lease lapsed.
+-- Args:    none.   Guard: none: reads; the newest 10000 by their index.
+-- Returns: name, topic, outcome, attempts, killed (how many of them with their process), and of the newest: age_s, error (its
+--          beginning), job, worker; jobs_dead: how many of the jobs are dead letters. The most first.
+WITH lost AS (
+    SELECT t.job_id, t.attempt, t.outcome, t.ended_at, t.worker, t.exit_code FROM pulse.attempts t
+    WHERE t.outcome IN ('crashed', 'timeout', 'stalled', 'lease_expired') AND t.ended_at > (SELECT clock_timestamp()) - interval '1 hour'
+    ORDER BY t.ended_at DESC LIMIT 10000
+), bad AS MATERIALIZED (
+    SELECT j.name, j.topic, j.status, l.* FROM lost l JOIN pulse.jobs j ON j.id = l.job_id
 ), last AS (
-    SELECT DISTINCT ON (b.name, b.topic, b.outcome) b.*, count(*) OVER (PARTITION BY b.name, b.topic, b.outcome) AS attempts
-    FROM bad b ORDER BY b.name, b.topic, b.outcome, b.ended_at DESC
+    SELECT DISTINCT ON (b.name, b.topic, b.outcome) b.*, count(*) OVER same AS attempts, count(b.exit_code) OVER same AS killed
+    FROM bad b WINDOW same AS (PARTITION BY b.name, b.topic, b.outcome) ORDER BY b.name, b.topic, b.outcome, b.ended_at DESC
+), dead AS (
+    SELECT b.name, b.topic, b.outcome, count(DISTINCT b.job_id) AS jobs FROM bad b WHERE b.status = 'DEAD_LETTERED' GROUP BY 1, 2, 3
 )
-SELECT l.name, l.topic, l.outcome, l.attempts, extract(epoch FROM clock_timestamp() - l.ended_at)::float8 AS age_s,
-       (SELECT left(a.error, 200) FROM pulse.attempts a WHERE a.job_id = l.job_id AND a.attempt = l.attempt) AS error
-FROM last l ORDER BY l.attempts DESC, l.name, l.topic, l.outcome LIMIT 100;
+SELECT l.name, l.topic, l.outcome, l.attempts, l.killed, extract(epoch FROM clock_timestamp() - l.ended_at)::float8 AS age_s,
+       (SELECT left(a.error, 200) FROM pulse.attempts a WHERE a.job_id = l.job_id AND a.attempt = l.attempt) AS error,
+       l.job_id::text AS job, l.worker, coalesce(d.jobs, 0) AS jobs_dead
+FROM last l LEFT JOIN dead d ON (d.name, d.topic, d.outcome) = (l.name, l.topic, l.outcome)
+ORDER BY l.attempts DESC, l.name, l.topic, l.outcome LIMIT 100;
+
+-- name: queue_running :many
+-- What:    handlers that have run for longest without a limit of their own: neither timeout_s nor stall_s.
+-- Args:    none.   Guard: none: reads; the 1000 jobs that were claimed first.
+-- Returns: name, topic, jobs, age_s (since the claim of the first), job (that one), worker; the oldest first.
+SELECT r.name, r.topic, count(*) AS jobs, extract(epoch FROM clock_timestamp() - min(r.started_at))::float8 AS age_s,
+       (array_agg(r.id::text ORDER BY r.started_at))[1] AS job, (array_agg(r.locked_by ORDER BY r.started_at))[1] AS worker
+FROM (SELECT j.id, j.name, j.topic, j.started_at, j.locked_by, j.timeout_s FROM pulse.jobs j
+      WHERE j.status = 'RUNNING' ORDER BY j.started_at LIMIT 1000) AS r
+WHERE r.timeout_s IS NULL
+  AND NOT EXISTS (SELECT FROM pulse.handlers h WHERE h.name = r.name AND h.stall_s IS NOT NULL)
+  AND NOT EXISTS (SELECT FROM pulse.topics t WHERE t.topic = r.topic AND t.stall_s IS NOT NULL)
+GROUP BY r.name, r.topic ORDER BY 4 DESC, r.name, r.topic LIMIT 100;
 
 -- name: queue_dead_letters :many
--- What:    dead letters of the last hour, by handler; of those with the newest ids, as above.
+-- What:    dead letters of the last hour, by handler; of those with the newest ids: no index knows when they ended.
 -- Args:    none.   Guard: none: reads.   Returns: name, topic, jobs, age_s (of the newest), error (its beginning).
 WITH newest AS (
     (SELECT j.id, j.status, j.name, j.topic, j.completed_at FROM pulse.jobs j
@@ -258,8 +271,16 @@ FROM last l ORDER BY l.jobs DESC, l.name, l.topic LIMIT 100;
 
 -- name: queue_hosts :many
 -- What:    hosts that were here today, and when each was last seen.
--- Args:    none.   Guard: none: reads.   Returns: host, age_s, running (jobs of theirs).
-SELECT h.host, h.age_s, (SELECT count(*) FROM pulse.jobs j WHERE j.status = 'RUNNING' AND split_part(j.locked_by, '/', 1) = h.host) AS running
+-- Args:    none.   Guard: none: reads; of what runs 20,000 jobs, of what lapsed the newest 10,000.
+-- Returns: host, age_s, running (jobs of theirs), lapsed (attempts of theirs that were taken back within the last hour).
+SELECT h.host, h.age_s, coalesce(r.jobs, 0) AS running, coalesce(l.attempts, 0) AS lapsed
 FROM (SELECT o.host, extract(epoch FROM clock_timestamp() - max(o.seen_at))::float8 AS age_s FROM pulse.hosts o GROUP BY o.host) AS h
-WHERE h.age_s < 86400 OR EXISTS (SELECT FROM pulse.jobs j WHERE j.status = 'RUNNING' AND split_part(j.locked_by, '/', 1) = h.host)
+LEFT JOIN (SELECT split_part(j.locked_by, '/', 1) AS host, count(*) AS jobs
+           FROM (SELECT n.locked_by FROM pulse.jobs n WHERE n.status = 'RUNNING' LIMIT 20000) AS j GROUP BY 1) AS r ON r.host = h.host
+LEFT JOIN (SELECT split_part(a.worker, '/', 1) AS host, count(*) FILTER (WHERE a.outcome = 'lease_expired') AS attempts
+           FROM (SELECT t.worker, t.outcome FROM pulse.attempts t
+                 WHERE t.outcome IN ('crashed', 'timeout', 'stalled', 'lease_expired')
+                   AND t.ended_at > (SELECT clock_timestamp()) - interval '1 hour'
+                 ORDER BY t.ended_at DESC LIMIT 10000) AS a GROUP BY 1) AS l ON l.host = h.host
+WHERE h.age_s < 86400 OR r.jobs > 0
 ORDER BY h.age_s DESC, h.host LIMIT 1000;

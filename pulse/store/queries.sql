@@ -663,7 +663,8 @@ SELECT uuid_send(b.id) AS id, b.topic, b.name, b.status, b.priority, b.attempts,
         AND q.next_run_at = '9999-12-30 00:00+00' AND q.occurrence < b.occurrence LIMIT $2) AS o) AS held_before,
     h.topic AS handler_topic, h.seen_at AS handler_seen_at,
     (SELECT max(o.seen_at) FROM pulse.hosts o
-     WHERE o.host = split_part(b.locked_by, '/', 1) AND o.boot = split_part(b.locked_by, '/', 2)) AS host_seen_at,
+     WHERE o.host = split_part(coalesce(b.locked_by, a.worker), '/', 1)
+       AND o.boot = split_part(coalesce(b.locked_by, a.worker), '/', 2)) AS host_seen_at,
     (SELECT count(DISTINCT o.host) FROM pulse.hosts o WHERE o.host <> $3 AND o.seen_at > b.now - interval '1 minute') AS other_hosts,
     (SELECT count(*) FROM (
         SELECT FROM levels v CROSS JOIN LATERAL (

@@ -25,7 +25,7 @@ class Standing(Struct, frozen=True, kw_only=True):
         held_before: Jobs that are held and go before it.
         handler_topic: Where its handler wants its jobs.
         handler_seen_at: When a worker last said that it has its handler, on whichever host.
-        host_seen_at: When the host that holds it was last seen.
+        host_seen_at: When the host that holds it, or had its newest attempt, was last seen.
         other_hosts: How many others than the asking one were seen within the last minute.
         before: Jobs of its topic that are due and come first; ``BEFORE_MAX``: so many, or more.
     """

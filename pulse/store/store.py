@@ -26,6 +26,7 @@ from pulse.store.acting import Acting, Operator, acting
 from pulse.store.audit import AuditStore
 from pulse.store.depths import DepthStore
 from pulse.store.gate import GateStore
+from pulse.store.incidents import IncidentStore
 from pulse.store.listing import Listing
 from pulse.store.operations import Connections, Operations
 from pulse.store.pool import BEAT_SETTINGS, COUNT_SETTINGS, HOT_SETTINGS, Pool, Target
@@ -87,6 +88,7 @@ class Store(Operations):
         self.query = Pool(target, size=queries)
         self.counting = Pool(target, size=1, settings=COUNT_SETTINGS)
         self.depths = DepthStore(self.counting)
+        self.incidents = IncidentStore(self.counting)
         self.reads = Reads(self.query)
         self.gate = GateStore(self.query)
         self.schedules = ScheduleStore(self.query)

@@ -66,6 +66,7 @@ def _environment() -> Environment:
         "zone": shown.zone_of,
     }
     made.filters.update(filters)  # pyright: ignore[reportUnknownMemberType] -- jinja2 leaves it open
+    made.tests["command"] = shown.is_command  # pyright: ignore[reportUnknownMemberType]
     words: dict[str, Any] = {
         "navigation": NAVIGATION,
         "statuses": STATUSES,

@@ -23,6 +23,7 @@ __all__ = [
     "duration",
     "first_line",
     "foreign",
+    "is_command",
     "iso",
     "json_block",
     "json_line",
@@ -41,6 +42,7 @@ _LINE_CHARACTERS: Final = 120
 _KIB: Final = 1024
 _DECIMALS_BELOW: Final = 10
 _KEPT: Final = 4  # characters that are looked at for each one that is shown: wide ones, escapes
+_COMMANDS: Final = frozenset({"pulse", "kill", "SELECT", "ROLLBACK"})
 _VARIES: Final = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|\d+")
 
 
@@ -59,6 +61,11 @@ def block(text: str, limit: int = BLOCK_CHARACTERS) -> str:
     """Several lines that others wrote; the end of a long text is left out, and that is said."""
     shown = printable(text[:limit].rstrip("\n"), keep_lines=True)
     return shown if len(text) <= limit else f"{shown}\n… {len(text) - limit:,} more characters"
+
+
+def is_command(line: str) -> bool:
+    """Whether advice is something to be typed, and no sentence."""
+    return line.partition(" ")[0] in _COMMANDS
 
 
 def json_block(text: str, limit: int = BLOCK_CHARACTERS) -> str:

@@ -14,6 +14,7 @@ from typing import Final
 
 from pulse.cli import views
 from pulse.cli.status import merge
+from pulse.doctor.live import Problem
 from pulse.errors import PulseError
 from pulse.ui.questions import Questions
 from pulse.ui.series import read_stats
@@ -50,9 +51,13 @@ class Standing:
     number: int
 
     @property
-    def problems(self) -> list[str]:
-        """What is not as it should be, a sentence each."""
+    def problems(self) -> list[Problem]:
+        """What is not as it should be."""
         return wrongs(self.status, self.silent, read_stats(self.stats))
+
+    def about(self, page: str) -> list[Problem]:
+        """What of that is shown in full on *page*."""
+        return [one for one in self.problems if one.page == page]
 
     @property
     def is_paused(self) -> bool:

@@ -1,23 +1,26 @@
-"""What is not as it should be, a sentence each: what ``pulse ctl status`` says, and what topics and workers tell."""
+"""What is not as it should be, with what to do: what ``pulse ctl status`` says, and what topics and workers tell."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
+from urllib.parse import urlencode
 
 from pulse.cli import views
-from pulse.cli.status_page import problems
+from pulse.cli.status_page import paused_by, problems
+from pulse.doctor.live import Problem, live_problems
 from pulse.ui.series import Stats, TopicStats
 from pulse.ui.shown import foreign
 from pulse.words import count, duration
 
 __all__ = ["wrongs"]
 
-_MOST: int = 10  # sentences about topics; the page of topics has all
+_MOST: int = 10  # sentences about topics, or workers; their pages have all
 
 
-def wrongs(status: views.Status, silent: Mapping[str, str], stats: Stats | None) -> list[str]:
+def wrongs(status: views.Status, silent: Mapping[str, str], stats: Stats | None) -> list[Problem]:
     """
-    The sentences, the worst first.
+    What is wrong, the worst first.
 
     Args:
         status: What supervisor and dispatcher told.
@@ -26,26 +29,36 @@ def wrongs(status: views.Status, silent: Mapping[str, str], stats: Stats | None)
 
     """
     is_paused = status.gate is not None and status.gate.paused
-    topics = [] if stats is None or is_paused else list(_topics(stats, has_workers=bool(status.workers)))
-    left = [f"and {len(topics) - _MOST} more topics: see Topics"] if len(topics) > _MOST else []
-    return [*problems(status, silent), *_workers(status.workers or []), *topics[:_MOST], *left]
+    topics = [] if stats is None or is_paused else list(_topics(stats, status.gate, has_workers=bool(status.workers)))
+    return [
+        *map(Problem, problems(status, silent)),
+        *_some(list(live_problems(status)), "more: see Workers", "/workers"),
+        *_some(topics, "more topics: see Topics", "/topics"),
+    ]
 
 
-def _topics(stats: Stats, *, has_workers: bool) -> Iterator[str]:
+def _some(found: list[Problem], others: str, page: str) -> list[Problem]:
+    """The first of them, and how many more there are, on which page."""
+    more = len(found) - _MOST
+    return found if more <= 0 else [*found[:_MOST], Problem(f"and {more} {others}", page=page)]
+
+
+def _topics(stats: Stats, gate: views.Gate | None, *, has_workers: bool) -> Iterator[Problem]:
+    pauses = {} if gate is None else gate.topics
     for topic in stats.topics:
         if not topic.ready:
             continue
+        name, quoted = foreign(topic.topic, 60), foreign(shlex.quote(topic.topic), 200)
+        page = f"/topics/view?{urlencode({'topic': topic.topic})}"
         waits = f"{count(topic.ready, 'job')} {'waits' if topic.ready == 1 else 'wait'}{_since(topic)}"
         if topic.paused:
-            yield f"topic “{foreign(topic.topic, 60)}” is paused: {waits}"
+            pause = pauses.get(topic.topic)
+            by = "" if pause is None else paused_by(pause)
+            resume = (f"pulse ctl dispatch resume --topic {quoted}",)
+            yield Problem(f"topic “{name}” is paused{by}: {waits}", "A topic is paused", (), resume, page)
         elif topic.workers == 0 and has_workers:
-            yield f"no worker serves topic “{foreign(topic.topic, 60)}”: {waits}"
-
-
-def _workers(workers: list[views.Worker]) -> Iterator[str]:
-    for worker in workers:
-        if worker.silent:
-            yield f"worker {foreign(worker.name, 60)} (pid {worker.pid}) has let a lease pass without a word"
+            start = (f"pulse worker MODULE:APP --topic {quoted}",)
+            yield Problem(f"no worker serves topic “{name}”: {waits}", "A topic has no worker", (), start, page)
 
 
 def _since(topic: TopicStats) -> str:

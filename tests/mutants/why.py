@@ -30,7 +30,17 @@ MUTANTS: Final[list[Mutant]] = [
     swap(WHY_JOB, "coalesce(t.paused_until > b.now, true)", "true", _WHY + "test_pauses_that_are_over"),
     swap(WHY_JOB, "left(j.last_error, 500)", "j.last_error", _WHY + "test_a_job_that_has_ended"),
     swap(WHY_JOB, "left(a.error, 500)", "a.error", _WHY + "test_after_an_error"),
-    cut(WHY_JOB, " AND o.boot = split_part(b.locked_by, '/', 2)", _WHY + "test_a_job_that_runs"),
+    cut(
+        WHY_JOB,
+        "\n       AND o.boot = split_part(coalesce(b.locked_by, a.worker), '/', 2)",
+        _WHY + "test_a_job_that_runs",
+    ),
+    swap(
+        WHY_JOB,
+        "split_part(coalesce(b.locked_by, a.worker), '/', 1)",
+        "split_part(b.locked_by, '/', 1)",
+        _WHY + "test_a_lease_that_lapsed",
+    ),
     swap(WHY_JOB, "o.host <> $3 AND ", "$3 <> '' AND ", _WHY + "test_what_is_known_of_its_handler_and_of_hosts"),
     swap(WHY_JOB, "'1 minute'", "'2 minutes'", _WHY + "test_what_is_known_of_its_handler_and_of_hosts"),
     cut(WHY_JOB, "DISTINCT ", _WHY + "test_what_is_known_of_its_handler_and_of_hosts"),

@@ -19,6 +19,7 @@ from pulse_actors.bus import Bus
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.desk import Desk, Held, Worker
 from pulse_actors.dispatcher.desktop import Desktop
+from pulse_actors.dispatcher.incidents import Incidents
 from pulse_actors.dispatcher.jobs import retry_jobs
 from pulse_actors.dispatcher.stacks import Stacks
 from pulse_actors.dispatcher.stats import Stats
@@ -58,7 +59,17 @@ async def desktop(store: Store) -> AsyncIterator[Desktop]:
     claims = Claims(store, desk, HOST, lease_s=30.0, poll_s=60.0, batch=500)
     with there:
         async with await SocketStream.from_socket(here) as stream:
-            yield Desktop(store, desk, claims, Bus(stream), HOST, Stacks(desk), Stats(store, desk))
+            yield Desktop(
+                store,
+                desk,
+                claims,
+                Bus(stream),
+                HOST,
+                Stacks(desk),
+                Stats(store, desk),
+                Incidents(store.incidents),
+                10.0,
+            )
 
 
 def connected(desktop: Desktop) -> Worker:

@@ -23,7 +23,7 @@ from anyio.lowlevel import checkpoint
 
 from pulse.doctor.finding import Finding, State
 from pulse.doctor.table import judge
-from pulse.store.doctor import expected_indexes, look
+from pulse.store.doctor import QUESTIONS, expected_indexes, look
 from tests.support import postgres
 from tests.support.postgres import Postgres, started
 
@@ -316,13 +316,16 @@ async def test_schedules_watchdog_and_endings(patient: Patient) -> None:
     assert found["watchdog"].text == "no watchdog has swept for 5 min"
     what = "within the last hour, the newest 0 s ago: worker process died: SIGSEGV"
     crashed = f"handler 'burn' of topic 'gpu': 3 crashes {what}"
-    assert (found["crashes"].state, said(found["crashes"])) == (State.WRONG, crashed)
+    assert (found["crashes"].state, said(found["crashes"])) == (
+        State.WRONG,
+        crashed + "; 1 job of it is a dead letter now",
+    )
     assert "1 stall within the last hour, the newest 0 s ago: no progress for 60 s" in said(found["hung"])
     assert said(found["dead-letters"]) == crashed.replace("3 crashes", "1 dead letter")
 
 
 async def test_only_the_newest_endings_are_looked_at(patient: Patient) -> None:
-    """However many dead letters and attempts are kept: those with the newest ids, and such whose ids are no times."""
+    """However many are kept: dead letters with the newest ids, and such whose ids are no times; attempts that ended last."""
     await patient.sql.execute(
         """INSERT INTO pulse.jobs
                (id, topic, max_attempts, status, attempts, started_at, completed_at, last_error, name)
@@ -340,11 +343,67 @@ async def test_only_the_newest_endings_are_looked_at(patient: Patient) -> None:
         "INSERT INTO pulse.attempts (job_id, attempt, outcome, error) SELECT id, 1, 'crashed', 'e' FROM pulse.jobs"
     )
     found = await patient.found()
-    for check in ("crashes", "dead-letters"):
+    for check, new in (("crashes", "9,999"), ("dead-letters", "10,000")):
         assert sorted(re.findall(r"handler '(\w+)' of topic '\w+': ([0-9,]+) ", said(found[check]))) == [
-            ("new", "10,000"),
+            ("new", new),
             ("own", "1"),
         ]
+
+
+async def test_what_died_where(patient: Patient) -> None:
+    """Of attempts that ended badly the newest is told with job and worker; a host with what was taken back from it."""
+    job, other = [str(await patient.sql.fetchval("SELECT pulse.submit('burn', topic => 'gpu')")) for _ in range(2)]
+    await patient.sql.execute(
+        "INSERT INTO pulse.hosts (host, boot, pidns, seen_at) VALUES ('dead', 'b', 1, now() - interval '3 h')"
+    )
+    await patient.sql.execute(
+        "INSERT INTO pulse.attempts (job_id, attempt, outcome, worker, exit_code, ended_at, error) VALUES"
+        " ($1, 1, 'lease_expired', 'dead/b/1/12.34/w', NULL, now() - interval '2 min', 'old'),"
+        " ($2, 1, 'lease_expired', 'dead/b/1/12.34/x', -9, now() - interval '1 min', 'new'),"
+        " ($1, 2, 'lease_expired', 'dead/b/1/12.34/y', NULL, now() - interval '2 h', 'long ago'),"
+        " ($1, 3, 'error', 'dead/b/1/12.34/z', NULL, now(), 'its own')",
+        job,
+        other,
+    )
+    rows = (await look(patient.dsn, WITHIN_S)).rows
+    (row,) = rows["queue_attempts"]
+    assert {key: row[key] for key in ("attempts", "killed", "job", "worker", "error", "jobs_dead")} == {
+        "attempts": 2, "killed": 1, "job": other, "worker": "dead/b/1/12.34/x", "error": "new", "jobs_dead": 0,
+    }  # fmt: skip
+    hosts = {row["host"]: (row["running"], row["lapsed"]) for row in rows["queue_hosts"]}
+    assert hosts == {"here": (0, 0), "dead": (0, 2)}
+    told = said((await patient.found())["hosts"])
+    assert told == "host dead was last seen 3 h ago; 2 of its attempts were taken back, as lapsed leases"
+
+
+async def test_what_nothing_would_end(patient: Patient) -> None:
+    """Jobs that run without a limit of their own, of their handler or of their topic; the oldest of each handler."""
+    for name, topic in ("at", "at", "bt", "au"):
+        await patient.sql.execute("SELECT pulse.submit($1, topic => $2)", name, topic)
+    await patient.sql.execute("SELECT pulse.submit('a', topic => 't', timeout_s => 5)")
+    await patient.sql.execute("INSERT INTO pulse.handlers (name, topic, stall_s) VALUES ('b', 't', 1)")
+    await patient.sql.execute("INSERT INTO pulse.topics (topic, stall_s) VALUES ('u', 1)")
+    await patient.sql.execute(LEASE, "here/b/1/12.34/w", 60)
+    await patient.sql.execute("UPDATE pulse.jobs SET started_at = now() - interval '20 min'")
+    (row,) = (await look(patient.dsn, WITHIN_S)).rows["queue_running"]
+    assert (row["name"], row["topic"], row["jobs"], row["worker"]) == ("a", "t", 2, "here/b/1/12.34/w")
+    text = said((await patient.found())["running"])
+    what = "2 jobs run, the first one for 20 min, and no timeout_s or stall_s would end it"
+    assert text == f"handler 'a' of topic 't': {what}"
+
+
+async def test_what_a_server_asks_is_bounded(patient: Patient) -> None:
+    """The newest attempts that ended badly are found by their index, however many attempts there are."""
+    await patient.sql.execute(
+        "INSERT INTO pulse.attempts (job_id, attempt, outcome, ended_at)"
+        " SELECT gen_random_uuid(), 1, CASE n % 100 WHEN 0 THEN 'crashed' ELSE 'error' END, now() - n * interval '1 s'"
+        " FROM generate_series(1, 50000) n"
+    )
+    await patient.sql.execute("ANALYZE pulse.attempts")
+    for question in ("queue_attempts", "queue_hosts"):
+        plan = "\n".join(row[0] for row in await patient.sql.fetch(f"EXPLAIN {QUESTIONS[question].sql}"))
+        assert "idx_attempts_lost" in plan, plan
+        assert "Seq Scan on attempts" not in plan, plan
 
 
 async def test_a_database_that_is_away(patient: Patient) -> None:

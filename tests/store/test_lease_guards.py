@@ -146,6 +146,7 @@ async def test_a_parent_beats_for_its_child(ward: Ward) -> None:
     assert await ward.beat("parent", session=child.session, uid=USER) == []
     assert await ward.extended(job)
     assert min(child.heard_s, child.beaten_s) >= began_s
+    assert child.said_s == float("inf")  # nothing itself
     await forge(ward.connection)
     child.heard_s = 0.0
     await ward.beat("parent", session=child.session, uid=0)

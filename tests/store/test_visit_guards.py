@@ -24,6 +24,7 @@ from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.connection import Connection
 from pulse_actors.dispatcher.desk import Held, Worker
 from pulse_actors.dispatcher.desktop import Desktop
+from pulse_actors.dispatcher.incidents import Incidents
 from pulse_actors.dispatcher.leases import Leases
 from pulse_actors.dispatcher.service import Dispatcher
 from pulse_actors.dispatcher.stacks import Stacks
@@ -67,7 +68,15 @@ class Lobby(Floor):
         claims = self.claims if store is None else Claims(store, self.desk, HOST, lease_s=LEASE_S, poll_s=60.0, batch=1)
         store = store or self.store
         desktop = Desktop(
-            store, self.desk, claims, cast("Any", None), HOST, Stacks(self.desk), Stats(self.store, self.desk)
+            store,
+            self.desk,
+            claims,
+            cast("Any", None),
+            HOST,
+            Stacks(self.desk),
+            Stats(self.store, self.desk),
+            Incidents(store.incidents),
+            10.0,
         )
         leases, submits = Leases(store, self.desk, HOST, lease_s=LEASE_S), Submits(store, self.claims)
         return Office(desktop, claims, self.results, leases, submits, HOST, "here", 10.0, LEASE_S, self.deaths, None)

@@ -82,6 +82,16 @@ async def test_a_job_that_runs(store: Store, connection: Connection[Record]) -> 
     assert found.host_seen_at == at(-3).timestamp()
 
 
+async def test_a_lease_that_lapsed(store: Store, connection: Connection[Record]) -> None:
+    """Of what nobody holds any more the host counts that had the newest attempt."""
+    identity = await forge(connection, "RUNNING", locked_by="there/b/1/7.8/w", lease_until=at(-1))
+    seen = at(-90)
+    await connection.execute("INSERT INTO pulse.hosts (host, boot, pidns, seen_at) VALUES ('there', 'b', 1, $1)", seen)
+    await store.end([Ending(identity, 1, "there/b/1/7.8/w", EndingKind.LEASE_EXPIRED, "lapsed", 5.0)], now=NOW)
+    found = await standing(store, identity, 1)
+    assert (found.outcome, found.worker, found.host_seen_at) == ("lease_expired", "there/b/1/7.8/w", seen.timestamp())
+
+
 @pytest.mark.parametrize("status", TERMINAL)
 async def test_a_job_that_has_ended(store: Store, connection: Connection[Record], status: str) -> None:
     """How, when, and the beginning of its last error."""

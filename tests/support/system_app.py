@@ -94,6 +94,14 @@ def deaf(gate: str, ctx: pulse.Context) -> None:
             time.sleep(LOOK_S)
 
 
+@app.handler("clog")
+async def clog(gate: str, ctx: pulse.Context) -> None:
+    """The same in a coroutine: nothing else runs on its event loop meanwhile."""
+    with noted(ctx):
+        while not is_open(gate, ctx):
+            time.sleep(LOOK_S)  # noqa: ASYNC251 - that is the mistake
+
+
 @app.handler("grip")
 def grip(seconds: float, ctx: pulse.Context) -> str:
     """Hold the interpreter, as a C extension or a regular expression may."""

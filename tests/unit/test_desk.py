@@ -366,6 +366,15 @@ def test_a_silent_worker_gets_no_more() -> None:
     assert silent.credit == 9
 
 
+def test_who_speaks_for_a_worker() -> None:
+    """A word of its pool parent ends its silence, and is none of its own."""
+    one = worker("one", held=1)
+    one.hear(5.0)
+    one.silent = True
+    assert one.hear(20.0, itself=False)
+    assert (one.heard_s, one.said_s, one.silent) == (20.0, 5.0, False)
+
+
 def placed_ids(placement: Placement) -> list[bytes]:
     """Every job of a placement."""
     return [one.id for _, one in runs(placement)] + [ending.id for ending in placement.returned]

@@ -24,7 +24,10 @@ TABLE = {"name": "jobs", "live": 10, "dead": 0, "bytes": 8192, "vacuumed_s": Non
 INDEX = {"name": "i", "home": "jobs", "is_valid": True, "bytes": 64 * 1024**2, "entries": 1e6}
 LEASES = {"worker": "h/b/1/2.3/w", "jobs": 2, "lapsed": 0, "lapsed_s": 0.0, "host": "h", "host_s": 1.0}
 TOPIC = {"topic": "mail", "due_s": 10.0, "is_paused": False, "hosts": 1}
-ENDED = {"name": "x", "topic": "t", "age_s": 5.0, "error": "bad\nthing"}
+ENDED = {"name": "x", "topic": "t", "age_s": 5.0, "error": "bad\nthing", "job": "0190", "worker": "h/b/1/2.3/w",
+         "jobs_dead": 0, "killed": 0}  # fmt: skip
+RUNS = {"name": "x", "topic": "t", "jobs": 1, "age_s": 600.0, "job": "0190", "worker": "h/b/1/2.3/w"}
+PAUSE = {"topic": "t", "reason": "fire", "paused_by": "uid 0 (root)", "age_s": 5.0, "left_s": None}
 ROOM = {"greatest": 100, "reserved": 3, "used": 10, "role_limit": -1, "role_used": 1,
         "database_limit": -1, "database_used": 1}  # fmt: skip
 
@@ -101,7 +104,8 @@ def test_indexes(changed: dict[str, Any], state: State) -> None:
 @pytest.mark.parametrize(
     ("row", "state"),
     [
-        ({**HOLDER, "age_s": 59.9, "xids": 5}, OK),
+        ({**HOLDER, "age_s": 59.9, "xids": 99_999}, OK),
+        ({**HOLDER, "age_s": 0.1, "xids": 100_000}, WARNING),
         ({**HOLDER, "age_s": 60.0, "xids": 5}, WARNING),
         ({**HOLDER, "age_s": 3600.0, "xids": 5}, WRONG),
         ({**HOLDER, "age_s": 61.0, "xids": 10_000_000}, WRONG),
@@ -113,10 +117,27 @@ def test_indexes(changed: dict[str, Any], state: State) -> None:
     ],
 )
 def test_xmin(row: dict[str, Any], state: State) -> None:
-    """By age where that is known, by distance where it is not; a slot that nobody reads is told at once."""
+    """By age where that is known, and by distance; a slot that nobody reads is told at once."""
     found = holders.xmin([row], GRACE_S)
     assert found.state is state
     assert (row["name"] in found.text) == (state is not OK)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "command"),
+    [
+        ("session", "7", "SELECT pg_terminate_backend(7);"),
+        ("prepared transaction", "it's", "ROLLBACK PREPARED 'it''s';"),
+        ("replication slot", "gone", "SELECT pg_drop_replication_slot('gone');"),
+        ("standby", "8", "hot_standby_feedback = off at that standby"),
+    ],
+)
+def test_what_ends_a_snapshot(kind: str, name: str, command: str) -> None:
+    """The command stands there as it is typed, once; of many holders those of the first."""
+    row = {**HOLDER, "kind": kind, "name": name, "age_s": 61.0, "xids": 1}
+    assert holders.xmin([row, row], GRACE_S).advice[-1] == command
+    many = [{**row, "name": f"{number}"} for number in range(5)]
+    assert len(holders.xmin(many, GRACE_S).advice[-1].split("   ")) == (1 if kind == "standby" else 3)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +206,9 @@ def test_watchdog(age_s: float | None, state: State) -> None:
 )
 def test_endings(number: int, crashes: State, dead: State) -> None:
     """Crashes of a handler are wrong from the third on; dead letters are for somebody to look at."""
-    assert queue.crashes([{**ENDED, "outcome": "crashed", "attempts": number}], GRACE_S).state is crashes
+    died = queue.crashes([{**ENDED, "outcome": "crashed", "attempts": number, "jobs_dead": 2}], GRACE_S)
+    assert (died.state, died.text.endswith(": bad thing; 2 jobs of it are dead letters now")) == (crashes, True)
+    assert "pulse ctl jobs get 0190" in died.advice[0]
     assert queue.hung([{**ENDED, "outcome": "crashed", "attempts": number}], GRACE_S).state is OK
     found = queue.dead_letters([{**ENDED, "jobs": number}], GRACE_S)
     assert (found.state, "bad thing" in found.text) == (dead, True)
@@ -199,13 +222,35 @@ def test_hung(outcome: str, words: str) -> None:
     rows = [{**ENDED, "outcome": outcome, "attempts": 1}]
     found = queue.hung(rows, GRACE_S)
     assert (found.state, f": {words} within" in found.text) == (WARNING, True)
+    assert found.text.endswith(" (worker w of host h)") == (outcome == "lease_expired")
+    assert any("frozen" in line for line in found.advice) == (outcome == "lease_expired")
     assert queue.crashes(rows, GRACE_S).state is OK
+
+
+@pytest.mark.parametrize(("age_s", "state"), [(599.0, OK), (600.0, WARNING)])
+def test_what_nothing_would_end(age_s: float, state: State) -> None:
+    """A handler without a limit that has run for ten times the patience; what to type for it."""
+    found = queue.running([{**RUNS, "age_s": age_s}], GRACE_S)
+    assert found.state is state
+    assert any("pulse ctl jobs stack 0190" in line for line in found.advice) == (state is WARNING)
+
+
+def test_the_gate() -> None:
+    """A young pause is well, and told all the same; an old one is worth a warning."""
+    young, old = queue.gate([PAUSE], GRACE_S), queue.gate([{**PAUSE, "age_s": 60.0}], GRACE_S)
+    what = "topic 't' is paused since {} s by uid 0 (root), until somebody resumes it; reason: fire"
+    assert (young.state, young.details, young.advice) == (OK, (what.format(5),), old.advice)
+    assert (old.state, old.text) == (WARNING, what.format(60))
+    assert queue.gate([], GRACE_S).text == "nothing is paused"
 
 
 @pytest.mark.parametrize(("running", "age_s", "state"), [(0, 59.0, OK), (0, 60.0, WARNING), (1, 60.0, WRONG)])
 def test_hosts(running: int, age_s: float, state: State) -> None:
-    """One that is gone, and one that is gone with jobs."""
-    assert queue.hosts([{"host": "h", "age_s": age_s, "running": running}], GRACE_S).state is state
+    """One that is gone, and one that is gone with jobs; what was taken back from it is counted."""
+    for lapsed in (0, 1, 2):
+        found = queue.hosts([{"host": "h", "age_s": age_s, "running": running, "lapsed": lapsed}], GRACE_S)
+        assert found.state is state
+        assert ("taken back" in found.text) == (lapsed > 0 and state is not OK)
 
 
 def test_installation() -> None:
@@ -322,7 +367,21 @@ def test_words() -> None:
         ([Worker(name="w", capacity=2, running=[b"x"])], OK, "1 connected, 1 of 2 places"),
         ([Worker(name="w", capacity=1, running=[b"x"])], WARNING, "all workers are full"),
         ([Worker(name="w", capacity=1, draining=True)], WARNING, "all workers drain"),
-        ([Worker(name="w", pid=7, capacity=1, silent=True)], WRONG, "worker w (pid 7) lets a lease pass"),
+        ([Worker(name="w", pid=7, capacity=1, silent=True)], WRONG, "worker w (pid 7) has let a lease pass"),
+        (
+            [Worker(name="w", pid=7, capacity=1, condition="stopped", quiet_s=9.0)],
+            WRONG,
+            "is frozen: its process is stopped, by SIGSTOP, Ctrl-Z or a debugger, and has said nothing for 9 s",
+        ),
+        (
+            [
+                Worker(
+                    name="w", pid=7, capacity=2, condition="blocked", quiet_s=9.0, running=[bytes(16)], calls={"a": 1}
+                )
+            ],
+            WRONG,
+            "it has not answered for 9 s. Called there: 1 a",
+        ),
     ],
 )
 def test_workers(workers: list[Worker] | None, state: State, words: str) -> None:

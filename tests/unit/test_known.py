@@ -9,13 +9,15 @@ from typing import Any, Final, cast
 import pytest
 
 from pulse import procs
+from pulse.doctor.finding import Finding, State
 from pulse.store.standing import Standing
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.claims import Claims
+from pulse_actors.dispatcher.condition import Condition, condition_of, quiet_s
 from pulse_actors.dispatcher.desk import BACKLOG_BYTES, Desk, Held, Worker
 from pulse_actors.dispatcher.desktop import Desktop
 from pulse_actors.dispatcher.known import known_of
-from pulse_actors.dispatcher.why import Candidate, Holder, Known
+from pulse_actors.dispatcher.reasons import Candidate, Holder, Known
 
 JOB: Final = bytes(15) + b"1"
 OTHER: Final = bytes(15) + b"2"
@@ -67,7 +69,7 @@ def site(*workers: Worker) -> Desktop:
     for one in workers:
         desk.join(one)
     claims = Claims(NOTHING, desk, HOST, lease_s=30.0, poll_s=0.25, batch=1)
-    return Desktop(NOTHING, desk, claims, NOTHING, HOST, NOTHING, NOTHING)
+    return Desktop(NOTHING, desk, claims, NOTHING, HOST, NOTHING, NOTHING, NOTHING, 10.0)
 
 
 def known(on: Desktop, **columns: Any) -> Known:
@@ -113,10 +115,11 @@ def test_who_has_it() -> None:
     """When it was heard of, whether its handler was called, and how many others wait there."""
     one = worker()
     one.held = {(JOB, 2): Held("red", "a"), (OTHER, 1): Held("red", "a"), (OTHER, 2): Held("red", "a", started=True)}
-    assert known(site(one), **RUNS).holder == Holder(4.0, started=False, waiting=1)
+    assert known(site(one), **RUNS).holder == Holder(4.0, calls=("red",), started=False, waiting=1)
     one.held[JOB, 2].started, one.silent = True, True
-    assert known(site(one), **RUNS).holder == Holder(4.0, is_silent=True, started=True, waiting=1)
-    assert known(site(one), **RUNS, attempts=3).holder == Holder(4.0, is_silent=True, started=None, waiting=1)
+    silent = Holder(4.0, condition=Condition.SILENT, calls=("red", "red"), waiting=1)
+    assert known(site(one), **RUNS).holder == replace(silent, started=True)
+    assert known(site(one), **RUNS, attempts=3).holder == silent
     one.heard_s = float("inf")
     holder = known(site(one), **RUNS).holder
     assert holder is not None
@@ -131,7 +134,60 @@ def test_who_has_it_and_is_not_connected() -> None:
     one.watched, one.held = True, {(JOB, 2): Held("red", "a", started=True)}
     on = site(one)
     on.desk.leave(one)
-    assert known(on, **RUNS).holder == Holder(4.0, is_connected=False, started=True)
+    assert known(on, **RUNS).holder == Holder(4.0, is_connected=False, calls=("red",), started=True)
+
+
+@pytest.mark.parametrize(("told_s", "ago_s"), [(0.0, None), (6.0, None), (7.0, 2.0)])
+def test_what_would_end_it(told_s: float, ago_s: float | None) -> None:
+    """Its limits, and when it last told progress: that its time began to run is none."""
+    one = worker()
+    held = Held("red", "a", started=True, timeout_s=60.0, stall_s=5.0, since_s=5.95, told_s=told_s)
+    one.held = {(JOB, 2): held}
+    holder = known(site(one), **RUNS).holder
+    assert holder is not None
+    assert (holder.timeout_s, holder.stall_s, holder.told_ago_s) == (60.0, 5.0, ago_s)
+
+
+@pytest.mark.parametrize(
+    ("said_s", "heard_s", "silent", "state", "condition"),
+    [
+        (0.0, 0.0, False, "T", Condition.WELL),  # less than two heartbeats ago
+        (-11.0, -11.0, False, "T", Condition.STOPPED),
+        (-11.0, 8.0, False, "t", Condition.STOPPED),
+        (-11.0, 8.0, False, "S", Condition.BLOCKED),
+        (-11.0, -11.0, False, "S", Condition.WELL),
+        (-11.0, -11.0, True, "S", Condition.SILENT),
+    ],
+)
+def test_why_it_says_nothing(
+    said_s: float, heard_s: float, *, silent: bool, state: str, condition: Condition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped by a signal, blocked while its parent speaks for it, or nobody knows; one that is idle need not speak."""
+    monkeypatch.setattr(procs, "state", lambda _pid: state)
+    one = worker()
+    one.watched, one.said_s, one.heard_s, one.silent = True, said_s, heard_s, silent
+    assert condition_of(one, 9.0, 10.0) is (Condition.SILENT if silent else Condition.WELL)
+    one.held = {(JOB, 2): Held("red", "a", started=True)}
+    assert condition_of(one, 9.0, 10.0) is condition
+    one.watched = False  # another user's, or another pid namespace's: that process may be any
+    assert condition_of(one, 9.0, 10.0) is not Condition.STOPPED
+
+
+def test_who_was_never_heard_of() -> None:
+    """A process that lives, and has not said hello yet, is not quiet for ever."""
+    one = worker()
+    one.held = {(JOB, 2): Held("red", "a", started=True)}
+    assert (quiet_s(one, 9.0), condition_of(one, 1e9, 10.0)) == (0.0, Condition.WELL)
+
+
+def test_what_slows_all_down() -> None:
+    """Who keeps dead rows is told with what ends it."""
+    found = Finding("xmin", State.WARNING, "session 7 is idle", ("session 8",), ("While …", "SELECT 7;"))
+    job = Standing(**{name: getattr(BASE, name) for name in BASE.__struct_fields__})
+    slow = known_of(site(), job, 9.0, found).slow
+    assert slow is not None
+    assert "session 7 is idle (and 1 more)" in slow[0]
+    assert slow[1] == "If nobody needs it: SELECT 7;"
 
 
 def test_this_dispatcher() -> None:

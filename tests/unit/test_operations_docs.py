@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 from pathlib import Path
 from typing import Final
@@ -13,7 +14,7 @@ import pytest
 from pulse.config import Settings
 from pulse.worker import pool, service
 from pulse_actors import runtime
-from pulse_actors.dispatcher import why
+from pulse_actors.dispatcher import running, why
 from pulse_supervisor import machine
 from tests.support.logcalls import LogCall, log_calls
 from tests.support.markdown import DOCS, Row, section, table
@@ -145,7 +146,7 @@ def test_log_fields_are_those_of_the_calls() -> None:
 
 def test_reasons_why_a_job_does_not_run_are_all_there() -> None:
     """The table of reasons has each code that can be told, and no other."""
-    source = Path(why.__file__).read_text("utf-8")
+    source = "".join(map(inspect.getsource, (running, why)))
     told = set(re.findall(r'Reason\(\s*"(\w+)"', source))
     assert [row["code"] for row in table(section(PAGE, "A job does not run"))] == sorted(told, key=_place_of)
 

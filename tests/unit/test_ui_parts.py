@@ -12,6 +12,7 @@ from markupsafe import escape
 
 import pulse.ui
 from pulse.cli import views
+from pulse.doctor.live import Problem
 from pulse.errors import BadRequestError, NobodyAnswersError
 from pulse.ui import shown
 from pulse.ui.charts import Line, draw, nice_top
@@ -229,19 +230,36 @@ class TestCharts:
 
 def test_what_is_wrong_is_told_of_topics_and_workers() -> None:
     """A pause that holds jobs back, a topic that nobody serves, a silent worker; no more than that."""
-    status = views.Status(workers=[views.Worker(name="w", pid=7, silent=True)], gate=views.Gate())
+    pause = views.Pause(reason="fire", paused_at=1_900_000_000.0, paused_by="uid 0 (root)")
+    gate = views.Gate(topics={"a": pause})
+    status = views.Status(workers=[views.Worker(name="w", pid=7, silent=True)], gate=gate)
     topics = [
         TopicStats("a", ready=3, oldest_s=60.0, paused=True, workers=1),
         TopicStats("b", ready=1, workers=0),
         TopicStats("c", ready=9, workers=1),
         TopicStats("d", ready=0, paused=True, workers=0),
     ]
-    assert wrongs(status, {}, Stats(topics)) == [
-        "worker w (pid 7) has let a lease pass without a word",
-        "topic “a” is paused: 3 jobs wait, the first for 60 s",
+    assert [one.text for one in wrongs(status, {}, Stats(topics))] == [
+        "worker w (pid 7) has let a lease pass without a word: it is stopped or hangs; it holds 0 jobs",
+        "topic “a” is paused since 2030-03-17T17:46:40Z by uid 0 (root) (fire): 3 jobs wait, the first for 60 s",
         "no worker serves topic “b”: 1 job waits",
     ]
     assert wrongs(views.Status(), {}, None) == []
+
+
+def test_what_is_wrong_says_what_to_do_and_where_more_stands() -> None:
+    """Commands are quoted for a shell; an incident of several sentences has its advice below the last, and a page."""
+    incident = views.Incident("hosts", "wrong", "host a is gone", ["host b is gone"], ["start it"])
+    told = wrongs(views.Status(workers=[], incidents=[incident]), {}, Stats([TopicStats("a b", ready=1, paused=True)]))
+    resume = ("pulse ctl dispatch resume --topic 'a b'",)
+    paused = "topic “a b” is paused: 1 job waits"
+    assert told == [
+        Problem("host a is gone", "A host is gone", ("host b is gone",), ("start it",), "/workers"),
+        Problem(paused, "A topic is paused", (), resume, "/topics/view?topic=a+b"),
+    ]
+    assert [*map(shown.is_command, (*resume, "start it"))] == [True, False]
+    many = views.Status(workers=[views.Worker(name="w", silent=True)] * 30)
+    assert [one.text for one in wrongs(many, {}, None)][10:] == ["and 20 more: see Workers"]
 
 
 def test_dead_letters_are_grouped() -> None:

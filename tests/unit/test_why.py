@@ -10,7 +10,9 @@ import pytest
 from msgspec import structs
 
 from pulse.store.standing import BEFORE_MAX, Standing
-from pulse_actors.dispatcher.why import Candidate, Holder, Known, Reason, explain
+from pulse_actors.dispatcher.condition import Condition
+from pulse_actors.dispatcher.reasons import Candidate, Holder, Known, Reason
+from pulse_actors.dispatcher.why import explain
 
 ID: Final = UUID("0190163d-8694-739b-aea5-966c26f8ad91")
 LAST: Final = UUID("0190163d-8694-739b-aea5-966c26f8ad92")
@@ -103,8 +105,12 @@ def test_it_runs() -> None:
     reason = only(RUNNING, known, paused_at=NOW)
     assert (reason.code, reason.advice) == ("running", f"Where it is now: pulse ctl jobs stack {ID}")
     assert reason.text == (
-        'It runs: attempt 2 is at worker "w1", pid 7, heard of 2 s ago, claimed 2030-03-17T17:43:40Z (3 min ago).'
+        'It runs: attempt 2 is at worker "w1", pid 7, claimed 2030-03-17T17:43:40Z (3 min ago), heard of 2 s ago. '
+        "No limit ends it if it hangs, neither timeout_s nor stall_s; it has told no progress."
     )
+    limited = Holder(2.0, started=True, timeout_s=60.0, stall_s=5.0, told_ago_s=3.0)
+    text = only(RUNNING, replace(KNOWN, holder=limited)).text
+    assert text.endswith("It is ended by timeout_s 60 and stall_s 5; it told progress 3 s ago.")
     assert "not heard of yet" in only(RUNNING, replace(KNOWN, holder=Holder(None, started=True))).text
 
 
@@ -115,7 +121,14 @@ def test_it_runs_on_another_host() -> None:
     assert 'worker "w9", pid 7 of another host, there' in reason.text
     assert reason.text.endswith("Its lease ends in 20 s.")
     assert "3 s ago" in reason.advice
-    assert "never" in only(RUNNING, locked_by="there/b/1/7.8/w9").advice
+
+
+@pytest.mark.parametrize(("seen_at", "seen"), [(NOW - 60, "60 s ago"), (None, "never")])
+def test_its_host_is_gone(seen_at: float | None, seen: str) -> None:
+    """A host that was not seen for a minute runs nothing: the lease decides, and that is told."""
+    reason = only(RUNNING, locked_by="there/b/1/7.8/w9", host_seen_at=seen_at)
+    assert (reason.code, reason.details["host_seen_at"]) == ("host_gone", seen_at)
+    assert reason.text.endswith(f"That host is gone: it was last seen {seen}. Its lease ends in 20 s.")
 
 
 @pytest.mark.parametrize("worker", [MINE, "no identity"])
@@ -129,7 +142,11 @@ def test_it_has_a_worker_that_nobody_knows(worker: str) -> None:
 @pytest.mark.parametrize(
     ("holder", "how"),
     [
-        (Holder(40.0, is_silent=True, started=True), "silent, heard of 40 s ago"),
+        (Holder(40.0, condition=Condition.SILENT, started=True), "silent, heard of 40 s ago"),
+        (
+            Holder(40.0, condition=Condition.STOPPED, started=True),
+            "is stopped, by SIGSTOP, Ctrl-Z or a debugger, heard",
+        ),
         (Holder(40.0, is_connected=False, started=True), "not connected, heard of 40 s ago"),
     ],
 )
@@ -138,6 +155,45 @@ def test_its_worker_is_silent(holder: Holder, how: str) -> None:
     reason = only(RUNNING, replace(KNOWN, holder=holder))
     assert reason.code == "silent"
     assert how in reason.text
+    assert reason.advice.startswith("kill -CONT 7 lets it go on.") == (holder.condition is Condition.STOPPED)
+
+
+def test_a_handler_blocks_its_worker() -> None:
+    """The process is at work and its loop is not: which handlers were called there, and where to look."""
+    holder = Holder(1.0, condition=Condition.BLOCKED, quiet_s=25.0, calls=("resize", "crop", "crop"), started=False)
+    reason = only(RUNNING, replace(KNOWN, holder=holder))
+    assert (reason.code, reason.details["calls"]) == ("blocked", {"crop": 2, "resize": 1})
+    assert "has not answered for 25 s: a handler there blocks the event loop" in reason.text
+    assert "Called there: 2 crop, 1 resize." in reason.text
+    assert f"pulse ctl jobs stack {ID}" in reason.advice
+    assert reason.advice.endswith("kill -9 7")
+
+
+def test_it_is_suspected_to_kill_workers() -> None:
+    """How many died, that it runs alone from then on, and when that has made it a dead letter."""
+    crashed = {**FAILED, "outcome": "crashed", "attempt_error": "worker process died: SIGKILL"}
+    once, twice = (only(crashes=number, **crashed).text for number in (1, 2))
+    assert once.endswith(" 1 worker died while it ran: it is suspected to kill them.")
+    assert twice.endswith(": it is suspected to kill them, and runs alone, in a process of its own.")
+    dead = only(status="DEAD_LETTERED", outcome="crashed", crashes=3, last_error="worker process died: SIGKILL")
+    assert dead.text.endswith("SIGKILL. It has killed 3 workers, which is all that it may (max_crashes).")
+
+
+def test_its_lease_lapsed() -> None:
+    """At whom, and when that host was seen: it was frozen, cut off, or is dead."""
+    lapsed = {**FAILED, "outcome": "lease_expired", "attempt_error": "lapsed", "worker": "there/b/1/7.8/w9"}
+    where = ' at worker "w9", pid 7 of host there (which was last seen 2 min ago) with: lapsed.'
+    assert where in only(host_seen_at=NOW - 120, **lapsed).text
+    assert "(which was never seen)" in only(**lapsed).text
+
+
+def test_the_database_is_held_back() -> None:
+    """It stands behind whatever is in the way, or beside nothing; a job that runs, or has ended, is not told."""
+    known = replace(KNOWN, slow=("it is held back", "end it"))
+    assert codes(known=known) == ["ready", "slow_database"]
+    assert codes(known=known, paused_at=NOW) == ["paused", "slow_database"]
+    assert why(known=known)[-1] == Reason("slow_database", "it is held back", "end it")
+    assert codes(RUNNING, replace(known, holder=Holder(1.0, started=True))) == ["running"]
 
 
 def test_it_waits_at_its_worker() -> None:

@@ -91,6 +91,7 @@ class Worker:
         doubtful_beats: Heartbeats left after which is looked whether a claim for it was committed that nobody handed
             out: one of a dispatcher that was killed in mid-statement, which may take seconds to come to light.
         heard_s: When it said something, or its pool parent did for it; monotonic clock.
+        said_s: When it said something itself: where only its parent speaks for it, a handler keeps its loop.
         beaten_s: When it beat last, or its pool parent did for it; at first, when it came; monotonic clock.
         until_s: Of a stranger: when its leases end, as they were seen or written here last; monotonic clock.
         extended_s: When the newest of them came that the database took.
@@ -120,6 +121,7 @@ class Worker:
     draining: bool = False
     closing: bool = False
     heard_s: float = float("inf")  # until it is first heard of
+    said_s: float = float("inf")
     beaten_s: float = float("inf")  # until it is first heard of
     until_s: float | None = None
     extended_s: float = float("-inf")
@@ -136,9 +138,11 @@ class Worker:
             return 0
         return max(0, self.capacity - len(self.held))
 
-    def hear(self, now_s: float) -> bool:
-        """It said something; whether that ends a silence."""
+    def hear(self, now_s: float, *, itself: bool = True) -> bool:
+        """It said something, or (not *itself*) its pool parent for it; whether that ends a silence."""
         was_silent, self.heard_s, self.silent = self.silent, now_s, False
+        if itself:
+            self.said_s = now_s
         return was_silent
 
 

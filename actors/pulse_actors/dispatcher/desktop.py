@@ -14,6 +14,7 @@ from pulse_actors import identity as identities
 from pulse_actors.bus import Bus
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.desk import Desk
+from pulse_actors.dispatcher.incidents import Incidents
 from pulse_actors.dispatcher.policies import Rules
 from pulse_actors.dispatcher.stacks import Stacks
 from pulse_actors.dispatcher.stats import Stats
@@ -27,6 +28,8 @@ class Desktop:
     The database, who is connected, what is claimed, and ways to ask others.
 
     Attributes:
+        incidents: What is wrong besides.
+        heartbeat_s: How often workers speak.
         server_policy: Those of the server's own values for topics that are settings.
         operator: Who asks.
     """
@@ -38,6 +41,8 @@ class Desktop:
     host: identities.Host
     stacks: Stacks
     stats: Stats
+    incidents: Incidents
+    heartbeat_s: float
     server_policy: Mapping[str, object] = field(default_factory=dict[str, object])
     operator: Operator = Operator()
 

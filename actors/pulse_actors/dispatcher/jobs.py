@@ -20,7 +20,7 @@ from pulse.store.rows import Level, Wake
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.desktop import Answer, Desktop, no_such
 from pulse_actors.dispatcher.known import known_of
-from pulse_actors.dispatcher.why import explain
+from pulse_actors.dispatcher.why import ACTIVE, explain
 
 NOTED_IDS: Final = 100  # of a request, in its note: one that is about more has a filter, or whoever asked has them
 ID_DIGITS: Final = 32
@@ -68,7 +68,8 @@ async def why_job(on: Desktop, body: protocol.ById) -> Answer:
         which = uuid.UUID(bytes=body.id)
         message = f"there is no job {which}: it was never submitted here, or has ended and was deleted since"
         raise NotFoundError(message)
-    reasons = explain(job, known_of(on, job, time.monotonic()))
+    slow = await on.incidents.snapshot() if job.status in ACTIVE else None
+    reasons = explain(job, known_of(on, job, time.monotonic(), slow))
     return {
         "id": job.id,
         "name": job.name,

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from pulse.doctor.finding import Finding
 from pulse.store.standing import Standing
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.claims import UNENDED
-from pulse_actors.dispatcher.desk import BACKLOG_BYTES, Worker
+from pulse_actors.dispatcher.condition import condition_of, quiet_s
+from pulse_actors.dispatcher.desk import BACKLOG_BYTES, Held, Worker
 from pulse_actors.dispatcher.desktop import Desktop
-from pulse_actors.dispatcher.why import Candidate, Holder, Known
+from pulse_actors.dispatcher.reasons import Candidate, Holder, Known
+
+CALL_S: Final = 0.1  # from the frame that told of a call to the reckoning of its limits
 
 
-def known_of(on: Desktop, job: Standing, now_s: float) -> Known:
-    """What is known here of *job*; *now_s*: the monotonic clock."""
+def known_of(on: Desktop, job: Standing, now_s: float, slow: Finding | None = None) -> Known:
+    """What is known here of *job*; *now_s*: the monotonic clock; *slow*: who keeps dead rows from being removed."""
     workers = on.desk.workers()
     return Known(
         host=on.host.id,
@@ -23,6 +29,7 @@ def known_of(on: Desktop, job: Standing, now_s: float) -> Known:
         is_unreadable=on.claims.is_unreadable(job.topic, now_s),
         earlier=_earlier(on, job),
         is_ageing=job.topic in on.desk.rules.ageing_s,
+        slow=None if slow is None else _slow(slow),
     )
 
 
@@ -50,10 +57,29 @@ def _holder(on: Desktop, job: Standing, now_s: float) -> Holder | None:
     return Holder(
         heard_ago_s=None if worker.heard_s == float("inf") else max(0.0, now_s - worker.heard_s),
         is_connected=on.desk.get(worker.identity) is worker,
-        is_silent=worker.silent,
+        condition=condition_of(worker, now_s, on.heartbeat_s),
+        quiet_s=quiet_s(worker, now_s),
+        calls=tuple(one.name for one in worker.held.values() if one.started),
         started=None if held is None else held.started,
         waiting=sum(not one.started for pair, one in worker.held.items() if pair != (job.id, job.attempts)),
+        timeout_s=None if held is None else held.timeout_s,
+        stall_s=None if held is None else held.stall_s,
+        told_ago_s=None if held is None else _told_ago_s(held, now_s),
     )
+
+
+def _told_ago_s(held: Held, now_s: float) -> float | None:
+    """When it told progress; the clock of its stall_s begins with its call, which is no progress."""
+    return max(0.0, now_s - held.told_s) if held.told_s > held.since_s + CALL_S else None
+
+
+def _slow(found: Finding) -> tuple[str, str]:
+    more = f" (and {len(found.details)} more)" if found.details else ""
+    text = (
+        f"The database is held back, which stops no job but slows all of them down: {found.text}{more}. "
+        "While that is so, no dead row can be removed."
+    )
+    return text, f"If nobody needs it: {found.advice[-1]}"
 
 
 def _earlier(on: Desktop, job: Standing) -> str | None:

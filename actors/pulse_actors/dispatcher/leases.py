@@ -118,7 +118,7 @@ class Leases:
         if worker is not None:
             if uid not in {worker.uid, 0}:
                 return []
-            worker.hear(time.monotonic())  # its parent sees that it is at work
+            worker.hear(time.monotonic(), itself=False)  # its parent sees that it is at work
             worker.beaten_s = worker.heard_s
             return [Renewal(*pair, worker.identity, None) for pair in worker.held]
         # Nobody here knows it yet. Its leases tell who it is.

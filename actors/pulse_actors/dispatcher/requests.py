@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import socket
+import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeAlias, TypeVar, cast
 
 import msgspec
 
 from pulse import protocol
+from pulse.doctor.finding import Finding
 from pulse.errors import BadRequestError
 from pulse.store.acting import Operator
 from pulse.store.topics import OPTIONS, SERVER_OPTIONS, effective
 from pulse_actors.bus import Hint
 from pulse_actors.dispatcher import jobs, schedules
-from pulse_actors.dispatcher.desk import Desk, Worker
+from pulse_actors.dispatcher.condition import condition_of, quiet_s
+from pulse_actors.dispatcher.desk import Worker
 from pulse_actors.dispatcher.desktop import Answer, Desktop
 from pulse_actors.runtime import database_status
 
@@ -120,15 +124,16 @@ async def list_actions(on: Desktop, body: protocol.AuditList) -> Answer:
 
 async def list_workers(on: Desktop, _body: protocol.Nothing) -> Answer:
     """Handler processes that are connected here."""
-    return {"workers": workers(on.desk)}
+    return {"workers": workers(on)}
 
 
-def workers(desk: Desk) -> list[Answer]:
+def workers(on: Desktop) -> list[Answer]:
     """Every connected handler process; pool parents hold no jobs and are left out."""
-    return [_worker(worker) for worker in desk.workers() if worker.topics or worker.names]
+    now_s = time.monotonic()
+    return [_worker(worker, now_s, on.heartbeat_s) for worker in on.desk.workers() if worker.topics or worker.names]
 
 
-def _worker(worker: Worker) -> Answer:
+def _worker(worker: Worker, now_s: float, heartbeat_s: float) -> Answer:
     return {
         "identity": worker.identity,
         "name": worker.name,
@@ -141,6 +146,9 @@ def _worker(worker: Worker) -> Answer:
         "started": sum(held.started for held in worker.held.values()),
         "draining": worker.draining,
         "silent": worker.silent,
+        "condition": condition_of(worker, now_s, heartbeat_s),
+        "quiet_s": quiet_s(worker, now_s),
+        "calls": dict(Counter(held.name for held in worker.held.values() if held.started)),
         "recovery": "kernel" if worker.watched else "lease",
     }
 
@@ -154,10 +162,11 @@ async def status(on: Desktop, _body: protocol.Nothing) -> Answer:
     """Everything at a glance; the supervisor's part comes over the bus."""
     of_supervisor = await on.bus.ask_status(SUPERVISOR_ANSWER_S) or {}
     database = await database_status(on.store)
-    counts, exact, gate = None, None, None
+    counts, exact, gate, wrong = None, None, None, None
     if database["ok"]:
         counts, exact = await on.store.reads.counts()
         gate = await on.store.gate.get()
+        wrong = [_incident(one) for one in await on.incidents.told()]
     return {
         "supervisor": of_supervisor.get("supervisor"),
         "actors": of_supervisor.get("actors"),
@@ -165,10 +174,16 @@ async def status(on: Desktop, _body: protocol.Nothing) -> Answer:
         "services": of_supervisor.get("services"),
         "database": database,
         "gate": gate,
-        "workers": workers(on.desk),
+        "workers": workers(on),
         "jobs": counts,
         "jobs_exact": exact,
+        "incidents": wrong,
     }
+
+
+def _incident(found: Finding) -> Answer:
+    told = {"check": found.check, "state": found.state.value, "text": found.text}
+    return {**told, "details": list(found.details), "advice": list(found.advice)}
 
 
 async def ping(_on: Desktop, _body: protocol.Nothing) -> Answer:

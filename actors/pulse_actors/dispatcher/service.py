@@ -19,6 +19,7 @@ from pulse_actors.dispatcher.connection import Connection
 from pulse_actors.dispatcher.deaths import LATE_S, Deaths
 from pulse_actors.dispatcher.desk import Desk
 from pulse_actors.dispatcher.desktop import Desktop
+from pulse_actors.dispatcher.incidents import Incidents
 from pulse_actors.dispatcher.leases import Leases
 from pulse_actors.dispatcher.news import News
 from pulse_actors.dispatcher.overdue import Overdue
@@ -67,7 +68,18 @@ class Dispatcher:
         self._living: list[str] = []
         self._accepted = 0
         self.office = Office(
-            Desktop(store, desk, claims, runtime.bus, host, stacks, stats, _server_policy(settings)),
+            Desktop(
+                store,
+                desk,
+                claims,
+                runtime.bus,
+                host,
+                stacks,
+                stats,
+                Incidents(store.incidents),
+                settings.heartbeat_s,
+                _server_policy(settings),
+            ),
             claims,
             results,
             Leases(store, desk, host, lease_s=settings.lease_s),
@@ -271,6 +283,7 @@ def dispatcher(listen_fd: int) -> ActorMain:
                 office.leases.checkpoints.run,
                 office.submits.batcher.run,
                 office.desktop.stats.run,
+                office.desktop.incidents.run,
                 actor.news.run,
             ):
                 tasks.start_soon(loop)

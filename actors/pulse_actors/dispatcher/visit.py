@@ -183,6 +183,7 @@ class Visit:
             bool(hello.topics) and identities.leads_group(self._peer),  # a pool parent's children end by themselves
             trees.mark_of(self._peer.pid) if hello.topics else None,
             heard_s=time.monotonic(),
+            said_s=time.monotonic(),
             beaten_s=time.monotonic(),
             extended_s=float("-inf") if listed else time.monotonic(),  # leases of a claim to come begin with it
             stalls={name: info.stall_s for name, info in hello.handlers.items() if info.stall_s is not None},

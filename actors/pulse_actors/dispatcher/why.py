@@ -10,108 +10,24 @@ from __future__ import annotations
 import difflib
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final, TypeAlias
-from uuid import UUID
 
 from pulse.store.standing import BEFORE_MAX, Standing
-from pulse.words import ago, count, cut, duration, iso, one_line
+from pulse.words import ago, count, cut, duration
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.assignments import ISOLATE_AT_CRASHES
 from pulse_actors.dispatcher.claims import UNREADABLE_S
+from pulse_actors.dispatcher.reasons import Known, Reason, job_id, moment, short
+from pulse_actors.dispatcher.running import running
 
 ENDED: Final = {"COMPLETED": "completed", "DEAD_LETTERED": "a dead letter", "CANCELED": "canceled"}
 ACTIVE: Final = frozenset({"PENDING", "RETRYING", "RUNNING"})
 LONG_DUE_S: Final = 10.0  # nothing known is in the way, and it should have been claimed twenty times
 _SHOWN: Final = 5  # names in a sentence
 _TOLD: Final = 50  # in the details
-_ERROR_COLUMNS: Final = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """
-    One thing that is in the way.
-
-    Attributes:
-        code: For programs.
-        text: For people, a sentence or two.
-        advice: What to do, or what to look at; '': wait.
-        details: The values in the text.
-    """
-
-    code: str
-    text: str
-    advice: str = ""
-    details: Mapping[str, object] = field(default_factory=dict[str, object])
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """
-    A worker that serves the topic of a job.
-
-    Attributes:
-        is_able: It has a handler of the job's name.
-        held: Names of what it holds.
-        stopped: Why it gets no more jobs: draining, hung, silent or busy; None: it does.
-    """
-
-    name: str
-    names: frozenset[str]
-    is_able: bool
-    capacity: int
-    held: tuple[str, ...] = ()
-    stopped: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """
-    The worker that has a job, as this dispatcher knows it.
-
-    Attributes:
-        heard_ago_s: None: it has not been heard of yet.
-        is_connected: False: its process lives, and is not connected now.
-        started: Whether its handler was called; None: it is not in the book.
-        waiting: How many others it holds that are not started.
-    """
-
-    heard_ago_s: float | None
-    is_connected: bool = True
-    is_silent: bool = False
-    started: bool | None = None
-    waiting: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """
-    What a dispatcher knows by itself of a job.
-
-    Attributes:
-        host: Its own.
-        poll_s: How soon something that is due is found.
-        candidates: Workers connected here that serve the job's topic.
-        topics: All that are served here.
-        holder: Who has it; None: nobody who is known here.
-        is_stopping: This dispatcher hands out nothing more.
-        is_unreadable: Claims of the topic fail, since the database cannot read a job.
-        earlier: The worker that may run an earlier attempt yet.
-        is_ageing: Waiting counts in the order of the topic.
-    """
-
-    host: str
-    poll_s: float
-    candidates: Sequence[Candidate] = ()
-    topics: Sequence[str] = ()
-    holder: Holder | None = None
-    is_stopping: bool = False
-    is_unreadable: bool = False
-    earlier: str | None = None
-    is_ageing: bool = False
-
+_NAME_COLUMNS: Final = 200
 
 Rule: TypeAlias = Callable[[Standing, Known], Reason | None]
 
@@ -121,79 +37,34 @@ def explain(job: Standing, known: Known) -> list[Reason]:
     if job.status in ENDED:
         return [_ended(job)]
     if job.status == "RUNNING":
-        return [_running(job, known)]
+        return [running(job, known)]
     if job.expires_at is not None and job.expires_at <= (job.now if job.held else max(job.now, job.next_run_at)):
         return [_expires_first(job, job.expires_at)]
     rules = DUE if job.is_due or (job.was_given_back and not job.held) else NOT_DUE
-    return [reason for rule in rules if (reason := rule(job, known)) is not None] or [_ready(job, known)]
+    found = [reason for rule in rules if (reason := rule(job, known)) is not None] or [_ready(job, known)]
+    return [*found, *_slow(known)]
 
 
 def _ended(job: Standing) -> Reason:
-    at = "" if job.completed_at is None else f" since {_moment(job.completed_at, job.now)}"
-    error = f": {_short(job.last_error)}" if job.last_error and job.status == "DEAD_LETTERED" else "."
-    details = {"completed_at": job.completed_at, "last_error": job.last_error}
+    at = "" if job.completed_at is None else f" since {moment(job.completed_at, job.now)}"
+    error = f": {short(job.last_error)}" if job.last_error and job.status == "DEAD_LETTERED" else "."
+    details = {"completed_at": job.completed_at, "last_error": job.last_error, "crashes": job.crashes}
     text = f"It does not run any more: it is {ENDED[job.status]}{at}{error}"
-    again = "" if job.status == "COMPLETED" else f"; to start it anew: pulse ctl jobs retry {_id(job.id)}"
-    return Reason("ended", text, f"Its attempts: pulse ctl jobs get {_id(job.id)}{again}", details)
-
-
-def _running(job: Standing, known: Known) -> Reason:
-    named = identities.parse(job.locked_by or "")
-    details: dict[str, object] = {"worker": job.locked_by, "attempt": job.attempts}
-    details |= {"started_at": job.started_at, "lease_until": job.lease_until}
-    started = "" if job.started_at is None else f", claimed {_moment(job.started_at, job.now)}"
-    who = f'worker "{named.name}", pid {named.pid}' if named else f'worker "{job.locked_by}"'
-    if named is not None and named.host != known.host:
-        seen = "never" if job.host_seen_at is None else ago(job.host_seen_at, job.now)
-        text = f"It runs: attempt {job.attempts} is at {who} of another host, {named.host}{started}. {_lease(job)}"
-        advice = f"That host was last seen {seen}; ask its server for more."
-        return Reason("running", text, advice, {**details, "host": named.host, "host_seen_at": job.host_seen_at})
-    holder = known.holder
-    if holder is None:
-        advice = "Once its lease has ended, or its process is known to be dead, it is tried again by itself."
-        text = f"Attempt {job.attempts} is at {who}{started}; this server does not know it. {_lease(job)}"
-        return Reason("running", text, advice, details)
-    details["heard_ago_s"] = holder.heard_ago_s
-    heard = "not heard of yet" if holder.heard_ago_s is None else f"heard of {duration(holder.heard_ago_s)} ago"
-    if holder.is_silent or not holder.is_connected:
-        how = "silent" if holder.is_silent else "not connected"
-        advice = "It is given time, then it is killed, and the job is tried again by itself: pulse ctl workers"
-        text = f"Attempt {job.attempts} is at {who}{started}; that is {how}, {heard}. {_lease(job)}"
-        return Reason("silent", text, advice, details)
-    if holder.started is False:
-        return _assigned(job, f"{who}, {heard}{started}", holder, details)
-    text = f"It runs: attempt {job.attempts} is at {who}, {heard}{started}."
-    return Reason("running", text, f"Where it is now: pulse ctl jobs stack {_id(job.id)}", details)
-
-
-def _assigned(job: Standing, who: str, holder: Holder, details: Mapping[str, object]) -> Reason:
-    details = {**details, "waiting": holder.waiting, "crashes": job.crashes}
-    if job.crashes >= ISOLATE_AT_CRASHES:
-        text = (
-            f"It was there when {job.crashes} workers died, so it is to run alone, in a process of its own. "
-            f"It waits for that at {who}."
-        )
-        return Reason("isolating", text, f"Its crashes: pulse ctl jobs get {_id(job.id)}", details)
-    others = f" It holds {count(holder.waiting, 'other')} that wait, too." if holder.waiting else ""
-    text = f"It was handed out, and its handler was not called yet: it waits at {who}.{others}"
-    return Reason("assigned", text, f"What that worker does now: pulse ctl jobs stack {_id(job.id)}", details)
-
-
-def _lease(job: Standing) -> str:
-    if job.lease_until is None:
-        return ""
-    return f"Its lease {'ended' if job.lease_until <= job.now else 'ends'} {ago(job.lease_until, job.now)}."
+    if job.outcome == "crashed" and job.status == "DEAD_LETTERED":
+        text += f". It has killed {count(job.crashes, 'worker')}, which is all that it may (max_crashes)."
+    again = "" if job.status == "COMPLETED" else f"; to start it anew: pulse ctl jobs retry {job_id(job.id)}"
+    return Reason("ended", text, f"Its attempts: pulse ctl jobs get {job_id(job.id)}{again}", details)
 
 
 def _expires_first(job: Standing, expires_at: float) -> Reason:
     details = {"expires_at": expires_at, "next_run_at": job.next_run_at}
-    when = _moment(expires_at, job.now)
+    when = moment(expires_at, job.now)
     if expires_at <= job.now:
         text = f"It expired {when}: it is not started any more, and a dead letter within seconds."
     else:
         text = f"It never will: it expires {when}, and is due only after that."
     return Reason(
-        "expired", text, f"To run it all the same, once it is one: pulse ctl jobs retry {_id(job.id)}", details
+        "expired", text, f"To run it all the same, once it is one: pulse ctl jobs retry {job_id(job.id)}", details
     )
 
 
@@ -210,7 +81,7 @@ def _held(job: Standing, _known: Known) -> Reason | None:
     if job.last_job_id is None or job.last_job_status not in ACTIVE:
         text = "It was held behind an earlier job of its schedule, which has ended: the next one goes within 2 s."
         return Reason("held", text + before, "", details)
-    last = _id(job.last_job_id)
+    last = job_id(job.last_job_id)
     text = f"It is held until an earlier job of its schedule has ended (overlap queue): {last}, {job.last_job_status}."
     return Reason("held", text + before, f"pulse ctl jobs why {last}", details)
 
@@ -239,11 +110,11 @@ def _paused(job: Standing, topic: str, pause: _Pause) -> Reason | None:
         return None
     what = f'Topic "{topic}"' if topic else "Everything"
     by = f" by {pause.who}" if pause.who else ""
-    end = "until somebody resumes it" if until is None else f"until {_moment(until, job.now)}"
-    why = f"; reason: {_short(pause.reason)}" if pause.reason else ""
+    end = "until somebody resumes it" if until is None else f"until {moment(until, job.now)}"
+    why = f"; reason: {short(pause.reason)}" if pause.reason else ""
     details = {"topic": topic, "paused_at": since, "paused_until": until, "paused_by": pause.who}
     option = f" --topic {shlex.quote(topic)}" if topic else ""
-    text = f"{what} is paused since {_moment(since, job.now)}{by}, {end}{why}."
+    text = f"{what} is paused since {moment(since, job.now)}{by}, {end}{why}."
     return Reason("paused", text, f"pulse ctl dispatch resume{option}", {**details, "reason": pause.reason})
 
 
@@ -290,7 +161,7 @@ def _no_handler(job: Standing, known: Known) -> Reason | None:
         where = f' for topic "{job.handler_topic}"' if job.handler_topic else ""
         text += f" A worker last came with that handler{where} {ago(job.handler_seen_at, job.now)}."
         details |= {"handler_seen_at": job.handler_seen_at, "handler_topic": job.handler_topic}
-    advice = f'Start a worker whose app has it, for topic "{job.topic}"; or: pulse ctl jobs cancel {_id(job.id)}'
+    advice = f'Start a worker whose app has it, for topic "{job.topic}"; or: pulse ctl jobs cancel {job_id(job.id)}'
     return Reason("no_handler", text + _elsewhere(job), advice, {**details, "other_hosts": job.other_hosts})
 
 
@@ -337,7 +208,7 @@ def _earlier(_job: Standing, known: Known) -> Reason | None:
 def _not_due(job: Standing, _known: Known) -> Reason | None:
     if job.is_due or job.held:
         return None
-    when = _moment(job.next_run_at, job.now)
+    when = moment(job.next_run_at, job.now)
     details: dict[str, object] = {"next_run_at": job.next_run_at, "attempt": job.attempts}
     if job.was_given_back:
         text = f"It was claimed, and given back since nobody could take it just then; it is looked at again {when}."
@@ -348,9 +219,21 @@ def _not_due(job: Standing, _known: Known) -> Reason | None:
     if job.outcome == "snoozed":
         return Reason("snoozed", f"Its handler asked to be called again {when}.", "", details)
     tries = f"{job.attempts - job.uncharged} of {job.max_attempts} tries are used"
-    error = f" with: {_short(job.attempt_error)}" if job.attempt_error else ""
-    text = f"Attempt {job.attempts} ended ({job.outcome}){error}. It is tried again {when}; {tries}."
-    return Reason("back_off", text, f"Its attempts: pulse ctl jobs get {_id(job.id)}", details)
+    error = f" with: {short(job.attempt_error)}" if job.attempt_error else ""
+    text = f"Attempt {job.attempts} ended ({job.outcome}){_where(job)}{error}. It is tried again {when}; {tries}."
+    if job.outcome == "crashed":
+        alone = ", and runs alone, in a process of its own" if job.crashes >= ISOLATE_AT_CRASHES else ""
+        text += f" {count(job.crashes, 'worker')} died while it ran: it is suspected to kill them{alone}."
+    return Reason("back_off", text, f"Its attempts: pulse ctl jobs get {job_id(job.id)}", details)
+
+
+def _where(job: Standing) -> str:
+    """Of a lapsed lease: at whom; that was frozen or cut off, or its host died."""
+    named = identities.parse(job.worker or "") if job.outcome == "lease_expired" else None
+    if named is None:
+        return ""
+    seen = "never seen" if job.host_seen_at is None else f"last seen {ago(job.host_seen_at, job.now)}"
+    return f' at worker "{named.name}", pid {named.pid} of host {named.host} (which was {seen})'
 
 
 def _behind(job: Standing, known: Known) -> Reason | None:
@@ -370,7 +253,7 @@ def _expires(job: Standing, _known: Known) -> Reason | None:
     if job.expires_at is None:
         return None
     text = (
-        f"It expires {_moment(job.expires_at, job.now)}: if it has not been started by then, it becomes a dead letter."
+        f"It expires {moment(job.expires_at, job.now)}: if it has not been started by then, it becomes a dead letter."
     )
     return Reason("expires", text, "", {"expires_at": job.expires_at})
 
@@ -379,7 +262,7 @@ def _ready(job: Standing, known: Known) -> Reason:
     free = sum(one.capacity - len(one.held) for one in known.candidates if one.is_able and one.stopped is None)
     details = {"next_run_at": job.next_run_at, "free": free}
     text = (
-        f"Nothing is in the way: it is due since {_moment(job.next_run_at, job.now)}, "
+        f"Nothing is in the way: it is due since {moment(job.next_run_at, job.now)}, "
         f"and workers have {count(free, 'free place')}. It should start within {duration(known.poll_s)}."
     )
     advice = (
@@ -388,6 +271,11 @@ def _ready(job: Standing, known: Known) -> Reason:
         else "See the server's log (claim_failed, database_away)."
     )
     return Reason("ready", text, advice, details)
+
+
+def _slow(known: Known) -> list[Reason]:
+    """Nothing that keeps a job from running, but all of them from running as soon as they could."""
+    return [] if known.slow is None else [Reason("slow_database", *known.slow)]
 
 
 # In the order in which they decide. What is not due is not kept from running by workers that are full now.
@@ -420,21 +308,9 @@ def _elsewhere(job: Standing) -> str:
 
 
 def _listed(names: Iterable[str]) -> str:
-    shown = [cut(name, _ERROR_COLUMNS) for name in names]
+    shown = [cut(name, _NAME_COLUMNS) for name in names]
     return ", ".join(shown[:_SHOWN]) + (", …" if len(shown) > _SHOWN else "")
 
 
 def _some(names: Sequence[str]) -> list[str]:
     return list(names[:_TOLD])
-
-
-def _moment(moment_s: float, now_s: float) -> str:
-    return f"{iso(int(moment_s))} ({ago(moment_s, now_s)})"
-
-
-def _short(text: str | None) -> str:
-    return cut(one_line(text or ""), _ERROR_COLUMNS)
-
-
-def _id(identity: bytes) -> str:
-    return str(UUID(bytes=identity))

@@ -46,7 +46,7 @@ async def show(request: Request) -> Response:
         found = views.read(Job, views.part(job, "job"))
     except PulseError as error:
         return await trouble(request, error)
-    reasons = [] if isinstance(why, PulseError) or found.status not in {*_WAITING, "RUNNING"} else why
+    reasons = [] if isinstance(why, PulseError) or found.status not in {*_WAITING, "RUNNING", "DEAD_LETTERED"} else why
     omitted: Any = views.part(job, "job").get("omitted") or []
     verbs = [verb for verb in ("cancel", "retry") if found.status in VERBS[verb].statuses]
     context = {

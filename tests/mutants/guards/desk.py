@@ -35,6 +35,10 @@ DESK: Final = Guarded(
             ("Desk.note_silence", " and one.heard_s < since_s", ""),
             ("Desk.note_silence", "            worker.silent = True\n", "            pass\n"),
         ],
+        _DESK + "test_who_speaks_for_a_worker": [
+            ("Worker.hear", "if itself:", "if True:"),
+            ("Worker.hear", "if itself:", "if False:"),
+        ],
         _DESK + "test_an_idle_worker_need_not_speak": [
             ("Desk.note_silence", "one.held and ", ""),
         ],

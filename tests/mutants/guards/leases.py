@@ -45,7 +45,8 @@ LEASES: Final = Guarded(
             (_SESSION, "if worker is not None:", "if False:"),
             (_SESSION, "self._desk.by_session(session) or ", ""),
             (_SESSION, "{worker.uid, 0}", "{worker.uid}"),
-            (_SESSION, "worker.hear(time.monotonic())", "pass"),
+            (_SESSION, "worker.hear(time.monotonic(), itself=False)", "pass"),
+            (_SESSION, "itself=False", "itself=True"),
             (_SESSION, "worker.beaten_s = worker.heard_s", "pass"),
         ],
         _ABSENT: [

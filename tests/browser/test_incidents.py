@@ -1,0 +1,367 @@
+"""
+Six things that people are woken for, in one running system; `doctor`, `jobs why` and the dashboard each name every one.
+
+Each tool is asked by itself, for the cause in words and for what to do. The words are those of docs/operating.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import asyncpg
+import pytest
+
+import pulse
+from tests.process.system_kit import SHORT_LEASE, Pool, Whole, place
+from tests.support.postgres import Postgres
+from tests.support.system import until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = [pytest.mark.process, pytest.mark.postgres]
+
+SETTINGS: Final = {**SHORT_LEASE, "PULSE_OBEY_S": "0.5"}
+GRACE: Final = ("--grace", "0.2")  # nobody waits for a minute here
+# As if two minutes had gone by.
+LEFT: Final = "UPDATE pulse.hosts SET seen_at = seen_at - interval '2 min' WHERE host = 'beta'"
+OTHERS: Final = "DO $$ BEGIN FOR i IN 1..100000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$"
+WIDE: Final[Any] = {"width": 1280, "height": 800}
+Words = Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """
+    Where each tool is to say what.
+
+    Attributes:
+        doctor: check -> state, words of what is wrong, words of the advice.
+        why: Words about the job of that name.
+        pages: Path -> words.
+    """
+
+    doctor: Mapping[str, tuple[str, Words, Words]]
+    why: Words
+    pages: Mapping[str, Words]
+
+
+CAUSES: Final[Mapping[str, Cause]] = {
+    "poison": Cause(
+        {
+            "crashes": (
+                "wrong",
+                ["handler 'die' of topic 'poison': 3 crashes", "died: SIGKILL", "1 job of it is a dead letter now"],
+                ["pulse ctl jobs get {poison}"],
+            ),
+            "dead-letters": ("warning", ["handler 'die'", "worker process died: SIGKILL"], ["pulse ctl jobs retry"]),
+        },
+        ["a dead letter", "worker process died: SIGKILL", "It has killed 3 workers", "pulse ctl jobs get {poison}"],
+        {
+            "/": ["handler 'die' of topic 'poison': 3 crashes", "died: SIGKILL", "pulse ctl jobs get {poison}"],
+            "/dead": ["handler 'die' of topic 'poison': 3 crashes", "pulse ctl jobs get {poison}"],
+            "/jobs/{poison}": ["It has killed 3 workers", "attempt 3", "SIGKILL"],
+        },
+    ),
+    "snapshot": Cause(
+        {
+            "xmin": (
+                "warning",
+                ["session {holder} (", "nightly report) is idle in transaction", "transactions back"],
+                ["no dead row can be removed", "SELECT pg_terminate_backend({holder});"],
+            )
+        },
+        ["The database is held back", "session {holder} (", "report", "SELECT pg_terminate_backend({holder});"],
+        {
+            "/": ["session {holder} (", "nightly report) is idle in", "SELECT pg_terminate_backend({holder});"],
+            "/actors": ["session {holder} (", "SELECT pg_terminate_backend({holder});"],
+            "/jobs/{snapshot}": ["The database is held back", "nightly report"],
+        },
+    ),
+    "paused": Cause(
+        {
+            "gate": (
+                "warning",
+                ["topic 'letters' is paused since", "by uid {uid}", "reason: the printer burns"],
+                ["pulse ctl dispatch resume"],
+            )
+        },
+        ['Topic "letters" is paused since', "by uid {uid}", "burns", "pulse ctl dispatch resume --topic letters"],
+        {
+            "/": ["topic “letters” is paused since", "by uid {uid}", "the printer burns", "2 jobs wait",
+                  "pulse ctl dispatch resume --topic letters"],
+            "/topics": ["letters paused", "by uid {uid}", "the printer burns", "Resume"],
+            "/jobs/{paused}": ['Topic "letters" is paused since', "pulse ctl dispatch resume --topic letters"],
+        },
+    ),
+    "host": Cause(
+        {
+            "hosts": (
+                "wrong",
+                ["host beta was last seen 2 min ago, and holds 1 job", "1 of its attempts was taken back"],
+                ["Is the machine up? Start pulse-supervisor there again."],
+            ),
+            "leases": ("wrong", ["beta/", "1 job, and its host was last seen 2 min"], ["jobs list --status RUNNING"]),
+        },
+        ["of another host, beta", "That host is gone: it was last seen 2 min ago", "Is that machine up?"],
+        {
+            "/": ["host beta was last seen 2 min ago, and holds 1 job", "Is the machine up?"],
+            "/workers": ["host beta was last seen 2 min ago"],
+            "/jobs/{host}": ["That host is gone: it was last seen 2 min ago"],
+        },
+    ),
+    "frozen": Cause(
+        {
+            "workers": (
+                "wrong",
+                ["(pid {frozen_pid}) is frozen: its process is stopped, by SIGSTOP", "it holds 1 job"],
+                ["kill -CONT {frozen_pid}"],
+            )
+        },
+        ["pid {frozen_pid}", "that process is stopped, by SIGSTOP", "kill -CONT {frozen_pid} lets it go on"],
+        {
+            "/": ["(pid {frozen_pid}) is frozen: its process is stopped, by SIGSTOP", "kill -CONT {frozen_pid}"],
+            "/workers": ["(pid {frozen_pid}) is frozen", "frozen: stopped by a signal", "kill -CONT {frozen_pid}"],
+            "/jobs/{frozen}": ["that process is stopped, by SIGSTOP", "kill -CONT {frozen_pid}"],
+        },
+    ),
+    "hung": Cause(
+        {
+            "workers": (
+                "wrong",
+                ["(pid {hung_pid}) hangs: a handler blocks its event loop", "Called there: 1 clog"],
+                ["pulse ctl jobs stack {hung}"],
+            ),
+            "running": (
+                "warning",
+                ["handler 'deaf' of topic 'slow': 1 job has run for", "no timeout_s or stall_s would end it"],
+                ["pulse ctl jobs stack "],
+            ),
+            "hung": ("warning", ["handler 'deaf' of topic 'slow': 1 timeout", "timed out after 1 s"], ["get {late}"]),
+        },
+        ["pid {hung_pid}", "a handler there blocks the event loop", "Called there: 1 clog", "ctl jobs stack {hung}"],
+        {
+            "/": ["(pid {hung_pid}) hangs: a handler blocks its event loop", "pulse ctl jobs stack {hung}",
+                  "handler 'deaf' of topic 'slow': 1 timeout"],
+            "/workers": ["hangs: its loop is blocked"],
+            "/jobs/{hung}": ["a handler there blocks the event loop", "Where is it now?"],
+            "/jobs/{hung}/stack": ["in clog", "system_app.py"],
+            "/jobs/{late}": ["timed out after 1 s", "where it was"],
+            "/jobs/{lock}": ["No limit ends it if it hangs", "Where is it now?"],
+        },
+    ),
+}  # fmt: skip
+
+
+class Setting:
+    """The system, and what is the matter with it: ids of jobs and pids of processes, by name."""
+
+    def __init__(self, whole: Whole) -> None:
+        self.whole = whole
+        self.known: dict[str, object] = {"uid": os.getuid()}
+
+    def words(self, words: Words) -> list[str]:
+        """As they stand in what is said here."""
+        return [word.format(**self.known) for word in words]
+
+    def run(self, *words: str) -> str:
+        """What a command says, on a line."""
+        return flat(self.whole.command(*words).stdout)
+
+
+def flat(text: str) -> str:
+    """On one line, so that nothing depends on where it is broken."""
+    return " ".join(text.split())
+
+
+@pytest.fixture(scope="module")
+def setting(newest_server: Postgres) -> Iterator[Setting]:
+    """Two hosts, and all goes wrong at once. SQL is asked here alone: the browser's loop lets no other run besides."""
+    with contextlib.ExitStack() as stack:
+        dsn = stack.enter_context(newest_server.database())
+        alpha = stack.enter_context(place(dsn, **SETTINGS, PULSE_HOST_ID="alpha"))
+        beta = stack.enter_context(place(dsn, **SETTINGS, PULSE_HOST_ID="beta"))
+        alpha.start()
+        with pulse.Client(alpha.path) as client:
+            client.topics_set("far", lease_s=600)  # its leases outlast this test, as those of 'ice' do
+            client.topics_set("ice", lease_s=600)
+            client.topics_set("near", backoff="fixed:600")
+            client.topics_set("slow", backoff="fixed:600")
+        beta.start()
+        pools = start_pools(alpha, beta)
+        made = Setting(alpha)
+        with pulse.Client(alpha.path) as client:
+            go_wrong(made, client, beta, pools)
+            pin(stack, dsn, made)
+            settle(made, client)
+        yield made
+        for pool in pools.values():
+            pool.bury()  # a stopped one would not hear that it is to end
+
+
+def start_pools(alpha: Whole, beta: Whole) -> dict[str, Pool]:
+    """One for each thing that goes wrong, so that none disturbs another."""
+
+    def pool(whole: Whole, processes: int, places: int, *topics: str) -> Pool:
+        served = [word for topic in topics for word in ("--topic", topic)]
+        return whole.pool("--processes", str(processes), "--concurrency", str(places), *served, wait=False)
+
+    pools = {
+        "well": pool(alpha, 1, 2, "poison", "letters"),
+        "ice": pool(alpha, 1, 1, "ice"),
+        "slow": pool(alpha, 3, 1, "slow"),
+        "beta": pool(beta, 1, 2, "far", "near"),
+    }
+    sizes = {alpha: 5, beta: 1}
+    for whole, size in sizes.items():
+        until(lambda whole=whole, size=size: len(whole.connected()) == size, "the pools connect", 30.0)  # type: ignore[misc]
+    return pools
+
+
+def go_wrong(made: Setting, client: pulse.Client, beta: Whole, pools: Mapping[str, Pool]) -> None:
+    """All but the snapshot, which would outlast what follows."""
+    whole, gate = made.whole, str(made.whole.gate("never"))
+    job = {
+        "poison": client.submit("die", {"how": signal.SIGKILL}, topic="poison"),
+        "frozen": client.submit("hold", {"gate": gate}, topic="ice"),
+        "hung": client.submit("clog", {"gate": gate}, topic="slow"),
+        "lock": client.submit("deaf", {"gate": gate}, topic="slow"),
+        "late": client.submit("deaf", {"gate": gate}, topic="slow", timeout_s=1.0),
+        "host": client.submit("hold", {"gate": gate}, topic="far"),
+        "lapsed": client.submit("hold", {"gate": gate}, topic="near"),
+    }
+    for name in ("host", "lapsed"):
+        beta.wait_entry(job[name])
+    beta.kill()
+    pools["beta"].bury()
+    whole.rows(LEFT)
+    frozen = whole.wait_entry(job["frozen"]).pid
+    os.kill(frozen, signal.SIGSTOP)
+    client.pause("letters", "the printer burns")
+    job["paused"] = client.submit("mark", {}, topic="letters")
+    client.submit("mark", {}, topic="letters")
+    hung = whole.wait_entry(job["hung"]).pid
+    job["snapshot"] = client.submit("mark", {}, topic="nowhere", delay_s=3600)
+    made.known |= {name: str(one) for name, one in job.items()}
+    made.known |= {"frozen_pid": frozen, "hung_pid": hung}
+
+
+def pin(stack: contextlib.ExitStack, dsn: str, made: Setting) -> None:
+    """A transaction that somebody forgot, and many of others since."""
+    runner = stack.enter_context(asyncio.Runner())
+    session = runner.run(asyncpg.connect(dsn, server_settings={"application_name": "nightly report"}))
+    stack.callback(lambda: runner.run(session.close(timeout=5)))
+    runner.run(session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pulse.jobs"))
+    made.known["holder"] = session.get_server_pid()
+    made.whole.rows(OTHERS)
+
+
+def settle(made: Setting, client: pulse.Client) -> None:
+    """Until all of it has come to what is looked at."""
+    for name, status in (("poison", "DEAD_LETTERED"), ("late", "RETRYING"), ("lapsed", "RETRYING")):
+        wait_status(client, str(made.known[name]), status)
+
+    def conditions() -> dict[object, object]:
+        return {worker["pid"]: worker["condition"] for worker in made.whole.connected()}
+
+    wanted = {made.known["frozen_pid"]: "stopped", made.known["hung_pid"]: "blocked"}
+    until(lambda: wanted.items() <= conditions().items(), "the dispatcher sees who is silent", 15.0)
+
+
+def wait_status(client: pulse.Client, job: str, status: str) -> None:
+    """Wait until a job has come to that."""
+    until(lambda: client.get(job).status == status, f"{job} is {status}", 30.0)
+
+
+@pytest.fixture(scope="module")
+def whole(setting: Setting) -> Whole:
+    """The system that the dashboard is of."""
+    return setting.whole
+
+
+@pytest.fixture(scope="module")
+def doctor(setting: Setting) -> tuple[str, Mapping[str, Any]]:
+    """What it says, as text and as a document by check."""
+    document = json.loads(setting.whole.command("doctor", *GRACE, "--json").stdout)
+    return setting.run("doctor", *GRACE), {one["name"]: one for one in document["checks"]}
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_doctor(setting: Setting, doctor: tuple[str, Mapping[str, Any]], cause: str) -> None:
+    """The check that is about it is not well, names it, and says what to do; as text and as a document."""
+    text, checks = doctor
+    for check, (state, told, advice) in CAUSES[cause].doctor.items():
+        found = checks[check]
+        assert found["state"] == state
+        said, helps = " ".join((found["text"], *found["details"])), " ".join(found["advice"])
+        assert [word for word in setting.words(told) if word not in said] == [], said
+        assert [word for word in setting.words(advice) if word not in helps] == [], helps
+        assert f"{state} {check}: " in text
+        assert [word for word in setting.words([*told, *advice]) if word not in text] == [], text
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_why(setting: Setting, cause: str) -> None:
+    """The job that suffers from it tells so."""
+    said = setting.run("ctl", "jobs", "why", str(setting.known[cause]))
+    assert [word for word in setting.words(CAUSES[cause].why) if word not in said] == [], said
+
+
+def test_why_of_the_others(setting: Setting) -> None:
+    """What was taken back from the host that is gone, what was ended in time, and what nothing ends."""
+    for name, words in {
+        "lapsed": ["lease_expired", 'at worker "', "of host beta (which was last seen 2 min ago", "It is tried again"],
+        "late": ["(timeout)", "timed out after 1 s", "its process was killed"],
+        "lock": [
+            "It runs",
+            "No limit ends it if it hangs, neither timeout_s nor stall_s",
+            "pulse ctl jobs stack {lock}",
+        ],
+    }.items():
+        said = setting.run("ctl", "jobs", "why", str(setting.known[name]))
+        assert [word for word in setting.words(words) if word not in said] == [], said
+
+
+def test_status_and_workers(setting: Setting) -> None:
+    """The first command of the night says all that the overview says, with what to do."""
+    said = setting.run("ctl", "status")
+    for cause in set(CAUSES) - {"paused"}:
+        assert [word for word in setting.words(CAUSES[cause].pages["/"]) if word not in said] == [], said
+    workers = setting.run("ctl", "workers")
+    assert re.search(r"1/1 frozen\b", workers), workers
+    assert re.search(r"1/1 hangs\b", workers), workers
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_dashboard(setting: Setting, visit: Callable[..., Page], pictures: Path, cause: str) -> None:
+    """The pages where somebody who was woken looks name it, in words that are read at a glance; pictures are kept."""
+    page = visit(viewport=WIDE)
+    for number, (path, words) in enumerate(CAUSES[cause].pages.items()):
+        page.goto(path.format(**setting.known))
+        wait_words(page, setting.words(words))
+        page.screenshot(path=pictures / f"incident-{cause}-{number}.png", full_page=True)
+
+
+def wait_words(page: Page, words: Words) -> None:
+    """Wait until the page says all of *words*: what it shows is some seconds old."""
+    said = ""
+
+    def is_said() -> bool:
+        nonlocal said
+        page.reload()
+        said = flat(page.locator("main").inner_text())
+        return all(word in said for word in words)
+
+    try:
+        until(is_said, "")
+    except AssertionError:
+        raise AssertionError(f"{page.url} lacks {[word for word in words if word not in said]}: {said}") from None

@@ -1,0 +1,88 @@
+"""What of the doctor's findings is told while somebody looks: what is wrong now, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+import anyio
+import pytest
+
+from pulse.store.incidents import ASKED, IncidentStore
+from pulse_actors.dispatcher import incidents
+from pulse_actors.dispatcher.incidents import Incidents, judge
+
+ATTEMPT: Final = {"name": "n", "topic": "t", "outcome": "crashed", "attempts": 1, "killed": 0, "age_s": 5.0,
+                  "error": "e", "job": "0190", "worker": "h/b/1/2.3/w", "jobs_dead": 0}  # fmt: skip
+HOST: Final = {"host": "h", "age_s": 61.0, "running": 0, "lapsed": 0}
+HOLDER: Final = {"kind": "session", "name": "7", "user_name": "ann", "application": "", "state": "idle", "age_s": 61.0,
+                 "xids": 1, "query": ""}  # fmt: skip
+
+
+def checks(**rows: Any) -> list[str]:
+    """What is told of these rows."""
+    return [one.check for one in judge(rows)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({}, ["crashes"]),
+        ({"age_s": 900.0}, ["crashes"]),
+        ({"age_s": 901.0}, []),
+        ({"outcome": "lease_expired"}, ["hung"]),
+        ({"outcome": "timeout", "attempts": 2}, []),
+        ({"outcome": "timeout", "attempts": 3}, ["hung"]),
+        ({"outcome": "stalled", "killed": 1}, ["hung"]),
+    ],
+)
+def test_attempts(changed: Mapping[str, Any], told: list[str]) -> None:
+    """Crashes, lapsed leases, killed handlers are news for a quarter of an hour; a limit that does its work is none."""
+    assert checks(queue_attempts=[{**ATTEMPT, **changed}]) == told
+
+
+@pytest.mark.parametrize(("changed", "told"), [({}, []), ({"running": 1}, ["hosts"]), ({"lapsed": 1}, ["hosts"])])
+def test_hosts(changed: Mapping[str, Any], told: list[str]) -> None:
+    """A host that was stopped is no news unless it took something with it."""
+    assert checks(queue_hosts=[{**HOST, **changed}]) == told
+
+
+def test_what_could_not_be_asked() -> None:
+    """It says nothing; the other answers count."""
+    assert checks(xmin=[HOLDER], queue_hosts=None) == ["xmin"]
+
+
+class Asked:
+    """Answers each question, and counts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.gate = anyio.Event()
+
+    async def ask(self, question: str) -> list[Mapping[str, Any]]:
+        """One holder."""
+        self.count += 1
+        await self.gate.wait()
+        return [HOLDER] if question == "xmin" else []
+
+
+@pytest.mark.anyio
+async def test_it_looks_while_somebody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never unasked; many who ask cost one look; who asks does not wait for long, and is told what was seen last."""
+    monkeypatch.setattr(incidents, "WAIT_S", 0.01)
+    store = Asked()
+    found = Incidents(cast("IncidentStore", store))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(found.run)
+        await anyio.wait_all_tasks_blocked()
+        assert store.count == 0
+        assert await found.told() == []
+        store.gate.set()
+        monkeypatch.setattr(incidents, "WAIT_S", 10.0)
+        told = await found.told()
+        assert [one.check for one in told] == ["xmin"]
+        assert [await found.told() for _ in range(50)] == [told] * 50
+        assert (await found.snapshot(), store.count) == (told[0], len(ASKED))
+        monkeypatch.setattr(incidents, "OLD_S", 0.0)
+        assert await found.told() == []
+        tasks.cancel_scope.cancel()
