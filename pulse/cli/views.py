@@ -264,7 +264,7 @@ class TopicPage(Struct, frozen=True):
 
 
 class Worker(Struct, frozen=True):
-    """A handler process that is connected; ``running``: what it holds; ``calls``: started; ``recovery``: who sees its death."""
+    """A handler process; ``running``: ids of what it holds; ``calls``: started; ``recovery``: who sees its death."""
 
     identity: str = ""
     name: str = ""

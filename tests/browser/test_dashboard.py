@@ -222,7 +222,7 @@ def test_pause_and_resume(visit: Visit, client: pulse.Client) -> None:
     assert "paused" in page.locator("h1").inner_text()
     client.submit("mark", topic="slow/ly")
     page.goto("/")
-    page.wait_for_selector("text=topic “slow/ly” is paused: 1 job waits")
+    page.wait_for_selector("text=(the <b>disk</b> is full): 1 job waits")
     page.goto("/gate")
     page.locator("tr", has_text="slow/ly").get_by_role("button").click()
     page.goto("/topics/view?topic=slow/ly")

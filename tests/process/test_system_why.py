@@ -119,7 +119,7 @@ def test_running(site: Site) -> None:
         site.until_codes(job, "assigned")
         worker.send("started", jobs=[pair])
         site.until_codes(job, "running")
-        assert f'is at worker "w", pid {os.getpid()}, heard of ' in site.said(job)[0]
+        assert f'It runs: attempt 1 is at worker "w", pid {os.getpid()}, claimed ' in site.said(job)[0]
         done = site.whole.command("ctl", "jobs", "why", str(job), "--json")
         document: Any = json.loads(done.stdout)
         assert (document["id"], document["status"]) == (str(job), "RUNNING")

@@ -325,7 +325,7 @@ async def test_schedules_watchdog_and_endings(patient: Patient) -> None:
 
 
 async def test_only_the_newest_endings_are_looked_at(patient: Patient) -> None:
-    """However many are kept: dead letters with the newest ids, and such whose ids are no times; attempts that ended last."""
+    """However many are kept: dead letters with the newest ids, or ids that are no times; attempts that ended last."""
     await patient.sql.execute(
         """INSERT INTO pulse.jobs
                (id, topic, max_attempts, status, attempts, started_at, completed_at, last_error, name)
