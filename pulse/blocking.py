@@ -59,6 +59,7 @@ class Client:
         timeout_s: Longest wait for one answer, reconnects included, seconds.
         user: Name to log in with, where the server asks for one.
         password: Its password.
+        behalf: The person for whom it asks, where that is another one than the user of the process: for the audit.
 
     Example:
         ::
@@ -76,10 +77,11 @@ class Client:
         timeout_s: float = TIMEOUT_S,
         user: str | None = None,
         password: str | None = None,
+        behalf: str | None = None,
     ) -> None:
         self._socket = socket
         self._timeout_s = timeout_s
-        self._hello = requests.hello(user, password)
+        self._hello = requests.hello(user, password, behalf)
         self._wire: _Wire | None = None
         self._turn = threading.Lock()
 

@@ -52,6 +52,7 @@ def connect(
     timeout_s: float = TIMEOUT_S,
     user: str | None = None,
     password: str | None = None,
+    behalf: str | None = None,
 ) -> AsyncClient:
     """
     A client; use it as ``async with pulse.connect() as client``.
@@ -61,6 +62,7 @@ def connect(
         timeout_s: Longest wait for one answer, reconnects included, seconds.
         user: Name to log in with, where the server asks for one.
         password: Its password.
+        behalf: The person for whom it asks, where that is another one than the user of the process: for the audit.
 
     Example:
         ::
@@ -70,7 +72,7 @@ def connect(
                 job = await client.wait(job_id, timeout_s=60)
 
     """
-    return AsyncClient(socket, timeout_s=timeout_s, user=user, password=password)
+    return AsyncClient(socket, timeout_s=timeout_s, user=user, password=password, behalf=behalf)
 
 
 class AsyncClient:
@@ -89,10 +91,11 @@ class AsyncClient:
         timeout_s: float = TIMEOUT_S,
         user: str | None = None,
         password: str | None = None,
+        behalf: str | None = None,
     ) -> None:
         self._socket = socket
         self._timeout_s = timeout_s
-        self._hello = requests.hello(user, password)
+        self._hello = requests.hello(user, password, behalf)
         self._exchange: _Exchange | None = None
         self._connecting = anyio.Lock()
 

@@ -375,14 +375,9 @@ def raw(kind: str, body: Mapping[str, object] | None, *, repeatable: bool) -> Re
     return Request(kind, {} if body is None else body, dict, repeatable)
 
 
-def hello(user: str | None = None, password: str | None = None) -> dict[str, object]:
+def hello(user: str | None = None, password: str | None = None, behalf: str | None = None) -> dict[str, object]:
     """The body of a client's first frame."""
-    body: dict[str, object] = {"protocol": 1, "role": "client"}
-    if user is not None:
-        body["user"] = user
-    if password is not None:
-        body["password"] = password
-    return body
+    return {"protocol": 1, "role": "client", **given({"user": user, "password": password, "behalf": behalf})}
 
 
 def answer_lost(kind: str) -> NobodyAnswersError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pwd
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final, cast
 
 import structlog
@@ -13,7 +14,9 @@ from pulse.store.acting import Operator
 from pulse.store.store import Store
 from pulse_actors.bus import Hint
 
-ASKED: Final = "operator"  # hint: ``action``, ``uid``, ``pid`` and ``detail`` of a request that was carried out
+ASKED: Final = (
+    "operator"  # hint: ``action``, ``uid``, ``pid``, ``behalf`` and ``detail`` of a request that was carried out
+)
 
 log = structlog.get_logger()
 
@@ -34,8 +37,10 @@ async def note_asked(store: Store, host: str, inbox: Iterable[Hint]) -> None:
             continue
         action, detail = str(hint.data.get("action")), hint.data.get("detail")
         uid, pid = int(str(hint.data.get("uid"))), int(str(hint.data.get("pid")))
+        behalf = hint.data.get("behalf")
+        operator = replace(operator_of(uid, pid, host), behalf=behalf if isinstance(behalf, str) else None)
         try:
-            async with store.acting(operator_of(uid, pid, host)) as acting:
+            async with store.acting(operator) as acting:
                 await acting.note(
                     action, detail=cast("dict[str, object]", detail) if isinstance(detail, dict) else None
                 )

@@ -46,7 +46,7 @@ def audit(
     """
     Show what operators did, newest first: who by the kernel's word, when, what, to how many.
 
-    Kept for 90 days.
+    "ann by www": a process of www asked, and says that it did so for ann, as the dashboard does. Kept for 90 days.
     """
     given = {"action": action, "topic": topic, "since_s": since, "limit": limit, "after": after}
     body = {key: value for key, value in given.items() if value is not None}
@@ -81,6 +81,12 @@ def audit_table(page: ActionPage, now_s: float) -> Table:
 
 
 def _who(one: Action) -> str:
+    """The process's user, by the kernel; before it the person for whom it says that it asked."""
+    by = _user(one)
+    return by if one.behalf is None else f"{one.behalf} by {by}"
+
+
+def _user(one: Action) -> str:
     if one.user_name is not None:
         return one.user_name if one.uid is not None else f"{one.user_name} (SQL)"
     return "?" if one.uid is None else f"uid {one.uid}"

@@ -140,6 +140,7 @@ class Action(Struct, frozen=True):
     action: str = ""
     uid: int | None = None
     user_name: str | None = None
+    behalf: str | None = None
     host: str | None = None
     topic: str | None = None
     schedule_id: bytes | None = None

@@ -10,7 +10,18 @@ from msgspec import Meta, Struct
 
 from pulse.backoff import MAX_BACKOFF
 from pulse.errors import ProtocolError
-from pulse.protocol.fields import MAX_SECONDS, MAX_STACK_CHARS, Attempt, Count, Id, Name, Seconds, Session, WorkerName
+from pulse.protocol.fields import (
+    MAX_SECONDS,
+    MAX_STACK_CHARS,
+    Attempt,
+    Behalf,
+    Count,
+    Id,
+    Name,
+    Seconds,
+    Session,
+    WorkerName,
+)
 
 
 class Role(enum.StrEnum):
@@ -57,6 +68,7 @@ class Hello(Struct, frozen=True):
     capacity: Count = 0
     running: list[JobRef] = []
     session: Session | None = None
+    behalf: Behalf | None = None
 
 
 class Welcome(Struct, frozen=True):

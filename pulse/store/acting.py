@@ -37,12 +37,14 @@ class Operator:
         user: The name of that, or of the credentials.
         host: Of the server that was asked.
         pid: Of the process, where this host sees it.
+        behalf: For whom it asks, by its own word.
     """
 
     uid: int | None = None
     user: str | None = None
     host: str | None = None
     pid: int | None = None
+    behalf: str | None = None
 
 
 class _Lent:

@@ -1049,7 +1049,7 @@ SELECT pulse.note($1, $2, $3, $4, $5, $6::text::jsonb);
 -- Args:    $1 action or NULL (one that ends with a dot: all that begin so), $2 topic or NULL, $3 since_s float8 or NULL, $4 after at
 --          or NULL, $5 after id bigint or NULL, $6 limit int, $7 now
 -- Guard:   none: reads.   Returns: the rows, in order.
-SELECT a.id, a.at, a.action, a.uid, a.user_name, a.host, a.pid, a.topic, uuid_send(a.schedule_id) AS schedule_id,
+SELECT a.id, a.at, a.action, a.uid, a.user_name, a.behalf, a.host, a.pid, a.topic, uuid_send(a.schedule_id) AS schedule_id,
     uuid_send(a.job_id) AS job_id, a.jobs, a.detail::text AS detail
 FROM pulse.audit a
 WHERE ($1::text IS NULL OR a.action = $1 OR ($1 LIKE '%.' AND starts_with(a.action, $1))) AND ($2::text IS NULL OR a.topic = $2)

@@ -12,6 +12,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 import trio
@@ -51,6 +52,15 @@ _NO_ROOM_PAUSE_S: Final = 0.5  # accept fails at once while there is no room, so
 Answer: TypeAlias = Callable[[Struct], Awaitable[dict[str, object]]]
 
 
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asks: uid and pid of the process, by the kernel; and for whom, by its own word."""
+
+    uid: int
+    pid: int
+    behalf: str | None = None
+
+
 class Door:
     """
     The server behind ``supervisor.sock``.
@@ -59,7 +69,7 @@ class Door:
         answers: What answers each kind of request of ``SUPERVISOR_KINDS``.
         welcome: The body of the answer to hello, without what the protocol itself decides.
         log: Called with an event and fields.
-        did: Called with what was carried out, and the uid and pid of the process that asked, by the kernel.
+        did: Called with what was carried out, and who asked.
 
     """
 
@@ -68,7 +78,7 @@ class Door:
         answers: Mapping[str, Answer],
         welcome: Mapping[str, object],
         log: Callable[..., object],
-        did: Callable[[Struct, int, int], None] | None = None,
+        did: Callable[[Struct, Asker], None] | None = None,
     ) -> None:
         self._answers = answers
         self._did = did
@@ -93,7 +103,7 @@ class Door:
                     continue  # anything else is the peer's: it left before it was let in
                 self._connections += 1
                 stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
-                nursery.start_soon(self._attend, _Peer(stream, *_credentials(sock)))
+                nursery.start_soon(self._attend, _Peer(stream, _asker(sock)))
 
     async def _attend(self, peer: _Peer) -> None:
         """One connection, from its first byte to its last; whatever happens ends here."""
@@ -114,7 +124,7 @@ class Door:
             frame = await peer.receive(_HELLO_S)
             if frame is None:
                 return
-            _check_hello(frame)
+            peer.asker = replace(peer.asker, behalf=_checked(frame).behalf)
             await peer.send(self._welcome)
             while (frame := await peer.receive(None)) is not None:
                 await peer.send(await self._answer(frame, peer))
@@ -129,7 +139,7 @@ class Door:
             request = _decode_request(frame)
             answer = await self._answers[frame.kind](request)
             if self._did is not None:
-                self._did(request, peer.uid, peer.pid)
+                self._did(request, peer.asker)
             return encode("ok", frame.request, answer)
         except (RefusedError, ProtocolError) as error:
             return encode_error(frame.request, error.code, error.message)
@@ -138,7 +148,7 @@ class Door:
             return encode_error(frame.request, PulseError.code, f"{frame.kind} failed; the supervisor's log says why")
 
 
-def _check_hello(frame: Frame) -> None:
+def _checked(frame: Frame) -> Hello:
     if frame.kind != "hello":
         raise ProtocolError(f"{frame.kind} before hello", request=frame.request)
     hello = decode_body(Hello, frame)
@@ -149,6 +159,7 @@ def _check_hello(frame: Frame) -> None:
         raise ProtocolError(
             f"role {hello.role} is not served here: workers connect to pulse.sock", request=frame.request
         )
+    return hello
 
 
 def _decode_request(frame: Frame) -> Struct:
@@ -159,21 +170,20 @@ def _decode_request(frame: Frame) -> Struct:
     return decode_body(kind, frame)
 
 
-def _credentials(sock: socket.socket) -> tuple[int, int]:
-    """Uid and pid of the process that connected."""
+def _asker(sock: socket.socket) -> Asker:
+    """The process that connected."""
     pid, uid, _ = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
-    return uid, pid
+    return Asker(uid, pid)
 
 
 class _Peer:
     """A stream of frames with deadlines."""
 
-    __slots__ = ("_broken", "_frames", "_reader", "pid", "stream", "uid")
+    __slots__ = ("_broken", "_frames", "_reader", "asker", "stream")
 
-    def __init__(self, stream: trio.SocketStream, uid: int, pid: int) -> None:
+    def __init__(self, stream: trio.SocketStream, asker: Asker) -> None:
         self.stream = stream
-        self.uid = uid
-        self.pid = pid
+        self.asker = asker
         self._reader = FrameReader(MAX_FRAME_BYTES)
         self._frames: deque[Frame] = deque()
         self._broken: BrokenStreamError | None = None

@@ -16,7 +16,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -26,7 +26,7 @@ from msgspec import Struct
 from pulse import config, procs
 from pulse.errors import ConflictError, EmbeddedError, NotFoundError
 from pulse.protocol import DrainRequest, LogsRequest, Named
-from pulse_supervisor.door import Door
+from pulse_supervisor.door import Asker, Door
 from pulse_supervisor.events import RestartAsked, Start
 from pulse_supervisor.loop import DISPATCHER, Loop, Verdict
 from pulse_supervisor.machine import EXIT_REFUSED, Phase
@@ -255,7 +255,7 @@ class Supervisor:
             self._loop.ask_to_stop(seat.child.name)
         return {}
 
-    def _did(self, request: Struct, uid: int, pid: int) -> None:
+    def _did(self, request: Struct, asker: Asker) -> None:
         """Have an actor write down who asked for a restart or a drain: one that hears, since some may just start."""
         action: str
         detail: dict[str, object]
@@ -266,10 +266,10 @@ class Supervisor:
                 action, detail = "drain", {"all": everything}
             case _:
                 return
-        told = {"uid": uid, "pid": pid, "action": action, "detail": detail}
+        told = {**asdict(asker), "action": action, "detail": detail}
         if not any(self._loop.hub.tell_nowait(hearer, "operator", told) for hearer in ("watchdog", "pause")):
             error = "no actor hears it"
-            self._log.warning("action_not_noted", action=action, uid=uid, detail=detail, error=error)
+            self._log.warning("action_not_noted", action=action, uid=asker.uid, detail=detail, error=error)
 
 
 def _age_s() -> float:

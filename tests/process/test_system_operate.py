@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 
+import pulse
 from tests.process.site_kit import Site
 from tests.support.cli import PULSE
 from tests.support.system import new_job, until
@@ -92,6 +93,26 @@ def test_all_that_operators_do_is_noted(site: Site) -> None:
     shown = site.ctl("audit", "--topic", site.topic, "--action", "dispatch.")
     assert "reason=a look" in shown
     assert len(shown.splitlines()) == 3
+
+
+def test_for_whom_somebody_asks(site: Site) -> None:
+    """It is noted beside what the kernel tells, never instead of it, by the dispatcher and by the supervisor."""
+    user = pwd.getpwuid(os.getuid()).pw_name
+    with pulse.Client(site.whole.path, behalf="ann") as client:
+        client.pause(site.topic)
+        gate: Any = client.dispatch_status()
+        assert gate["topics"][site.topic]["paused_by"] == f"uid {os.getuid()} ({user}) for ann"
+        client.resume(site.topic)
+    with pulse.Client(site.whole.path.with_name("supervisor.sock"), behalf="bob") as client:
+        client.request("actors.restart", {"name": "scheduler"})
+    until(lambda: site.noted(behalf="bob", action="actors.restart"), "a note of the restart")
+    notes = [*site.noted(topic=site.topic, behalf="ann"), *site.noted(behalf="bob")]
+    assert [note["action"] for note in notes] == ["dispatch.resume", "dispatch.pause", "actors.restart"]
+    assert {(note["uid"], note["user_name"]) for note in notes} == {(os.getuid(), user)}
+    assert f"ann by {user}" in site.ctl("audit", "--topic", site.topic)
+    for bad in ("", "x" * 65, "a\nb", "\0"):
+        with pytest.raises(pulse.PulseError, match="behalf"), pulse.Client(site.whole.path, behalf=bad) as client:
+            client.ping()
 
 
 def test_what_the_supervisor_was_asked(site: Site) -> None:

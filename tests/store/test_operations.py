@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 HELD: Final = "9999-12-30 00:00+00"
-ANNA: Final = Operator(1000, "anna", "host", 77)
+ANNA: Final = Operator(1000, "anna", "host", 77, "bob")
 
 
 async def notes(connection: Connection[Record]) -> list[dict[str, Any]]:
@@ -170,10 +170,11 @@ async def test_a_note_is_there_with_what_was_done(store: Store, connection: Conn
         await acting.cancel([job])
         await acting.note("jobs.cancel", topic="t", schedule=job, job=job, jobs=1, detail={"a": 1})
     (note,) = await notes(connection)
-    assert {name: note[name] for name in ("action", "uid", "user_name", "host", "pid", "topic", "jobs")} == {
+    assert {name: note[name] for name in ("action", "uid", "user_name", "behalf", "host", "pid", "topic", "jobs")} == {
         "action": "jobs.cancel",
         "uid": 1000,
         "user_name": "anna",
+        "behalf": "bob",
         "host": "host",
         "pid": 77,
         "topic": "t",
@@ -222,7 +223,7 @@ async def test_functions_note_what_they_do(store: Store, connection: Connection[
         "topics.unset",
     ]
     role = await connection.fetchval("SELECT session_user")
-    assert {(note["uid"], note["user_name"]) for note in found} == {(None, role)}
+    assert {(note["uid"], note["user_name"], note["behalf"]) for note in found} == {(None, role, None)}
     assert {note["schedule_id"] for note in found[:6]} == {schedule}
     assert not any("secret" in note["detail"] for note in found)
     assert [note["topic"] for note in found[6:]] == ["t", "t"]
@@ -240,7 +241,9 @@ async def test_nobody_forges_a_note(connection: Connection[Record]) -> None:
     await connection.execute(f"CREATE ROLE {role}; GRANT USAGE ON SCHEMA pulse TO {role}")
     try:
         await connection.execute(f"SET SESSION AUTHORIZATION {role}")
-        await connection.execute("""SELECT set_config('pulse.operator', '{"uid": 0, "user": "root"}', false)""")
+        await connection.execute(
+            """SELECT set_config('pulse.operator', '{"uid": 0, "user": "root", "behalf": "x"}', false)"""
+        )
         await connection.execute("SELECT pulse.note('x')")
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await connection.execute("DELETE FROM pulse.audit")
@@ -248,7 +251,7 @@ async def test_nobody_forges_a_note(connection: Connection[Record]) -> None:
         await connection.execute("RESET SESSION AUTHORIZATION; RESET pulse.operator")
         await connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
     (note,) = await notes(connection)
-    assert (note["uid"], note["user_name"]) == (None, role)
+    assert (note["uid"], note["user_name"], note["behalf"]) == (None, role, None)
 
 
 async def test_pages_of_notes(store: Store, connection: Connection[Record]) -> None:

@@ -61,7 +61,8 @@ def _given(values: Mapping[str, object]) -> dict[str, object]:
 def _who(operator: Operator) -> str | None:
     if operator.uid is None:
         return operator.user
-    return f"uid {operator.uid}" if operator.user is None else f"uid {operator.uid} ({operator.user})"
+    who = f"uid {operator.uid}" if operator.user is None else f"uid {operator.uid} ({operator.user})"
+    return who if operator.behalf is None else f"{who} for {operator.behalf}"
 
 
 async def dispatch_status(on: Desktop, _body: protocol.Nothing) -> Answer:

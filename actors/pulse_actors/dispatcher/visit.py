@@ -148,6 +148,7 @@ class Visit:
             raise ProtocolError(message, UnsupportedVersionError.code, frame.request)
         self._role = hello.role
         self._connection.known()
+        self._desktop = replace(self._desktop, operator=replace(self._desktop.operator, behalf=hello.behalf))
         if hello.role is Role.WORKER:
             await self._greet_worker(hello, frame.request)
         else:
