@@ -84,8 +84,9 @@ class Credentials:
         self._entries = entries
         self._key = secrets.token_bytes(32)
         self._verified: OrderedDict[bytes, None] = OrderedDict()
-        # An unknown user costs what a known one costs, so that the time does not tell who exists.
-        self._nobody = next((entry for entry in entries.values() if entry.is_bcrypt), _Entry(b"\0", is_bcrypt=False))
+        # Every guess costs what the dearest entry costs, so that the time does not tell who exists.
+        hashes = (entry for entry in entries.values() if entry.is_bcrypt)
+        self._dearest = max(hashes, key=lambda entry: entry.secret[4:6], default=_Entry(b"\0", is_bcrypt=False))
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -97,7 +98,9 @@ class Credentials:
         mark = hmac.digest(self._key, user.encode("utf-8", "surrogatepass") + b"\0" + given, hashlib.sha256)
         if entry is not None and mark in self._verified:
             return True
-        matches = _matches(entry or self._nobody, given)
+        matches = _matches(entry or self._dearest, given)
+        if entry is not None and entry.secret[:7] != self._dearest.secret[:7]:
+            _matches(self._dearest, given)
         if entry is None or not matches:
             return False
         if entry.is_bcrypt:
@@ -127,6 +130,8 @@ class Throttle:
     """
     How long a source that guesses wrong has to wait: half a second, doubling with each failure to half a minute.
 
+    A guess counts as wrong from its begin, so that many at the same time are not more than one.
+
     Args:
         first_s: Wait after the first failure.
         longest_s: Longest wait; after ten times that without a failure all is forgotten.
@@ -145,8 +150,8 @@ class Throttle:
         count, last_s = self._failures.get(source, (0, now_s))
         return max(0.0, last_s + self._pause_s(count) - now_s)
 
-    def failed(self, source: str, now_s: float) -> None:
-        """*source* was wrong."""
+    def tries(self, source: str, now_s: float) -> None:
+        """*source* makes a guess, which is wrong unless ``was_right`` follows."""
         count, last_s = self._failures.pop(source, (0, now_s))
         if now_s - last_s > 10 * self._longest_s:
             count = 0
@@ -154,8 +159,14 @@ class Throttle:
         while len(self._failures) > self._most:
             self._failures.popitem(last=False)
 
-    def succeeded(self, source: str) -> None:
-        """*source* was right: it starts anew."""
+    def was_right(self, source: str) -> None:
+        """The guess was none; those before it were."""
+        count, last_s = self._failures.pop(source, (0, 0.0))
+        if count > 1:
+            self._failures[source] = (count - 1, last_s)
+
+    def forget(self, source: str) -> None:
+        """*source* starts anew."""
         self._failures.pop(source, None)
 
     def _pause_s(self, count: int) -> float:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from pulse.errors import ConfigError, PlaceError
 from pulse.places import check_socket_path
 
-__all__ = ["Address", "bind", "parse_listen"]
+__all__ = ["Address", "bind", "file_of", "parse_listen", "remove"]
 
 _ALLOWED: Final = "HOST:PORT or unix:/path is allowed, as in 127.0.0.1:8470"
 _MAX_PORT: Final = 65535
@@ -133,6 +133,19 @@ def _remove_dead(path: Path) -> None:
             path.unlink()
         else:
             raise PlaceError(f"cannot listen on {path}: somebody listens there already")
+
+
+def remove(path: Path, made: tuple[int, int]) -> None:
+    """Remove the socket that ``bind`` made, not one that somebody else has made there since."""
+    with contextlib.suppress(FileNotFoundError):
+        if file_of(path) == made:
+            path.unlink()
+
+
+def file_of(path: Path) -> tuple[int, int]:
+    """Which file is there."""
+    found = path.lstat()
+    return found.st_dev, found.st_ino
 
 
 def _shown(address: Address) -> str:

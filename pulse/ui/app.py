@@ -58,6 +58,7 @@ _CHANGING: Final = (
     ("/bulk/preview", bulk.preview),
     ("/bulk/start", bulk.start),
     ("/tasks/{key}/stop", bulk.stop),
+    ("/tasks/{key}/undo", bulk.undo),
     ("/jobs/{id}/{verb}", bulk.act),
     ("/topics/save", topics.save),
     ("/gate/pause", gate.pause),

@@ -23,6 +23,7 @@ __all__ = ["Filters", "seconds"]
 LIMIT: Final = 50
 MOST: Final = 1000
 _TEXTS: Final = ("q", "topic", "name", "worker", "older", "newer", "schedule")
+_NAMES: Final = ("topic", "name")  # taken as they are: one may begin with a space, and without it is another
 _UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _ID: Final = re.compile(r"[0-9a-fA-F][0-9a-fA-F-]{5,35}")
 _MAX_LIMIT_DIGITS: Final = 4
@@ -50,6 +51,7 @@ class Filters:
         """What a URL or a form asks for; a limit that is none is the usual one."""
         first = {key: values[0] for key, values in query.items() if values}
         texts = {key: first.get(key, "").strip() for key in (*_TEXTS, "oldest", "after")}
+        texts |= {key: first.get(key, "") for key in _NAMES}
         limit = first.get("limit", "")
         wanted = int(limit) if limit.isascii() and limit.isdigit() and len(limit) <= _MAX_LIMIT_DIGITS else LIMIT
         status = tuple(one for one in query.get("status", ()) if one)
@@ -79,9 +81,12 @@ class Filters:
         pairs += [(key, value) for key in (*_TEXTS, "oldest") if (value := getattr(self, key))]
         return pairs if self.limit == LIMIT else [*pairs, ("limit", str(self.limit))]
 
-    def wire(self) -> dict[str, object]:
+    def wire(self, since_s: float = 0.0) -> dict[str, object]:
         """
         As the wire wants them, without limit and place.
+
+        Args:
+            since_s: Ages are meant as of so many seconds ago, and what was submitted since is not meant.
 
         Raises:
             BadRequestError: A value cannot be meant.
@@ -97,7 +102,9 @@ class Filters:
             body["prefix" if self.is_id else "error"] = self.q.replace("-", "") if self.is_id else self.q
         for key in ("older", "newer"):
             if getattr(self, key):
-                body[f"{key}_s"] = seconds(key, getattr(self, key))
+                body[f"{key}_s"] = seconds(key, getattr(self, key)) + since_s
+        if since_s > 0:
+            body.setdefault("older_s", since_s)
         if self.schedule:
             try:
                 body["schedule"] = UUID(self.schedule).bytes
@@ -116,7 +123,7 @@ class Filters:
         return bool(self.worker or self.schedule or (self.q and not self.is_id))
 
     def matches(self, job: views.Job, now_s: float) -> bool:
-        """Whether *job* is one of them, by all that its row tells; its status may have changed, and is guarded."""
+        """Whether *job* is one of them, by all that its row tells, as of *now_s*."""
         return all(self._agreements(job, now_s))
 
     def words(self) -> str:
@@ -124,6 +131,7 @@ class Filters:
         return ", ".join(self._parts()) or "all jobs"
 
     def _agreements(self, job: views.Job, now_s: float) -> Iterator[bool]:
+        yield not self.status or job.status in self.status
         yield not self.topic or job.topic == self.topic
         yield not self.name or job.name == self.name
         yield not self.schedule or job.schedule_id == UUID(self.schedule).bytes
@@ -133,6 +141,7 @@ class Filters:
         elif self.q:
             yield self.q.casefold() in (job.last_error or "").casefold()
         age_s = now_s - (job.submitted_at or now_s)
+        yield age_s > -_CLOCKS_S
         yield not self.older or age_s > seconds("older", self.older) - _CLOCKS_S
         yield not self.newer or age_s < seconds("newer", self.newer) + _CLOCKS_S
 

@@ -2,24 +2,26 @@
 The door: every request passes here before any page sees it.
 
 In this order: the Host header is a known name; a reading request has a session, or goes to the login; one that changes
-something is refused in read-only mode, comes from a page of this server, has a session and its token.
+something is refused in read-only mode, comes from a page of this server, has a session, and its token. Nothing of a
+form is read before there is a session; that of the login is short.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping
 from http import HTTPStatus
-from http.cookies import CookieError, SimpleCookie
 from typing import Final
 from urllib.parse import parse_qs, quote, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pulse.ui import rules
-from pulse.ui.rendering import plain_page
+from pulse.ui.rendering import hop, plain_page
 from pulse.ui.sessions import Session
 from pulse.ui.site import Site
 
@@ -30,10 +32,19 @@ SESSION: Final = "pulse.session"
 BEGAN: Final = "pulse.began_s"  # when the request came, on the monotonic clock
 TOKEN_FIELD: Final = "csrf"  # noqa: S105 -- a name
 MAX_FORM_BYTES: Final = 2 * 1024 * 1024  # args of a schedule may have 1 MiB
+MAX_LOGIN_BYTES: Final = 16 * 1024
 MAX_FIELDS: Final = 2500  # a page of 1000 ids, twice
-_OPEN: Final = ("/login", "/static/")
+FORM_S: Final = 30.0  # a form that takes longer is not being sent
+LOGIN: Final = "/login"
+_STATIC: Final = "/static/"
+_HARMLESS: Final = frozenset({LOGIN, "/logout", "/theme"})  # they change nothing of the queue
 _READING: Final = frozenset({"GET", "HEAD"})
 _ROOT: Final = 0
+_NOT_LOGGED_IN: Final = (
+    HTTPStatus.FORBIDDEN,
+    "Not logged in",
+    "You are not logged in any more. Nothing was changed.",
+)
 
 
 class Refused(Exception):
@@ -69,7 +80,7 @@ class Guard:
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                _harden(MutableHeaders(scope=message), new_cookie, is_static=scope["path"].startswith("/static/"))
+                _harden(MutableHeaders(scope=message), new_cookie, is_static=scope["path"].startswith(_STATIC))
             await send(message)
 
         try:
@@ -82,8 +93,7 @@ class Guard:
     async def _checked(self, scope: Scope, receive: Receive, headers: Headers, new_cookie: list[str]) -> Receive:
         self._check_host(headers)
         path, is_reading = scope["path"], scope["method"] in _READING
-        is_login = path.startswith("/login")
-        if not is_reading and not is_login and self._site.options.read_only:
+        if not is_reading and path not in _HARMLESS and self._site.options.read_only:
             raise _refusal(
                 HTTPStatus.FORBIDDEN,
                 "This dashboard only reads",
@@ -97,21 +107,19 @@ class Guard:
             )
         session = self._session(scope, headers, new_cookie)
         scope[SESSION] = session
-        if is_reading:
-            if session is None and not path.startswith(_OPEN):
-                raise Refused(_to_login(scope, headers))
-            if session is not None and not path.startswith(_OPEN):
-                self._site.poller.touch()
-            return receive
-        form = await _read_form(receive)
-        scope[FORM] = form
-        if not is_login:
-            _check_token(session, form, headers)
+        if path == LOGIN or (is_reading and path.startswith(_STATIC)):
+            scope[FORM] = {} if is_reading else await _read_form(receive, MAX_LOGIN_BYTES)
+        elif session is None:
+            raise Refused(_to_login(scope, headers)) if is_reading else _refusal(*_NOT_LOGGED_IN)
+        elif is_reading:
+            self._site.poller.touch()
+        else:
+            scope[FORM] = form = await _read_form(receive, MAX_FORM_BYTES)
+            _check_token(session, form)
         return receive
 
     def _check_host(self, headers: Headers) -> None:
-        name = rules.host_name(headers.get("host", ""))
-        if name is None or name not in self._site.options.known_hosts:
+        if rules.host_name(headers.get("host", "")) not in self._site.options.known_hosts:
             text = "This dashboard is not known by that name. --allow-host NAME at its start adds one."
             raise _refusal(HTTPStatus.MISDIRECTED_REQUEST, "Unknown host", text)
 
@@ -119,12 +127,14 @@ class Guard:
         sessions, now_s = self._site.sessions, time.time()
         name = self._site.options.cookie
         session = sessions.find(_cookie(headers, name), now_s)
-        if session is not None or self._site.options.address.path is None:
+        if self._site.options.address.path is None:
             return session
         uid = scope.get("pulse.uid")
         if uid not in {_ROOT, self._site.uid}:
             text = f"The socket is for uid {self._site.uid} and root; the kernel says that this is uid {uid}."
             raise _refusal(HTTPStatus.FORBIDDEN, "Not for this user", text)
+        if session is not None:
+            return session
         cookie, session = sessions.begin(f"uid {uid}", now_s)
         new_cookie.append(cookie_header(name, cookie))
         return session
@@ -145,11 +155,8 @@ def _harden(headers: MutableHeaders, new_cookie: list[str], *, is_static: bool) 
 
 
 def _cookie(headers: Headers, name: str) -> str | None:
-    try:
-        jar = SimpleCookie(headers.get("cookie", ""))
-    except CookieError:
-        return None
-    return jar[name].value if name in jar else None
+    """As browsers mean it: what other servers of this host have set beside it may have any form."""
+    return cookie_parser(headers.get("cookie", "")).get(name)
 
 
 def _to_login(scope: Scope, headers: Headers) -> Response:
@@ -158,14 +165,30 @@ def _to_login(scope: Scope, headers: Headers) -> Response:
     wanted = quote(scope["path"]) + (f"?{query}" if query else "")
     login = "/login" if wanted == "/" else f"/login?{urlencode({'next': wanted})}"
     if "hx-request" in headers:
-        return Response(status_code=HTTPStatus.UNAUTHORIZED, headers={"hx-redirect": "/login"})
+        return Response(status_code=HTTPStatus.UNAUTHORIZED, headers={"hx-redirect": login})
     if headers.get("accept") == "text/event-stream":
         return Response(status_code=HTTPStatus.UNAUTHORIZED)
+    if headers.get("sec-fetch-site") == "cross-site":
+        # A link of an alert, say: SameSite=Strict has left the cookie out, though there may be one. Now it comes along.
+        return hop(rules.own_path(wanted))
     return RedirectResponse(login, HTTPStatus.SEE_OTHER)
 
 
-async def _read_form(receive: Receive) -> Mapping[str, list[str]]:
-    """The fields of an urlencoded form, of a bounded size."""
+async def _read_form(receive: Receive, most_bytes: int) -> Mapping[str, list[str]]:
+    """The fields of an urlencoded form, of a bounded size, in a bounded time."""
+    try:
+        async with asyncio.timeout(FORM_S):
+            body = await _read_body(receive, most_bytes)
+    except TimeoutError:
+        text = f"The form took longer than {FORM_S:g} s. Nothing was changed."
+        raise _refusal(HTTPStatus.REQUEST_TIMEOUT, "Refused", text) from None
+    try:
+        return parse_qs(body.decode("ascii"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
+    except ValueError:
+        raise _refusal(HTTPStatus.BAD_REQUEST, "Refused", "The form is not understood. Nothing was changed.") from None
+
+
+async def _read_body(receive: Receive, most_bytes: int) -> bytes:
     parts: list[bytes] = []
     size = 0
     while True:
@@ -174,24 +197,16 @@ async def _read_form(receive: Receive) -> Mapping[str, list[str]]:
             raise _refusal(HTTPStatus.BAD_REQUEST, "Refused", "The request ended too early.")
         part: bytes = message.get("body", b"")
         size += len(part)
-        if size > MAX_FORM_BYTES:
-            text = f"A form may have {MAX_FORM_BYTES} bytes. Nothing was changed."
+        if size > most_bytes:
+            text = f"This form may have {most_bytes} bytes. Nothing was changed."
             raise _refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Too large", text)
         parts.append(part)
         if not message.get("more_body", False):
-            break
-    try:
-        return parse_qs(b"".join(parts).decode("ascii"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
-    except ValueError:
-        raise _refusal(HTTPStatus.BAD_REQUEST, "Refused", "The form is not understood. Nothing was changed.") from None
+            return b"".join(parts)
 
 
-def _check_token(session: Session | None, form: Mapping[str, list[str]], headers: Headers) -> None:
-    if session is None:
-        text = "You are not logged in any more. Nothing was changed."
-        raise _refusal(HTTPStatus.FORBIDDEN, "Not logged in", text)
-    given = form.get(TOKEN_FIELD, [headers.get("x-csrf", "")])[0]
-    if not rules.is_same(session.token, given):
+def _check_token(session: Session, form: Mapping[str, list[str]]) -> None:
+    if not rules.is_same(session.token, form.get(TOKEN_FIELD, [""])[0]):
         text = "The form has not the token of this session. Go back, reload, and try again. Nothing was changed."
         raise _refusal(HTTPStatus.FORBIDDEN, "Refused", text)
 

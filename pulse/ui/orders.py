@@ -18,7 +18,7 @@ from pulse.words import count
 __all__ = ["VERBS", "Order", "Verb", "ordered", "undo_of"]
 
 _MOST_PRIORITY: Final = 100
-_MOST_WORDS: Final = 1000  # as on the wire
+MOST_WORDS: Final = 1000  # as on the wire
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,9 @@ class Order:
         filters: Of ``jobs.list``; None: *ids* are meant.
         ids: The jobs.
         more: What the request takes beside the ids.
-        matches: Whether a job that the filters found is meant, at this Unix time.
+        matches: Whether a job that the filters found is meant.
+        only: None but these are meant, of those that the filters find: those that were counted. None: all.
+        parts: Ids as one text of 16 bytes each, and what the request takes beside them: an undo.
         fields: What says the same order in a form.
 
     """
@@ -75,16 +77,22 @@ class Order:
     filters: Mapping[str, object] | None = None
     ids: Sequence[bytes] = ()
     more: Mapping[str, object] = field(default_factory=dict[str, object])
-    matches: Callable[[views.Job, float], bool] | None = None
+    matches: Callable[[views.Job], bool] | None = None
+    only: frozenset[bytes] | None = None
+    parts: Sequence[tuple[bytes, Mapping[str, object]]] = ()
     fields: Sequence[tuple[str, str]] = ()
 
 
-def ordered(form: Mapping[str, list[str]], *, is_final: bool) -> Order:
+def ordered(form: Mapping[str, list[str]], now_s: float, *, is_final: bool) -> Order:
     """
     The order in a form.
 
+    What is found is looked for anew when it is confirmed, which may be long after it was counted. So its form says when
+    that was, and all ids where they are few: jobs that came later, or have become like that, are not meant.
+
     Args:
         form: Its fields.
+        now_s: Unix seconds.
         is_final: Whether all must be said; a preview comes before what a change changes.
 
     Raises:
@@ -98,16 +106,30 @@ def ordered(form: Mapping[str, list[str]], *, is_final: bool) -> Order:
     if "all" not in form:
         return _of_ids(verb, form.get("id", []), more)
     filters = Filters.of(form)
+    at_s = _moment(form, now_s)
+    only = frozenset(_ids(form["found"])) if "found" in form else None
     kin = next(iter(form.get("kin", [])), None)
     words = filters.words() + ("" if kin is None else f", error like “{shown.foreign(kin, 80)}”")
 
-    def matches(job: views.Job, now_s: float) -> bool:
-        return filters.matches(job, now_s) and (kin is None or shown.kin(job.last_error) == kin)
+    def matches(job: views.Job) -> bool:
+        is_meant = only is None or job.id in only
+        return is_meant and filters.matches(job, at_s) and (kin is None or shown.kin(job.last_error) == kin)
 
-    fields = [("verb", verb), ("all", "1"), *filters.query(), *([] if kin is None else [("kin", kin)])]
-    wire = {**filters.wire(), **({} if kin is not None or filters.needs_rows else {"brief": True})}
-    more = {"matching": words[:_MOST_WORDS], **more}
-    return Order(verb, VERBS[verb].kind, words, wire, more=more, matches=matches, fields=fields)
+    fields = [("verb", verb), ("all", "1"), ("at", repr(at_s)), *filters.query()]
+    if kin is not None:
+        fields.append(("kin", kin))
+    wire = {**filters.wire(now_s - at_s), **({} if kin is not None or filters.needs_rows else {"brief": True})}
+    more = {"matching": words[:MOST_WORDS], **more}
+    return Order(verb, VERBS[verb].kind, words, wire, more=more, matches=matches, only=only, fields=fields)
+
+
+def _moment(form: Mapping[str, list[str]], now_s: float) -> float:
+    """When what is meant was counted; now, where it was not."""
+    try:
+        at_s = float(form.get("at", [""])[0])
+    except ValueError:
+        return now_s
+    return min(now_s, at_s)  # in this order: what is no number is now
 
 
 def undo_of(order: Order, changed: views.Changed, answer: Mapping[str, Any]) -> Undo | None:
@@ -129,11 +151,15 @@ def undo_of(order: Order, changed: views.Changed, answer: Mapping[str, Any]) -> 
     return Undo(f"Undo: change {them} back", steps) if steps else None
 
 
-def _of_ids(verb: str, texts: Sequence[str], more: Mapping[str, object]) -> Order:
+def _ids(texts: Sequence[str]) -> list[bytes]:
     try:
-        ids = [UUID(one).bytes for one in texts]
+        return [UUID(one).bytes for one in texts]
     except ValueError:
-        raise BadRequestError("a ticked job has no id that is one: UUIDs are allowed") from None
+        raise BadRequestError("a job has no id that is one: UUIDs are allowed") from None
+
+
+def _of_ids(verb: str, texts: Sequence[str], more: Mapping[str, object]) -> Order:
+    ids = _ids(texts)
     if not ids:
         raise BadRequestError("no job is ticked: tick some, or choose all that are found")
     fields = [("verb", verb), *(("id", one) for one in texts)]

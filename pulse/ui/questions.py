@@ -26,7 +26,9 @@ __all__ = ["ANSWER_S", "Link", "Questions"]
 Body = Mapping[str, object]
 
 ANSWER_S: Final = 1.2  # the rest of the two seconds is for the page
-CHANGE_S: Final = 1.7  # what changes something is asked alone
+CHANGE_S: Final = 1.7  # what changes something is asked alone, on a connection of the person who does it
+RESTART_S: Final = 5.0
+SUPERVISOR_S: Final = 1.4  # it asks its actors for a second before it answers
 SHARED_S: Final = 1.0  # a page is no older than that
 _NO_LIMIT_S: Final = 600.0  # of the client's own: each question has a shorter one
 _MOST_SHARED: Final = 256  # answers kept for others, by question
@@ -39,12 +41,14 @@ class Link:
     Args:
         who: Whom it leads to, as messages call them.
         find: Finds the socket; None leaves it to the client.
+        behalf: For whom it asks.
 
     """
 
-    def __init__(self, who: str, find: Callable[[], Path | None]) -> None:
+    def __init__(self, who: str, find: Callable[[], Path | None], behalf: str | None = None) -> None:
         self._who = who
         self._find = find
+        self._behalf = behalf
         self._client: pulse.AsyncClient | None = None
         self._asking: dict[pulse.AsyncClient, int] = {}
 
@@ -59,7 +63,7 @@ class Link:
         """
         client = self._client
         if client is None:
-            client = self._client = pulse.connect(self._find(), timeout_s=_NO_LIMIT_S)
+            client = self._client = pulse.connect(self._find(), timeout_s=_NO_LIMIT_S, behalf=self._behalf)
         self._asking[client] = self._asking.get(client, 0) + 1
         try:
             with anyio.fail_after(within_s):
@@ -132,18 +136,26 @@ class Questions:
         """The same for what must be new and is not shared: the pages of a walk, a stack."""
         return await self._dispatcher.ask(kind, body or {}, within_s=within_s, repeatable=True)
 
-    async def change(self, kind: str, body: Body, *, within_s: float = CHANGE_S) -> dict[str, object]:
-        """Let the dispatcher do something; what was known before is not shown any more."""
+    async def change(self, kind: str, body: Body, *, behalf: str, within_s: float = CHANGE_S) -> dict[str, object]:
+        """Let the dispatcher do something, for *behalf*; what was known before is not shown any more."""
+        link = Link("dispatcher", lambda: self._socket, behalf)
         try:
-            return await self._dispatcher.ask(kind, body, within_s=within_s, repeatable=False)
+            return await link.ask(kind, body, within_s=within_s, repeatable=False)
         finally:
             self._shared.clear()
+            await link.aclose()
 
-    async def ask_supervisor(
-        self, kind: str, body: Body | None = None, *, within_s: float = ANSWER_S
-    ) -> dict[str, object]:
-        """What the supervisor says."""
-        return await self._supervisor.ask(kind, body or {}, within_s=within_s, repeatable=kind == "status")
+    async def restart(self, name: str, *, behalf: str) -> dict[str, object]:
+        """Let the supervisor start a process anew, for *behalf*."""
+        link = Link("supervisor", self._find_supervisor, behalf)
+        try:
+            return await link.ask("actors.restart", {"name": name}, within_s=RESTART_S, repeatable=False)
+        finally:
+            await link.aclose()
+
+    async def ask_supervisor(self) -> dict[str, object]:
+        """How the supervisor and its processes are."""
+        return await self._supervisor.ask("status", {}, within_s=SUPERVISOR_S, repeatable=True)
 
     async def aclose(self) -> None:
         """Close both connections."""

@@ -14,10 +14,10 @@ from starlette.responses import HTMLResponse, Response
 
 from pulse.errors import PulseError
 from pulse.ui import shown
-from pulse.ui.rules import own_path
+from pulse.ui.rules import HEADERS, own_path
 from pulse.version import VERSION
 
-__all__ = ["NAVIGATION", "STATUSES", "page", "plain_page", "render"]
+__all__ = ["NAVIGATION", "STATUSES", "hop", "page", "plain_page", "render"]
 
 FOLDER: Final = Path(__file__).parent
 # path, name, the key behind `g`
@@ -58,6 +58,7 @@ def _environment() -> Environment:
         "kin": shown.kin,
         "localtime": shown.local_time,
         "num": shown.number,
+        "pill": shown.pill,
         "ownpath": own_path,
         "size": shown.size,
         "stamp": shown.stamp,
@@ -86,8 +87,14 @@ def render(template: str, context: Mapping[str, Any]) -> str:
 
 
 def plain_page(status: HTTPStatus, title: str, text: str) -> Response:
-    """A page that says one thing, without menu: for who may not see more."""
-    return HTMLResponse(render("plain.html", {"title": title, "text": text, "theme": ""}), status)
+    """A page that says one thing, without menu: for who may not see more, also where the door itself has failed."""
+    text = render("plain.html", {"title": title, "text": text, "theme": ""})
+    return HTMLResponse(text, status, {**HEADERS, "cache-control": "no-store"})
+
+
+def hop(to: str, chosen: str = "") -> Response:
+    """A page that leads to another one of this site at once: from here the browser sends the cookie along."""
+    return HTMLResponse(render("hop.html", {"to": to, "theme": chosen}))
 
 
 async def page(

@@ -55,7 +55,10 @@ def is_own_page(host: str, origin: str | None, fetch_site: str | None) -> bool:
         return False
     if origin is None:
         return True  # no browser, or an old one: the token decides
-    parts = urlsplit(origin)
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return False
     return parts.scheme in {"http", "https"} and parts.netloc.lower() == host.lower()
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from pulse.ui.address import Address
+from pulse.ui.address import Address, file_of, remove
 from pulse.ui.app import make_app
 from pulse.ui.site import Site
 
@@ -23,6 +23,7 @@ _CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid
 _STOP_S: Final = 2  # for pages under way; streams are cut
 _MOST_CONNECTIONS: Final = 1000
 _IDLE_S: Final = 30
+HEAD_S: Final = 30.0  # a connection that has asked nothing by then makes room
 
 
 class PeerProtocol(H11Protocol):
@@ -33,6 +34,7 @@ class PeerProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Ask the kernel once for each connection."""
         super().connection_made(transport)
+        self._give_up = self.loop.call_later(HEAD_S, self._end_where_silent)
         sock: socket.socket | None = transport.get_extra_info("socket")
         if sock is not None and sock.family == socket.AF_UNIX:
             told = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
@@ -44,6 +46,16 @@ class PeerProtocol(H11Protocol):
                 await inner(scope, receive, send)
 
             self.app = with_uid
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is left behind."""
+        self._give_up.cancel()
+        super().connection_lost(exc)
+
+    def _end_where_silent(self) -> None:
+        """No place is for those who never ask; what follows the first request is uvicorn's business."""
+        if getattr(self, "cycle", None) is None:  # uvicorn sets it at the first request; its types say always
+            self.transport.close()
 
 
 class _Server(uvicorn.Server):
@@ -90,10 +102,11 @@ def run(site: Site, listening: socket.socket, address: Address) -> int:
     site.say(
         f"The dashboard listens on {address.path or address.url}{' (read only)' if site.options.read_only else ''}"
     )
+    made = None if address.path is None else file_of(address.path)
     try:
         server.run(sockets=[listening])
     finally:
         listening.close()
-        if address.path is not None:
-            address.path.unlink(missing_ok=True)
+        if address.path is not None and made is not None:
+            remove(address.path, made)
     return 0 if server.started else 1

@@ -13,6 +13,7 @@ __all__ = ["Flash", "Session", "Sessions", "Step", "Undo"]
 
 LIFETIME_S: Final = 12 * 3600.0  # a shift
 MOST: Final = 500
+MOST_OF_ONE: Final = 50  # of one user: a script that never sends its cookie back ends sessions of its own only
 _MOST_FLASHES: Final = 8
 _MOST_UNDOS: Final = 20
 
@@ -85,8 +86,11 @@ class Sessions:
         cookie = secrets.token_urlsafe(32)
         session = Session(user, now_s + LIFETIME_S)
         self._by_hash[_hash(cookie)] = session
+        of_user = [key for key, one in self._by_hash.items() if one.user == user]
+        for key in of_user[:-MOST_OF_ONE]:
+            self._end(key)
         while len(self._by_hash) > MOST:
-            self._by_hash.popitem(last=False)
+            self._end(next(iter(self._by_hash)))
         return cookie, session
 
     def find(self, cookie: str | None, now_s: float) -> Session | None:
@@ -103,7 +107,13 @@ class Sessions:
     def end(self, cookie: str | None) -> None:
         """Log out."""
         if cookie is not None:
-            self._by_hash.pop(_hash(cookie), None)
+            self._end(_hash(cookie))
+
+    def _end(self, key: bytes) -> None:
+        """Forget it; what is open in its name, as a stream of news, ends too."""
+        session = self._by_hash.pop(key, None)
+        if session is not None:
+            session.ends_s = 0.0
 
 
 def _hash(cookie: str) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from datetime import UTC, datetime, tzinfo
 from typing import Final
@@ -10,7 +11,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from pulse.cli.documents import pretty
 from pulse.words import ago, count, cut, duration, iso, one_line, printable
@@ -30,6 +31,7 @@ __all__ = [
     "kin",
     "local_time",
     "number",
+    "pill",
     "size",
     "stamp",
     "uuid",
@@ -116,7 +118,16 @@ def size(value: float) -> str:
 
 def uuid(value: bytes | str) -> str:
     """An id of the wire as text."""
-    return str(UUID(bytes=value)) if isinstance(value, bytes) else str(UUID(value))
+    if not isinstance(value, bytes):
+        return str(UUID(value))
+    digits = value.hex()  # a page may have a thousand: a UUID takes three times as long
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+@functools.lru_cache(64)
+def pill(status: str) -> Markup:
+    """A status as a coloured word; there are few, and each row has one."""
+    return Markup('<span class="status {}">{}</span>').format(status.lower(), status.lower().replace("_", " "))
 
 
 def stamp(moment_s: float | None, now_s: float, zone: tzinfo = UTC) -> Markup:
@@ -125,10 +136,13 @@ def stamp(moment_s: float | None, now_s: float, zone: tzinfo = UTC) -> Markup:
         return Markup("–")
     try:
         exact = iso(moment_s)
-        local = datetime.fromtimestamp(moment_s, zone).strftime("%Y-%m-%d %H:%M:%S %Z")
+        if zone is UTC:
+            local = f"{exact[:10]} {exact[11:19]} UTC"
+        else:
+            local = escape(datetime.fromtimestamp(moment_s, zone).strftime("%Y-%m-%d %H:%M:%S %Z"))
     except (OverflowError, ValueError, OSError):
         return Markup("never")
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(exact, local, ago(moment_s, now_s))
+    return Markup(f'<time datetime="{exact}" title="{local}">{ago(moment_s, now_s)}</time>')  # noqa: S704 -- all our own
 
 
 def local_time(moment_s: float, zone: tzinfo) -> str:

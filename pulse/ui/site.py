@@ -19,6 +19,7 @@ from pulse.ui.tasks import Tasks
 
 __all__ = ["Options", "Site"]
 
+NAME_S: Final = 4.0
 PAGE_S: Final = 1.5  # a page waits no longer for news of the whole, if it knows older ones
 
 
@@ -60,7 +61,9 @@ class Site:
     questions: Questions
     say: Callable[[str], None]
     sessions: Sessions = field(default_factory=Sessions)
-    throttle: Throttle = field(default_factory=Throttle)
+    by_source: Throttle = field(default_factory=Throttle)
+    # Whoever guesses at a name from many addresses is slow, too; and cannot keep its owner out for long.
+    by_name: Throttle = field(default_factory=lambda: Throttle(longest_s=NAME_S))
     uid: int = field(default_factory=os.getuid)
     poller: Poller = field(init=False)
     tasks: Tasks = field(init=False)

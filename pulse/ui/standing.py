@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Awaitable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+import structlog
+
 from pulse.cli import views
 from pulse.cli.status import merge
 from pulse.doctor.live import Problem
@@ -22,10 +24,11 @@ from pulse.ui.wrongs import wrongs
 
 __all__ = ["Poller", "Standing"]
 
+_log = structlog.get_logger()
+
 EVERY_S: Final = 2.0
 FRESH_S: Final = 2 * EVERY_S  # an older one is asked for anew before a page shows it
 WATCHED_S: Final = 30.0  # after the last page: the next click is likely
-SUPERVISOR_S: Final = 1.4  # it asks its actors for a second before it answers
 DISPATCHER_S: Final = 1.0
 MOST_WATCHERS: Final = 500
 
@@ -79,7 +82,8 @@ class Poller:
 
     questions: Questions
     _standing: Standing | None = None
-    _asked_s: float = float("-inf")  # monotonic
+    _asked_s: float = float("-inf")  # when that round began; monotonic, as the next two
+    _changed_s: float = float("-inf")
     _wanted_s: float = float("-inf")
     _watchers: int = 0
     _number: int = 0
@@ -92,7 +96,10 @@ class Poller:
         while True:
             self._wake.clear()
             if self._is_watched():
-                await asyncio.shield(self._begin())
+                try:
+                    await asyncio.shield(self._begin())
+                except Exception:  # noqa: BLE001 -- one round's trouble: the next may go well, and pages wait for it
+                    _log.exception("ui_round_failed")
                 await asyncio.sleep(EVERY_S)
             else:
                 await self._wake.wait()
@@ -121,7 +128,7 @@ class Poller:
 
     def forget(self) -> None:
         """Something was changed: the next page asks anew, and does not take the answer of a round under way."""
-        self._asked_s = float("-inf")
+        self._changed_s = time.monotonic()
         self._round = None
 
     async def watch(self) -> AsyncIterator[Standing]:
@@ -146,7 +153,8 @@ class Poller:
         return bool(self._watchers) or time.monotonic() - self._wanted_s < WATCHED_S
 
     def _is_fresh(self) -> bool:
-        return self._standing is not None and time.monotonic() - self._asked_s < FRESH_S
+        began_s = max(time.monotonic() - FRESH_S, self._changed_s)
+        return self._standing is not None and self._asked_s >= began_s
 
     def _begin(self) -> asyncio.Task[Standing]:
         """One round, shared by all who want it now."""
@@ -157,7 +165,7 @@ class Poller:
     async def _ask(self) -> Standing:
         asked_s = time.monotonic()
         supervisor, dispatcher, stats = await asyncio.gather(
-            _answer(self.questions.ask_supervisor("status", within_s=SUPERVISOR_S)),
+            _answer(self.questions.ask_supervisor()),
             _answer(self.questions.ask_fresh("status", within_s=DISPATCHER_S)),
             _answer(self.questions.ask_fresh("stats", within_s=DISPATCHER_S)),
         )
@@ -166,10 +174,12 @@ class Poller:
         status, puzzle = _read(merge(*(None if isinstance(one, PulseError) else one for one in answers.values())))
         if puzzle is not None:
             silent["dispatcher"] = puzzle
-        self._number += 1
         told = None if isinstance(stats, PulseError) else stats
-        self._standing = standing = Standing(status, silent, told, time.time(), self._number)
-        self._asked_s = asked_s
+        standing = Standing(status, silent, told, time.time(), self._number + 1)
+        if asked_s < self._asked_s:
+            return standing  # a younger round was faster
+        self._number += 1
+        self._standing, self._asked_s = standing, asked_s
         news, self._news = self._news, asyncio.Event()
         news.set()
         return standing

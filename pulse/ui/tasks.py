@@ -17,7 +17,7 @@ from uuid import UUID
 
 from pulse.cli import views
 from pulse.errors import ConflictError, PulseError
-from pulse.ui.orders import Order
+from pulse.ui.orders import MOST_WORDS, VERBS, Order
 from pulse.ui.questions import Questions
 
 __all__ = ["Task", "Tasks"]
@@ -27,6 +27,8 @@ STEP_S: Final = 15.0
 MOST_RUNNING: Final = 4
 MOST_KEPT: Final = 50
 MOST_FAILURES: Final = 5  # in a row, before a task gives up
+MOST_UNDOABLE: Final = 100_000  # ids that are kept to take them back, of all tasks together: 1.6 MB
+ID_BYTES: Final = 16
 RETRY_S: Final = 0.5
 _EXAMPLES: Final = 5
 
@@ -40,13 +42,54 @@ class Task:
     user: str
     began_s: float
     state: Literal["running", "done", "stopped", "failed"] = "running"
-    seen: int = 0
     done: int = 0
     refused: Counter[str] = field(default_factory=Counter[str])
     examples: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     error: str | None = None
     ended_s: float | None = None
     runner: asyncio.Task[None] | None = None
+    back: dict[tuple[str, int] | None, bytearray] = field(default_factory=dict[tuple[str, int] | None, bytearray])
+    is_forgotten: bool = False
+
+    @property
+    def undoable(self) -> int:
+        """Jobs that can be taken back, of those that it has changed: all of them, or none."""
+        return sum(len(ids) for ids in self.back.values()) // ID_BYTES
+
+    def keep(self, changed: views.Changed) -> None:
+        """Remember what it has changed: their ids, and of a change where they were."""
+        if self.is_forgotten or self.order.parts or not VERBS[self.order.verb].reverse:
+            return
+        if self.order.verb == "change":
+            for job_id, topic, priority in changed.before:
+                self.back.setdefault((topic, priority), bytearray()).extend(job_id)
+        elif changed.done:
+            self.back.setdefault(None, bytearray()).extend(b"".join(changed.done))
+
+    def forget(self) -> None:
+        """It cannot be taken back any more: it has been, or others need the room."""
+        self.back, self.is_forgotten = {}, True
+
+    def undo(self) -> Order:
+        """
+        The order that takes back what this task has done.
+
+        Raises:
+            ConflictError: Nothing is known of it any more.
+
+        """
+        if self.state == "running" or not self.back:
+            raise ConflictError("that cannot be undone any more")
+        verb = VERBS[self.order.verb].reverse
+        words = f"undo of “{self.order.verb}: {self.order.where}”"
+        parts = [
+            (
+                bytes(ids),
+                {"matching": words[:MOST_WORDS], **({} if to is None else {"topic": to[0], "priority": to[1]})},
+            )
+            for to, ids in self.back.items()
+        ]
+        return Order(verb, VERBS[verb].kind, words, parts=parts)
 
 
 class Tasks:
@@ -88,6 +131,18 @@ class Tasks:
         if task.runner is not None and task.state == "running":
             task.runner.cancel()
 
+    def undo(self, task: Task, user: str) -> Task:
+        """
+        Take back what *task* has done, once.
+
+        Raises:
+            ConflictError: Nothing is known of it any more, or too many are under way.
+
+        """
+        begun = self.begin(task.undo(), user)
+        task.forget()
+        return begun
+
     async def aclose(self) -> None:
         """Stop all."""
         runners = [task.runner for task in self._tasks.values() if task.runner is not None and not task.runner.done()]
@@ -97,10 +152,11 @@ class Tasks:
 
     async def _run(self, task: Task) -> None:
         try:
-            if task.order.filters is None:
-                for start in range(0, len(task.order.ids), PAGE):
-                    await self._apply(task, task.order.ids[start : start + PAGE])
-            else:
+            for ids, more in task.order.parts:
+                for start in range(0, len(ids), PAGE * ID_BYTES):
+                    some = ids[start : start + PAGE * ID_BYTES]
+                    await self._apply(task, [some[at : at + ID_BYTES] for at in range(0, len(some), ID_BYTES)], more)
+            if task.order.filters is not None:
                 await self._walk(task, task.order.filters)
             task.state = "done"
         except asyncio.CancelledError:
@@ -111,35 +167,46 @@ class Tasks:
             task.ended_s = time.time()
 
     async def _walk(self, task: Task, filters: Mapping[str, object]) -> None:
-        """Page by page, from the newest on; what is submitted meanwhile is not met."""
+        """Page by page, from the newest on; what is submitted meanwhile is not met. It ends where all were met."""
+        left = None if task.order.only is None else len(task.order.only)
         after: str | None = None
         while True:
             body = {**filters, "limit": PAGE, **({} if after is None else {"after": after})}
-            page = views.read(views.JobPage, await self._insist("jobs.list", body))
-            matches, now_s = task.order.matches, time.time()
-            found = [job.id for job in page.jobs if matches is None or matches(job, now_s)]
+            page = views.read(views.JobPage, await self._insist(task, "jobs.list", body))
+            matches = task.order.matches
+            found = [job.id for job in page.jobs if matches is None or matches(job)]
             if found:
-                await self._apply(task, found)
+                await self._apply(task, found, task.order.more)
+            left = None if left is None else left - len(found)
             after = page.next
-            if after is None:
+            if after is None or left == 0:
                 return
 
-    async def _apply(self, task: Task, ids: Sequence[bytes]) -> None:
-        body = {"ids": list(ids), **task.order.more}
-        changed = views.read(views.Changed, await self._insist(task.order.kind, body))
-        task.seen += len(ids)
+    async def _apply(self, task: Task, ids: Sequence[bytes], more: Mapping[str, object]) -> None:
+        body = {"ids": list(ids), **more}
+        changed = views.read(views.Changed, await self._insist(task, task.order.kind, body))
+        task.keep(changed)
+        self._forget_some(task)
         task.done += len(changed.done)
         task.refused.update(code for _, code in changed.refused)
         room = max(0, _EXAMPLES - len(task.examples))
         task.examples += [(str(UUID(bytes=one)), code) for one, code in changed.refused[:room]]
 
-    async def _insist(self, kind: str, body: Mapping[str, object]) -> dict[str, object]:
+    def _forget_some(self, newest: Task) -> None:
+        """Keep what undoes the newest, as far as there is room."""
+        for task in (*(one for one in self._tasks.values() if one is not newest), newest):
+            if sum(one.undoable for one in self._tasks.values()) <= MOST_UNDOABLE:
+                return
+            if task.back:
+                task.forget()
+
+    async def _insist(self, task: Task, kind: str, body: Mapping[str, object]) -> dict[str, object]:
         """Ask again while the server is away for a moment: doing it twice refuses what is done already."""
         for failures in range(MOST_FAILURES):
             try:
                 if kind == "jobs.list":
                     return await self._questions.ask_fresh(kind, body, within_s=STEP_S)
-                return await self._questions.change(kind, body, within_s=STEP_S)
+                return await self._questions.change(kind, body, behalf=task.user, within_s=STEP_S)
             except PulseError as error:
                 if error.code not in {"internal", "unavailable"} or failures == MOST_FAILURES - 1:
                     raise

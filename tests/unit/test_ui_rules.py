@@ -49,6 +49,7 @@ def test_host_name(host: str, name: str | None) -> None:
         (None, "cross-site", False),
         (None, "none", False),
         ("null", None, False),
+        ("http://[", None, False),
         ("http://localhost:8471", None, False),
         ("http://localhost:8470", "cross-site", False),
         ("http://evil.example", "same-origin", False),
@@ -81,16 +82,17 @@ class TestSessions:
         assert sessions.find(cookie, 1.0) is session
         assert sessions.find("x", 1.0) is None
         assert sessions.find(cookie, LIFETIME_S) is None
-        cookie, _ = sessions.begin("alice", 0.0)
+        cookie, session = sessions.begin("alice", 0.0)
         sessions.end(cookie)
         assert sessions.find(cookie, 1.0) is None
+        assert (session.ends_s, len(sessions)) == (0.0, 0)
 
     def test_bounds(self) -> None:
         """The oldest go first; words and undos do not pile up."""
         sessions = Sessions()
         first, session = sessions.begin("a", 0.0)
-        for _ in range(MOST):
-            _, session = sessions.begin("a", 0.0)
+        for number in range(MOST):
+            _, session = sessions.begin(f"a{number}", 0.0)
         assert len(sessions) == MOST
         assert sessions.find(first, 1.0) is None
         for number in range(100):
@@ -190,17 +192,17 @@ class TestCredentials:
         throttle = Throttle(most_sources=2)
         waits = []
         for _ in range(9):
-            throttle.failed("a", 100.0)
+            throttle.tries("a", 100.0)
             waits.append(throttle.wait_s("a", 100.0))
         assert waits == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
         assert throttle.wait_s("a", 131.0) == 0.0
         assert throttle.wait_s("b", 100.0) == 0.0
-        throttle.failed("a", 1000.0)
+        throttle.tries("a", 1000.0)
         assert throttle.wait_s("a", 1000.0) == 0.5
-        throttle.succeeded("a")
+        throttle.was_right("a")
         assert throttle.wait_s("a", 1000.0) == 0.0
         for source in "xyz":
-            throttle.failed(source, 1.0)
+            throttle.tries(source, 1.0)
         assert throttle.wait_s("x", 1.0) == 0.0
 
     def test_passwd(self) -> None:

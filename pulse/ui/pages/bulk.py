@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
+from uuid import UUID
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -15,12 +15,12 @@ from pulse.cli import views
 from pulse.errors import NotFoundError, PulseError
 from pulse.ui.guard import FORM
 from pulse.ui.orders import VERBS, Order, ordered, undo_of
-from pulse.ui.pages.common import back, field, id_of, say_next, session_of, site_of, trouble
+from pulse.ui.pages.common import back, do, field, found_pages, id_of, say_next, session_of, site_of, trouble
 from pulse.ui.rendering import page
 from pulse.ui.sessions import Flash
 from pulse.words import count
 
-__all__ = ["act", "preview", "start", "stop", "task", "tasks"]
+__all__ = ["act", "preview", "start", "stop", "task", "tasks", "undo"]
 
 PREVIEW: Final = 1000  # jobs that are looked at before; beyond that the count is a least one
 _EXAMPLES: Final = 5
@@ -30,7 +30,7 @@ _NOW_S: Final = 5.0  # for ticked jobs, a page at most
 async def preview(request: Request) -> Response:
     """What would be done: to how many, of which statuses and topics, and some of them by id."""
     try:
-        order = ordered(request.scope[FORM], is_final=False)
+        order = ordered(request.scope[FORM], time.time(), is_final=False)
         found, is_all = await _look(request, order)
     except PulseError as error:
         return await trouble(request, error)
@@ -43,6 +43,7 @@ async def preview(request: Request) -> Response:
         "number": len(found),
         "changeable": sum(job.status in verb.statuses for job in found),
         "is_all": is_all,
+        "found": [str(UUID(bytes=job.id)) for job in found] if is_all else [],
         "examples": found[:_EXAMPLES],
         "back": field(request, "next") or "/jobs",
     }
@@ -52,7 +53,7 @@ async def preview(request: Request) -> Response:
 async def start(request: Request) -> Response:
     """Begin; few jobs are changed at once, many by a task."""
     try:
-        order = ordered(request.scope[FORM], is_final=True)
+        order = ordered(request.scope[FORM], time.time(), is_final=True)
         if order.filters is None:
             return await _do_now(request, order)
         begun = site_of(request).tasks.begin(order, session_of(request).user)
@@ -79,7 +80,8 @@ async def task(request: Request) -> Response:
     found = site_of(request).tasks.find(request.path_params["key"])
     if found is None:
         return await trouble(request, NotFoundError("there is no such task: pulse ui was restarted, or it is long ago"))
-    return await page(request, "task.html", {"task": found, "past": VERBS[found.order.verb].past})
+    verb = VERBS[found.order.verb]
+    return await page(request, "task.html", {"task": found, "past": verb.past, "reverse": verb.reverse})
 
 
 async def tasks(request: Request) -> Response:
@@ -96,10 +98,24 @@ async def stop(request: Request) -> Response:
     return back(request, f"/tasks/{request.path_params['key']}")
 
 
+async def undo(request: Request) -> Response:
+    """Take back what a task has done, by another one."""
+    tasks_of = site_of(request).tasks
+    key = request.path_params["key"]
+    try:
+        found = tasks_of.find(key)
+        if found is None:
+            raise NotFoundError("there is no such task")
+        key = tasks_of.undo(found, session_of(request).user).key
+    except PulseError as error:
+        say_next(request, error.message, is_error=True)
+    return RedirectResponse(f"/tasks/{key}", HTTPStatus.SEE_OTHER)
+
+
 async def _do_now(request: Request, order: Order) -> Response:
     site = site_of(request)
     try:
-        answer = await site.questions.change(order.kind, {"ids": list(order.ids), **order.more}, within_s=_NOW_S)
+        answer = await do(request, order.kind, {"ids": list(order.ids), **order.more}, within_s=_NOW_S)
         changed = views.read(views.Changed, answer)
     except PulseError as error:
         say_next(request, error.message, is_error=True)
@@ -122,8 +138,10 @@ async def _look(request: Request, order: Order) -> tuple[list[views.Job], bool]:
     """The jobs that are meant, the newest of them; whether those are all."""
     if order.filters is None:
         return [], True
-    body: Mapping[str, object] = {**order.filters, "limit": PREVIEW}
-    found = views.read(views.JobPage, await site_of(request).questions.ask("jobs.list", body))
-    now_s = time.time()
-    jobs = [job for job in found.jobs if order.matches is None or order.matches(job, now_s)]
-    return jobs, found.next is None
+    matches = order.matches
+    jobs: list[views.Job] = []
+    async for page_of in found_pages(request, {**order.filters, "limit": PREVIEW}):
+        jobs += [job for job in page_of.jobs if matches is None or matches(job)]
+        if page_of.next is None or len(jobs) >= PREVIEW:
+            return jobs[:PREVIEW], page_of.next is None and len(jobs) <= PREVIEW
+    return jobs, False

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 from uuid import UUID
@@ -10,8 +11,10 @@ from uuid import UUID
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from pulse.errors import NotFoundError, PulseError
+from pulse.cli import views
+from pulse.errors import NobodyAnswersError, NotFoundError, PulseError
 from pulse.ui.guard import BEGAN, FORM, SESSION
+from pulse.ui.questions import ANSWER_S, CHANGE_S
 from pulse.ui.rendering import page
 from pulse.ui.rules import own_path
 from pulse.ui.sessions import Flash, Session, Step, Undo
@@ -21,7 +24,9 @@ from pulse.ui.standing import Standing
 __all__ = [
     "back",
     "change",
+    "do",
     "field",
+    "found_pages",
     "id_of",
     "say_next",
     "session_of",
@@ -93,6 +98,30 @@ def back(request: Request, otherwise: str) -> Response:
     return RedirectResponse(own_path(field(request, "next"), otherwise), HTTPStatus.SEE_OTHER)
 
 
+async def found_pages(request: Request, body: Mapping[str, object]) -> AsyncIterator[views.JobPage]:
+    """Pages of jobs, until the last one or until the time of this page is over: one may be short, or empty."""
+    began_s, after = time.monotonic(), None
+    while (left_s := ANSWER_S - (time.monotonic() - began_s)) > 0:
+        asked = body if after is None else {**body, "after": after}
+        try:
+            found = views.read(views.JobPage, await site_of(request).questions.ask("jobs.list", asked, within_s=left_s))
+        except NobodyAnswersError:
+            if after is None:
+                raise
+            return
+        yield found
+        after = found.next
+        if after is None:
+            return
+
+
+async def do(
+    request: Request, kind: str, body: Mapping[str, object], *, within_s: float = CHANGE_S
+) -> dict[str, object]:
+    """Let the dispatcher do something, for whoever is logged in."""
+    return await site_of(request).questions.change(kind, body, behalf=session_of(request).user, within_s=within_s)
+
+
 async def change(
     request: Request, kind: str, body: Mapping[str, object], done: str, undo: tuple[str, Sequence[Step]] | None = None
 ) -> dict[str, object] | None:
@@ -112,7 +141,7 @@ async def change(
     """
     site = site_of(request)
     try:
-        answer = await site.questions.change(kind, body)
+        answer = await do(request, kind, body)
     except PulseError as error:
         say_next(request, error.message, is_error=True)
         return None

@@ -13,13 +13,13 @@ from starlette.responses import Response
 from pulse.cli import views
 from pulse.errors import PulseError
 from pulse.ui import shown
-from pulse.ui.pages.common import site_of, trouble
+from pulse.ui.pages.common import found_pages, trouble
 from pulse.ui.rendering import page
 
 __all__ = ["Group", "group", "listing"]
 
-LOOKED: Final = 250  # the newest: what was grouped in a blink; ?look=N looks further
-MOST_LOOKED: Final = 5000
+LOOKED: Final = 250  # the newest: what was grouped in a blink
+MOST_LOOKED: Final = 5000  # by ?look=5000, as far as the time of a page reaches
 
 
 @dataclass(slots=True)
@@ -52,28 +52,24 @@ def group(jobs: Sequence[views.Job]) -> list[Group]:
 
 async def listing(request: Request) -> Response:
     """The groups among the newest dead letters."""
-    site = site_of(request)
     look = request.query_params.get("look", "")
-    wanted = min(MOST_LOOKED, int(look)) if look.isascii() and look.isdigit() else LOOKED
-    topic = request.query_params.get("topic", "").strip()
+    wanted = MOST_LOOKED if look == str(MOST_LOOKED) else LOOKED
+    topic = request.query_params.get("topic", "")
     filters: dict[str, object] = {"status": ["DEAD_LETTERED"], **({"topic": topic} if topic else {})}
     jobs: list[views.Job] = []
-    after: str | None = None
+    is_all = False
     try:
-        while len(jobs) < wanted:
-            place = {} if after is None else {"after": after}
-            body = {**filters, "limit": min(LOOKED, wanted - len(jobs)), **place}
-            found = views.read(views.JobPage, await site.questions.ask("jobs.list", body))
+        async for found in found_pages(request, {**filters, "limit": LOOKED}):
             jobs += found.jobs
-            after = found.next
-            if after is None:
+            is_all = found.next is None
+            if len(jobs) >= wanted:
                 break
     except PulseError as error:
         return await trouble(request, error, "dead.html", groups=[], looked=0, is_all=False, topic=topic, further=0)
     context = {
         "groups": group(jobs),
         "looked": len(jobs),
-        "is_all": after is None,
+        "is_all": is_all,
         "topic": topic,
         "further": MOST_LOOKED if wanted < MOST_LOOKED else 0,
     }

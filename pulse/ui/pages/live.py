@@ -20,12 +20,12 @@ SEND_S = 5.0  # a reader that takes no event within it is let go; its browser co
 async def stream(request: Request) -> Response:
     """Events named ``tick``; pages fetch what they show when one comes. It ends with the session."""
     site = site_of(request)
-    ends_s = session_of(request).ends_s
+    session = session_of(request)
 
     async def ticks() -> AsyncIterator[dict[str, object]]:
         yield {"event": "hello", "data": "{}", "retry": 1000}
         async for standing in site.poller.watch():
-            if standing.at_s > ends_s:
+            if standing.at_s > session.ends_s:
                 return
             yield {"event": "tick", "data": json.dumps({"at": standing.at_s, "health": standing.health})}
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ipaddress
 import time
 from http import HTTPStatus
 from math import ceil
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -13,11 +16,13 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from pulse.ui import rules
 from pulse.ui.guard import FORM, cookie_header
 from pulse.ui.pages.common import site_of
-from pulse.ui.rendering import render, theme
-from pulse.ui.site import Site
+from pulse.ui.rendering import hop, render, theme
 
 __all__ = ["ask", "check", "leave"]
 
+_MAX_NAME: Final = 64
+_IPV6: Final = 6
+_NETWORK_BITS: Final = 64
 _WRONG = "User and password do not fit together."
 _USED = "That link has been used, or is of another start. The newest one stands where pulse ui runs."
 
@@ -28,14 +33,12 @@ async def ask(request: Request) -> Response:
     token = request.query_params.get("token")
     if token is None or site.options.credentials is not None:
         return _form(request, "")
-    now_s = time.monotonic()
-    source = _source(request)
-    if site.throttle.wait_s(source, now_s) > 0 or not site.link_token or not rules.is_same(site.link_token, token):
-        site.throttle.failed(source, now_s)
+    # Nobody is slowed down for a wrong one: 192 bits are not guessed, and any page in the browser could send some.
+    if not site.link_token or not rules.is_same(site.link_token, token):
         return _form(request, _USED, HTTPStatus.FORBIDDEN)
     site.new_link()
     # Not a redirect: a link in another site's page would lose the cookie on its way, as SameSite=Strict wants it.
-    return _enter(site, "operator", HTMLResponse(render("entered.html", {"theme": theme(request), "to": "/"})))
+    return _enter(request, "operator", hop("/", theme(request)))
 
 
 async def check(request: Request) -> Response:
@@ -43,21 +46,23 @@ async def check(request: Request) -> Response:
     site = site_of(request)
     form = request.scope[FORM]
     user, password = (form.get(name, [""])[0] for name in ("user", "password"))
-    source = _source(request)
-    wait_s = site.throttle.wait_s(source, time.monotonic())
+    if site.options.credentials is None:
+        return _form(request, _USED, HTTPStatus.FORBIDDEN)
+    source, name, now_s = _source(request), user[:_MAX_NAME], time.monotonic()
+    wait_s = max(site.by_source.wait_s(source, now_s), site.by_name.wait_s(name, now_s))
     if wait_s > 0:
         text = f"Too many wrong passwords. Try again in {ceil(wait_s)} s."
         return _form(request, text, HTTPStatus.TOO_MANY_REQUESTS, {"retry-after": str(ceil(wait_s))})
-    if site.options.credentials is None:
-        return _form(request, _USED, HTTPStatus.FORBIDDEN)
+    site.by_source.tries(source, now_s)
+    site.by_name.tries(name, now_s)
     async with site.hashing:
         is_right = await asyncio.to_thread(site.options.credentials.verify, user, password)
     if not is_right:
-        site.throttle.failed(source, time.monotonic())
         return _form(request, _WRONG, HTTPStatus.FORBIDDEN)
-    site.throttle.succeeded(source)
+    site.by_source.was_right(source)
+    site.by_name.forget(name)
     to = rules.own_path(form.get("next", ["/"])[0])
-    return _enter(site, user, RedirectResponse(to, HTTPStatus.SEE_OTHER))
+    return _enter(request, user, RedirectResponse(to, HTTPStatus.SEE_OTHER))
 
 
 async def leave(request: Request) -> Response:
@@ -70,7 +75,9 @@ async def leave(request: Request) -> Response:
     return response
 
 
-def _enter(site: Site, user: str, response: Response) -> Response:
+def _enter(request: Request, user: str, response: Response) -> Response:
+    site = site_of(request)
+    site.sessions.end(request.cookies.get(site.options.cookie))  # who logs in anew leaves no open session behind
     cookie, _ = site.sessions.begin(user, time.time())
     response.headers.append("set-cookie", cookie_header(site.options.cookie, cookie))
     return response
@@ -87,4 +94,10 @@ def _form(request: Request, error: str, status: int = HTTPStatus.OK, headers: di
 
 
 def _source(request: Request) -> str:
-    return "" if request.client is None else request.client.host
+    """The address; of IPv6 the network, all of whose addresses one machine may have."""
+    host = "" if request.client is None else request.client.host
+    with contextlib.suppress(ValueError):
+        address = ipaddress.ip_address(host)
+        if address.version == _IPV6:
+            return str(ipaddress.ip_network((int(address), _NETWORK_BITS), strict=False))
+    return host

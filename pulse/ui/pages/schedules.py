@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
@@ -17,7 +18,7 @@ from pulse.cli import views
 from pulse.errors import BadRequestError, NotFoundError, PulseError
 from pulse.ids import uuid7
 from pulse.job import CATCH_UPS, OVERLAPS
-from pulse.ui.pages.common import back, change, id_of, say_next, session_of, site_of, trouble
+from pulse.ui.pages.common import back, change, do, id_of, say_next, session_of, site_of, trouble
 from pulse.ui.rendering import page
 from pulse.ui.schedule_form import body_of, values_from, values_of
 from pulse.ui.sessions import Flash, Step, Undo
@@ -69,7 +70,7 @@ async def create(request: Request) -> Response:
     site = site_of(request)
     try:
         key = uuid7().bytes
-        await site.questions.change("schedules.create", {**body_of(given), "id": key})
+        await do(request, "schedules.create", {**body_of(given), "id": key})
     except PulseError as error:
         return await _form(request, given, error)
     site.changed()
@@ -98,7 +99,7 @@ async def save(request: Request) -> Response:
         if not body:
             say_next(request, "Nothing was changed: all stands as it stood.")
         else:
-            await site_of(request).questions.change("schedules.update", {**body, "id": found.id})
+            await do(request, "schedules.update", {**body, "id": found.id})
             back_again = body_of(before, given)
             undo = Undo("Undo", [Step("schedules.update", {**back_again, "id": found.id})])
             session_of(request).show_next(Flash(f"Changed: {', '.join(body)}."), undo)
@@ -140,7 +141,7 @@ async def act(request: Request) -> Response:
 async def _trigger(request: Request, key: bytes) -> None:
     site = site_of(request)
     try:
-        answer = await site.questions.change("schedules.trigger", {"id": key, "job_id": uuid7().bytes})
+        answer = await do(request, "schedules.trigger", {"id": key, "job_id": uuid7().bytes})
         made = views.read(views.Identity, answer).id
     except PulseError as error:
         say_next(request, error.message, is_error=True)
@@ -154,6 +155,12 @@ async def _get(request: Request) -> views.Schedule:
     return views.read(views.Schedule, views.part(answer, "schedule"))
 
 
+@functools.cache
+def _zones() -> list[str]:
+    """Names of time zones; they are files, and the same as long as this process lives."""
+    return sorted(available_timezones())
+
+
 async def _form(
     request: Request, given: Mapping[str, str], error: PulseError | None, schedule: views.Schedule | None = None
 ) -> Response:
@@ -163,7 +170,7 @@ async def _form(
         "schedule": schedule,
         "catch_ups": CATCH_UPS,
         "overlaps": OVERLAPS,
-        "zones": sorted(available_timezones()),
+        "zones": _zones(),
     }
     is_wrong = isinstance(error, BadRequestError)
     status = HTTPStatus.OK if error is None else HTTPStatus.UNPROCESSABLE_ENTITY if is_wrong else HTTPStatus.BAD_GATEWAY

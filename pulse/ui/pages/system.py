@@ -7,9 +7,11 @@ from http import HTTPStatus
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from pulse.cli import views
 from pulse.errors import NotFoundError, PulseError
-from pulse.ui.pages.common import back, say_next, session_of, site_of, standing_of, trouble
+from pulse.ui.pages.common import back, do, say_next, session_of, site_of, standing_of, trouble
 from pulse.ui.rendering import page, theme
+from pulse.words import count
 
 __all__ = ["actors", "confirm_restart", "restart", "set_theme", "undo", "workers"]
 
@@ -45,7 +47,7 @@ async def restart(request: Request) -> Response:
     site = site_of(request)
     name = request.path_params["name"]
     try:
-        answer = await site.questions.ask_supervisor("actors.restart", {"name": name}, within_s=5.0)
+        answer = await site.questions.restart(name, behalf=session_of(request).user)
     except PulseError as error:
         say_next(request, error.message, is_error=True)
     else:
@@ -61,13 +63,15 @@ async def undo(request: Request) -> Response:
     if found is None:
         say_next(request, "That cannot be undone any more.", is_error=True)
         return back(request, "/")
+    refused = 0
     try:
         for step in found.steps:
-            await site.questions.change(step.kind, step.body)
+            refused += len(views.read(views.Changed, {"done": [], **await do(request, step.kind, step.body)}).refused)
     except PulseError as error:
         say_next(request, f"Not undone: {error.message}", is_error=True)
     else:
-        say_next(request, "Undone.")
+        left = "Undone" if not refused else f"{count(refused, 'job')} could not be taken back"
+        say_next(request, f"{left}.", is_error=bool(refused))
     site.changed()
     return back(request, "/")
 

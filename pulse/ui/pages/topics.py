@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
+from collections import Counter
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from starlette.requests import Request
@@ -22,6 +24,7 @@ from pulse.ui.standing import Standing
 
 __all__ = ["listing", "save", "show"]
 
+MOST: Final = 500  # rows of a page that renews itself
 _WHOLE: Final = frozenset({"max_attempts", "max_crashes"})
 HELP: Final[Mapping[str, str]] = {
     "max_attempts": "tries that count before the dead letter",
@@ -47,14 +50,20 @@ async def listing(request: Request) -> Response:
         )
         found = views.read(views.TopicPage, answer)
     except PulseError as error:
-        return await trouble(request, error, "topics.html", rows=[], next=None)
+        return await trouble(request, error, "topics.html", rows=[], more=0, next=None)
     policies = {
         str(row.get("topic") or ""): {k: v for k, v in row.items() if k != "topic" and v is not None}
         for row in found.topics
     }
     follow = None if found.next is None else f"/topics?{urlencode({'after': found.next})}"
     rows = _rows(standing, policies, others=after is None)
-    return await page(request, "topics.html", {"rows": rows, "next": follow})
+    shown = sorted(heapq.nsmallest(MOST, rows, key=_least_wanted), key=lambda row: str(row["topic"]))
+    return await page(request, "topics.html", {"rows": shown, "more": len(rows) - len(shown), "next": follow})
+
+
+def _least_wanted(row: Mapping[str, Any]) -> tuple[bool, bool, str]:
+    """What waits or is paused comes first, where there are too many."""
+    return not row["stats"].ready, not row["paused"], row["topic"]
 
 
 def _rows(standing: Standing, policies: Mapping[str, Mapping[str, object]], *, others: bool) -> list[dict[str, object]]:
@@ -63,15 +72,16 @@ def _rows(standing: Standing, policies: Mapping[str, Mapping[str, object]], *, o
     known = {} if stats is None else {one.topic: one for one in stats.topics}
     workers = standing.status.workers or []
     paused = {} if standing.status.gate is None else standing.status.gate.topics
+    serving = Counter(topic for worker in workers for topic in set(worker.topics))
     names = set(policies)
     if others:
-        names |= {*known, *paused, *(topic for worker in workers for topic in worker.topics)}
+        names |= {*known, *paused, *serving}
     return [
         {
             "topic": name,
             "policy": policies.get(name, {}),
             "paused": paused.get(name),
-            "workers": sum(name in worker.topics for worker in workers),
+            "workers": serving[name],
             "stats": known.get(name, TopicStats(name)),
         }
         for name in sorted(names)

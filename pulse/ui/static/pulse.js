@@ -52,6 +52,8 @@
       if (stream && stream.readyState === EventSource.CLOSED) {
         close();
         setTimeout(open, 2000);
+        // Refused: the session may be over. The answer to the live part leads to the login, unless somebody works here.
+        if (!isBusy()) body.dispatchEvent(new Event("pulse:tick"));
       }
     };
   }

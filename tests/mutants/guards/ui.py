@@ -8,6 +8,174 @@ from tests.mutants.code import Guarded
 
 _RULES: Final = "unit/test_ui_rules.py::"
 _PARTS: Final = "unit/test_ui_parts.py::"
+_DOOR: Final = "unit/test_ui_guard.py::"
+_LOGIN: Final = "unit/test_ui_login.py::"
+_BULK: Final = "unit/test_ui_bulk.py::"
+_PAGES: Final = "unit/test_ui_pages.py::"
+
+DOOR: Final = Guarded(
+    "pulse.ui.guard",
+    {
+        _DOOR + "test_names_that_it_may_be_called_by": [
+            ("Guard._check_host", "not in self._site.options.known_hosts", "is None"),
+        ],
+        _DOOR + "test_pages_need_a_session": [
+            ("Guard._checked", "elif session is None:", "elif False:"),
+            ("Guard._checked", "path == LOGIN or", "path.startswith(LOGIN) or"),
+            ("_to_login", 'if "hx-request" in headers:', "if False:"),
+            ("_to_login", 'if headers.get("accept") == "text/event-stream":', "if False:"),
+        ],
+        _DOOR + "test_a_link_on_another_site_leads_to_the_page": [
+            ("_to_login", 'if headers.get("sec-fetch-site") == "cross-site":', "if False:"),
+            ("_to_login", "hop(rules.own_path(wanted))", "hop(wanted)"),
+        ],
+        _DOOR + "test_changes_need_the_token": [
+            ("Guard._checked", "_check_token(session, form)", "pass"),
+            ("Guard._checked", "if not is_reading and not rules.is_own_page(", "if False and not rules.is_own_page("),
+            ("_check_token", "if not rules.is_same(session.token, ", "if False and not rules.is_same(session.token, "),
+            ("_READING", '"GET", "HEAD"', '"GET", "HEAD", "OPTIONS"'),
+        ],
+        _DOOR + "test_nothing_is_read_of_strangers": [
+            (
+                "Guard._checked",
+                "await _read_form(receive, MAX_LOGIN_BYTES)",
+                "await _read_form(receive, MAX_FORM_BYTES)",
+            ),
+        ],
+        _DOOR + "test_forms_are_bounded": [
+            ("_read_body", "if size > most_bytes:", "if False:"),
+            ("_read_form", "max_num_fields=MAX_FIELDS", "max_num_fields=None"),
+            (
+                "_read_form",
+                "async with asyncio.timeout(FORM_S):",
+                "async with asyncio.timeout(None if FORM_S < 1 else FORM_S):",
+            ),
+            ("_read_body", 'if message["type"] == "http.disconnect":', "if False:"),
+        ],
+        _DOOR + "test_read_only": [
+            ("Guard._checked", " and self._site.options.read_only:", " and False:"),
+            ("Guard._checked", "path not in _HARMLESS and ", 'not path.startswith("/login") and '),
+            ("Guard._checked", "path not in _HARMLESS and ", ""),
+        ],
+        _DOOR + "test_cookies_of_others_do_not_hide_ours": [
+            ("_cookie", 'cookie_parser(headers.get("cookie", ""))', 'dict([headers.get("cookie", "=").split("=", 1)])'),
+        ],
+        _DOOR + "test_a_unix_socket_knows_who_it_is": [
+            ("Guard._session", "if uid not in {_ROOT, self._site.uid}:", "if False:"),
+            ("Guard._session", "{_ROOT, self._site.uid}", "{self._site.uid, None}"),
+            ("Guard._session", "        if session is not None:\n            return session\n", ""),
+            ("cookie_header", "; HttpOnly", ""),
+            ("cookie_header", "; SameSite=Strict", ""),
+        ],
+        _DOOR + "test_every_answer_is_hardened": [
+            ("_harden", "headers.setdefault(name, value)", "pass"),
+            ("_harden", 'else "no-store"', 'else "private"'),
+            (
+                "Guard.__call__",
+                "await refused.response(scope, receive, send_guarded)",
+                "await refused.response(scope, receive, send)",
+            ),
+        ],
+    },
+    is_part=True,
+)
+
+LOGIN: Final = Guarded(
+    "pulse.ui.pages.login",
+    {
+        _LOGIN + "test_many_guesses_at_once_are_one": [
+            ("check", "    site.by_source.tries(source, now_s)\n", ""),
+            ("check", "site.by_source.wait_s(source, now_s), ", "0.0, "),
+        ],
+        _LOGIN + "test_one_name_from_many_addresses": [
+            ("check", "    site.by_name.tries(name, now_s)\n", ""),
+            ("check", ", site.by_name.wait_s(name, now_s)", ", 0.0"),
+        ],
+        _LOGIN + "test_one_network_of_ipv6_is_one_source": [
+            ("_source", "address.version == _IPV6", "False"),
+        ],
+        _LOGIN + "test_links_that_are_wrong_lock_nobody_out": [
+            ("ask", "not site.link_token or not rules.is_same(site.link_token, token)", "False"),
+            ("ask", "    site.new_link()\n", ""),
+        ],
+        _LOGIN + "test_a_new_login_ends_the_session_before": [
+            ("_enter", "    site.sessions.end(request.cookies.get(site.options.cookie))", "    pass"),
+            ("check", 'rules.own_path(form.get("next", ["/"])[0])', 'form.get("next", ["/"])[0]'),
+        ],
+    },
+    is_part=True,
+)
+
+NEWS: Final = Guarded(
+    "pulse.ui.pages.live",
+    {
+        _LOGIN + "test_news_end_with_the_session": [
+            ("stream", "if standing.at_s > session.ends_s:", "if False:"),
+            ("stream", ", send_timeout=SEND_S", ""),
+        ],
+    },
+    is_part=True,
+)
+
+SERVER: Final = Guarded(
+    "pulse.ui.server",
+    {
+        _LOGIN + "test_who_connects_and_says_nothing_makes_room": [
+            ("PeerProtocol._end_where_silent", "self.transport.close()", "pass"),
+        ],
+    },
+    is_part=True,
+)
+
+STANDING: Final = Guarded(
+    "pulse.ui.standing",
+    {
+        _PAGES + "test_what_was_asked_before_a_change_is_not_shown_after_it": [
+            ("Poller.forget", "self._changed_s = time.monotonic()", "pass"),
+            ("Poller.forget", "self._round = None", "pass"),
+            ("Poller._ask", "if asked_s < self._asked_s:", "if False:"),
+        ],
+        _PAGES + "test_a_round_that_fails_is_not_the_last": [
+            ("Poller.run", "except Exception:", "except LookupError:"),
+        ],
+    },
+    is_part=True,
+)
+
+ORDERS: Final = Guarded(
+    "pulse.ui.orders",
+    {
+        _BULK + "test_what_was_counted_is_what_is_changed": [
+            ("ordered", "is_meant = only is None or job.id in only", "is_meant = True"),
+            ("ordered", "filters.matches(job, at_s)", "True"),
+        ],
+        _BULK + "test_ages_are_meant_as_of_the_page": [
+            ("ordered", "filters.wire(now_s - at_s)", "filters.wire()"),
+            ("ordered", "filters.matches(job, at_s)", "filters.matches(job, now_s)"),
+            ("_moment", "min(now_s, at_s)", "at_s"),
+        ],
+    },
+    is_part=True,
+)
+
+TASKS: Final = Guarded(
+    "pulse.ui.tasks",
+    {
+        _BULK + "test_a_task_is_taken_back": [
+            ("Task.undo", " or not self.back", ""),
+            ("Tasks.undo", "        task.forget()\n", ""),
+            ("Task.keep", "self.is_forgotten or self.order.parts or ", "self.is_forgotten or "),
+        ],
+        _BULK + "test_what_undoes_is_bounded": [
+            ("Tasks._apply", "self._forget_some(task)", "pass"),
+            ("Task.keep", "self.is_forgotten or ", ""),
+        ],
+        _BULK + "test_it_ends_where_all_were_met": [
+            ("Tasks._walk", " or left == 0", ""),
+        ],
+    },
+    is_part=True,
+)
 
 RULES: Final = Guarded(
     "pulse.ui.rules",
@@ -41,7 +209,19 @@ CREDENTIALS: Final = Guarded(
         ],
         _RULES + "TestCredentials::test_guessing_gets_slower": [
             ("Throttle._pause_s", "min(self._longest_s, ", "max(0.0, "),
-            ("Throttle.failed", "count = 0", "pass"),
+            ("Throttle.tries", "count = 0", "pass"),
+            ("Throttle.tries", "while len(self._failures) > self._most", "while False"),
+        ],
+        _LOGIN + "test_who_is_right_does_not_wipe_out_wrong_guesses": [
+            ("Throttle.was_right", "if count > 1:", "if False:"),
+        ],
+        _LOGIN + "test_time_does_not_tell_who_exists": [
+            ("Credentials.verify", "            _matches(self._dearest, given)\n", "            pass\n"),
+            (
+                "Credentials.verify",
+                "_matches(entry or self._dearest, given)",
+                "_matches(entry or _Entry(b'', False), given)",
+            ),
         ],
     },
     is_part=True,
@@ -52,11 +232,15 @@ SESSIONS: Final = Guarded(
     {
         _RULES + "TestSessions::test_life": [
             ("Sessions.find", "session is not None and session.ends_s <= now_s", "False"),
-            ("Sessions.end", "self._by_hash.pop(_hash(cookie), None)", "pass"),
+            ("Sessions._end", "self._by_hash.pop(key, None)", "self._by_hash.get(key)"),
+            ("Sessions._end", "session.ends_s = 0.0", "pass"),
         ],
         _RULES + "TestSessions::test_bounds": [
             ("Sessions.begin", "while len(self._by_hash) > MOST", "while False"),
             ("Session.show_next", "while len(self.undos) > _MOST_UNDOS", "while False"),
+        ],
+        _LOGIN + "test_one_user_does_not_end_the_sessions_of_others": [
+            ("Sessions.begin", "for key in of_user[:-MOST_OF_ONE]:", "for key in ():"),
         ],
     },
     is_part=True,
@@ -67,6 +251,8 @@ FILTERS: Final = Guarded(
     {
         _PARTS + "TestFilters::test_a_change_hits_no_more_than_was_asked_for": [
             ("Filters._agreements", "yield not self.topic or job.topic == self.topic", "yield True"),
+            ("Filters._agreements", "yield not self.status or ", "yield True or "),
+            ("Filters._agreements", "yield age_s > -_CLOCKS_S", "yield True"),
             ("Filters._agreements", "yield not self.name or job.name == self.name", "yield True"),
             ("Filters._agreements", "yield not self.schedule or ", "yield True or "),
             ("Filters._agreements", "yield not self.worker or ", "yield True or "),
