@@ -143,27 +143,28 @@ class Throttle:
         self._first_s = first_s
         self._longest_s = longest_s
         self._most = most_sources
-        self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()  # source -> how often, when last
+        # source -> how often, when last, and when before that
+        self._failures: OrderedDict[str, tuple[int, float, float]] = OrderedDict()
 
     def wait_s(self, source: str, now_s: float) -> float:
         """Seconds for which *source* is not listened to yet; 0: it may try."""
-        count, last_s = self._failures.get(source, (0, now_s))
+        count, last_s, _ = self._failures.get(source, (0, now_s, now_s))
         return max(0.0, last_s + self._pause_s(count) - now_s)
 
     def tries(self, source: str, now_s: float) -> None:
         """*source* makes a guess, which is wrong unless ``was_right`` follows."""
-        count, last_s = self._failures.pop(source, (0, now_s))
+        count, last_s, _ = self._failures.pop(source, (0, now_s, now_s))
         if now_s - last_s > 10 * self._longest_s:
             count = 0
-        self._failures[source] = (count + 1, now_s)
+        self._failures[source] = (count + 1, now_s, last_s)
         while len(self._failures) > self._most:
             self._failures.popitem(last=False)
 
     def was_right(self, source: str) -> None:
-        """The guess was none; those before it were."""
-        count, last_s = self._failures.pop(source, (0, 0.0))
+        """The guess was none; those before it were, and make nobody wait for longer than they did."""
+        count, _, before_s = self._failures.pop(source, (0, 0.0, 0.0))
         if count > 1:
-            self._failures[source] = (count - 1, last_s)
+            self._failures[source] = (count - 1, before_s, before_s)
 
     def forget(self, source: str) -> None:
         """*source* starts anew."""

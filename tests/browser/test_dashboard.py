@@ -206,7 +206,7 @@ def test_what_is_found_is_changed_and_deleted(visit: Visit, client: pulse.Client
     assert [job.id for job in client.jobs(topic="moved").jobs] == [ids[3]]
     page.goto("/audit?action=jobs.delete")
     row = page.locator("tr[data-row]").first.inner_text()
-    assert f"uid {os.getuid()}" in row
+    assert f"{USER} by uid {os.getuid()}" in row
     assert "topic “moved”" in row
 
 
@@ -349,8 +349,15 @@ def test_without_scripts(visit: Visit, client: pulse.Client) -> None:
     assert page.locator("tr[data-row]").count() == 2
     page.check("[name=all]")
     page.click("button[value=cancel]")
+    later = client.submit("mark", topic="plain")  # behind the page that asks
     page.click("text=Yes, cancel them")
     until(lambda: {client.get(one).status for one in ids} == {"CANCELED"}, "they are canceled")
+    page.reload()
+    page.click("text=Undo: retry them")
+    until(lambda: {client.get(one).status for one in ids} == {"PENDING"}, "that is taken back")
+    assert (client.get(later).status, client.get(later).attempts) == ("PENDING", 0)
+    actions: Any = client.audit(limit=2)["audit"]
+    assert {(one["action"], one["behalf"]) for one in actions} == {("jobs.cancel", USER), ("jobs.retry", USER)}
     page.click("button[title^=Light]")
     assert page.locator("html").get_attribute("data-theme") == "dark"
 
@@ -392,8 +399,12 @@ def test_read_only(visit: Visit, whole: Whole, work: dict[str, str]) -> None:
         page.wait_for_url(f"{ui.url}/")
         for path in ("/jobs", "/dead", "/topics", "/topics/view?topic=mail", f"/schedules/{work['schedule']}", "/gate"):
             page.goto(path)
-            assert page.locator("form[method=post]").count() <= (1 if "/view" in path or path == "/jobs" else 0), path
-            assert page.locator("form[method=post] button").count() == 0, path
+            assert page.locator("main form[method=post]").count() <= (1 if "/view" in path or path == "/jobs" else 0), (
+                path
+            )
+            assert page.locator("main form[method=post] button").count() == 0, path
+        page.click("button[title='Log out']")
+        assert page.url.endswith("/login")
         refused = page.request.post("/gate/pause", form={"topic": ""})
         assert refused.status == 403
         assert "only reads" in refused.text()

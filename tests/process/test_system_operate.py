@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import shlex
-from typing import Final
+from typing import Any, Final
 
 import pytest
 

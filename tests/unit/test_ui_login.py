@@ -72,7 +72,10 @@ async def test_who_is_right_does_not_wipe_out_wrong_guesses() -> None:
         throttle.tries("a", moment)
     throttle.tries("a", 30.0)
     throttle.was_right("a")
-    assert throttle.wait_s("a", 30.0) == 2.0
+    assert throttle.wait_s("a", 21.0) == 1.0
+    assert throttle.wait_s("a", 30.0) == 0.0
+    throttle.tries("a", 31.0)
+    assert throttle.wait_s("a", 31.0) == 4.0
     throttle.forget("a")
     assert throttle.wait_s("a", 30.0) == 0.0
     throttle.tries("b", 0.0)
