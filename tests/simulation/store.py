@@ -51,6 +51,7 @@ class FakeStore:
         self.reads = self  # of all that is read there, the dispatcher's own work needs ``last_workers`` alone
         self.topics = self  # of policies, what is kept in memory
         self.depths = self
+        self.incidents = self
         self.audit = self  # only how far retention has got is written there
 
     @contextlib.asynccontextmanager
@@ -71,6 +72,9 @@ class FakeStore:
     async def read(self, _most: int, _names: Sequence[str]) -> Depths:
         """Nobody looks at the figures."""
         return await self._do("read", lambda: Depths((), is_exact=True, now_s=self._now().timestamp()))
+
+    async def ask(self, question: str) -> None:
+        """Nor asks what is wrong."""
 
     async def warm(self) -> None:
         await self._do("warm", lambda: None)

@@ -39,4 +39,4 @@ def condition_of(worker: Worker, now_s: float, heartbeat_s: float) -> Condition:
 
 def quiet_s(worker: Worker, now_s: float) -> float:
     """How long it has said nothing itself; 0: it was never heard of."""
-    return 0.0 if worker.said_s == float("inf") else max(0.0, now_s - worker.said_s)
+    return max(0.0, now_s - worker.said_s)

@@ -24,7 +24,7 @@ CONDITION: Final = Guarded(
             ("condition_of", "Condition.SILENT if worker.silent else Condition.WELL", "Condition.WELL"),
         ],
         _KNOWN + "test_who_was_never_heard_of": [
-            ("quiet_s", '0.0 if worker.said_s == float("inf") else ', ""),
+            ("quiet_s", "max(0.0, now_s - worker.said_s)", "now_s - worker.said_s"),
         ],
     },
     is_part=True,
