@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from bench.dashboard import APP, fill, runtime_dir
@@ -42,7 +42,7 @@ def took_ms(line: str, env: dict[str, str]) -> float:
     return spent_ms
 
 
-def measured(jobs: int, rounds: int) -> Iterator[Figure]:
+def measured(jobs: int, rounds: int, commands: Sequence[str] = COMMANDS) -> Iterator[Figure]:
     """The median and the longest time of each command."""
     with running_server(APP, {}, processes=2) as client:
         database = client.status()["database"]
@@ -50,9 +50,9 @@ def measured(jobs: int, rounds: int) -> Iterator[Figure]:
         dsn = str(database["dsn"])
         one = asyncio.run(fill(dsn, jobs))
         env = {**os.environ, "PULSE_RUNTIME_DIR": str(runtime_dir(dsn))}
-        times: dict[str, list[float]] = {line: [] for line in COMMANDS}
+        times: dict[str, list[float]] = {line: [] for line in commands}
         for _ in range(rounds):
-            for line in COMMANDS:
+            for line in commands:
                 times[line].append(took_ms(line.format(id=one), env))
         for line, values in times.items():
             yield Figure(f"{line}, median", statistics.median(values), "ms")
@@ -64,8 +64,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.commands", description="commands as whole processes")
     parser.add_argument("--jobs", type=int, default=1_000_000, help="rows in the table")
     parser.add_argument("--rounds", type=int, default=20, help="how often each command is run")
+    parser.add_argument("--only", default="", metavar="TEXT", help="commands that begin so")
     options = parser.parse_args()
-    for figure in measured(options.jobs, options.rounds):
+    for figure in measured(options.jobs, options.rounds, [line for line in COMMANDS if line.startswith(options.only)]):
         print(f"{figure.name:<72} {figure.value:8.1f} {figure.unit}", flush=True)
 
 

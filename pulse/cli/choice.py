@@ -82,7 +82,7 @@ def in_words(filters: Mapping[str, object]) -> str:
         option = "--" + name.removesuffix("_s")
         for one in cast("list[object]", value) if isinstance(value, list) else [value]:
             text = str(UUID(bytes=one)) if isinstance(one, bytes) else f"{one}"
-            text += "s" if name in _DURATIONS else ""
+            text = f"{one:.15g}s" if name in _DURATIONS else text
             words += [option, shell_word(text)]
     return " ".join(words)
 

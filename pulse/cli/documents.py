@@ -21,7 +21,7 @@ Body = Mapping[str, object]
 
 _ID_BYTES: Final = 16
 _JSON_TEXTS: Final = frozenset({"args", "result", "progress"})
-_TIMES: Final = frozenset({"occurrence", "lease_until", "paused_until", "as_of", "times"})  # beside all that end in _at
+_TIMES: Final = frozenset({"occurrence", "lease_until", "paused_until", "as_of", "times", "at", "since"})  # and all _at
 _INDENT: Final = 2
 
 

@@ -17,6 +17,7 @@ __all__ = ["facts", "moment", "outcome_of", "show_job"]
 
 _LABEL_WIDTH: Final = 13
 _MARGIN: Final = 2
+_MOST_CHARACTERS: Final = 4000  # of a text on a terminal: a page or two; a pipe gets all of it
 
 
 def show_job(job: Job, screen: Screen, now_s: float, *, whole_stacks: bool = False) -> None:
@@ -34,7 +35,8 @@ def show_job(job: Job, screen: Screen, now_s: float, *, whole_stacks: bool = Fal
             room = None if screen.width is None else screen.width - _MARGIN
             _show_block(screen, label, printable(pretty(text, room), keep_lines=True))
     screen.lines([[], [Cell("what became of it", "dim")]])
-    screen.lines([Cell(" " * _MARGIN), *line] for line in story(job, now_s, whole_stacks=whole_stacks))
+    most = None if screen.width is None else _MOST_CHARACTERS // 10
+    screen.lines([Cell(" " * _MARGIN), *line] for line in story(job, now_s, whole_stacks=whole_stacks, most=most))
 
 
 def facts(job: Job, now_s: float) -> Iterator[tuple[str, Cell]]:
@@ -85,5 +87,9 @@ def _tries(job: Job) -> str:
 
 
 def _show_block(screen: Screen, label: str, text: str, style: str = "") -> None:
+    shown = text if screen.width is None else text[:_MOST_CHARACTERS]
     screen.lines([[], [Cell(label, "dim")]])
-    screen.lines([Cell(" " * _MARGIN + line, style)] for line in text.split("\n"))
+    screen.lines([Cell(" " * _MARGIN + line, style)] for line in shown.split("\n"))
+    if len(shown) < len(text):
+        left = count(len(text) - len(shown), "more character")
+        screen.lines([[Cell(f"{' ' * _MARGIN}… {left}; --json has all of it", "dim")]])

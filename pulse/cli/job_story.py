@@ -9,7 +9,7 @@ from uuid import UUID
 from pulse.cli.documents import pretty
 from pulse.cli.render import Cell, Line, foreign
 from pulse.cli.views import Attempt, Job
-from pulse.words import count, duration, iso, one_line, printable
+from pulse.words import count, cut, duration, iso, one_line, printable
 
 __all__ = ["outcome_of", "story", "used", "where"]
 
@@ -22,7 +22,7 @@ _IDENTITY_PARTS: Final = 5
 _ENDS: Final = {"COMPLETED": "green", "DEAD_LETTERED": "red", "CANCELED": "yellow"}
 
 
-def story(job: Job, now_s: float, *, whole_stacks: bool = False) -> Iterator[Line]:
+def story(job: Job, now_s: float, *, whole_stacks: bool = False, most: int | None = None) -> Iterator[Line]:
     """
     The lines of it.
 
@@ -30,12 +30,13 @@ def story(job: Job, now_s: float, *, whole_stacks: bool = False) -> Iterator[Lin
         job: With its history.
         now_s: For what is still going on.
         whole_stacks: All lines of stacks, not only the last.
+        most: Characters of an error; None: all.
 
     """
     if job.submitted_at is not None:
         yield [*_at(job.submitted_at), Cell(_submitted(job))]
     for attempt in job.history:
-        yield from _attempt(attempt, whole_stacks=whole_stacks)
+        yield from _attempt(attempt, whole_stacks=whole_stacks, most=most)
     missing = _unrecorded(job)
     if missing:
         yield [
@@ -88,7 +89,7 @@ def _submitted(job: Job) -> str:
     return words
 
 
-def _attempt(attempt: Attempt, *, whole_stacks: bool) -> Iterator[Line]:
+def _attempt(attempt: Attempt, *, whole_stacks: bool, most: int | None) -> Iterator[Line]:
     if attempt.attempt == 0:
         yield [*_at(attempt.ended_at), Cell("expired", "red"), Cell(": not started in time")]
         return
@@ -97,7 +98,8 @@ def _attempt(attempt: Attempt, *, whole_stacks: bool) -> Iterator[Line]:
         by = f" by {where(attempt.worker)}" if attempt.worker else ""
         yield [*_at(attempt.started_at), Cell(f"{name} claimed{by}")]
     yield [*_at(attempt.ended_at), Cell(f"{name} "), Cell(outcome_of(attempt), "red"), Cell(_how(attempt), "dim")]
-    for label, text in (("why", attempt.error and one_line(attempt.error)), ("used", used(attempt))):
+    error = one_line(attempt.error or "")
+    for label, text in (("why", error if most is None else cut(error, most)), ("used", used(attempt))):
         if text:
             yield [Cell(f"{_MARGIN}  {label}: ", "dim"), foreign(text)]
     if attempt.progress is not None:

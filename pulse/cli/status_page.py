@@ -49,7 +49,7 @@ def overview(status: Status, now_s: float) -> Iterator[Line]:
     yield from _labelled("database", [_database_line(status.database)])
     gate = [[_UNKNOWN]] if status.gate is None else [*gate_lines(status.gate, now_s, most=_PAUSED_SHOWN)]
     yield from _labelled("gate", gate)
-    for label, processes in (("actors", status.actors), ("pools", status.pools)):
+    for label, processes in (("actors", status.actors), ("pools", status.pools), ("services", status.services)):
         if processes:
             yield from _labelled(label, _process_lines(processes))
     yield from _labelled("workers", [_workers_line(status.workers)])
@@ -84,8 +84,8 @@ def paused_by(pause: Gate | Pause) -> str:
 
 
 def process_problems(status: Status) -> Iterator[str]:
-    """The part of it that is about actors and pools."""
-    for process in (*(status.actors or ()), *(status.pools or ())):
+    """The part of it that is about actors, pools and services."""
+    for process in (*(status.actors or ()), *(status.pools or ()), *(status.services or ())):
         if process.state != "running":
             yield f"{one_line(process.name)} is {one_line(process.state)}{_restarts(process)}"
         elif process.restarts and process.uptime_s is not None and process.uptime_s < _YOUNG_S:

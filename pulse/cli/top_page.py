@@ -146,9 +146,11 @@ def _problems(shot: Snapshot) -> Iterator[str]:
 
 def _brief(status: Status) -> Status:
     """*status* without a line for each process, where all of them run."""
-    processes = [*(status.actors or ()), *(status.pools or ())]
+    processes = [*(status.actors or ()), *(status.pools or ()), *(status.services or ())]
     return (
-        status if any(one.state != "running" for one in processes) else structs.replace(status, actors=None, pools=None)
+        status
+        if any(one.state != "running" for one in processes)
+        else structs.replace(status, actors=None, pools=None, services=None)
     )
 
 

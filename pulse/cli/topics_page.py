@@ -104,7 +104,7 @@ def policy_words(policy: Mapping[str, object]) -> str:
 
 def shown(value: object) -> str:
     """A value of a policy."""
-    return f"{value:g}" if isinstance(value, int | float) else str(value)
+    return f"{value:.15g}" if isinstance(value, int | float) else str(value)
 
 
 def _row(row: Mapping[str, object], mark: str) -> Line:

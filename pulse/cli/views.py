@@ -337,6 +337,7 @@ class Status(Struct, frozen=True):
     supervisor: Supervisor | None = None
     actors: list[Process] | None = None
     pools: list[Process] | None = None
+    services: list[Process] | None = None
     database: Database | None = None
     gate: Gate | None = None
     workers: list[Worker] | None = None

@@ -224,6 +224,27 @@ class TestOutput:
         ]
         assert len({frozenset(row) for row in document["topics"]}) == 1
 
+    def test_a_list_that_is_watched(self, directory: Path) -> None:
+        """It goes on while the server is away, says so, and shows what there is as soon as it is back."""
+        script = {"jobs.list": {"jobs": [answers.job()], "next": None}}
+        command = [*PULSE, "ctl", "--timeout", "0.2", "jobs", "list", "--watch", "0.1"]
+        with (
+            FakeDispatcher(directory, script) as server,
+            subprocess.Popen(command, env=environment(directory), stdout=subprocess.PIPE, text=True) as process,
+        ):
+            assert process.stdout is not None
+            try:
+                assert any(JOB in line for line in process.stdout)
+                server.__exit__(None, None, None)
+                assert any(line.startswith("! nobody answers") for line in process.stdout)
+                assert any(JOB in line for line in process.stdout)  # what was seen last
+                with FakeDispatcher(directory, {"jobs.list": {"jobs": [answers.job(name="new")], "next": None}}):
+                    assert any(" new " in line for line in process.stdout)
+                    process.send_signal(signal.SIGINT)
+                    assert process.wait(DEADLINE_S) == 130
+            finally:
+                process.kill()
+
     def test_an_expiry(self, server: FakeDispatcher) -> None:
         """Both ways to say it reach the server."""
         server._script = {"submit": {"ids": [answers.JOB_ID.bytes]}}

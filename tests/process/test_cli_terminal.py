@@ -15,6 +15,7 @@ import pytest
 from pulse.words import width_of
 from tests.support import cli_answers as answers
 from tests.support.cli import Done, environment, run, run_on_terminal
+from tests.support.fake_dispatcher import FakeDispatcher, RuntimeDir
 
 pytestmark = pytest.mark.process
 
@@ -72,6 +73,19 @@ def test_listings_fit(directory: Path, line: str, columns: int, env: dict[str, s
     assert all(width_of(text.rstrip()) <= columns for text in lines)
     if line not in {"ctl workers", "ctl topics list"}:
         assert JOB[:-1] in done.plain
+
+
+def test_long_texts_of_a_job() -> None:
+    """A terminal gets a page of them and how much there is, a pipe everything."""
+    long = "E" * 60_000
+    history = [{"attempt": 1, "outcome": "error", "error": long, "started_at": 1.0, "ended_at": 2.0}]
+    row = answers.job(last_error=long, history=history)
+    with RuntimeDir() as place, FakeDispatcher(place.path, {"jobs.get": {"job": row}}):
+        shown = pulse(place.path, f"ctl jobs get {JOB}", columns=80)
+        piped = run(["ctl", "jobs", "get", JOB], environment(place.path))
+    assert len(shown.plain) < 8000
+    assert "… 56,000 more characters; --json has all of it" in shown.plain
+    assert piped.out.count("E") > 120_000
 
 
 @pytest.mark.parametrize("line", [f"{line} --json" for line in LISTINGS + PAGES])

@@ -123,6 +123,7 @@ def test_what_the_supervisor_was_asked(site: Site) -> None:
     for name in ("scheduler", "watchdog"):
         until(lambda name=name: site.noted(action="actors.restart", detail={"name": name}), f"a note of {name}")  # type: ignore[misc]
     (note,) = until(lambda: site.noted(action="drain"), "a note of the drain")
+    assert note["at"].endswith("Z")
     assert (note["uid"], note["detail"]) == (os.getuid(), {"all": False})
 
 

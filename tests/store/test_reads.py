@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from pulse.store import reads
 from pulse.store.listing import Wanted
 from pulse.store.pool import Target
 from pulse.store.rows import Ending, EndingKind, NewSchedule
+from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
 from pulse_supervisor.status import GATHER_S
 from tests.store.helpers import NOW, STATUSES, WORKER, at, fence, forge, new_id
@@ -88,6 +90,23 @@ async def test_counts_of_a_large_table(
     counted, exact = await store.reads.counts()
     assert not exact
     assert counted == {"PENDING": 5, "RUNNING": 3, "RETRYING": 2, "COMPLETED": 30, "DEAD_LETTERED": 0, "CANCELED": 10}
+
+
+async def test_counts_that_take_too_long(
+    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them are estimated then, and said to be."""
+    for status, jobs in (("COMPLETED", 30), ("PENDING", 10)):
+        for _ in range(jobs):
+            await forge(connection, status)
+    await connection.execute("ANALYZE pulse.jobs")
+    slow = dataclasses.replace(
+        STATEMENTS["count_jobs"], sql="SELECT 'PENDING' AS status, $1::int FROM pg_sleep(60)"
+    )
+    monkeypatch.setattr(reads, "STATEMENTS", {**STATEMENTS, "count_jobs": slow})
+    counted, exact = await store.reads.counts()
+    assert not exact
+    assert counted == {**dict.fromkeys(STATUSES, 0), "PENDING": 10, "COMPLETED": 30}
 
 
 async def test_the_database(store: Store, connection: Connection[Record]) -> None:

@@ -88,6 +88,14 @@ class TestStatus:
         assert len(found) == 12
         assert "            and 1,995 more topics: pulse ctl dispatch status" in found
 
+    def test_services(self) -> None:
+        """What serves metrics is a process as others are: it is shown, and told where it does not run."""
+        metrics = {"name": "metrics", "pid": 5, "state": "running", "restarts": 0, "uptime_s": 7199.0}
+        found = texts(overview(status(services=[metrics]), NOW_S))
+        assert "services    metrics  running   pid 5, up 119 min" in found
+        ended = status(services=[{**metrics, "state": "starting"}])
+        assert list(problems(ended, {})) == ["metrics is starting"]
+
     def test_an_empty_system(self) -> None:
         """No jobs and no workers are no problem."""
         empty = status(workers=[], jobs={"PENDING": 0})
