@@ -100,9 +100,7 @@ async def test_counts_that_take_too_long(
         for _ in range(jobs):
             await forge(connection, status)
     await connection.execute("ANALYZE pulse.jobs")
-    slow = dataclasses.replace(
-        STATEMENTS["count_jobs"], sql="SELECT 'PENDING' AS status, $1::int FROM pg_sleep(60)"
-    )
+    slow = dataclasses.replace(STATEMENTS["count_jobs"], sql="SELECT 'PENDING' AS status, $1::int FROM pg_sleep(60)")
     monkeypatch.setattr(reads, "STATEMENTS", {**STATEMENTS, "count_jobs": slow})
     counted, exact = await store.reads.counts()
     assert not exact
