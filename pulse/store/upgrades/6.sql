@@ -36,7 +36,6 @@ CREATE TABLE pulse.audit (
     jobs        int CHECK (jobs >= 0),              -- how many were changed
     action      text NOT NULL CHECK (length(action) BETWEEN 1 AND 64),
     user_name   text,                               -- of the uid, of the credentials, or of the database's role
-    behalf      text,                               -- for whom that process asked, by its own word: the user of a dashboard
     host        text,                               -- of the server that was asked; of SQL: the address that it came from
     topic       text,
     detail      jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(detail) = 'object')
@@ -55,9 +54,9 @@ BEGIN
     IF has_table_privilege(session_user, 'pulse.audit', 'INSERT') THEN  -- others could say that they are somebody else
         who := coalesce(nullif(current_setting('pulse.operator', true), '')::jsonb, who);
     END IF;
-    INSERT INTO pulse.audit (action, topic, schedule_id, job_id, jobs, detail, uid, user_name, behalf, host, pid)
+    INSERT INTO pulse.audit (action, topic, schedule_id, job_id, jobs, detail, uid, user_name, host, pid)
     VALUES (note.action, note.topic, note.schedule_id, note.job_id, note.jobs, coalesce(note.detail, '{}'),
-            (who->>'uid')::bigint, who->>'user', who->>'behalf', who->>'host', (who->>'pid')::int);
+            (who->>'uid')::bigint, who->>'user', who->>'host', (who->>'pid')::int);
 END
 $$;
 
