@@ -2,7 +2,8 @@
 `python -m bench.dashboard`: how soon each page of the dashboard answers with a million jobs in the table.
 
 A system of its own with real rows: most of them completed, some waiting, some dead with errors of many kinds. `pulse
-ui` is a process as a user starts it; pages are asked for over HTTP, one after the other, so that no answer is shared.
+ui` is a process as a user starts it; pages are asked for over HTTP, one after the other, each so long after it was
+asked for the last time that no answer of then is shared.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import asyncpg
 from bench.load import Figure
 from pulse.demo.server import running_server
 from pulse.places import CLIENT_SOCKET
+from pulse.ui.questions import SHARED_S
 
 APP: Final = "bench.recovery_app:app"
 WAIT_S: Final = 20.0
@@ -115,8 +117,14 @@ def measured(jobs: int, rounds: int) -> Iterator[Figure]:
         dsn = str(database["dsn"])
         one = asyncio.run(fill(dsn, jobs))
         with served(runtime_dir(dsn)) as (netloc, cookie):
+            for name, question in (("status", client.status), ("stats", client.stats)):
+                start_s = time.perf_counter()
+                question()
+                yield Figure(f"the request {name}, asked directly", 1000 * (time.perf_counter() - start_s), "ms")
+            yield Figure("the first page after the start", ask(netloc, "GET", "/", {"cookie": cookie})[0], "ms")
             times: dict[str, list[float]] = {page: [] for page in PAGES}
             for _ in range(rounds):
+                time.sleep(SHARED_S)
                 for page in PAGES:
                     took_ms, code, _ = ask(netloc, "GET", page.format(id=one), {"cookie": cookie})
                     assert code == OK, f"{page}: {code}"

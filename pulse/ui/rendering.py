@@ -50,6 +50,7 @@ def _environment() -> Environment:
         "clock": shown.clock,
         "count": shown.count,
         "dur": shown.duration,
+        "exactly": shown.exactly,
         "first_line": shown.first_line,
         "foreign": shown.foreign,
         "isotime": shown.iso,
@@ -132,6 +133,7 @@ async def page(
         "csrf": "" if session is None else session.token,
         "flashes": [] if session is None or is_live else session.told(),
         "standing": standing,
+        "tasks_running": site.tasks.running,
         "error": error,
         **(context or {}),
     }

@@ -22,6 +22,7 @@ __all__ = [
     "clock",
     "count",
     "duration",
+    "exactly",
     "first_line",
     "foreign",
     "is_command",
@@ -143,6 +144,17 @@ def stamp(moment_s: float | None, now_s: float, zone: tzinfo = UTC) -> Markup:
     except (OverflowError, ValueError, OSError):
         return Markup("never")
     return Markup(f'<time datetime="{exact}" title="{local}">{ago(moment_s, now_s)}</time>')  # noqa: S704 -- all our own
+
+
+def exactly(moment_s: float | None, now_s: float) -> Markup:
+    """A time as a clock shows it, and how long ago: for what is compared with a log, or with another clock."""
+    if moment_s is None:
+        return Markup("–")
+    try:
+        exact = iso(int(moment_s))
+    except (OverflowError, ValueError):
+        return Markup("never")
+    return Markup('<time datetime="{}">{} {}</time> ({})').format(exact, exact[:10], exact[11:], ago(moment_s, now_s))
 
 
 def local_time(moment_s: float, zone: tzinfo) -> str:

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 import structlog
@@ -18,8 +19,9 @@ from pulse.cli import views
 from pulse.cli.status import merge
 from pulse.doctor.live import Problem
 from pulse.errors import PulseError
+from pulse.ui.charts import Chart, charts_of
 from pulse.ui.questions import Questions
-from pulse.ui.series import read_stats
+from pulse.ui.series import Stats, read_stats
 from pulse.ui.wrongs import wrongs
 
 __all__ = ["Poller", "Standing"]
@@ -33,7 +35,7 @@ DISPATCHER_S: Final = 1.0
 MOST_WATCHERS: Final = 500
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: what is worked out of it is kept, for all pages until the next round
 class Standing:
     """
     What one round of questions told.
@@ -41,7 +43,7 @@ class Standing:
     Attributes:
         status: As in ``pulse ctl status``; what nobody told is None.
         silent: Who did not answer, and why.
-        stats: The answer to ``stats``, where the server knows that request.
+        told: The answer to ``stats``, where the server knows that request.
         at_s: When, Unix seconds.
         number: Which round.
 
@@ -49,14 +51,24 @@ class Standing:
 
     status: views.Status
     silent: Mapping[str, str]
-    stats: Mapping[str, object] | None
+    told: Mapping[str, object] | None
     at_s: float
     number: int
 
-    @property
+    @cached_property
+    def stats(self) -> Stats | None:
+        """Topics, and the last hour."""
+        return read_stats(self.told)
+
+    @cached_property
+    def charts(self) -> list[Chart]:
+        """The last hour, drawn."""
+        return charts_of(self.stats)
+
+    @cached_property
     def problems(self) -> list[Problem]:
         """What is not as it should be."""
-        return wrongs(self.status, self.silent, read_stats(self.stats))
+        return wrongs(self.status, self.silent, self.stats)
 
     def about(self, page: str) -> list[Problem]:
         """What of that is shown in full on *page*."""

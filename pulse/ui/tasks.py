@@ -99,6 +99,11 @@ class Tasks:
         self._questions = questions
         self._tasks: OrderedDict[str, Task] = OrderedDict()
 
+    @property
+    def running(self) -> int:
+        """How many are under way."""
+        return sum(task.state == "running" for task in self._tasks.values())
+
     def find(self, key: str) -> Task | None:
         """The task of this key."""
         return self._tasks.get(key)
@@ -115,9 +120,8 @@ class Tasks:
             ConflictError: Too many are under way.
 
         """
-        running = sum(task.state == "running" for task in self._tasks.values())
-        if running >= MOST_RUNNING:
-            raise ConflictError(f"{running} such tasks are under way; wait for one of them, or stop it")
+        if self.running >= MOST_RUNNING:
+            raise ConflictError(f"{self.running} such tasks are under way; wait for one of them, or stop it")
         task = Task(secrets.token_urlsafe(8), order, user, time.time())
         self._tasks[task.key] = task
         while len(self._tasks) > MOST_KEPT:

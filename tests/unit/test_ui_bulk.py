@@ -169,6 +169,7 @@ async def test_from_the_list_to_the_undo(monkeypatch: pytest.MonkeyPatch) -> Non
     got = await at.ask("POST", "/bulk/start", f"{rest}&{found}".encode())
     (task,) = site.tasks.all()
     assert got.headers["location"] == f"/tasks/{task.key}"
+    assert "1 task running" in (await at.ask("GET", "/gate")).text
     assert task.runner is not None
     await task.runner
     assert queue.hit("jobs.cancel") == set(range(1, 8))

@@ -204,6 +204,12 @@ class TestShown:
     def test_times_that_are_none(self, moment: float) -> None:
         """PostgreSQL knows times that Python does not."""
         assert shown.stamp(moment, NOW_S) == "never"
+        assert shown.exactly(moment, NOW_S) == "never"
+
+    def test_times_on_a_clock(self) -> None:
+        """Where they are compared with others, without pointing at them."""
+        said = '<time datetime="2027-01-15T07:58:00Z">2027-01-15 07:58:00Z</time> (2 min ago)'
+        assert shown.exactly(NOW_S - 120, NOW_S) == said
 
     def test_numbers(self) -> None:
         """As many digits as mean something."""

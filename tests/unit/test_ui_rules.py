@@ -84,8 +84,8 @@ class TestSessions:
         assert sessions.find(cookie, LIFETIME_S) is None
         cookie, session = sessions.begin("alice", 0.0)
         sessions.end(cookie)
-        assert sessions.find(cookie, 1.0) is None
         assert (session.ends_s, len(sessions)) == (0.0, 0)
+        assert sessions.find(cookie, 1.0) is None
 
     def test_bounds(self) -> None:
         """The oldest go first; words and undos do not pile up."""

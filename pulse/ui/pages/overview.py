@@ -11,10 +11,8 @@ from starlette.responses import Response
 
 from pulse.cli import views
 from pulse.errors import PulseError
-from pulse.ui.charts import charts_of
 from pulse.ui.pages.common import site_of, standing_of
 from pulse.ui.rendering import page
-from pulse.ui.series import read_stats
 
 __all__ = ["show"]
 
@@ -34,7 +32,6 @@ async def show(request: Request) -> Response:
         _jobs(request, runs),
     )
     slowest = [] if isinstance(running, PulseError) else sorted(running, key=lambda job: job.started_at or 0)[:_SHOWN]
-    stats = read_stats(standing.stats)
     jobs = standing.status.jobs
     workers = standing.status.workers
     context = {
@@ -43,8 +40,7 @@ async def show(request: Request) -> Response:
         "waiting": None if jobs is None else sum(jobs.get(name, 0) for name in _WAITING),
         "held": None if workers is None else sum(worker.held for worker in workers),
         "places": None if workers is None else sum(worker.capacity for worker in workers),
-        "charts": charts_of(stats),
-        "stats": stats,
+        "charts": standing.charts,
         "slowest": slowest,
         "oldest": [] if isinstance(oldest, PulseError) else oldest,
     }

@@ -18,7 +18,7 @@ from pulse.requests import TOPIC_OPTIONS
 from pulse.ui.guard import FORM
 from pulse.ui.pages.common import change, field, say_next, site_of, standing_of, trouble
 from pulse.ui.rendering import page
-from pulse.ui.series import TopicStats, read_stats
+from pulse.ui.series import TopicStats
 from pulse.ui.sessions import Step
 from pulse.ui.standing import Standing
 
@@ -68,8 +68,7 @@ def _least_wanted(row: Mapping[str, Any]) -> tuple[bool, bool, str]:
 
 def _rows(standing: Standing, policies: Mapping[str, Mapping[str, object]], *, others: bool) -> list[dict[str, object]]:
     """A row for each topic, with what is known of it; *others*: those without a policy, too."""
-    stats = read_stats(standing.stats)
-    known = {} if stats is None else {one.topic: one for one in stats.topics}
+    known = {} if standing.stats is None else {one.topic: one for one in standing.stats.topics}
     workers = standing.status.workers or []
     paused = {} if standing.status.gate is None else standing.status.gate.topics
     serving = Counter(topic for worker in workers for topic in set(worker.topics))
