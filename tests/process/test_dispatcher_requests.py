@@ -212,6 +212,22 @@ def test_a_retry_waits_until_the_last_attempt_is_over(system: System, client: Pe
     assert (row["status"], row["attempts"], row["uncharged"]) == ("DEAD_LETTERED", 3, 2)
 
 
+def test_a_delete_waits_until_the_last_attempt_is_over(system: System, client: Peer, topic: str) -> None:
+    """What is left of an attempt is never taken for an attempt of another job that has its id."""
+    with system.worker("holds", topics=[topic]) as worker:
+        (identity,) = client.submit(new_job(topic=topic))
+        worker.job()
+        assert client.call("jobs.delete", ids=[identity]) == {"done": [], "refused": [[identity, "invalid_transition"]]}
+        client.call("jobs.cancel", ids=[identity])
+        assert client.call("jobs.delete", ids=[identity]) == {"done": [], "refused": [[identity, "conflict"]]}
+        assert worker.report([identity, 1, "ok", '"late"']) == [[identity, 1]]
+        assert client.call("jobs.delete", ids=[identity]) == {"done": [identity], "refused": []}
+        assert client.call("jobs.delete", ids=[identity]) == {"done": [], "refused": [[identity, "not_found"]]}
+        client.submit(new_job(topic=topic, id=identity))
+        assert worker.job() == (identity, 1)
+        assert worker.done((identity, 1)) == []
+
+
 # The gate.
 
 

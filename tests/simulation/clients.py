@@ -1,4 +1,4 @@
-"""Who submits jobs, and the operators who cancel and retry them, over the socket."""
+"""Who submits jobs, and the operators who cancel, retry, change and delete them, over the socket."""
 
 from __future__ import annotations
 
@@ -88,11 +88,11 @@ def _body(job: Job) -> dict[str, object]:
 class Operator:
     """One request of an operator."""
 
-    def __init__(self, kind: str, jobs: list[bytes]) -> None:
+    def __init__(self, kind: str, jobs: list[bytes], **more: object) -> None:
         self._kind = kind
-        self._jobs = jobs
+        self._body = {"ids": jobs, **more}
 
     async def main(self, _process: Process) -> int:
         """Asks, and does not care for the answer."""
-        await call(self._kind, {"ids": self._jobs})
+        await call(self._kind, self._body)
         return 0

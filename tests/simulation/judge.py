@@ -17,7 +17,7 @@ import trio
 from pulse.job import TRANSITIONS, Status
 from pulse.protocol import Result
 from tests.simulation.process import Process
-from tests.store.model import ModelJob
+from tests.store.model import FINISHED, ModelJob
 
 if TYPE_CHECKING:
     from tests.simulation.wire import Link
@@ -28,6 +28,7 @@ Pair = tuple[bytes, int]
 CHARGED: Final = frozenset({"error", "retry", "timeout", "stalled", "lease_expired", "discarded", "crashed"})
 WRITES: Final = frozenset(
     {"claim", "move", "complete", "end", "cancel", "retry", "extend", "submit", "submit_again", "submit_and_claim"}
+    | {"delete", "change"}
 )
 NEW: Final = ("PENDING", 0, None)
 # The outcome of a report, and as what it may be stored.
@@ -114,6 +115,8 @@ class Judge:
         rows = self.world.database.rows
         before = {one: (job.status, job.attempts, job.locked_by) for one, job in rows.jobs.items()}
         answer = act()
+        for one in before.keys() - rows.jobs.keys():
+            self._deleted(one, *before[one][:2], by)
         for job in rows.jobs.values():
             was = before.get(job.id, NEW)
             if was != (job.status, job.attempts, job.locked_by):
@@ -121,6 +124,19 @@ class Judge:
         if name == "extend":
             self._renewed(answer)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
         return answer
+
+    def _deleted(self, job: bytes, status: str, attempts: int, by: Process) -> None:
+        """An operator's delete: of what has ended, and of what no handler beside it runs any more."""
+        self.count("deleted")
+        self.world.trace("delete", by, job=job, was=status)
+        self.world.deleted.add(job)
+        if status not in FINISHED:
+            self.fail(f"job {self.world.label(job)} was deleted while it was {status}")
+        last = self.logs.get((job, attempts))
+        if last is None or last.began is None or not last.runs or last.closed != "canceled":
+            return
+        if last.began.machine is by.machine and self.world.in_hand(last.began):
+            self.fail(f"{self._show(last)} was deleted while its handler runs beside it, in {last.began}")
 
     def _renewed(self, pairs: Iterable[Pair]) -> None:
         for pair in pairs:
@@ -313,7 +329,7 @@ class Judge:
         """Nothing was lost, and nothing is left over."""
         rows = self.world.database.rows
         for one in acknowledged:
-            if one not in rows.jobs:
+            if one not in rows.jobs and one not in self.world.deleted:
                 self.fail(f"job {one.hex()} was acknowledged, and is gone")
         for job in rows.jobs.values():
             if job.status == "COMPLETED":

@@ -35,6 +35,18 @@ STATEMENTS: Final = (
     "mark_sweep:after",
 )
 WORDS: Final = ("assign:after", "started:before", "started:after", "report:before", "report:after")
+OPERATIONS: Final[Sequence[tuple[str, *tuple[tuple[str, object], ...]]]] = (
+    ("jobs.cancel",),
+    ("jobs.cancel",),
+    ("jobs.cancel",),
+    ("jobs.retry",),
+    ("jobs.retry",),
+    ("jobs.delete",),
+    ("jobs.change", ("priority", 5)),
+    ("jobs.change", ("priority", -5)),
+    ("jobs.change", ("topic", "other"), ("priority", 0)),
+    ("jobs.change", ("topic", "default")),
+)
 MANY: Final = 9  # troubles in a row: no heartbeat can be relied on
 
 
@@ -248,9 +260,12 @@ class Nemesis:
     def _operate(self) -> None:
         jobs = list(self._world.database.rows.jobs)
         if jobs:
-            kind = self._chance.choice(("jobs.cancel", "jobs.retry"))
+            kind, *more = self._chance.choice(OPERATIONS)
             chosen = self._chance.sample(jobs, self._chance.randrange(1, min(4, len(jobs) + 1)))
-            self._site().machine.spawn("operator", Operator(kind, chosen).main)
+            if kind == "jobs.delete":  # what its producer knows to be there, and does not submit again
+                chosen = [one for one in chosen if one in self._world.acknowledged] or chosen[:0]
+            if chosen:
+                self._site().machine.spawn("operator", Operator(kind, chosen, **dict(more)).main)
 
 
 EVIL: Final[dict[str, Callable[[Nemesis], None]]] = {

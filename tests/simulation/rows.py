@@ -13,6 +13,7 @@ import asyncpg
 
 from pulse.errors import ConflictError
 from pulse.protocol import HandlerInfo, NewJob
+from pulse.store.operations import Moved
 from pulse.store.rows import Claim, Fence, Leased, Running, Wake
 from pulse.store.times import from_s
 from tests.store.model import Key, Model, ModelJob
@@ -159,6 +160,17 @@ class Rows(Model):
             checkpoint=row.checkpoint,
             previous=None if before is None else json.dumps(before),
         )
+
+    def moved(self, ids: Iterable[bytes], topic: str | None, priority: int | None, now: datetime) -> dict[bytes, Moved]:
+        """Move what waits, and say what to wake where it is now."""
+        before = self.change(ids, topic, priority, now)
+        return {
+            one: Moved(was, level, self._wake(self.row(one)) if is_moved else None)
+            for one, (was, level, is_moved) in before.items()
+        }
+
+    def _wake(self, row: Row) -> Wake:
+        return Wake(row.topic, row.priority, row.next_run_at.timestamp())
 
     def running(self) -> list[Row]:
         """What runs."""

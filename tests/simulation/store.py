@@ -14,6 +14,7 @@ from datetime import datetime
 from pulse.protocol import HandlerInfo, NewJob
 from pulse.store.acting import Operator
 from pulse.store.depths import Depths
+from pulse.store.operations import Moved
 from pulse.store.rows import (
     Canceled,
     Claim,
@@ -146,7 +147,7 @@ class FakeStore:
 
     async def completed_already(self, fences: Sequence[Pair]) -> set[Pair]:
         def act() -> set[Pair]:
-            rows = {one: self._rows.jobs[one[0]] for one in fences}
+            rows = {one: self._rows.jobs[one[0]] for one in fences if one[0] in self._rows.jobs}
             return {one for one, row in rows.items() if (row.status, row.attempts) == ("COMPLETED", one[1])}
 
         return await self._do("completed_already", act)
@@ -182,17 +183,26 @@ class FakeStore:
         return await self._do("running_workers", self._rows.running_workers)
 
     async def cancel(self, ids: Sequence[bytes]) -> list[Canceled]:
-        there = [one for one in ids if one in self._rows.jobs]
-        return await self._do("cancel", lambda: self._rows.cancel(there, self._now()), ids)
+        return await self._do("cancel", lambda: self._rows.cancel(ids, self._now()), ids)
 
     async def retry(self, ids: Sequence[bytes]) -> dict[bytes, Wake]:
         def act() -> dict[bytes, Wake]:
-            there = [one for one in ids if one in self._rows.jobs]
-            retried = sorted(self._rows.retry(there, self._now()))
+            retried = sorted(self._rows.retry(ids, self._now()))
             rows = ((one, self._rows.jobs[one]) for one in retried)
             return {one: Wake(row.topic, row.priority, row.next_run_at.timestamp()) for one, row in rows}
 
         return await self._do("retry", act, ids)
+
+    async def delete(self, ids: Sequence[bytes]) -> set[bytes]:
+        return await self._do("delete", lambda: self._rows.delete(ids), ids)
+
+    async def change(
+        self, ids: Sequence[bytes], *, topic: str | None = None, priority: int | None = None
+    ) -> dict[bytes, Moved]:
+        def act() -> dict[bytes, Moved]:
+            return self._rows.moved(ids, topic, priority, self._now())
+
+        return await self._do("change", act, ids)
 
     async def statuses(self, ids: Sequence[bytes]) -> dict[bytes, tuple[str, int]]:
         return await self._do("statuses", lambda: self._rows.statuses(ids))

@@ -35,6 +35,9 @@ OPERATIONS: Final = (
     "end",
     "cancel",
     "retry",
+    "delete",
+    "change",
+    "change",
 )
 
 
@@ -47,6 +50,7 @@ class Twins:
         self.chance = random.Random(seed)
         self.seed = seed
         self.now: datetime = NOW
+        self.made = 0
 
     def some_job(self) -> bytes:
         """One of those that there are, or one that is not there."""
@@ -54,7 +58,8 @@ class Twins:
 
     def new(self) -> NewJob:
         """A job to be submitted."""
-        identity = hashlib.blake2b(f"{self.seed} {len(self.rows.jobs)}".encode(), digest_size=16).digest()
+        self.made += 1
+        identity = hashlib.blake2b(f"{self.seed} {self.made}".encode(), digest_size=16).digest()
         words: dict[str, Any] = {"topic": self.chance.choice(TOPICS), "priority": self.chance.randrange(2)}
         return NewJob(
             "n", id=identity, delay_s=self.chance.choice((0.0, 0.5, 5.0)), timeout_s=7.0, max_attempts=3, **words
@@ -127,6 +132,18 @@ class Twins:
         """An operator retries."""
         chosen = [self.chance.choice(list(self.rows.jobs))]
         return set(await self.store.retry(chosen, now=self.now)), self.rows.retry(chosen, self.now)
+
+    async def do_delete(self) -> tuple[object, object]:
+        """An operator deletes."""
+        chosen = [self.chance.choice(list(self.rows.jobs))] if len(self.rows.jobs) > 1 else []
+        return await self.store.delete(chosen), self.rows.delete(chosen)
+
+    async def do_change(self) -> tuple[object, object]:
+        """An operator moves what waits."""
+        chosen = [self.chance.choice(list(self.rows.jobs))]
+        topic, priority = self.chance.choice((None, *TOPICS)), self.chance.choice((None, 0, 1))
+        said = await self.store.change(chosen, topic=topic, priority=priority, now=self.now)
+        return said, self.rows.moved(chosen, topic, priority, self.now)
 
     async def look(self) -> None:
         """Ask both whatever can be asked."""

@@ -15,7 +15,7 @@ from pulse.errors import UnavailableError
 from pulse.store.rows import Ending, EndingKind
 from pulse.worker import connection, desk
 from pulse_actors import sweeps, watchdog
-from pulse_actors.dispatcher import claims, deaths, overdue, results, silence
+from pulse_actors.dispatcher import claims, deaths, jobs, overdue, results, silence
 from tests.store.model import ModelJob
 
 Change = tuple[object, str, object]
@@ -47,6 +47,10 @@ def _is_running(self: ModelJob, fence: Sequence[object]) -> bool:
 
 async def _nothing(*_: Any) -> None:
     """What waits for something does not wait."""
+
+
+async def _nobody_holds(*_: Any) -> set[bytes]:
+    return set()
 
 
 async def _gives_nothing_back(*_: Any) -> set[Any]:
@@ -102,7 +106,7 @@ def _forget_reports(self: Any) -> None:
 _CLAIM: Final = claims.Claims._claim
 
 VARIANTS: Final[dict[str, Variant]] = {
-    "fence by the id alone": Variant(((ModelJob, "is_held", _is_running),), " ended as ", ("operator",), first=7),
+    "fence by the id alone": Variant(((ModelJob, "is_held", _is_running),), " ended as ", ("operator",), first=115),
     "obituary before the last reports": Variant(
         ((deaths.Deaths, "_hear_out", _nothing),), "was charged nothing", ("kill a worker", "trap at a word")
     ),
@@ -116,7 +120,7 @@ VARIANTS: Final[dict[str, Variant]] = {
     "nothing is given back": Variant(
         ((claims.Claims, "_give_back", _gives_nothing_back),),
         "although no worker was told of it",
-        first=383,
+        first=290,
         within=600,
     ),
     "watchdog reaps the living beside it": Variant(
@@ -146,6 +150,13 @@ VARIANTS: Final[dict[str, Variant]] = {
     ),
     "a worker forgets reports under way": Variant(
         ((desk.Desk, "disconnected", _forget_reports),), "it does not come to an end"
+    ),
+    "what is held may be deleted": Variant(
+        ((jobs, "_held_here", _nobody_holds),),
+        "was deleted while its handler runs",
+        ("operator", "stop a worker"),
+        first=77,
+        within=600,
     ),
     "hung handlers are left alone": Variant(
         ((overdue.Overdue, "started", lambda _self, _worker, _bounded: None),), "it does not come to an end"

@@ -251,7 +251,7 @@ class Worker:
             "protocol": 1,
             "role": "worker",
             "worker": self.name,
-            "topics": ["default"],
+            "topics": ["default", "other"],
             "names": sorted(self._handlers),
             "handlers": {name: handler.declared() for name, handler in self._handlers.items()},
             "capacity": 0 if self.desk.draining else self._capacity,

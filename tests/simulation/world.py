@@ -70,6 +70,7 @@ class World:
         self.workers: dict[str, Worker] = {}
         self.acknowledged: list[bytes] = []
         self.retried: dict[bytes, int] = {}
+        self.deleted: set[bytes] = set()
         self.events: list[tuple[float, str, object, dict[str, object]]] = []
         self._begun: dict[bytes, int] = {}
         self._links = 0

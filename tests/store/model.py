@@ -12,6 +12,7 @@ from pulse.store.rows import Canceled, Completion, Ended, Ending, EndingKind, Fe
 MAX_CRASHES: Final = 3
 GIVEN_BACK: Final = {EndingKind.RELEASED, EndingKind.UNASSIGNED}
 UNCHARGED: Final = {*GIVEN_BACK, EndingKind.SNOOZED, EndingKind.CRASHED}
+WAITING: Final = {"PENDING", "RETRYING"}
 FINISHED: Final = {"COMPLETED", "DEAD_LETTERED", "CANCELED"}
 Key = tuple[int, int, datetime]  # how claims are ordered: priority (negated), place of the topic, due time
 
@@ -59,6 +60,11 @@ class Model:
     history: dict[tuple[bytes, int], dict[str, Any]] = field(default_factory=dict)
     paused: set[str] = field(default_factory=set)
 
+    def is_held(self, fence: Sequence[Any]) -> bool:
+        """Whether the attempt *fence* holds its job now; one that was deleted nobody holds."""
+        job = self.jobs.get(fence[0])
+        return job is not None and job.is_held(fence)
+
     def held(self) -> list[Fence]:
         """The tokens that are good now."""
         return sorted(
@@ -72,10 +78,7 @@ class Model:
         return sorted(
             ((-job.priority, topics.index(job.topic), job.next_run_at), job.id)
             for job in self.jobs.values()
-            if job.status in {"PENDING", "RETRYING"}
-            and job.topic in topics
-            and job.topic not in self.paused
-            and job.next_run_at <= now
+            if job.status in WAITING and job.topic in topics and job.topic not in self.paused and job.next_run_at <= now
         )
 
     def seated(
@@ -101,7 +104,9 @@ class Model:
         """Close those attempts that hold their jobs; which are closed, by this or before."""
         closed = set()
         for one in completions:
-            job = self.jobs[one.id]
+            job = self.jobs.get(one.id)
+            if job is None:
+                continue
             if job.is_held(one):
                 job.let_go("COMPLETED", finished_at=now)
                 job.result, job.progress = one.result, one.progress if one.progress is not None else job.progress
@@ -111,7 +116,7 @@ class Model:
 
     def extend(self, renewals: Sequence[Renewal], lease_s: float, now: datetime) -> set[tuple[bytes, int]]:
         """Extend the leases of those attempts that hold their jobs."""
-        held = [one for one in renewals if self.jobs[one.id].is_held(one)]
+        held = [one for one in renewals if self.is_held(one)]
         for one in held:
             job = self.jobs[one.id]
             job.lease_until = now + timedelta(seconds=lease_s)
@@ -120,18 +125,17 @@ class Model:
 
     def save(self, checkpoints: Sequence[Renewal]) -> set[tuple[bytes, int]]:
         """Keep the checkpoints of those attempts that hold their jobs."""
-        held = [one for one in checkpoints if self.jobs[one.id].is_held(one)]
+        held = [one for one in checkpoints if self.is_held(one)]
         for one in held:
             self.jobs[one.id].checkpoint = one.progress
         return {(one.id, one.attempt) for one in held}
 
     def move(self, fence: Fence, heir: str) -> set[bytes]:
         """Pass an attempt on."""
-        job = self.jobs[fence.id]
-        if not job.is_held(fence):
+        if not self.is_held(fence):
             return set()
-        job.locked_by = heir
-        return {job.id}
+        self.jobs[fence.id].locked_by = heir
+        return {fence.id}
 
     def lapsed(self, now: datetime) -> set[Fence]:
         """The attempts whose lease has lapsed."""
@@ -146,9 +150,10 @@ class Model:
         return [self._end(one, now) for one in endings if self._may_end(one, now)]
 
     def _may_end(self, one: Ending, now: datetime) -> bool:
-        job = self.jobs[one.id]
-        lapsed = job.lease_until is not None and job.lease_until < now
-        return job.is_held(one) and (one.kind != EndingKind.LEASE_EXPIRED or lapsed)
+        if not self.is_held(one):
+            return False
+        lease_until = self.jobs[one.id].lease_until
+        return one.kind != EndingKind.LEASE_EXPIRED or (lease_until is not None and lease_until < now)
 
     def _end(self, one: Ending, now: datetime) -> Ended:
         job = self.jobs[one.id]
@@ -178,7 +183,7 @@ class Model:
     def cancel(self, ids: Iterable[bytes], now: datetime) -> list[Canceled]:
         """Cancel those that are not finished."""
         canceled = []
-        for job in (self.jobs[one] for one in ids):
+        for job in self._there(ids):
             if job.status not in FINISHED:
                 if job.status == "RUNNING":
                     self._remember(job, "canceled", now)
@@ -188,12 +193,38 @@ class Model:
 
     def retry(self, ids: Iterable[bytes], now: datetime) -> set[bytes]:
         """Give those that are finished fresh budgets."""
-        chosen = {one for one in ids if self.jobs[one].status in FINISHED}
-        for job in (self.jobs[one] for one in chosen):
+        chosen = {job.id for job in self._there(ids) if job.status in FINISHED}
+        for job in self._there(chosen):
             job.let_go("PENDING")
             job.uncharged, job.crashes, job.next_run_at = job.attempts, 0, now
             job.result = job.progress = job.checkpoint = None
         return chosen
+
+    def delete(self, ids: Iterable[bytes]) -> set[bytes]:
+        """Remove those that are finished, with their history."""
+        gone = {job.id for job in self._there(ids) if job.status in FINISHED}
+        self.jobs = {one: job for one, job in self.jobs.items() if one not in gone}
+        self.history = {pair: row for pair, row in self.history.items() if pair[0] not in gone}
+        return gone
+
+    def change(
+        self, ids: Iterable[bytes], topic: str | None, priority: int | None, now: datetime
+    ) -> dict[bytes, tuple[str, int, bool]]:
+        """Move those that wait: where each was, and whether that was elsewhere. What is due is due from now on."""
+        before = {}
+        for job in self._there({*ids}):
+            if job.status not in WAITING:
+                continue
+            was = (job.topic, job.priority)
+            job.topic, job.priority = topic or job.topic, job.priority if priority is None else priority
+            moved = (job.topic, job.priority) != was
+            if moved and job.next_run_at <= now:
+                job.next_run_at = now
+            before[job.id] = (*was, moved)
+        return before
+
+    def _there(self, ids: Iterable[bytes]) -> list[ModelJob]:
+        return [self.jobs[one] for one in ids if one in self.jobs]
 
     def _remember(self, job: ModelJob, outcome: str, now: datetime, **more: Any) -> None:
         self.history[job.id, job.attempts] = {

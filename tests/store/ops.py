@@ -190,6 +190,15 @@ async def _retry(store: Store, world: World) -> object:
     return len(await store.retry([world.job], now=at(LATER_S)))
 
 
+async def _delete(store: Store, world: World) -> object:
+    return len(await store.delete([world.job]))
+
+
+async def _change(store: Store, world: World) -> object:
+    moved = await store.change([world.job], priority=7, now=at(LATER_S))
+    return [(was.priority, was.wake is not None) for was in moved.values()]
+
+
 def _became(fired: Iterable[Fired]) -> object:
     return [(one.verdict, one.level is not None, one.canceled is not None) for one in fired]
 
@@ -256,6 +265,8 @@ OPS: Final = [
     Op("move", _move),
     Op("cancel", _cancel, hot=False),
     Op("retry", _retry, hot=False),
+    Op("delete", _delete, hot=False),
+    Op("change", _change, hot=False),
     Op("fire", _fire, hot=False),
     Op("fire as another", _fire_as_another, hot=False),
     Op("pause", _pause, hot=False),

@@ -59,6 +59,8 @@ UPDATES: Final = [
     Write("move", lambda store, ids: store.move([(fence(one), OTHER) for one in ids])),
     Write("cancel", lambda store, ids: store.cancel(ids)),
     Write("retry", lambda store, ids: store.retry(ids), status="CANCELED"),
+    Write("delete", lambda store, ids: store.delete(ids), status="CANCELED"),
+    Write("change", lambda store, ids: store.change(ids, priority=7), status="PENDING"),
     Write("fire", lambda store, ids: store.schedules.fire([_firing(one) for one in ids]), table="pulse.schedules"),
     Write(
         "reckon",

@@ -7,13 +7,16 @@ More of it: ``HYPOTHESIS_PROFILE=long``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import copy
 import hashlib
+import itertools
 import json
 from collections import Counter
-from collections.abc import Collection, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import asyncpg
 import pytest
@@ -28,14 +31,15 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from pulse.errors import ConflictError
+from pulse.errors import ConflictError, NotFoundError
 from pulse.protocol import NewJob
+from pulse.store.acting import Acting, Operator
 from pulse.store.pool import Target
-from pulse.store.rows import Completion, Ending, EndingKind, Fence, Renewal
+from pulse.store.rows import Completion, Ending, EndingKind, Fence, Renewal, Wake
 from pulse.store.store import Store
 from tests.store.conftest import EMPTY
 from tests.store.helpers import NOW
-from tests.store.model import FINISHED, GIVEN_BACK, Model, ModelJob
+from tests.store.model import FINISHED, GIVEN_BACK, WAITING, Model, ModelJob
 from tests.support.postgres import Postgres
 
 if TYPE_CHECKING:
@@ -56,12 +60,17 @@ _JOBS: Final = """
 _HISTORY: Final = """
     SELECT uuid_send(job_id) AS job_id, attempt, worker, started_at, ended_at, outcome, error, exit_code, progress
     FROM pulse.attempts"""
+_NOTES: Final = "SELECT action, jobs FROM pulse.audit ORDER BY id"
+PRIORITIES: Final = (-1, 0, 1)
+BACK_S: Final = 0.001  # cursors are floats: go on a little before
+Act: TypeAlias = Callable[[Acting], Awaitable[T]]
 
 halves = st.integers(0, 20).map(lambda number: number / 2)
-new_jobs = st.tuples(st.sampled_from(TOPICS), st.integers(-1, 1), st.just(0.0) | halves, st.integers(1, 3))
+new_jobs = st.tuples(st.sampled_from(TOPICS), st.sampled_from(PRIORITIES), st.just(0.0) | halves, st.integers(1, 3))
 json_text = st.none() | st.sampled_from(['"half"', "1", "[]"])
 places = st.integers(0, 20)
 picks = st.lists(places, min_size=1, max_size=4)
+fails = st.sampled_from((False, False, False, True))
 seats = st.lists(st.integers(0, 2), max_size=4)
 outcomes = st.lists(st.sampled_from(("", "ok", *(kind.value for kind in KINDS))), max_size=4)
 
@@ -106,6 +115,10 @@ class StoreMachine(RuleBasedStateMachine):
         self.model = Model()
         self.now = NOW
         self.tokens: list[Fence] = []  # all that were ever given out, the newest last
+        self.made = 0
+        self.gone: list[bytes] = []  # jobs that were deleted
+        self.notes: list[tuple[str, int]] = []
+        self.cursors: dict[tuple[str, int], float] = {}  # up to when all that was due was claimed
 
     def do(self, doing: Coroutine[Any, Any, T]) -> T:
         """Run it on the database."""
@@ -118,9 +131,9 @@ class StoreMachine(RuleBasedStateMachine):
 
     def some_jobs(self, picks: list[int], statuses: Collection[str]) -> list[bytes]:
         """Ids for an operator's request: mostly of jobs in *statuses*, sometimes the same twice."""
-        every = list(self.model.jobs.values())
-        pool = [*(job for job in every if job.status in statuses), *every]
-        return [pool[pick % len(pool)].id for pick in picks]
+        every = self.model.jobs
+        pool = [*(one for one, job in every.items() if job.status in statuses), *every, *self.gone[-2:]]
+        return [pool[pick % len(pool)] for pick in picks]
 
     @initialize(first=st.lists(new_jobs, min_size=3, max_size=6))
     def begin(self, first: list[tuple[str, int, float, int]]) -> None:
@@ -142,7 +155,8 @@ class StoreMachine(RuleBasedStateMachine):
         self._work(seats, outcomes)
 
     def _submit(self, number: int, topic: str, priority: int, delay_s: float, max_attempts: int) -> None:
-        ids = [_nth_id(len(self.model.jobs) + place) for place in range(number)]
+        ids = [_nth_id(self.made + place) for place in range(number)]
+        self.made += number
         fields: dict[str, Any] = {"topic": topic, "priority": priority, "max_attempts": max_attempts}
         jobs = [NewJob("n", delay_s=delay_s, id=one, **fields) for one in ids]
         woken = self.do(self.store.submit(jobs, now=self.now))
@@ -152,10 +166,11 @@ class StoreMachine(RuleBasedStateMachine):
             due = self.now + timedelta(seconds=delay_s, microseconds=place)
             self.model.jobs[one] = ModelJob(one, topic, "n", "{}", priority, max_attempts, self.now, due)
 
+    @precondition(lambda self: self.model.jobs)
     @rule(pick=places, name=st.sampled_from(("n", "m")))
     def submit_again(self, pick: int, name: str) -> None:
         """A submit whose answer was lost; or another job under the same id."""
-        [identity] = self.some_jobs([pick], ())
+        identity = list(self.model.jobs)[pick % len(self.model.jobs)]
         again = NewJob(name, topic=self.model.jobs[identity].topic, id=identity)
         try:
             assert self.do(self.store.submit_again([again], now=self.now)) == []
@@ -164,14 +179,37 @@ class StoreMachine(RuleBasedStateMachine):
         else:
             assert name == "n"
 
+    @precondition(lambda self: self.gone)
+    @rule(pick=places, topic=st.sampled_from(TOPICS))
+    def submit_what_was_deleted(self, pick: int, topic: str) -> None:
+        """It is another job, whose attempts are counted anew: by then nobody may hold one of the first."""
+        identity = self.gone.pop(pick % len(self.gone))
+        self.tokens = [one for one in self.tokens if one.id != identity]
+        again = NewJob("n", topic=topic, id=identity, max_attempts=2)
+        assert len(self.do(self.store.submit_again([again], now=self.now))) == 1
+        self.model.jobs[identity] = ModelJob(identity, topic, "n", "{}", 0, 2, self.now, self.now)
+
     @rule(topics=st.permutations(TOPICS), seats=seats)
     def claim(self, topics: list[str], seats: list[int]) -> None:
         """A dispatcher fills its workers' places."""
         self._claim(topics, seats)
 
-    def _claim(self, topics: list[str], seats: list[int]) -> list[Fence]:
+    @rule(topics=st.permutations(TOPICS), seats=seats)
+    def claim_from_cursors(self, topics: list[str], seats: list[int]) -> None:
+        """One that looks only behind what was claimed before finds all there is, wherever it came from."""
+        self._claim(
+            topics, seats, [(*level, self.cursors.get(level, 0.0)) for level in itertools.product(topics, PRIORITIES)]
+        )
+
+    def _claim(
+        self, topics: list[str], seats: list[int], levels: list[tuple[str, int, float | None]] | None = None
+    ) -> list[Fence]:
         candidates = self.model.claimable(topics, self.now)
-        claimed = self.do(self.store.claim(topics, WORKERS, seats, LEASE_S, now=self.now))
+        claimed = self.do(self.store.claim(topics, WORKERS, seats, LEASE_S, levels=levels, now=self.now))
+        if len(claimed) < len(seats) and "" not in self.model.paused:
+            reached_s = self.now.timestamp() - BACK_S
+            done = itertools.product({*topics} - self.model.paused, PRIORITIES)
+            self.cursors |= dict.fromkeys(done, reached_s)
         keys = {identity: key for key, identity in candidates}
         assert Counter(keys[one.id] for one in claimed) == Counter(key for key, _ in candidates[: len(seats)])
         given = self.model.seated([one.id for one in claimed], [WORKERS[seat] for seat in seats], LEASE_S, self.now)
@@ -265,18 +303,65 @@ class StoreMachine(RuleBasedStateMachine):
         held = self.some_tokens(picks)
         self._end([Ending(*one, EndingKind.LEASE_EXPIRED, "worker lease expired") for one in held])
 
-    @rule(picks=picks)
-    def cancel(self, picks: list[int]) -> None:
+    @rule(picks=picks, fails=fails)
+    def cancel(self, picks: list[int], fails: bool) -> None:
         """An operator cancels."""
         chosen = self.some_jobs(picks[:2], {"RUNNING", "RETRYING"})
-        canceled = self.do(self.store.cancel(chosen, now=self.now))
-        assert {one.id: one for one in canceled} == {one.id: one for one in self.model.cancel(chosen, self.now)}
+        with self._operates("cancel", fails=fails) as (act, model):
+            canceled = act(lambda store: store.cancel(chosen, now=self.now))
+            assert {one.id: one for one in canceled} == {one.id: one for one in model.cancel(chosen, self.now)}
 
-    @rule(picks=picks)
-    def retry(self, picks: list[int]) -> None:
+    @rule(picks=picks, fails=fails)
+    def retry(self, picks: list[int], fails: bool) -> None:
         """An operator retries."""
         chosen = self.some_jobs(picks, FINISHED)
-        assert set(self.do(self.store.retry(chosen, now=self.now))) == self.model.retry(chosen, self.now)
+        with self._operates("retry", fails=fails) as (act, model):
+            retried = act(lambda store: store.retry(chosen, now=self.now))
+            assert set(retried) == model.retry(chosen, self.now)
+
+    @rule(picks=picks, fails=fails)
+    def delete(self, picks: list[int], fails: bool) -> None:
+        """An operator deletes what is finished; what runs stays, and so does what was retried."""
+        chosen = self.some_jobs(picks[:2], FINISHED)
+        with self._operates("delete", fails=fails) as (act, model):
+            gone = act(lambda store: store.delete(chosen))
+            assert gone == model.delete(chosen)
+        if not fails:
+            self.gone += gone
+
+    @rule(
+        picks=picks, topic=st.none() | st.sampled_from(TOPICS), priority=st.none() | st.sampled_from(PRIORITIES),
+        fails=fails,
+    )  # fmt: skip
+    def change(self, picks: list[int], topic: str | None, priority: int | None, fails: bool) -> None:
+        """An operator moves what waits to where it may be claimed sooner, or by others."""
+        chosen = self.some_jobs(picks, WAITING)
+        with self._operates("change", fails=fails) as (act, model):
+            moved = act(lambda store: store.change(chosen, topic=topic, priority=priority, now=self.now))
+            expected = model.change(chosen, topic, priority, self.now)
+            assert {one: (was.topic, was.priority, was.wake is not None) for one, was in moved.items()} == expected
+            for job, wake in ((model.jobs[one], was.wake) for one, was in moved.items()):
+                assert wake in {None, Wake(job.topic, job.priority, job.next_run_at.timestamp())}
+
+    @contextlib.contextmanager
+    def _operates(self, action: str, *, fails: bool) -> Iterator[tuple[Callable[[Act[Any]], Any], Model]]:
+        """An operator's transaction, what he does in it, and its note: all of it is there afterwards, or nothing."""
+        after = copy.deepcopy(self.model)
+
+        async def act(doing: Act[Any]) -> Any:
+            answer: Any = None
+            with contextlib.suppress(*[NotFoundError] * fails):
+                async with self.store.acting(Operator()) as store:
+                    answer = await doing(store)
+                    await store.note(f"jobs.{action}", jobs=len(answer))
+                    if fails:
+                        raise NotFoundError("the second of two requests is refused")
+            if not fails:
+                self.notes.append((f"jobs.{action}", len(answer)))
+            return answer
+
+        yield lambda doing: self.do(act(doing)), after
+        self.model = self.model if fails else after
 
     @rule(topic=st.sampled_from(("", *TOPICS)), closed=st.sampled_from((False, False, True)))
     def gate(self, topic: str, closed: bool) -> None:
@@ -292,6 +377,7 @@ class StoreMachine(RuleBasedStateMachine):
     def database_is_as_the_model(self) -> None:
         """Every row and all history is as the model has it."""
         jobs, history = self.do(self._rows())
+        assert [tuple(note) for note in self.do(self.database.connection.fetch(_NOTES))] == self.notes
         assert jobs == {identity: asdict(job) for identity, job in self.model.jobs.items()}
         assert history == self.model.history
 

@@ -49,7 +49,8 @@ CHECKS: Final[Mapping[str, str]] = {
         SELECT id FROM public.audit WHERE (new->>'uncharged')::int > (new->>'attempts')::int""",
     "an attempt that ended without success left one row of history": """
         SELECT m.id FROM public.moves m LEFT JOIN pulse.attempts a ON a.job_id = m.id AND a.attempt = m.ot
-        WHERE m.o = 'RUNNING' AND m.n <> 'COMPLETED' AND a.job_id IS NULL""",
+        WHERE m.o = 'RUNNING' AND m.n <> 'COMPLETED' AND a.job_id IS NULL
+          AND NOT EXISTS (SELECT FROM public.audit d WHERE d.id = m.id AND d.seq > m.seq AND d.new IS NULL)""",
     "only an attempt that ran has history": """
         SELECT a.job_id FROM pulse.attempts a
         LEFT JOIN public.moves m ON m.id = a.job_id AND m.ot = a.attempt AND m.o = 'RUNNING'

@@ -13,6 +13,7 @@ from typing import Final
 
 from pulse import procs, protocol
 from pulse.errors import BadRequestError, ConflictError, NotFoundError, UnavailableError
+from pulse.job import Status
 from pulse.store.acting import Acting
 from pulse.store.listing import Wanted
 from pulse.store.reads import STATUSES
@@ -94,9 +95,7 @@ async def cancel_jobs(on: Desktop, body: protocol.ByIds) -> Answer:
 
 async def retry_jobs(on: Desktop, body: protocol.ByIds) -> Answer:
     """Give terminal jobs fresh budgets, but not while their last attempt is still held here."""
-    last_workers = await on.store.reads.last_workers(body.ids)
-    absent = {worker for worker in last_workers.values() if _is_absent(on, worker)}
-    held = on.desk.held_among(body.ids) | {job for job, worker in last_workers.items() if worker in absent}
+    held = await _held_here(on, body.ids)
     async with on.store.acting(on.operator) as store:
         retried = await store.retry([job for job in body.ids if job not in held])
         await _note(store, "jobs.retry", body, list(retried))
@@ -105,11 +104,19 @@ async def retry_jobs(on: Desktop, body: protocol.ByIds) -> Answer:
 
 
 async def delete_jobs(on: Desktop, body: protocol.ByIds) -> Answer:
-    """Remove terminal jobs, with their history."""
+    """
+    Remove terminal jobs, with their history, but not while their last attempt is still held here.
+
+    Who submits a job under that id again begins with attempt 1: what an attempt 1 that goes on yet reports would be
+    taken for its result.
+    """
+    held = await _held_here(on, body.ids)
     async with on.store.acting(on.operator) as store:
-        gone = await store.delete(body.ids)
+        gone = await store.delete([job for job in body.ids if job not in held])
         await _note(store, "jobs.delete", body, sorted(gone))
-    return await _done_and_refused(on, body.ids, gone)
+    there = await on.store.statuses([*held]) if held else {}
+    left = {job for job, (status, _) in there.items() if status != Status.RUNNING}
+    return await _done_and_refused(on, body.ids, gone, conflicts=left)
 
 
 async def change_jobs(on: Desktop, body: protocol.JobsChange) -> Answer:
@@ -153,6 +160,13 @@ async def _note(
     if body.matching is not None:
         detail["matching"] = body.matching
     await store.note(action, job=done[0] if len(done) == 1 else None, jobs=len(done), detail=detail)
+
+
+async def _held_here(on: Desktop, ids: Sequence[bytes]) -> set[bytes]:
+    """Jobs of which an attempt may be running on this host yet."""
+    last_workers = await on.store.reads.last_workers(ids)
+    absent = {worker for worker in last_workers.values() if _is_absent(on, worker)}
+    return on.desk.held_among(ids) | {job for job, worker in last_workers.items() if worker in absent}
 
 
 def _is_absent(on: Desktop, worker: str) -> bool:

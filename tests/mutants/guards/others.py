@@ -15,16 +15,21 @@ REQUESTS: Final = Guarded(
         _RETRIES + "test_a_worker_that_is_not_connected": [
             ("_is_absent", "process is not None and ", ""),
             ("_is_absent", " and procs.lives(*process)", ""),
-            ("retry_jobs", " | {job for job, worker in last_workers.items() if worker in absent}", ""),
-            ("retry_jobs", "if worker in absent", "if True"),
+            ("_held_here", " | {job for job, worker in last_workers.items() if worker in absent}", ""),
+            ("_held_here", "if worker in absent", "if True"),
         ],
         _RETRIES + "test_a_claim_that_has_passed_it": [
             ("_wake", "due_s=due_s", "due_s=None"),
         ],
         _RETRIES + "test_a_worker_that_came_back": [
             ("_is_absent", "on.desk.get(worker) is None and ", ""),
-            ("retry_jobs", "on.desk.held_among(body.ids) | ", ""),
+            ("_held_here", "on.desk.held_among(ids) | ", ""),
             ("retry_jobs", "[job for job in body.ids if job not in held]", "body.ids"),
+        ],
+        "process/test_dispatcher_requests.py::test_a_delete_waits_until_the_last_attempt_is_over": [
+            ("delete_jobs", "[job for job in body.ids if job not in held]", "body.ids"),
+            ("delete_jobs", "status != Status.RUNNING", "True"),
+            ("delete_jobs", ", conflicts=left", ""),
         ],
     },
     is_part=True,
