@@ -122,18 +122,21 @@ WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() AND a.xact_st
 ORDER BY a.xact_start LIMIT 100;
 
 -- name: locks :many
--- What:    who keeps a whole table of pulse from being written, and who waits for a lock of whatever kind.
+-- What:    who keeps a whole table of pulse from being written, and who waits for a table or a row. Who is the first to wait
+--          for a row holds a lock of its own on that row: not on the table, though it names it.
 -- Args:    none.   Guard: none: reads.   Returns: pid, user_name, application, age_s, what, blockers int[], query.
 SELECT a.pid, a.usename::text AS user_name, a.application_name AS application,
        extract(epoch FROM clock_timestamp() - coalesce(l.waitstart, a.state_change, a.xact_start))::float8 AS age_s,
        CASE WHEN l.granted THEN format('holds %s on pulse.%s', l.mode, c.relname)
-            ELSE format('waits for %s', coalesce(l.mode || ' on pulse.' || c.relname, 'a row that another session has locked')) END AS what,
+            WHEN l.locktype IN ('transactionid', 'tuple') THEN 'waits for a row that another session has locked'
+            ELSE format('waits for %s on pulse.%s', l.mode, c.relname) END AS what,
        CASE WHEN l.granted THEN ARRAY[]::int[] ELSE pg_blocking_pids(a.pid) END AS blockers, left(a.query, 200) AS query
 FROM pg_locks l
 JOIN pg_stat_activity a ON a.pid = l.pid
 LEFT JOIN pg_class c ON c.oid = l.relation AND c.relnamespace = to_regnamespace('pulse')
 WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
-  AND CASE WHEN l.granted THEN c.oid IS NOT NULL AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+  AND CASE WHEN l.granted THEN c.oid IS NOT NULL AND l.locktype = 'relation'
+                AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
            ELSE c.oid IS NOT NULL OR l.locktype = 'transactionid' END
 ORDER BY 4 DESC NULLS LAST LIMIT 100;
 

@@ -7,18 +7,19 @@ from dataclasses import dataclass
 from typing import Final
 
 from pulse.store import schema
-from pulse.store.statements import STATEMENTS
+from pulse.store.statements import STATEMENTS, Statement
 
 SCHEMA: Final = "schema.sql"
+DOCTOR: Final = "doctor."
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
     """
-    One change of a statement, or of schema.sql.
+    One change of a statement, of the doctor's or of schema.sql.
 
     Attributes:
-        where: Name of the statement, or SCHEMA.
+        where: Name of the statement, SCHEMA, or DOCTOR with the name of one of its own.
         edits: Pairs (text, what stands there instead); each text is there exactly once.
         killer: The test that must fail, as ``file::function`` under tests/store.
         old: Whether it shows only on a PostgreSQL before 18.
@@ -51,7 +52,10 @@ class Mutant:
 
     def original(self) -> str:
         """The text that it changes."""
-        return schema.schema_sql() if self.where == SCHEMA else STATEMENTS[self.where].sql
+        if self.where == SCHEMA:
+            return schema.schema_sql()
+        statements, name = _home(self.where)
+        return statements[name].sql
 
     def apply(self) -> None:
         """Put it in force in this process; before the store is imported, which keeps texts of statements."""
@@ -59,7 +63,17 @@ class Mutant:
         if self.where == SCHEMA:
             schema.schema_sql = lambda: changed
         else:
-            STATEMENTS[self.where] = dataclasses.replace(STATEMENTS[self.where], sql=changed)
+            statements, name = _home(self.where)
+            statements[name] = dataclasses.replace(statements[name], sql=changed)
+
+
+def _home(where: str) -> tuple[dict[str, Statement], str]:
+    """The statements among which it is, and its name there."""
+    if not where.startswith(DOCTOR):
+        return STATEMENTS, where
+    from pulse.store import doctor
+
+    return doctor.QUESTIONS, where.removeprefix(DOCTOR)
 
 
 def cut(where: str, text: str, killer: str) -> Mutant:

@@ -20,7 +20,6 @@ _NEWEST: Final = _PAUSES + "test_the_newest_says_who_and_until_when"
 _ANEW: Final = _PAUSES + "test_a_pause_after_one_that_ended_begins_anew"
 _OPS: Final = "test_operators.py::"
 _SCHEDULES: Final = "test_schedules.py::"
-_LISTING: Final = "test_listing.py::test_pages_are_the_list"
 _READS: Final = "test_reads.py::"
 _SQL: Final = "test_sql_submit.py::"
 _WAKE: Final = _SQL + "test_workers_are_woken_once_in_a_while"
@@ -30,8 +29,8 @@ _FINISHED: Final = "('COMPLETED', 'DEAD_LETTERED', 'CANCELED')"
 _LOCK: Final = "\n    ORDER BY j.id FOR UPDATE"
 
 
-def _target(name: str, statuses: str, done: str, refused: str) -> list[Mutant]:
-    """What cancel and retry have in common: two looks at the status, and a lock between them."""
+def target(name: str, statuses: str, done: str, refused: str) -> list[Mutant]:
+    """What cancel, retry, delete and change have in common: two looks at the status, and a lock between them."""
     first, second = (
         f"ANY ($1::uuid[]) AND j.status::text IN {statuses}",
         f"j.id = t.id AND j.status::text IN {statuses}",
@@ -51,8 +50,8 @@ def _target(name: str, statuses: str, done: str, refused: str) -> list[Mutant]:
 
 
 OPERATORS: Final = [
-    *_target(CANCEL, _ACTIVE, _OPS + "test_cancel", _OPS + "test_a_finished_job_is_not_canceled"),
-    *_target(RETRY, _FINISHED, _OPS + "test_retry", _OPS + "test_an_active_job_is_not_retried"),
+    *target(CANCEL, _ACTIVE, _OPS + "test_cancel", _OPS + "test_a_finished_job_is_not_canceled"),
+    *target(RETRY, _FINISHED, _OPS + "test_retry", _OPS + "test_an_active_job_is_not_retried"),
     cut(CANCEL, " FOR UPDATE", _MEETING),
     cut(CANCEL, " WHERE t.status = 'RUNNING'", _OPS + "test_cancel"),
     cut(CANCEL, "    ON CONFLICT (job_id, attempt) DO NOTHING\n", _OPS + "test_cancel_keeps_history"),
@@ -272,91 +271,7 @@ OPERATORS: Final = [
     swap("job_statuses", "j.attempts FROM", "j.uncharged FROM", _OPS + "test_statuses"),
 ]
 
-_DONE: Final = "test_operations.py::"
-_ENDED: Final = "status::text IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')"
-_WAITS: Final = "status::text IN ('PENDING', 'RETRYING')"
-_DUE_NOW: Final = (
-    "CASE WHEN j.next_run_at <= coalesce($4, clock_timestamp()) THEN coalesce($4, clock_timestamp())"
-    " ELSE j.next_run_at END"
-)
-OPERATIONS: Final = [
-    Mutant(
-        "delete_jobs",
-        ((f" AND j.{_ENDED}\n    ORDER", "\n    ORDER"), (f"t.id AND j.{_ENDED}", "t.id")),
-        _DONE + "test_delete",
-    ),
-    swap("delete_jobs", "a.job_id = g.id", "true", _DONE + "test_delete"),
-    swap("delete_jobs", "a.job_id = g.id", "false", _DONE + "test_delete"),
-    Mutant(
-        "change_jobs",
-        ((f" AND j.{_WAITS}\n    ORDER", "\n    ORDER"), (f"t.id AND j.{_WAITS}", "t.id")),
-        _DONE + "test_change",
-    ),
-    swap(
-        "change_jobs",
-        "SET topic = coalesce($2, j.topic), priority = coalesce($3, j.priority)",
-        "SET topic = $2, priority = $3",
-        _DONE + "test_change_of_one_of_both",
-    ),
-    cut(
-        "change_jobs",
-        "\n      AND (j.topic, j.priority) IS DISTINCT FROM (coalesce($2, j.topic), coalesce($3, j.priority))",
-        _DONE + "test_change_of_one_of_both",
-    ),
-    swap(
-        "change_jobs",
-        _DUE_NOW,
-        "j.next_run_at",
-        _DONE + "test_a_cursor_that_has_passed_finds_what_was_changed",
-    ),
-    swap(
-        "change_jobs",
-        _DUE_NOW,
-        "coalesce($4, clock_timestamp())",
-        _DONE + "test_change_of_what_is_not_due",
-    ),
-    swap("set_operator", ", true)", ", false)", _DONE + "test_functions_note_what_they_do"),
-    swap(
-        "forget_actions",
-        "- $1 * interval '1 second'",
-        "+ $1 * interval '1 second'",
-        _DONE + "test_pages_of_notes",
-    ),
-    swap(
-        "note_retention",
-        "walked = CASE WHEN $3 THEN 0 ELSE m.walked END + $1, gone",
-        "walked = m.walked + $1, gone",
-        _DONE + "test_progress_of_retention",
-    ),
-    swap("list_actions", "starts_with(a.action, $1)", "starts_with(a.action, 'j')", _DONE + "test_pages_of_notes"),
-]
-
 READS: Final = [
-    *(
-        swap("walk_jobs", guard, instead, _LISTING)
-        for guard, instead in (
-            ("j.status = ANY ($11::text[]::pulse.job_status[]) OR", "true OR"),
-            ("OR j.topic = $12)", "OR true)"),
-            ("OR j.name = $13)", "OR true)"),
-            ("OR j.last_error ILIKE $15)", "OR true)"),
-            ("AND ($1 = 'others' OR get_byte(uuid_send(j.id), 6) >> 4 = 7)", ""),
-            ("'others' AND NOT $2 AND", "'others' AND NOT $2 AND get_byte(uuid_send(j.id), 6) >> 4 <> 7 AND"),
-            ("OR w.place = $9 LIMIT", "LIMIT"),
-            ("'ids' AND NOT $2 AND j.id >= $3 AND j.id < $4", "'ids' AND NOT $2 AND j.id >= $3 AND j.id <= $4"),
-            (
-                "(j.submitted_at, j.id) < ($7, $8)\n         ORDER BY j.submitted_at DESC",
-                "(j.submitted_at, j.id) <= ($7, $8)\n         ORDER BY j.submitted_at DESC",
-            ),
-        )
-    ),
-    *(
-        swap("collect_jobs", guard, instead, _LISTING)
-        for guard, instead in (
-            ("OR j.name = $5)", "OR true)"),
-            ("OR j.locked_by ILIKE $8)", "OR true)"),
-            ("AND NOT w.is_timed) AS others", ") AS others"),
-        )
-    ),
     swap(
         "job_history",
         "ORDER BY a.ended_at, a.attempt",
@@ -555,4 +470,4 @@ RETENTION: Final = [
     cut(FORGOTTEN, " OR g.last_error IS NOT NULL", _KEPT + "test_a_success_of_what_had_expired"),
 ]
 
-MUTANTS: Final = [*OPERATORS, *OPERATIONS, *READS, *SQL, *RETENTION]
+MUTANTS: Final = [*OPERATORS, *READS, *SQL, *RETENTION]

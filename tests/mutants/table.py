@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants import depths, functions, jobs, others, schedules, why
+from tests.mutants import depths, doctor, functions, jobs, operations, others, schedules, why
 from tests.mutants.equivalent import EQUIVALENT
 from tests.mutants.mutant import Mutant
 
@@ -15,5 +15,7 @@ MUTANTS: Final[list[Mutant]] = [
     *functions.MUTANTS,
     *why.MUTANTS,
     *depths.MUTANTS,
+    *operations.MUTANTS,
+    *doctor.MUTANTS,
 ]
 EVERY: Final[list[Mutant]] = [*MUTANTS, *EQUIVALENT]

@@ -20,8 +20,9 @@ from anyio.lowlevel import checkpoint
 from pulse.store.pool import Target
 from pulse.store.schema import SCHEMA_VERSION
 from pulse.store.store import Store
+from tests.store.doctor_kit import SOUND, Patient
 from tests.support import postgres
-from tests.support.postgres import Installation, Postgres, Servers
+from tests.support.postgres import Installation, Postgres, Servers, started
 from tests.support.whole import WHOLE
 
 if TYPE_CHECKING:
@@ -152,3 +153,38 @@ async def _open(dsn: str) -> AsyncIterator[Shared]:
     store.close()
     await connection.close(timeout=5)
     await checkpoint()  # the loop closes the store's sockets at its next turn
+
+
+@pytest.fixture(scope="session")
+def sound() -> Iterator[Postgres]:
+    """A server that the doctor finds nothing wrong with: others have neither slots nor prepared transactions."""
+    installation, *_ = postgres.installations()
+    with started(installation, **SOUND) as server:
+        yield server
+
+
+@pytest.fixture
+def fresh(sound: Postgres) -> Iterator[str]:
+    """A fresh database of it with the schema."""
+    with sound.database() as dsn:
+        yield dsn
+
+
+@pytest.fixture
+def empty(sound: Postgres) -> Iterator[str]:
+    """A database of it without the schema."""
+    with sound.database(installed=False) as dsn:
+        yield dsn
+
+
+@pytest.fixture
+async def patient(fresh: str) -> AsyncIterator[Patient]:
+    """A fresh database, and a session."""
+    made = Patient(fresh, await asyncpg.connect(fresh))
+    try:
+        await made.sql.execute("INSERT INTO pulse.hosts (host, boot, pidns) VALUES ('here', 'b', 1)")
+        yield made
+    finally:
+        for session in (made.sql, *made.sessions):
+            await session.close(timeout=5)
+        await checkpoint()  # the loop closes the sockets of what was terminated at its next turn

@@ -11,105 +11,27 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 import pytest
 from anyio.lowlevel import checkpoint
 
-from pulse.doctor.finding import Finding, State
+from pulse.doctor.finding import State
 from pulse.doctor.table import judge
 from pulse.store.doctor import QUESTIONS, expected_indexes, look
-from tests.support import postgres
-from tests.support.postgres import Postgres, started
-
-if TYPE_CHECKING:
-    from asyncpg import Connection, Record
+from tests.store.doctor_kit import DEADLINE_S, WITHIN_S, Patient, said, until
+from tests.support.postgres import Postgres
 
 pytestmark = [pytest.mark.postgres, pytest.mark.anyio]
 
-# As an operator would have it, and able to keep prepared transactions and slots.
-SOUND: Final = {
-    "fsync": "on",
-    "full_page_writes": "on",
-    "synchronous_commit": "on",
-    "autovacuum": "on",
-    "wal_level": "logical",
-    "max_wal_senders": "4",
-    "max_prepared_transactions": "4",
-}
-WITHIN_S: Final = 10.0
-DEADLINE_S: Final = 10.0
 LEASE: Final = (
     "UPDATE pulse.jobs SET status = 'RUNNING', attempts = 1, started_at = now(), locked_by = $1,"
     " lease_until = now() + $2::int * interval '1 s'"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Patient:
-    """A database, a session of it, and what the doctor thinks."""
-
-    dsn: str
-    sql: Connection[Record]
-    sessions: list[Connection[Record]] = field(default_factory=list)
-
-    async def found(
-        self, *, grace_s: float = 60.0, served: set[str] | None = None, dsn: str = ""
-    ) -> dict[str, Finding]:
-        """Every finding by its name."""
-        seen = await look(dsn or self.dsn, WITHIN_S)
-        return {one.check: one for one in judge(seen, grace_s=grace_s, expected=expected_indexes(), served=served)}
-
-    async def session(self) -> Connection[Record]:
-        """Another session, whose name is easy to find."""
-        made = await asyncpg.connect(self.dsn, server_settings={"application_name": "night report"})
-        self.sessions.append(made)
-        return made
-
-
-@pytest.fixture(scope="module")
-def sound() -> Iterator[Postgres]:
-    """A server of its own: others have neither slots nor prepared transactions."""
-    installation, *_ = postgres.installations()
-    with started(installation, **SOUND) as server:
-        yield server
-
-
-@pytest.fixture
-def fresh(sound: Postgres) -> Iterator[str]:
-    """A fresh database with the schema."""
-    with sound.database() as dsn:
-        yield dsn
-
-
-@pytest.fixture
-def empty(sound: Postgres) -> Iterator[str]:
-    """A database without the schema."""
-    with sound.database(installed=False) as dsn:
-        yield dsn
-
-
-@pytest.fixture
-async def patient(fresh: str) -> AsyncIterator[Patient]:
-    """A fresh database, and a session."""
-    patient = Patient(fresh, await asyncpg.connect(fresh))
-    try:
-        await patient.sql.execute("INSERT INTO pulse.hosts (host, boot, pidns) VALUES ('here', 'b', 1)")
-        yield patient
-    finally:
-        for session in (patient.sql, *patient.sessions):
-            await session.close(timeout=5)
-        await checkpoint()  # the loop closes the sockets of what was terminated at its next turn
-
-
-def said(finding: Finding) -> str:
-    """All that it says of the matter."""
-    return "\n".join((finding.text, *finding.details))
 
 
 async def test_a_sound_database(patient: Patient) -> None:
@@ -176,7 +98,7 @@ async def test_locks(patient: Patient) -> None:
     assert f"pid {held_by} " in text
     assert "holds AccessExclusiveLock on pulse.schedules" in text
     assert f"waits for RowExclusiveLock on pulse.schedules for 0 s, behind pid {held_by}: UPDATE" in text
-    assert found["schedules"].state is State.SKIPPED
+    assert found["schedules"].text.startswith("another session locks what is looked at")
     assert {name for name, one in found.items() if one.state is State.SKIPPED} == {"schedules", "tables", "topics"}
 
 
@@ -429,8 +351,25 @@ async def test_pooler(patient: Patient, mode: str, state: State) -> None:
         pytest.skip("package pgbouncer is not installed")
     with bouncer(program, patient.dsn, mode) as dsn:
         found = await patient.found(dsn=dsn, served=set())
+        assert await limits_left(dsn) == {"0", "on"}
     assert found.get("pooler", found["database"]).state is state, found
     assert {name: one.text for name, one in found.items() if name != "pooler" and one.state is not State.OK} == {}
+
+
+async def limits_left(dsn: str) -> set[str]:
+    """What is set in the sessions that a pooler hands on to others."""
+    sessions = [await asyncpg.connect(dsn, statement_cache_size=0) for _ in range(2)]
+    for session in sessions:  # each in a transaction of its own: then they have different ones
+        await session.execute("BEGIN")
+    found = {
+        await session.fetchval(f"SELECT current_setting('{name}')")
+        for session in sessions
+        for name in ("statement_timeout", "lock_timeout", "enable_seqscan", "enable_bitmapscan")
+    }
+    for session in sessions:
+        session.terminate()
+    await checkpoint()
+    return found
 
 
 @contextlib.contextmanager
@@ -462,11 +401,3 @@ def bouncer(program: str, dsn: str, mode: str) -> Iterator[str]:
         finally:
             process.kill()
             process.wait()
-
-
-async def until(connection: Connection[Record], sql: str) -> None:
-    """Wait until *sql* says true."""
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not await connection.fetchval(sql):
-        assert time.monotonic() < deadline_s, sql
-        await connection.execute("SELECT pg_stat_clear_snapshot()")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
 import uuid
@@ -9,10 +10,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from asyncpg.pgproto.pgproto import UUID
 
 from pulse.store import listing
 from pulse.store.listing import Wanted
 from pulse.store.places import is_timed, place_of
+from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
 from pulse.store.times import from_us, to_us
 from tests.store.helpers import NOW, STATUSES, at, forge, new_id
@@ -72,7 +75,7 @@ def wanted_of(dice: random.Random, jobs: list[Row]) -> Wanted:
         name=maybe(dice, lambda: dice.choice(NAMES)),
         schedule=maybe(dice, lambda: dice.choice((SCHEDULE, new_id()))),
         error=maybe(dice, lambda: dice.choice(("boom", "BOOM", "%", "_", "\\", "1_0", "x"))),
-        worker=maybe(dice, lambda: dice.choice(("w_1", "W%", "host", "_"))) if dice.random() < 0.4 else None,
+        worker=maybe(dice, lambda: dice.choice(("w_1", "w%", "HOST", "_"))) if dice.random() < 0.4 else None,
         prefix=maybe(dice, lambda: digits[: dice.randrange(1, 33)]),
     )
 
@@ -128,6 +131,62 @@ async def test_pages_are_the_list(store: Store, jobs: list[Row], small: int, mon
         found = await pages(store, wanted, limit, oldest=oldest, budget_s=dice.choice((0.0, 5.0)), brief=True)
         assert [*itertools.chain(*found)] == [place.id for place in expected], (wanted, limit, oldest)
         assert max(map(len, found)) <= limit
+
+
+MEMBERS: Final[Mapping[str, Callable[[Row], bool]]] = {
+    "ids": lambda job: is_timed(job["id"]),
+    "dead": lambda job: is_timed(job["id"]) and job["status"] == "DEAD_LETTERED",
+    "canceled": lambda job: is_timed(job["id"]) and job["status"] == "CANCELED",
+    "others": lambda job: not is_timed(job["id"]),
+}
+
+
+@pytest.mark.parametrize("oldest", [False, True], ids=["newest", "oldest"])
+@pytest.mark.parametrize("kind", MEMBERS)
+async def test_each_way_through_the_table(
+    connection: Connection[Record], jobs: list[Row], kind: str, oldest: bool
+) -> None:
+    """From its first place on, to before its last one, in order; what belongs to another way is not found."""
+    dice = random.Random(9)
+    places = sorted(place_of(job["id"], to_us(job["submitted_at"])) for job in jobs if MEMBERS[kind](job))
+    for _ in range(20):
+        low, high = sorted(dice.sample(places, 2))
+        bounds = (UUID(low.id), UUID(high.id), from_us(low.at_us), UUID(low.id), from_us(high.at_us), UUID(high.id))
+        rows = await connection.fetch(STATEMENTS["walk_jobs"].sql, kind, oldest, *bounds, JOBS, JOBS, *[None] * 8)
+        wanted = [place.id for place in places if low <= place < high]
+        assert [row["id"] for row in rows] == (wanted if oldest else wanted[::-1])
+
+
+PARTS: Final[Mapping[str, Callable[[Row, Wanted], bool]]] = {
+    "running": lambda job, _: job["status"] == "RUNNING",
+    "waiting": lambda job, _: job["status"] in {"PENDING", "RETRYING"},
+    "dead": lambda job, _: job["status"] == "DEAD_LETTERED",
+    "canceled": lambda job, _: job["status"] == "CANCELED",
+    "schedule": lambda job, wanted: job["schedule_id"] == wanted.schedule,
+    "prefix": lambda job, wanted: wanted.prefix is None or job["id"].hex().startswith(wanted.prefix),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+async def test_each_part_that_is_small(connection: Connection[Record], jobs: list[Row], part: str) -> None:
+    """All of it that is looked for, each once, the others with their time; whatever else is looked for in it."""
+    dice = random.Random(10)
+    for _ in range(60):
+        drawn_one = wanted_of(dice, jobs)
+        wanted = dataclasses.replace(
+            drawn_one,
+            schedule=SCHEDULE if part == "schedule" else drawn_one.schedule,
+            prefix=drawn_one.prefix or "0" if part == "prefix" else drawn_one.prefix,
+        )
+        row = await connection.fetchrow(STATEMENTS["collect_jobs"].sql, part, 10 * JOBS, *wanted.columns())
+        assert row is not None
+        found = [job for job in jobs if PARTS[part](job, wanted) and fits(job, wanted)]
+        timed = [job["id"] for job in found if is_timed(job["id"])]
+        others = [
+            job["id"] + to_us(job["submitted_at"]).to_bytes(8, signed=True) for job in found if not is_timed(job["id"])
+        ]
+        assert sorted(listing._pieces(row["timed"], 16)) == sorted(timed)
+        assert sorted(listing._pieces(row["others"], 24)) == sorted(others)
 
 
 async def test_what_comes_and_goes_meanwhile(store: Store, connection: Connection[Record], jobs: list[Row]) -> None:

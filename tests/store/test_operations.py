@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 
 from pulse.errors import NotFoundError
+from pulse.store import audit
 from pulse.store.acting import Operator
 from pulse.store.operations import Moved
 from pulse.store.rows import Wake
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 HELD: Final = "9999-12-30 00:00+00"
+_NOTE: Final = "INSERT INTO pulse.audit (id, at, action, topic) VALUES ($1, $2, $3, $4)"
 ANNA: Final = Operator(1000, "anna", "host", 77, "bob")
 
 
@@ -48,11 +50,13 @@ async def test_delete(store: Store, connection: Connection[Record], status: str)
 
 @pytest.mark.parametrize("status", STATUSES)
 async def test_change(store: Store, connection: Connection[Record], status: str) -> None:
-    """What waits is moved, and due from now on; what does not wait is left as it is."""
-    job = await forge(connection, status, priority=3)
+    """What waits is moved, and due from now on; what does not wait, or was not asked for, is left as it is."""
+    job, other = await forge(connection, status, priority=3), await forge(connection)
+    left = await read(connection, other)
     before = await read(connection, job)
     moved = await store.change([job], topic="u", priority=-5, now=at(9))
     after = await read(connection, job)
+    assert await read(connection, other) == left
     if status not in WAITING:
         assert (moved, after) == ({}, before)
         return
@@ -256,40 +260,75 @@ async def test_nobody_forges_a_note(connection: Connection[Record]) -> None:
 
 async def test_pages_of_notes(store: Store, connection: Connection[Record]) -> None:
     """Notes are listed newest first, narrowed by action, topic and age, and page by page."""
-    for number, (action, topic) in enumerate((("jobs.cancel", None), ("jobs.retry", "t"), ("topics.set", "t"))):
-        await connection.execute(
-            "INSERT INTO pulse.audit (id, at, action, topic) VALUES ($1, $2, $3, $4)",
-            number + 1,
-            at(number),
-            action,
-            topic,
-        )
+    made = (
+        (1, 0, "jobs.cancel", None),
+        (2, 1, "jobs.retry", "t"),
+        (3, 2, "jokes.told", "t"),
+        (4, 2, "topics.set", "t"),
+    )
+    for number, second, *what in made:
+        await connection.execute(_NOTE, number, at(second), *what)
 
     async def listed(limit: int = 9, **filters: Any) -> list[object]:
         rows, after = await store.audit.page(limit, now=at(3), **filters)
-        while after is not None:
-            more, after = await store.audit.page(limit, after, now=at(3), **filters)
-            rows += more
+        for _ in made:
+            if after is not None:
+                more, after = await store.audit.page(limit, after, now=at(3), **filters)
+                rows += more
         return [row["id"] for row in rows]
 
-    assert await listed() == await listed(1) == await listed(2) == [3, 2, 1]
+    assert await listed() == await listed(1) == await listed(2) == [4, 3, 2, 1]
     assert await listed(action="jobs.") == [2, 1]
     assert await listed(action="jobs.retry") == [2]
     assert await listed(action="jobs") == []
-    assert await listed(topic="t") == [3, 2]
-    assert await listed(since_s=2) == [3, 2]
-    assert [await store.audit.forget(2.5, now=at(3)), await listed()] == [1, [3, 2]]
+    assert await listed(topic="t") == [4, 3, 2]
+    assert await listed(since_s=2) == [4, 3, 2]
+    assert [await store.audit.forget(2.5, now=at(3)), await listed()] == [1, [4, 3, 2]]
+
+
+async def test_old_notes_go_in_batches(
+    store: Store, connection: Connection[Record], dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest first, never what is just as old as that; what another server deletes just now is left to it."""
+    monkeypatch.setattr(audit, "BATCH", 2)
+    for number in range(4):
+        await connection.execute(_NOTE, number, at(number), "x", None)
+
+    async def left() -> list[int]:
+        return [row["id"] for row in await connection.fetch("SELECT id FROM pulse.audit ORDER BY id")]
+
+    assert [await store.audit.forget(1.0, now=at(4)), await left()] == [2, [2, 3]]
+    other = await asyncpg.connect(dsn)
+    transaction = other.transaction()
+    await transaction.start()
+    await other.execute("SELECT FROM pulse.audit WHERE id = 2 FOR UPDATE")
+    async with asyncio.timeout(2.0):
+        assert await store.audit.forget(1.0, now=at(4)) == 0
+    await transaction.rollback()
+    await other.close(timeout=5)
+    assert [await store.audit.forget(1.0, now=at(4)), await left()] == [1, [3]]
+    assert await store.audit.forget(1.0, now=at(4)) == 0
 
 
 async def test_progress_of_retention(store: Store) -> None:
     """Rounds and steps are added up; the last whole round is kept beside the one that is under way."""
-    for walked, gone, begins, ends in ((5, 1, True, False), (4, 2, False, True), (7, 3, True, False)):
+    told: list[dict[str, Any]] = []
+    for walked, gone, begins, ends in (
+        (5, 1, True, False),
+        (4, 2, False, True),
+        (7, 4, True, False),
+        (2, 2, True, True),
+    ):
         await store.audit.note_retention(walked, gone, begins=begins, ends=ends)
-    found = await store.audit.retention()
-    assert found is not None
+        found = await store.audit.retention()
+        assert found is not None
+        told.append(found)
     names = ("walked", "gone", "last_walked", "last_gone", "total_gone")
-    assert [found[name] for name in names] == [7, 3, 9, 3, 6]
-    await store.audit.note_retention(2, 2, begins=True, ends=True)
-    found = await store.audit.retention()
-    assert found is not None
-    assert [found[name] for name in names] == [2, 2, 2, 2, 8]
+    assert [told[2][name] for name in names] == [7, 4, 9, 3, 7]
+    assert [told[3][name] for name in names] == [2, 2, 2, 2, 9]
+    first, second, third, fourth = told
+    assert (first["ended_at"], first["last_began_at"]) == (None, None)
+    assert (second["began_at"], second["last_began_at"]) == (first["began_at"], first["began_at"])
+    assert third["began_at"] > second["ended_at"] > first["stepped_at"]
+    assert (third["ended_at"], third["last_began_at"]) == (second["ended_at"], first["began_at"])
+    assert fourth["last_began_at"] > third["began_at"]
