@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from pulse.handlers import Handler
     from pulse.job import HistoryEntry, Job, Schedule, Status
     from pulse.outcome import Discard, RetryAfter, Snooze
-    from pulse.requests import JobOptions, NewJob, ScheduleOptions, TopicOptions
+    from pulse.requests import JobOptions, NewJob, TopicOptions
+    from pulse.schedule_requests import ScheduleOptions
     from pulse.stats import Stats, TopicStats
     from pulse.why import Reason, Why
 
@@ -101,7 +102,8 @@ _MODULES: Final = {
     "pulse.handlers": ("Handler",),
     "pulse.job": ("HistoryEntry", "Job", "Schedule", "Status"),
     "pulse.outcome": ("Discard", "RetryAfter", "Snooze"),
-    "pulse.requests": ("JobOptions", "NewJob", "ScheduleOptions", "TopicOptions"),
+    "pulse.requests": ("JobOptions", "NewJob", "TopicOptions"),
+    "pulse.schedule_requests": ("ScheduleOptions",),
     "pulse.stats": ("Stats", "TopicStats"),
     "pulse.why": ("Reason", "Why"),
 }

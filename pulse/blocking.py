@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 from uuid import UUID
 
-from pulse import answers, operate, requests, stats, why
+from pulse import answers, operate, requests, schedule_requests, stats, why
 from pulse.answers import Changed, JobPage, SchedulePage, Stack
 from pulse.errors import NobodyAnswersError, ProtocolError
 from pulse.job import Job, Schedule
@@ -32,10 +32,9 @@ from pulse.requests import (
     JobOptions,
     NewJob,
     Request,
-    ScheduleChanges,
-    ScheduleOptions,
     TopicOptions,
 )
+from pulse.schedule_requests import ScheduleChanges, ScheduleOptions
 from pulse.stats import Stats
 from pulse.targets import ConnectionLostError, Refusal, Target, find_targets, nobody_answers, reason_of, why_not
 from pulse.values import IdLike, TimeLike
@@ -168,39 +167,39 @@ class Client:
         self, handler: HandlerRef, args: Mapping[str, object] | None = None, **options: Unpack[ScheduleOptions]
     ) -> Schedule:
         """Make a schedule; see ``ScheduleOptions``: exactly one of cron, every_s and run_at."""
-        return self._ask(requests.create_schedule(handler, args, options))
+        return self._ask(schedule_requests.create_schedule(handler, args, options))
 
     def schedules_get(self, schedule_id: IdLike) -> Schedule:
         """One schedule."""
-        return self._ask(requests.get_schedule(schedule_id))
+        return self._ask(schedule_requests.get_schedule(schedule_id))
 
     def schedules_list(self, limit: int = 100, after: str | None = None) -> SchedulePage:
         """A page of schedules, newest first."""
-        return self._ask(requests.list_schedules(limit, after))
+        return self._ask(schedule_requests.list_schedules(limit, after))
 
     def schedules_update(self, schedule_id: IdLike, **changes: Unpack[ScheduleChanges]) -> Schedule:
         """Change a schedule; see ``ScheduleChanges``. Its cursor stays unless when it occurs is changed."""
-        return self._ask(requests.update_schedule(schedule_id, changes))
+        return self._ask(schedule_requests.update_schedule(schedule_id, changes))
 
     def schedules_pause(self, schedule_id: IdLike) -> Schedule:
         """Let a schedule fire nothing until it is resumed."""
-        return self._ask(requests.pause_schedule(schedule_id))
+        return self._ask(schedule_requests.pause_schedule(schedule_id))
 
     def schedules_resume(self, schedule_id: IdLike) -> Schedule:
         """Let a schedule go on; of what was missed meanwhile, its ``catch_up`` decides."""
-        return self._ask(requests.resume_schedule(schedule_id))
+        return self._ask(schedule_requests.resume_schedule(schedule_id))
 
     def schedules_trigger(self, schedule_id: IdLike) -> UUID:
         """A job of a schedule now, beside its occurrences; returns its id."""
-        return self._ask(requests.trigger_schedule(schedule_id))
+        return self._ask(schedule_requests.trigger_schedule(schedule_id))
 
     def schedules_preview(self, schedule_id: IdLike, count: int = 10) -> list[datetime]:
         """When a schedule occurs next, in its time zone."""
-        return self._ask(requests.preview_schedule(schedule_id, count))
+        return self._ask(schedule_requests.preview_schedule(schedule_id, count))
 
     def schedules_delete(self, schedule_id: IdLike) -> None:
         """Delete a schedule; jobs that it fired stay."""
-        self._ask(requests.delete_schedule(schedule_id))
+        self._ask(schedule_requests.delete_schedule(schedule_id))
 
     def pause(
         self,

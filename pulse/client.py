@@ -2,7 +2,7 @@
 The client of pulse for async code, on asyncio and trio.
 
 Many tasks may use one client at a time: their requests share a connection, and whoever waits for an answer reads for
-all (``_Exchange``). So there is no background task, nothing to leave running, and no exception group around an error.
+all (``Exchange``). So there is no background task, nothing to leave running, and no exception group around an error.
 """
 
 from __future__ import annotations
@@ -12,30 +12,29 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from os import PathLike
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, Unpack
+from typing import Final, Self, TypeVar, Unpack
 from uuid import UUID
 
 import anyio
 
-from pulse import answers, operate, requests, stats, why
+from pulse import operate, requests, schedule_requests, stats, why
 from pulse.answers import Changed, JobPage, SchedulePage, Stack
-from pulse.errors import NobodyAnswersError, ProtocolError, PulseError, RefusedError
+from pulse.errors import NobodyAnswersError
+from pulse.exchange import Exchange
 from pulse.job import Job, Schedule
 from pulse.jsontext import JsonValue
 from pulse.operate import AuditFilters
-from pulse.protocol import Frame, Welcome
 from pulse.requests import (
     HandlerRef,
     JobFilters,
     JobOptions,
     NewJob,
     Request,
-    ScheduleChanges,
-    ScheduleOptions,
     TopicOptions,
 )
+from pulse.schedule_requests import ScheduleChanges, ScheduleOptions
 from pulse.stats import Stats
-from pulse.stream import FrameStream, dial
+from pulse.stream import dial
 from pulse.targets import ConnectionLostError, find_targets
 from pulse.values import IdLike, TimeLike
 from pulse.why import Why
@@ -96,7 +95,7 @@ class AsyncClient:
         self._socket = socket
         self._timeout_s = timeout_s
         self._hello = requests.hello(user, password, behalf)
-        self._exchange: _Exchange | None = None
+        self._exchange: Exchange | None = None
         self._connecting = anyio.Lock()
 
     async def __aenter__(self) -> Self:
@@ -230,39 +229,39 @@ class AsyncClient:
         self, handler: HandlerRef, args: Mapping[str, object] | None = None, **options: Unpack[ScheduleOptions]
     ) -> Schedule:
         """Make a schedule; see ``ScheduleOptions``: exactly one of cron, every_s and run_at."""
-        return await self._ask(requests.create_schedule(handler, args, options))
+        return await self._ask(schedule_requests.create_schedule(handler, args, options))
 
     async def schedules_get(self, schedule_id: IdLike) -> Schedule:
         """One schedule."""
-        return await self._ask(requests.get_schedule(schedule_id))
+        return await self._ask(schedule_requests.get_schedule(schedule_id))
 
     async def schedules_list(self, limit: int = 100, after: str | None = None) -> SchedulePage:
         """A page of schedules, newest first."""
-        return await self._ask(requests.list_schedules(limit, after))
+        return await self._ask(schedule_requests.list_schedules(limit, after))
 
     async def schedules_update(self, schedule_id: IdLike, **changes: Unpack[ScheduleChanges]) -> Schedule:
         """Change a schedule; see ``ScheduleChanges``. Its cursor stays unless when it occurs is changed."""
-        return await self._ask(requests.update_schedule(schedule_id, changes))
+        return await self._ask(schedule_requests.update_schedule(schedule_id, changes))
 
     async def schedules_pause(self, schedule_id: IdLike) -> Schedule:
         """Let a schedule fire nothing until it is resumed."""
-        return await self._ask(requests.pause_schedule(schedule_id))
+        return await self._ask(schedule_requests.pause_schedule(schedule_id))
 
     async def schedules_resume(self, schedule_id: IdLike) -> Schedule:
         """Let a schedule go on; of what was missed meanwhile, its ``catch_up`` decides."""
-        return await self._ask(requests.resume_schedule(schedule_id))
+        return await self._ask(schedule_requests.resume_schedule(schedule_id))
 
     async def schedules_trigger(self, schedule_id: IdLike) -> UUID:
         """A job of a schedule now, beside its occurrences; returns its id."""
-        return await self._ask(requests.trigger_schedule(schedule_id))
+        return await self._ask(schedule_requests.trigger_schedule(schedule_id))
 
     async def schedules_preview(self, schedule_id: IdLike, count: int = 10) -> list[datetime]:
         """When a schedule occurs next, in its time zone."""
-        return await self._ask(requests.preview_schedule(schedule_id, count))
+        return await self._ask(schedule_requests.preview_schedule(schedule_id, count))
 
     async def schedules_delete(self, schedule_id: IdLike) -> None:
         """Delete a schedule; jobs that it fired stay."""
-        await self._ask(requests.delete_schedule(schedule_id))
+        await self._ask(schedule_requests.delete_schedule(schedule_id))
 
     async def pause(
         self,
@@ -356,7 +355,7 @@ class AsyncClient:
                     await anyio.sleep(next(pauses_s))
         raise NobodyAnswersError(f"{request.kind}: no answer within {self._timeout_s:g} s")
 
-    async def _connected(self) -> _Exchange:
+    async def _connected(self) -> Exchange:
         """The connection; a broken one is renewed, however long that takes, but the first is tried only once."""
         async with self._connecting:
             old = self._exchange
@@ -370,106 +369,6 @@ class AsyncClient:
                         raise
                     await anyio.sleep(pause_s)
                 else:
-                    self._exchange = _Exchange(stream, welcome)
+                    self._exchange = Exchange(stream, welcome)
                     return self._exchange
             raise AssertionError
-
-
-class _Waiter:
-    """One request under way."""
-
-    __slots__ = ("event", "frame")
-
-    def __init__(self) -> None:
-        self.event = anyio.Event()
-        self.frame: Frame | None = None
-
-
-class _Exchange:
-    """
-    Many questions on one connection, without a task of its own: one of those who wait reads, and wakes the others.
-
-    When the reader has its answer, or is cancelled, it wakes another one to read on. Reading can be cancelled at any
-    time without losing bytes; writing cannot, so a cancelled write breaks the connection.
-    """
-
-    def __init__(self, stream: FrameStream, welcome: Welcome) -> None:
-        self._stream = stream
-        self._max_frame_bytes = welcome.max_frame_bytes
-        self._sending = anyio.Lock()
-        self._waiters: dict[int, _Waiter] = {}
-        self._reading = False
-        self._number = 0
-        self.broken: BaseException | None = None
-
-    async def ask(self, request: Request[Any]) -> dict[str, object]:
-        self._number += 1
-        number = self._number
-        data = request.encode(number, self._max_frame_bytes)
-        waiter = self._waiters[number] = _Waiter()
-        try:
-            await self._send(data)
-            return answers.body_of(await self._answer(waiter))
-        finally:
-            del self._waiters[number]
-            self._wake_reader()
-
-    async def aclose(self) -> None:
-        await self._break(ConnectionLostError("the client was closed"))
-
-    async def _send(self, data: bytes) -> None:
-        async with self._sending:
-            self._check()
-            try:
-                await self._stream.send(data)
-            except BaseException as error:
-                await self._break(error)
-                raise
-
-    async def _answer(self, waiter: _Waiter) -> Frame:
-        while waiter.frame is None:
-            self._check()
-            if self._reading:
-                await waiter.event.wait()
-                waiter.event = anyio.Event()
-                continue
-            self._reading = True
-            try:
-                self._deliver(await self._stream.receive())
-            except PulseError as error:
-                await self._break(error)
-            finally:
-                self._reading = False
-        return waiter.frame
-
-    def _deliver(self, frames: list[Frame]) -> None:
-        for frame in frames:
-            if frame.request is None:
-                if frame.kind == "error":
-                    answers.body_of(frame)  # raises: the server's last words before it closes
-                continue
-            waiter = self._waiters.get(frame.request)
-            if waiter is not None:
-                waiter.frame = frame
-                waiter.event.set()
-
-    def _wake_reader(self) -> None:
-        if not self._reading:
-            for waiter in self._waiters.values():
-                if waiter.frame is None:
-                    waiter.event.set()
-                    return
-
-    def _check(self) -> None:
-        if isinstance(self.broken, ProtocolError | RefusedError):
-            raise self.broken  # asking again would end the same way
-        if self.broken is not None:
-            said = str(self.broken) or "a request was cancelled while it was being sent"
-            raise ConnectionLostError(f"the connection broke: {said}")
-
-    async def _break(self, error: BaseException) -> None:
-        if self.broken is None:
-            self.broken = error
-            for waiter in self._waiters.values():
-                waiter.event.set()
-            await self._stream.aclose()

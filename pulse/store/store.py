@@ -17,12 +17,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from asyncpg.pgproto.pgproto import UUID
 
 from pulse.errors import ConflictError
 from pulse.store.acting import Acting, Operator, acting
+from pulse.store.arguments import fence_columns, job_columns, pair_columns, short, trace_column, uuids
 from pulse.store.audit import AuditStore
 from pulse.store.depths import DepthStore
 from pulse.store.gate import GateStore
@@ -52,8 +53,6 @@ from pulse.store.topics import TopicStore
 
 if TYPE_CHECKING:
     from pulse.protocol import HandlerInfo, NewJob
-
-T = TypeVar("T")
 
 _by_id = itemgetter(0)
 
@@ -113,9 +112,9 @@ class Store(Operations):
                 connection = await taken.enter_async_context(self.hot.connection())
                 await connection.fetch(_CLAIM, [], 0, [], [], 1.0, None, None, None, None, None)
                 for sql, arrays in ((_COMPLETE, 2), (_END, 8)):  # behind the fence
-                    await connection.fetch(sql, *_fences([]), *(() for _ in range(arrays)), None)
-                await connection.fetch(_SUBMIT, *_columns([]), [], None)
-                await connection.fetch(_SUBMIT_AND_CLAIM, *_columns([], due=True), [], [], 1.0, [], None)
+                    await connection.fetch(sql, *fence_columns([]), *(() for _ in range(arrays)), None)
+                await connection.fetch(_SUBMIT, *job_columns([]), [], None)
+                await connection.fetch(_SUBMIT_AND_CLAIM, *job_columns([], due=True), [], [], 1.0, [], None)
 
     def close(self) -> None:
         """Drop all connections."""
@@ -135,7 +134,7 @@ class Store(Operations):
             asyncpg.PostgresError: Class 22, 23 or 54: a job cannot be stored.
         """
         async with self.hot.connection() as connection:
-            rows = await connection.fetch(_SUBMIT, *_columns(jobs), _traces(jobs), now)
+            rows = await connection.fetch(_SUBMIT, *job_columns(jobs), trace_column(jobs), now)
         return [Wake(*row) for row in rows]
 
     async def submit_and_claim(
@@ -168,7 +167,7 @@ class Store(Operations):
         """
         used = [workers[seat] for seat in seats[: len(jobs)]]
         async with self.hot.connection() as connection:
-            columns = (*_columns(jobs, due=True), used, topics, lease_s, _traces(jobs))
+            columns = (*job_columns(jobs, due=True), used, topics, lease_s, trace_column(jobs))
             rows = await connection.fetch(_SUBMIT_AND_CLAIM, *columns, now)
         seat_of = dict(zip(used, seats, strict=False))
         claims = [
@@ -185,9 +184,9 @@ class Store(Operations):
         Raises:
             ConflictError: An id belongs to a job with another name, topic or args, or stands twice among *jobs*.
         """
-        columns = _columns(jobs)
+        columns = job_columns(jobs)
         async with self.query.connection() as connection, connection.transaction():
-            rows = await connection.fetch(_sql("submit_again"), *columns, _traces(jobs), now)
+            rows = await connection.fetch(_sql("submit_again"), *columns, trace_column(jobs), now)
             other = await connection.fetch(_sql("submitted_differently"), *columns[:4])
             if other:
                 message = f"job {other[0]['id']} exists already with another name, topic or args"
@@ -241,7 +240,7 @@ class Store(Operations):
         ordered = sorted(claims, key=lambda claim: claim[0].id)
         fences = [fence for fence, _ in ordered]
         async with self.hot.connection() as connection:
-            rows = await connection.fetch(_sql("move_claims"), *_fences(fences), [heir for _, heir in ordered])
+            rows = await connection.fetch(_sql("move_claims"), *fence_columns(fences), [heir for _, heir in ordered])
         return {row["id"] for row in rows}
 
     async def complete(
@@ -262,10 +261,10 @@ class Store(Operations):
         async with self.hot.connection() as connection:
             if keep:
                 texts = [one.result for one in ordered], [one.progress for one in ordered]
-                tag = await connection.execute(_COMPLETE, *_fences(ordered), *map(_short, texts), now)
+                tag = await connection.execute(_COMPLETE, *fence_columns(ordered), *map(short, texts), now)
                 done = int(tag.removeprefix("UPDATE "))
             else:
-                done = await connection.fetchval(_sql("complete_and_forget"), *_fences(ordered))
+                done = await connection.fetchval(_sql("complete_and_forget"), *fence_columns(ordered))
         fences = [completion[:2] for completion in completions]
         if done == len(fences):
             return set(fences)
@@ -296,7 +295,7 @@ class Store(Operations):
     async def completed_already(self, fences: Sequence[tuple[bytes, int]]) -> set[tuple[bytes, int]]:
         """Which of these attempts are the ones that completed their jobs."""
         async with self.hot.connection() as connection:
-            rows = await connection.fetch(_sql("completed_at_attempt"), *_pairs(fences))
+            rows = await connection.fetch(_sql("completed_at_attempt"), *pair_columns(fences))
         return {(row["id"], row["attempts"]) for row in rows}
 
     async def end(self, endings: Sequence[Ending], *, now: datetime | None = None) -> list[Ended]:
@@ -313,13 +312,13 @@ class Store(Operations):
             [ending.peak_rss_bytes for ending in ordered],
         )
         async with self.hot.connection() as connection:
-            rows = await connection.fetch(_END, *_fences(ordered), *columns, now)
+            rows = await connection.fetch(_END, *fence_columns(ordered), *columns, now)
         return [Ended(*row.values()) for row in rows]
 
     async def lockable(self, ids: Sequence[bytes]) -> set[bytes]:
         """Which of these jobs nobody else holds a lock on."""
         async with self.hot.connection() as connection:
-            rows = await connection.fetch(_sql("lockable_jobs"), _uuids(sorted(ids)))
+            rows = await connection.fetch(_sql("lockable_jobs"), uuids(sorted(ids)))
         return {row["id"] for row in rows}
 
     async def extend(
@@ -329,7 +328,7 @@ class Store(Operations):
         ordered = sorted(renewals, key=_by_id)
         progress = [renewal.progress for renewal in ordered]
         async with self.beats.connection() as connection:
-            rows = await connection.fetch(_EXTEND, *_fences(ordered), progress, lease_s, now)
+            rows = await connection.fetch(_EXTEND, *fence_columns(ordered), progress, lease_s, now)
         return {(row["id"], row["attempts"]) for row in rows}
 
     async def checkpoint(self, checkpoints: Sequence[Renewal]) -> set[tuple[bytes, int]]:
@@ -337,7 +336,7 @@ class Store(Operations):
         ordered = sorted(checkpoints, key=_by_id)
         async with self.hot.connection() as connection:
             rows = await connection.fetch(
-                _sql("save_checkpoints"), *_fences(ordered), [one.progress for one in ordered]
+                _sql("save_checkpoints"), *fence_columns(ordered), [one.progress for one in ordered]
             )
         return {(row["id"], row["attempts"]) for row in rows}
 
@@ -372,7 +371,7 @@ class Store(Operations):
     async def named(self, ids: Sequence[bytes]) -> dict[bytes, Running]:
         """What these jobs are, whether they run or not."""
         async with self.hot.connection() as connection:
-            rows = await connection.fetch(_sql("jobs_named"), _uuids(ids))
+            rows = await connection.fetch(_sql("jobs_named"), uuids(ids))
         return {row["id"]: Running(row["name"], row["topic"], row["timeout_s"]) for row in rows}
 
     async def running_workers(self) -> list[str]:
@@ -437,44 +436,3 @@ class Store(Operations):
         """This host's supervisor is alive."""
         async with self.query.connection() as connection:
             await connection.execute(_sql("note_host"), host, boot, pidns)
-
-
-def _uuids(ids: Sequence[bytes]) -> list[UUID]:
-    return [UUID(one) for one in ids]
-
-
-def _pairs(fences: Sequence[tuple[bytes, int] | Fence | Completion | Ending | Renewal]) -> tuple[str, str]:
-    """Ids and attempts as the text of arrays: to write that, and to read it there, takes half as long as real ones."""
-    ids, attempts = [fence[0].hex() for fence in fences], [str(fence[1]) for fence in fences]
-    return f"{{{','.join(ids)}}}", f"{{{','.join(attempts)}}}"
-
-
-def _fences(fences: Sequence[Fence | Completion | Ending | Renewal]) -> tuple[str, str, list[str]]:
-    return *_pairs(fences), [fence[2] for fence in fences]
-
-
-def _short(values: list[T | None]) -> list[T | None]:
-    """Nothing for nothing but NULLs, which is what the server takes for missing elements: each takes its time."""
-    return [] if values.count(None) == len(values) else values
-
-
-def _traces(jobs: Sequence[NewJob]) -> list[str | None]:
-    """Which spans they were submitted in."""
-    return _short([job.traceparent for job in jobs])
-
-
-def _columns(jobs: Sequence[NewJob], *, due: bool = False) -> tuple[Sequence[object], ...]:
-    """The first arguments of the statements that insert; *due*: without the times at which jobs are due."""
-    times = () if due else (_short([job.run_at for job in jobs]), _short([job.delay_s for job in jobs]))
-    return (
-        [None if job.id is None else UUID(job.id) for job in jobs],
-        [job.name for job in jobs],
-        [job.args for job in jobs],
-        _short([job.topic for job in jobs]),
-        _short([job.priority or None for job in jobs]),
-        *times,
-        _short([job.max_attempts for job in jobs]),
-        _short([job.timeout_s for job in jobs]),
-        _short([job.expires_at for job in jobs]),
-        _short([job.expires_in_s for job in jobs]),
-    )

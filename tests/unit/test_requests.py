@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import pulse
-from pulse import protocol, requests
+from pulse import protocol, requests, schedule_requests
 from pulse.errors import BadRequestError, HandlerError, TooLargeError
 from pulse.protocol import CLIENT_KINDS, FrameReader, decode_body
 from pulse.requests import Request
@@ -174,15 +174,17 @@ def test_what_may_be_repeated() -> None:
         for request in (
             requests.cancel([JOB]),
             requests.retry([JOB]),
-            requests.create_schedule("a", None, {"every_s": 5}),
-            requests.delete_schedule(JOB),
+            schedule_requests.create_schedule("a", None, {"every_s": 5}),
+            schedule_requests.delete_schedule(JOB),
         )
     )
 
 
 def test_schedule_options_are_unset() -> None:
     """What is to be unset is nil on the wire; what is left out, or None, is not there."""
-    body = sent(requests.update_schedule(JOB, {"priority": 1, "topic": None, "unset": ["timeout_s", "ends_at"]}))
+    body = sent(
+        schedule_requests.update_schedule(JOB, {"priority": 1, "topic": None, "unset": ["timeout_s", "ends_at"]})
+    )
     assert body == protocol.ScheduleUpdate(JOB.bytes, priority=1, timeout_s=None, ends_at=None)
     allowed = "topic, timezone, max_attempts, timeout_s, starts_at, ends_at, jitter_s"
     bad: list[tuple[Any, str]] = [
@@ -196,29 +198,29 @@ def test_schedule_options_are_unset() -> None:
     ]
     for changes, message in bad:
         with pytest.raises(pulse.BadRequestError) as caught:
-            requests.update_schedule(JOB, changes)
+            schedule_requests.update_schedule(JOB, changes)
         assert str(caught.value) == message
 
 
 def test_schedules() -> None:
     """A schedule says when in exactly one way, in the words of the wire."""
-    every = sent(requests.create_schedule(resize, {"path": "a"}, {"every_s": 5, "topic": "t"}))
+    every = sent(schedule_requests.create_schedule(resize, {"path": "a"}, {"every_s": 5, "topic": "t"}))
     assert (every.name, every.args, every.every, every.topic, every.cron) == ("resize", '{"path":"a"}', 5.0, "t", None)
-    at = sent(requests.create_schedule("a", None, {"run_at": 12.5, "id": JOB}))
+    at = sent(schedule_requests.create_schedule("a", None, {"run_at": 12.5, "id": JOB}))
     assert (at.at, at.id) == (12.5, JOB.bytes)
-    cron = sent(requests.create_schedule("a", None, {"cron": "*/5 * * * *", "timezone": "Europe/Berlin"}))
+    cron = sent(schedule_requests.create_schedule("a", None, {"cron": "*/5 * * * *", "timezone": "Europe/Berlin"}))
     assert (cron.cron, cron.timezone) == ("*/5 * * * *", "Europe/Berlin")
     for wrong in ({}, {"every_s": 5.0, "cron": "* * * * *"}):
         with pytest.raises(BadRequestError, match="exactly one of cron, every_s and run_at"):
-            requests.create_schedule("a", None, wrong)  # type: ignore[arg-type]
+            schedule_requests.create_schedule("a", None, wrong)  # type: ignore[arg-type]
 
 
 def test_every_request_is_one_of_the_protocol() -> None:
     """What the helpers make is what the protocol knows."""
     some: list[Request[Any]] = [
-        requests.get_schedule(JOB),
-        requests.list_schedules(5, "cursor"),
-        requests.delete_schedule(JOB),
+        schedule_requests.get_schedule(JOB),
+        schedule_requests.list_schedules(5, "cursor"),
+        schedule_requests.delete_schedule(JOB),
         requests.pause("t", "maintenance"),
         requests.resume("t"),
         *(requests.simple(kind) for kind in ("status", "ping", "workers.list", "dispatch.status")),
