@@ -45,6 +45,7 @@ GUARDED: Final[list[Guarded]] = [
     deaths.DEATHS,
     silence.SILENCE,
     claims.CLAIMS,
+    claims.DUE,
     claims.ASSIGNMENTS,
     results.RESULTS,
     leases.LEASES,

@@ -26,6 +26,7 @@ from pulse_actors.dispatcher.assignments import _extra, _parts
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.cursors import PRIORITIES, Start
 from pulse_actors.dispatcher.desk import DOUBTFUL_BEATS, Desk, Held, Worker
+from pulse_actors.dispatcher.due import FAR_S
 from pulse_actors.dispatcher.policies import Rules
 from pulse_actors.runtime import Backoff
 from tests.store.helpers import TOPIC, forge, read
@@ -94,6 +95,11 @@ class Bench:
         self.claims._cursors.full_done(now_s, now_s)
 
     @property
+    def due(self) -> list[Level | None]:
+        """The levels at which something is known to be due later."""
+        return [level for _, _, level in sorted(self.claims._due._heap)]
+
+    @property
     def wants_full(self) -> bool:
         """Whether the next claim is to be a full one."""
         return self.claims._cursors.is_full_due(time.monotonic())
@@ -132,62 +138,52 @@ async def test_a_wake_that_names_no_level(bench: Bench) -> None:
     """Now: the next claim is a full one. Later: when it is due. Much later: the poll finds it."""
     bench.rest()
     bench.claims.wake_recent(5.0)
-    bench.claims.wake_recent(claiming.FAR_S)
-    assert [level for _, _, level in bench.claims._due_s] == [None]
+    bench.claims.wake_recent(FAR_S)
+    assert bench.due == [None]
     for wake in (bench.claims.wake, bench.claims.wake_recent):
         bench.rest()
         wanted = bench.wants_full
         wake()
         assert (wanted, bench.wants_full) == (False, True)
-    assert len(bench.claims._due_s) == 1
+    assert bench.due == [None]
 
 
 async def test_a_wake_that_names_its_level(bench: Bench) -> None:
     """The same; what is known of the level is remembered, and a full claim is not needed."""
     bench.rest()
     bench.claims.wake_level(LEVEL, 5.0)
-    bench.claims.wake_level(LEVEL, claiming.FAR_S)
-    assert [level for _, _, level in bench.claims._due_s] == [LEVEL]
+    bench.claims.wake_level(LEVEL, FAR_S)
+    assert bench.due == [LEVEL]
     assert bench.claims._cursors.starts([TOPIC]) == []
     bench.claims.wake_level(LEVEL)
     assert [start.priority for start in bench.claims._cursors.starts([TOPIC])] == [3]
     assert not bench.wants_full
-    assert len(bench.claims._due_s) == 1
-
-
-async def test_due_times_are_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind as many as are kept is the poll."""
-    monkeypatch.setattr(claiming, "MAX_WAKES", 2)
-    for _ in range(2):
-        bench.claims.wake_recent(5.0)
-        bench.claims.wake_level(LEVEL, 5.0)
-    assert len(bench.claims._due_s) == 2
-    bench.claims.wake_recent(5.0)
-    assert len(bench.claims._due_s) == 2
+    assert bench.due == [LEVEL]
 
 
 async def test_what_became_due_during_a_claim(bench: Bench) -> None:
     """The claim may have missed it: the next one follows at once, and what is due later stays."""
     bench.rest()
     now_s = time.monotonic()
-    bench.claims._due_s = [(now_s - 2, 0, LEVEL), (now_s - 1, 1, None), (now_s + 100, 2, None)]
+    later: list[tuple[Level | None, float]] = [(LEVEL, -2), (None, -1), (None, 100)]
+    for level, delay_s in later:
+        bench.claims._due.add(level, delay_s, now_s)
     assert not await bench.pauses()
     assert bench.wants_full
     assert [start.priority for start in bench.claims._cursors.starts([TOPIC])] == [3]
-    assert [number for _, number, _ in bench.claims._due_s] == [2]
-    bench.claims._due_s.clear()
-    bench.claims._due_s.append((now_s - 1, 3, LEVEL))
+    assert bench.due == [None]
+    bench.claims._due.add(LEVEL, -1, now_s)
     assert not await bench.pauses()
-    assert bench.claims._due_s == []
+    assert bench.due == [None]
 
 
 async def test_what_is_due_later_is_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not a moment is spent before, and none is lost after, though nobody has room and nobody polls."""
     monkeypatch.setattr(claiming, "DOUBT_S", 60.0)
     bench.rest()
-    bench.claims._due_s = [(time.monotonic() + 100, 0, None)]
+    bench.claims._due.add(None, 100, time.monotonic())
     assert await bench.pauses()
-    bench.claims._due_s = [(time.monotonic() + 0.05, 0, None)]
+    bench.claims._due.add(None, 0.05, time.monotonic())
     with anyio.fail_after(DEADLINE_S):
         await bench.claims._pause()
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -24,19 +22,18 @@ from pulse_actors.dispatcher.assignments import ASSIGN_CHARS, frames
 from pulse_actors.dispatcher.counting import count_assigned, count_submitted
 from pulse_actors.dispatcher.cursors import FEW_TOPICS, LEVELS_MAX, SURVEY, Cursors, Start
 from pulse_actors.dispatcher.desk import DOUBTFUL_BEATS, ClaimPlan, Desk, Held, Pair, Worker, length_of
+from pulse_actors.dispatcher.due import DueTimes
 from pulse_actors.dispatcher.explain import explain
 from pulse_actors.merging import write_merged
 from pulse_actors.runtime import Backoff
 
 SHORT_CHARS: Final = 2000  # what a claim counts for short args, in bytes; it ends after 8 MiB ...
 PART_CHARS: Final = 2 * 1024 * 1024  # ... which may be so many characters: such a claim may have left something
-FAR_S: Final = 3600.0  # what is due later than that is left to the poll
 _DUE: Final = attrgetter("due_at", "id")
 _PRIORITY: Final = attrgetter("priority")
 UNENDED: Final = frozenset({"canceled", "lease_expired"})  # outcomes of attempts whose handlers may not have ended
 DOUBT_S: Final = 1.0  # until a doubt is looked into where nobody has room, so that no claim would be made
 UNREADABLE_S: Final = 10.0  # until a claim is tried again that a job keeps from being made
-MAX_WAKES: Final = 10_000  # due times kept in memory; behind them is the poll
 
 log = structlog.get_logger()
 
@@ -73,14 +70,13 @@ class Claims:
         self._is_at_rest = False  # all that is known was claimed, and somebody has room
         self._wake = anyio.Event()
         self._cursors = Cursors(poll_s)
-        self._due_s: list[tuple[float, int, Level | None]] = []
-        self._numbers = itertools.count()  # levels and None have no order
+        self._due = DueTimes()
         self._canceled: set[Pair] = set()
         self._in_doubt: set[str] = set()  # a claim may have taken jobs for them whose answer was lost
         self._doubted: set[str] = set()  # the claim of a dispatcher before this one may have
         self._unreadable: dict[frozenset[str], float] = {}  # topics of claims that cannot be made -> until when
-        self.learned: Callable[[Worker, list[tuple[Pair, Held]]], None] = _nobody_asks
-        self.work_left: Callable[[Iterable[str]], None] = _nobody_hears
+        self.learned: Callable[[Worker, list[tuple[Pair, Held]]], None] = _nobody
+        self.work_left: Callable[[Iterable[str]], None] = _nobody
 
     def wake(self) -> None:
         """There may be something to claim, nobody knows where, and since when."""
@@ -100,8 +96,7 @@ class Claims:
         if delay_s <= 0:
             self._cursors.want_recent()
             self._wake.set()
-        elif delay_s < FAR_S and len(self._due_s) < MAX_WAKES:
-            heapq.heappush(self._due_s, (time.monotonic() + delay_s, next(self._numbers), None))
+        elif self._due.add(None, delay_s, time.monotonic()):
             self._wake.set()  # the loop reckons its pause anew
 
     def wake_level(self, level: Level, delay_s: float = 0.0, *, due_s: float | None = None) -> None:
@@ -117,8 +112,7 @@ class Claims:
             self._cursors.learn(level, due_s)
             self._wake.set()
             self.work_left((level.topic,))
-        elif delay_s < FAR_S and len(self._due_s) < MAX_WAKES:
-            heapq.heappush(self._due_s, (time.monotonic() + delay_s, next(self._numbers), level))
+        elif self._due.add(level, delay_s, time.monotonic()):
             self._wake.set()
 
     def room(self) -> None:
@@ -150,18 +144,17 @@ class Claims:
 
     async def _pause(self) -> None:
         now_s = time.monotonic()
-        if self._due_s and self._due_s[0][0] <= now_s:  # it became due during the last claim, which may have missed it
-            while self._due_s and self._due_s[0][0] <= now_s:
-                level = heapq.heappop(self._due_s)[2]
-                if level is None:
-                    self._cursors.want_recent()
-                else:
-                    self._cursors.learn(level)
+        passed = self._due.passed(now_s)
+        for level in passed:
+            if level is None:
+                self._cursors.want_recent()
+            else:
+                self._cursors.learn(level)
+        if passed:  # it became due during the last claim, which may have missed it
             return
         has_room = not self._desk.closed and any(worker.credit for worker in self._desk.workers())
         pause_s = self._cursors.pause_s(now_s) if has_room else DOUBT_S
-        if self._due_s:
-            pause_s = min(pause_s, self._due_s[0][0] - now_s)
+        pause_s = self._due.cut(pause_s, now_s)
         self._is_at_rest = has_room
         with anyio.move_on_after(pause_s):
             await self._wake.wait()
@@ -448,12 +441,8 @@ class Claims:
         return {ending.worker for ending in locked}
 
 
-def _nobody_asks(_worker: Worker, _bounded: list[tuple[Pair, Held]]) -> None:
-    """Nothing is to be done about handlers that outlast their time."""
-
-
-def _nobody_hears(_topics: Iterable[str]) -> None:
-    """Nobody is told of work that is left."""
+def _nobody(*_told: object) -> None:
+    """Whom nobody has put in: nothing is to be done of what is told."""
 
 
 def _weight(claim: Claim) -> int:

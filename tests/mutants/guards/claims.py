@@ -22,35 +22,27 @@ CLAIMS: Final = Guarded(
         _GUARDS + "test_a_wake_that_names_no_level": [
             ("Claims.wake_recent", "delay_s <= 0", "False"),
             ("Claims.wake_recent", "delay_s <= 0", "True"),
-            ("Claims.wake_recent", "delay_s < FAR_S and ", ""),
+            ("Claims.wake_recent", "self._due.add(None, delay_s, time.monotonic())", "True"),
         ],
         _GUARDS + "test_a_wake_that_names_its_level": [
             ("Claims.wake_level", "delay_s <= 0", "False"),
             ("Claims.wake_level", "delay_s <= 0", "True"),
-            ("Claims.wake_level", "delay_s < FAR_S and ", ""),
-        ],
-        _GUARDS + "test_due_times_are_bounded": [
-            ("Claims.wake_recent", " and len(self._due_s) < MAX_WAKES", ""),
-            ("Claims.wake_level", " and len(self._due_s) < MAX_WAKES", ""),
+            ("Claims.wake_level", "self._due.add(level, delay_s, time.monotonic())", "True"),
         ],
         _GUARDS + "test_what_became_due_during_a_claim": [
-            ("Claims._pause", "if self._due_s and self._due_s[0][0] <= now_s:", "if False:"),
-            ("Claims._pause", "while self._due_s and ", "while "),
-            ("Claims._pause", "while self._due_s and self._due_s[0][0] <= now_s:", "while self._due_s:"),
+            ("Claims._pause", "if passed:", "if False:"),
             ("Claims._pause", "level is None", "False"),
             ("Claims._pause", "level is None", "True"),
         ],
         _GUARDS + "test_what_is_due_later_is_waited_for": [
-            ("Claims._pause", "if self._due_s and self._due_s[0][0] <= now_s:", "if self._due_s:"),
-            ("Claims._pause", "if self._due_s:", "if False:"),
+            ("Claims._pause", "if passed:", "if True:"),
+            ("Claims._pause", "self._due.cut(pause_s, now_s)", "pause_s"),
         ],
         _GUARDS + "test_without_room_nobody_polls": [
-            ("Claims._pause", "if self._due_s and self._due_s", "if self._due_s"),
             ("Claims._pause", "not self._desk.closed and ", ""),
             ("Claims._pause", "any(worker.credit for worker in self._desk.workers())", "True"),
             ("Claims._pause", "if has_room else", "if False else"),
             ("Claims._pause", "if has_room else", "if True else"),
-            ("Claims._pause", "if self._due_s:", "if True:"),
         ],
         _GUARDS + "test_a_topic_of_its_own_rules": [
             ("Claims._lengthen", "claim.topic in leases", "False"),
@@ -304,6 +296,28 @@ CLAIMS: Final = Guarded(
         ("Claims._is_readable", "self._unreadable"): "only faster",
         ("Claims._starts", "len(plan.topics) <= FEW_TOPICS"): "only faster: of many, those with work are named anyway",
         ("Claims._assign", "worker is None"): "cannot be: nothing was awaited since the placement",
+    },
+)
+
+_DUE: Final = "unit/test_due.py::"
+
+DUE: Final = Guarded(
+    "pulse_actors.dispatcher.due",
+    {
+        _DUE + "test_what_is_remembered": [
+            ("DueTimes.add", "delay_s >= FAR_S or ", ""),
+            ("DueTimes.add", "delay_s >= FAR_S", "delay_s > FAR_S"),
+            ("DueTimes.add", " or len(self._heap) >= MAX_TIMES", ""),
+            ("DueTimes.add", ">= MAX_TIMES", "> MAX_TIMES"),
+        ],
+        _DUE + "test_what_is_due": [
+            ("DueTimes.passed", "while self._heap and ", "while "),
+            ("DueTimes.passed", " and self._heap[0][0] <= now_s", ""),
+            ("DueTimes.passed", "<= now_s", "< now_s"),
+            ("DueTimes.cut", " if self._heap else pause_s", ""),
+            ("DueTimes.cut", "min(pause_s, self._heap[0][0] - now_s)", "pause_s"),
+            ("DueTimes.cut", "min(pause_s, self._heap[0][0] - now_s)", "self._heap[0][0] - now_s"),
+        ],
     },
 )
 
