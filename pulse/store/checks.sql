@@ -245,6 +245,8 @@ DROP SCHEMA pulse_audit CASCADE;
 -- Args:    $1 examples int
 -- Guard:   none: reads.   Returns: id, detail, violations.
 --          A change and its record are in one transaction, so one snapshot shows both or neither.
+--          A job may be deleted, and another one submitted under its id: where what became of attempts is compared with rows,
+--          in the checks below, only changes count that no delete came after.
 WITH linked AS (
     SELECT c.*, lead(c.seq) OVER w IS NULL AS is_last,
            lag(c.seq) OVER w IS NOT NULL AND (lag(c.new_status) OVER w, lag(c.new_attempts) OVER w, lag(c.new_uncharged) OVER w,
@@ -298,7 +300,9 @@ ORDER BY c.seq LIMIT $1;
 -- Guard:   none: reads.   Returns: id, detail, violations.
 SELECT d.id::text AS id, format('attempt %s was claimed %s times', d.new_attempts, d.claims) AS detail, count(*) OVER () AS violations
 FROM (SELECT c.id, c.new_attempts, count(*) AS claims FROM pulse_audit.changes c
-      WHERE c.new_status = 'RUNNING' AND c.old_status IS DISTINCT FROM 'RUNNING' GROUP BY c.id, c.new_attempts HAVING count(*) > 1) AS d
+      WHERE c.new_status = 'RUNNING' AND c.old_status IS DISTINCT FROM 'RUNNING'
+        AND NOT EXISTS (SELECT FROM pulse_audit.changes d WHERE d.id = c.id AND d.seq > c.seq AND d.new_status IS NULL)
+      GROUP BY c.id, c.new_attempts HAVING count(*) > 1) AS d
 LIMIT $1;
 
 
@@ -366,6 +370,7 @@ FROM pulse_audit.changes c
 JOIN pulse.jobs j ON j.id = c.id
 LEFT JOIN pulse.attempts a ON a.job_id = c.id AND a.attempt = c.old_attempts
 WHERE c.old_status = 'RUNNING' AND c.new_status IN ('PENDING', 'RETRYING', 'DEAD_LETTERED', 'CANCELED')
+  AND NOT EXISTS (SELECT FROM pulse_audit.changes d WHERE d.id = c.id AND d.seq > c.seq AND d.new_status IS NULL)
   AND NOT CASE
     WHEN a.job_id IS NULL THEN c.new_uncharged = c.old_uncharged + 1 AND c.new_crashes = c.old_crashes
     WHEN a.worker IS DISTINCT FROM c.old_locked_by THEN false
@@ -413,6 +418,7 @@ SELECT c.id::text AS id, format('attempt %s, started at %s, expired at %s', c.ne
        count(*) OVER () AS violations
 FROM pulse_audit.changes c JOIN pulse.jobs j ON j.id = c.id
 WHERE c.new_status = 'RUNNING' AND c.old_status IS DISTINCT FROM 'RUNNING' AND c.new_started_at >= j.expires_at
+  AND NOT EXISTS (SELECT FROM pulse_audit.changes d WHERE d.id = c.id AND d.seq > c.seq AND d.new_status IS NULL)
 ORDER BY c.seq LIMIT $1;
 
 
@@ -428,6 +434,7 @@ FROM (
            CASE WHEN a.outcome = 'crashed' THEN c.new_crashes - 1 ELSE c.new_attempts - c.new_uncharged END ^ 2 AS due_s
     FROM pulse_audit.changes c JOIN pulse.attempts a ON a.job_id = c.id AND a.attempt = c.old_attempts
     WHERE c.old_status = 'RUNNING' AND c.new_status = 'RETRYING'
+      AND NOT EXISTS (SELECT FROM pulse_audit.changes d WHERE d.id = c.id AND d.seq > c.seq AND d.new_status IS NULL)
       AND (a.outcome = 'crashed' OR (a.outcome IN ('error', 'timeout', 'stalled', 'lease_expired')
            AND NOT EXISTS (SELECT FROM pulse_audit.backoffs b WHERE b.kind = 'topics' AND b.name IN ('', c.topic))
            AND NOT EXISTS (SELECT FROM pulse.jobs j JOIN pulse_audit.backoffs b ON b.kind = 'handlers' AND b.name = j.name
@@ -447,6 +454,7 @@ SELECT c.id::text AS id, format('attempt %s of %s: lease until %s, reaped at %s'
 FROM pulse_audit.changes c JOIN pulse.attempts a ON a.job_id = c.id AND a.attempt = c.old_attempts
 WHERE c.old_status = 'RUNNING' AND c.new_status <> 'RUNNING' AND a.outcome = 'lease_expired' AND a.exit_code IS NULL
   AND c.old_lease_until >= a.ended_at
+  AND NOT EXISTS (SELECT FROM pulse_audit.changes d WHERE d.id = c.id AND d.seq > c.seq AND d.new_status IS NULL)
 ORDER BY c.seq LIMIT $1;
 
 

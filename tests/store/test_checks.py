@@ -293,6 +293,19 @@ async def test_audit_comes_and_goes(dsn: str, connection: Connection[Record], st
     await live(store, "completed")
 
 
+@pytest.mark.usefixtures("own_database")
+async def test_a_job_under_the_id_of_one_that_was_deleted(dsn: str, store: Store) -> None:
+    """Its attempts count from 1 again, and what became of those before it is not held against it."""
+    await install_audit(Target(dsn, "pulse-tests"))
+    [held] = await claim_one(store, "t")
+    await store.end([Ending(*fence(held), EndingKind.ERROR, "why")])
+    await store.cancel([held])
+    assert await store.delete([held]) == {held}
+    await store.submit([job(id=held, topic="t")])
+    assert [one.attempt for one in await claim(store, 1, topic="t", seconds=2e6)] == [1]
+    assert {finding.state async for finding in examination(dsn).findings()} == {"ok"}
+
+
 async def claim_one(store: Store, topic: str) -> list[bytes]:
     """A job that runs."""
     await store.submit([job(topic=topic)])
