@@ -54,7 +54,7 @@ FROM (VALUES
     ('constraint', 'topics', 'topics_max_attempts_check'), ('constraint', 'topics', 'topics_max_crashes_check'),
     ('constraint', 'topics', 'topics_pkey'), ('constraint', 'topics', 'topics_server'),
     ('constraint', 'topics', 'topics_timeout_s_check'), ('constraint', 'topics', 'topics_topic_check'),
-    ('index', 'audit', 'idx_audit_at'), ('index', 'jobs', 'idx_jobs_ended_badly'), ('index', 'jobs', 'idx_jobs_other_ids'),
+    ('index', 'attempts', 'idx_attempts_lost'), ('index', 'audit', 'idx_audit_at'), ('index', 'jobs', 'idx_jobs_ended_badly'), ('index', 'jobs', 'idx_jobs_other_ids'),
     ('index', 'handlers', 'idx_handlers_backoff'), ('index', 'topics', 'idx_topics_backoff'), ('index', 'topics', 'idx_topics_lease'),
     ('index', 'topics', 'idx_topics_live'),
     ('index', 'jobs', 'idx_jobs_claim'), ('index', 'jobs', 'idx_jobs_expiry'), ('index', 'jobs', 'idx_jobs_held'), ('index', 'jobs', 'idx_jobs_running'), ('index', 'jobs', 'idx_jobs_schedule'),
