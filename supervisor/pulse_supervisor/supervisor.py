@@ -12,9 +12,7 @@ then, as soon as the dispatcher had time to give back what they held, the actors
 from __future__ import annotations
 
 import functools
-import os
 import signal
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
@@ -184,7 +182,7 @@ class Supervisor:
             message="pulse is ready",
             pulse_sock=str(sockets.client_path),
             supervisor_sock=str(sockets.control_path),
-            start_ms=round(_age_s() * 1000),
+            start_ms=round(procs.age_s() * 1000),
         )
 
     def _are_running(self, kind: Kind) -> bool:
@@ -270,12 +268,6 @@ class Supervisor:
         if not any(self._loop.hub.tell_nowait(hearer, "operator", told) for hearer in ("watchdog", "pause")):
             error = "no actor hears it"
             self._log.warning("action_not_noted", action=action, uid=asker.uid, detail=detail, error=error)
-
-
-def _age_s() -> float:
-    """Seconds since this process was started, imports and all, as the person who waits for it counts them."""
-    ticks = procs.start_time(os.getpid())
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
 async def supervise(plan: Plan, notifier: Notifier, log: FilteringBoundLogger) -> Verdict:

@@ -27,7 +27,7 @@ from tests.store.helpers import TOPIC, forge, history, read
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.heavy]
 
 PAST: Final = datetime(2020, 1, 1, tzinfo=UTC)
 Interruption = Callable[[], Awaitable[None]]

@@ -26,7 +26,7 @@ from tests.store.recovery_kit import DEADLINE_S, Floor, floor, identity_of, is_a
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.heavy]
 
 LONG_S: Final = 600.0  # no test waits for it
 NOW_S: Final = 1e9  # when everything is due

@@ -29,7 +29,7 @@ from tests.store.helpers import TOPIC, forge
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.heavy]
 
 HOST: Final = Host("here", "boot", 1)
 PID: Final = os.getpid()

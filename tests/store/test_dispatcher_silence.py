@@ -38,7 +38,7 @@ from tests.store.recovery_kit import (
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.heavy]
 
 LONG_S: Final = 600.0  # no test waits for it
 SHORT_S: Final = 0.05

@@ -23,7 +23,7 @@ from tests.support.waiting import until, until_blocked
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.heavy]
 
 
 async def expires_at(connection: Connection[Record], identity: bytes) -> object:

@@ -17,7 +17,7 @@ from tests.store.helpers import LEASE_S, NOW, TOPIC, WORKER, forge, read
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.heavy]
 
 
 async def never(row: Completion | Renewal, error: asyncpg.PostgresError) -> None:

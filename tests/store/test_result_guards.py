@@ -29,7 +29,7 @@ from tests.store.recovery_kit import DEADLINE_S, Floor, new_worker, wire_of
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.heavy]
 
 MANY: Final = 10  # turns of the loop
 LOCK_TIMEOUT_S: Final = float(SERVER_SETTINGS["lock_timeout"]) / 1000

@@ -106,7 +106,8 @@ def occurrences(cron: str) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    "cron", ["0 3 * * *", "*/5 * * * * *", "* * 28 2 *", "* 9 1 * *", "30 2 29 2 *", "* * * 27 2 *", "0 0,6 * * 1-5"]
+    "cron",
+    ["0 3 * * *", "*/30 * * * * *", "* * 28 2 *", "* 9 1 * *", "30 2 29 2 *", "*/20 * * 27 2 *", "0 0,6 * * 1-5"],
 )
 @pytest.mark.parametrize("limit", [1, 3, 100])
 def test_the_newest_of_many(cron: str, limit: int) -> None:
