@@ -72,7 +72,8 @@ class Standing:
 
     def about(self, page: str) -> list[Problem]:
         """What of that is shown in full on *page*."""
-        return [one for one in self.problems if one.page == page]
+        also = "/jobs/" if page == "/workers" else None  # a worker that hangs leads to the job that it hangs in
+        return [one for one in self.problems if one.page == page or (also is not None and one.page.startswith(also))]
 
     @property
     def is_paused(self) -> bool:

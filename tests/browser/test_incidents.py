@@ -152,7 +152,7 @@ CAUSES: Final[Mapping[str, Cause]] = {
         {
             "/": ["(pid {hung_pid}) hangs: a handler blocks its event loop", "pulse ctl jobs stack {hung}",
                   "handler 'deaf' of topic 'slow': 1 timeout"],
-            "/workers": ["hangs: its loop is blocked"],
+            "/workers": ["hangs: its loop is blocked", "(pid {hung_pid}) hangs: a handler blocks its event loop"],
             "/jobs/{hung}": ["a handler there blocks the event loop", "Where is it now?"],
             "/jobs/{hung}/stack": ["in clog", "system_app.py"],
             "/jobs/{late}": ["timed out after 1 s", "where it was"],
@@ -357,7 +357,8 @@ def wait_words(page: Page, words: Words) -> None:
 
     def is_said() -> bool:
         nonlocal said
-        page.reload()
+        if said:
+            page.reload()
         said = flat(page.locator("main").inner_text())
         return all(word in said for word in words)
 
