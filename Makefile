@@ -3,7 +3,7 @@
 PY := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help man setup demo test test-whole docs lint fmt typecheck bench bench-peers chaos chaos-short model simulation simulation-test mutants clean
+.PHONY: help man setup demo test test-whole docs lint fmt typecheck bench bench-peers chaos chaos-short model simulation simulation-test mutants test-systemd clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,6 +16,9 @@ demo: setup ## set up, then watch a worker being killed in mid-job and its job r
 
 test: setup ## set up, then run the suite, side by side in three processes (ARGS="-k claim -x -n 0")
 	@$(PY) -m pytest -p tests.plugins.lanes -n 3 $(ARGS) || { status=$$?; [ $$status != 5 ] || echo "test: no test was collected, so nothing was tested" >&2; exit $$status; }
+
+test-systemd: setup ## the units in deploy/ under a real systemd, in a container (root, package systemd-container)
+	@$(PY) -m pytest -m systemd tests/systemd $(ARGS)
 
 docs: setup ## build the documentation into build/site; a warning or a dead link fails
 	@rm -rf build/site

@@ -56,8 +56,9 @@ _LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 @click.option(
     "--log-format", type=click.Choice(["json", "console"]), help="Default: console on a terminal, json elsewhere."
 )
+@click.option("--print-unit", is_flag=True, help="Show the unit for systemd, with the paths of this installation.")
 @click.option("--version", is_flag=True, help="Show the version and exit.")
-def cli(config: Path | None, version: bool, **options: object) -> int:
+def cli(config: Path | None, version: bool, print_unit: bool, **options: object) -> int:
     """
     Run pulse: the dispatcher, its fellow actors, and, unless a DSN is given, a PostgreSQL of their own.
 
@@ -73,6 +74,8 @@ def cli(config: Path | None, version: bool, **options: object) -> int:
           work on a PostgreSQL that is there already
       pulse-supervisor --app shop.jobs:app --processes 4 --concurrency 10
           run the handlers of shop/jobs.py as well
+      pulse-supervisor --print-unit > /etc/systemd/system/pulse-supervisor.service
+          have systemd run it
 
     \b
     Then, elsewhere:
@@ -83,6 +86,11 @@ def cli(config: Path | None, version: bool, **options: object) -> int:
         from pulse.version import VERSION
 
         click.echo(f"pulse-supervisor {VERSION}")
+        return 0
+    if print_unit:
+        from pulse_supervisor.unit import unit_text
+
+        click.echo(unit_text(), nl=False)
         return 0
     from pulse import config as configuration
 
@@ -149,14 +157,16 @@ def run(settings: Settings, actors: Sequence[Child] | None = None, pools: Sequen
 
     from pulse import places
     from pulse.version import VERSION
-    from pulse_supervisor import tree
+    from pulse_supervisor import handed, tree
     from pulse_supervisor.notify import Notifier
     from pulse_supervisor.sockets import open_sockets
     from pulse_supervisor.supervisor import Plan, supervise
 
     directory = places.server_runtime_dir(os.environ, settings.runtime_dir)
     places.prepare_runtime_dir(directory, named=_is_named(settings, os.environ))
-    sockets = open_sockets(directory)
+    notifier, kept = Notifier(os.environ), handed.take(os.environ)
+    sockets = open_sockets(directory, kept)
+    is_kept = notifier.keep({path.name: sock.fileno() for path, sock in sockets.listening()})
     settings = msgspec.structs.replace(settings, runtime_dir=directory)
     configured = [tree.pool(settings.app, settings, sockets.client_path)] if settings.app is not None else []
     plan = Plan(
@@ -169,13 +179,13 @@ def run(settings: Settings, actors: Sequence[Child] | None = None, pools: Sequen
         services=_services(settings, sockets.client_path),
     )
     try:
-        verdict = trio.run(supervise, plan, Notifier(os.environ), log)
+        verdict = trio.run(supervise, plan, notifier, log)
     except (Exception, BaseExceptionGroup) as error:
         log.exception("supervisor_failed")
         _say(f"internal error, the log says more: {error!r}")
         return _CRASHED
     finally:
-        sockets.close()
+        sockets.close(keep_names=is_kept)
     if verdict.message is not None:
         _say(verdict.message)
     return verdict.exit_code

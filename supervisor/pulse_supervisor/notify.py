@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Mapping
 from typing import Final
 
@@ -46,22 +47,48 @@ class Notifier:
         """The shutdown has begun."""
         self._send("STOPPING=1", f"STATUS={status}", patience_s=_PATIENCE_S)
 
+    def keep(self, sockets: Mapping[str, int]) -> bool:
+        """
+        Have the manager keep listening sockets, so that they listen on while this process is restarted.
+
+        A manager whose unit does not allow for it (FileDescriptorStoreMax) ignores them.
+
+        Args:
+            sockets: Descriptors by their names; what is kept under such a name already is given up.
+
+        Returns:
+            Whether there is a manager at all.
+
+        """
+        for name, descriptor in sockets.items():
+            self._send("FDSTOREREMOVE=1", f"FDNAME={name}", patience_s=_PATIENCE_S)
+            self._send("FDSTORE=1", f"FDNAME={name}", patience_s=_PATIENCE_S, descriptor=descriptor)
+        return self._address is not None
+
     def alive(self, now_s: float) -> None:
         """Every actor has answered its ping; tells the watchdog as often as it asked for, at half its interval."""
         if self._watchdog_s is not None and now_s >= self._watchdog_due_s:
             self._watchdog_due_s = now_s + self._watchdog_s / 2
             self._send("WATCHDOG=1")
 
-    def _send(self, *lines: str, patience_s: float = 0.0) -> None:
+    def _send(self, *lines: str, patience_s: float = 0.0, descriptor: int | None = None) -> None:
         if self._address is None:
             return
         text = "\n".join(line.replace("\n", " ") for line in lines)
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
                 sock.settimeout(patience_s)
-                sock.sendto(text.encode("utf-8", "replace"), self._address)
+                # Not send_fds, which has a parameter for the address and does not use it.
+                sock.sendmsg([text.encode("utf-8", "replace")], _passing(descriptor), 0, self._address)
         except OSError:
             return  # a manager that does not listen is no reason to stop serving
+
+
+def _passing(descriptor: int | None) -> list[tuple[int, int, bytes]]:
+    """A descriptor as ancillary data of a message."""
+    if descriptor is None:
+        return []
+    return [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptor.to_bytes(4, sys.byteorder))]
 
 
 def _address(name: str) -> str | None:

@@ -13,12 +13,14 @@ import os
 import socket
 import stat
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from pulse.errors import PlaceError
 from pulse.places import CLIENT_SOCKET, SUPERVISOR_SOCKET, check_socket_path
+from pulse_supervisor.handed import listens_at
 
 _LOCK_NAME: Final = "supervisor.lock"
 _LOCK_WAIT_S: Final = 1.0  # a killed predecessor lets go when the kernel has freed its memory
@@ -55,6 +57,10 @@ class Sockets:
         """Where the supervisor itself answers."""
         return self.directory / SUPERVISOR_SOCKET
 
+    def listening(self) -> Sequence[tuple[Path, socket.socket]]:
+        """Both sockets and where they are."""
+        return ((self.client_path, self.client), (self.control_path, self.control))
+
     def put_back(self) -> list[Path]:
         """
         Give a socket its name back that somebody has removed: nobody could connect any more, and the server lives on.
@@ -63,27 +69,29 @@ class Sockets:
             Which names were gone.
 
         """
-        gone = [path for path in (self.client_path, self.control_path) if not path.exists()]
+        gone = [path for path, _ in self.listening() if not path.exists()]
         with contextlib.suppress(OSError):  # the directory is gone, too, or it came back meanwhile
             for path in gone:
                 os.link(_spare(path), path)
         return gone
 
-    def close(self) -> None:
-        """Close both sockets, remove their files, and let the next supervisor in."""
-        for path, sock in ((self.client_path, self.client), (self.control_path, self.control)):
+    def close(self, *, keep_names: bool = False) -> None:
+        """Close both sockets, remove their files unless another process listens on, and let the next supervisor in."""
+        for path, sock in self.listening():
             sock.close()
-            path.unlink(missing_ok=True)
-            _spare(path).unlink(missing_ok=True)
+            if not keep_names:
+                path.unlink(missing_ok=True)
+                _spare(path).unlink(missing_ok=True)
         os.close(self.lock_fd)
 
 
-def open_sockets(directory: Path) -> Sockets:
+def open_sockets(directory: Path, handed: Mapping[str, socket.socket] | None = None) -> Sockets:
     """
     Take the runtime directory and listen on both sockets, mode 0600.
 
     Args:
         directory: Checked by ``places.prepare_runtime_dir``.
+        handed: Sockets that were handed over, by the names of their files; those that listen there are used.
 
     Raises:
         PlaceError: Another supervisor lives there, a path is too long, or something that is no socket has its name.
@@ -95,10 +103,22 @@ def open_sockets(directory: Path) -> Sockets:
     lock_fd = _lock(directory)
     with contextlib.ExitStack() as undo:
         undo.callback(os.close, lock_fd)
-        client = undo.enter_context(_listen(client_path, _CLIENT_BACKLOG))
-        control = undo.enter_context(_listen(control_path, _CONTROL_BACKLOG))
+        client = undo.enter_context(_taken(client_path, handed) or _listen(client_path, _CLIENT_BACKLOG))
+        control = undo.enter_context(_taken(control_path, handed) or _listen(control_path, _CONTROL_BACKLOG))
         undo.pop_all()
+    for sock in (handed or {}).values():
+        if sock not in {client, control}:
+            sock.close()
     return Sockets(directory, lock_fd, client, control)
+
+
+def _taken(path: Path, handed: Mapping[str, socket.socket] | None) -> socket.socket | None:
+    """The socket of *path* that was handed over; one that nobody can reach by that name is closed."""
+    sock = (handed or {}).get(path.name)
+    if sock is None or listens_at(sock, path):
+        return sock
+    sock.close()
+    return None
 
 
 def _spare(path: Path) -> Path:

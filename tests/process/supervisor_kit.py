@@ -232,8 +232,18 @@ def supervisor(
     directory: Path | None = None,
     env: Mapping[str, str] | None = None,
     pipes_log: bool = False,
+    handed: Mapping[str, socket.socket] | None = None,
 ) -> Iterator[Rig]:
-    """A supervisor over these children; whatever it leaves behind is killed. *pipes_log*: its log is a pipe to us."""
+    """
+    A supervisor over these children; whatever it leaves behind is killed.
+
+    Args:
+        children: Scripts for ``supervisor_child.py``.
+        directory: The runtime directory; by default a new one.
+        env: More of the environment.
+        pipes_log: Its log is a pipe to us.
+        handed: Sockets that it is given as a service manager gives them, by their names.
+    """
     with contextlib.ExitStack() as stack:
         base = stack.enter_context(short_dir())
         runtime_dir = directory or base / "run"
@@ -250,8 +260,9 @@ def supervisor(
         }
         with errors.open("wb") as sink:
             process = subprocess.Popen(
-                [sys.executable, str(PROGRAM), str(diary), json.dumps(children)],
+                [*_handing(handed), sys.executable, str(PROGRAM), str(diary), json.dumps(children)],
                 env=environment,
+                pass_fds=[sock.fileno() for sock in (handed or {}).values()],
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.PIPE if pipes_log else sink,
                 cwd=base,
@@ -259,6 +270,23 @@ def supervisor(
         rig = Rig(process, runtime_dir, diary, errors)
         stack.callback(_bury, rig)
         yield rig
+
+
+def _handing(handed: Mapping[str, socket.socket] | None) -> list[str]:
+    """The words before a command that let it have these sockets, from descriptor 3 on, with its own pid beside them."""
+    if handed is None:
+        return []
+    fds = [sock.fileno() for sock in handed.values()]
+    code = f"""
+import fcntl, os, sys
+parked = [fcntl.fcntl(fd, fcntl.F_DUPFD, 100) for fd in {fds}]
+for number, fd in enumerate(parked, 3):
+    os.dup2(fd, number)
+    os.close(fd)
+names = {{"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "{len(fds)}", "LISTEN_FDNAMES": {":".join(handed)!r}}}
+os.execve(sys.argv[1], sys.argv[1:], {{**os.environ, **names}})
+"""
+    return [sys.executable, "-c", code]
 
 
 def _bury(rig: Rig) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pulse_supervisor.sockets import open_sockets
-from tests.process.supervisor_kit import Rig, eventually, four, open_files, short_dir, supervisor
+from tests.process.supervisor_kit import Caller, Rig, eventually, four, open_files, short_dir, supervisor
 
 pytestmark = pytest.mark.process
 
@@ -27,12 +27,20 @@ class Manager:
         self._socket.bind(address)
         self._socket.setblocking(False)
         self.told: list[str] = []
+        self.kept: dict[str, socket.socket] = {}
 
     def heard(self, text: str) -> list[str]:
-        """The messages so far with *text* in them."""
+        """The messages so far with *text* in them; what comes with them is kept."""
         with contextlib.suppress(BlockingIOError):
             while True:
-                self.told.append(self._socket.recv(4096).decode())
+                data, fds, _, _ = socket.recv_fds(self._socket, 4096, 4)
+                message = data.decode()
+                self.told.append(message)
+                name = message.partition("FDNAME=")[2]
+                if message.startswith("FDSTOREREMOVE=1") and name in self.kept:
+                    self.kept.pop(name).close()
+                if fds:
+                    self.kept[name] = socket.socket(fileno=fds[0])
         return [message for message in self.told if text in message]
 
     def wait(self, text: str) -> str:
@@ -42,6 +50,8 @@ class Manager:
     def close(self) -> None:
         """Be gone."""
         self._socket.close()
+        for sock in self.kept.values():
+            sock.close()
 
 
 def command(
@@ -189,6 +199,47 @@ class TestServiceManager:
                 rig.wait_ready()
                 for pid in rig.pids().values():
                     assert b"NOTIFY_SOCKET" not in Path(f"/proc/{pid}/environ").read_bytes()
+
+    def test_a_restart_refuses_no_client(self) -> None:
+        """Whoever connects while no supervisor runs is let in by the next one, which takes the sockets over."""
+        with short_dir() as place, contextlib.ExitStack() as clients:
+            manager, address = self.listen("path", place)
+            clients.enter_context(contextlib.closing(manager))
+            env = {"NOTIFY_SOCKET": address}
+            with supervisor(four(), directory=place / "run", env=env) as first:
+                manager.wait("READY=1")
+                assert set(manager.kept) == {"pulse.sock", "supervisor.sock"}
+                first.process.terminate()
+                assert first.wait_exit() == 0
+            client = clients.enter_context(socket.socket(socket.AF_UNIX))
+            client.connect(str(place / "run" / "pulse.sock"))
+            operator = clients.enter_context(contextlib.closing(Caller(place / "run" / "supervisor.sock")))
+            manager.told.clear()
+            with supervisor(four(), directory=place / "run", env=env, handed=manager.kept) as second:
+                second.wait_act("dispatcher lets a client in")
+                assert operator.hello()["server"]
+                for pid in (second.pid, *second.pids().values()):
+                    environ = Path(f"/proc/{pid}/environ").read_bytes() if pid != second.pid else b""
+                    assert b"LISTEN_FDS" not in environ
+                assert [path.name for path in (place / "run").iterdir() if path.name == "pulse.sock"]
+
+    @pytest.mark.parametrize("stale", ["elsewhere", "no name", "no socket"])
+    def test_what_was_handed_over_and_is_of_no_use(self, stale: str) -> None:
+        """A socket of another place, or whose name is gone, is closed, and a new one is made: clients find that."""
+        with short_dir() as place, contextlib.ExitStack() as open_things:
+            path = place / ("other" if stale == "elsewhere" else "run") / "pulse.sock"
+            path.parent.mkdir(0o700)
+            given = open_things.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            if stale != "no socket":
+                given.bind(str(path))
+                given.listen()
+            if stale == "no name":
+                path.unlink()
+            with supervisor(four(), directory=place / "run", handed={"pulse.sock": given}) as rig:
+                rig.wait_ready()
+                with socket.socket(socket.AF_UNIX) as client:
+                    client.connect(str(place / "run" / "pulse.sock"))
+                    rig.wait_act("dispatcher lets a client in")
 
 
 class TestCommand:

@@ -62,6 +62,8 @@ def test_wheel_holds_the_sql(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         assert archive.read("pulse/schema.sql") == (ROOT / "schema.sql").read_bytes()
         assert archive.read("pulse/store/queries.sql") == (ROOT / "pulse/store/queries.sql").read_bytes()
+        unit = (ROOT / "deploy/pulse-supervisor.service").read_bytes()
+        assert archive.read("pulse_supervisor/pulse-supervisor.service") == unit
 
 
 def test_wheel_holds_nothing_else(in_wheel: set[str]) -> None:

@@ -1,0 +1,194 @@
+"""
+A machine with a real systemd as process 1: a container that boots from this machine's own /usr, with all else empty.
+
+``systemd-nspawn --volatile=yes`` makes it: /etc, /var and /run are new and in memory, so that nothing of this machine
+is touched, and it is up within seconds. Below /opt/pulse it has an installation as an administrator would make one;
+its files are those of this checkout, and of the virtual environment that the tests run in.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import psutil
+
+from tests.support.system import until
+
+ROOT: Final = Path(__file__).parents[2]
+DEPLOY: Final = ROOT / "deploy"
+BOOT_S: Final = 60.0
+ANSWER_S: Final = 60.0
+PULSE: Final = ("setpriv", "--reuid=pulse", "--regid=pulse", "--clear-groups", "/opt/pulse/bin/pulse")
+PACKAGES: Final = {
+    "pulse": "pulse",
+    "pulse_supervisor": "supervisor/pulse_supervisor",
+    "pulse_actors": "actors/pulse_actors",
+}
+
+
+def why_not() -> str | None:
+    """Why there can be no such machine here; None: there can be."""
+    if os.geteuid() != 0:
+        return "only root can boot a container"
+    if shutil.which("systemd-nspawn") is None:
+        return "systemd-nspawn is not installed (package systemd-container)"
+    if not Path("/usr/lib/systemd/systemd").exists():
+        return "systemd is not installed"
+    return None
+
+
+class Machine:
+    """
+    It runs.
+
+    Args:
+        init: Its process 1, as this machine sees it.
+        log: What it said while it booted.
+    """
+
+    def __init__(self, init: int, log: Path) -> None:
+        self._init = init
+        self._log = log
+
+    @property
+    def root(self) -> Path:
+        """Its files."""
+        return Path(f"/proc/{self._init}/root")
+
+    def run(self, *words: str, check: bool = True, timeout_s: float = ANSWER_S) -> str:
+        """What a command there says, on either stream; it must succeed, unless that is not asked for."""
+        done = subprocess.run(
+            ["nsenter", "--target", str(self._init), "--mount", "--uts", "--ipc", "--net", "--pid", "--", *words],
+            env={"PATH": "/usr/sbin:/usr/bin", "LANG": "C.UTF-8"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        assert not check or done.returncode == 0, f"{' '.join(words)}: {done.returncode}\n{done.stdout}"
+        return done.stdout
+
+    def systemctl(self, *words: str, check: bool = True) -> str:
+        """``systemctl``."""
+        return self.run("systemctl", "--no-pager", *words, check=check)
+
+    def pulse(self, *words: str, check: bool = True) -> str:
+        """``pulse``, as the user of the service."""
+        return self.run(*PULSE, *words, check=check)
+
+    def shows(self, unit: str, name: str) -> str:
+        """One property of a unit."""
+        return self.systemctl("show", unit, "--property", name, "--value").strip()
+
+    def main_pid(self, unit: str) -> int:
+        """The main process of a unit, as the machine numbers it."""
+        return int(self.shows(unit, "MainPID"))
+
+    def journal(self, unit: str) -> str:
+        """What a unit has said."""
+        return self.run("journalctl", "--no-pager", "--output=cat", "--unit", unit, check=False)
+
+    def write(self, path: str, text: str, mode: int = 0o644) -> None:
+        """A file there."""
+        place = self.root / path.lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text, "utf-8")
+        place.chmod(mode)
+
+
+@contextmanager
+def booted() -> Iterator[Machine]:
+    """A machine that has booted, with pulse installed and no unit started."""
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(TemporaryDirectory(prefix="pulse-machine-")))
+        binds = _installation(place / "opt")
+        log = place / "boot.log"
+        with log.open("wb") as sink:
+            container = subprocess.Popen(
+                [
+                    "systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--boot", "--volatile=yes",
+                    "--directory=/", f"--machine=pulse-{os.getpid()}", "--console=pipe", "--private-network",
+                    *(f"--bind-ro={here}:{there}" for there, here in binds.items()),
+                    "--", "--unit=basic.target",
+                ],
+                stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True,
+            )  # fmt: skip
+        stack.callback(_end, container)
+        init = until(lambda: _init_of(container, log), "the container's process 1", BOOT_S)
+        machine = Machine(init, log)
+        until(
+            lambda: "basic.target" in machine.systemctl("list-units", "--state=active", check=False),
+            "its basic target",
+            BOOT_S,
+        )
+        _prepare(machine)
+        yield machine
+
+
+def _installation(place: Path) -> Mapping[str, Path]:
+    """An installation below /opt/pulse: directories of links; what is to be seen there, and where it is here."""
+    site = place / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
+    (place / "bin").mkdir(parents=True)
+    site.mkdir(parents=True)
+    base = Path(sys.base_prefix)
+    home = Path("/usr") if base == Path("/usr") else Path("/opt/python")
+    here = Path(sysconfig.get_path("purelib"))
+    for entry in here.iterdir():
+        if not entry.name.startswith("_pulse") and not entry.name.endswith(".pth") and entry.name not in PACKAGES:
+            (site / entry.name).symlink_to(Path("/opt/site") / entry.name)
+    for name, where in {**PACKAGES, "schema.sql": "schema.sql"}.items():
+        (site / name).symlink_to(Path("/opt/src") / where)
+    (place / "pyvenv.cfg").write_text(f"home = {home}/bin\ninclude-system-site-packages = false\n", "utf-8")
+    python = place / "bin" / "python"
+    python.symlink_to(home / "bin" / f"python{sysconfig.get_python_version()}")
+    for name in ("pulse", "pulse-supervisor"):
+        body = (Path(sys.executable).parent / name).read_text("utf-8").partition("\n")[2]
+        (place / "bin" / name).write_text(f"#!/opt/pulse/bin/python\n{body}", "utf-8")
+        (place / "bin" / name).chmod(0o755)
+    binds = {"/opt/pulse": place, "/opt/site": here, "/opt/src": ROOT}
+    return binds if home == Path("/usr") else {**binds, "/opt/python": base}
+
+
+def _init_of(container: subprocess.Popen[bytes], log: Path) -> int:
+    """The container's process 1; 0: it is not there yet."""
+    assert container.poll() is None, f"the container did not start: {log.read_text('utf-8', 'replace')}"
+    children = psutil.Process(container.pid).children()
+    return next((child.pid for child in children if child.name() == "systemd"), 0)
+
+
+def _prepare(machine: Machine) -> None:
+    """What a package, or the administrator, does once."""
+    for unit in DEPLOY.glob("*.service"):
+        machine.write(f"/etc/systemd/system/{unit.name}", unit.read_text("utf-8"))
+    for kind in ("sysusers.d", "tmpfiles.d"):
+        machine.write(f"/etc/{kind}/pulse.conf", (DEPLOY / kind / "pulse.conf").read_text("utf-8"))
+    machine.write("/etc/ld.so.conf", "/opt/python/lib\n")  # an interpreter that is not Debian's
+    machine.run("ldconfig")
+    machine.run("systemd-sysusers")
+    machine.run("systemd-tmpfiles", "--create", "/etc/tmpfiles.d/pulse.conf")
+    machine.systemctl("mask", "--runtime", "systemd-networkd-wait-online.service")  # it has no network
+    machine.systemctl("daemon-reload")
+
+
+def _end(container: subprocess.Popen[bytes]) -> None:
+    """Everything in it ends with it."""
+    container.send_signal(signal.SIGTERM)
+    try:
+        container.wait(20)
+    except subprocess.TimeoutExpired:
+        for process in psutil.Process(container.pid).children():
+            process.kill()
+        container.kill()
+        container.wait(20)

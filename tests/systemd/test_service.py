@@ -1,0 +1,215 @@
+"""The units under a real systemd: start, ready, every kind of end, restarts that nobody notices, mistakes that stay."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from tests.support.system import until
+from tests.systemd.machine import PULSE, Machine, booted, why_not
+
+pytestmark = [
+    pytest.mark.systemd,
+    pytest.mark.skipif(why_not() is not None, reason=f"no machine with systemd: {why_not()}"),
+    pytest.mark.timeout(180),
+]
+
+SERVER: Final = "pulse-supervisor.service"
+WORKERS: Final = "pulse-worker@shop.service"
+MOST_EXPOSED: Final = 2.0
+SOON_S: Final = 30.0
+AS_PULSE: Final = " ".join(PULSE)
+APP: Final = """
+import pathlib
+
+import anyio
+
+import pulse
+
+app = pulse.App()
+
+
+@app.handler("gate", topic="shop")
+@app.handler("own-gate")
+async def gate(name: str) -> str:
+    while not pathlib.Path("/etc/shop", name).exists():
+        await anyio.sleep(0.01)
+    return name
+
+
+@app.handler("brief", topic="shop")
+async def brief() -> None:
+    await anyio.sleep(0.05)
+"""
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Machine]:
+    """With the units installed, an app, and the settings of its workers; nothing runs."""
+    with booted() as made:
+        made.write("/etc/shop/shopjobs.py", APP)
+        made.write(
+            "/etc/pulse/workers/shop.env", "PULSE_APP=shopjobs:app\nPULSE_OPTIONS=--topic shop\nPYTHONPATH=/etc/shop\n"
+        )
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def served(machine: Machine) -> Iterator[None]:
+    """The server runs at the beginning of each test, and what is said of it counts from there."""
+    machine.systemctl("reset-failed", check=False)
+    machine.systemctl("start", SERVER)
+    yield
+    machine.systemctl("stop", WORKERS, check=False)
+
+
+def document(machine: Machine, *words: str) -> Any:
+    """What ``pulse ctl --json`` answers."""
+    return json.loads(machine.pulse("ctl", *words, "--json"))
+
+
+def submit(machine: Machine, *words: str) -> str:
+    """A job's id."""
+    return str(document(machine, "submit", *words)["ids"][0])
+
+
+def job(machine: Machine, identity: str) -> Any:
+    """What has become of it."""
+    return document(machine, "jobs", "get", identity)
+
+
+def is_in(machine: Machine, identity: str, status: str) -> bool:
+    """Whether it has come so far."""
+    return bool(job(machine, identity)["status"] == status)
+
+
+def is_back(machine: Machine, former: int) -> bool:
+    """Whether the server is ready in another process."""
+    return machine.main_pid(SERVER) not in {0, former} and machine.shows(SERVER, "ActiveState") == "active"
+
+
+def test_it_runs(machine: Machine) -> None:
+    """It is ready when systemctl says so, as its own user, in directories of its own, and may do little else."""
+    assert machine.shows(SERVER, "StatusText") == "ready"
+    status = document(machine, "status")
+    assert {actor["state"] for actor in status["actors"]} == {"running"}
+    assert status["supervisor"]["pid"] == machine.main_pid(SERVER)
+    users = machine.run("ps", "-o", "user=", "--ppid", str(machine.main_pid(SERVER)))
+    assert set(users.split()) == {"pulse"}
+    assert machine.run("stat", "-c", "%a %U", "/run/pulse", "/var/lib/pulse").splitlines() == ["700 pulse"] * 2
+    exposed = machine.run("systemd-analyze", "security", SERVER, check=False)
+    [level] = re.findall(r"exposure level for \S+: ([0-9.]+)", exposed)
+    assert float(level) <= MOST_EXPOSED
+    assert machine.run("systemd-analyze", "verify", f"/etc/systemd/system/{SERVER}") == ""
+
+
+def test_a_handler_goes_on_while_the_server_is_killed(machine: Machine) -> None:
+    """kill -9: the server is started again, the workers come back, and the attempt that ran is the one that counts."""
+    machine.systemctl("start", WORKERS)
+    identity = submit(machine, "gate", '{"name": "killed"}', "--topic", "shop")
+    until(lambda: is_in(machine, identity, "RUNNING"), "the job runs", SOON_S)
+    former = machine.main_pid(SERVER)
+    machine.run("kill", "-KILL", str(former))
+    until(lambda: is_back(machine, former), "another server", SOON_S)
+    machine.write("/etc/shop/killed", "")
+    until(lambda: is_in(machine, identity, "COMPLETED"), "the job is completed", SOON_S)
+    assert job(machine, identity)["attempts"] == 1
+
+
+def test_the_watchdog(machine: Machine) -> None:
+    """A server that stands still is ended, and started again."""
+    machine.write(f"/run/systemd/system/{SERVER}.d/soon.conf", "[Service]\nWatchdogSec=2\n")
+    machine.systemctl("daemon-reload")
+    machine.systemctl("restart", SERVER)
+    former = machine.main_pid(SERVER)
+    machine.run("kill", "-STOP", str(former))
+    until(lambda: is_back(machine, former), "another server", SOON_S)
+    assert "Watchdog timeout" in machine.journal(SERVER)
+    (machine.root / f"run/systemd/system/{SERVER}.d/soon.conf").unlink()
+    machine.systemctl("daemon-reload")
+    machine.systemctl("restart", SERVER)
+
+
+def test_a_restart_refuses_nobody(machine: Machine) -> None:
+    """Who connects meanwhile waits, and is answered by the next one."""
+    path = str(machine.root / "run/pulse/pulse.sock")
+    refused: list[OSError] = []
+    came, over = [0], threading.Event()
+
+    def knock() -> None:
+        while not over.wait(0.002):
+            with socket.socket(socket.AF_UNIX) as client:
+                try:
+                    client.connect(path)
+                    came[0] += 1
+                except OSError as error:
+                    refused.append(error)
+
+    visitor = threading.Thread(target=knock)
+    visitor.start()
+    try:
+        machine.systemctl("restart", SERVER)
+        answer = document(machine, "status")
+    finally:
+        over.set()
+        visitor.join()
+    assert refused == []
+    assert came[0] > 100
+    assert answer["database"]["ok"]
+
+
+def test_a_stop_lets_handlers_finish(machine: Machine) -> None:
+    """``systemctl stop`` waits for what the server's own pool runs; after the next start it is there, completed."""
+    machine.write("/etc/pulse/pulse.toml", 'app = "shopjobs:app"\n')
+    machine.write("/etc/pulse/pulse.env", "PYTHONPATH=/etc/shop\n", 0o600)
+    try:
+        machine.systemctl("restart", SERVER)
+        identity = submit(machine, "own-gate", '{"name": "drained"}')
+        until(lambda: is_in(machine, identity, "RUNNING"), "the job runs", SOON_S)
+        machine.systemctl("stop", "--no-block", SERVER)
+        until(lambda: machine.shows(SERVER, "ActiveState") == "deactivating", "it stops", SOON_S)
+        machine.write("/etc/shop/drained", "")
+        until(lambda: machine.shows(SERVER, "ActiveState") == "inactive", "it has stopped", SOON_S)
+        assert (machine.shows(SERVER, "Result"), machine.shows(SERVER, "ExecMainStatus")) == ("success", "0")
+        assert not (machine.root / "run/pulse").exists()
+        machine.systemctl("start", SERVER)
+        found = job(machine, identity)
+        assert (found["status"], found["attempts"]) == ("COMPLETED", 1)
+    finally:
+        (machine.root / "etc/pulse/pulse.toml").unlink()
+        machine.write("/etc/pulse/pulse.env", "", 0o600)
+        machine.systemctl("restart", SERVER)  # its pool would miss them
+
+
+def test_an_upgrade_under_load(machine: Machine) -> None:
+    """Server and workers are restarted while hundreds of jobs run: each is completed, and none was charged a try."""
+    machine.systemctl("start", WORKERS)
+    submitted = machine.run("sh", "-c", f"yes '{{}}' | head -400 | {AS_PULSE} ctl submit brief - --topic shop --json")
+    ids = json.loads(submitted)["ids"]
+
+    def listed() -> list[Any]:
+        return list(document(machine, "jobs", "list", "--name", "brief", "--limit", "1000")["jobs"])
+
+    until(lambda: any(one["status"] == "COMPLETED" for one in listed()), "some are done")
+    machine.systemctl("restart", SERVER)
+    machine.systemctl("restart", WORKERS)
+    until(lambda: all(one["status"] == "COMPLETED" for one in listed()), "all are done", SOON_S)
+    assert {one["id"] for one in listed()} == set(ids)
+    assert {one["attempts"] - one["uncharged"] for one in listed()} == {1}
+
+
+def test_a_mistake_stays(machine: Machine) -> None:
+    """A setting that is not allowed is said in one line, and the service is not started again and again."""
+    machine.systemctl("stop", SERVER)
+    machine.write("/etc/pulse/pulse.env", "PULSE_LEASE_S=soon\n", 0o600)
+    machine.systemctl("start", SERVER, check=False)
+    until(lambda: machine.shows(SERVER, "ActiveState") == "failed", "it has failed", SOON_S)
+    assert machine.shows(SERVER, "NRestarts") == "0"
+    assert "pulse-supervisor: PULSE_LEASE_S is 'soon': a number of seconds" in machine.journal(SERVER)
+    machine.write("/etc/pulse/pulse.env", "", 0o600)
