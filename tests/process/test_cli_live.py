@@ -155,10 +155,11 @@ def test_logs_are_of_whom_one_asks(site: Site) -> None:
 
 def test_following(site: Site) -> None:
     """What is logged from now on comes at once, and nothing twice."""
-    with subprocess.Popen(
-        [*PULSE, "ctl", "logs", "-f", "-n", "0", "--json"], env=site.env, stdout=subprocess.PIPE
-    ) as process:
+    command = [*PULSE, "ctl", "logs", "-f", "-n", "1", "--json"]
+    with subprocess.Popen(command, env=site.env, stdout=subprocess.PIPE) as process, contextlib.ExitStack() as stack:
+        stack.callback(process.kill)  # else a failure would wait for its end
         assert process.stdout is not None
+        assert process.stdout.readline()  # the newest line: from now on it follows
         before = len(site.whole.log("child_running", name="scheduler"))
         assert site.pipe("ctl actors restart scheduler").code == 0
         until(lambda: len(site.whole.log("child_running", name="scheduler")) > before, "the scheduler runs again")
