@@ -372,6 +372,12 @@ async def limits_left(dsn: str) -> set[str]:
     return found
 
 
+def answers(path: Path) -> bool:
+    """Whether somebody listens there; a socket has its name a moment before."""
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(path)) == 0
+
+
 @contextlib.contextmanager
 def bouncer(program: str, dsn: str, mode: str) -> Iterator[str]:
     """A PgBouncer in front of *dsn*, and the way through it."""
@@ -394,7 +400,7 @@ def bouncer(program: str, dsn: str, mode: str) -> Iterator[str]:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink)
         try:
             deadline_s = time.monotonic() + DEADLINE_S
-            while not (directory / f".s.PGSQL.{port}").exists():
+            while not answers(directory / f".s.PGSQL.{port}"):
                 assert process.poll() is None, (directory / "said").read_text()
                 assert time.monotonic() < deadline_s
             yield f"postgresql://{there['user']}@/{parts.path[1:]}?host={directory}&port={port}"
