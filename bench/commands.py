@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import os
 import shlex
-import statistics
 import subprocess
 import sys
 import time
@@ -19,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from bench.dashboard import APP, fill, runtime_dir
-from bench.load import Figure
+from bench.load import Figure, spread
 from pulse.demo.server import running_server
 
 DEADLINE_S: Final = 300.0
@@ -54,9 +53,7 @@ def measured(jobs: int, rounds: int, commands: Sequence[str] = COMMANDS) -> Iter
         for _ in range(rounds):
             for line in commands:
                 times[line].append(took_ms(line.format(id=one), env))
-        for line, values in times.items():
-            yield Figure(f"{line}, median", statistics.median(values), "ms")
-            yield Figure(f"{line}, longest", max(values), "ms")
+        yield from spread(times)
 
 
 def main() -> None:

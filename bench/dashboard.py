@@ -14,7 +14,6 @@ import contextlib
 import http.client
 import os
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -27,7 +26,7 @@ from urllib.parse import unquote
 
 import asyncpg
 
-from bench.load import Figure
+from bench.load import Figure, spread
 from pulse.demo.server import running_server
 from pulse.places import CLIENT_SOCKET
 from pulse.ui.questions import SHARED_S
@@ -129,9 +128,7 @@ def measured(jobs: int, rounds: int) -> Iterator[Figure]:
                     took_ms, code, _ = ask(netloc, "GET", page.format(id=one), {"cookie": cookie})
                     assert code == OK, f"{page}: {code}"
                     times[page].append(took_ms)
-            for page, values in times.items():
-                yield Figure(f"{page}, median", statistics.median(values), "ms")
-                yield Figure(f"{page}, longest", max(values), "ms")
+            yield from spread(times)
 
 
 def main() -> None:

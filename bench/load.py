@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -24,6 +25,13 @@ class Figure:
     name: str
     value: float
     unit: str
+
+
+def spread(times: Mapping[str, Sequence[float]]) -> Iterator[Figure]:
+    """Of what was measured again and again, in milliseconds: the median and the longest of each."""
+    for what, values in times.items():
+        yield Figure(f"{what}, median", statistics.median(values), "ms")
+        yield Figure(f"{what}, longest", max(values), "ms")
 
 
 def new_jobs(handler: str, first: int, count: int, arg_bytes: int = ARG_BYTES) -> list[NewJob]:

@@ -7,26 +7,22 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 import click
 from msgspec import Struct
 
 from pulse.cli.connection import Server, current_server
 from pulse.cli.lazy import examples
-from pulse.cli.params import Text
+from pulse.cli.params import ACTORS, Text, completing
 from pulse.cli.render import Line, Screen, foreign
 from pulse.cli.views import read
 from pulse.errors import NobodyAnswersError
 from pulse.words import one_line, printable
 
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
 __all__ = ["log_lines", "logs"]
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
-ACTORS: Final = ("supervisor", "dispatcher", "scheduler", "watchdog", "pause", "pool", "metrics")  # for completion
 _STYLES: Final = {"debug": "dim", "info": "green", "warning": "yellow", "error": "bold red", "critical": "bold red"}
 _WAIT_S: Final = 5.0  # of one question for lines that are yet to come
 _RETRY_S: Final = 0.5
@@ -40,12 +36,6 @@ class Page(Struct, frozen=True):
     next: int = 0
     more: bool = False
     lost: int = 0
-
-
-def _complete_actor(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from click.shell_completion import CompletionItem
-
-    return [CompletionItem(name) for name in ACTORS if name.startswith(incomplete)]
 
 
 @click.command(
@@ -63,7 +53,7 @@ def _complete_actor(_ctx: click.Context, _param: click.Parameter, incomplete: st
 @click.option(
     "--actor",
     type=Text("name", 64),
-    shell_complete=_complete_actor,
+    shell_complete=completing(("supervisor", *ACTORS)),
     metavar="NAME",
     help="Only lines of dispatcher, scheduler, watchdog, pause, pool, metrics or supervisor.",
 )

@@ -13,6 +13,8 @@ import click
 from pulse.errors import BadRequestError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from click import Context, Parameter
     from click.shell_completion import CompletionItem
 
@@ -23,6 +25,7 @@ else:  # click before 8.3 has no type arguments
     StrType = FloatType = BytesType = click.ParamType
 
 __all__ = [
+    "ACTORS",
     "ARGS",
     "BACKOFF",
     "DURATION",
@@ -38,12 +41,14 @@ __all__ = [
     "TOPIC",
     "TRIES",
     "Text",
+    "completing",
     "with_config",
 ]
 
 _MAX_SECONDS: Final = 1e9  # as on the wire
 _UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _MAX_SHOWN: Final = 60  # characters of a wrong value in a message
+ACTORS: Final = ("dispatcher", "scheduler", "watchdog", "pause", "pool", "metrics")  # the supervisor knows which exist
 STATUSES: Final = ("PENDING", "RUNNING", "RETRYING", "COMPLETED", "DEAD_LETTERED", "CANCELED")
 
 
@@ -220,3 +225,14 @@ with_config: Final = click.option(
     show_default="PULSE_CONFIG, else pulse.toml here",
     help="The config file.",
 )
+
+
+def completing(names: Sequence[str]) -> Callable[[Context, Parameter, str], list[CompletionItem]]:
+    """What a shell offers for a word that is one of *names*, though others are taken, too."""
+
+    def complete(_ctx: Context, _param: Parameter, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+    return complete

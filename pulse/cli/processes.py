@@ -4,37 +4,20 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
 from pulse.cli.connection import Server, current_server
 from pulse.cli.lazy import CONTEXT, examples
-from pulse.cli.params import Text
+from pulse.cli.params import ACTORS, Text, completing
 from pulse.cli.render import Screen, foreign, write_document
 from pulse.cli.views import Connected, Status, read
 from pulse.words import count, printable
 
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
 __all__ = ["actors", "drain"]
 
 _POLL_S: Final = 0.2
-_ACTORS: Final = (
-    "dispatcher",
-    "scheduler",
-    "watchdog",
-    "pause",
-    "pool",
-    "metrics",
-)  # for completion; the supervisor knows which exist
-
-
-def _complete_actor(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from click.shell_completion import CompletionItem
-
-    return [CompletionItem(name) for name in _ACTORS if name.startswith(incomplete)]
 
 
 @click.group(context_settings=dict(CONTEXT))
@@ -43,7 +26,7 @@ def actors() -> None:
 
 
 @actors.command(epilog=examples("pulse ctl actors restart dispatcher"))
-@click.argument("name", type=Text("name", 64), shell_complete=_complete_actor)
+@click.argument("name", type=Text("name", 64), shell_complete=completing(ACTORS))
 @click.option("--json", "as_json", is_flag=True, help='Print {"name", "pid"}.')
 def restart(name: str, *, as_json: bool) -> None:
     """End the actor NAME and start it anew. Workers stay connected or come back; running jobs go on."""

@@ -8,6 +8,7 @@ reads is shared for a second among all who ask the same, so that many open tabs 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from typing import Final
 import anyio
 
 import pulse
+from pulse.cli.status import SUPERVISOR_S
 from pulse.errors import NobodyAnswersError, PulseError
 from pulse.places import SUPERVISOR_SOCKET
 from pulse.targets import Refusal, find_targets, nobody_answers, why_not
@@ -28,7 +30,6 @@ Body = Mapping[str, object]
 ANSWER_S: Final = 1.2  # the rest of the two seconds is for the page
 CHANGE_S: Final = 1.7  # what changes something is asked alone, on a connection of the person who does it
 RESTART_S: Final = 5.0
-SUPERVISOR_S: Final = 1.4  # it asks its actors for a second before it answers
 SHARED_S: Final = 1.0  # a page is no older than that
 _NO_LIMIT_S: Final = 600.0  # of the client's own: each question has a shorter one
 _MOST_SHARED: Final = 256  # answers kept for others, by question
@@ -138,20 +139,16 @@ class Questions:
 
     async def change(self, kind: str, body: Body, *, behalf: str, within_s: float = CHANGE_S) -> dict[str, object]:
         """Let the dispatcher do something, for *behalf*; what was known before is not shown any more."""
-        link = Link("dispatcher", lambda: self._socket, behalf)
-        try:
-            return await link.ask(kind, body, within_s=within_s, repeatable=False)
-        finally:
-            self._shared.clear()
-            await link.aclose()
+        async with contextlib.aclosing(Link("dispatcher", lambda: self._socket, behalf)) as link:
+            try:
+                return await link.ask(kind, body, within_s=within_s, repeatable=False)
+            finally:
+                self._shared.clear()
 
     async def restart(self, name: str, *, behalf: str) -> dict[str, object]:
         """Let the supervisor start a process anew, for *behalf*."""
-        link = Link("supervisor", self._find_supervisor, behalf)
-        try:
+        async with contextlib.aclosing(Link("supervisor", self._find_supervisor, behalf)) as link:
             return await link.ask("actors.restart", {"name": name}, within_s=RESTART_S, repeatable=False)
-        finally:
-            await link.aclose()
 
     async def ask_supervisor(self) -> dict[str, object]:
         """How the supervisor and its processes are."""
