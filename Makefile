@@ -3,7 +3,7 @@
 PY := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help man setup demo test test-whole docs lint fmt typecheck bench bench-peers chaos chaos-short model simulation simulation-test mutants test-systemd clean
+.PHONY: help man setup demo test test-whole docs lint fmt typecheck bench bench-peers chaos chaos-short model simulation simulation-test mutants test-systemd lock audit sbom dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,20 @@ simulation: setup ## run a thousand simulated worlds, or more (SEEDS=100000, SEE
 
 mutants: setup ## remove each guard in the SQL and in the code in turn, and see a test fail (ARGS="--sql claim"; some minutes)
 	@$(PY) -m tests.mutants $(ARGS)
+
+lock: ## pin all dependencies in locks/ with their hashes (ARGS=--upgrade: the newest; needs the network)
+	@.ci/lock $(ARGS)
+
+audit: ## hold what locks/ pins against the public lists of known vulnerabilities (needs the network)
+	@.ci/audit $(ARGS)
+
+sbom: setup ## write what an installation consists of to build/sbom.json (CycloneDX)
+	@mkdir -p build && .venv/bin/cyclonedx-py requirements locks/all.lock --pyproject pyproject.toml --mc-type library \
+	    --output-reproducible --output-format JSON --output-file build/sbom.json && echo "sbom: build/sbom.json"
+
+dist: setup ## build wheel and sdist into dist/; the same commit gives the same bytes, whenever and wherever
+	@rm -rf dist && umask 022 && SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(PY) -m build --no-isolation >/dev/null \
+	    && sha256sum dist/*
 
 clean: ## remove .venv, caches and build products
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -16,6 +16,7 @@ _TIMEOUT_S: Final = 10.0  # a restart of the dispatcher passes within it; a pers
 
 COMMANDS: Final = {
     "status": Lazy("pulse.cli.status", "status", "Show how the whole system is doing."),
+    "ping": Lazy("pulse.cli.ping", "ping", "Ask whether the server answers; for health checks."),
     "submit": Lazy("pulse.cli.submit", "submit", "Submit a job, or many from standard input."),
     "jobs": Lazy("pulse.cli.jobs", "jobs", "List, show, cancel, retry and change jobs; tell why."),
     "workers": Lazy("pulse.cli.workers", "workers", "List the connected worker processes."),

@@ -16,6 +16,7 @@ import click
 
 from pulse.cli.lazy import Lazy, LazyGroup, examples
 from pulse.errors import NobodyAnswersError, PulseError
+from pulse.init import obey_sigterm
 
 __all__ = ["COMMANDS", "cli", "main"]
 
@@ -87,6 +88,7 @@ def main(args: Sequence[str] | None = None) -> int:
         The exit code.
 
     """
+    obey_sigterm()
     for stream in (sys.stdout, sys.stderr):
         _write_anything(stream)
     if COMPLETION_VARIABLE in os.environ:

@@ -11,11 +11,14 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from pulse import procs
+
 __all__ = ["Backend", "HostOptions", "PoolOptions", "ZygoteOptions", "loop_options", "worker_name"]
 
 Backend = Literal["asyncio", "trio"]
 LogFormat = Literal["json", "console"]
-_HOST_CHARACTERS: Final = 40  # of the 64 of a worker's name: the rest is pid and slot
+_HOST_CHARACTERS: Final = 40  # of the 64 of a worker's name: the rest is namespace, pid and slot
+_MACHINE: Final = 0xEFFFFFFC  # the pid namespace that Linux begins with; all others are of containers
 
 
 class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,9 +99,15 @@ def loop_options(backend: Backend) -> dict[str, Any]:
 
 
 def worker_name(slot: int | str) -> str:
-    """``host-pid-slot``, of the characters and length that a worker's name may have."""
+    """
+    ``host-pid-slot``, of the characters and length that a worker's name may have.
+
+    In a container ``host-namespace-pid-slot``: those of one pod have the same host name, and each has a pid 1.
+    """
     host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:_HOST_CHARACTERS] or "host"
-    return f"{host}-{os.getpid()}-{slot}"
+    namespace = procs.pid_namespace()
+    process = os.getpid() if namespace in {0, _MACHINE} else f"{namespace}-{os.getpid()}"
+    return f"{host}-{process}-{slot}"
 
 
 def absolute_socket(path: str | os.PathLike[str] | None) -> str | None:

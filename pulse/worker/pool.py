@@ -16,6 +16,7 @@ from typing import Final
 import anyio
 import structlog
 
+from pulse import init
 from pulse.restarts import Intensity, RestartLog
 from pulse.worker.beats import Minder, Watch, mind
 from pulse.worker.bells import SAME_SIGNAL_S, SIGNALED, Bell, Signals, Waker
@@ -84,6 +85,8 @@ class Pool:
             group.start_soon(self._stop_in_time)
             group.start_soon(self._mind)
             group.start_soon(self._keep_spares)
+            if init.is_init():
+                group.start_soon(self._bury_orphans)
             await self._keep_all()
             await self._spares.wait_dismissed()
             self._ended.set()
@@ -199,6 +202,14 @@ class Pool:
         refused = await mind(self._minder, self._news, self._options.socket, worker_name("pool"), self._log)
         self._say_once(f"pulse: {refused.message}")
         self._end(REFUSED)
+
+    async def _bury_orphans(self) -> None:
+        """As the first process of a container: what handlers have started, and lost, has nobody else."""
+        deaths = Waker()
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: deaths.wake())
+        while True:
+            init.bury_orphans({child.pid for child in self._children.values()} | self._spares.pids())
+            await deaths.wait()
 
     async def _watch_signals(self) -> None:
         while True:

@@ -59,6 +59,10 @@ class Spares:
         self._waiting.remove(spare)
         return spare
 
+    def pids(self) -> set[int]:
+        """Of those that wait."""
+        return {one.pid for one in self._waiting}
+
     def refill(self) -> None:
         """Start those that are missing."""
         while len(self._waiting) < self._options.spares and not self._dismissed:

@@ -19,6 +19,7 @@ import click
 import msgspec
 
 from pulse.errors import ConfigError, PulseError
+from pulse.init import obey_sigterm
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -112,6 +113,7 @@ def main(args: Sequence[str] | None = None) -> int:
         The exit code.
 
     """
+    obey_sigterm()
     return saying_errors(lambda: cli.main(args, prog_name="pulse-supervisor", standalone_mode=False))
 
 

@@ -561,6 +561,15 @@ class TestNobodyAnswers:
         assert done.spent_s <= 2.0
         assert "! the supervisor does not answer: " in words.out
 
+    @pytest.mark.parametrize("frozen", [None, "dispatcher", "supervisor"])
+    def test_ping_wants_both(self, directory: Path, frozen: str | None) -> None:
+        """The exit code is 0 if supervisor and dispatcher answer; 3 within the time given if one of them does not."""
+        supervisor = FakeDispatcher(directory, {"ping": {}}, name=SUPERVISOR_SOCKET, frozen=frozen == "supervisor")
+        with supervisor, FakeDispatcher(directory, {"ping": {}}, frozen=frozen == "dispatcher"):
+            done = pulse(directory, "ctl --timeout 1 ping")
+        assert (done.code, bool(done.out), bool(done.err)) == ((0, True, False) if frozen is None else (3, False, True))
+        assert done.spent_s < 3.0
+
     def test_control_asks_the_supervisor(self, directory: Path) -> None:
         """Restarting an actor and draining go to supervisor.sock, and need nobody else."""
         with FakeDispatcher(directory, answers.supervisor(), name=SUPERVISOR_SOCKET) as supervisor:

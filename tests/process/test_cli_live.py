@@ -44,7 +44,7 @@ READING: Final = [
 COLOURLESS: Final = {"ctl jobs why JOB", "ctl schedules preview SCHEDULE"}
 LISTINGS: Final = {"ctl workers", "ctl top --once", "ctl topics list"}
 DOING: Final = [
-    ("ctl submit quick '{}'", 0), ("ctl dispatch pause --topic night --reason disk", 0),
+    ("ctl ping", 0), ("ctl submit quick '{}'", 0), ("ctl dispatch pause --topic night --reason disk", 0),
     ("ctl dispatch resume --topic night", 0), ("ctl topics set night --max-attempts 2", 0),
     ("ctl topics unset night", 0), ("ctl schedules create quick --every 3600", 0),
     ("ctl jobs cancel WAITING", 0), ("ctl jobs retry WAITING", 0), ("ctl schedules pause SCHEDULE", 0),

@@ -7,6 +7,7 @@ import ctypes
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -254,3 +255,10 @@ async def leave_child(gate: str, ctx: pulse.Context) -> int:
         while not is_open(gate, ctx):  # noqa: ASYNC110 - another process opens it
             await anyio.sleep(LOOK_S)
         return child
+
+
+@app.handler("leave-orphan")
+def leave_orphan(ctx: pulse.Context) -> None:
+    """Start a process whose parent ends at once."""
+    with noted(ctx):
+        subprocess.run(["/bin/sh", "-c", "sleep 600 & exit 0"], check=True)

@@ -2,8 +2,9 @@
 A machine with a real systemd as process 1: a container that boots from this machine's own /usr, with all else empty.
 
 ``systemd-nspawn --volatile=yes`` makes it: /etc, /var and /run are new and in memory, so that nothing of this machine
-is touched, and it is up within seconds. Below /opt/pulse it has an installation as an administrator would make one;
-its files are those of this checkout, and of the virtual environment that the tests run in.
+is touched, and it is up within seconds. Below /opt it has two installations as an administrator would make them, of two
+versions that are one, and /opt/pulse is a link to the first; their files are those of this checkout, and of the virtual
+environment that the tests run in.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ DEPLOY: Final = ROOT / "deploy"
 BOOT_S: Final = 60.0
 ANSWER_S: Final = 60.0
 PULSE: Final = ("setpriv", "--reuid=pulse", "--regid=pulse", "--clear-groups", "/opt/pulse/bin/pulse")
+VERSIONS: Final = ("pulse-1", "pulse-2")
 PACKAGES: Final = {
     "pulse": "pulse",
     "pulse_supervisor": "supervisor/pulse_supervisor",
@@ -113,7 +115,7 @@ def booted() -> Iterator[Machine]:
     """A machine that has booted, with pulse installed and no unit started."""
     with ExitStack() as stack:
         place = Path(stack.enter_context(TemporaryDirectory(prefix="pulse-machine-")))
-        binds = _installation(place / "opt")
+        binds = {**_installation(place, VERSIONS[0]), **_installation(place, VERSIONS[1])}
         log = place / "boot.log"
         with log.open("wb") as sink:
             container = subprocess.Popen(
@@ -137,8 +139,9 @@ def booted() -> Iterator[Machine]:
         yield machine
 
 
-def _installation(place: Path) -> Mapping[str, Path]:
-    """An installation below /opt/pulse: directories of links; what is to be seen there, and where it is here."""
+def _installation(below: Path, version: str) -> Mapping[str, Path]:
+    """An installation below /opt: directories of links; what is to be seen there, and where it is here."""
+    place = below / version
     site = place / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
     (place / "bin").mkdir(parents=True)
     site.mkdir(parents=True)
@@ -155,9 +158,9 @@ def _installation(place: Path) -> Mapping[str, Path]:
     python.symlink_to(home / "bin" / f"python{sysconfig.get_python_version()}")
     for name in ("pulse", "pulse-supervisor"):
         body = (Path(sys.executable).parent / name).read_text("utf-8").partition("\n")[2]
-        (place / "bin" / name).write_text(f"#!/opt/pulse/bin/python\n{body}", "utf-8")
+        (place / "bin" / name).write_text(f"#!/opt/{version}/bin/python\n{body}", "utf-8")
         (place / "bin" / name).chmod(0o755)
-    binds = {"/opt/pulse": place, "/opt/site": here, "/opt/src": ROOT}
+    binds = {f"/opt/{version}": place, "/opt/site": here, "/opt/src": ROOT}
     return binds if home == Path("/usr") else {**binds, "/opt/python": base}
 
 
@@ -175,6 +178,7 @@ def _prepare(machine: Machine) -> None:
     for kind in ("sysusers.d", "tmpfiles.d"):
         machine.write(f"/etc/{kind}/pulse.conf", (DEPLOY / kind / "pulse.conf").read_text("utf-8"))
     machine.write("/etc/ld.so.conf", "/opt/python/lib\n")  # an interpreter that is not Debian's
+    machine.run("ln", "-s", VERSIONS[0], "/opt/pulse")
     machine.run("ldconfig")
     machine.run("systemd-sysusers")
     machine.run("systemd-tmpfiles", "--create", "/etc/tmpfiles.d/pulse.conf")

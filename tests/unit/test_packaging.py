@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -16,14 +19,19 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {"pulse": "pulse", "pulse_supervisor": "supervisor/pulse_supervisor", "pulse_actors": "actors/pulse_actors"}
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the sdist of this checkout and the wheel that was built from that sdist."""
-    out = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(ROOT)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def build(source: Path, out: Path, umask: int = 0o022) -> Path:
+    """A folder with the sdist of *source* and the wheel that was built from that sdist."""
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(source)]
+    env = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env, umask=umask)
     assert done.returncode == 0, done.stdout + done.stderr
     return out
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Those of this checkout."""
+    return build(ROOT, tmp_path_factory.mktemp("dist"))
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +114,40 @@ def test_sdist_is_complete(built: Path) -> None:
     assert needed <= inside
     assert "tests/unit/test_packaging.py" in inside
     assert not {name for name in inside if name.startswith((".venv/", ".git/", "dist/")) or "__pycache__" in name}
+
+
+def test_it_can_be_made_again(built: Path, tmp_path: Path) -> None:
+    """Whoever builds from the sdist, later, elsewhere and with other permissions, gets the same files, bit by bit."""
+    (sdist,) = built.glob("*.tar.gz")
+    old = os.umask(0o077)
+    try:
+        with tarfile.open(sdist) as archive:
+            archive.extractall(tmp_path, filter="tar")
+    finally:
+        os.umask(old)
+    source = tmp_path / sdist.name.removesuffix(".tar.gz")
+    for path in [source, *source.rglob("*")]:
+        os.utime(path, (2_000_000_000, 2_000_000_000))
+    shutil.move(source, tmp_path / "elsewhere")
+    again = build(tmp_path / "elsewhere", tmp_path / "dist", umask=0o077)
+    assert {path.name: path.read_bytes() for path in again.iterdir()} == {
+        path.name: path.read_bytes() for path in built.iterdir()
+    }
+
+
+def test_what_it_consists_of(tmp_path: Path) -> None:
+    """``make sbom``: a CycloneDX document, valid by its schema, of all that an installation has."""
+    recipe = re.sub(r"\s*\\\n\s*", " ", (ROOT / "Makefile").read_text("utf-8"))
+    (words,) = re.findall(r"/cyclonedx-py (.*) --output-file", recipe)
+    out = tmp_path / "sbom.json"
+    command = [str(Path(sys.executable).with_name("cyclonedx-py")), *words.split(), "--output-file", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr  # it validates what it writes
+    said = json.loads(out.read_text("utf-8"))
+    assert (said["bomFormat"], said["metadata"]["component"]["name"]) == ("CycloneDX", "pulse-supervisor")
+    lock = (ROOT / "locks/all.lock").read_text("utf-8")
+    assert {one["name"] for one in said["components"]} == set(re.findall(r"^([\w.-]+)==", lock, re.MULTILINE))
+    assert all(one["purl"].startswith("pkg:pypi/") for one in said["components"])
 
 
 def test_both_lists_of_development_tools_agree(project: dict[str, dict[str, object]]) -> None:

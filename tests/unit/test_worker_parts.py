@@ -195,6 +195,18 @@ def test_worker_names_fit_the_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
     assert name.endswith(f"-{os.getpid()}-3")
 
 
+def test_worker_names_in_containers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of one pod have one host name, and each a pid 1: their namespaces tell them apart."""
+    monkeypatch.setattr("socket.gethostname", lambda: "p" * 64)
+    names = set[str]()
+    for namespace in (0, 0xEFFFFFFC, 4026532201, 2**32 - 1):
+        monkeypatch.setattr("pulse.procs.pid_namespace", lambda namespace=namespace: namespace)
+        monkeypatch.setattr("os.getpid", lambda: 4194304)
+        names.add(worker_name("pool"))
+    assert len(names) == 3
+    assert max(map(len, names)) == 64
+
+
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A current directory that is not on the path yet."""
