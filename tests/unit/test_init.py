@@ -28,6 +28,7 @@ def test_process_1_ends_at_sigterm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os._exit", ended.append)
     try:
         init.obey_sigterm()
+        assert signal.getsignal(signal.SIGTERM) is not before
         signal.raise_signal(signal.SIGTERM)
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -39,8 +40,10 @@ def test_whose_status_is_wanted_is_kept() -> None:
     kept, buried = (subprocess.Popen([sys.executable, "-Sc", f"raise SystemExit({code})"]) for code in (7, 8))
     for one in (kept, buried):
         os.waitid(os.P_PID, one.pid, os.WEXITED | os.WNOWAIT)
-    init.bury_orphans({kept.pid, *(pid for pid in procs.own_children() if pid != buried.pid)})
-    assert kept.wait() == 7
-    with pytest.raises(ChildProcessError):
-        os.waitid(os.P_PID, buried.pid, os.WEXITED | os.WNOHANG)
-    buried.wait()
+    try:
+        init.bury_orphans({kept.pid, *(pid for pid in procs.own_children() if pid != buried.pid)})
+        with pytest.raises(ChildProcessError):
+            os.waitid(os.P_PID, buried.pid, os.WEXITED | os.WNOHANG)
+    finally:
+        codes = kept.wait(), buried.wait()
+    assert codes[0] == 7
