@@ -55,7 +55,8 @@ class Site:
 
     def server(self, *options: str) -> Container:
         """A container with a server; it is ready."""
-        return self._ready(lambda: self.run(*SERVER, "--dsn", self.whole.dsn, *options))
+        where = ["--dsn", self.whole.dsn] if self.whole.dsn else []
+        return self._ready(lambda: self.run(*SERVER, *where, *options))
 
     def server_inside(self, container: Container) -> psutil.Process:
         """A server in the pid namespace of another container; it is ready."""
@@ -184,3 +185,16 @@ def test_what_only_just_starts_can_be_stopped(site: Site) -> None:
         assert container.wait() in {0, 128 + signal.SIGTERM}  # it may have begun to serve meanwhile
     server.send(signal.SIGTERM)
     assert server.wait() == 0
+
+
+def test_the_embedded_postgresql_outlives_its_container() -> None:
+    """Killed with all that is in it, a container leaves a directory that the next one goes on with."""
+    with place(None, **SHORT_LEASE) as whole, ExitStack() as stack:
+        site = Site(whole, stack)
+        server = site.server()
+        held = site.jobs.submit("mark")
+        server.end()
+        again = site.server("--app", APP)
+        site.jobs.wait(held)
+        again.send(signal.SIGTERM)
+        assert again.wait() == 0
