@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import Final, TypeVar
 from uuid import UUID
 
 import psutil
 import pytest
 
-from tests.process.system_kit import APP, ROOT, SHORT_LEASE, Whole, place
+from tests.process.system_kit import APP, ROOT, SHORT_LEASE, Whole, clean_environment, place
 from tests.support.containers import Container, start, why_not
 from tests.support.postgres import Postgres
 from tests.support.system import Body, until
@@ -175,16 +176,23 @@ def test_server_and_workers_share_pids(site: Site) -> None:
     assert site.wait_again(held) == KILLED
 
 
-def test_what_only_just_starts_can_be_stopped(site: Site) -> None:
-    """Process 1 hears only of signals that it has handlers for: each command has one for SIGTERM before all else."""
-    server = site.server()
-    for words in (("ctl", "logs", "--follow"), ("metrics", "--listen", str(site.whole.directory / "metrics.sock"))):
-        container = site.run(*PULSE, *words)
-        until(partial(container.catches, signal.SIGTERM), f"{words} hears SIGTERM")
+@pytest.mark.parametrize(("module", "words"), [("pulse_supervisor.main", []), ("pulse.cli.main", POOL[3:])])
+def test_what_only_just_starts_can_be_stopped(module: str, words: Sequence[str], tmp_path: Path) -> None:
+    """Process 1 hears only of signals that it has handlers for: it has one for SIGTERM before it reads its settings."""
+    code = f"""
+import sys, time
+import {module}
+from pulse import config
+config.load = lambda *_, **__: time.sleep(600)
+sys.exit({module}.main(sys.argv[1:]))
+"""
+    container = start([sys.executable, "-c", code, *words], clean_environment(), tmp_path / "said", ROOT)
+    try:
+        until(partial(container.catches, signal.SIGTERM), "it hears SIGTERM")
         container.send(signal.SIGTERM)
-        assert container.wait() in {0, 128 + signal.SIGTERM}  # it may have begun to serve meanwhile
-    server.send(signal.SIGTERM)
-    assert server.wait() == 0
+        assert container.wait() == 128 + signal.SIGTERM
+    finally:
+        container.end()
 
 
 def test_the_embedded_postgresql_outlives_its_container() -> None:

@@ -20,7 +20,7 @@ import psutil
 from pulse import procs
 from tests.support.peers import until
 
-ENDS_S: Final = 30.0
+ENDS_S: Final = 20.0
 _AS_ROOT: Final = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child=SIGKILL")
 _AS_ANYBODY: Final = (*_AS_ROOT, "--user", "--map-current-user")
 
