@@ -84,6 +84,7 @@ def test_compose_stops_later_than_pulse(compose: Mapping[str, Any]) -> None:
         assert one["pid"] == "service:pids"
         assert "runtime:/run/pulse" in one["volumes"]
         assert (one["read_only"], one["cap_drop"]) == (True, ["ALL"])
+    assert "/etc/machine-id:/etc/machine-id:ro" in services["server"]["volumes"]
     assert services["server"]["depends_on"]["postgres"]["condition"] == "service_healthy"
     assert services["workers"]["depends_on"]["server"]["condition"] == "service_healthy"
     assert not any("ports" in one for one in services.values())
