@@ -1,4 +1,4 @@
--- pulse: the schema, version 7.
+-- pulse: the schema, version 8.
 --
 -- Theory of operation
 -- ===================
@@ -40,7 +40,7 @@ CREATE TABLE pulse.schema_version (
     installed_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
-INSERT INTO pulse.schema_version (version) VALUES (1), (2), (3), (4), (5), (6), (7);
+INSERT INTO pulse.schema_version (version) VALUES (1), (2), (3), (4), (5), (6), (7), (8);
 
 CREATE TYPE pulse.job_status AS ENUM ('PENDING', 'RUNNING', 'COMPLETED', 'RETRYING', 'DEAD_LETTERED', 'CANCELED');
 
@@ -133,7 +133,7 @@ CREATE INDEX idx_attempts_lost ON pulse.attempts (ended_at) WHERE outcome IN ('c
 -- When an occurrence fires: later by less than jitter_s, the same for whoever reckons it, since it is made of the schedule
 -- and the occurrence. pulse_actors.recurrence.jittered_us is the same in Python.
 CREATE FUNCTION pulse.jittered(id uuid, occurrence timestamptz, jitter_s float8) RETURNS timestamptz
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pulse, pg_catalog, pg_temp AS $$
 BEGIN
     IF occurrence IS NULL OR jitter_s = 0 THEN
         RETURN occurrence;
@@ -512,6 +512,28 @@ BEGIN
 END
 $$;
 
+-- Is there a job with this id, name, topic and args? It has its owner's rights, for those who may submit and must not read what
+-- others have submitted: what it tells them, their submit would tell them anyway. Nobody else may call it.
+CREATE FUNCTION pulse.is_stored_unseen(id uuid, name text, topic text, args jsonb) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pulse, pg_catalog, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM pulse.jobs j WHERE j.id = is_stored_unseen.id AND j.name = is_stored_unseen.name
+                                              AND j.topic = is_stored_unseen.topic AND j.args = is_stored_unseen.args)
+$$;
+
+REVOKE ALL ON FUNCTION pulse.is_stored_unseen(uuid, text, text, jsonb) FROM PUBLIC;
+
+-- The same for everybody: who may read jobs does it with his own rights.
+CREATE FUNCTION pulse.is_stored(id uuid, name text, topic text, args jsonb) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pulse, pg_catalog, pg_temp AS $$
+BEGIN
+    IF (SELECT bool_and(has_column_privilege('pulse.jobs', c.needed, 'SELECT')) FROM unnest(ARRAY['id', 'name', 'topic', 'args']) AS c(needed)) THEN
+        RETURN EXISTS (SELECT FROM pulse.jobs j WHERE j.id = is_stored.id AND j.name = is_stored.name
+                                                  AND j.topic = is_stored.topic AND j.args = is_stored.args);
+    END IF;
+    RETURN pulse.is_stored_unseen(id, name, topic, args);
+END
+$$;
+
 -- Submit many jobs from SQL: a JSON array of objects with the keys of pulse.submit. Returns the ids in the same order.
 -- All or none. The n-th job of one call is due n microseconds after the first: submit order is run order.
 CREATE FUNCTION pulse.submit_many(jobs jsonb) RETURNS SETOF uuid
@@ -573,8 +595,8 @@ BEGIN
         LEFT JOIN pulse.handlers h ON h.name = g.name
         LEFT JOIN pulse.topics t ON t.topic = coalesce(g.topic, h.topic, 'default')
         ORDER BY g.id
-        ON CONFLICT (id) DO NOTHING
-        RETURNING id
+        ON CONFLICT DO NOTHING  -- and RETURNING no column: who may only submit may read none
+        RETURNING 1
     )
     SELECT array_agg(g.id ORDER BY g.place), (SELECT count(*) FROM put) INTO made, fresh FROM given g;
 
@@ -584,9 +606,8 @@ BEGIN
         FROM jsonb_array_elements(jobs) AS e(job)
         CROSS JOIN LATERAL jsonb_to_record(e.job) AS g(id uuid, name text, args jsonb, topic text)
         LEFT JOIN pulse.handlers h ON h.name = g.name
-        LEFT JOIN pulse.jobs j ON j.id = g.id
         WHERE g.id IS NOT NULL
-          AND (j.id IS NULL OR j.name <> g.name OR j.topic <> coalesce(g.topic, h.topic, 'default') OR j.args <> coalesce(g.args, '{}'))
+          AND NOT pulse.is_stored(g.id, g.name, coalesce(g.topic, h.topic, 'default'), coalesce(g.args, '{}'))
         LIMIT 1;
         IF bad IS NOT NULL THEN
             RAISE EXCEPTION 'job % exists already with another name, topic or args', bad USING ERRCODE = 'unique_violation';
@@ -611,7 +632,6 @@ LANGUAGE plpgsql VOLATILE SET search_path = pulse, pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     made uuid := coalesce(submit.id, pulse.uuid7());
-    done uuid;
     bad  text;
 BEGIN
     IF submit.name IS NULL OR length(submit.name) NOT BETWEEN 1 AND 200 THEN
@@ -626,9 +646,11 @@ BEGIN
         RAISE EXCEPTION 'priority is %; -100 to 100 is allowed', submit.priority USING ERRCODE = 'invalid_parameter_value';
     END IF;
 
-    bad := pulse.expiry_problem(submit.run_at, submit.expires_at, submit.expires_in_s);
-    IF bad IS NOT NULL THEN
-        RAISE EXCEPTION '%', bad USING ERRCODE = 'invalid_parameter_value';
+    IF submit.expires_at IS NOT NULL OR submit.expires_in_s IS NOT NULL THEN
+        bad := pulse.expiry_problem(submit.run_at, submit.expires_at, submit.expires_in_s);
+        IF bad IS NOT NULL THEN
+            RAISE EXCEPTION '%', bad USING ERRCODE = 'invalid_parameter_value';
+        END IF;
     END IF;
     IF submit.traceparent !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$' THEN
         RAISE EXCEPTION 'traceparent is %; one of W3C Trace Context is allowed', quote_literal(left(submit.traceparent, 80))
@@ -645,16 +667,12 @@ BEGIN
     LEFT JOIN pulse.handlers h ON h.name = submit.name
     LEFT JOIN pulse.topics t ON t.topic = coalesce(submit.topic, h.topic, 'default')
     LEFT JOIN pulse.topics s ON s.topic = ''
-    ON CONFLICT (id) DO NOTHING
-    RETURNING jobs.id INTO done;
+    ON CONFLICT DO NOTHING;  -- without a column that would have to be readable
 
-    IF done IS NOT NULL THEN
+    IF FOUND THEN
         PERFORM pulse.notify_work();
-    ELSIF NOT EXISTS (
-        SELECT FROM pulse.jobs j LEFT JOIN pulse.handlers h ON h.name = submit.name
-        WHERE j.id = made AND j.name = submit.name AND j.args = submit.args
-          AND j.topic = coalesce(submit.topic, h.topic, 'default')
-    ) THEN
+    ELSIF NOT pulse.is_stored(made, submit.name, coalesce(
+        submit.topic, (SELECT h.topic FROM pulse.handlers h WHERE h.name = submit.name), 'default'), submit.args) THEN
         RAISE EXCEPTION 'job % exists already with another name, topic or args', made USING ERRCODE = 'unique_violation';
     END IF;
     RETURN made;

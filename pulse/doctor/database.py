@@ -7,7 +7,7 @@ from typing import Final
 
 from pulse.doctor.finding import Finding, Row, State, list_some, shown_bytes, verdict_of
 
-__all__ = ["clock", "connections", "indexes", "pooler", "rights", "schema", "server", "settings"]
+__all__ = ["clock", "connections", "indexes", "pooler", "rights", "role", "schema", "server", "settings"]
 
 OLDEST: Final = 150_000
 NEWEST: Final = 189_999
@@ -136,17 +136,36 @@ def connections(rows: Sequence[Row], _grace_s: float) -> Finding:
     )
 
 
+def role(rows: Sequence[Row], _grace_s: float) -> Finding:
+    """Whether pulse may do more than it must: a hint, since nothing goes wrong by that."""
+    (row,) = rows
+    if not row["is_super"] and not row["is_owner"]:
+        return Finding("role", State.OK, f"the role {row['name']} owns nothing of pulse and is no superuser")
+    what = "is a superuser" if row["is_super"] else "owns the schema, and may change or drop it"
+    return Finding(
+        "role",
+        State.OK,
+        f"the role {row['name']} {what}; `pulse migrate --roles` makes one for servers that may do less",
+    )
+
+
 def rights(rows: Sequence[Row], _grace_s: float) -> Finding:
     """What the role may not do and has to."""
-    missing = [str(row["what"]) for row in rows if not row["is_granted"]]
-    needed = [what for what in missing if not what.startswith(_SEE_ALL)]
-    blind = [what for what in missing if what.startswith(_SEE_ALL)]
+    missing = [row for row in rows if not row["is_granted"]]
+    needed = [str(row["what"]) for row in missing if not row["what"].startswith(_SEE_ALL)]
+    blind = [str(row["what"]) for row in missing if row["what"].startswith(_SEE_ALL)]
+    grants = [f"{row['how']};" for row in missing if row["how"] is not None]
     return verdict_of(
         "rights",
         [f"the role may not {needed[0]}", *list_some([f"nor {what}" for what in needed[1:]])] if needed else [],
         [f"the role may not {what}: of them no snapshot, age or query is told below" for what in blind],
         "the role may do all that pulse does",
-        "GRANT what is missing, or let pulse connect as the owner of the schema.",
+        *list_some(grants),
+        *(
+            ["All of that is in one role: pulse migrate --roles, then GRANT pulse_server TO the role."]
+            if needed
+            else []
+        ),
         *(["GRANT pg_read_all_stats TO the role."] if blind else []),
     )
 

@@ -54,18 +54,47 @@ SELECT current_setting('max_connections')::int AS greatest,
 FROM pg_database d, pg_roles r WHERE d.datname = current_database() AND r.rolname = current_user;
 
 -- name: rights :many
--- What:    what the role may not do and pulse must; and whether it sees what others do.
--- Args:    none.   Guard: none: reads.   Returns: what, is_granted.
-SELECT 'see the sessions of others (pg_read_all_stats)' AS what, pg_has_role(current_user, 'pg_read_all_stats', 'USAGE') AS is_granted
+-- What:    what the role may not do and pulse must; and whether it sees what others do. The list is that of the role server in
+--          roles.sql; a test holds them together.
+-- Args:    none.   Guard: none: reads.   Returns: what, is_granted, how: the statement that grants it (NULL: none that is ours).
+SELECT 'see the sessions of others (pg_read_all_stats)' AS what, pg_has_role(current_user, 'pg_read_all_stats', 'USAGE') AS is_granted,
+       NULL AS how
 UNION ALL
-SELECT 'create a schema in this database', has_database_privilege(current_database(), 'CREATE')
+SELECT 'create a schema in this database', has_database_privilege(current_database(), 'CREATE'), NULL
 WHERE to_regnamespace('pulse') IS NULL
 UNION ALL
-SELECT 'use the schema pulse', has_schema_privilege(n.oid, 'USAGE') FROM pg_namespace n WHERE n.nspname = 'pulse'
+SELECT 'use the schema pulse', has_schema_privilege(n.oid, 'USAGE'), format('GRANT USAGE ON SCHEMA pulse TO %I', current_user)
+FROM pg_namespace n WHERE n.nspname = 'pulse'
 UNION ALL
-SELECT format('%s pulse.%s', lower(p.privilege), c.relname), has_table_privilege(c.oid, p.privilege)
-FROM pg_class c, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS p(privilege)
-WHERE c.relnamespace = to_regnamespace('pulse') AND c.relkind = 'r' AND NOT (c.relname = 'schema_version' AND p.privilege <> 'SELECT');
+SELECT format('%s pulse.%s', lower(p.privilege), c.relname),
+       CASE p.privilege WHEN 'UPDATE' THEN has_any_column_privilege(c.oid, 'UPDATE')  -- of one is enough to lock rows of the audit
+                        ELSE has_table_privilege(c.oid, p.privilege) END,
+       format('GRANT %s ON pulse.%I TO %I', p.privilege, c.relname, current_user)
+FROM (VALUES ('jobs', '{SELECT,INSERT,UPDATE,DELETE}'), ('attempts', '{SELECT,INSERT,UPDATE,DELETE}'),
+             ('schedules', '{SELECT,INSERT,UPDATE,DELETE}'), ('topics', '{SELECT,INSERT,UPDATE,DELETE}'),
+             ('dispatch_control', '{SELECT,INSERT,UPDATE}'), ('handlers', '{SELECT,INSERT,UPDATE}'), ('hosts', '{SELECT,INSERT,UPDATE}'),
+             ('sweep_mark', '{SELECT,UPDATE}'), ('retention_mark', '{SELECT,UPDATE}'), ('schema_version', '{SELECT}'),
+             ('audit', '{SELECT,INSERT,UPDATE,DELETE}')) AS n(name, privileges)
+JOIN pg_class c ON c.relnamespace = to_regnamespace('pulse') AND c.relname = n.name
+CROSS JOIN unnest(n.privileges::text[]) AS p(privilege)
+UNION ALL
+SELECT format('%s the sequence pulse.%s', lower(p.privilege), c.relname), has_sequence_privilege(c.oid, p.privilege),
+       format('GRANT %s ON SEQUENCE pulse.%I TO %I', p.privilege, c.relname, current_user)
+FROM pg_class c, unnest(ARRAY['SELECT', 'UPDATE']) AS p(privilege)
+WHERE c.relnamespace = to_regnamespace('pulse') AND c.relname = 'work_notified'
+UNION ALL
+SELECT format('call pulse.%s', f.proname), has_function_privilege(f.oid, 'EXECUTE'),
+       format('GRANT EXECUTE ON FUNCTION pulse.%I TO %I', f.proname, current_user)
+FROM pg_proc f
+WHERE f.pronamespace = to_regnamespace('pulse')
+  AND f.proname IN ('backoff_s', 'delete_schedule', 'jittered', 'note', 'notify_work', 'set_topic', 'trigger_schedule', 'uuid7');
+
+-- name: role :one
+-- What:    who pulse is in the database: more than it has to be?
+-- Args:    none.   Guard: none: reads.   Returns: name, is_super, is_owner (of the schema, by itself or as a member).
+SELECT m.rolname::text AS name, m.rolsuper AS is_super,
+       EXISTS (SELECT FROM pg_namespace n WHERE n.nspname = 'pulse' AND pg_has_role(n.nspowner, 'USAGE')) AS is_owner
+FROM pg_roles m WHERE m.rolname = current_user;
 
 -- name: schema_there :one
 -- What:    is the schema there?

@@ -193,7 +193,8 @@ class Pool:
         A connection for the block, which is cancelled after *deadline_s*.
 
         Raises:
-            UnavailableError: The database is away; whether the block's last statement was committed is unknown.
+            UnavailableError: The database is away; whether the block's last statement was committed is unknown. Or the
+                role may not do that.
             ConfigError: The database refuses to let us in, and never did let us in.
             asyncpg.PostgresError: The statement is at fault, not the database.
         """
@@ -220,6 +221,11 @@ class Pool:
             raise
         except ConfigError:
             raise
+        except asyncpg.InsufficientPrivilegeError as error:  # somebody who may has to grant it; then all goes on
+            self.usage.failed(time.monotonic())
+            reason = f"{error.args[0]}; pulse doctor says which rights are missing"
+            message = f"the database {self.target.shown} refuses: {reason}"
+            raise UnavailableError(message) from error
         except Exception as error:
             if is_unavailable(error):
                 reason = str(error) or f"no answer within {deadline_s:g} s"

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Final
 import asyncpg
 
 from pulse.errors import SchemaError
+from pulse.store.roles import become, grants_sql, standing
 from pulse.store.statements import STATEMENTS
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-SCHEMA_VERSION: Final = 7
+SCHEMA_VERSION: Final = 8
 MIN_SERVER: Final = 150000
 LOCK_TIMEOUT_S: Final = 30  # how long to wait for somebody else's migration
 _NOT_INSTALLED: Final = (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError)
@@ -41,23 +42,52 @@ async def ensure_schema(connection: Connection[Record]) -> int:
         The version that was found; 0 when there was none. Equal to SCHEMA_VERSION: nothing was done.
 
     Raises:
-        SchemaError: The schema is newer than this pulse, or the server older than PostgreSQL 15.
+        SchemaError: The schema is newer than this pulse, the server older than PostgreSQL 15, or the role may not do
+            that.
     """
     server = connection.get_server_version()
     if server.major * 10000 < MIN_SERVER:
         message = f"the database is PostgreSQL {server.major}; 15 to 18 are supported"
         raise SchemaError(message)
-    found = await _installed(connection)
-    if found != SCHEMA_VERSION:
-        async with connection.transaction():
-            await connection.execute(STATEMENTS["schema_limits"].sql, f"{LOCK_TIMEOUT_S}s")
-            await connection.execute(STATEMENTS["schema_lock"].sql)
-            version = await _installed(connection)
-            if version == 0:
-                await connection.execute(schema_sql())
-            for step in range(version + 1 if version else SCHEMA_VERSION + 1, SCHEMA_VERSION + 1):
-                await connection.execute(_step_sql(step))
+    found: int | None = None
+    try:
+        found = await _installed(connection)
+        if found != SCHEMA_VERSION:
+            async with connection.transaction():
+                await _bring_up_to_date(connection)
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise SchemaError(await _why_refused(connection, found, str(error.args[0]))) from error
     return found
+
+
+async def _bring_up_to_date(connection: Connection[Record]) -> None:
+    await connection.execute(STATEMENTS["schema_limits"].sql, f"{LOCK_TIMEOUT_S}s")
+    await connection.execute(STATEMENTS["schema_lock"].sql)
+    version = await _installed(connection)
+    if version == 0:
+        await connection.execute(schema_sql())
+        return
+    me = await standing(connection)
+    if me.prefix is not None and me.owner is not None:
+        await become(connection, me.owner)
+    for step in range(version + 1, SCHEMA_VERSION + 1):
+        await connection.execute(_step_sql(step))
+    if me.prefix is not None and version < SCHEMA_VERSION:
+        await connection.execute(grants_sql(me.prefix))  # of what is new, too
+
+
+async def _why_refused(connection: Connection[Record], found: int | None, reason: str) -> str:
+    """One line: who may not do what, and what to do."""
+    me = await standing(connection)
+    if found is None:
+        grant = "as pulse migrate --roles would" if me.prefix is None else f'GRANT {me.prefix}server TO "{me.role}"'
+        return f'role "{me.role}" may not use the schema pulse: {reason}; let "{me.owner}" grant it: {grant}'
+    if found == 0:
+        return f'role "{me.role}" may not install the schema pulse: {reason}; it takes CREATE on the database'
+    return (
+        f"the schema pulse is at version {found}, this pulse needs {SCHEMA_VERSION}, and "
+        f'role "{me.role}" may not upgrade it: {reason}; run pulse migrate as "{me.owner}" or a member of it'
+    )
 
 
 async def _installed(connection: Connection[Record]) -> int:

@@ -19,6 +19,8 @@ _TABLES: Final = _TEST + "test_tables"
 _COUNTED: Final = _ROWS + "test_connections_are_counted"
 _SCHEMA: Final = _TEST + "test_schema"
 _PULSES: Final = _ROWS + "test_what_is_pulses"
+_NEEDS: Final = "test_roles.py::test_a_server_has_what_it_needs_and_nothing_else"
+_WHO: Final = _ROWS + "test_who_pulse_is"
 _SNAPSHOTS: Final = _ROWS + "test_snapshots_of_this_database"
 _TRANSACTIONS: Final = _ROWS + "test_transactions_of_this_database"
 _HOLDERS: Final = _ROWS + "test_locks_that_matter"
@@ -53,9 +55,14 @@ _SERVER: Final = [
     swap("rights", "'pg_read_all_stats', 'USAGE')", "'pg_monitor', 'USAGE') OR true", _ROLE),
     cut("rights", "\nWHERE to_regnamespace('pulse') IS NULL", _ROLE),
     swap("rights", "WHERE n.nspname = 'pulse'", "WHERE false", _ROLE),
-    swap("rights", "'INSERT', 'UPDATE', 'DELETE'", "'INSERT', 'UPDATE'", _PULSES),
-    cut("rights", "c.relnamespace = to_regnamespace('pulse') AND ", _PULSES),
-    cut("rights", " AND NOT (c.relname = 'schema_version' AND p.privilege <> 'SELECT')", _PULSES),
+    swap("rights", "('attempts', '{SELECT,INSERT,UPDATE,DELETE}')", "('attempts', '{SELECT,INSERT,UPDATE}')", _PULSES),
+    swap("rights", "has_any_column_privilege(c.oid, 'UPDATE')", "has_table_privilege(c.oid, 'UPDATE')", _NEEDS),
+    swap("rights", "ELSE has_table_privilege(c.oid, p.privilege) END", "ELSE true END", _NEEDS),
+    swap("rights", "has_sequence_privilege(c.oid, p.privilege)", "true", _NEEDS),
+    swap("rights", "has_function_privilege(f.oid, 'EXECUTE')", "true", _NEEDS),
+    swap("role", "pg_has_role(n.nspowner, 'USAGE')", "pg_has_role(n.nspowner, 'MEMBER') AND false", _WHO),
+    swap("role", "WHERE n.nspname = 'pulse' AND", "WHERE", _WHO),
+    swap("role", "WHERE m.rolname = current_user", "WHERE m.rolsuper", _WHO),
     swap("schema_found", "max(v.version)", "min(v.version)", _SCHEMA),
     swap("indexes", "x.indisvalid AND x.indisready", "true", _INDEXES),
     cut("indexes", "WHERE t.relnamespace = to_regnamespace('pulse')\n", _PULSES),

@@ -9,6 +9,8 @@ from typing import Any, Final
 import pytest
 
 from tests.store.doctor_kit import Patient, until
+from tests.store.roles_kit import CALLS, MAY, SETS
+from tests.support.postgres import Postgres
 
 pytestmark = [pytest.mark.postgres, pytest.mark.anyio]
 
@@ -76,9 +78,30 @@ async def test_what_is_pulses(patient: Patient) -> None:
         row[0] for row in await patient.sql.fetch(PULSES, "i")
     }
     told = {row["what"] for row in await patient.rows("rights")}
-    wanted = {f"{what} pulse.{table}" for table in tables for what in ("select", "insert", "update", "delete")}
-    wanted -= {f"{what} pulse.schema_version" for what in ("insert", "update", "delete")}
+    wanted = {f"{what.lower()} pulse.{table}" for table, rights in MAY["server"].items() for what in rights}
+    wanted |= {f"call pulse.{name}" for name in CALLS["server"]}
+    wanted |= {f"{what} the sequence pulse.{name}" for name in SETS["server"] for what in ("select", "update")}
     assert {what for what in told if " pulse." in what} == wanted
+    assert set(MAY["server"]) == tables
+
+
+async def test_who_pulse_is(patient: Patient, sound: Postgres) -> None:
+    """A superuser, whoever owns the schema, and a member of the owner are told apart from one who has what he must."""
+    role = f"doctor_who_{sound.major}"
+    await patient.sql.execute(f"CREATE ROLE {role} LOGIN; CREATE ROLE {role}_owner; GRANT {role}_owner TO {role}")
+    dsn = re.sub(r"user=[^&]*", f"user={role}", patient.dsn)
+    told: list[tuple[bool, bool]] = []
+    try:
+        for owner in (None, role, f"{role}_owner"):
+            await patient.sql.execute(f"ALTER SCHEMA pulse OWNER TO {owner}" if owner else "SELECT 1")
+            ((row,)) = await patient.rows("role", dsn=dsn)
+            told.append((row["is_super"], row["is_owner"]))
+            assert row["name"] == role
+    finally:
+        await patient.sql.execute(f"ALTER SCHEMA pulse OWNER TO CURRENT_USER; DROP ROLE {role}, {role}_owner")
+    assert told == [(False, False), (False, True), (False, True)]
+    ((mine,)) = await patient.rows("role")
+    assert (mine["is_super"], mine["is_owner"]) == (True, True)
 
 
 async def test_snapshots_of_this_database(patient: Patient, empty: str) -> None:
