@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tests.process.system_kit import APP, ROOT, SHORT_LEASE, Whole, clean_environment, place
-from tests.support.containers import Container, start, why_not
+from tests.support.containers import Container, enter, start, why_not
 from tests.support.postgres import Postgres
 from tests.support.system import Body, until
 
@@ -71,9 +71,10 @@ class Site:
 
     def inside(self, container: Container, *words: str) -> psutil.Process:
         """A command in the pid namespace of a container, as with ``pid: service:NAME`` or ``shareProcessNamespace``."""
-        enter = ["nsenter", "--target", str(container.init), "--pid", "--mount", f"--wdns={ROOT}"]
         with self.whole.errors.open("ab") as sink:
-            process = psutil.Popen([*enter, *words], env=self.whole.env, stdout=sink, stderr=sink)
+            process = psutil.Popen(
+                [*enter(container.init), f"--wdns={ROOT}", *words], env=self.whole.env, stdout=sink, stderr=sink
+            )
         self._stack.callback(process.wait)
         self._stack.callback(container.end)
         return until(process.children, "the command")[0]
@@ -202,7 +203,7 @@ def test_the_embedded_postgresql_outlives_its_container() -> None:
         server = site.server()
         held = site.jobs.submit("mark")
         server.end()
-        again = site.server("--app", APP)
-        site.jobs.wait(held)
+        again = site.server()
+        assert site.jobs.get(held).status == "PENDING"
         again.send(signal.SIGTERM)
         assert again.wait() == 0

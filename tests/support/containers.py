@@ -30,6 +30,12 @@ def unshare() -> Sequence[str]:
     return _AS_ROOT if os.geteuid() == 0 else _AS_ANYBODY
 
 
+def enter(init: int) -> Sequence[str]:
+    """What to put before a command that is to be in the pid namespace of process 1 *init*."""
+    as_anybody = () if os.geteuid() == 0 else ("--user", "--preserve-credentials")
+    return ["nsenter", "--target", str(init), *as_anybody, "--pid", "--mount"]
+
+
 @cache
 def why_not() -> str | None:
     """Why there can be no pid namespace here; None: there can be."""
