@@ -275,7 +275,7 @@ class Client:
             for pause_s in requests.poll_pauses_s():
                 wire = self._connected(deadline_s)
                 try:
-                    return request.read(wire.ask(request, deadline_s))
+                    return request.understood(wire.ask(request, deadline_s))
                 except _OverdueError:
                     break
                 except ConnectionLostError:

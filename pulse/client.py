@@ -348,7 +348,7 @@ class AsyncClient:
             while True:
                 exchange = await self._connected()
                 try:
-                    return request.read(await exchange.ask(request))
+                    return request.understood(await exchange.ask(request))
                 except ConnectionLostError:
                     if not request.repeatable:
                         raise requests.answer_lost(request.kind) from None

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from pulse import answers
 from pulse.answers import Changed, JobPage, Stack
-from pulse.errors import BadRequestError, NobodyAnswersError, TooLargeError
+from pulse.errors import BadRequestError, NobodyAnswersError, ProtocolError, TooLargeError
 from pulse.handlers import name_of
 from pulse.ids import uuid7s
 from pulse.job import Job
@@ -105,6 +105,19 @@ class Request(Generic[AnswerT]):
         if size > max_frame_bytes:
             raise TooLargeError(f"{self.kind}: the request has {size} bytes; the server accepts {max_frame_bytes}")
         return data
+
+    def understood(self, body: Mapping[str, object]) -> AnswerT:
+        """
+        What the caller wants of the answer's *body*.
+
+        Raises:
+            ProtocolError: It is no answer to this request.
+
+        """
+        try:
+            return self.read(body)
+        except (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError) as error:
+            raise ProtocolError(f"{self.kind}: the answer cannot be read: {error!r:.200}") from None
 
 
 def submit(jobs: Iterable[NewJob]) -> Request[list[UUID]]:

@@ -11,6 +11,7 @@ would not bring the database back.
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import random
 import signal
@@ -270,7 +271,20 @@ def _not_there(store: Store, error: Exception) -> dict[str, object]:
 ActorMain = Callable[[Runtime], Awaitable[None]]
 
 
+def hear_loop(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """
+    What the event loop has to say of itself.
+
+    anyio tells whoever reads from a socket that it can, and that the socket was closed or is waited for no more. Peers
+    that come and go bring both at the same time; the second is too late, which is nothing to tell.
+    """
+    if isinstance(context.get("exception"), asyncio.InvalidStateError) and "set_result" in str(context.get("message")):
+        return
+    loop.default_exception_handler(context)
+
+
 async def _run(name: str, bus_fd: int, main: ActorMain) -> int:
+    asyncio.get_running_loop().set_exception_handler(hear_loop)
     bus = await Bus.over(bus_fd)
     await bus.send("hello", 0, {"name": name, "pid": procs.own_pid()})
     start = await _start_frame(bus)

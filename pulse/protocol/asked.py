@@ -35,7 +35,7 @@ class Submit(Struct, frozen=True):
 class JobsList(Struct, frozen=True):
     """A page of jobs, newest first; each filter narrows it."""
 
-    status: list[str] | str | None = None
+    status: Annotated[list[str], Meta(max_length=100)] | str | None = None
     topic: Name | None = None
     name: Name | None = None
     schedule: Id | None = None
@@ -186,7 +186,7 @@ class TopicSet(Struct, frozen=True):
     """Options to be set, by their names; an unknown one is refused, and None unsets one."""
 
     topic: Annotated[str, Meta(max_length=200)]
-    policy: dict[str, str | float | int | None]
+    policy: Annotated[dict[str, str | float | int | None], Meta(max_length=100)]
 
 
 class TopicUnset(Struct, frozen=True):

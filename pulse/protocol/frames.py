@@ -16,7 +16,8 @@ from pulse.protocol.fields import RequestNumber
 MAX_FRAME_BYTES: Final = 8 * 1024 * 1024  # a submit of 40 000 small jobs; one result of 8 MiB is a file, not a result
 HELLO_MAX_FRAME_BYTES: Final = 1024 * 1024  # before hello nobody is known yet; 40 000 running jobs fit
 _LENGTH_BYTES: Final = 4
-_SHOWN_BYTES: Final = 64 * 1024  # of a longer body nobody looks for the value that is wrong in it
+_SHOWN_BYTES: Final = 8 * 1024  # of a longer body nobody looks for the value that is wrong in it: that takes time
+_TOLD_CHARS: Final = 400
 _PLACE: Final = re.compile(r" - at `\$((?:\.\w+|\[\d+\])+)`$")  # as msgspec tells it
 _STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
 _FIXMAP: Final = 0x80  # first bytes of a map in MessagePack: 0x80 to 0x8f, map 16, map 32
@@ -69,7 +70,7 @@ def decode_body(kind: type[BodyT], frame: Frame) -> BodyT:
     try:
         body = decoder.decode(frame.body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ProtocolError(f"{frame.kind}: {error}{_given(frame, str(error))}", request=frame.request) from None
+        raise ProtocolError(f"{frame.kind}: {_told(error)}{_given(frame, str(error))}", request=frame.request) from None
     assert isinstance(body, kind)  # noqa: S101 - narrows the type; the decoder was made for it
     return body
 
@@ -93,7 +94,13 @@ def decode_any(frame: Frame) -> dict[str, object]:
     try:
         return msgspec.msgpack.decode(frame.body, type=dict[str, object])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ProtocolError(f"{frame.kind}: {error}", request=frame.request) from None
+        raise ProtocolError(f"{frame.kind}: {_told(error)}", request=frame.request) from None
+
+
+def _told(error: Exception) -> str:
+    """What *error* says; a value in it may be as long as a frame, and nobody wants that back, or in a log."""
+    text = str(error)
+    return text if len(text) <= _TOLD_CHARS else f"{text[: _TOLD_CHARS // 2]}…{text[-_TOLD_CHARS // 2 :]}"
 
 
 class FrameReader:

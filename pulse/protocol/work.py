@@ -11,8 +11,10 @@ from msgspec import Meta, Struct
 from pulse.backoff import MAX_BACKOFF
 from pulse.errors import ProtocolError
 from pulse.protocol.fields import (
+    MAX_HANDLERS,
     MAX_SECONDS,
     MAX_STACK_CHARS,
+    MAX_TOPICS,
     Attempt,
     Behalf,
     Count,
@@ -62,9 +64,9 @@ class Hello(Struct, frozen=True):
     user: str | None = None
     password: str | None = None
     worker: WorkerName | None = None
-    topics: list[Name] = []
-    names: list[Name] = []
-    handlers: dict[Name, HandlerInfo] = {}
+    topics: Annotated[list[Name], Meta(max_length=MAX_TOPICS)] = []
+    names: Annotated[list[Name], Meta(max_length=MAX_HANDLERS)] = []
+    handlers: Annotated[dict[Name, HandlerInfo], Meta(max_length=MAX_HANDLERS)] = {}
     capacity: Count = 0
     running: list[JobRef] = []
     session: Session | None = None

@@ -22,6 +22,7 @@ from asyncpg.connect_utils import SessionAttribute
 
 from pulse.dsn import as_url, redact_dsn
 from pulse.errors import ConfigError, ContestedError, UnavailableError
+from pulse.store.turns import Turns
 from pulse.store.usage import Usage
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ class Pool:
         self.target = target
         self._settings = settings or {}
         self.usage = Usage(size)
-        self._free = asyncio.Semaphore(size)
+        self._turns = Turns(size)
         self._idle: list[Connection[Record]] = []
         self._closed = False
         self._proved = False
@@ -199,10 +200,11 @@ class Pool:
             asyncpg.PostgresError: The statement is at fault, not the database.
         """
         connection: Connection[Record] | None = None
-        clean, began_s = False, time.monotonic()
+        clean, waited, began_s = False, True, time.monotonic()
         try:
             async with asyncio.timeout(deadline_s):
-                async with self._free:
+                async with self._turns.turn():
+                    waited = False
                     self.usage.in_use += 1
                     try:
                         connection = self._take() or await self._connect()
@@ -228,6 +230,9 @@ class Pool:
             raise UnavailableError(message) from error
         except Exception as error:
             if is_unavailable(error):
+                if waited:
+                    message = f"no turn within {deadline_s:g} s: the database {self.target.shown} is away, or slow"
+                    raise UnavailableError(message) from error
                 reason = str(error) or f"no answer within {deadline_s:g} s"
                 if getattr(error, "sqlstate", None) in CONTESTED_SQLSTATES:
                     raise ContestedError(f"a statement waited too long: {reason}") from error

@@ -18,6 +18,7 @@ from pulse.errors import ProtocolError
 from pulse.protocol import Beat, Capacity, Frame, Hello, JobRef, Role
 from pulse.store.pool import Target
 from pulse.store.store import Store
+from pulse_actors.bus import Hint
 from pulse_actors.dispatcher import visit as visiting
 from pulse_actors.dispatcher.batching import ROOM
 from pulse_actors.dispatcher.claims import Claims
@@ -32,6 +33,7 @@ from pulse_actors.dispatcher.stats import Stats
 from pulse_actors.dispatcher.submits import BATCH, Submits
 from pulse_actors.dispatcher.visit import Office, Visit
 from pulse_actors.identity import Peer, compose
+from pulse_actors.runtime import Turn
 from tests.store.helpers import TOPIC, forge, read
 from tests.store.recovery_kit import DEADLINE_S, HOST, LEASE_S, Floor, Wire, floor, new_worker, process, wire_of
 from tests.support.peers import until
@@ -385,6 +387,26 @@ async def test_a_drain(lobby: Lobby, reconnect: bool) -> None:
     assert [wire_of(worker).bodies("drain") for worker in workers] == [[{"reconnect": reconnect}]] * 2
     Dispatcher.drain(dispatcher(lobby), reconnect=False)
     assert lobby.desk.closed is reconnect
+
+
+async def test_policies_are_read_once_in_a_turn(lobby: Lobby) -> None:
+    """However many hints there are: a turn that read them for each would last too long while the database is slow."""
+    reads: list[None] = []
+
+    async def read() -> None:
+        reads.append(None)
+
+    actor = dispatcher(lobby, _read_policies=read, drain=lambda **_how: None)
+    changed = (Hint("pause", "policies changed"),)
+    for inbox, expected in (
+        ((), 1),
+        (changed * 5, 1),
+        ((Hint("pause", "drain"), *changed), 1),
+        ((Hint("p", "drain"),), 0),
+    ):
+        reads.clear()
+        await Dispatcher.turn(actor, Turn(1.0, inbox))
+        assert len(reads) == expected
 
 
 async def test_of_whom_the_kernel_can_tell(lobby: Lobby) -> None:

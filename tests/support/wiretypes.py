@@ -43,10 +43,9 @@ def type_name(kind: inspect.Type) -> str:  # noqa: PLR0911 - one for each kind o
     """A type as the tables show it."""
     match kind:
         case inspect.ListType(item, min_length, max_length):
-            lengths = "" if max_length is None else f" {min_length or 0}…{max_length}"
-            return f"[{type_name(item)}…]{lengths}"
-        case inspect.DictType(key, value):
-            return f"{{{type_name(key)}: {type_name(value)}}}"
+            return f"[{type_name(item)}…]{_lengths(min_length, max_length)}"
+        case inspect.DictType(key, value, min_length, max_length):
+            return f"{{{type_name(key)}: {type_name(value)}}}{_lengths(min_length, max_length)}"
         case inspect.TupleType(items):
             return f"[{', '.join(type_name(item) for item in items)}]"
         case inspect.UnionType(options):
@@ -57,6 +56,10 @@ def type_name(kind: inspect.Type) -> str:  # noqa: PLR0911 - one for each kind o
             return " ".join(sorted(str(member.value) for member in cls))
         case _:
             return _scalar(kind)
+
+
+def _lengths(least: int | None, most: int | None) -> str:
+    return "" if most is None else f" {least or 0}…{most}"
 
 
 def _scalar(kind: inspect.Type) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, cast
 
 import anyio
+import anyio.lowlevel
 import pytest
 
-from pulse_actors.dispatcher.connection import Connection
+from pulse import protocol
+from pulse_actors.dispatcher.connection import MISTAKES, MISTAKES_A_SECOND, UNREAD_BYTES, Connection, Patience
 from pulse_actors.dispatcher.desk import BACKLOG_BYTES
 
 pytestmark = pytest.mark.anyio
@@ -45,3 +48,109 @@ async def test_a_backlog_that_was_read_is_told(size: int) -> None:
         assert all(backlog <= BACKLOG_BYTES for backlog in told)
         connection.heard_out.set()
         connection.close()
+
+
+class Source(Pipe):
+    """A stream that has so many pings to be read, and then nothing more."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.left = [protocol.encode("ping", number, {}) for number in range(count)]
+
+    async def receive(self, _most: int) -> bytes:
+        """The next ones; the end."""
+        if not self.left:
+            raise anyio.EndOfStream
+        data, self.left = b"".join(self.left[:100]), self.left[100:]
+        return data
+
+
+async def test_who_reads_nothing_is_not_listened_to() -> None:
+    """A peer that lets its answers pile up is read no further until it has taken them."""
+    pipe, heard = Source(300), list[int]()
+    connection = Connection(cast("Any", pipe), 2**30)
+
+    async def listen() -> None:
+        async for group in connection.frames():
+            for frame in group:
+                heard.append(frame.request or 0)
+                connection.send("ok", frame.request, {"text": "x" * (UNREAD_BYTES // 50)})
+        connection.heard_out.set()
+        connection.close()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(connection.write)
+        tasks.start_soon(listen)
+        with anyio.fail_after(5):
+            while connection.backlog_bytes <= UNREAD_BYTES:
+                await anyio.lowlevel.checkpoint()
+        await anyio.sleep(0.05)
+        assert 50 <= len(heard) <= 60
+        pipe.reads.set()
+    assert heard == list(range(300))
+
+
+async def test_who_waits_for_room_is_woken_by_the_end() -> None:
+    """A connection that is closed while its peer does not read is over, also for whoever wanted to read on."""
+    pipe = Source(300)
+    connection = Connection(cast("Any", pipe), 2**30)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(connection.write)
+        with anyio.fail_after(5):
+            async for _ in connection.frames():
+                connection.send("ok", None, {"text": "x" * (UNREAD_BYTES + 1)})
+                tasks.start_soon(_close, connection)
+        pipe.reads.set()
+
+
+async def _close(connection: Connection) -> None:
+    connection.close()
+
+
+async def test_others_have_their_turn_between_the_frames_of_one() -> None:
+    """However many frames come at once, the loop turns between some of them and the next."""
+    connection = Connection(cast("Any", Source(4000)), 2**30)
+    turns, groups = 0, 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await anyio.lowlevel.checkpoint()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(other)
+        async for _ in connection.frames():
+            groups += 1
+            time.sleep(0.0002)  # noqa: ASYNC251 - the work that a frame is
+        tasks.cancel_scope.cancel()
+    assert groups == 1000
+    assert turns > 100
+
+
+def test_mistakes_are_borne_for_a_while() -> None:
+    """Some at once cost nothing, more are so many a second; whoever makes none for a while has them free again."""
+    patience = Patience(100.0)
+    for _ in range(MISTAKES):
+        patience.mistake()
+    assert patience.pause_s(100.0) == 0.0
+    for _ in range(10):
+        patience.mistake()
+    assert patience.pause_s(100.0) == pytest.approx(10 / MISTAKES_A_SECOND)
+    assert patience.pause_s(100.05) == pytest.approx(5 / MISTAKES_A_SECOND)
+    assert patience.pause_s(200.0) == 0.0
+    for _ in range(MISTAKES + 1):
+        patience.mistake()
+    assert patience.pause_s(200.0) == pytest.approx(1 / MISTAKES_A_SECOND)
+
+
+async def test_only_nonsense_is_a_mistake() -> None:
+    """A request for what is not there is none; one that is malformed is."""
+    for code, is_mistake in (("not_found", False), ("bad_request", True)):
+        connection = Connection(cast("Any", Source(20)), 2**30)
+        for _ in range(MISTAKES + 5):
+            connection.refuse(1, code, "no")
+        began_s = time.monotonic()
+        async for _ in connection.frames():
+            pass
+        assert (time.monotonic() - began_s > 4 / MISTAKES_A_SECOND) is is_mistake

@@ -12,7 +12,7 @@ import pytest
 
 import pulse
 from pulse import protocol, requests, schedule_requests
-from pulse.errors import BadRequestError, HandlerError, TooLargeError
+from pulse.errors import BadRequestError, HandlerError, ProtocolError, TooLargeError
 from pulse.protocol import CLIENT_KINDS, FrameReader, decode_body
 from pulse.requests import Request
 from pulse.values import unix_time
@@ -30,6 +30,26 @@ def sent(request: Request[Any]) -> Any:
     """The body as the server decodes it."""
     (frame,) = FrameReader().feed(request.encode(1, protocol.MAX_FRAME_BYTES))
     return decode_body(CLIENT_KINDS[frame.kind], frame)
+
+
+@pytest.mark.parametrize(
+    ("request_", "body"),
+    [
+        (requests.submit([{"name": "a"}]), {"ids": ["no id"]}),
+        (requests.get(JOB), {"job": {"id": JOB.bytes, "submitted_at": 1e300}}),
+        (requests.get(JOB), {"job": {"id": JOB.bytes, "attempts": float("inf")}}),
+        (requests.get(JOB), {"job": {"id": JOB.bytes, "args": "[" * 100_000}}),
+        (requests.get(JOB), {"job": {"id": JOB.bytes, "history": [7]}}),
+        (requests.cancel([JOB]), {"done": [], "refused": [7]}),
+        (requests.cancel([JOB]), {"done": [], "refused": [[JOB.bytes]]}),
+        (schedule_requests.preview_schedule(JOB), {"times": ["noon"]}),
+    ],
+)
+def test_an_answer_that_cannot_be_read(request_: Request[Any], body: dict[str, object]) -> None:
+    """Whatever is wrong with an answer, it is an error of pulse's own that names the request, and short."""
+    with pytest.raises(ProtocolError) as refused:
+        request_.understood(body)
+    assert len(refused.value.message) < 400
 
 
 def test_a_submit_always_has_ids() -> None:

@@ -5,19 +5,27 @@ from __future__ import annotations
 import fcntl
 import sys
 import termios
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
 import anyio
 import anyio.abc
+from anyio.lowlevel import checkpoint
 
 from pulse import protocol
-from pulse.errors import ProtocolError, TooLargeError
+from pulse.errors import BadRequestError, ProtocolError, TooLargeError
 from pulse_actors.dispatcher.desk import BACKLOG_BYTES
 
 SEND_BUFFER_BYTES: Final = 32 * 1024 * 1024  # a peer that lets this much pile up does not read
 SEND_DEADLINE_S: Final = 30.0  # one write that takes longer: the peer has stopped reading
+UNREAD_BYTES: Final = 1024 * 1024  # of answers: whoever leaves so much unread is not listened to until it has read
+READ_BYTES: Final = 64 * 1024  # at once
+TURN_S: Final = 0.001  # of frames of one peer; then others have their turn
+TOGETHER: Final = 4  # frames that are handed on together
+MISTAKES: Final = 20  # that a peer may make one behind the other
+MISTAKES_A_SECOND: Final = 100.0  # and later: the work of refusing more would be at the cost of others
 GONE: Final = (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)  # TimeoutError is an OSError
 LAST_WORDS_S: Final = 5.0  # a dead peer's last words end by themselves
 PARTING_S: Final = 0.5  # the supervisor waits 5 s for the dispatcher's end
@@ -45,6 +53,9 @@ class Connection:
         self._closing = False
         self._torn = False
         self._owed: set[int] = set()
+        self._patience = Patience(time.monotonic())
+        self._taken = anyio.Event()
+        self._turn_s = time.monotonic()
         self.heard_out = anyio.Event()
         self.relieved: Callable[[], None] = _nobody_waits
         self._answered = anyio.Event()
@@ -71,7 +82,7 @@ class Connection:
         self._out_bytes += len(frame)
         if self._out_bytes > SEND_BUFFER_BYTES:
             self._out.clear()
-            self._closing = True
+            self._end()
         self._sending.set()
 
     @property
@@ -101,12 +112,19 @@ class Connection:
 
     def refuse(self, request: int | None, code: str, message: str) -> None:
         """Queue an error."""
+        if code == BadRequestError.code:
+            self._patience.mistake()
         self.send("error", request, {"code": code, "message": message})
 
     def close(self) -> None:
         """Send what is queued, then close; ``frames`` ends."""
-        self._closing = True
+        self._end()
         self._sending.set()
+
+    def _end(self) -> None:
+        """Nothing more is queued; who waits for room in the queue goes on."""
+        self._closing = True
+        self._taken.set()
 
     async def frames(self) -> AsyncIterator[Sequence[protocol.Frame]]:
         """
@@ -117,7 +135,7 @@ class Connection:
         """
         while True:
             try:
-                data = await self._stream.receive(256 * 1024)
+                data = await self._stream.receive(READ_BYTES)
             except (anyio.EndOfStream, *GONE):
                 return
             try:
@@ -126,8 +144,20 @@ class Connection:
                 if error.frames:
                     yield error.frames
                 raise ProtocolError(error.message, error.code) from None
-            if frames:
-                yield frames
+            for at in range(0, len(frames), TOGETHER):
+                yield frames[at : at + TOGETHER]
+                await self._give_way()
+
+    async def _give_way(self) -> None:
+        """Let others have their turn; whoever makes many mistakes, or reads nothing of its answers, is read later."""
+        pause_s = self._patience.pause_s(time.monotonic())
+        if pause_s:
+            await anyio.sleep(pause_s)
+        while self._out_bytes > UNREAD_BYTES and not self._closing:
+            await self._taken.wait()
+        if time.monotonic() - self._turn_s > TURN_S:
+            await checkpoint()
+            self._turn_s = time.monotonic()
 
     async def write(self) -> None:
         """Write what is queued until the connection is closed from either side; then close the stream."""
@@ -139,11 +169,11 @@ class Connection:
                 if self._closing and not self._out:
                     return
         except GONE:
-            self._closing = True
+            self._end()
             with anyio.move_on_after(LAST_WORDS_S):  # it reads no more, but what it wrote before is still to be read
                 await self.heard_out.wait()
         finally:
-            self._closing = True
+            self._end()
             with anyio.CancelScope(shield=True):
                 await self._part()
 
@@ -156,6 +186,8 @@ class Connection:
             self._torn = False
         was_full = self._out_bytes > BACKLOG_BYTES
         self._out_bytes -= len(chunk)
+        self._taken.set()
+        self._taken = anyio.Event()
         if was_full and self._out_bytes <= BACKLOG_BYTES:
             self.relieved()
 
@@ -165,6 +197,32 @@ class Connection:
             await self._flush(PARTING_S)
         with anyio.move_on_after(PARTING_S):
             await self._stream.aclose()
+
+
+class Patience:
+    """
+    How many mistakes a peer may make yet.
+
+    Args:
+        now_s: Monotonic.
+    """
+
+    __slots__ = ("_at_s", "_left")
+
+    def __init__(self, now_s: float) -> None:
+        self._left = float(MISTAKES)
+        self._at_s = now_s
+
+    def mistake(self) -> None:
+        """It has made one."""
+        self._left -= 1.0
+
+    def pause_s(self, now_s: float) -> float:
+        """How long it is to wait, as of *now_s*, monotonic."""
+        if self._left < MISTAKES:
+            self._left = min(MISTAKES, self._left + (now_s - self._at_s) * MISTAKES_A_SECOND)
+        self._at_s = now_s
+        return max(0.0, -self._left / MISTAKES_A_SECOND)
 
 
 def _nobody_waits() -> None:

@@ -107,8 +107,8 @@ class Dispatcher:
 
     async def turn(self, turn: Turn) -> TurnResult:
         """Hear hints: something may be claimable, a policy changed, or a drain began."""
-        if not turn.inbox:
-            await self._read_policies()  # a hint may be lost
+        if not turn.inbox or any(hint.event == "policies changed" for hint in turn.inbox):
+            await self._read_policies()  # once, however many hints there are; and one may be lost
         for hint in turn.inbox:
             match hint.event:
                 case "drain":
@@ -120,7 +120,7 @@ class Dispatcher:
                 case "canceled":
                     self._stop_canceled(hint.data.get("jobs"))
                 case "policies changed":
-                    await self._read_policies()
+                    pass
                 case "ready":
                     self._note_reaped(hint.data.get("reaped"))
                     self._wake(hint.data.get("delays_s"))

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
+from weakref import WeakValueDictionary
 
 import anyio
 import anyio.abc
@@ -19,6 +20,7 @@ from pulse.errors import BadRequestError, ProtocolError, PulseError, Unavailable
 from pulse.protocol import Frame, Hello, Role
 from pulse.store.pool import is_bad_row
 from pulse.store.rows import Running
+from pulse.store.turns import ASKER
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.connection import Connection
@@ -39,10 +41,21 @@ HELLO_DEADLINE_S: Final = 5.0
 UNANSWERED: Final = (protocol.Started, protocol.Capacity, protocol.Stack)
 RECONCILE_S: Final = 2.0  # for the database to say what a worker holds; a client gives up on its hello after 10 s
 LAST_ANSWERS_S: Final = 5.0  # a peer that only stopped sending still reads
-MAX_REQUESTS: Final = 32  # of one peer at once; then its next frame waits
+MAX_REQUESTS: Final = 32  # of one process at once; then its next frame waits
 
 log = structlog.get_logger()
 T = TypeVar("T", bound=msgspec.Struct)
+
+
+_under_way: Final[WeakValueDictionary[int, anyio.Semaphore]] = WeakValueDictionary()
+
+
+def _requests_of(asker: int) -> anyio.Semaphore:
+    """What bounds the requests of one process; it is there as long as one of its connections is."""
+    found = _under_way.get(asker)
+    if found is None:
+        found = _under_way[asker] = anyio.Semaphore(MAX_REQUESTS)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +104,8 @@ class Visit:
         self._worker: Worker | None = None
         self._identity = ""
         self._role = Role.CLIENT
-        self._requests = anyio.Semaphore(MAX_REQUESTS)
+        self._asker = peer.pid or -number  # whose requests these are, on however many connections
+        self._requests = _requests_of(self._asker)
 
     async def run(self) -> None:
         """Serve the peer until it is gone."""
@@ -356,6 +370,7 @@ class Visit:
 
     async def _answer(self, frame: Frame, body: msgspec.Struct) -> None:
         answer: Mapping[str, object]
+        ASKER.set(self._asker)
         try:
             answer = await REQUESTS[frame.kind](self._desktop, body)
         except PulseError as error:

@@ -1,0 +1,79 @@
+"""
+Who gets the next free connection: not whoever asked first, but whoever has the fewest requests under way.
+
+A peer may have many requests under way, on many connections. In the order of their arrival a thousand of them would
+stand before the one of somebody else, for seconds. So requests are counted by who asks, and each stands in the line by
+how many its asker had when it came. What a server does for itself goes before all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncGenerator, Hashable
+from contextvars import ContextVar
+from heapq import heappop, heappush
+from typing import Final
+
+ASKER: Final[ContextVar[Hashable]] = ContextVar("ASKER", default=None)  # for whom a task works; None: for the server
+FIRST: Final = -1  # the rank of the server's own
+
+
+class Turns:
+    """
+    So many at once.
+
+    Args:
+        places: How many.
+    """
+
+    def __init__(self, places: int) -> None:
+        self._free = places
+        self._line: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._number = 0
+        self._under_way: Counter[Hashable] = Counter()
+
+    @property
+    def waiting(self) -> int:
+        """How many stand in the line."""
+        return sum(not future.done() for _, _, future in self._line)
+
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncGenerator[None]:
+        """A place for the block, as soon as it is this task's turn."""
+        asker = ASKER.get()
+        rank = FIRST if asker is None else self._under_way[asker]
+        self._under_way[asker] += 1
+        try:
+            await self._take(rank)
+            try:
+                yield
+            finally:
+                self._give()
+        finally:
+            self._under_way[asker] -= 1
+            if not self._under_way[asker]:
+                del self._under_way[asker]
+
+    async def _take(self, rank: int) -> None:
+        if self._free:
+            self._free -= 1
+            return
+        future = asyncio.get_running_loop().create_future()
+        self._number += 1
+        heappush(self._line, (rank, self._number, future))
+        try:
+            await future
+        except asyncio.CancelledError:
+            if not future.cancelled():  # it was given the place at this very moment
+                self._give()
+            raise
+
+    def _give(self) -> None:
+        while self._line:
+            *_, future = heappop(self._line)
+            if not future.done():
+                future.set_result(None)
+                return
+        self._free += 1

@@ -1,0 +1,110 @@
+"""Turns: who has the fewest requests under way goes first, and a place is never lost."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import copy_context
+
+import pytest
+from anyio.lowlevel import checkpoint
+
+from pulse.store.turns import ASKER, Turns
+
+pytestmark = pytest.mark.anyio
+
+
+class Line:
+    """A place that is taken, and those who wait for it."""
+
+    def __init__(self, places: int = 1) -> None:
+        self.turns = Turns(places)
+        self.served: list[str] = []
+        self.tasks: list[asyncio.Task[None]] = []
+        self.end = asyncio.Event()
+
+    async def come(self, who: object, name: str) -> asyncio.Task[None]:
+        """Somebody asks, and waits."""
+
+        async def wait() -> None:
+            async with self.turns.turn():
+                self.served.append(name)
+                await self.end.wait()
+
+        context = copy_context()
+        context.run(ASKER.set, who)
+        task = asyncio.get_running_loop().create_task(wait(), context=context)
+        self.tasks.append(task)
+        await checkpoint()
+        await checkpoint()
+        return task
+
+    async def over(self) -> None:
+        """All come to their turn, and go."""
+        self.end.set()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+
+async def test_who_asks_for_little_does_not_wait_for_who_asks_for_much() -> None:
+    """A first request goes before the others of whoever has many; the server's own go before all; else by arrival."""
+    line = Line()
+    for number in range(4):
+        await line.come("greedy", f"greedy {number}")
+    await line.come("modest", "modest 0")
+    await line.come("other", "other 0")
+    await line.come("modest", "modest 1")
+    await line.come(None, "own 0")
+    await line.come(None, "own 1")
+    assert line.served == ["greedy 0"]
+    assert line.turns.waiting == 8
+    await line.over()
+    expected = ["own 0", "own 1", "modest 0", "other 0", "greedy 1", "modest 1", "greedy 2", "greedy 3"]
+    assert line.served == ["greedy 0", *expected]
+    assert line.turns.waiting == 0
+
+
+async def test_what_is_over_counts_no_more() -> None:
+    """Whoever had many requests and has none any more is as good as a newcomer."""
+    turns = Turns(2)
+    ASKER.set("greedy")
+    for _ in range(5):
+        async with turns.turn():
+            pass
+    assert not turns._under_way
+    line = Line()
+    await line.come("a", "a 0")
+    await line.come("a", "a 1")
+    await line.over()
+    line.end.clear()
+    await line.come("b", "b 0")
+    await line.come("b", "b 1")
+    await line.come("a", "a again")
+    await line.over()
+    assert line.served[2:] == ["b 0", "a again", "b 1"]
+
+
+async def test_who_gives_up_takes_no_place_away() -> None:
+    """Whoever does not want to wait any more is passed over."""
+    line = Line()
+    await line.come("a", "first")
+    second = await line.come("b", "second")
+    await line.come("c", "third")
+    second.cancel()
+    await line.over()
+    assert line.served == ["first", "third"]
+    assert line.turns._free == 1
+
+
+async def test_who_gives_up_at_its_turn_gives_the_place_on() -> None:
+    """Whoever is given a place at the very moment at which it gives up has not lost it for all."""
+    line = Line()
+    await line.come("a", "first")
+    second = await line.come("b", "second")
+    line.end.set()
+    while line.turns.waiting:  # noqa: ASYNC110 - until the first one has gone: the second has the place, and knows not
+        await asyncio.sleep(0)
+    assert line.served == ["first"]
+    second.cancel()
+    await line.come("c", "third")
+    await line.over()
+    assert line.served == ["first", "third"]
+    assert line.turns._free == 1
