@@ -15,7 +15,7 @@ import pytest
 from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
-PROCESSES: Final = ("tests/process/", "tests/chaos/")
+PROCESSES: Final = ("tests/process/", "tests/chaos/", "tests/fuzz/test_live")
 SINGLE: Final = tuple(f"tests/process/test_{what}" for what in ("child_", "cli", "clients", "embedded", "worker_"))
 NICE: Final = 10
 BEGUN: Final = pytest.StashKey[str]()  # the first test of this process

@@ -1,0 +1,223 @@
+"""The fuzzer's frames: of every kind, right and wrong, and none that would touch what is not the fuzzer's own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec import Struct
+
+from pulse.errors import ProtocolError
+from pulse.protocol import (
+    CLIENT_KINDS,
+    SUPERVISOR_KINDS,
+    WORKER_KINDS,
+    BrokenStreamError,
+    DispatchGate,
+    DrainRequest,
+    FrameReader,
+    Hello,
+    Named,
+    TopicSet,
+    TopicUnset,
+    decode_body,
+)
+from tests.fuzz.shapes import OWN, Maker
+from tests.fuzz.spoiling import framed, lying, mutated, pack, spoil
+
+LIMIT: Final = 8 * 1024 * 1024
+MOST_BYTES: Final = 64 * 1024  # of a frame that is not long on purpose
+ACTORS: Final = frozenset({"dispatcher", "scheduler", "pause", "watchdog"})
+# Requests that are carried out on more than jobs: only on topics of the fuzzer's own, and on no process at all.
+GUARDED: Final[Mapping[str, type[Struct]]] = {
+    "dispatch.pause": DispatchGate,
+    "dispatch.resume": DispatchGate,
+    "topics.set": TopicSet,
+    "topics.unset": TopicUnset,
+    "actors.restart": Named,
+    "drain": DrainRequest,
+}
+KEEPS: Final = ("retention_s", "retention_dead_s")
+KEPT_S: Final = 3600.0
+OF_A_TOPIC: Final = frozenset({"dispatch.pause", "dispatch.resume", "topics.set", "topics.unset", "topics.get"})
+# What the server does much for, if it is right: often enough to be tried, too seldom to be a load test.
+DEAR: Final = frozenset({"stats", "status", "jobs.list", "jobs.stack", "schedules.declare", "topics.list", "logs"})
+DEAR_SHARE: Final = 0.05
+STRANGE_KINDS: Final = (
+    *("hello", "welcome", "error", "ok", "assign", "reported", "beat", "stop", "hint", "ready", "pong", "failed"),
+    *(
+        "",
+        "x" * 64,
+        "submit ",
+        "SUBMIT",
+        "jobs",
+        "jobs.",
+        "__class__",
+        "\0",
+        "\N{SNOWMAN}",
+        "drain",
+        "started",
+        "report",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """
+    A frame.
+
+    Attributes:
+        kind: What it was made as.
+        number: Of the request; what was mutated may carry another.
+        deletes: Jobs that may be gone after it.
+    """
+
+    data: bytes
+    kind: str
+    number: int | None = None
+    deletes: Sequence[bytes] = ()
+
+
+class Frames:
+    """
+    Frames of one peer.
+
+    Args:
+        rng: All choices.
+        kinds: Those of its role.
+        own: Jobs and schedules of the fuzzer.
+        held: Attempts that a worker names: its own, and other workers'.
+    """
+
+    def __init__(
+        self,
+        rng: random.Random,
+        kinds: Mapping[str, type[Struct]],
+        own: Sequence[bytes],
+        held: Sequence[tuple[bytes, int]] = (),
+    ) -> None:
+        self._rng = rng
+        self._kinds = kinds
+        self._names = [*sorted(kinds), *(name for name in sorted(WORKER_KINDS) if name in kinds for _ in range(8))]
+        self._maker = Maker(rng, own)
+        self._held = held
+        self._number = 0
+
+    def next(self) -> Sent:
+        """A frame that is MessagePack, with its envelope: the connection lives on, whatever is in it."""
+        choice = self._rng.random()
+        if choice < 0.08:
+            return self._strange()
+        sent = self._made(is_right=choice < 0.3)
+        while not is_whole(sent.data) or (sent.kind in GUARDED and not is_harmless(sent.data)):
+            sent = self._made(is_right=False)
+        return sent
+
+    def broken(self) -> Sent:
+        """One that may end the connection: its bytes were changed, or its length."""
+        sent = self._made(is_right=True)
+        payload = sent.data[4:]
+        data = lying(self._rng, payload, LIMIT) if self._rng.random() < 0.2 else framed(mutated(self._rng, payload))
+        return Sent(data, sent.kind, sent.number, sent.deletes) if is_harmless(data) else self.broken()
+
+    def _made(self, *, is_right: bool) -> Sent:
+        kind = self._rng.choice(self._names)
+        if is_right and kind in DEAR and self._rng.random() > DEAR_SHARE:
+            is_right = False
+        body = self._maker.body(self._kinds[kind])
+        self._name_own(kind, body)
+        deletes = self._ids_of(body) if kind == "jobs.delete" else ()
+        number = self._next_number()
+        payload = pack([kind, number, body if is_right else spoil(self._rng, body)])
+        return Sent(framed(payload), kind, number, deletes)
+
+    def _name_own(self, kind: str, body: dict[str, object]) -> None:
+        """Fields that decide whose something is."""
+        if kind in OF_A_TOPIC:
+            body["topic"] = self._maker.topic()
+        refs = body.get("jobs") or body.get("results")
+        if kind in WORKER_KINDS and isinstance(refs, list):
+            for ref in refs:
+                if self._held and self._rng.random() < 0.8:
+                    ref[:2] = self._rng.choice(self._held)
+
+    @staticmethod
+    def _ids_of(body: Mapping[str, object]) -> Sequence[bytes]:
+        ids = body.get("ids")
+        return [one for one in ids if isinstance(one, bytes)] if isinstance(ids, list) else ()
+
+    def _strange(self) -> Sent:
+        """A kind that there is not, or not here; a number that is none; more behind it than is known."""
+        rng = self._rng
+        kind = rng.choice(STRANGE_KINDS)
+        number = rng.choice((None, self._next_number(), 0, 2**63 - 1))
+        parts = [kind, number, {"a": self._maker.value_of_any()}, *(["later"] * rng.randint(0, 3))]
+        data = framed(pack(parts))
+        return Sent(data, kind, number) if is_harmless(data) else self._strange()
+
+    def _next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+
+def hello(rng: random.Random, *, role: str, worker: str = "") -> dict[str, object]:
+    """A hello that is right."""
+    body: dict[str, object] = {"protocol": 1, "role": role}
+    if worker:
+        more = Maker(rng).body(Hello)
+        body |= {key: more[key] for key in ("topics", "names", "handlers", "running") if key in more}
+        body |= {"worker": worker, "capacity": rng.choice((0, 1, 3, 20))}
+        if rng.random() < 0.3:
+            body["session"] = rng.randbytes(16)
+    if rng.random() < 0.2:
+        body["behalf"] = "somebody"
+    return body
+
+
+def is_whole(data: bytes) -> bool:
+    """Whether a server reads on behind it, whatever is in it."""
+    try:
+        return len(FrameReader().feed(data)) == 1
+    except BrokenStreamError:
+        return False
+
+
+def is_harmless(data: bytes) -> bool:
+    """Whether no frame in *data* would be carried out on what is not the fuzzer's own."""
+    reader = FrameReader()
+    try:
+        frames = reader.feed(data)
+    except BrokenStreamError as error:
+        frames = list(error.frames)
+    for frame in frames:
+        kind = GUARDED.get(frame.kind)
+        if kind is None:
+            continue
+        try:
+            body = decode_body(kind, frame)
+        except ProtocolError:
+            continue
+        match body:
+            case TopicSet():  # what is deleted because it is old would be taken for lost
+                harmless = body.topic.startswith(OWN) and not any(map(_is_short, map(body.policy.get, KEEPS)))
+            case DispatchGate() | TopicUnset():
+                harmless = body.topic.startswith(OWN)
+            case Named():
+                harmless = body.name not in ACTORS
+            case _:
+                harmless = False
+        if not harmless:
+            return False
+    return True
+
+
+def _is_short(kept_s: object) -> bool:
+    return isinstance(kept_s, int | float) and kept_s < KEPT_S
+
+
+OF_CLIENTS: Final = CLIENT_KINDS
+OF_WORKERS: Final = {**CLIENT_KINDS, **WORKER_KINDS}
+OF_OPERATORS: Final = SUPERVISOR_KINDS

@@ -1,0 +1,343 @@
+"""The whole: a system with a healthy worker and a healthy client, those who attack it, and what became of it all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Final
+from uuid import UUID
+
+import msgspec
+
+from tests.fuzz.app import TOPIC
+from tests.fuzz.attacker import ID_BYTES, Orders
+from tests.fuzz.gauges import Window, latencies, settled, use, uses
+from tests.fuzz.verdict import MORE_FDS, UNFORESEEN, Measured
+from tests.process.system_kit import ACTORS, ROOT, Whole
+from tests.support.system import until
+
+APP: Final = "tests.fuzz.app:app"
+SETTINGS: Final = {"PULSE_LOG_LEVEL": "info", "PULSE_OBEY_S": "1"}
+END_S: Final = 60.0
+TELL_S: Final = 5.0
+SHARES: Final = {"clients": 0.55, "workers": 0.35, "operators": 0.10}
+MOST_DEATHS: Final = 100_000  # of attackers: the dispatcher kills who takes jobs and lets them be
+_HEALTHY: Final = """
+    SELECT id, status::text AS status, attempts, result->>'attempt' AS told, (result->>'n')::int AS n
+    FROM pulse.jobs WHERE topic = $1"""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """
+    How much of everything.
+
+    Attributes:
+        rate: Frames a second, of all attackers together; None: as many as the server takes.
+        quiet_s: How long each of the two quiet times lasts.
+        connections: How many are opened and dropped.
+        slots: How many connections attack at once.
+    """
+
+    seed: int
+    frames: int = 1_000_000
+    rate: float | None = None
+    quiet_s: float = 30.0
+    connections: int = 10_000
+    slots: int = 48
+    times: float | None = 2.0
+
+
+@dataclass(slots=True)
+class Attackers:
+    """Processes that attack; one that the dispatcher has killed is started again."""
+
+    directory: Path
+    show: Callable[[str], None]
+    sent: Counter[str] = field(default_factory=Counter[str])
+    answers: Counter[str] = field(default_factory=Counter[str])
+    complaints: list[Mapping[str, object]] = field(default_factory=list[Mapping[str, object]])
+    killed: int = 0
+    failed: list[str] = field(default_factory=list[str])
+
+    def run(self, orders: Sequence[Orders], look: Callable[[], None]) -> None:
+        """All of these at once, to their end."""
+        threads = [threading.Thread(target=self._one, args=(one,), daemon=True) for one in orders]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            look()
+            threads[0].join(0.2)
+            for thread in threads:
+                thread.join(0.01)
+
+    def _one(self, orders: Orders) -> None:
+        """Until all of it is sent, by as many processes as it takes."""
+        rng = random.Random(orders.seed)
+        while not self.failed:
+            with self._started(orders) as process:
+                assert process.stdout is not None
+                told = self._follow(process.stdout, orders.plan)
+                code = process.wait(END_S)
+            if code == 0:
+                return
+            if code not in {-signal.SIGKILL, -signal.SIGTERM}:
+                self.failed.append(f"an attacker ({orders.plan}) ended with {code}")
+                return
+            self.killed += 1
+            left = None if orders.frames is None else orders.frames - told
+            if left is not None and left <= 0:
+                return
+            orders = msgspec.structs.replace(orders, frames=left, seed=rng.getrandbits(32))
+
+    @contextlib.contextmanager
+    def _started(self, orders: Orders) -> Iterator[subprocess.Popen[str]]:
+        with (self.directory / "attackers").open("ab") as errors:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.fuzz.attacker", msgspec.json.encode(orders).decode()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                cwd=ROOT,
+                text=True,
+                start_new_session=True,  # who is killed is killed with its group
+            )
+        try:
+            with process:
+                yield process
+        finally:
+            process.kill()
+
+    def _follow(self, lines: IO[str], plan: str) -> int:
+        """Take in what one process tells; how many frames it has sent."""
+        before = Counter[str]()
+        answered = Counter[str]()
+        for line in lines:
+            try:
+                told = json.loads(line)
+            except json.JSONDecodeError:  # it was killed within it
+                break
+            if "complaint" in told:
+                self.complaints.append(told["complaint"])
+                continue
+            now = Counter({name: int(told[name]) for name in ("sent", "connections", "refused")})
+            self.sent += now - before
+            self.sent[plan] += now["sent"] - before["sent"]
+            self.answers += Counter(told["answers"]) - answered
+            before, answered = now, Counter(told["answers"])
+        return before["sent"]
+
+
+class Scene:
+    """
+    A run.
+
+    Args:
+        whole: A system that was not started yet.
+        plan: How much of everything.
+        show: Called with what is going on.
+    """
+
+    def __init__(self, whole: Whole, plan: Plan, show: Callable[[str], None]) -> None:
+        self._whole = whole
+        self._plan = plan
+        self._show = show
+        self._directory = whole.directory / "fuzz"
+        self._attackers = Attackers(self._directory, show)
+        self._peak_bytes = 0
+        self._told_s = 0.0
+
+    def run(self) -> Measured:
+        """Quiet, attack, crowd, quiet; and what was found."""
+        plan, whole = self._plan, self._whole
+        self._directory.mkdir()
+        whole.start()
+        pool = whole.pool("--processes", "1", "--concurrency", "8", "--topic", TOPIC, app=APP)
+        pids = self._pids()
+        with self._healthy() as healthy:
+            until(self._is_measured, "the healthy client is at work", END_S)
+            quiet = [self._rest(plan.quiet_s)]
+            before = uses(pids)
+            self._show(f"quiet; dispatcher {before['dispatcher'].rss_bytes / 2**20:.1f} MiB")
+            windows = {"attacked": self._attack(pids["dispatcher"])}
+            if plan.connections:
+                windows["crowded"] = self._crowd(pids["dispatcher"])
+            after = settled(pids, before, MORE_FDS)
+            quiet.append(self._rest(plan.quiet_s))
+            after = {name: now if now.fds < after[name].fds else after[name] for name, now in uses(pids).items()}
+            assert healthy.poll() is None, self._said("client")
+        assert pool.process.poll() is None, pool.said
+        return Measured(
+            before=before,
+            after=after,
+            peak_bytes=self._peak_bytes,
+            quiet=self._latencies(quiet),
+            attacked={name: self._latencies([window]) for name, window in windows.items()},
+            pids=(pids, self._pids()),
+            frames=self._attackers.sent["sent"],
+            wanted=plan.frames,
+            connections=self._attackers.sent["connections"],
+            restarts=sum(row["restarts"] for row in whole.ask_supervisor("status")["actors"]),
+            complaints=self._attackers.complaints,
+            unforeseen=[*self._unforeseen(), *self._attackers.failed],
+            jobs=self._jobs(),
+            checked=self._checked(),
+            times=plan.times,
+            details={
+                "seed": plan.seed,
+                "answers": dict(self._attackers.answers),
+                "sent": dict(self._attackers.sent),
+                "attackers_killed": self._attackers.killed,
+                "attack_s": windows["attacked"].end_s - windows["attacked"].begin_s,
+                "log": dict(self._events()),
+            },
+        )
+
+    # What happens.
+
+    def _rest(self, seconds: float) -> Window:
+        began_s = time.monotonic()
+        while time.monotonic() < began_s + seconds:
+            time.sleep(0.05)
+        return Window(began_s, time.monotonic())
+
+    def _attack(self, dispatcher: int) -> Window:
+        plan, began_s = self._plan, time.monotonic()
+        orders = [
+            self._orders(
+                kind,
+                number,
+                frames=int(plan.frames * share) + 1,
+                slots=min(20, plan.slots) if kind == "operators" else max(1, int(plan.slots * share)),
+                rate=None if plan.rate is None else plan.rate * share,
+            )
+            for number, (kind, share) in enumerate(SHARES.items())
+        ]
+        self._attackers.run(orders, lambda: self._look(dispatcher, began_s))
+        return Window(began_s, time.monotonic())
+
+    def _crowd(self, dispatcher: int) -> Window:
+        began_s = time.monotonic()
+        half = self._orders("crowd", 10, visits=self._plan.connections, slots=300)
+        few = self._orders("crowd", 11, visits=self._plan.connections // 10, slots=80)
+        operators = str(self._whole.runtime_dir / "supervisor.sock")
+        self._attackers.run(
+            [half, msgspec.structs.replace(few, path=operators)], lambda: self._look(dispatcher, began_s)
+        )
+        return Window(began_s, time.monotonic())
+
+    def _orders(self, plan: str, number: int, **more: object) -> Orders:
+        socket = "supervisor.sock" if plan == "operators" else "pulse.sock"
+        path = str(self._whole.runtime_dir / socket)
+        orders = {"plan": plan, "path": path, "seed": self._plan.seed * 100 + number, "directory": str(self._directory)}
+        return msgspec.convert({**orders, **more}, Orders)
+
+    def _look(self, dispatcher: int, began_s: float) -> None:
+        self._peak_bytes = max(self._peak_bytes, use(dispatcher).rss_bytes)
+        now_s = time.monotonic()
+        if now_s - self._told_s >= TELL_S:
+            self._told_s = now_s
+            sent = self._attackers.sent
+            self._show(
+                f"{now_s - began_s:6.0f} s  {sent['sent']:>9,} frames  {sent['connections']:>7,} connections  "
+                f"dispatcher {self._peak_bytes / 2**20:.1f} MiB at most  {len(self._attackers.complaints)} complaints"
+            )
+
+    @contextlib.contextmanager
+    def _healthy(self) -> Iterator[subprocess.Popen[bytes]]:
+        words = [str(self._whole.path), str(self._whole.runtime_dir / "supervisor.sock"), str(self._directory)]
+        with (self._directory / "client").open("wb") as errors:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.fuzz.healthy", *words],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                cwd=ROOT,
+            )
+        try:
+            yield process
+            assert process.stdin is not None
+            process.stdin.close()
+            assert process.wait(END_S) == 0, self._said("client")
+        finally:
+            process.kill()
+            process.wait(END_S)
+
+    def _said(self, file: str) -> str:
+        return (self._directory / file).read_text("utf-8", "replace")
+
+    def _is_measured(self) -> bool:
+        file = self._directory / "latencies"
+        return file.exists() and len(file.read_text("ascii").splitlines()) > 200  # past its first steps
+
+    # What became of it.
+
+    def _pids(self) -> dict[str, int]:
+        rows = {row["name"]: row["pid"] for row in self._whole.ask_supervisor("status")["actors"]}
+        assert self._whole.process is not None
+        return {"supervisor": self._whole.process.pid, **{name: rows[name] for name in ACTORS}}
+
+    def _latencies(self, windows: Sequence[Window]) -> dict[str, list[float]]:
+        return latencies(self._directory / "latencies", windows)
+
+    def _log(self) -> Iterator[dict[str, object]]:
+        for line in self._whole.errors.read_text("utf-8", "replace").splitlines():
+            try:
+                yield json.loads(line)
+            except json.JSONDecodeError:
+                yield {"event": "not JSON", "level": "error", "line": line}
+
+    def _events(self) -> Counter[str]:
+        return Counter(f"{entry.get('level')} {entry.get('event')}" for entry in self._log())
+
+    def _unforeseen(self) -> list[str]:
+        return [
+            json.dumps(entry)
+            for entry in self._log()
+            if entry.get("event") in UNFORESEEN
+            or entry.get("level") in {"error", "critical"}
+            or "exception" in entry
+            or "Traceback" in str(entry.get("line", ""))
+        ]
+
+    def _jobs(self) -> list[str]:
+        """What is wrong with the jobs: of the healthy client, and of the attackers."""
+        wrong: list[str] = []
+        submitted = self._ids("healthy")
+
+        def are_done() -> bool:
+            return not self._whole.rows(
+                "SELECT 1 FROM pulse.jobs WHERE topic = $1 AND completed_at IS NULL LIMIT 1", TOPIC
+            )
+
+        until(are_done, "the healthy client's jobs are done", END_S)
+        rows = {row["id"]: row for row in self._whole.rows(_HEALTHY, TOPIC)}
+        for number, one in enumerate(submitted, 1):
+            row = rows.pop(UUID(bytes=one), None)
+            expected = ("COMPLETED", 1, "1", number)
+            if row is None or (row["status"], row["attempts"], row["told"], row["n"]) != expected:
+                wrong.append(f"healthy job {number}: {None if row is None else dict(row)}")
+        wrong += [f"nobody submitted {identity}" for identity in rows]
+        lost = {UUID(bytes=one) for one in {*self._ids("acked")} - {*self._ids("deleted")}}
+        lost -= {row["id"] for row in self._whole.rows("SELECT id FROM pulse.jobs")}
+        return wrong + [f"acknowledged and gone: {one}" for one in lost]
+
+    def _ids(self, name: str) -> list[bytes]:
+        file = self._directory / name
+        data = file.read_bytes() if file.exists() else b""
+        return [data[at : at + ID_BYTES] for at in range(0, len(data) - ID_BYTES + 1, ID_BYTES)]
+
+    def _checked(self) -> list[str]:
+        done = self._whole.command("check", "--dsn", self._whole.dsn, "--json")
+        found = json.loads(done.stdout)
+        return [f"{one['name']}: {one['state']}" for one in found["checks"] if one["state"] not in {"ok", "skipped"}]

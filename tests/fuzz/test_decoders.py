@@ -1,0 +1,267 @@
+"""Hypothesis on everything that decodes: any bytes are what they should be, or one error; and it is cheap."""
+
+from __future__ import annotations
+
+import random
+import struct
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import msgpack
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from msgspec import Struct
+
+from pulse.errors import ProtocolError
+from pulse.protocol import (
+    ALLOWED,
+    ANSWERS,
+    SUPERVISOR_KINDS,
+    BrokenStreamError,
+    Frame,
+    FrameReader,
+    Hello,
+    Role,
+    decode_body,
+    encode,
+)
+from tests.fuzz import properties
+from tests.fuzz.frames import OF_WORKERS, Frames, hello, is_harmless
+from tests.fuzz.properties import check, check_cuts, delivered
+from tests.fuzz.shapes import OWN, Maker
+from tests.fuzz.spoiling import RAW, framed, lying, mutated, pack, spoil
+
+KINDS: Final[Mapping[str, type[Struct]]] = {
+    **{f"{role} {name}": kind for role, kinds in ALLOWED.items() for name, kind in kinds.items()},
+    **{f"supervisor {name}": kind for name, kind in SUPERVISOR_KINDS.items()},
+    **{f"server {name}": kind for name, kind in ANSWERS.items()},
+    "anybody hello": Hello,
+}
+kinds = st.sampled_from(sorted(KINDS))
+rngs = st.randoms(use_true_random=False)
+parties = st.sampled_from(properties.PARTIES)
+MIB: Final = 1024 * 1024
+BUS: Final[Mapping[str, Mapping[str, object]]] = {
+    "hello": {"name": "a", "pid": 0},
+    "ready": {},
+    "pong": {"turn_age_s": 0.5},
+    "hint": {"to": "b", "event": "work", "data": {"n": 1}},
+    "status": {},
+    "failed": {"message": "no"},
+    "ok": {"database": {"ok": True}},
+    "error": {"code": "internal", "message": "no"},
+}
+
+
+def name_of(kind: str) -> str:
+    """What the frame is called on the wire."""
+    return kind.partition(" ")[2]
+
+
+def payload_of(rng: random.Random, kind: str) -> bytes:
+    """A frame that is right, without its length."""
+    return pack([name_of(kind), 7, Maker(rng).body(KINDS[kind])])
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_round_trip(kind: str) -> None:
+    """A body of every kind and role that is made of its type is taken, and comes out as it went in."""
+    for seed in range(30):
+        (frame,) = FrameReader().feed(framed(payload_of(random.Random(f"{kind} {seed}"), kind)))
+        body = decode_body(KINDS[kind], frame)
+        (again,) = FrameReader().feed(framed(msgspec.msgpack.encode((name_of(kind), 7, body))))
+        assert decode_body(KINDS[kind], again) == body
+
+
+@given(rngs, kinds, st.lists(st.integers(0, 4000), max_size=6))
+def test_every_kind_cut_anywhere(rng: random.Random, kind: str, cuts: list[int]) -> None:
+    """Frames of every kind, the last of them perhaps broken, come out alike however the stream is cut."""
+    data = framed(payload_of(rng, kind)) + framed(payload_of(rng, kind))
+    last = payload_of(rng, kind)
+    data += rng.choice((framed(last), framed(mutated(rng, last)), lying(rng, last, properties.LIMIT)))
+    assert len(check_cuts(data, [cut % (len(data) + 1) for cut in cuts])) >= 2
+
+
+@given(rngs, kinds)
+def test_cut_at_every_offset_before_a_break(rng: random.Random, kind: str) -> None:
+    """Wherever it is cut: what was whole before the broken frame is delivered, and nothing behind it."""
+    good, bad = framed(payload_of(rng, kind)), framed(b"\xc1")
+    data = good + bad + good
+    whole = delivered(good, ())[0]
+    for cut in range(0, len(data) + 1, 1 + len(data) // 500):
+        assert delivered(data, (cut,)) == (whole, "bad_request")
+
+
+@given(parties, rngs, kinds)
+def test_mutated_bytes_are_frames_or_one_error(
+    party: Callable[[bytes], Iterator[str]], rng: random.Random, kind: str
+) -> None:
+    """Bytes of a right frame that were changed raise nothing but the protocol's errors, whoever gets them."""
+    payload = payload_of(rng, kind)
+    data = framed(payload) + framed(mutated(rng, payload)) + lying(rng, payload, properties.LIMIT)
+    index = properties.PARTIES.index(party)
+    assert all(isinstance(found, str) for found in check(bytes([index]) + data))
+
+
+@given(parties, rngs, kinds)
+def test_spoiled_values_are_taken_or_refused(
+    party: Callable[[bytes], Iterator[str]], rng: random.Random, kind: str
+) -> None:
+    """Values that no field takes, keys twice, extension types, NaN, broken UTF-8 and nesting likewise."""
+    body = spoil(rng, Maker(rng).body(KINDS[kind]))
+    index = properties.PARTIES.index(party)
+    data = bytes([index]) + framed(pack([name_of(kind), 7, body]))
+    assert all(isinstance(found, str) for found in check(data))
+
+
+@given(rngs, st.sampled_from(sorted(BUS)))
+def test_the_bus_bears_everything(rng: random.Random, kind: str) -> None:
+    """What an actor says wrong is reported or dropped; the supervisor lives."""
+    body = dict(BUS[kind])
+    payload = pack([kind, rng.choice((None, 1, 0)), body if rng.random() < 0.3 else spoil(rng, body)])
+    data = framed(payload) + (framed(mutated(rng, payload)) if rng.random() < 0.5 else b"")
+    assert all(isinstance(found, str) for found in properties.bus(data))
+
+
+@pytest.mark.parametrize("raw", RAW, ids=lambda raw: raw.raw[:8].hex())
+def test_what_no_value_stands_for(raw: object) -> None:
+    """In an unknown key, a known one, as the body, and as the kind: an error at most, and the stream says the same."""
+    for parts in (
+        ["ping", 1, {"later": raw}],
+        ["submit", 1, {"jobs": raw}],
+        ["topics.set", 1, {"topic": "t", "policy": {"a": raw}}],
+        ["assign", None, {"jobs": [[b"x" * 16, 1, "n", "t", "{}", None, 1.0, {"a": raw}]]}],
+        ["hint", None, {"to": "b", "event": "e", "data": raw}],
+        ["ping", 1, raw],
+        ["ping", raw, {}],
+        [raw, 1, {}],
+        [raw],
+    ):
+        for party in range(len(properties.PARTIES)):
+            assert all(isinstance(found, str) for found in check(bytes([party]) + framed(pack(parts))))
+
+
+def test_the_last_of_two_keys_counts() -> None:
+    """A key that is there twice is no error; its last value counts."""
+    frame = Frame("jobs.list", 1, msgspec.Raw(b"\x82\xa5limit\x05\xa5limit\x06"))
+    assert decode_body(ALLOWED[Role.CLIENT]["jobs.list"], frame).limit == 6  # type: ignore[attr-defined]  # JobsList
+
+
+@given(st.binary(max_size=300))
+@example(b"\x00")
+def test_any_bytes_on_any_side(data: bytes) -> None:
+    """Nobody's decoder raises anything else for bytes that were never a frame."""
+    assert all(isinstance(found, str) for found in check(data))
+
+
+def hardest() -> Iterator[tuple[str, bytes]]:
+    """For each kind the frames of a mebibyte that are the most work: very many of the smallest things that it takes."""
+    ref = b"\x92\xc4\x10" + b"x" * 16 + b"\x01"
+    fillings = {
+        "submit jobs": b"\x81\xa4name\xa1n",
+        "jobs.list status": b"\xa0",
+        "report results": b"\x93" + ref[1:] + b"\xa2ok",
+        "heartbeat jobs": ref,
+        "started jobs": ref,
+        "checkpoint jobs": ref,
+        "hello topics": b"\xa1t",
+        "hello names": b"\xa1n",
+        "hello running": ref,
+        "schedules.declare schedules": b"\x82\xa4name\xa1n\xa3key\xa1k",
+        "jobs.cancel ids": b"\xc4\x10" + b"x" * 16,
+        "topics.unset options": b"\xa0",
+    }
+    for what, filling in fillings.items():
+        kind, key = what.split()
+        more = {
+            "hello": b"\xa8protocol\x01\xa4role\xa6client",
+            "topics.unset": b"\xa5topic\xa1t",
+            "schedules.declare": b"\xa2by\xa1b",
+        }
+        before = more.get(kind, b"")
+        keys = {b"": 1}.get(before, 3 if kind == "hello" else 2)
+        count = (MIB - 200) // len(filling)
+        body = bytes([0x80 + keys]) + before + msgpack.packb(key) + b"\xdd" + struct.pack(">I", count) + filling * count
+        yield what, framed(b"\x93" + msgpack.packb(kind) + b"\x01" + body)
+    for kind, key, value in (("hello", "handlers", b"\x80"), ("topics.set", "policy", b"\xc0")):
+        count = (MIB - 200) // 5
+        entries = b"".join(b"\xa3" + bytes((i & 127, i >> 7 & 127, i >> 14)) + value for i in range(count))
+        before = {"hello": b"\xa8protocol\x01\xa4role\xa6client", "topics.set": b"\xa5topic\xa1t"}[kind]
+        keys = 3 if kind == "hello" else 2
+        body = bytes([0x80 + keys]) + before + msgpack.packb(key) + b"\xdf" + struct.pack(">I", count) + entries
+        yield f"{kind} {key}", framed(b"\x93" + msgpack.packb(kind) + b"\x01" + body)
+
+
+@pytest.mark.parametrize("data", [pytest.param(data, id=what) for what, data in hardest()])
+def test_memory_and_time_for_each_byte(data: bytes) -> None:
+    """The most expensive frames of each kind cost few bytes for each of their own, and little time."""
+    reader = FrameReader()
+    tracemalloc.start()
+    try:
+        began_s = time.process_time()
+        (frame,) = reader.feed(data)
+        for kind in properties.OF_PEERS[frame.kind]:
+            properties.check_body(kind, frame)
+        took_s = time.process_time() - began_s
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 12 * len(data), f"{peak_bytes / len(data):.1f} for each"
+    assert took_s < 1.0
+
+
+def test_a_message_is_short_however_long_the_value() -> None:
+    """What is wrong is told in a few words: an error is no way to have a megabyte sent back, or written into a log."""
+    for kind, body in (
+        ("hello", {"protocol": 1, "role": "x" * MIB}),
+        ("logs", {"level": "x" * MIB}),
+        ("report", {"results": [[b"x" * 16, 1, "x" * MIB]]}),
+        ("topics.set", {"topic": "t", "policy": {"x" * MIB: []}}),
+    ):
+        (frame,) = FrameReader().feed(encode(kind, 1, body))
+        for struct_ in properties.OF_PEERS[kind]:
+            with pytest.raises(ProtocolError) as refused:
+                decode_body(struct_, frame)
+            assert len(refused.value.message) < 600
+
+
+def test_a_broken_stream_gives_what_came_before() -> None:
+    """Whoever reads gets the frames before the break, also of the same bytes."""
+    good = encode("ping", 1, {})
+    with pytest.raises(BrokenStreamError) as broken:
+        FrameReader().feed(good * 3 + b"\0\0\0\0" + good)
+    assert [frame.kind for frame in broken.value.frames] == ["ping"] * 3
+
+
+@given(rngs)
+def test_no_frame_of_the_fuzzer_reaches_beyond_its_own(rng: random.Random) -> None:
+    """What the live fuzzer sends pauses nothing, sets nothing and ends nothing that is not its own."""
+    frames = Frames(rng, OF_WORKERS, [])
+    assert all(is_harmless(frame.data) for frame in (frames.next(), frames.broken()))
+    assert is_harmless(encode("hello", 0, hello(rng, role="worker", worker="w")))
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "harmless"),
+    [
+        ("dispatch.pause", {}, False),
+        ("dispatch.pause", {"topic": "healthy"}, False),
+        ("dispatch.pause", {"topic": f"{OWN}1"}, True),
+        ("dispatch.pause", {"topic": 1}, True),
+        ("topics.set", {"topic": f"{OWN}1", "policy": {"retention_s": 1}}, False),
+        ("topics.set", {"topic": f"{OWN}1", "policy": {"retention_s": 1e9}}, True),
+        ("topics.unset", {"topic": ""}, False),
+        ("drain", {}, False),
+        ("drain", {"all": 7}, True),
+        ("actors.restart", {"name": "pause"}, False),
+        ("actors.restart", {"name": "nobody"}, True),
+        ("ping", {}, True),
+    ],
+)
+def test_what_is_harmless(kind: str, body: dict[str, object], harmless: bool) -> None:
+    """The guard of the live fuzzer knows its own topics, and what is carried out."""
+    assert is_harmless(encode("ping", 1, {}) + encode(kind, 1, body) + b"\0\0\0\0") is harmless
