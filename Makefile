@@ -14,8 +14,8 @@ setup: ## make .venv with pulse and the development tools (once; again when pypr
 demo: setup ## set up, then watch a worker being killed in mid-job and its job recovered
 	@.venv/bin/pulse demo
 
-test: setup ## set up, then run the suite, side by side in two processes (ARGS="-k claim -x -n 0")
-	@$(PY) -m pytest -p tests.plugins.lanes -n 2 $(ARGS) || { status=$$?; [ $$status != 5 ] || echo "test: no test was collected, so nothing was tested" >&2; exit $$status; }
+test: setup ## set up, then run the suite, side by side in three processes (ARGS="-k claim -x -n 0")
+	@$(PY) -m pytest -p tests.plugins.lanes -n 3 $(ARGS) || { status=$$?; [ $$status != 5 ] || echo "test: no test was collected, so nothing was tested" >&2; exit $$status; }
 
 test-systemd: setup ## the units in deploy/ under a real systemd, in a container (root, package systemd-container)
 	@$(PY) -m pytest -m systemd tests/systemd $(ARGS)
@@ -26,7 +26,7 @@ docs: setup ## build the documentation into build/site; a warning or a dead link
 	@$(PY) docs/docsite/verify.py build/site && echo "docs: build/site/index.html"
 
 test-whole: setup ## the same with all that is left out for want of time: every combination on every PostgreSQL, more seeds
-	@PULSE_TEST_WHOLE=1 $(PY) -m pytest -p tests.plugins.lanes -n 2 $(ARGS)
+	@PULSE_TEST_WHOLE=1 $(PY) -m pytest -p tests.plugins.lanes -n 3 $(ARGS)
 
 lint: setup ## ruff, import-linter, mypy and pyright
 	@.ci/lint
@@ -51,7 +51,7 @@ chaos: setup ## break a system at random for half an hour (ARGS="--seed N --dura
 	@$(PY) -m tests.chaos $(ARGS)
 
 chaos-short: setup ## one fault after the other, each with its bar (4 minutes)
-	@$(PY) -m pytest -m chaos tests/chaos $(ARGS)
+	@PULSE_TEST_WHOLE=1 $(PY) -m pytest -m chaos tests/chaos $(ARGS)
 
 fuzz: setup ## a million frames, right and wrong, against a system at work (ARGS="--frames N --seed N --json FILE"; docs/fuzzing.md)
 	@$(PY) -m tests.fuzz $(ARGS)

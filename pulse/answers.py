@@ -291,6 +291,7 @@ _JOB_COLUMNS: Final[Readers] = MappingProxyType(
         "locked_by": str,
         "schedule_id": _uuid,
         "history": _history,
+        "concealed": bool,
     }
 )
 _HISTORY_COLUMNS: Final[Readers] = MappingProxyType(
@@ -310,6 +311,7 @@ _HISTORY_COLUMNS: Final[Readers] = MappingProxyType(
 )
 _SCHEDULE_COLUMNS: Final[Readers] = MappingProxyType(
     {
+        "concealed": bool,
         "id": _uuid,
         "name": str,
         "kind": str,

@@ -12,7 +12,7 @@ import os
 import socket as sockets
 import threading
 import time
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from datetime import datetime
 from os import PathLike
 from types import TracebackType
@@ -36,7 +36,18 @@ from pulse.requests import (
 )
 from pulse.schedule_requests import ScheduleChanges, ScheduleOptions
 from pulse.stats import Stats
-from pulse.targets import ConnectionLostError, Refusal, Target, find_targets, nobody_answers, reason_of, why_not
+from pulse.targets import (
+    TLS,
+    ConnectionLostError,
+    Refusal,
+    Remote,
+    Server,
+    Target,
+    find_servers,
+    nobody_answers,
+    reason_of,
+    why_not,
+)
 from pulse.values import IdLike, TimeLike
 from pulse.why import Why
 
@@ -54,7 +65,7 @@ class Client:
     Methods and errors are those of the async client, see ``pulse.connect``.
 
     Args:
-        socket: The server's socket; by default it is looked for where servers put it.
+        socket: The server's socket, or its address (tls://host:port); by default PULSE_CONNECT, or it is looked for.
         timeout_s: Longest wait for one answer, reconnects included, seconds.
         user: Name to log in with, where the server asks for one.
         password: Its password.
@@ -71,7 +82,7 @@ class Client:
 
     def __init__(
         self,
-        socket: str | PathLike[str] | None = None,
+        socket: str | PathLike[str] | Remote | None = None,
         *,
         timeout_s: float = TIMEOUT_S,
         user: str | None = None,
@@ -291,7 +302,7 @@ class Client:
             return old
         for pause_s in requests.poll_pauses_s():
             try:
-                self._wire = _dial(find_targets(self._socket), self._hello, deadline_s)
+                self._wire = _dial(find_servers(self._socket), self._hello, deadline_s)
             except NobodyAnswersError:
                 if old is None or time.monotonic() >= deadline_s:
                     raise
@@ -364,17 +375,14 @@ class _Wire:
             raise
 
 
-def _dial(targets: list[Target], hello: Mapping[str, object], deadline_s: float) -> _Wire:
+def _dial(targets: Sequence[Server], hello: Mapping[str, object], deadline_s: float) -> _Wire:
     refusals: list[Refusal] = []
     for target in targets:
         reason = why_not(target)
         if reason is None:
-            connection = sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM)
             try:
-                connection.settimeout(_left_s(deadline_s))
-                connection.connect(str(target.path))
+                connection = _connect(target, _left_s(deadline_s))
             except OSError as error:
-                connection.close()
                 reason = reason_of(error)
             else:
                 return _introduce(_Wire(connection), target, hello, deadline_s)
@@ -382,7 +390,35 @@ def _dial(targets: list[Target], hello: Mapping[str, object], deadline_s: float)
     raise nobody_answers(refusals)
 
 
-def _introduce(wire: _Wire, target: Target, hello: Mapping[str, object], deadline_s: float) -> _Wire:
+def _connect(target: Server, timeout_s: float) -> sockets.socket:
+    """
+    A connection.
+
+    Raises:
+        OSError: Nobody accepts, not in time, or not as who was named.
+
+    """
+    with contextlib.ExitStack() as stack:
+        if isinstance(target, Target):
+            connection = stack.enter_context(sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM))
+            connection.settimeout(timeout_s)
+            connection.connect(str(target.path))
+            stack.pop_all()
+            return connection
+        connection = stack.enter_context(sockets.create_connection((target.host, target.port), timeout_s))
+        connection.setsockopt(sockets.IPPROTO_TCP, sockets.TCP_NODELAY, 1)
+        if target.scheme == TLS:
+            from pulse import tls
+
+            context = tls.client_context(target.login.ca, target.login.cert, target.login.key)
+            connection = stack.enter_context(context.wrap_socket(connection, server_hostname=target.host))
+        stack.pop_all()
+        return connection
+
+
+def _introduce(wire: _Wire, target: Server, hello: Mapping[str, object], deadline_s: float) -> _Wire:
+    if isinstance(target, Remote):
+        hello = {**target.login.hello, **hello}
     try:
         wire.send(encode("hello", 0, hello), deadline_s)
         welcome = answers.welcome_of(wire.receive(deadline_s)[0])

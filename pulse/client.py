@@ -35,7 +35,7 @@ from pulse.requests import (
 from pulse.schedule_requests import ScheduleChanges, ScheduleOptions
 from pulse.stats import Stats
 from pulse.stream import dial
-from pulse.targets import ConnectionLostError, find_targets
+from pulse.targets import ConnectionLostError, Remote, find_servers
 from pulse.values import IdLike, TimeLike
 from pulse.why import Why
 
@@ -46,7 +46,7 @@ AnswerT = TypeVar("AnswerT")
 
 
 def connect(
-    socket: str | PathLike[str] | None = None,
+    socket: str | PathLike[str] | Remote | None = None,
     *,
     timeout_s: float = TIMEOUT_S,
     user: str | None = None,
@@ -57,7 +57,7 @@ def connect(
     A client; use it as ``async with pulse.connect() as client``.
 
     Args:
-        socket: The server's socket; by default it is looked for where servers put it.
+        socket: The server's socket, or its address (tls://host:port); by default PULSE_CONNECT, or it is looked for.
         timeout_s: Longest wait for one answer, reconnects included, seconds.
         user: Name to log in with, where the server asks for one.
         password: Its password.
@@ -85,7 +85,7 @@ class AsyncClient:
 
     def __init__(
         self,
-        socket: str | PathLike[str] | None = None,
+        socket: str | PathLike[str] | Remote | None = None,
         *,
         timeout_s: float = TIMEOUT_S,
         user: str | None = None,
@@ -363,7 +363,7 @@ class AsyncClient:
                 return old
             for pause_s in requests.poll_pauses_s():
                 try:
-                    stream, welcome = await dial(find_targets(self._socket), self._hello)
+                    stream, welcome = await dial(find_servers(self._socket), self._hello)
                 except NobodyAnswersError:
                     if old is None:
                         raise

@@ -18,9 +18,12 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
+from pulse import addresses
 from pulse.backoff import ALLOWED, MAX_BACKOFF, PATTERN
 from pulse.dsn import is_dsn, redact_dsn
 from pulse.errors import ConfigError
+from pulse.grants import ALLOWED as GRANTS_ALLOWED
+from pulse.grants import PATTERN as GRANTS_PATTERN
 from pulse.places import MAX_SOCKET_PATH_BYTES
 
 __all__ = ["Settings", "dump", "load", "redact_dsn", "restore"]
@@ -29,7 +32,6 @@ DEFAULT_FILE: Final = "pulse.toml"
 MIN_BEATS_PER_LEASE: Final = 3  # a lease outlives two lost beats and a slow commit
 _ROUNDING: Final = 1e-9  # 3 * 0.1 is a little more than 0.3
 _MAX_SHOWN: Final = 80  # characters of a wrong value in a message
-_MAX_PORT: Final = 65535
 
 # Each type says in its description what a person may write; 1e9 seconds (31 years) keep every sum of times finite.
 _Seconds = Annotated[float, Meta(gt=0, le=1e9, description="a number of seconds above 0 is allowed, at most 1e9")]
@@ -74,6 +76,7 @@ _UiListen = Annotated[
 _AppName = Annotated[
     str, Meta(pattern=r"\A[A-Za-z_][\w.]*:[A-Za-z_][\w.]*\Z", description="MODULE:APP is allowed, as in shop.jobs:app")
 ]
+_Grants = Annotated[str, Meta(pattern=GRANTS_PATTERN, description=GRANTS_ALLOWED)]
 _FilePath = Annotated[Path, Meta(description="a path is allowed")]
 _Flag = Annotated[bool, Meta(description="1 or 0 (true or false) is allowed")]
 _Backoff = Annotated[str, Meta(pattern=PATTERN, max_length=MAX_BACKOFF, description=f"{ALLOWED} is allowed")]
@@ -113,7 +116,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ui_listen: _UiListen | None = None  # 127.0.0.1:8470
     tls_cert: _FilePath | None = None
     tls_key: _FilePath | None = None
+    tls_client_ca: _FilePath | None = None  # clients need no certificate
+    listen_insecure: _Flag = False  # other machines see passwords, or need none, only where that is meant
     auth_users: str | None = None
+    allow_users: _Grants | None = None  # besides the server's own account and root
+    allow_groups: _Grants | None = None
     app: _AppName | None = None  # no pool of the supervisor's own
     processes: _Processes = 1
     concurrency: _Count = 10  # handlers mostly wait for others
@@ -294,11 +301,13 @@ def _relations(settings: Settings, given: Mapping[str, _Given], is_sound: set[st
 
 
 def _has_possible_port(listen: str) -> bool:
-    return int(listen.rpartition(":")[2]) <= _MAX_PORT
+    return addresses.split(listen) is not None
 
 
 def _is_address(metrics: str) -> bool:
-    return len(metrics.encode()) <= MAX_SOCKET_PATH_BYTES if "/" in metrics else _has_possible_port(metrics)
+    if "/" in metrics:
+        return len(metrics.encode()) <= MAX_SOCKET_PATH_BYTES
+    return int(metrics) <= addresses.MAX_PORT if metrics.isdecimal() else _has_possible_port(metrics)
 
 
 def _anything(_value: object) -> bool:

@@ -1,5 +1,5 @@
 """
-Who may log in, and with which password: ``PULSE_AUTH_USERS`` as ``user:password,user:$2b$...``.
+Who may log in, with which password, and as what: ``PULSE_AUTH_USERS`` as ``user:password,user:$2b$...:viewer``.
 
 A password is compared in constant time. A bcrypt entry takes a quarter of a second of the processor on purpose, so one
 that was verified is remembered, as a keyed hash, while this process lives. ``Throttle`` slows down who guesses.
@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from pulse.errors import ConfigError
+from pulse.grants import parse_roles
+from pulse.protocol.access import EVERYTHING, Access, Rights
 
 __all__ = ["Credentials", "Throttle", "hash_password", "parse_users"]
 
@@ -24,15 +26,19 @@ MAX_BCRYPT_BYTES: Final = 72  # bcrypt looks at no more; libraries refuse longer
 _BCRYPT: Final = re.compile(r"\$2[aby]\$(0[4-9]|1[0-9]|2[0-9]|3[01])\$[./A-Za-z0-9]{53}")
 _USER: Final = re.compile(r"[^\s:,\x00-\x1f\x7f]{1,64}")
 _MOST_REMEMBERED: Final = 1024
-_ALLOWED: Final = "user:password or user:$2b$... (pulse passwd makes one), separated by commas, is allowed"
+_ALLOWED: Final = (
+    "user:password or user:$2b$... (pulse passwd makes one), with or without :ROLE+ROLE behind it, "
+    f"separated by commas, is allowed; roles are {', '.join(Access)}"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What a user must know; ``is_bcrypt``: *secret* is its hash."""
+    """What a user must know, and may do then; ``is_bcrypt``: *secret* is its hash."""
 
     secret: bytes
     is_bcrypt: bool
+    rights: Rights = EVERYTHING
 
 
 def parse_users(text: str) -> Credentials:
@@ -50,11 +56,19 @@ def parse_users(text: str) -> Credentials:
             raise ConfigError(f"auth_users: entry {number} has no user and password: {_ALLOWED}")
         if user in entries:
             raise ConfigError(f"auth_users: user {user!r} is there twice: each once is allowed")
+        secret, rights = _with_rights(secret)
         is_bcrypt = secret.startswith("$2")
         if is_bcrypt and _BCRYPT.fullmatch(secret) is None:
             raise ConfigError(f"auth_users: the bcrypt entry of user {user!r} is damaged: {_ALLOWED}")
-        entries[user] = _Entry(secret.encode(), is_bcrypt)
+        entries[user] = _Entry(secret.encode(), is_bcrypt, rights)
     return Credentials(entries)
+
+
+def _with_rights(text: str) -> tuple[str, Rights]:
+    """The secret, and the rights by the roles behind it; without any, all."""
+    secret, colon, roles = text.rpartition(":")
+    rights = parse_roles(roles) if colon and secret else None
+    return (text, EVERYTHING) if rights is None else (secret, rights)
 
 
 def hash_password(password: str) -> str:
@@ -90,6 +104,15 @@ class Credentials:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    @property
+    def has_hashes(self) -> bool:
+        """Whether some of the entries are bcrypt's."""
+        return any(entry.is_bcrypt for entry in self._entries.values())
+
+    def rights_of(self, user: str) -> Rights:
+        """What *user* may do, once it is known that it is that one."""
+        return self._entries[user].rights
 
     def verify(self, user: str, password: str) -> bool:
         """Whether *password* is that of *user*. May take a quarter of a second: not for an event loop."""

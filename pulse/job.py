@@ -99,6 +99,7 @@ class Job:
         uncharged: Attempts that count against nobody; the tries that count are ``attempts - uncharged``.
         expires_at: From then on it is not started any more, but becomes a dead letter.
         history: Every attempt that did not simply succeed, oldest first; filled by ``get`` and ``wait``.
+        concealed: Args, result and progress are not for who asks: that takes the role ``client``.
 
     """
 
@@ -126,6 +127,7 @@ class Job:
     locked_by: str | None = None
     schedule_id: UUID | None = None
     history: tuple[HistoryEntry, ...] = field(default=())
+    concealed: bool = False
 
     @property
     def is_terminal(self) -> bool:
@@ -150,6 +152,7 @@ class Schedule:
         undeclared_at: Since when its application does not declare it any more.
         waiting: Jobs that are held back behind an earlier one.
         error: Why it cannot be followed; nothing fires then.
+        concealed: Its args are not for who asks.
 
     """
 
@@ -181,3 +184,4 @@ class Schedule:
     undeclared_at: datetime | None = None
     waiting: int = 0
     error: str | None = None
+    concealed: bool = False

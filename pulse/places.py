@@ -33,6 +33,7 @@ MAX_SOCKET_PATH_BYTES: Final = 107  # sun_path of Linux has 108, one of them for
 _SYSTEM_RUNTIME_DIR: Final = Path("/run/pulse")
 _SYSTEM_STATE_DIR: Final = Path("/var/lib/pulse")
 _ROOT: Final = 0
+_PASS: Final = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
 
 
 def client_candidates(env: Mapping[str, str], named: Path | None = None) -> list[Path]:
@@ -100,13 +101,14 @@ def server_state_dir(env: Mapping[str, str], named: Path | None = None, *, uid: 
     return (_from_env(env, "XDG_STATE_HOME", absolute=True) or _home(env, uid) / ".local" / "state") / "pulse"
 
 
-def prepare_runtime_dir(path: Path, *, named: bool) -> None:
+def prepare_runtime_dir(path: Path, *, named: bool, shared: bool = False) -> None:
     """
     Make the server's runtime directory (0700) when it is missing, and refuse it when it is not safe or not usable.
 
     Args:
         path: The directory.
         named: Whether the user named it: then it may belong to another user and be shared with a group.
+        shared: Whether others are to reach the sockets in it (0711); who may then do what is the server's to say.
 
     Raises:
         PlaceError: It cannot be made, is a symlink or no directory, belongs to another user, or others may write to it.
@@ -122,6 +124,8 @@ def prepare_runtime_dir(path: Path, *, named: bool) -> None:
     _check(path, named=named)
     if not _is_writable(path):
         raise PlaceError(f"runtime directory {path} is not writable by this user; set PULSE_RUNTIME_DIR to one that is")
+    if shared:
+        _let_pass(path)
 
 
 def check_client_dir(path: Path, *, named: bool) -> None:
@@ -165,7 +169,7 @@ def _check(path: Path, *, named: bool) -> None:
         raise PlaceError(f"runtime directory {path} is a symlink: name the directory that it points to")
     if not stat.S_ISDIR(mode):
         raise PlaceError(f"runtime directory {path} is not a directory")
-    if not named and found.st_uid not in (_ROOT, os.geteuid()):
+    if not named and found.st_uid not in (_ROOT, os.geteuid()) and not _was_made_by_root(path):
         raise PlaceError(
             f"runtime directory {path} belongs to user {_user_name(found.st_uid)}: "
             "name it by PULSE_RUNTIME_DIR if that is meant"
@@ -175,6 +179,28 @@ def _check(path: Path, *, named: bool) -> None:
         raise PlaceError(
             f"runtime directory {path} is writable by others (mode {stat.S_IMODE(mode):04o}): chmod go-w {path}"
         )
+
+
+def _was_made_by_root(path: Path) -> bool:
+    """Whether it is the system's, in a directory where nobody but root can make any: then root gave it its owner."""
+    if path != _SYSTEM_RUNTIME_DIR:
+        return False
+    parent = path.parent.stat()
+    return parent.st_uid == _ROOT and not parent.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _let_pass(path: Path) -> None:
+    """Let everybody reach what is in *path*; what is in it, they cannot list."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & _PASS == _PASS:
+        return
+    try:
+        path.chmod(mode | _PASS)
+    except OSError as error:
+        raise PlaceError(
+            f"runtime directory {path} is not passable for those of allow_users and allow_groups "
+            f"(mode {mode:04o}), and cannot be made so: {_reason(error)}; chmod a+x {path}"
+        ) from error
 
 
 def _from_env(env: Mapping[str, str], name: str, *, absolute: bool = False) -> Path | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import errno
+import os
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import anyio
@@ -10,10 +12,11 @@ from anyio.abc import ByteStream
 
 from pulse import answers
 from pulse.protocol import MAX_FRAME_BYTES, Frame, FrameReader, Welcome, encode
-from pulse.targets import ConnectionLostError, Refusal, Target, nobody_answers, reason_of, why_not
+from pulse.targets import TLS, ConnectionLostError, Refusal, Remote, Server, Target, nobody_answers, reason_of, why_not
 
 __all__ = ["FrameStream", "dial"]
 
+CONNECT_S: Final = 10.0  # with its handshake
 HELLO_TIMEOUT_S: Final = 10.0  # a server that accepts and says nothing for so long is stopped or stuck
 _RECEIVE_BYTES: Final = 256 * 1024  # an assignment of 1000 small jobs in one read
 
@@ -78,12 +81,12 @@ class FrameStream:
         await anyio.aclose_forcefully(self._stream)
 
 
-async def dial(targets: list[Target], hello: Mapping[str, object]) -> tuple[FrameStream, Welcome]:
+async def dial(targets: Sequence[Server], hello: Mapping[str, object]) -> tuple[FrameStream, Welcome]:
     """
     Connect to the first target that accepts, and introduce this peer.
 
     Args:
-        targets: Sockets to try, in order.
+        targets: Servers to try, in order.
         hello: Body of the first frame.
 
     Raises:
@@ -97,7 +100,7 @@ async def dial(targets: list[Target], hello: Mapping[str, object]) -> tuple[Fram
         reason = why_not(target)
         if reason is None:
             try:
-                stream = FrameStream(await anyio.connect_unix(target.path))
+                stream = FrameStream(await _connected(target))
             except OSError as error:
                 reason = reason_of(error)
             else:
@@ -106,7 +109,38 @@ async def dial(targets: list[Target], hello: Mapping[str, object]) -> tuple[Fram
     raise nobody_answers(refusals)
 
 
-async def _introduce(stream: FrameStream, target: Target, hello: Mapping[str, object]) -> Welcome:
+async def _connected(target: Server) -> ByteStream:
+    """
+    A connection; to another machine in a bounded time, behind TLS where that is named.
+
+    Raises:
+        OSError: Nobody accepts, not in time, or not as who was named.
+
+    """
+    if isinstance(target, Target):
+        return await anyio.connect_unix(target.path)
+    context = None
+    if target.scheme == TLS:
+        from pulse import tls
+
+        context = tls.client_context(target.login.ca, target.login.cert, target.login.key)
+    try:
+        with anyio.fail_after(CONNECT_S):
+            if context is None:
+                return await anyio.connect_tcp(target.host, target.port)
+            # A frame says how long it is: an end that somebody forges is none.
+            return await anyio.connect_tcp(
+                target.host, target.port, tls=True, ssl_context=context, tls_standard_compatible=False
+            )
+    except TimeoutError:
+        raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)) from None
+    except (anyio.BrokenResourceError, anyio.EndOfStream) as error:
+        raise OSError(errno.ECONNRESET, "the other side closed the connection during the handshake") from error
+
+
+async def _introduce(stream: FrameStream, target: Server, hello: Mapping[str, object]) -> Welcome:
+    if isinstance(target, Remote):
+        hello = {**target.login.hello, **hello}
     try:
         with anyio.fail_after(HELLO_TIMEOUT_S):
             await stream.send(encode("hello", 0, hello))

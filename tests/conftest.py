@@ -22,6 +22,7 @@ from pulse.store.pool import Target
 from pulse.store.store import Store
 from tests.support import postgres
 from tests.support.postgres import Postgres, Servers
+from tests.support.whole import WHOLE
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -35,6 +36,14 @@ settings.register_profile("mutants", settings.get_profile("pulse"), phases=[Phas
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "pulse"))
 # A shell starts what runs in its background with SIGINT ignored, and programs inherit that: no Ctrl-C would end them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What something shorter tests as well is left out, for want of time."""
+    spared = [] if WHOLE else [item for item in items if item.get_closest_marker("spare")]
+    if spared:
+        config.hook.pytest_deselected(items=spared)
+        items[:] = [item for item in items if item not in spared]
 
 
 @pytest.fixture(scope="session")

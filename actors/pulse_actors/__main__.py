@@ -1,4 +1,4 @@
-"""`python -m pulse_actors NAME --bus-fd N --parent-pid PID [--listen-fd M]`: one actor, started by the supervisor."""
+"""`python -m pulse_actors NAME --bus-fd N --parent-pid PID [--listen-fd M [--tcp-fd K]]`: what supervisors start."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pulse_actors.runtime import ActorMain, run
 def _dispatcher(options: argparse.Namespace) -> ActorMain:
     from pulse_actors.dispatcher.service import dispatcher
 
-    return dispatcher(options.listen_fd)
+    return dispatcher(options.listen_fd, options.tcp_fd)
 
 
 def _watchdog(_options: argparse.Namespace) -> ActorMain:
@@ -48,6 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--bus-fd", type=int, required=True)
     parser.add_argument("--parent-pid", type=int, required=True)
     parser.add_argument("--listen-fd", type=int)
+    parser.add_argument("--tcp-fd", type=int)
     options = parser.parse_args(argv)
     if options.name == "dispatcher" and options.listen_fd is None:
         parser.error("the dispatcher needs --listen-fd")

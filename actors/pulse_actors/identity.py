@@ -3,6 +3,9 @@ Who a worker is: composed from what the kernel says of the peer, so it cannot be
 
 ``locked_by`` is ``host/boot/pidns/pid.start/name``: the host, its boot, the pid namespace, and the process by pid and
 start time (a pid alone is used again), then the name that the worker gave itself.
+
+Of who comes over TCP no kernel tells anything. There it is ``tcp:user/mark/name``, and the mark stands for a session
+that the server drew at the first hello: whoever knows it is that worker, come back.
 """
 
 from __future__ import annotations
@@ -10,16 +13,18 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import secrets
 import socket
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote, unquote
 
 from pulse import procs
+from pulse.peercred import credentials_of
 
-_UCRED: Final = struct.Struct("3i")
 _SESSION_BYTES: Final = 16
+_REMOTE: Final = "tcp:"  # no host has a colon in its name
 SO_PEERPIDFD: Final = 77  # Linux 6.5; not in Python's socket module yet
 _MACHINE_IDS: Final = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
 
@@ -77,8 +82,7 @@ def _machine() -> str:
 
 def peer_of(connection: socket.socket) -> Peer:
     """Who connected, by SO_PEERCRED."""
-    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
-    pid, uid, gid = _UCRED.unpack(raw)
+    pid, uid, gid = credentials_of(connection)
     return Peer(pid, uid, gid, procs.start_time(pid) if pid else 0, procs.pid_namespace(pid) if pid else 0)
 
 
@@ -116,14 +120,14 @@ def pidfd_of(connection: socket.socket, peer: Peer) -> int | None:
     return pidfd
 
 
-def leads_group(peer: Peer) -> bool:
+def leads_group(pid: int) -> bool:
     """
     Whether the process leads a session and process group of its own, which can be killed with it.
 
     A group alone is not enough: a shell makes one of all that stands in a pipeline with it.
     """
     try:
-        return os.getpgid(peer.pid) == os.getsid(peer.pid) == peer.pid
+        return os.getpgid(pid) == os.getsid(pid) == pid
     except OSError:
         return False
 
@@ -131,6 +135,35 @@ def leads_group(peer: Peer) -> bool:
 def compose(host: Host, peer: Peer, name: str) -> str:
     """The ``locked_by`` of the worker *name* in the process *peer*."""
     return f"{host.id}/{host.boot}/{peer.pidns}/{peer.pid}.{peer.start_time}/{name}"
+
+
+def compose_remote(user: str, session: bytes, name: str) -> str:
+    """The ``locked_by`` of the worker *name* that logged in over TCP as *user*, in that session."""
+    mark = hashlib.blake2b(session, digest_size=_SESSION_BYTES).hexdigest()
+    return f"{_REMOTE}{quote(user, safe='')}/{mark}/{name}"
+
+
+def is_remote(identity: str) -> bool:
+    """Whether *identity* is that of a worker that came over TCP."""
+    return identity.startswith(_REMOTE)
+
+
+def new_session() -> bytes:
+    """A session for a worker that comes over TCP for the first time; it is a secret between it and the server."""
+    return secrets.token_bytes(_SESSION_BYTES)
+
+
+def is_session(given: bytes | None) -> bool:
+    """Whether *given* has the form of a session."""
+    return given is not None and len(given) == _SESSION_BYTES
+
+
+def stands_for(host: Host, session: bytes, identity: str) -> bool:
+    """Whether *session* is that of *identity*, whose worker need not be connected."""
+    if is_remote(identity):
+        user, _, name = identity.removeprefix(_REMOTE).split("/", 2)
+        return compose_remote(unquote(user), session, name) == identity
+    return session_of(host, identity) == session
 
 
 def session_of(host: Host, identity: str) -> bytes:

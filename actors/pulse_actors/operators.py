@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pwd
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final, cast
@@ -10,6 +9,7 @@ from typing import Final, cast
 import structlog
 
 from pulse.errors import UnavailableError
+from pulse.peercred import user_name
 from pulse.store.acting import Operator
 from pulse.store.store import Store
 from pulse_actors.bus import Hint
@@ -23,11 +23,7 @@ log = structlog.get_logger()
 
 def operator_of(uid: int, pid: int, host: str) -> Operator:
     """Who this is, for people; the name is that of this host's accounts."""
-    try:
-        name = pwd.getpwuid(uid).pw_name
-    except KeyError:
-        name = None
-    return Operator(uid, name, host, pid or None)
+    return Operator(uid, user_name(uid), host, pid or None)
 
 
 async def note_asked(store: Store, host: str, inbox: Iterable[Hint]) -> None:

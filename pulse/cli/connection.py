@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,7 @@ import click
 from pulse.blocking import Client
 from pulse.errors import NobodyAnswersError
 from pulse.places import CLIENT_SOCKET, SUPERVISOR_SOCKET
-from pulse.targets import Target, find_targets, why_not
+from pulse.targets import Remote, Target, find_servers, why_not
 
 __all__ = ["LOOKED", "Server", "current_server"]
 
@@ -27,16 +28,24 @@ class Server:
     Args:
         socket: The dispatcher's socket that the user named; None looks for it.
         timeout_s: Longest wait for one answer, seconds.
+        address: Or the address that the user named.
 
     """
 
-    def __init__(self, socket: Path | None, timeout_s: float) -> None:
+    def __init__(self, socket: Path | None, timeout_s: float, address: str | None = None) -> None:
         self._named = socket
+        self._address = address
         self.timeout_s: Final = timeout_s
 
     def client(self, timeout_s: float | None = None) -> Client:
         """A connection to the dispatcher, for many requests; use it as a context manager."""
-        return Client(self._socket(), timeout_s=self.timeout_s if timeout_s is None else timeout_s)
+        timeout_s = self.timeout_s if timeout_s is None else timeout_s
+        return Client(self._address if self._address is not None else self._socket(), timeout_s=timeout_s)
+
+    def elsewhere(self) -> Remote | None:
+        """The address of the server, where it is asked over TCP; its supervisor is only there to be asked."""
+        first = next(iter(self._servers()), None)
+        return first if isinstance(first, Remote) else None
 
     def ask(
         self,
@@ -74,6 +83,11 @@ class Server:
             RefusedError: The supervisor says no.
 
         """
+        remote = self.elsewhere()
+        if remote is not None:
+            raise NobodyAnswersError(
+                f"{kind} is asked of the supervisor, on its own machine: {remote} leads to jobs only"
+            )
         deadline_s = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
         looked: list[str] = []
         for target in self._supervisor_targets():
@@ -84,11 +98,15 @@ class Server:
         raise NobodyAnswersError(LOOKED + "; ".join(looked))
 
     def _supervisor_targets(self) -> list[Target]:
-        socket = self._socket()
-        return find_targets(None if socket is None else socket.with_name(SUPERVISOR_SOCKET), name=SUPERVISOR_SOCKET)
+        beside = [one for one in self._servers() if isinstance(one, Target)]
+        return [replace(one, path=one.path.with_name(SUPERVISOR_SOCKET)) for one in beside]
+
+    def _servers(self) -> Sequence[Target | Remote]:
+        return find_servers(self._address if self._address is not None else self._socket())
 
     def _socket(self) -> Path | None:
-        if self._named is None and not os.environ.get("PULSE_RUNTIME_DIR"):
+        told = ("PULSE_RUNTIME_DIR", "PULSE_CONNECT")
+        if self._named is None and not any(os.environ.get(name) for name in told):
             self._named = _configured_socket()
         return self._named
 

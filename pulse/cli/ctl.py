@@ -27,14 +27,18 @@ COMMANDS: Final = {
     "actors": Lazy("pulse.cli.processes", "actors", "Restart an actor."),
     "logs": Lazy("pulse.cli.logs", "logs", "Show what the server's processes log."),
     "top": Lazy("pulse.cli.top", "top", "Watch topics, workers and jobs on a live screen."),
+    "login": Lazy("pulse.cli.login", "login", "Save where to connect over TCP, and as whom."),
+    "logout": Lazy("pulse.cli.login", "logout", "Forget that."),
     "drain": Lazy("pulse.cli.processes", "drain", "Let workers finish what they hold, and no more."),
 }
 
 
-def _connect_later(socket: Path | None, timeout: float) -> None:
+def _connect_later(socket: Path | None, connect: str | None, timeout: float) -> None:
     from pulse.cli.connection import Server
 
-    click.get_current_context().obj = Server(socket, timeout)
+    if socket is not None and connect is not None:
+        raise click.UsageError("--socket and --connect name two servers: one is allowed")
+    click.get_current_context().obj = Server(socket, timeout, connect)
 
 
 ctl: Final = LazyGroup(
@@ -43,8 +47,9 @@ ctl: Final = LazyGroup(
     help="""
     Look at the running system, and control it.
 
-    The server is looked for in $PULSE_RUNTIME_DIR, the config file's runtime_dir, $XDG_RUNTIME_DIR/pulse, /run/pulse
-    and a directory of this user in the temporary directory; the first that accepts is asked.
+    The server is $PULSE_CONNECT, if that is set, else looked for in $PULSE_RUNTIME_DIR, where pulse ctl login says, in
+    the config file's runtime_dir, $XDG_RUNTIME_DIR/pulse, /run/pulse and a directory of this user in the temporary
+    directory; the first that accepts is asked.
     """,
     epilog=examples("pulse ctl status", "pulse ctl --socket /run/pulse/pulse.sock jobs list --status RUNNING"),
     params=[
@@ -55,11 +60,16 @@ ctl: Final = LazyGroup(
             help="The server's pulse.sock; supervisor.sock is looked for beside it.",
         ),
         click.Option(
+            ["--connect"],
+            metavar="ADDRESS",
+            help="A server elsewhere, tls://HOST:PORT; PULSE_USER and PULSE_PASSWORD log in, or pulse ctl login.",
+        ),
+        click.Option(
             ["--timeout"],
             type=POSITIVE_S,
             default=_TIMEOUT_S,
             metavar="SECONDS",
-            help="Longest wait for an answer (status: always 2 s at most).",
+            help="Longest wait for an answer (status of this machine: 2 s at most).",
         ),
     ],
     callback=_connect_later,

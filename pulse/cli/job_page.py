@@ -13,8 +13,9 @@ from pulse.cli.styles import STATUS_STYLES
 from pulse.cli.views import Job
 from pulse.words import ago, count, duration, iso, printable
 
-__all__ = ["facts", "moment", "outcome_of", "show_job"]
+__all__ = ["CONCEALED", "facts", "moment", "outcome_of", "show_job"]
 
+CONCEALED: Final = "not shown: that needs the role client"
 _LABEL_WIDTH: Final = 13
 _MARGIN: Final = 2
 _MOST_CHARACTERS: Final = 4000  # of a text on a terminal: a page or two; a pipe gets all of it
@@ -28,10 +29,12 @@ def show_job(job: Job, screen: Screen, now_s: float, *, whole_stacks: bool = Fal
             *([Cell(f"{label:<{_LABEL_WIDTH}}", "dim"), value] for label, value in facts(job, now_s)),
         ]
     )
+    if job.concealed:
+        screen.lines([[Cell(f"{'args':<{_LABEL_WIDTH}}", "dim"), Cell(CONCEALED, "dim")]])
     if job.last_error:
         _show_block(screen, "last error", printable(job.last_error.rstrip(), keep_lines=True), "red")
     for label, text in (("args", job.args), ("progress", job.progress), ("result", job.result)):
-        if text is not None:
+        if text is not None and not job.concealed:
             room = None if screen.width is None else screen.width - _MARGIN
             _show_block(screen, label, printable(pretty(text, room), keep_lines=True))
     screen.lines([[], [Cell("what became of it", "dim")]])

@@ -13,7 +13,7 @@ import click
 
 from pulse.cli.connection import current_server
 from pulse.cli.documents import pretty
-from pulse.cli.job_page import moment
+from pulse.cli.job_page import CONCEALED, moment
 from pulse.cli.lazy import CONTEXT, examples
 from pulse.cli.params import ARGS, ID, NAME, NOT_NEGATIVE_S, POSITIVE_S, PRIORITY, TIME, TOPIC, TRIES, Text
 from pulse.cli.render import Cell, Column, Line, Screen, Table, foreign, write_document
@@ -349,7 +349,7 @@ def facts(schedule: Schedule, now_s: float) -> Iterator[tuple[str, Cell]]:
         yield "tries", Cell(str(schedule.max_attempts))
     if schedule.timeout_s is not None:
         yield "timeout", Cell(duration(schedule.timeout_s))
-    yield "args", foreign(pretty(schedule.args))
+    yield "args", Cell(CONCEALED, "dim") if schedule.concealed else foreign(pretty(schedule.args))
 
 
 def _declaration(schedule: Schedule) -> Iterator[tuple[str, Cell]]:

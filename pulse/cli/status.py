@@ -35,8 +35,8 @@ def status(*, as_json: bool) -> None:
     """Show supervisor, actors, database, gate, workers and counts of jobs; within 2 seconds, whatever is down."""
     server = current_server()
     supervisor, dispatcher = ask_both(server, max(LEAST_S, WHOLE_S - procs.age_s()))
-    if isinstance(supervisor, PulseError) and isinstance(dispatcher, PulseError):
-        raise _neither(supervisor, dispatcher)
+    if isinstance(dispatcher, PulseError) and (isinstance(supervisor, PulseError) or not supervisor):
+        raise _neither(supervisor, dispatcher) if isinstance(supervisor, PulseError) else dispatcher
     answers = [None if isinstance(answer, PulseError) else answer for answer in (supervisor, dispatcher)]
     body = merge(*answers)
     if as_json:
@@ -78,6 +78,8 @@ def merge(supervisor: Body | None, dispatcher: Body | None) -> dict[str, object]
 def ask_both(server: Server, within_s: float = SUPERVISOR_S) -> tuple[Body | PulseError, Body | PulseError]:
     """What supervisor and dispatcher say, or why they say nothing; asked at once, and answered in time."""
     supervisor_s, dispatcher_s = min(SUPERVISOR_S, within_s), min(DISPATCHER_S, within_s)
+    if server.elsewhere() is not None:  # the dispatcher tells what its supervisor tells it
+        return {}, Question(lambda: server.ask("status"), server.timeout_s).answer()
     supervisor = Question(lambda: server.ask_supervisor("status", timeout_s=supervisor_s), supervisor_s)
     dispatcher = Question(lambda: server.ask("status", timeout_s=dispatcher_s), dispatcher_s)
     return supervisor.answer(), dispatcher.answer()

@@ -7,7 +7,6 @@ import os
 import pwd
 import socket
 import stat
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Final
 
 from pulse.doctor.finding import Finding, State, verdict_of
 from pulse.errors import PlaceError
+from pulse.peercred import credentials_of
 from pulse.places import CLIENT_SOCKET, SUPERVISOR_SOCKET, check_client_dir, check_socket_path
 
 __all__ = ["Directory", "Socket", "both_sockets", "directory_at", "runtime_dir", "socket_at", "sockets", "state_dir"]
@@ -22,7 +22,6 @@ __all__ = ["Directory", "Socket", "both_sockets", "directory_at", "runtime_dir",
 CONNECT_S: Final = 0.5
 LITTLE_BYTES: Final = 1024**3
 _LITTLE_SHARE: Final = 0.05
-_CREDENTIALS: Final = struct.Struct("3i")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +145,7 @@ def socket_at(path: Path) -> Socket:
         sock.settimeout(CONNECT_S)
         try:
             sock.connect(os.fspath(path))
-            pid, _, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+            pid = credentials_of(sock).pid
         except OSError as error:
             refused = error.errno == errno.ECONNREFUSED
             reason = "stale: nobody listens any more" if refused else (error.strerror or "nobody accepts").lower()

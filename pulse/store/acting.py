@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from asyncpg.pgproto.pgproto import UUID
 
+from pulse import peercred
 from pulse.errors import PulseError
 from pulse.store.gate import GateStore
 from pulse.store.operations import Connections, Operations
@@ -45,6 +46,11 @@ class Operator:
     host: str | None = None
     pid: int | None = None
     behalf: str | None = None
+
+    @property
+    def shown(self) -> str:
+        """Who it is, in a message to it."""
+        return peercred.shown(self.uid, self.user)
 
 
 class _Lent:

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from pulse.errors import PulseError
+from pulse.protocol.access import Access
 from pulse.ui import shown
 from pulse.ui.rules import HEADERS, own_path
 from pulse.version import VERSION
@@ -128,7 +129,7 @@ async def page(
         "path": request.url.path,
         "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
         "theme": theme(request),
-        "read_only": site.options.read_only,
+        "read_only": site.options.read_only or (session is not None and Access.CLIENT not in session.rights),
         "user": None if session is None else session.user,
         "csrf": "" if session is None else session.token,
         "flashes": [] if session is None or is_live else session.told(),

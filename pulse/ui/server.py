@@ -6,20 +6,19 @@ import asyncio
 import contextlib
 import signal
 import socket
-import struct
 from collections.abc import Generator
 from typing import Any, Final
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from pulse.peercred import credentials_of
 from pulse.ui.address import Address, file_of, remove
 from pulse.ui.app import make_app
 from pulse.ui.site import Site
 
 __all__ = ["run"]
 
-_CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid
 _STOP_S: Final = 2  # for pages under way; streams are cut
 _MOST_CONNECTIONS: Final = 1000
 _IDLE_S: Final = 30
@@ -37,8 +36,7 @@ class PeerProtocol(H11Protocol):
         self._give_up = self.loop.call_later(HEAD_S, self._end_where_silent)
         sock: socket.socket | None = transport.get_extra_info("socket")
         if sock is not None and sock.family == socket.AF_UNIX:
-            told = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-            self.uid = _CREDENTIALS.unpack(told)[1]
+            self.uid = credentials_of(sock).uid
             inner = self.app
 
             async def with_uid(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 -- uvicorn's own types

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from pulse.protocol.access import EVERYTHING, Rights
+
 __all__ = ["Flash", "Session", "Sessions", "Step", "Undo"]
 
 LIFETIME_S: Final = 12 * 3600.0  # a shift
@@ -48,10 +50,11 @@ class Flash:
 
 @dataclass(slots=True)
 class Session:
-    """Of one browser: who, until when, the token of its forms, and what its next page tells."""
+    """Of one browser: who, until when, what it may, the token of its forms, and what its next page tells."""
 
     user: str
     ends_s: float
+    rights: Rights = EVERYTHING
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     flashes: list[Flash] = field(default_factory=list[Flash])
     undos: OrderedDict[str, Undo] = field(default_factory=OrderedDict[str, Undo])
@@ -81,10 +84,10 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._by_hash)
 
-    def begin(self, user: str, now_s: float) -> tuple[str, Session]:
+    def begin(self, user: str, now_s: float, rights: Rights = EVERYTHING) -> tuple[str, Session]:
         """A new session, and the cookie that stands for it."""
         cookie = secrets.token_urlsafe(32)
-        session = Session(user, now_s + LIFETIME_S)
+        session = Session(user, now_s + LIFETIME_S, rights)
         self._by_hash[_hash(cookie)] = session
         of_user = [key for key, one in self._by_hash.items() if one.user == user]
         for key in of_user[:-MOST_OF_ONE]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from pulse.credentials import Credentials, Throttle
+from pulse.credentials import Credentials
+from pulse.logins import Logins
 from pulse.ui.address import Address
 from pulse.ui.questions import Questions
 from pulse.ui.rules import LOCAL_NAMES
@@ -19,7 +19,6 @@ from pulse.ui.tasks import Tasks
 
 __all__ = ["Options", "Site"]
 
-NAME_S: Final = 4.0
 PAGE_S: Final = 1.5  # a page waits no longer for news of the whole, if it knows older ones
 
 
@@ -61,16 +60,15 @@ class Site:
     questions: Questions
     say: Callable[[str], None]
     sessions: Sessions = field(default_factory=Sessions)
-    by_source: Throttle = field(default_factory=Throttle)
-    # Whoever guesses at a name from many addresses is slow, too; and cannot keep its owner out for long.
-    by_name: Throttle = field(default_factory=lambda: Throttle(longest_s=NAME_S))
     uid: int = field(default_factory=os.getuid)
+    logins: Logins | None = field(init=False)
     poller: Poller = field(init=False)
     tasks: Tasks = field(init=False)
     link_token: str = field(init=False, default="", repr=False)
-    hashing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))  # a bcrypt check takes a core
 
     def __post_init__(self) -> None:
+        credentials = self.options.credentials
+        self.logins = None if credentials is None else Logins(credentials)
         self.poller = Poller(self.questions)
         self.tasks = Tasks(self.questions)
 

@@ -12,7 +12,7 @@ import click
 from pulse import config, places, procs
 from pulse.errors import ConfigError
 from pulse.logs import configure_logging
-from pulse.targets import find_targets
+from pulse.targets import find_servers
 from pulse.worker.options import Backend, PoolOptions, absolute_socket
 
 __all__ = ["worker"]
@@ -39,15 +39,19 @@ Examples:
     help="Serve this topic; may be given again.  [default: the handlers']",
 )
 @click.option("--socket", type=click.Path(), metavar="PATH", help="The server's socket.  [default: looked for]")
+@click.option(
+    "--connect", metavar="ADDRESS", help="A server elsewhere, tls://HOST:PORT; PULSE_USER and PULSE_PASSWORD log in."
+)
 @click.option("--backend", type=click.Choice(["asyncio", "trio"]), default="asyncio", show_default=True)
 @click.option("--parent-pid", type=int, hidden=True)
-def worker(  # noqa: PLR0917 - one parameter per option, as click wants it
+def worker(  # noqa: PLR0913, PLR0917 - one parameter per option, as click wants it
     app: str,
     processes: int | None,
     concurrency: int | None,
     spares: int | None,
     topics: tuple[str, ...],
     socket: str | None,
+    connect: str | None,
     backend: Backend,
     parent_pid: int | None,
 ) -> None:
@@ -66,17 +70,21 @@ def worker(  # noqa: PLR0917 - one parameter per option, as click wants it
     sizes = {"processes": processes, "concurrency": concurrency, "spares": spares}
     settings = config.load(os.environ, overrides=sizes)
     configure_logging(settings.log_level, settings.log_format)
-    if socket is None and settings.runtime_dir is not None:
+    if socket is not None and connect is not None:
+        raise click.UsageError("--socket and --connect name two servers: one is allowed")
+    if connect is None and socket is None and settings.runtime_dir is not None and not os.environ.get("PULSE_CONNECT"):
         socket = str(settings.runtime_dir / places.CLIENT_SOCKET)
-    if socket is not None:
-        find_targets(socket)  # raises when the path can never be a socket
+    where = connect if connect is not None else absolute_socket(socket)
+    find_servers(where)  # raises when it can never be one
+    if connect is not None:
+        os.environ["PULSE_CONNECT"] = connect  # handlers that submit jobs find the same server
     options = PoolOptions(
         app=app,
         processes=settings.processes,
         concurrency=settings.concurrency,
         spares=settings.spares,
         topics=topics or None,
-        socket=absolute_socket(socket),
+        socket=where,
         backend=backend,
         drain_s=settings.drain_s,
         obey_s=settings.obey_s,

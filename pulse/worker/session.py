@@ -18,7 +18,7 @@ from pulse.errors import (
 )
 from pulse.protocol import Welcome
 from pulse.stream import FrameStream, dial
-from pulse.targets import find_targets
+from pulse.targets import find_servers
 
 __all__ = ["Backoff", "Dialer", "RefusedForGoodError"]
 
@@ -95,7 +95,7 @@ class Dialer:
         """
         while True:
             try:
-                found = await dial(find_targets(self._socket), self._hello())
+                found = await dial(find_servers(self._socket), self._hello())
             except PulseError as error:
                 self._failed(error)
             else:

@@ -2,14 +2,14 @@
 ``supervisor.sock``: status and control, answered while the dispatcher or the database is down.
 
 Whoever can open the socket may speak, so nothing that is said here may cost more than one connection: each has a bound
-on time, bytes and requests under way, each error is an answer, and the supervisor goes on.
+on time, bytes and requests under way, each error is an answer, and the supervisor goes on. What an account may ask is a
+matter of its roles.
 """
 
 from __future__ import annotations
 
 import errno
 import socket
-import struct
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -20,12 +20,15 @@ from msgspec import Struct
 
 from pulse.errors import (
     BadRequestError,
+    ForbiddenError,
     ProtocolError,
     PulseError,
     RefusedError,
     UnavailableError,
     UnsupportedVersionError,
 )
+from pulse.grants import Grants
+from pulse.peercred import credentials_of, shown, user_name
 from pulse.protocol import (
     PROTOCOL_VERSION,
     SUPERVISOR_KINDS,
@@ -38,11 +41,12 @@ from pulse.protocol import (
     encode,
     encode_error,
 )
+from pulse.protocol.access import ACCESS_OF, NOTHING, Access, Rights, refusal
 
 MAX_FRAME_BYTES: Final = 64 * 1024  # the longest request names an actor
 MAX_CONNECTIONS: Final = 64  # one `pulse ctl top` per operator; a leak of a script must not eat our descriptors
 _HELLO_S: Final = 5.0
-_UCRED: Final = struct.Struct("3i")
+_NOBODY: Final = 65534  # until the kernel was asked
 _FRAME_S: Final = 5.0  # from the first byte of a frame to its last
 _SEND_S: Final = 5.0  # a client that does not read for so long has gone
 _READ_BYTES: Final = 16 * 1024
@@ -69,7 +73,9 @@ class Door:
         answers: What answers each kind of request of ``SUPERVISOR_KINDS``.
         welcome: The body of the answer to hello, without what the protocol itself decides.
         log: Called with an event and fields.
+        grants: Which accounts may do what.
         did: Called with what was carried out, and who asked.
+        forbade: Called with the kind that somebody asked for, the role that it takes, and who lacks it.
 
     """
 
@@ -78,10 +84,14 @@ class Door:
         answers: Mapping[str, Answer],
         welcome: Mapping[str, object],
         log: Callable[..., object],
-        did: Callable[[Struct, Asker], None] | None = None,
+        grants: Grants,
+        did: Callable[[Struct, Asker], None],
+        forbade: Callable[[str, Access, Asker], None],
     ) -> None:
         self._answers = answers
+        self._grants = grants
         self._did = did
+        self._forbade = forbade
         self._welcome = encode(
             "welcome", 0, {**welcome, "protocol": PROTOCOL_VERSION, "max_frame_bytes": MAX_FRAME_BYTES}
         )
@@ -103,14 +113,16 @@ class Door:
                     continue  # anything else is the peer's: it left before it was let in
                 self._connections += 1
                 stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
-                nursery.start_soon(self._attend, _Peer(stream, _asker(sock)))
+                nursery.start_soon(self._attend, _Peer(stream), sock)
 
-    async def _attend(self, peer: _Peer) -> None:
+    async def _attend(self, peer: _Peer, sock: socket.socket) -> None:
         """One connection, from its first byte to its last; whatever happens ends here."""
         try:
             async with peer.stream:
+                pid, uid, _ = credentials_of(sock)
+                peer.asker, peer.rights = Asker(uid, pid), self._grants.of(sock)
                 await self._converse(peer)
-        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
+        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, OSError):
             pass
         except Exception as error:  # noqa: BLE001 - a bug in one answer must not stop the queue of everyone
             self._log("connection_failed", error=repr(error))
@@ -125,6 +137,7 @@ class Door:
             if frame is None:
                 return
             peer.asker = replace(peer.asker, behalf=_checked(frame).behalf)
+            self._check_right(peer, frame, Access.VIEWER)
             await peer.send(self._welcome)
             while (frame := await peer.receive(None)) is not None:
                 await peer.send(await self._answer(frame, peer))
@@ -137,15 +150,21 @@ class Door:
         """The answer to one request; an error of the request leaves the connection open."""
         try:
             request = _decode_request(frame)
+            self._check_right(peer, frame, ACCESS_OF[frame.kind])
             answer = await self._answers[frame.kind](request)
-            if self._did is not None:
-                self._did(request, peer.asker)
+            self._did(request, peer.asker)
             return encode("ok", frame.request, answer)
         except (RefusedError, ProtocolError) as error:
             return encode_error(frame.request, error.code, error.message)
         except Exception as error:  # noqa: BLE001 - the asker is told, the log says why, the others go on
             self._log("request_failed", kind=frame.kind, error=repr(error))
             return encode_error(frame.request, PulseError.code, f"{frame.kind} failed; the supervisor's log says why")
+
+    def _check_right(self, peer: _Peer, frame: Frame, needed: Access) -> None:
+        if needed not in peer.rights:
+            self._forbade(frame.kind, needed, peer.asker)
+            who = shown(peer.asker.uid, user_name(peer.asker.uid))
+            raise ProtocolError(refusal(frame.kind, needed, who, peer.rights), ForbiddenError.code, frame.request)
 
 
 def _checked(frame: Frame) -> Hello:
@@ -170,20 +189,15 @@ def _decode_request(frame: Frame) -> Struct:
     return decode_body(kind, frame)
 
 
-def _asker(sock: socket.socket) -> Asker:
-    """The process that connected."""
-    pid, uid, _ = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
-    return Asker(uid, pid)
-
-
 class _Peer:
     """A stream of frames with deadlines."""
 
-    __slots__ = ("_broken", "_frames", "_reader", "asker", "stream")
+    __slots__ = ("_broken", "_frames", "_reader", "asker", "rights", "stream")
 
-    def __init__(self, stream: trio.SocketStream, asker: Asker) -> None:
+    def __init__(self, stream: trio.SocketStream) -> None:
         self.stream = stream
-        self.asker = asker
+        self.asker = Asker(_NOBODY, 0)
+        self.rights: Rights = NOTHING
         self._reader = FrameReader(MAX_FRAME_BYTES)
         self._frames: deque[Frame] = deque()
         self._broken: BrokenStreamError | None = None

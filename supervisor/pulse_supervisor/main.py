@@ -157,25 +157,29 @@ def run(settings: Settings, actors: Sequence[Child] | None = None, pools: Sequen
     log = make_log(settings.log_level, settings.log_format)
     import trio
 
-    from pulse import places
+    from pulse import grants, places
     from pulse.version import VERSION
     from pulse_supervisor import handed, tree
+    from pulse_supervisor.edge import check_edge
     from pulse_supervisor.notify import Notifier
     from pulse_supervisor.sockets import open_sockets
     from pulse_supervisor.supervisor import Plan, supervise
 
+    granted = grants.read_grants(settings.allow_users, settings.allow_groups)
+    check_edge(settings)
     directory = places.server_runtime_dir(os.environ, settings.runtime_dir)
-    places.prepare_runtime_dir(directory, named=_is_named(settings, os.environ))
+    places.prepare_runtime_dir(directory, named=_is_named(settings, os.environ), shared=granted.shared)
     notifier, kept = Notifier(os.environ), handed.take(os.environ)
-    sockets = open_sockets(directory, kept)
-    is_kept = notifier.keep({path.name: sock.fileno() for path, sock in sockets.listening()})
+    sockets = open_sockets(directory, kept, shared=granted.shared, listen=settings.listen)
+    is_kept = notifier.keep(sockets.descriptors())
     settings = msgspec.structs.replace(settings, runtime_dir=directory)
     configured = [tree.pool(settings.app, settings, sockets.client_path)] if settings.app is not None else []
     plan = Plan(
         settings=settings,
         sockets=sockets,
-        actors=tree.actors() if actors is None else actors,
+        actors=tree.actors(tcp=sockets.tcp is not None) if actors is None else actors,
         pools=[*configured, *pools],
+        grants=granted,
         make_database=functools.partial(_make_database, settings, log) if settings.dsn is None else None,
         version=VERSION,
         services=_services(settings, sockets.client_path),

@@ -20,13 +20,16 @@ import trio
 
 from pulse.logtap import NAME_VARIABLE
 from pulse_supervisor.events import Exited
-from pulse_supervisor.tree import Child, Slot, command_line
+from pulse_supervisor.tree import DESCRIPTORS, Child, Slot, command_line
 
 # Secrets reach the actors in a frame that nobody else can read, and the service manager is spoken to by us alone.
 _NOT_INHERITED: Final = frozenset(
     {
         "PULSE_DSN",
         "PULSE_AUTH_USERS",
+        "PULSE_CONNECT",  # the server of this pool is this one
+        "PULSE_USER",
+        "PULSE_PASSWORD",
         "NOTIFY_SOCKET",
         "WATCHDOG_PID",
         "WATCHDOG_USEC",
@@ -102,7 +105,7 @@ def spawn(child: Child, shared: Mapping[Slot, int]) -> Process:
             stdin=subprocess.DEVNULL,
             env={name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
             | {NAME_VARIABLE: child.name, **dict(child.env)},
-            pass_fds=[values[slot] for slot in (Slot.BUS_FD, Slot.LISTEN_FD) if slot in child.argv],
+            pass_fds=[values[slot] for slot in DESCRIPTORS if slot in child.argv],
             start_new_session=True,  # Ctrl-C is for the supervisor, which stops its children in order
         )
         return Process(popen, ours)

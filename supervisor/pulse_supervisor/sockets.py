@@ -18,10 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from pulse import addresses
 from pulse.errors import PlaceError
 from pulse.places import CLIENT_SOCKET, SUPERVISOR_SOCKET, check_socket_path
 from pulse_supervisor.handed import listens_at
 
+TCP_NAME: Final = "pulse.tcp"
+_OWN_MODE: Final = 0o600
+_SHARED_MODE: Final = 0o666
 _LOCK_NAME: Final = "supervisor.lock"
 _LOCK_WAIT_S: Final = 1.0  # a killed predecessor lets go when the kernel has freed its memory
 _LOCK_POLL_S: Final = 0.02
@@ -39,6 +43,7 @@ class Sockets:
         lock_fd: Holds the lock for as long as it is open; it is not inherited, else a child would hold it on.
         client: Listens on ``pulse.sock``, for the dispatcher.
         control: Listens on ``supervisor.sock``, for the supervisor.
+        tcp: Listens on TCP, for the dispatcher; None: nothing does.
 
     """
 
@@ -46,6 +51,12 @@ class Sockets:
     lock_fd: int
     client: socket.socket
     control: socket.socket
+    tcp: socket.socket | None = None
+
+    @property
+    def tcp_address(self) -> str | None:
+        """Where TCP is listened on, with the port that it got."""
+        return None if self.tcp is None else addresses.joined(*self.tcp.getsockname()[:2])
 
     @property
     def client_path(self) -> Path:
@@ -60,6 +71,11 @@ class Sockets:
     def listening(self) -> Sequence[tuple[Path, socket.socket]]:
         """Both sockets and where they are."""
         return ((self.client_path, self.client), (self.control_path, self.control))
+
+    def descriptors(self) -> dict[str, int]:
+        """All that listens, by the names under which a service manager keeps them."""
+        found = {path.name: sock.fileno() for path, sock in self.listening()}
+        return found if self.tcp is None else {**found, TCP_NAME: self.tcp.fileno()}
 
     def put_back(self) -> list[Path]:
         """
@@ -82,16 +98,26 @@ class Sockets:
             if not keep_names:
                 path.unlink(missing_ok=True)
                 _spare(path).unlink(missing_ok=True)
+        if self.tcp is not None:
+            self.tcp.close()
         os.close(self.lock_fd)
 
 
-def open_sockets(directory: Path, handed: Mapping[str, socket.socket] | None = None) -> Sockets:
+def open_sockets(
+    directory: Path,
+    handed: Mapping[str, socket.socket] | None = None,
+    *,
+    shared: bool = False,
+    listen: str | None = None,
+) -> Sockets:
     """
-    Take the runtime directory and listen on both sockets, mode 0600.
+    Take the runtime directory and listen on both sockets, mode 0600, and on TCP where that is wanted.
 
     Args:
         directory: Checked by ``places.prepare_runtime_dir``.
         handed: Sockets that were handed over, by the names of their files; those that listen there are used.
+        shared: Whether every account may connect (mode 0666), to be let in or not by its roles.
+        listen: host:port of TCP; None: not.
 
     Raises:
         PlaceError: Another supervisor lives there, a path is too long, or something that is no socket has its name.
@@ -105,11 +131,44 @@ def open_sockets(directory: Path, handed: Mapping[str, socket.socket] | None = N
         undo.callback(os.close, lock_fd)
         client = undo.enter_context(_taken(client_path, handed) or _listen(client_path, _CLIENT_BACKLOG))
         control = undo.enter_context(_taken(control_path, handed) or _listen(control_path, _CONTROL_BACKLOG))
+        for path in (
+            client_path,
+            control_path,
+        ):  # here, where nobody is served yet: one that was handed over has another
+            path.chmod(_SHARED_MODE if shared else _OWN_MODE)
+        tcp = None if listen is None else undo.enter_context(_listen_tcp(listen, (handed or {}).get(TCP_NAME)))
         undo.pop_all()
     for sock in (handed or {}).values():
-        if sock not in {client, control}:
+        if sock not in {client, control, tcp}:
             sock.close()
-    return Sockets(directory, lock_fd, client, control)
+    return Sockets(directory, lock_fd, client, control, tcp)
+
+
+def _listen_tcp(listen: str, handed: socket.socket | None) -> socket.socket:
+    """The socket that was handed over, where it listens there; else a new one."""
+    where = addresses.split(listen)
+    if where is None:
+        raise PlaceError(f"listen is {listen!r:.80}: host:port is allowed")
+    host, port = where
+    try:
+        family, _, _, _, found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        if handed is not None and _listens_on(handed, family, found):
+            return handed
+        dual = family == socket.AF_INET6 and found[0] == "::" and socket.has_dualstack_ipv6()
+        return socket.create_server(found[:2], family=family, backlog=_CLIENT_BACKLOG, dualstack_ipv6=dual)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise PlaceError(f"listen is {listen}, which cannot be listened on: {reason}") from error
+
+
+def _listens_on(sock: socket.socket, family: int, where: tuple[object, ...]) -> bool:
+    """Whether *sock* listens there; port 0 is any."""
+    try:
+        listens = sock.family == family and sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) == 1
+        address, port = sock.getsockname()[:2]
+    except (OSError, ValueError):
+        return False
+    return listens and address == where[0] and where[1] in {0, port}
 
 
 def _taken(path: Path, handed: Mapping[str, socket.socket] | None) -> socket.socket | None:

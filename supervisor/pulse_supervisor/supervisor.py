@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +23,10 @@ from msgspec import Struct
 
 from pulse import config, procs
 from pulse.errors import ConflictError, EmbeddedError, NotFoundError
+from pulse.grants import Grants
 from pulse.protocol import DrainRequest, LogsRequest, Named
+from pulse.protocol.access import Access
+from pulse.refused import Refused
 from pulse_supervisor.door import Asker, Door
 from pulse_supervisor.events import RestartAsked, Start
 from pulse_supervisor.loop import DISPATCHER, Loop, Verdict
@@ -56,6 +59,7 @@ class Plan:
         sockets: The runtime directory's.
         actors: In the order of their start.
         pools: Started when all actors are ready.
+        grants: Which accounts may ask what.
         make_database: Prepares the embedded PostgreSQL; blocks, and runs programs. None without one.
         version: Of pulse.
         services: What serves others beside; it runs from the beginning to the end.
@@ -66,6 +70,7 @@ class Plan:
     sockets: Sockets
     actors: Sequence[Child]
     pools: Sequence[Child]
+    grants: Grants
     make_database: Callable[[], Database] | None
     version: str
     services: Sequence[Child] = ()
@@ -87,6 +92,8 @@ class Supervisor:
         self._notifier = notifier
         self._log = log
         shared = {Slot.LISTEN_FD: plan.sockets.client.fileno()}
+        if plan.sockets.tcp is not None:
+            shared[Slot.TCP_FD] = plan.sockets.tcp.fileno()
         self._loop = Loop(Identity(plan.version, trio.current_time()), shared, notifier, log)
         self._desk = StatusDesk(self._loop.describe, self._loop.hub.listeners)
         settings = plan.settings
@@ -98,7 +105,8 @@ class Supervisor:
             "lease_s": settings.lease_s,
         }
         self._ring = Ring()
-        self._door = Door(answers, welcome, log.warning, self._did)
+        self._refused = Refused()
+        self._door = Door(answers, welcome, log.warning, plan.grants, self._did, self._forbade)
 
     async def run(self) -> Verdict:
         """Run until told to stop, or until something cannot be helped; returns when every process has ended."""
@@ -125,13 +133,20 @@ class Supervisor:
                 if number == signal.SIGCHLD:
                     self._loop.reaper.reap_orphans()
                 elif number == signal.SIGHUP:
-                    self._log.info("signal_ignored", signal="SIGHUP")
+                    self._reload()
                 elif self._loop.verdict is None:
                     self._log.info("supervisor_stopping", signal=signal.Signals(number).name)
                     self._loop.stop(Verdict(EXIT_STOPPED))
                 else:
                     self._log.warning("supervisor_hurries", signal=signal.Signals(number).name)
                     self._loop.hurry()
+
+    def _reload(self) -> None:
+        """Have the certificate read anew; settings are read once, at the start."""
+        if self._plan.sockets.tcp is None or self._plan.settings.tls_cert is None:
+            self._log.info("signal_ignored", signal="SIGHUP")
+        elif not self._loop.hub.tell_nowait(DISPATCHER, "reload", {}):
+            self._log.info("reload_later", reason="the dispatcher is being started, and reads the certificate then")
 
     async def _keep_names(self) -> None:
         """Look after the names of the sockets: who tidies the directory up would cut everybody off."""
@@ -182,6 +197,7 @@ class Supervisor:
             message="pulse is ready",
             pulse_sock=str(sockets.client_path),
             supervisor_sock=str(sockets.control_path),
+            tcp=sockets.tcp_address,
             start_ms=round(procs.age_s() * 1000),
         )
 
@@ -254,16 +270,24 @@ class Supervisor:
         return {}
 
     def _did(self, request: Struct, asker: Asker) -> None:
-        """Have an actor write down who asked for a restart or a drain: one that hears, since some may just start."""
-        action: str
-        detail: dict[str, object]
+        """Have it written down who asked for a restart or a drain."""
         match request:
             case Named(name):
-                action, detail = "actors.restart", {"name": name}
+                self._note("actors.restart", asker, {"name": name})
             case DrainRequest(everything):
-                action, detail = "drain", {"all": everything}
+                self._note("drain", asker, {"all": everything})
             case _:
-                return
+                pass
+
+    def _forbade(self, kind: str, needed: Access, asker: Asker) -> None:
+        """Likewise, who asked for what without the role *needed*; once a minute."""
+        times = self._refused.count((str(asker.uid), kind), trio.current_time())
+        if times is not None:
+            self._log.warning("forbidden", kind=kind, needs=needed.value, uid=asker.uid, times=times)
+            self._note("forbidden", asker, {"kind": kind, "needs": needed.value, "times": times})
+
+    def _note(self, action: str, asker: Asker, detail: Mapping[str, object]) -> None:
+        """Tell an actor that has the database: one that hears, since some may just start."""
         told = {**asdict(asker), "action": action, "detail": detail}
         if not any(self._loop.hub.tell_nowait(hearer, "operator", told) for hearer in ("watchdog", "pause")):
             error = "no actor hears it"

@@ -26,6 +26,10 @@ class Slot(enum.Enum):
     PARENT_PID = "--parent-pid"
     BUS_FD = "--bus-fd"
     LISTEN_FD = "--listen-fd"
+    TCP_FD = "--tcp-fd"
+
+
+DESCRIPTORS: Final = (Slot.BUS_FD, Slot.LISTEN_FD, Slot.TCP_FD)
 
 
 class Kind(enum.Enum):
@@ -137,9 +141,16 @@ def actor(name: str, *slots: Slot) -> Child:
     return Child(name, Kind.ACTOR, argv, limits=Limits())
 
 
-def actors() -> list[Child]:
-    """The four actors; the dispatcher last, since what it hands out the others must be able to look after."""
-    return [actor("watchdog"), actor("pause"), actor("scheduler"), actor("dispatcher", Slot.LISTEN_FD)]
+def actors(*, tcp: bool = False) -> list[Child]:
+    """
+    The four actors; the dispatcher last, since what it hands out the others must be able to look after.
+
+    Args:
+        tcp: Whether it listens on TCP, too.
+
+    """
+    doors = (Slot.LISTEN_FD, Slot.TCP_FD) if tcp else (Slot.LISTEN_FD,)
+    return [actor("watchdog"), actor("pause"), actor("scheduler"), actor("dispatcher", *doors)]
 
 
 def pool(app: str, settings: Settings, socket_path: Path) -> Child:

@@ -37,6 +37,7 @@ def trial() -> Iterator[Trial]:
             yield trial
 
 
+@pytest.mark.spare
 def test_row_10_sessions_are_terminated_again_and_again(trial: Trial) -> None:
     """Twice a second, all of them: jobs are submitted and completed meanwhile, and what runs does not notice."""
     with trial.under_load() as site:

@@ -112,6 +112,7 @@ def test_row_43_a_job_that_kills_its_worker_each_time(trial: Trial) -> None:
         assert [entry.outcome for entry in dead.history if entry.outcome != "released"] == ["crashed"] * 3
 
 
+@pytest.mark.spare
 def test_a_handler_that_hangs(trial: Trial) -> None:
     """It is ended with its process, and where it hung is kept; of those beside it nobody is charged."""
     with trial.under_load() as site:

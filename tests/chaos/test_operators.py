@@ -75,6 +75,7 @@ def operated(mix: Mapping[str, float], *kinds: type[Staff]) -> Iterator[Operated
             yield Operated(made, load)
 
 
+@pytest.mark.spare
 def test_the_scheduler_is_killed() -> None:
     """Again and again, while schedules are made, changed, paused, resumed and triggered."""
     with operated(BRIEF, Planner) as system:
@@ -89,6 +90,7 @@ def test_the_scheduler_is_killed() -> None:
     assert found.counts["occurrences reckoned"] > 5
 
 
+@pytest.mark.spare
 def test_policies_and_pauses_change() -> None:
     """While the dispatcher, and who tells it of them, are killed."""
     with operated({**BRIEF, **GOVERNED, "faulty": 30, "perishable": 30}, Governor) as system:
@@ -102,6 +104,7 @@ def test_policies_and_pauses_change() -> None:
     assert found.counts["expired"] > 0
 
 
+@pytest.mark.spare
 def test_jobs_expire_while_the_table_is_locked() -> None:
     """What ran out of time meanwhile is not started by the claims that waited."""
     with operated({"perishable": 1}) as system:

@@ -119,6 +119,7 @@ def test_row_8_sigkill_of_the_supervisor(trial: Trial) -> None:
             assert job not in spared or found.attempts == 1
 
 
+@pytest.mark.spare
 def test_row_9_an_actor_that_crashes_again_and_again(trial: Trial) -> None:
     """The supervisor gives up with its exit code, and does not spin; a new one goes on."""
     with trial.under_load():

@@ -6,6 +6,7 @@ from typing import Final
 
 from tests.mutants.code import CodeMutant, Guarded
 from tests.mutants.guards import (
+    access,
     claims,
     cursors,
     deaths,
@@ -33,6 +34,13 @@ from tests.mutants.guards import (
 )
 
 GUARDED: Final[list[Guarded]] = [
+    access.VISIT,
+    access.DOOR,
+    access.RECEPTION,
+    access.CALLERS,
+    access.CROWD,
+    access.GRANTS,
+    access.REFUSED,
     machine.MACHINE,
     restarts.POLICY,
     restarts.RESTARTS,
@@ -64,6 +72,8 @@ GUARDED: Final[list[Guarded]] = [
     init.NAMES,
     ui.DOOR,
     ui.LOGIN,
+    ui.LOGINS,
+    ui.PAGES,
     ui.NEWS,
     ui.SERVER,
     ui.STANDING,

@@ -1,8 +1,8 @@
 """
-A pytest plugin for ``pytest -n 2``: no test runs beside another of its file, and never two whole systems at once.
+A pytest plugin for ``pytest -n 3``: no test runs beside another of its file, and never two whole systems at once.
 
 Tests of whole systems mostly wait, and have bars that a machine with too much to do would break. So they share one
-lane, and begin first; all other files, tests of single processes among them, fill the other one, which gets what the
+lane, and begin first; all other files, tests of single processes among them, fill the other lanes, which get what the
 first one leaves of the processors.
 """
 

@@ -64,6 +64,7 @@ class World:
             sweep_s=scenario.SWEEP_S,
             poll_s=scenario.POLL_S,
             obey_s=scenario.OBEY_S,
+            allow_users=f"{OWN_UID}:worker+operator, {OWN_UID + 1}:worker",
         )
         self.has_peerpidfd = self.scenario.has_peerpidfd
         self.jobs = {job.id: job for job in self.scenario.jobs}

@@ -14,19 +14,25 @@ import msgspec
 import pytest
 
 from pulse import protocol, trees
+from pulse.config import Settings
 from pulse.errors import ProtocolError
 from pulse.protocol import Beat, Capacity, Frame, Hello, JobRef, Role
+from pulse.protocol.access import EVERYTHING
+from pulse.store.acting import Operator
 from pulse.store.pool import Target
 from pulse.store.store import Store
 from pulse_actors.bus import Hint
 from pulse_actors.dispatcher import visit as visiting
 from pulse_actors.dispatcher.batching import ROOM
+from pulse_actors.dispatcher.callers import Caller, Local
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.connection import Connection
 from pulse_actors.dispatcher.desk import Held, Worker
 from pulse_actors.dispatcher.desktop import Desktop
 from pulse_actors.dispatcher.incidents import Incidents
 from pulse_actors.dispatcher.leases import Leases
+from pulse_actors.dispatcher.reception import Reception
+from pulse_actors.dispatcher.refusals import Refusals
 from pulse_actors.dispatcher.service import Dispatcher
 from pulse_actors.dispatcher.stacks import Stacks
 from pulse_actors.dispatcher.stats import Stats
@@ -81,14 +87,21 @@ class Lobby(Floor):
             10.0,
         )
         leases, submits = Leases(store, self.desk, HOST, lease_s=LEASE_S), Submits(store, self.claims)
-        return Office(desktop, claims, self.results, leases, submits, HOST, "here", 10.0, LEASE_S, self.deaths, None)
+        refusals = Refusals(store)
+        return Office(
+            desktop, claims, self.results, leases, submits, HOST, "here", 10.0, LEASE_S, self.deaths, None, refusals
+        )
 
     def visit(
         self, number: int = 1, *, peer: Peer = PEER, pidfd: int | None = None, store: Store | None = None
     ) -> tuple[Visit, Line]:
         """Somebody comes."""
         line = Line()
-        return Visit(self.office(store), cast("Connection", line), peer, pidfd, number), line
+        made = Visit(
+            self.office(store), cast("Connection", line), Local(peer, EVERYTHING, HOST.id, lambda: None), pidfd, number
+        )
+        made._caller = Caller(Operator(peer.uid), EVERYTHING, peer)
+        return made, line
 
     async def greet(self, *running: tuple[bytes, int], number: int = 1, **words: Any) -> tuple[Worker, dict[str, Any]]:
         """A worker says hello; who it is, and its welcome."""
@@ -412,8 +425,9 @@ async def test_policies_are_read_once_in_a_turn(lobby: Lobby) -> None:
 async def test_of_whom_the_kernel_can_tell(lobby: Lobby) -> None:
     """Of processes that it numbers in this namespace, where it is to be asked at all."""
     here, elsewhere = Peer(7, 0, 0, 7, HOST.pidns), Peer(7, 0, 0, 7, HOST.pidns + 1)
-    assert Dispatcher._knows(dispatcher(lobby), here)
-    assert not Dispatcher._knows(dispatcher(lobby), elsewhere)
-    assert not Dispatcher._knows(dispatcher(lobby), Peer(0, 0, 0, 0, HOST.pidns))
-    by_leases = SimpleNamespace(deaths=None, host=HOST)
-    assert not Dispatcher._knows(cast("Dispatcher", SimpleNamespace(office=by_leases)), here)
+    reception = Reception(lobby.office(), Settings())
+    assert reception._knows(here)
+    assert not reception._knows(elsewhere)
+    assert not reception._knows(Peer(0, 0, 0, 0, HOST.pidns))
+    by_leases = cast("Office", SimpleNamespace(deaths=None, host=HOST))
+    assert not Reception(by_leases, Settings())._knows(here)

@@ -59,14 +59,15 @@ class Peer:
     One connection to a server.
 
     Args:
-        path: The socket.
+        path: The socket; or a connection to it.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._socket = socket.socket(socket.AF_UNIX)
+    def __init__(self, path: Path | socket.socket) -> None:
+        self._socket = path if isinstance(path, socket.socket) else socket.socket(socket.AF_UNIX)
         self._socket.settimeout(DEADLINE_S)
         try:
-            self._socket.connect(str(path))
+            if path is not self._socket:
+                self._socket.connect(str(path))
         except OSError:
             self._socket.close()
             raise

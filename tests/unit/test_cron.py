@@ -248,7 +248,7 @@ def walk(cron: str, zone: str, start: int, end: int, most: int) -> list[int]:
 
 
 @settings(
-    deadline=None, max_examples=settings().max_examples if WHOLE else 12
+    deadline=None, max_examples=settings().max_examples if WHOLE else 6
 )  # the first example of a zone walks through its year
 @given(expressions, st.sampled_from(YEARS), st.integers(0, 11), st.integers(-40 * 3600, 4 * 3600))
 def test_around_every_change_it_is_the_oracles(cron: str, where: tuple[str, int], which: int, offset: int) -> None:

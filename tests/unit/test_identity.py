@@ -170,7 +170,7 @@ def test_a_pid_that_was_used_again_is_not_the_peer() -> None:
 def test_who_leads_a_group_that_may_be_killed_with_it(how: dict[str, Any], leads: bool) -> None:
     """Only a process that leads a session: a group alone may be a shell's pipeline."""
     with subprocess.Popen(["sleep", "60"], **how) as child:
-        found = identity.leads_group(Peer(child.pid, 0, 0, procs.start_time(child.pid), HOST.pidns))
+        found = identity.leads_group(child.pid)
         child.kill()
     assert found is leads
 
@@ -212,3 +212,29 @@ def test_a_peer_that_is_gone() -> None:
     assert not identity.is_gone(Peer(child.pid, 0, 0, 7, HOST.pidns))  # it was there when it was looked at
     assert not identity.is_gone(Peer(0, 0, 0, 0, 0))
     assert not identity.is_gone(Peer(os.getpid(), 0, 0, procs.start_time(os.getpid()), HOST.pidns))
+
+
+def test_who_comes_over_tcp() -> None:
+    """Its identity is made of login and secret: only who knows both is the same one; and it names no process."""
+    session, other = identity.new_session(), identity.new_session()
+    mine = identity.compose_remote("ann/x", session, "w1")
+    assert session != other
+    assert mine == identity.compose_remote("ann/x", session, "w1")
+    assert mine.startswith("tcp:ann%2Fx/")
+    assert session.hex() not in mine
+    assert (
+        len({mine, identity.compose_remote("ann/x", other, "w1"), identity.compose_remote("bob", session, "w1")}) == 3
+    )
+    assert [identity.is_remote(one) for one in (mine, identity_of(os.getpid()))] == [True, False]
+    assert [identity.stands_for(HOST, one, mine) for one in (session, other)] == [True, False]
+    local = identity_of(os.getpid())
+    assert identity.stands_for(HOST, identity.session_of(HOST, local), local)
+    assert not identity.stands_for(HOST, session, local)
+    assert identity.parse(mine) is None
+    assert identity.process_of(HOST, mine) is None
+
+
+@pytest.mark.parametrize(("given", "is_one"), [(bytes(16), True), (bytes(15), False), (b"", False), (None, False)])
+def test_what_is_a_session(given: bytes | None, is_one: bool) -> None:
+    """Sixteen bytes: what a peer says may be anything."""
+    assert identity.is_session(given) is is_one

@@ -6,20 +6,26 @@ import asyncio
 import socket
 import threading
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import anyio
 import pytest
 import uvicorn
+from starlette.requests import Request
 
 from pulse import credentials
 from pulse.credentials import Throttle, hash_password, parse_users
+from pulse.errors import ForbiddenError, UnauthorizedError
+from pulse.logins import Logins, TooManyGuessesError
+from pulse.protocol.access import EVERYTHING, Access, Rights, rights_of
 from pulse.ui import server
 from pulse.ui.address import bind, file_of, parse_listen, remove
 from pulse.ui.app import make_app
-from pulse.ui.pages import live
+from pulse.ui.guard import SESSION
+from pulse.ui.pages import common, live
 from pulse.ui.server import PeerProtocol
-from pulse.ui.sessions import MOST_OF_ONE, Sessions
+from pulse.ui.sessions import MOST_OF_ONE, Session, Sessions
 from tests.support.dashboard import Browser, site_of
 
 pytestmark = pytest.mark.anyio
@@ -51,10 +57,15 @@ async def test_one_name_from_many_addresses() -> None:
     others = [browser(f"10.0.1.{number}", first) for number in range(3)]
     assert [await guess(other, "wrong") for other in others] == [429, 429, 429]
     assert await guess(others[0], "right", "bob") == 303
-    site = first.site
-    for number in range(50):
-        site.by_name.tries("eve", float(number))
-    assert site.by_name.wait_s("eve", 49.0) == 4.0
+    moment = [0.0]
+    logins = Logins(parse_users("ann:right"), lambda: moment[0])
+    for number in range(20):
+        moment[0] = 10.0 * number
+        with pytest.raises(UnauthorizedError, match="do not fit"):
+            await logins.check(f"10.0.2.{number}", "ann", "wrong")
+    with pytest.raises(TooManyGuessesError) as caught:
+        await logins.check("10.0.3.1", "ann", "right")
+    assert caught.value.wait_s == 4.0
 
 
 async def test_one_network_of_ipv6_is_one_source() -> None:
@@ -221,3 +232,39 @@ async def test_the_socket_of_the_next_one_stays(tmp_path: Path) -> None:
     assert not path.exists()
     remove(path, mine)
     second.close()
+
+
+async def test_what_a_user_may_do_and_see() -> None:
+    """By the roles behind the password: a viewer changes nothing, and sees no contents of jobs."""
+    users = parse_users("ann:right,vic:right:viewer")
+    at = browser(of=None)
+    at.site.logins = Logins(users)
+    for user, rights in (("ann", EVERYTHING), ("vic", rights_of({Access.VIEWER}))):
+        answer = await at.ask("POST", "/login", {"user": user, "password": "right"})
+        cookie = answer.headers["set-cookie"].partition("=")[2].partition(";")[0]
+        session = at.site.sessions.find(cookie, 0.0)
+        assert session is not None
+        assert session.rights == rights
+    told: dict[str, object] = {"job": {"id": b"1", "args": "{}"}}
+    viewer, owner = (
+        request_of(user, rights, told) for user, rights in (("vic", rights_of({Access.VIEWER})), ("ann", EVERYTHING))
+    )
+    assert await common.ask(owner, "jobs.get") == told
+    assert await common.ask(viewer, "jobs.get") == {"job": {"id": b"1", "concealed": True}}
+    for kind in ("jobs.retry", "jobs.cancel", "dispatch.pause", "schedules.create"):
+        with pytest.raises(ForbiddenError, match=f"^{kind} needs the role "):
+            await common.do(viewer, kind, {})
+    with pytest.raises(ForbiddenError):
+        await common.ask(viewer, "audit.list")
+
+
+def request_of(user: str, rights: Rights, told: dict[str, object]) -> Request:
+    """A request in the session of *user*, where every question is answered so."""
+
+    class Questions:
+        async def ask(self, *_words: object, **_more: object) -> dict[str, object]:
+            return told
+
+    site = SimpleNamespace(questions=Questions())
+    scope = {SESSION: Session(user, 0.0, rights)}
+    return cast("Request", SimpleNamespace(scope=scope, app=SimpleNamespace(state=SimpleNamespace(site=site))))

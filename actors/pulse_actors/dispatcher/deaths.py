@@ -319,11 +319,10 @@ def _end_of(worker: Worker, pair: Pair, held: Held, reason: str, exit_code: int 
 
 def stranger(host: identities.Host, identity: str, pid: int) -> Worker:
     """A worker of whom only its identity is known."""
-    peer = identities.Peer(pid, 0, 0, 0, host.pidns)
     session = identities.session_of(host, identity)
     name = identity.rpartition("/")[2]
     uid = identities.user_of(host, identity)
-    worker = Worker(identity, name, session, pid, uid, (), frozenset(), 0, _NoLink(), identities.leads_group(peer))
+    worker = Worker(identity, name, session, pid, uid, (), frozenset(), 0, _NoLink(), identities.leads_group(pid))
     worker.mark = trees.mark_of(pid)
     worker.heard_s = worker.beaten_s = time.monotonic()
     return worker

@@ -101,6 +101,7 @@ class Worker:
             the others are charged to nobody.
         silent: It holds jobs and has let a lease pass without a word: stopped by a signal, or hung. It gets no more
             until it is heard of, else it would spend the budgets of whatever is given to it.
+        source: Its address, where it came over TCP.
         starting: Some of the jobs that it has not started: when each was submitted, and how many it stands for.
     """
 
@@ -129,6 +130,7 @@ class Worker:
     watched: bool = False
     sentences: dict[Pair, Sentence] = field(default_factory=dict[Pair, Sentence])
     silent: bool = False
+    source: str | None = None
     starting: dict[Pair, tuple[float, float]] = field(default_factory=dict[Pair, tuple[float, float]])
 
     @property

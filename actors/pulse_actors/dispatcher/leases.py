@@ -31,7 +31,7 @@ class Beating:
     One heartbeat frame.
 
     Attributes:
-        uid: Who sent it, by the kernel.
+        uid: Who sent it, by the kernel; None: it came over TCP.
         worker: Identity whose leases it extends, where the frame itself says so.
         session: The session whose leases it extends, from a pool parent.
         jobs: What it lists; None: all that the session holds.
@@ -40,7 +40,7 @@ class Beating:
 
     link: Link
     request: int | None
-    uid: int
+    uid: int | None
     worker: str
     session: bytes | None
     jobs: Sequence[Beat] | None
@@ -112,21 +112,19 @@ class Leases:
             return [] if held is None else [Renewal(*pair, beat.worker, None) for pair in held.held]
         return await self._renewals_of_session(beat.session, beat.uid)
 
-    async def _renewals_of_session(self, session: bytes, uid: int) -> list[Renewal]:
+    async def _renewals_of_session(self, session: bytes, uid: int | None) -> list[Renewal]:
         # Not connected: it did not read, or is too busy to say hello to a restarted dispatcher.
         worker = self._desk.by_session(session) or self._desk.unconnected(session)
         if worker is not None:
-            if uid not in {worker.uid, 0}:
+            if not may_speak_for(uid, worker.identity, worker.uid):
                 return []
             worker.hear(time.monotonic(), itself=False)  # its parent sees that it is at work
             worker.beaten_s = worker.heard_s
             return [Renewal(*pair, worker.identity, None) for pair in worker.held]
         # Nobody here knows it yet. Its leases tell who it is.
         for identity in await self._store.running_workers():
-            if identities.session_of(self._host, identity) == session and uid in {
-                identities.user_of(self._host, identity),
-                0,
-            }:
+            user = identities.user_of(self._host, identity)
+            if identities.stands_for(self._host, session, identity) and may_speak_for(uid, identity, user):
                 return [Renewal(*pair, identity, None) for pair in await self._store.running_of(identity)]
         return []
 
@@ -162,3 +160,12 @@ def _pairs(locked: Sequence[Renewal]) -> set[Pair]:
 
 def _weight(beat: Beating) -> int:
     return len(beat.jobs or ()) + 1
+
+
+def may_speak_for(uid: int | None, identity: str, owner: int | None) -> bool:
+    """
+    Whether a peer of *uid* (None: over TCP) that knows the session of *identity* may speak for it.
+
+    On this host sessions are no secret: it takes the account *owner* whose process it is, or root. Over TCP they are.
+    """
+    return identities.is_remote(identity) if uid is None else uid in {owner, 0} and not identities.is_remote(identity)

@@ -139,7 +139,7 @@ def _worker(worker: Worker, now_s: float, heartbeat_s: float) -> Answer:
         "identity": worker.identity,
         "name": worker.name,
         "pid": worker.pid,
-        "host": socket.gethostname(),
+        "host": worker.source or socket.gethostname(),
         "topics": list(worker.topics),
         "names": sorted(worker.names),
         "capacity": worker.capacity,

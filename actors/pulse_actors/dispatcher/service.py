@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import socket
 import uuid
 from typing import Final, cast
@@ -10,12 +11,11 @@ import anyio
 import anyio.abc
 import structlog
 
-from pulse import protocol, version
+from pulse import version
 from pulse.config import Settings
 from pulse.errors import UnavailableError
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.claims import Claims
-from pulse_actors.dispatcher.connection import Connection
 from pulse_actors.dispatcher.deaths import LATE_S, Deaths
 from pulse_actors.dispatcher.desk import Desk
 from pulse_actors.dispatcher.desktop import Desktop
@@ -23,19 +23,20 @@ from pulse_actors.dispatcher.incidents import Incidents
 from pulse_actors.dispatcher.leases import Leases
 from pulse_actors.dispatcher.news import News
 from pulse_actors.dispatcher.overdue import Overdue
+from pulse_actors.dispatcher.reception import Reception
 from pulse_actors.dispatcher.reconcile import bury_forgotten, bury_late
+from pulse_actors.dispatcher.refusals import Refusals
 from pulse_actors.dispatcher.results import Obituary, Results
 from pulse_actors.dispatcher.silence import Silence
 from pulse_actors.dispatcher.stacks import Stacks
 from pulse_actors.dispatcher.stats import Stats
 from pulse_actors.dispatcher.submits import Submits
-from pulse_actors.dispatcher.visit import Office, Visit
+from pulse_actors.dispatcher.visit import Office
 from pulse_actors.retention import keeps
 from pulse_actors.runtime import ActorMain, Backoff, Runtime, Turn, TurnResult, database_status
 
 TICK_S: Final = 60.0  # the dispatcher's own turns only hear hints; its work is done by its loops
 FLUSH_DEADLINE_S: Final = 4.0  # the supervisor waits 5 s for this process's end
-ACCEPT_PAUSE_S: Final = 0.5  # accept fails at once while there is no descriptor, so without a pause it would spin
 
 log = structlog.get_logger()
 
@@ -66,7 +67,6 @@ class Dispatcher:
         self.news = News(store, desk)
         claims.work_left = self.news.work
         self._living: list[str] = []
-        self._accepted = 0
         self.office = Office(
             Desktop(
                 store,
@@ -90,7 +90,9 @@ class Dispatcher:
             settings.lease_s,
             deaths,
             overdue,
+            Refusals(store),
         )
+        self.reception = Reception(self.office, settings)
 
     async def prime(self, *, boot: bool) -> None:
         """Write the server's defaults where every submit finds them."""
@@ -119,6 +121,8 @@ class Dispatcher:
                     await self.silence.lapsed(hint.data.get("workers"))
                 case "canceled":
                     self._stop_canceled(hint.data.get("jobs"))
+                case "reload":
+                    self.reception.reload()
                 case "policies changed":
                     pass
                 case "ready":
@@ -205,41 +209,6 @@ class Dispatcher:
     def _has_seen(self, identity: str) -> bool:
         return identity in self._living or self.office.desktop.desk.has_met(identity)
 
-    async def serve(self, listener: anyio.abc.SocketListener) -> None:
-        """Take peers in until cancelled."""
-        async with anyio.create_task_group() as visits:
-            while True:
-                try:
-                    stream = await listener.accept()
-                except (OSError, anyio.BrokenResourceError) as error:  # anyio makes the one of the other
-                    # No descriptor is free: who is in goes on, the others wait in the backlog.
-                    log.warning("accept_failed", error=str(error.__cause__ or error))
-                    await anyio.sleep(ACCEPT_PAUSE_S)
-                else:
-                    self._accepted += 1
-                    visits.start_soon(self._visit, stream, self._accepted)
-
-    def _knows(self, peer: identities.Peer) -> bool:
-        """Whether the kernel can say of this peer's process that it has ended, here and of no other process."""
-        return self.office.deaths is not None and peer.pid != 0 and peer.pidns == self.office.host.pidns
-
-    async def _visit(self, stream: anyio.abc.SocketStream, number: int) -> None:
-        try:
-            raw = stream.extra(anyio.abc.SocketAttribute.raw_socket)
-            peer = identities.peer_of(raw)
-            if identities.is_gone(peer):  # it did not wait: whatever it wanted, nobody will hear the answer
-                await stream.aclose()
-                return
-            pidfd = identities.pidfd_of(raw, peer) if self._knows(peer) else None
-        except OSError:  # gone already
-            await stream.aclose()
-            return
-        connection = Connection(stream, protocol.MAX_FRAME_BYTES)
-        try:
-            await Visit(self.office, connection, peer, pidfd, number).run()
-        except Exception:
-            log.exception("visit_failed", pid=peer.pid)  # this peer's own trouble: nobody else notices
-
     async def flush(self) -> None:
         """Let the claim that is under way come in, and write the reports and submits that have arrived."""
         with anyio.move_on_after(FLUSH_DEADLINE_S):
@@ -262,18 +231,21 @@ def _server_policy(settings: Settings) -> dict[str, object]:
     }
 
 
-def dispatcher(listen_fd: int) -> ActorMain:
+def dispatcher(listen_fd: int, tcp_fd: int | None = None) -> ActorMain:
     """
     The dispatcher's main part.
 
     Args:
         listen_fd: The listening socket, inherited, so that no client is refused while a dispatcher restarts.
+        tcp_fd: Likewise, that of TCP; None: there is none.
     """
 
     async def main(runtime: Runtime) -> None:
         actor = Dispatcher(runtime)
         await runtime.prime(actor)
-        listener = await anyio.abc.SocketListener.from_socket(socket.socket(fileno=listen_fd))
+        listeners = [(socket.socket(fileno=listen_fd), False)]
+        if tcp_fd is not None:
+            listeners.append((socket.socket(fileno=tcp_fd), True))
         office = actor.office
         async with anyio.create_task_group() as tasks:
             for loop in (
@@ -288,7 +260,9 @@ def dispatcher(listen_fd: int) -> ActorMain:
             ):
                 tasks.start_soon(loop)
             actor.look_after(tasks)
-            tasks.start_soon(actor.serve, listener)
+            for listening, remote in listeners:
+                listener = await anyio.abc.SocketListener.from_socket(listening)
+                tasks.start_soon(functools.partial(actor.reception.serve, listener, remote=remote))
             await runtime.loop(actor)
             actor.drain(reconnect=True)  # the supervisor's hint may have come together with its stop
             await actor.flush()

@@ -16,12 +16,23 @@ import msgspec
 import structlog
 
 from pulse import protocol, trees
-from pulse.errors import BadRequestError, ProtocolError, PulseError, UnavailableError, UnsupportedVersionError
+from pulse.conceal import conceal, is_about_contents
+from pulse.errors import (
+    BadRequestError,
+    ForbiddenError,
+    ProtocolError,
+    PulseError,
+    RefusedError,
+    UnavailableError,
+    UnsupportedVersionError,
+)
 from pulse.protocol import Frame, Hello, Role
+from pulse.protocol.access import ACCESS_OF, CONTENTS, Access, refusal
 from pulse.store.pool import is_bad_row
 from pulse.store.rows import Running
 from pulse.store.turns import ASKER
 from pulse_actors import identity as identities
+from pulse_actors.dispatcher.callers import NOBODY, Caller, Entry
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.connection import Connection
 from pulse_actors.dispatcher.counting import count_started
@@ -29,15 +40,16 @@ from pulse_actors.dispatcher.deaths import Deaths
 from pulse_actors.dispatcher.desk import Held, Pair, Worker
 from pulse_actors.dispatcher.desktop import Desktop
 from pulse_actors.dispatcher.explain import explain
-from pulse_actors.dispatcher.leases import Beating, Leases
+from pulse_actors.dispatcher.leases import Beating, Leases, may_speak_for
 from pulse_actors.dispatcher.overdue import Overdue, note_progress
 from pulse_actors.dispatcher.policies import check_backoff
+from pulse_actors.dispatcher.refusals import Refusals
 from pulse_actors.dispatcher.requests import REQUESTS
 from pulse_actors.dispatcher.results import Reported, Results
 from pulse_actors.dispatcher.submits import Submits, Submitted, checked
-from pulse_actors.operators import operator_of
 
 HELLO_DEADLINE_S: Final = 5.0
+LOGIN_DEADLINE_S: Final = 10.0  # a bcrypt check takes a quarter of a second, behind others
 UNANSWERED: Final = (protocol.Started, protocol.Capacity, protocol.Stack)
 RECONCILE_S: Final = 2.0  # for the database to say what a worker holds; a client gives up on its hello after 10 s
 LAST_ANSWERS_S: Final = 5.0  # a peer that only stopped sending still reads
@@ -78,6 +90,7 @@ class Office:
     lease_s: float
     deaths: Deaths | None
     overdue: Overdue | None
+    refusals: Refusals
 
 
 class Visit:
@@ -87,18 +100,25 @@ class Visit:
     Args:
         office: What its frames are handed to.
         connection: Its frames.
-        peer: Who the kernel says it is.
+        entry: Where it came in, and who that makes it.
         pidfd: Of its process, for a worker to be watched by; closed here unless it was handed on.
         number: Of the connection, in the order in which they were made.
     """
 
     def __init__(
-        self, office: Office, connection: Connection, peer: identities.Peer, pidfd: int | None, number: int
+        self,
+        office: Office,
+        connection: Connection,
+        entry: Entry,
+        pidfd: int | None,
+        number: int,
     ) -> None:
         self._office = office
-        self._desktop = replace(office.desktop, operator=operator_of(peer.uid, peer.pid, office.host.id))
+        self._desktop = office.desktop
         self._connection = connection
-        self._peer = peer
+        self._entry = entry
+        self._caller = NOBODY
+        self._kinds: Mapping[str, type[msgspec.Struct]] = {}  # what it may send, once it is known
         self._pidfd = pidfd
         self._number = number
         self._worker: Worker | None = None
@@ -141,7 +161,7 @@ class Visit:
                 if greeted:
                     await self._handle(frame, tasks)
                 else:
-                    await self._greet(frame)
+                    await self._greet(frame, tasks)
                     greeted = True
 
     async def _first(self, groups: AsyncIterator[Sequence[Frame]]) -> Sequence[Frame] | None:
@@ -152,7 +172,7 @@ class Visit:
             message = f"no hello within {HELLO_DEADLINE_S:g} s"
             raise ProtocolError(message, UnavailableError.code) from None  # it may try again
 
-    async def _greet(self, frame: Frame) -> None:
+    async def _greet(self, frame: Frame, tasks: anyio.abc.TaskGroup) -> None:
         if frame.kind != "hello":
             message = f"the first frame is {frame.kind!r}; it must be hello"
             raise ProtocolError(message, request=frame.request)
@@ -161,12 +181,30 @@ class Visit:
             message = f"protocol {hello.protocol} is not spoken here; {protocol.PROTOCOL_VERSION} is"
             raise ProtocolError(message, UnsupportedVersionError.code, frame.request)
         self._role = hello.role
+        self._caller = await self._admit(hello, frame.request)
+        self._desktop = replace(self._desktop, operator=replace(self._caller.operator, behalf=hello.behalf))
+        needed = Access.WORKER if hello.role is Role.WORKER else Access.VIEWER
+        if needed not in self._caller.rights:
+            message = self._forbid(f"hello as {hello.role.value}", needed, tasks)
+            raise ProtocolError(message, ForbiddenError.code, frame.request)
+        self._kinds = {
+            kind: body for kind, body in protocol.ALLOWED[hello.role].items() if ACCESS_OF[kind] in self._caller.rights
+        }
         self._connection.known()
-        self._desktop = replace(self._desktop, operator=replace(self._desktop.operator, behalf=hello.behalf))
         if hello.role is Role.WORKER:
             await self._greet_worker(hello, frame.request)
         else:
             self._connection.send("welcome", frame.request, self._welcome())
+
+    async def _admit(self, hello: Hello, request: int | None) -> Caller:
+        """Who it is; whoever cannot say so is sent away."""
+        try:
+            with anyio.fail_after(LOGIN_DEADLINE_S):
+                return await self._entry.admit(hello)
+        except RefusedError as error:
+            raise ProtocolError(error.message, error.code, request) from None
+        except TimeoutError:
+            raise ProtocolError("too many log in at once", UnavailableError.code, request) from None
 
     def _welcome(self) -> dict[str, object]:
         return {
@@ -182,21 +220,22 @@ class Visit:
         if hello.worker is None:
             message = "a worker's hello needs `worker`, its own name"
             raise ProtocolError(message, request=request)
-        office = self._office
-        self._identity = identities.compose(office.host, self._peer, hello.worker)
+        office, caller = self._office, self._caller
+        self._identity, session = caller.worker(office.host, hello.worker, hello.session)
         listed = {ref.pair for ref in hello.running}
         worker = Worker(
             self._identity,
             hello.worker,
-            identities.session_of(office.host, self._identity),
-            self._peer.pid,
-            self._peer.uid,
+            session,
+            caller.pid,
+            caller.uid,
             tuple(dict.fromkeys(hello.topics)),
             frozenset(hello.names),
             hello.capacity,
             self._connection,
-            bool(hello.topics) and identities.leads_group(self._peer),  # a pool parent's children end by themselves
-            trees.mark_of(self._peer.pid) if hello.topics else None,
+            bool(hello.topics) and identities.leads_group(caller.pid),  # a pool parent's children end by themselves
+            trees.mark_of(caller.pid) if hello.topics else None,
+            source=caller.source,
             heard_s=time.monotonic(),
             said_s=time.monotonic(),
             beaten_s=time.monotonic(),
@@ -295,11 +334,9 @@ class Visit:
             return None
 
     async def _handle(self, frame: Frame, tasks: anyio.abc.TaskGroup) -> None:
-        kind = protocol.ALLOWED[self._role].get(frame.kind)
+        kind = self._kinds.get(frame.kind)
         if kind is None:
-            self._connection.refuse(
-                frame.request, "bad_request", f"there is no request {frame.kind!r:.80} for a {self._role.value}"
-            )
+            self._refuse(frame, tasks)
             return
         try:
             body = protocol.decode_body(kind, frame)
@@ -309,6 +346,23 @@ class Visit:
                 await self._ask(frame, body, tasks)
         except (ProtocolError, BadRequestError) as error:
             self._connection.refuse(frame.request, error.code, error.message)
+
+    def _refuse(self, frame: Frame, tasks: anyio.abc.TaskGroup) -> None:
+        """There is no such request, or its sender lacks the role for it."""
+        if frame.kind not in protocol.ALLOWED[self._role]:
+            message = f"there is no request {frame.kind!r:.80} for a {self._role.value}"
+            self._connection.refuse(frame.request, BadRequestError.code, message)
+            return
+        message = self._forbid(frame.kind, ACCESS_OF[frame.kind], tasks)
+        self._connection.refuse(frame.request, ForbiddenError.code, message)
+
+    def _forbid(self, what: str, needed: Access, tasks: anyio.abc.TaskGroup) -> str:
+        """Have it noted that *what* was asked without the role *needed*; what to say of it."""
+        operator, refusals = self._desktop.operator, self._office.refusals
+        times = refusals.due(operator, what)
+        if times is not None:
+            tasks.start_soon(refusals.note, operator, what, needed, times)
+        return refusal(what, needed, operator.shown, self._caller.rights)
 
     def _hear_worker(self, worker: Worker, frame: Frame, body: msgspec.Struct) -> bool:
         """Take a worker's own kinds; False: it is a client's."""
@@ -347,12 +401,12 @@ class Visit:
         self, worker: Worker, frame: Frame, session: bytes | None, jobs: Sequence[protocol.Beat] | None
     ) -> Beating:
         at_s = time.monotonic()
-        return Beating(self._connection, frame.request, self._peer.uid, worker.identity, session, jobs, at_s)
+        return Beating(self._connection, frame.request, self._caller.uid, worker.identity, session, jobs, at_s)
 
     def _resize(self, worker: Worker, body: protocol.Capacity) -> None:
         if body.session is not None:
             other = self._office.desktop.desk.by_session(body.session)
-            if other is None or self._peer.uid not in {other.uid, 0}:
+            if other is None or not may_speak_for(self._caller.uid, other.identity, other.uid):
                 return
             worker = other
             worker.leaving = body.capacity == 0  # by its pool parent's word; its own could be a handler's making
@@ -384,6 +438,8 @@ class Visit:
             log.exception("request_failed", kind=frame.kind)  # one request's trouble: the peer's others go on
             self._connection.refuse(frame.request, "internal", f"{frame.kind} failed; the server's log says why")
         else:
+            if CONTENTS not in self._caller.rights and is_about_contents(frame.kind):
+                answer = conceal(answer)
             self._connection.send("ok", frame.request, answer)
         finally:
             self._requests.release()

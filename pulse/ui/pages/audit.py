@@ -13,7 +13,7 @@ from pulse import jsontext
 from pulse.answers import plain
 from pulse.errors import BadRequestError, PulseError
 from pulse.jsontext import JsonValue
-from pulse.ui.pages.common import site_of, trouble
+from pulse.ui.pages.common import ask, trouble
 from pulse.ui.rendering import page
 
 __all__ = ["listing"]
@@ -32,7 +32,7 @@ async def listing(request: Request) -> Response:
         **{key: given.get(key, "") for key in _FILTERS},
     }
     try:
-        answer = await site_of(request).questions.ask("audit.list", {**given, "limit": 100})
+        answer = await ask(request, "audit.list", {**given, "limit": 100})
     except BadRequestError as error:
         if not given:  # an older server does not know the request
             return await page(request, "audit.html", {**context, "known": False})

@@ -15,7 +15,7 @@ from pulse.cli import views
 from pulse.errors import NotFoundError, PulseError
 from pulse.ui.guard import FORM
 from pulse.ui.orders import VERBS, Order, ordered, undo_of
-from pulse.ui.pages.common import back, do, field, found_pages, id_of, say_next, session_of, site_of, trouble
+from pulse.ui.pages.common import back, do, field, found_pages, id_of, permit, say_next, session_of, site_of, trouble
 from pulse.ui.rendering import page
 from pulse.ui.sessions import Flash
 from pulse.words import count
@@ -56,6 +56,7 @@ async def start(request: Request) -> Response:
         order = ordered(request.scope[FORM], time.time(), is_final=True)
         if order.filters is None:
             return await _do_now(request, order)
+        permit(request, order.kind)
         begun = site_of(request).tasks.begin(order, session_of(request).user)
     except PulseError as error:
         say_next(request, error.message, is_error=True)
@@ -93,8 +94,12 @@ async def stop(request: Request) -> Response:
     """Let a task end where it is."""
     site = site_of(request)
     found = site.tasks.find(request.path_params["key"])
-    if found is not None:
-        site.tasks.stop(found)
+    try:
+        if found is not None:
+            permit(request, found.order.kind)
+            site.tasks.stop(found)
+    except PulseError as error:
+        say_next(request, error.message, is_error=True)
     return back(request, f"/tasks/{request.path_params['key']}")
 
 
@@ -106,6 +111,7 @@ async def undo(request: Request) -> Response:
         found = tasks_of.find(key)
         if found is None:
             raise NotFoundError("there is no such task")
+        permit(request, found.undo().kind)
         key = tasks_of.undo(found, session_of(request).user).key
     except PulseError as error:
         say_next(request, error.message, is_error=True)

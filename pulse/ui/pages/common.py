@@ -12,7 +12,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from pulse.cli import views
-from pulse.errors import NobodyAnswersError, NotFoundError, PulseError
+from pulse.conceal import conceal, is_about_contents
+from pulse.errors import ForbiddenError, NobodyAnswersError, NotFoundError, PulseError
+from pulse.protocol.access import ACCESS_OF, CONTENTS, refusal
 from pulse.ui.guard import BEGAN, FORM, SESSION
 from pulse.ui.questions import ANSWER_S, CHANGE_S
 from pulse.ui.rendering import page
@@ -22,12 +24,14 @@ from pulse.ui.site import Site
 from pulse.ui.standing import Standing
 
 __all__ = [
+    "ask",
     "back",
     "change",
     "do",
     "field",
     "found_pages",
     "id_of",
+    "permit",
     "say_next",
     "session_of",
     "site_of",
@@ -104,7 +108,7 @@ async def found_pages(request: Request, body: Mapping[str, object]) -> AsyncIter
     while (left_s := ANSWER_S - (time.monotonic() - began_s)) > 0:
         asked = body if after is None else {**body, "after": after}
         try:
-            found = views.read(views.JobPage, await site_of(request).questions.ask("jobs.list", asked, within_s=left_s))
+            found = views.read(views.JobPage, await ask(request, "jobs.list", asked, within_s=left_s))
         except NobodyAnswersError:
             if after is None:
                 raise
@@ -115,10 +119,34 @@ async def found_pages(request: Request, body: Mapping[str, object]) -> AsyncIter
             return
 
 
+async def ask(
+    request: Request, kind: str, body: Mapping[str, object] | None = None, *, within_s: float = ANSWER_S
+) -> Mapping[str, object]:
+    """Ask the dispatcher, as far as whoever is logged in may know."""
+    permit(request, kind)
+    answer = await site_of(request).questions.ask(kind, body, within_s=within_s)
+    sees = CONTENTS in session_of(request).rights or not is_about_contents(kind)
+    return answer if sees else conceal(answer)
+
+
+def permit(request: Request, kind: str) -> None:
+    """
+    Refuse what takes a role that whoever is logged in does not have.
+
+    Raises:
+        ForbiddenError: It does.
+
+    """
+    session = session_of(request)
+    if ACCESS_OF[kind] not in session.rights:
+        raise ForbiddenError(refusal(kind, ACCESS_OF[kind], session.user, session.rights))
+
+
 async def do(
     request: Request, kind: str, body: Mapping[str, object], *, within_s: float = CHANGE_S
 ) -> dict[str, object]:
     """Let the dispatcher do something, for whoever is logged in."""
+    permit(request, kind)
     return await site_of(request).questions.change(kind, body, behalf=session_of(request).user, within_s=within_s)
 
 

@@ -11,7 +11,7 @@ from pulse.cli import views
 from pulse.errors import PulseError
 from pulse.ui.filters import seconds
 from pulse.ui.guard import FORM
-from pulse.ui.pages.common import back, change, field, say_next, site_of, trouble
+from pulse.ui.pages.common import ask, back, change, field, say_next, trouble
 from pulse.ui.rendering import page
 from pulse.ui.sessions import Step
 from pulse.ui.shown import foreign
@@ -22,7 +22,7 @@ __all__ = ["pause", "resume", "show"]
 async def show(request: Request) -> Response:
     """What is paused."""
     try:
-        gate = views.read(views.Gate, await site_of(request).questions.ask("dispatch.status"))
+        gate = views.read(views.Gate, await ask(request, "dispatch.status"))
     except PulseError as error:
         return await trouble(request, error, "gate.html", gate=None)
     return await page(request, "gate.html", {"gate": gate})

@@ -15,7 +15,7 @@ from pulse.cli.job_page import outcome_of
 from pulse.cli.views import Attempt, Job
 from pulse.errors import NotFoundError, PulseError
 from pulse.ui.orders import VERBS
-from pulse.ui.pages.common import id_of, site_of, trouble
+from pulse.ui.pages.common import ask, id_of, permit, site_of, trouble
 from pulse.ui.rendering import page
 
 __all__ = ["Moment", "document", "show", "stack", "timeline"]
@@ -37,11 +37,10 @@ class Moment:
 
 async def show(request: Request) -> Response:
     """The page of a job; why it does not run is asked where it waits or runs."""
-    site = site_of(request)
     try:
         key = id_of(request.path_params["id"])
         job, why = await asyncio.gather(
-            site.questions.ask("jobs.get", {"id": key}), _why(request, key), return_exceptions=False
+            ask(request, "jobs.get", {"id": key}), _why(request, key), return_exceptions=False
         )
         found = views.read(Job, views.part(job, "job"))
     except PulseError as error:
@@ -56,7 +55,7 @@ async def show(request: Request) -> Response:
         "why_error": why.message if isinstance(why, PulseError) else None,
         "omitted": [str(one) for one in omitted],
         "verbs": verbs,
-        "parts_of": [(name, text) for name in _PARTS[:3] if (text := getattr(found, name)) is not None],
+        "parts_of": [] if found.concealed else [(name, text) for name in _PARTS[:3] if (text := getattr(found, name))],
     }
     return await page(request, "job.html", context)
 
@@ -66,6 +65,7 @@ async def stack(request: Request) -> Response:
     site = site_of(request)
     text = request.path_params["id"]
     try:
+        permit(request, "jobs.stack")
         answer = await site.questions.ask_fresh("jobs.stack", {"id": id_of(text)}, within_s=1.7)
         found = views.read(views.Stack, answer)
     except PulseError as error:
@@ -80,9 +80,10 @@ async def document(request: Request) -> Response:
         if name not in _PARTS:
             raise NotFoundError(f"a job has no {name!r:.40}: {', '.join(_PARTS)} are allowed")
         key = id_of(request.path_params["id"])
-        answer = await site_of(request).questions.ask("jobs.get", {"id": key})
-        text: str | None = getattr(views.read(Job, views.part(answer, "job")), name)
-        if text is None:
+        answer = await ask(request, "jobs.get", {"id": key})
+        found = views.read(Job, views.part(answer, "job"))
+        text: str | None = getattr(found, name)
+        if text is None or (found.concealed and name != "last_error"):
             raise NotFoundError(f"the job has no {name}, or it is too long for one answer")
     except PulseError as error:
         return await trouble(request, error)
@@ -119,6 +120,6 @@ def _origin(job: Job) -> str:
 
 async def _why(request: Request, key: bytes) -> list[views.Reason] | PulseError:
     try:
-        return views.read(views.Why, await site_of(request).questions.ask("jobs.why", {"id": key})).reasons
+        return views.read(views.Why, await ask(request, "jobs.why", {"id": key})).reasons
     except PulseError as error:
         return error

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from pulse.cli import views
 from pulse.errors import PulseError
 from pulse.ui.filters import Filters
-from pulse.ui.pages.common import site_of, trouble
+from pulse.ui.pages.common import ask, trouble
 from pulse.ui.rendering import page
 
 __all__ = ["listing"]
@@ -32,7 +32,7 @@ async def listing(request: Request) -> Response:
         "first": f"/jobs?{urlencode(filters.query())}",
     }
     try:
-        answer = await site_of(request).questions.ask("jobs.list", filters.page())
+        answer = await ask(request, "jobs.list", filters.page())
         context |= _shown(filters, answer)
     except PulseError as error:
         return await trouble(request, error, "jobs.html", **context)

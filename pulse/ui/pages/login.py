@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import ipaddress
 import time
 from http import HTTPStatus
 from math import ceil
-from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from pulse.errors import UnauthorizedError
+from pulse.logins import TooManyGuessesError, source_of
+from pulse.protocol.access import EVERYTHING, Rights
 from pulse.ui import rules
 from pulse.ui.guard import FORM, cookie_header
 from pulse.ui.pages.common import site_of
@@ -20,9 +19,6 @@ from pulse.ui.rendering import hop, render, theme
 
 __all__ = ["ask", "check", "leave"]
 
-_MAX_NAME: Final = 64
-_IPV6: Final = 6
-_NETWORK_BITS: Final = 64
 _WRONG = "User and password do not fit together."
 _USED = "That link has been used, or is of another start. The newest one stands where pulse ui runs."
 
@@ -46,23 +42,18 @@ async def check(request: Request) -> Response:
     site = site_of(request)
     form = request.scope[FORM]
     user, password = (form.get(name, [""])[0] for name in ("user", "password"))
-    if site.options.credentials is None:
+    if site.logins is None:
         return _form(request, _USED, HTTPStatus.FORBIDDEN)
-    source, name, now_s = _source(request), user[:_MAX_NAME], time.monotonic()
-    wait_s = max(site.by_source.wait_s(source, now_s), site.by_name.wait_s(name, now_s))
-    if wait_s > 0:
-        text = f"Too many wrong passwords. Try again in {ceil(wait_s)} s."
-        return _form(request, text, HTTPStatus.TOO_MANY_REQUESTS, {"retry-after": str(ceil(wait_s))})
-    site.by_source.tries(source, now_s)
-    site.by_name.tries(name, now_s)
-    async with site.hashing:
-        is_right = await asyncio.to_thread(site.options.credentials.verify, user, password)
-    if not is_right:
+    source = "" if request.client is None else source_of(request.client.host)
+    try:
+        rights = await site.logins.check(source, user, password)
+    except TooManyGuessesError as error:
+        text = f"Too many wrong passwords. Try again in {ceil(error.wait_s)} s."
+        return _form(request, text, HTTPStatus.TOO_MANY_REQUESTS, {"retry-after": str(ceil(error.wait_s))})
+    except UnauthorizedError:
         return _form(request, _WRONG, HTTPStatus.FORBIDDEN)
-    site.by_source.was_right(source)
-    site.by_name.forget(name)
     to = rules.own_path(form.get("next", ["/"])[0])
-    return _enter(request, user, RedirectResponse(to, HTTPStatus.SEE_OTHER))
+    return _enter(request, user, RedirectResponse(to, HTTPStatus.SEE_OTHER), rights)
 
 
 async def leave(request: Request) -> Response:
@@ -75,10 +66,10 @@ async def leave(request: Request) -> Response:
     return response
 
 
-def _enter(request: Request, user: str, response: Response) -> Response:
+def _enter(request: Request, user: str, response: Response, rights: Rights = EVERYTHING) -> Response:
     site = site_of(request)
     site.sessions.end(request.cookies.get(site.options.cookie))  # who logs in anew leaves no open session behind
-    cookie, _ = site.sessions.begin(user, time.time())
+    cookie, _ = site.sessions.begin(user, time.time(), rights)
     response.headers.append("set-cookie", cookie_header(site.options.cookie, cookie))
     return response
 
@@ -91,13 +82,3 @@ def _form(request: Request, error: str, status: int = HTTPStatus.OK, headers: di
         "to": rules.own_path(request.query_params.get("next")),
     }
     return HTMLResponse(render("login.html", context), status, headers)
-
-
-def _source(request: Request) -> str:
-    """The address; of IPv6 the network, all of whose addresses one machine may have."""
-    host = "" if request.client is None else request.client.host
-    with contextlib.suppress(ValueError):
-        address = ipaddress.ip_address(host)
-        if address.version == _IPV6:
-            return str(ipaddress.ip_network((int(address), _NETWORK_BITS), strict=False))
-    return host

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from pulse.cli import views
 from pulse.errors import PulseError
-from pulse.ui.pages.common import site_of, standing_of
+from pulse.ui.pages.common import ask, site_of, standing_of
 from pulse.ui.rendering import page
 
 __all__ = ["show"]
@@ -54,6 +54,6 @@ async def _jobs(request: Request, body: Mapping[str, Any]) -> list[views.Job] | 
     if counts is not None and not any(counts.get(status) for status in body["status"]):
         return []
     try:
-        return views.read(views.JobPage, await site_of(request).questions.ask("jobs.list", body)).jobs
+        return views.read(views.JobPage, await ask(request, "jobs.list", body)).jobs
     except PulseError as error:
         return error

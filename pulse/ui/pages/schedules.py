@@ -18,7 +18,7 @@ from pulse.cli import views
 from pulse.errors import BadRequestError, NotFoundError, PulseError
 from pulse.ids import uuid7
 from pulse.job import CATCH_UPS, OVERLAPS
-from pulse.ui.pages.common import back, change, do, id_of, say_next, session_of, site_of, trouble
+from pulse.ui.pages.common import ask, back, change, do, id_of, say_next, session_of, site_of, trouble
 from pulse.ui.rendering import page
 from pulse.ui.schedule_form import body_of, values_from, values_of
 from pulse.ui.sessions import Flash, Step, Undo
@@ -34,7 +34,7 @@ async def listing(request: Request) -> Response:
     after = request.query_params.get("after")
     place = {} if after is None else {"after": after}
     try:
-        answer = await site_of(request).questions.ask("schedules.list", {"limit": 100, **place})
+        answer = await ask(request, "schedules.list", {"limit": 100, **place})
         found = views.read(views.SchedulePage, answer)
     except PulseError as error:
         return await trouble(request, error, "schedules.html", schedules=[], next=None)
@@ -44,12 +44,12 @@ async def listing(request: Request) -> Response:
 
 async def show(request: Request) -> Response:
     """One schedule, with its next times and its newest jobs."""
-    ask = site_of(request).questions.ask
     try:
         key = id_of(request.path_params["id"])
-        found = views.read(views.Schedule, views.part(await ask("schedules.get", {"id": key}), "schedule"))
+        found = views.read(views.Schedule, views.part(await ask(request, "schedules.get", {"id": key}), "schedule"))
         jobs, preview = await asyncio.gather(
-            ask("jobs.list", {"schedule": key, "limit": 10}), ask("schedules.preview", {"id": key, "count": PREVIEW})
+            ask(request, "jobs.list", {"schedule": key, "limit": 10}),
+            ask(request, "schedules.preview", {"id": key, "count": PREVIEW}),
         )
         times = views.read(views.SchedulePreview, preview)
         newest = views.read(views.JobPage, jobs).jobs
@@ -151,7 +151,7 @@ async def _trigger(request: Request, key: bytes) -> None:
 
 
 async def _get(request: Request) -> views.Schedule:
-    answer = await site_of(request).questions.ask("schedules.get", {"id": id_of(request.path_params["id"])})
+    answer = await ask(request, "schedules.get", {"id": id_of(request.path_params["id"])})
     return views.read(views.Schedule, views.part(answer, "schedule"))
 
 

@@ -9,7 +9,7 @@ from starlette.responses import RedirectResponse, Response
 
 from pulse.cli import views
 from pulse.errors import NotFoundError, PulseError
-from pulse.ui.pages.common import back, do, say_next, session_of, site_of, standing_of, trouble
+from pulse.ui.pages.common import back, do, permit, say_next, session_of, site_of, standing_of, trouble
 from pulse.ui.rendering import page, theme
 from pulse.words import count
 
@@ -47,6 +47,7 @@ async def restart(request: Request) -> Response:
     site = site_of(request)
     name = request.path_params["name"]
     try:
+        permit(request, "actors.restart")
         answer = await site.questions.restart(name, behalf=session_of(request).user)
     except PulseError as error:
         say_next(request, error.message, is_error=True)

@@ -16,7 +16,7 @@ from pulse.cli import views
 from pulse.errors import BadRequestError, PulseError
 from pulse.requests import TOPIC_OPTIONS
 from pulse.ui.guard import FORM
-from pulse.ui.pages.common import change, field, say_next, site_of, standing_of, trouble
+from pulse.ui.pages.common import ask, change, field, say_next, standing_of, trouble
 from pulse.ui.rendering import page
 from pulse.ui.series import TopicStats
 from pulse.ui.sessions import Step
@@ -41,12 +41,11 @@ HELP: Final[Mapping[str, str]] = {
 
 async def listing(request: Request) -> Response:
     """All topics that anybody knows of: with jobs, workers, a policy or a pause."""
-    site = site_of(request)
     after = request.query_params.get("after")
     place = {} if after is None else {"after": after}
     try:
         standing, answer = await asyncio.gather(
-            standing_of(request), site.questions.ask("topics.list", {"limit": 200, **place})
+            standing_of(request), ask(request, "topics.list", {"limit": 200, **place})
         )
         found = views.read(views.TopicPage, answer)
     except PulseError as error:
@@ -89,12 +88,9 @@ def _rows(standing: Standing, policies: Mapping[str, Mapping[str, object]], *, o
 
 async def show(request: Request) -> Response:
     """One topic: its pause and its policy; '' is the server."""
-    site = site_of(request)
     topic = request.query_params.get("topic", "")
     try:
-        standing, answer = await asyncio.gather(
-            standing_of(request), site.questions.ask("topics.get", {"topic": topic})
-        )
+        standing, answer = await asyncio.gather(standing_of(request), ask(request, "topics.get", {"topic": topic}))
         found = views.read(views.Topic, views.part(answer, "topic"))
     except PulseError as error:
         return await trouble(request, error)
@@ -113,9 +109,8 @@ async def save(request: Request) -> Response:
     """Set what was typed, unset what was emptied; what stands as it stood is left alone."""
     topic = request.scope[FORM].get("topic", [""])[0]
     here = f"/topics/view?{urlencode({'topic': topic})}"
-    questions = site_of(request).questions
     try:
-        before = views.read(views.Topic, views.part(await questions.ask("topics.get", {"topic": topic}), "topic"))
+        before = views.read(views.Topic, views.part(await ask(request, "topics.get", {"topic": topic}), "topic"))
         own = {
             name: option.value
             for name, option in before.policy.items()

@@ -39,15 +39,24 @@ IDENTITY: Final = Guarded(
         _IDENTITY + "test_who_leads_a_group_that_may_be_killed_with_it": [
             (
                 "leads_group",
-                "os.getpgid(peer.pid) == os.getsid(peer.pid) == peer.pid",
-                "os.getpgid(peer.pid) == peer.pid",
+                "os.getpgid(pid) == os.getsid(pid) == pid",
+                "os.getpgid(pid) == pid",
             ),
             (
                 "leads_group",
-                "os.getpgid(peer.pid) == os.getsid(peer.pid) == peer.pid",
-                "os.getpgid(peer.pid) == os.getsid(peer.pid)",
+                "os.getpgid(pid) == os.getsid(pid) == pid",
+                "os.getpgid(pid) == os.getsid(pid)",
             ),
-            ("leads_group", "os.getpgid(peer.pid) == os.getsid(peer.pid) == peer.pid", "False"),
+            ("leads_group", "os.getpgid(pid) == os.getsid(pid) == pid", "False"),
+        ],
+        _IDENTITY + "test_who_comes_over_tcp": [
+            ("stands_for", "if is_remote(identity):", "if False:"),
+            ("stands_for", "compose_remote(unquote(user), session, name) == identity", "True"),
+            ("stands_for", "session_of(host, identity) == session", "True"),
+        ],
+        _IDENTITY + "test_what_is_a_session": [
+            ("is_session", "given is not None and ", ""),
+            ("is_session", "len(given) == _SESSION_BYTES", "True"),
         ],
         _IDENTITY + "test_sessions_differ_by_identity_and_by_boot": [
             ("session_of", ", key=host.boot.encode()", ""),

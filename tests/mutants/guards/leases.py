@@ -41,24 +41,24 @@ LEASES: Final = Guarded(
         ],
         _PARENT: [
             ("Leases._renewals", "if beat.session is None:", "if True:"),
-            (_SESSION, "if uid not in {worker.uid, 0}:", "if False:"),
+            (_SESSION, "if not may_speak_for(uid, worker.identity, worker.uid):", "if False:"),
             (_SESSION, "if worker is not None:", "if False:"),
             (_SESSION, "self._desk.by_session(session) or ", ""),
-            (_SESSION, "{worker.uid, 0}", "{worker.uid}"),
+            ("may_speak_for", "{owner, 0}", "{owner}"),
             (_SESSION, "worker.hear(time.monotonic(), itself=False)", "pass"),
             (_SESSION, "itself=False", "itself=True"),
             (_SESSION, "worker.beaten_s = worker.heard_s", "pass"),
         ],
         _ABSENT: [
             (_SESSION, "if worker is not None:", "if True:"),
-            (_SESSION, "                identities.user_of(self._host, identity),\n", "uid,"),
+            (_SESSION, " and may_speak_for(uid, identity, user)", ""),
         ],
         _GUARDS + "test_the_word_of_a_parent_counts_for_who_is_not_connected": [
             (_SESSION, " or self._desk.unconnected(session)", ""),
             ("Leases._beat", "self._desk.known(", "self._desk.get("),
         ],
         _GUARDS + "test_a_session_of_nobody": [
-            (_SESSION, "identities.session_of(self._host, identity) == session and ", ""),
+            (_SESSION, "identities.stands_for(self._host, session, identity) and ", ""),
         ],
         _GUARDS + "test_a_session_of_another_boot": [
             (_SESSION, "identities.session_of(self._host, identity) == session", "True"),

@@ -80,20 +80,38 @@ DOOR: Final = Guarded(
     is_part=True,
 )
 
+LOGINS: Final = Guarded(
+    "pulse.logins",
+    {
+        _LOGIN + "test_many_guesses_at_once_are_one": [
+            ("Logins.check", "            self._by_source.tries(source, now_s)\n", ""),
+            ("Logins._check_early", "self._by_source.wait_s(source, now_s), ", "0.0, "),
+        ],
+        _LOGIN + "test_one_name_from_many_addresses": [
+            ("Logins.check", "            self._by_name.tries(name, now_s)\n", ""),
+            ("Logins._check_early", ", self._by_name.wait_s(name, now_s)", ", 0.0"),
+        ],
+        _LOGIN + "test_one_network_of_ipv6_is_one_source": [
+            ("source_of", "address.version == _IPV6", "False"),
+        ],
+    },
+    is_part=True,
+)
+PAGES: Final = Guarded(
+    "pulse.ui.pages.common",
+    {
+        _LOGIN + "test_what_a_user_may_do_and_see": [
+            ("ask", "permit(request, kind)", "pass"),
+            ("ask", "CONTENTS in session_of(request).rights or ", "True or "),
+            ("do", "permit(request, kind)", "pass"),
+            ("permit", "if ACCESS_OF[kind] not in session.rights:", "if False:"),
+        ],
+    },
+    is_part=True,
+)
 LOGIN: Final = Guarded(
     "pulse.ui.pages.login",
     {
-        _LOGIN + "test_many_guesses_at_once_are_one": [
-            ("check", "    site.by_source.tries(source, now_s)\n", ""),
-            ("check", "site.by_source.wait_s(source, now_s), ", "0.0, "),
-        ],
-        _LOGIN + "test_one_name_from_many_addresses": [
-            ("check", "    site.by_name.tries(name, now_s)\n", ""),
-            ("check", ", site.by_name.wait_s(name, now_s)", ", 0.0"),
-        ],
-        _LOGIN + "test_one_network_of_ipv6_is_one_source": [
-            ("_source", "address.version == _IPV6", "False"),
-        ],
         _LOGIN + "test_links_that_are_wrong_lock_nobody_out": [
             ("ask", "not site.link_token or not rules.is_same(site.link_token, token)", "False"),
             ("ask", "    site.new_link()\n", ""),

@@ -70,17 +70,17 @@ VISIT: Final = Guarded(
         ],
         _VISIT + "test_a_pool_parent_takes_nobody_with_it": [
             (_GREET, "bool(hello.topics) and ", ""),
-            (_GREET, " and identities.leads_group(self._peer)", ""),
+            (_GREET, " and identities.leads_group(caller.pid)", ""),
             (
                 _GREET,
-                "trees.mark_of(self._peer.pid) if hello.topics else None",
-                "trees.mark_of(self._peer.pid)",
+                "trees.mark_of(caller.pid) if hello.topics else None",
+                "trees.mark_of(caller.pid)",
             ),
         ],
         _VISIT + "test_whose_capacity_may_be_told": [
             ("Visit._resize", "if body.session is not None:", "if False:"),
             ("Visit._resize", "other is None or ", ""),
-            ("Visit._resize", " or self._peer.uid not in {other.uid, 0}", ""),
+            ("Visit._resize", " or not may_speak_for(self._caller.uid, other.identity, other.uid)", ""),
             ("Visit._resize", "{other.uid, 0}", "{other.uid}"),
             ("Visit._resize", "worker.leaving = body.capacity == 0", "pass"),
             (
@@ -119,11 +119,6 @@ SERVICE: Final = Guarded(
             ("Dispatcher.drain", "if not worker.draining:", "if True:"),
             ("Dispatcher.drain", "worker.leaving or not reconnect", "not reconnect"),
             ("Dispatcher.drain", "worker.leaving or not reconnect", "worker.leaving"),
-        ],
-        _VISIT + "test_of_whom_the_kernel_can_tell": [
-            ("Dispatcher._knows", "self.office.deaths is not None and ", ""),
-            ("Dispatcher._knows", "peer.pid != 0 and ", ""),
-            ("Dispatcher._knows", " and peer.pidns == self.office.host.pidns", ""),
         ],
         "process/test_reconcile.py::test_what_cannot_be_running_is_given_back": [
             ("Dispatcher.prime", "if settings.proof_of_death:", "if False:"),

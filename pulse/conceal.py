@@ -1,0 +1,33 @@
+"""Answers for those who may see how the queue is doing, and not what is in the jobs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
+
+__all__ = ["conceal", "is_about_contents"]
+
+# What handlers were given, what they said of it, and what they answered. Errors stay: they are what a viewer is for.
+CONTENTS: Final = frozenset({"args", "progress", "result"})
+_PARTS: Final = frozenset({"job", "jobs", "schedule", "schedules", "history"})
+_KINDS: Final = frozenset({"jobs.get", "jobs.list", "schedules.get", "schedules.list"})
+
+
+def is_about_contents(kind: str) -> bool:
+    """Whether the answer to a request of *kind* has contents of jobs or schedules."""
+    return kind in _KINDS
+
+
+def conceal(answer: Mapping[str, object]) -> dict[str, object]:
+    """*answer* without contents; what lacks some says so: ``concealed`` is true."""
+    return {key: _part(value) if key in _PARTS else value for key, value in answer.items()}
+
+
+def _part(value: object) -> object:
+    if isinstance(value, list | tuple):
+        return [_part(one) for one in cast("Sequence[object]", value)]
+    if not isinstance(value, Mapping):
+        return value
+    row = cast("Mapping[str, object]", value)
+    shown = {key: value for key, value in conceal(row).items() if key not in CONTENTS}
+    return shown if len(shown) == len(row) else {**shown, "concealed": True}

@@ -1,0 +1,112 @@
+"""Logging in by user and password: each guess takes its time, and who guesses wrong has to wait longer each time."""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from math import ceil
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from pulse.credentials import Credentials, Throttle
+from pulse.errors import UnauthorizedError, UnavailableError
+from pulse.protocol.access import Rights
+
+__all__ = ["Logins", "TooManyGuessesError", "source_of"]
+
+NAME_S: Final = 4.0
+_MOST_AT_ONCE: Final = 2  # a bcrypt check takes a core
+_MAX_NAME: Final = 64
+_IPV6: Final = 6
+_NETWORK_BITS: Final = 64
+
+
+class TooManyGuessesError(UnavailableError):
+    """There were too many wrong passwords; ``wait_s`` is how long the next one has to wait. Nobody has looked at it."""
+
+    def __init__(self, wait_s: float) -> None:
+        super().__init__(f"too many wrong passwords: try again in {ceil(wait_s)} s")
+        self.wait_s = wait_s
+
+
+class Logins:
+    """
+    Lets users in.
+
+    Args:
+        credentials: The users.
+        clock: Seconds that never go back.
+
+    """
+
+    def __init__(self, credentials: Credentials, clock: Callable[[], float] = time.monotonic) -> None:
+        self._credentials = credentials
+        self._clock = clock
+        self._by_source = Throttle()
+        # Whoever guesses at a name from many addresses is slow, too; and cannot keep its owner out for long.
+        self._by_name = Throttle(longest_s=NAME_S)
+        self._hashing = anyio.Semaphore(_MOST_AT_ONCE)
+        self._turns: dict[str, anyio.Lock] = {}
+
+    async def check(self, source: str, user: str, password: str) -> Rights:
+        """
+        What *user* may do.
+
+        Args:
+            source: Where the guess comes from, see ``source_of``.
+            user: Of that name.
+            password: The guess.
+
+        Raises:
+            TooManyGuessesError: It is too early for one more.
+            UnauthorizedError: It is wrong, or there is no such user.
+
+        """
+        name = user[:_MAX_NAME]
+        self._check_early(source, name)
+        # One guess at a time: what comes with it waits for what becomes of it, and is looked at only if it was right.
+        async with self._turn(f"source {source}"), self._turn(f"name {name}"):
+            now_s = self._check_early(source, name)
+            self._by_source.tries(source, now_s)
+            self._by_name.tries(name, now_s)
+            async with self._hashing:
+                is_right = await anyio.to_thread.run_sync(self._credentials.verify, user, password)
+            if not is_right:
+                raise UnauthorizedError("user and password do not fit together")
+            self._by_source.was_right(source)
+            self._by_name.forget(name)
+        return self._credentials.rights_of(user)
+
+    def _check_early(self, source: str, name: str) -> float:
+        """The time, unless it is too early for one more guess."""
+        now_s = self._clock()
+        wait_s = max(self._by_source.wait_s(source, now_s), self._by_name.wait_s(name, now_s))
+        if wait_s > 0:
+            raise TooManyGuessesError(wait_s)
+        return now_s
+
+    @asynccontextmanager
+    async def _turn(self, key: str) -> AsyncGenerator[None]:
+        lock = self._turns.setdefault(key, anyio.Lock())
+        try:
+            async with lock:
+                yield
+        finally:
+            if not lock.statistics().locked and not lock.statistics().tasks_waiting:
+                self._turns.pop(key, None)
+
+
+def source_of(host: str) -> str:
+    """Who *host* is for counting: the address; of IPv6 the network, all of whose addresses one machine may have."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if address.version == _IPV6:
+        mapped = ipaddress.IPv6Address(address).ipv4_mapped
+        return str(mapped or ipaddress.ip_network((int(address), _NETWORK_BITS), strict=False))
+    return str(address)

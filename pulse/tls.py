@@ -1,0 +1,109 @@
+"""TLS for both sides, 1.2 and later: contexts by the files that settings name, and one clear error for each mistake."""
+
+from __future__ import annotations
+
+import functools
+import ssl
+from pathlib import Path
+from ssl import SSLError
+
+from pulse.errors import ConfigError
+
+__all__ = ["SSLError", "client_context", "reason_of", "reload", "server_context"]
+
+
+def server_context(cert: Path, key: Path, client_ca: Path | None) -> ssl.SSLContext:
+    """
+    What a server speaks.
+
+    Args:
+        cert: Its certificate and those between it and a root, in PEM.
+        key: Of the certificate, without a password.
+        client_ca: Certificates of those who vouch for clients; then each client must have one.
+
+    Raises:
+        ConfigError: A file cannot be read, or is no such thing, or both do not fit.
+
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    _load(context, cert, key)
+    if client_ca is not None:
+        _trust(context, client_ca, "tls_client_ca")
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def reload(context: ssl.SSLContext, cert: Path, key: Path) -> None:
+    """
+    Take the certificate anew from its files, for connections to come.
+
+    Raises:
+        ConfigError: As ``server_context``; then the one before goes on.
+
+    """
+    _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), cert, key)  # a mistake must not leave half of a pair in use
+    _load(context, cert, key)
+
+
+@functools.lru_cache(maxsize=8)
+def client_context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext:
+    """
+    What a client speaks: it looks at the server's certificate and name.
+
+    Args:
+        ca: Whom to believe; None: whom this machine does.
+        cert: Its own certificate, where servers ask for one; with its key, unless *key* has that.
+        key: Of that.
+
+    Raises:
+        ConfigError: A file cannot be read, or is no such thing.
+
+    """
+    context = ssl.create_default_context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if ca is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        _trust(context, ca, "PULSE_TLS_CA")
+    if cert is not None:
+        _load(context, cert, key or cert)
+    return context
+
+
+def reason_of(error: ssl.SSLError) -> str:
+    """Why there is no TLS with the other side, in a few words."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {error.verify_message}"
+    if error.reason in {"WRONG_VERSION_NUMBER", "HTTP_REQUEST"}:
+        return "it does not speak TLS"
+    return f"TLS failed: {(error.reason or str(error)).lower().replace('_', ' ')}"
+
+
+def _load(context: ssl.SSLContext, cert: Path, key: Path) -> None:
+    def no_password() -> str:
+        raise ConfigError(f"the key {key} has a password: one without is allowed, readable by its owner alone")
+
+    for path in (cert, key):
+        _check_readable(path)
+    try:
+        context.load_cert_chain(cert, key, no_password)
+    except ssl.SSLError as error:
+        why = (error.reason or str(error)).lower().replace("_", " ")
+        raise ConfigError(f"certificate {cert} and key {key} cannot be used: {why}") from None
+
+
+def _trust(context: ssl.SSLContext, ca: Path, name: str) -> None:
+    _check_readable(ca)
+    try:
+        context.load_verify_locations(ca)
+    except ssl.SSLError:
+        raise ConfigError(f"{name} is {ca}: a file with certificates in PEM is allowed") from None
+
+
+def _check_readable(path: Path) -> None:
+    try:
+        with path.open("rb"):
+            pass
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None

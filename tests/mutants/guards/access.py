@@ -1,0 +1,119 @@
+"""Who may do what: the door of the dispatcher, that of the supervisor, and what a viewer gets to see."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.code import Guarded
+
+_LIVE: Final = "process/test_access.py::"
+_TCP: Final = "process/test_tcp.py::"
+_UNIT: Final = "unit/test_access.py::"
+
+VISIT: Final = Guarded(
+    "pulse_actors.dispatcher.visit",
+    {
+        _LIVE + "test_only_a_worker_gets_jobs": [
+            ("Visit._greet", "Access.WORKER if hello.role is Role.WORKER else Access.VIEWER", "Access.VIEWER"),
+        ],
+        _LIVE + "test_a_stranger_gets_no_further_than_hello": [
+            ("Visit._greet", "if needed not in self._caller.rights:", "if False:"),
+        ],
+        _LIVE + "test_each_kind_takes_its_role": [
+            ("Visit._greet", " if ACCESS_OF[kind] in self._caller.rights", ""),
+        ],
+        _LIVE + "test_a_viewer_sees_no_contents": [
+            ("Visit._answer", "CONTENTS not in self._caller.rights and ", "False and "),
+        ],
+        _LIVE + "test_a_refusal_is_noted_once": [
+            ("Visit._forbid", "if times is not None:", "if False:"),
+        ],
+    },
+    is_part=True,
+)
+DOOR: Final = Guarded(
+    "pulse_supervisor.door",
+    {
+        _LIVE + "test_a_stranger_gets_no_further_than_hello": [
+            ("Door._converse", "self._check_right(peer, frame, Access.VIEWER)", "pass"),
+        ],
+        _LIVE + "test_each_kind_takes_its_role": [
+            ("Door._answer", "self._check_right(peer, frame, ACCESS_OF[frame.kind])", "pass"),
+        ],
+        _LIVE + "test_a_refusal_is_noted_once": [
+            ("Door._check_right", "self._forbade(frame.kind, needed, peer.asker)", "pass"),
+        ],
+    },
+    is_part=True,
+)
+RECEPTION: Final = Guarded(
+    "pulse_actors.dispatcher.reception",
+    {
+        "store/test_visit_guards.py::test_of_whom_the_kernel_can_tell": [
+            ("Reception._knows", "self._office.deaths is not None and ", ""),
+            ("Reception._knows", "peer.pid != 0 and ", ""),
+            ("Reception._knows", " and peer.pidns == self._office.host.pidns", ""),
+        ],
+        _TCP + "test_who_speaks_no_tls_is_sent_away": [
+            ("Reception._secured", "if self._tls is None:", "if True:"),
+        ],
+        _TCP + "test_a_certificate_is_taken_anew": [
+            ("Reception.reload", "tls.reload(self._tls, cert, key)", "pass"),
+        ],
+        _TCP + "test_too_many_of_one_source": [
+            ("Reception._attend_remote", "if self._is_crowded(source):", "if False:"),
+            ("Reception._attend_remote", "place.free()", "pass"),
+        ],
+    },
+    is_part=True,
+)
+CALLERS: Final = Guarded(
+    "pulse_actors.dispatcher.callers",
+    {
+        _TCP + "test_nobody_comes_in_without_a_password": [
+            ("Remote.admit", "if self.logins is not None:", "if False:"),
+            ("Remote.admit", "hello.user is None or ", ""),
+        ],
+        _TCP + "TestWorkers::test_a_worker_comes_back_as_itself": [
+            ("Caller.worker", "session if session is not None and identities.is_session(session) else ", ""),
+        ],
+    },
+    is_part=True,
+)
+CROWD: Final = Guarded(
+    "pulse_actors.dispatcher.crowd",
+    {
+        "unit/test_crowd.py::test_bounds": [
+            ("Crowd.refusal", "self._here[source] >= self._most", "False"),
+            ("Crowd.refusal", "self._unknown[source] >= self._most_unknown", "False"),
+            ("Crowd.refusal", "self._unknown_of_all >= self._most_unknown_of_all", "False"),
+            ("Place.known", "if not self._is_known:", "if True:"),
+            ("Place.free", "self.known()", "pass"),
+            ("Place.free", "self._crowd.leave(self._source)", "pass"),
+        ],
+    },
+    is_part=True,
+)
+GRANTS: Final = Guarded(
+    "pulse.grants",
+    {
+        _UNIT + "TestGrants": [
+            ("Grants.of", "if uid in {self.own, _ROOT}:", "if uid == self.own:"),
+            ("_resolved", "if number in found:", "if False:"),
+        ],
+        _LIVE + "test_a_stranger_gets_no_further_than_hello": [
+            ("Grants.of", "groups_of(connection) if self.groups else frozenset[int]()", "frozenset[int]()"),
+        ],
+    },
+    is_part=True,
+)
+REFUSED: Final = Guarded(
+    "pulse.refused",
+    {
+        _UNIT + "TestRefused": [
+            ("Refused.count", "if now_s - told_s < self._again_s:", "if False:"),
+            ("Refused.count", "(told_s, since + 1)", "(told_s, since)"),
+        ],
+    },
+    is_part=True,
+)
