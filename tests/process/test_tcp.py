@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 import psutil
 import pytest
@@ -115,7 +115,7 @@ def test_who_logs_in_is_served(edge: Edge) -> None:
         job = client.submit("nobody", {"a": 1}, topic="tcp", delay_s=3600)
         assert client.get(job).args == {"a": 1}
         client.pause("tcp", "because")
-        (noted, *_) = client.request("audit.list", {"limit": 10})["audit"]  # type: ignore[misc]
+        noted = cast("Any", client.request("audit.list", {"limit": 10})["audit"])[0]
     assert (noted["user_name"], noted.get("uid")) == ("ann", None)
     with contextlib.closing(edge.peer("ann")) as peer:
         assert isinstance(peer._socket, ssl.SSLSocket)

@@ -61,7 +61,7 @@ LEASES: Final = Guarded(
             (_SESSION, "identities.stands_for(self._host, session, identity) and ", ""),
         ],
         _GUARDS + "test_a_session_of_another_boot": [
-            (_SESSION, "identities.session_of(self._host, identity) == session", "True"),
+            (_SESSION, "identities.stands_for(self._host, session, identity)", "True"),
         ],
         _GUARDS + "test_what_a_heartbeat_weighs": [
             ("_weight", "beat.jobs or ()", "beat.jobs"),

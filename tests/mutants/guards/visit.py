@@ -81,7 +81,6 @@ VISIT: Final = Guarded(
             ("Visit._resize", "if body.session is not None:", "if False:"),
             ("Visit._resize", "other is None or ", ""),
             ("Visit._resize", " or not may_speak_for(self._caller.uid, other.identity, other.uid)", ""),
-            ("Visit._resize", "{other.uid, 0}", "{other.uid}"),
             ("Visit._resize", "worker.leaving = body.capacity == 0", "pass"),
             (
                 "Visit._resize",
