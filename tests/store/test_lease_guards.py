@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from pulse.protocol import Beat
 from pulse.store.store import Store
 from pulse_actors.dispatcher.desk import Worker
-from pulse_actors.dispatcher.leases import Beating, Leases, _weight
+from pulse_actors.dispatcher.leases import Beating, Leases, _weight, may_speak_for
 from pulse_actors.identity import Host
 from tests.store.helpers import forge, new_id, read
 from tests.store.recovery_kit import HOST, LEASE_S, Floor, Wire, ago, identity_of, new_worker, process
@@ -207,3 +207,17 @@ def test_what_a_heartbeat_weighs() -> None:
     """One, and one for each job that it lists."""
     beats = [Beating(Wire(), 1, 0, "w", None, jobs, AT_S) for jobs in (None, [], [Beat(bytes(16), 1)] * 3)]
     assert [_weight(beat) for beat in beats] == [1, 1, 4]
+
+
+async def test_who_may_speak_for_whom() -> None:
+    """The account of a local worker, and root; over TCP whoever knows a session of there; neither for the other."""
+    local, remote = "h/b/1/7.8/w", "tcp:ann/0/w"
+    asked: list[tuple[int | None, str, int | None]] = [
+        (1000, local, 1000),
+        (0, local, 1000),
+        (1001, local, 1000),
+        (None, local, 1),
+    ]
+    assert [may_speak_for(*one) for one in asked] == [True, True, False, False]
+    asked = [(None, remote, None), (0, remote, None), (1000, remote, None)]
+    assert [may_speak_for(*one) for one in asked] == [True, False, False]

@@ -49,6 +49,12 @@ LEASES: Final = Guarded(
             (_SESSION, "itself=False", "itself=True"),
             (_SESSION, "worker.beaten_s = worker.heard_s", "pass"),
         ],
+        _GUARDS + "test_who_may_speak_for_whom": [
+            ("may_speak_for", "if uid is None else", "if False else"),
+            ("may_speak_for", "identities.is_remote(identity) if uid", "True if uid"),
+            ("may_speak_for", " and not identities.is_remote(identity)", ""),
+            ("may_speak_for", "uid in {owner, 0} and ", ""),
+        ],
         _ABSENT: [
             (_SESSION, "if worker is not None:", "if True:"),
             (_SESSION, " and may_speak_for(uid, identity, user)", ""),
