@@ -49,6 +49,11 @@ class Caller:
         """Of its process; 0 of another machine."""
         return 0 if self.peer is None else self.peer.pid
 
+    @property
+    def asker(self) -> int | str | None:
+        """Whose its requests are, on however many connections: a process, or an address; None: nobody knows."""
+        return self.source.rpartition(":")[0] if self.source is not None else self.pid or None
+
     def worker(self, host: identities.Host, name: str, session: bytes | None) -> tuple[str, bytes]:
         """
         Its identity as the worker *name*, and its session.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 from weakref import WeakValueDictionary
@@ -53,16 +53,16 @@ LOGIN_DEADLINE_S: Final = 10.0  # a bcrypt check takes a quarter of a second, be
 UNANSWERED: Final = (protocol.Started, protocol.Capacity, protocol.Stack)
 RECONCILE_S: Final = 2.0  # for the database to say what a worker holds; a client gives up on its hello after 10 s
 LAST_ANSWERS_S: Final = 5.0  # a peer that only stopped sending still reads
-MAX_REQUESTS: Final = 32  # of one process at once; then its next frame waits
+MAX_REQUESTS: Final = 32  # of one process, or address, at once; then its next frame waits
 
 log = structlog.get_logger()
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-_under_way: Final[WeakValueDictionary[int, anyio.Semaphore]] = WeakValueDictionary()
+_under_way: Final[WeakValueDictionary[Hashable, anyio.Semaphore]] = WeakValueDictionary()
 
 
-def _requests_of(asker: int) -> anyio.Semaphore:
+def _requests_of(asker: Hashable) -> anyio.Semaphore:
     """What bounds the requests of one process; it is there as long as one of its connections is."""
     found = _under_way.get(asker)
     if found is None:
@@ -124,7 +124,7 @@ class Visit:
         self._worker: Worker | None = None
         self._identity = ""
         self._role = Role.CLIENT
-        self._asker = peer.pid or -number  # whose requests these are, on however many connections
+        self._asker: Hashable = -number  # whose requests these are; of a process, or a source, on all its connections
         self._requests = _requests_of(self._asker)
 
     async def run(self) -> None:
@@ -187,6 +187,8 @@ class Visit:
         if needed not in self._caller.rights:
             message = self._forbid(f"hello as {hello.role.value}", needed, tasks)
             raise ProtocolError(message, ForbiddenError.code, frame.request)
+        self._asker = self._caller.asker or self._asker
+        self._requests = _requests_of(self._asker)
         self._kinds = {
             kind: body for kind, body in protocol.ALLOWED[hello.role].items() if ACCESS_OF[kind] in self._caller.rights
         }
