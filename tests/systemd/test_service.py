@@ -7,10 +7,12 @@ import re
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from tests.support.certificates import Authority
 from tests.support.system import until
 from tests.systemd.machine import PULSE, VERSIONS, Machine, booted, why_not
 
@@ -224,3 +226,30 @@ def test_a_mistake_stays(machine: Machine) -> None:
     assert machine.shows(SERVER, "NRestarts") == "0"
     assert "pulse-supervisor: PULSE_LEASE_S is 'soon': a number of seconds" in machine.journal(SERVER)
     machine.write("/etc/pulse/pulse.env", "", 0o600)
+
+
+def test_a_reload_takes_the_certificate_anew(machine: Machine, tmp_path: Path) -> None:
+    """The process goes on with the new one; its directory, whose mode the manager sets, lets other accounts pass."""
+    ca = Authority(tmp_path)
+    settings = 'listen = "127.0.0.1:7420"\nauth_users = "ann:secret"\nallow_users = "nobody:viewer"\n'
+    settings += 'tls_cert = "/etc/pulse/tls.pem"\ntls_key = "/etc/pulse/tls.key"\n'
+
+    def serve(name: str) -> None:
+        pair = ca.issue(name, "localhost")
+        machine.write("/etc/pulse/tls.pem", pair.cert.read_text())
+        machine.write("/etc/pulse/tls.key", pair.key.read_text())
+
+    serve("first")
+    machine.write("/etc/pulse/pulse.toml", settings)
+    try:
+        machine.systemctl("restart", SERVER)
+        former = machine.main_pid(SERVER)
+        assert machine.run("stat", "-c", "%a", "/run/pulse", "/run/pulse/pulse.sock").split() == ["711", "666"]
+        serve("second")
+        machine.systemctl("reload", SERVER)
+        until(lambda: "certificate_reloaded" in machine.journal(SERVER), "it is read anew", SOON_S)
+        assert machine.main_pid(SERVER) == former
+    finally:
+        machine.run("rm", "/etc/pulse/pulse.toml")
+        machine.systemctl("restart", SERVER)
+    assert machine.run("stat", "-c", "%a", "/run/pulse/pulse.sock").split() == ["600"]
