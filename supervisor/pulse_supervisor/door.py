@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
@@ -45,6 +45,8 @@ from pulse.protocol.access import ACCESS_OF, NOTHING, Access, Rights, refusal
 
 MAX_FRAME_BYTES: Final = 64 * 1024  # the longest request names an actor
 MAX_CONNECTIONS: Final = 64  # one `pulse ctl top` per operator; a leak of a script must not eat our descriptors
+MOST_OF_ONE: Final = 16  # of one account, but the server's own and root: it must not keep the others out
+_ROOT: Final = 0
 _HELLO_S: Final = 5.0
 _NOBODY: Final = 65534  # until the kernel was asked
 _FRAME_S: Final = 5.0  # from the first byte of a frame to its last
@@ -97,6 +99,7 @@ class Door:
         )
         self._log = log
         self._connections = 0
+        self._of_account: Counter[int] = Counter()
 
     async def serve(self, listener: socket.socket) -> None:
         """Accept and answer until cancelled; *listener* stays open."""
@@ -121,6 +124,7 @@ class Door:
             async with peer.stream:
                 pid, uid, _ = credentials_of(sock)
                 peer.asker, peer.rights = Asker(uid, pid), self._grants.of(sock)
+                self._of_account[uid] += 1
                 await self._converse(peer)
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, OSError):
             pass
@@ -128,11 +132,18 @@ class Door:
             self._log("connection_failed", error=repr(error))
         finally:
             self._connections -= 1
+            self._of_account[peer.asker.uid] -= 1
+            self._of_account += Counter()  # those of whom none is left
 
     async def _converse(self, peer: _Peer) -> None:
         try:
             if self._connections > MAX_CONNECTIONS:
                 raise UnavailableError(f"{MAX_CONNECTIONS} connections are open already, more are not accepted")
+            uid = peer.asker.uid
+            if self._of_account[uid] > MOST_OF_ONE and uid not in {self._grants.own, _ROOT}:
+                raise UnavailableError(
+                    f"{MOST_OF_ONE} connections of uid {uid} are open already, more are not accepted"
+                )
             frame = await peer.receive(_HELLO_S)
             if frame is None:
                 return

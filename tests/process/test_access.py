@@ -13,6 +13,7 @@ import pytest
 
 from pulse import protocol
 from pulse.protocol.access import Access
+from pulse_supervisor.door import MOST_OF_ONE
 from tests.support.accounts import account, needs_root, stranger
 from tests.support.markdown import DOCS, section, table
 from tests.support.postgres import Postgres
@@ -117,6 +118,21 @@ def test_a_stranger_gets_no_further_than_hello(system: System, name: str) -> Non
         come(system.runtime_dir / name, NOBODY, user="root", password="root").__enter__()
     with come(system.runtime_dir / name, NOBODY, 5, GROUP) as peer:
         assert peer.call("status")["actors"]
+
+
+def test_one_account_keeps_nobody_out(system: System) -> None:
+    """Of the few connections that the supervisor has, an account gets some; the next is refused, others come in."""
+    path = system.runtime_dir / "supervisor.sock"
+    with contextlib.ExitStack() as stack:
+        for _ in range(MOST_OF_ONE):
+            stack.enter_context(come(path, ACCOUNTS["viewer"]))
+        with account(ACCOUNTS["viewer"]):
+            refused = stack.enter_context(contextlib.closing(Peer(path)))
+        assert refused.expect("error")["code"] == "unavailable"
+        with come(path, ACCOUNTS["operator"]) as other:
+            assert other.call("ping") == {}
+    with come(path, ACCOUNTS["viewer"]) as again:
+        assert again.call("ping") == {}
 
 
 def test_a_viewer_sees_no_contents(system: System) -> None:

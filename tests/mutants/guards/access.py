@@ -37,6 +37,10 @@ DOOR: Final = Guarded(
         _LIVE + "test_a_stranger_gets_no_further_than_hello": [
             ("Door._converse", "self._check_right(peer, frame, Access.VIEWER)", "pass"),
         ],
+        _LIVE + "test_one_account_keeps_nobody_out": [
+            ("Door._converse", "self._of_account[uid] > MOST_OF_ONE and ", "False and "),
+            ("Door._attend", "self._of_account[peer.asker.uid] -= 1", "pass"),
+        ],
         _LIVE + "test_each_kind_takes_its_role": [
             ("Door._answer", "self._check_right(peer, frame, ACCESS_OF[frame.kind])", "pass"),
         ],
