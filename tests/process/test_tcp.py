@@ -326,6 +326,7 @@ class TestCommands:
         status = _ctl(env, "status")
         assert (status.returncode, status.stderr) == (0, "")
         assert "dispatcher" in status.stdout
+        assert _ctl(env, "ping").returncode == 0
         elsewhere = _ctl(env, "actors", "restart", "dispatcher")
         assert "is asked of the supervisor, on its own machine" in elsewhere.stderr
         file.chmod(0o644)
