@@ -38,7 +38,7 @@ class Orders(msgspec.Struct, frozen=True):
         plan: One of PLANS.
         path: The socket.
         seed: Of all choices.
-        frames: How many to send; None: by visits.
+        frames: How many the server is to read; None: by visits.
         visits: How many connections to make; None: by frames.
         slots: How many connections at once.
         rate: Frames a second, at most; None: as many as the server takes.
@@ -84,7 +84,7 @@ class Attack:
 
     def _is_done(self) -> bool:
         frames, visits = self._orders.frames, self._orders.visits
-        return (frames is not None and self.notes.sent >= frames) or (visits is not None and self._begun >= visits)
+        return (frames is not None and self.notes.read >= frames) or (visits is not None and self._begun >= visits)
 
     async def _slot(self, rng: random.Random) -> None:
         plan = PLANS[self._orders.plan]
@@ -106,7 +106,7 @@ class Attack:
         for complaint in notes.complaints:
             self._tell({"complaint": complaint})
         notes.complaints.clear()
-        counts = {"sent": notes.sent, "connections": notes.connections, "refused": notes.refused}
+        counts = {"read": notes.read, "sent": notes.sent, "connections": notes.connections, "refused": notes.refused}
         self._tell({**counts, "answers": dict(notes.answers)})
 
     def _keep(self, what: str, ids: Sequence[bytes]) -> None:

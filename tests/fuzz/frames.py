@@ -45,6 +45,8 @@ OF_A_TOPIC: Final = frozenset({"dispatch.pause", "dispatch.resume", "topics.set"
 # What the server does much for, if it is right: often enough to be tried, too seldom to be a load test.
 DEAR: Final = frozenset({"stats", "status", "jobs.list", "jobs.stack", "schedules.declare", "topics.list", "logs"})
 DEAR_SHARE: Final = 0.05
+STRANGE_SHARE: Final = 0.08
+RIGHT_SHARE: Final = 0.2  # the strange ones among them: what is right makes the database work
 STRANGE_KINDS: Final = (
     *("hello", "welcome", "error", "ok", "assign", "reported", "beat", "stop", "hint", "ready", "pong", "failed"),
     *(
@@ -109,9 +111,9 @@ class Frames:
     def next(self) -> Sent:
         """A frame that is MessagePack, with its envelope: the connection lives on, whatever is in it."""
         choice = self._rng.random()
-        if choice < 0.08:
+        if choice < STRANGE_SHARE:
             return self._strange()
-        sent = self._made(is_right=choice < 0.3)
+        sent = self._made(is_right=choice < RIGHT_SHARE)
         while not is_whole(sent.data) or (sent.kind in GUARDED and not is_harmless(sent.data)):
             sent = self._made(is_right=False)
         return sent

@@ -52,6 +52,7 @@ def main() -> None:
             ids.write(job.bytes)
             watch.timed("job", lambda: _done(watch, client, job, number))  # noqa: B023 - it is called at once
             watch.timed("get", lambda: client.get(job))  # noqa: B023 - the same
+            watch.timed("ping", client.ping)
             watch.timed("supervisor", operator.ping)
             is_over.wait(max(0.0, TURN_S - (time.monotonic() - began_s)))
 

@@ -130,12 +130,12 @@ class Attackers:
             if "complaint" in told:
                 self.complaints.append(told["complaint"])
                 continue
-            now = Counter({name: int(told[name]) for name in ("sent", "connections", "refused")})
+            now = Counter({name: int(told[name]) for name in ("read", "sent", "connections", "refused")})
             self.sent += now - before
-            self.sent[plan] += now["sent"] - before["sent"]
+            self.sent[plan] += now["read"] - before["read"]
             self.answers += Counter(told["answers"]) - answered
             before, answered = now, Counter(told["answers"])
-        return before["sent"]
+        return before["read"]
 
 
 class Scene:
@@ -184,7 +184,7 @@ class Scene:
             quiet=self._latencies(quiet),
             attacked={name: self._latencies([window]) for name, window in windows.items()},
             pids=(pids, self._pids()),
-            frames=self._attackers.sent["sent"],
+            frames=self._attackers.sent["read"],
             wanted=plan.frames,
             connections=self._attackers.sent["connections"],
             restarts=sum(row["restarts"] for row in whole.ask_supervisor("status")["actors"]),
@@ -249,7 +249,7 @@ class Scene:
             self._told_s = now_s
             sent = self._attackers.sent
             self._show(
-                f"{now_s - began_s:6.0f} s  {sent['sent']:>9,} frames  {sent['connections']:>7,} connections  "
+                f"{now_s - began_s:6.0f} s  {sent['read']:>9,} frames  {sent['connections']:>7,} connections  "
                 f"dispatcher {self._peak_bytes / 2**20:.1f} MiB at most  {len(self._attackers.complaints)} complaints"
             )
 
@@ -340,4 +340,8 @@ class Scene:
     def _checked(self) -> list[str]:
         done = self._whole.command("check", "--dsn", self._whole.dsn, "--json")
         found = json.loads(done.stdout)
-        return [f"{one['name']}: {one['state']}" for one in found["checks"] if one["state"] not in {"ok", "skipped"}]
+        return [
+            f"{one['name']}: {one['state']} {one.get('examples')}"
+            for one in found["checks"]
+            if one["state"] not in {"ok", "skipped"}
+        ]

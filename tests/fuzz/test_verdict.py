@@ -40,7 +40,7 @@ def test_all_is_well() -> None:
 @pytest.mark.parametrize(
     ("rule", "changes"),
     [
-        ("frames sent", {"frames": 999}),
+        ("frames that were read", {"frames": 999}),
         ("deaths of supervisor and actors", {"restarts": 1}),
         ("deaths of supervisor and actors", {"pids": ({"supervisor": 1, "pause": 2}, {"supervisor": 1, "pause": 3})}),
         ("deaths of supervisor and actors", {"pids": ({"supervisor": 1, "pause": 2}, {"supervisor": 1})}),

@@ -70,7 +70,7 @@ class Measured:
 def judge(found: Measured) -> list[Rule]:
     """All rules."""
     return [
-        Rule("frames sent", f"{found.frames:,}", f"at least {found.wanted:,}", found.frames >= found.wanted),
+        Rule("frames that were read", f"{found.frames:,}", f"at least {found.wanted:,}", found.frames >= found.wanted),
         _deaths(found),
         *_memory(found),
         *_descriptors(found),

@@ -44,6 +44,7 @@ class Notes:
 
     Attributes:
         sent: Frames that were written.
+        read: Those of them that the server has read for sure, since it has answered them, or one behind them.
         answers: Kinds of frames that came back; errors by their codes.
         complaints: What must never happen, with the frames before it.
         own: Jobs and schedules that the server has acknowledged, the newest.
@@ -55,6 +56,7 @@ class Notes:
 
     keep: Callable[[str, Sequence[bytes]], None]
     sent: int = 0
+    read: int = 0
     connections: int = 0
     refused: int = 0
     answers: Counter[str] = field(default_factory=Counter[str])
@@ -85,6 +87,7 @@ class Conversation:
     Attributes:
         held: What it was assigned, as a worker.
         heard: Frames that came.
+        places: Of requests in the stream, by their numbers: how many frames there are up to each.
     """
 
     notes: Notes
@@ -95,12 +98,18 @@ class Conversation:
     submits: set[int] = field(default_factory=set[int])
     spoken: bytearray = field(default_factory=bytearray)
     heard: int = 0
+    written: int = 0
+    places: dict[int, int] = field(default_factory=dict[int, int])
+    read_so_far: int = 0
     is_over: bool = False
 
     async def write(self, frames: Sequence[Sent]) -> None:
         """Send frames; raises OSError when the server has hung up."""
         for sent in frames:
             self.latest.append(sent)
+            self.written += 1
+            if sent.number is not None:
+                self.places[sent.number] = self.written
             if sent.kind == "submit" and sent.number is not None:
                 self.submits.add(sent.number)
             if sent.deletes:
@@ -139,6 +148,10 @@ class Conversation:
                 self.notes.acknowledged(body["ids"])
         self.notes.answers[kind] += 1
         self.heard += 1
+        place = self.places.pop(frame.request or 0, 0)
+        if place > self.read_so_far:
+            self.notes.read += place - self.read_so_far
+            self.read_so_far = place
 
     def _complain(self, what: str, message: str, number: int | None = None) -> None:
         some = [one for one in self.latest if number is None or one.number == number] or list(self.latest)
@@ -295,15 +308,16 @@ async def deaf(on: Conversation, rng: random.Random) -> None:
             await on.write([frames.next() for _ in range(BURST)])
 
 
+WORKERS_NAMES: Final = ("forged", "healthy-1", "a.b-c_d", *(f"w{number}" for number in range(40)))
 CLIENTS: Final[Sequence[tuple[float, Script]]] = (
-    (10.0, conversing("client", OF_CLIENTS, length=200)),
+    (10.0, conversing("client", OF_CLIENTS, length=400)),
     (3.0, hostile_hello),
     (2.0, garbage),
     (1.0, replay),
     (0.2, deaf),
 )
 WORKERS: Final[Sequence[tuple[float, Script]]] = (
-    (10.0, conversing("worker", OF_WORKERS, length=200, names=("forged", "w1", "w2", "healthy-1", "a.b-c_d"))),
+    (10.0, conversing("worker", OF_WORKERS, length=400, names=WORKERS_NAMES)),
     (1.0, hostile_hello),
     (1.0, replay),
 )

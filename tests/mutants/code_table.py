@@ -92,6 +92,7 @@ GUARDED: Final[list[Guarded]] = [
     others.SERVICE,
     others.PROTOCOL,
     others.CONNECTION,
+    others.TURNS,
     others.BATCHING,
     others.TREES,
     others.LANES,

@@ -7,6 +7,7 @@ from typing import Final
 from tests.mutants.code import Guarded
 
 _RETRIES: Final = "store/test_dispatcher_retries.py::"
+_TURNS: Final = "unit/test_turns.py::"
 _TREES: Final = "unit/test_trees.py::"
 
 REQUESTS: Final = Guarded(
@@ -41,6 +42,48 @@ CONNECTION: Final = Guarded(
         "unit/test_connection.py::test_a_backlog_that_was_read_is_told": [
             ("Connection._flush", "was_full and ", ""),
             ("Connection._flush", "self.relieved()", "pass"),
+        ],
+        "unit/test_connection.py::test_who_reads_nothing_is_not_listened_to": [
+            ("Connection._give_way", "self._out_bytes > UNREAD_BYTES and ", "False and "),
+            ("Connection._flush", "self._taken.set()", "pass"),
+        ],
+        "unit/test_connection.py::test_who_waits_for_room_is_woken_by_the_end": [
+            ("Connection._give_way", " and not self._closing", ""),
+            ("Connection._end", "self._taken.set()", "pass"),
+        ],
+        "unit/test_connection.py::test_others_have_their_turn_between_the_frames_of_one": [
+            ("Connection._give_way", "await checkpoint()", "pass"),
+        ],
+        "unit/test_connection.py::test_mistakes_are_borne_for_a_while": [
+            ("Patience.mistake", "self._left -= 1.0", "pass"),
+            ("Patience.pause_s", "max(0.0, -self._left / MISTAKES_A_SECOND)", "0.0"),
+            ("Patience.pause_s", "min(MISTAKES, ", "max(MISTAKES, "),
+        ],
+        "unit/test_connection.py::test_only_nonsense_is_a_mistake": [
+            ("Connection.refuse", "if code == BadRequestError.code:", "if True:"),
+            ("Connection.refuse", "if code == BadRequestError.code:", "if False:"),
+            ("Connection._give_way", "if pause_s:", "if False:"),
+        ],
+    },
+    is_part=True,
+)
+
+TURNS: Final = Guarded(
+    "pulse.store.turns",
+    {
+        _TURNS + "test_who_asks_for_little_does_not_wait_for_who_asks_for_much": [
+            ("Turns.turn", "self._under_way[asker]\n", "0\n"),
+            ("Turns.turn", "FIRST if asker is None else ", ""),
+        ],
+        _TURNS + "test_what_is_over_counts_no_more": [
+            ("Turns.turn", "self._under_way[asker] -= 1", "pass"),
+            ("Turns.turn", "del self._under_way[asker]", "pass"),
+        ],
+        _TURNS + "test_who_gives_up_takes_no_place_away": [
+            ("Turns._give", "not future.done()", "True"),
+        ],
+        _TURNS + "test_who_gives_up_at_its_turn_gives_the_place_on": [
+            ("Turns._take", "if not future.cancelled():", "if False:"),
         ],
     },
     is_part=True,
