@@ -233,7 +233,7 @@ def installed() -> Iterator[None]:
         (anyio, "connect_unix", _connect_unix),
         (anyio.abc.SocketListener, "from_socket", _from_socket),
         (pulse.stream, "why_not", lambda _target: None),
-        (pulse.worker.session, "find_targets", lambda _socket: [Target(SOCKET, named=True)]),
+        (pulse.worker.session, "find_servers", lambda _socket: [Target(SOCKET, named=True)]),
     ]
     logging = structlog.get_config()
     structlog.configure(processors=[_record], wrapper_class=structlog.make_filtering_bound_logger(0))
