@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pulse.app import App
     from pulse.blocking import Client
     from pulse.client import AsyncClient, connect
+    from pulse.codec import Codec
     from pulse.context import Context, Previous
     from pulse.errors import (
         BadRequestError,
@@ -44,6 +45,7 @@ __all__ = [
     "BadRequestError",
     "Changed",
     "Client",
+    "Codec",
     "ConflictError",
     "Context",
     "Discard",
@@ -84,6 +86,7 @@ _MODULES: Final = {
     "pulse.app": ("App",),
     "pulse.blocking": ("Client",),
     "pulse.client": ("AsyncClient", "connect"),
+    "pulse.codec": ("Codec",),
     "pulse.context": ("Context", "Previous"),
     "pulse.errors": (
         "BadRequestError",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeVar, Unpack
 
+from pulse.codec import Codec, checked
 from pulse.errors import HandlerError
 from pulse.handlers import Handler, make_handler, mark
 from pulse.retries import RetryOn
@@ -20,6 +22,13 @@ class App:
     """
     A registry of handlers; ``pulse worker module:app`` serves it.
 
+    Args:
+        codec: Reads the args of its jobs and hides their results and checkpoints, see ``pulse.codec.Codec``; what was
+            stored as it is can be read with it, too.
+
+    Raises:
+        ConfigError: The codec is none.
+
     Example:
         ::
 
@@ -32,7 +41,8 @@ class App:
 
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, codec: Codec | None = None) -> None:
+        self._codec = checked(codec)
         self._handlers: dict[str, Handler] = {}
         self._schedules: dict[str, Declared] = {}
 
@@ -114,7 +124,7 @@ class App:
         if taken is not None:
             shown = getattr(taken.function, "__qualname__", repr(taken.function))
             raise HandlerError(f"handler {handler.name!r} exists already: {shown}")
-        self._handlers[handler.name] = handler
+        self._handlers[handler.name] = handler if self._codec is None else replace(handler, codec=self._codec)
         mark(handler)
 
     def schedule(

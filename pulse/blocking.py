@@ -21,6 +21,7 @@ from uuid import UUID
 
 from pulse import answers, operate, requests, schedule_requests, stats, why
 from pulse.answers import Changed, JobPage, SchedulePage, Stack
+from pulse.codec import Codec, checked
 from pulse.errors import NobodyAnswersError, ProtocolError
 from pulse.job import Job, Schedule
 from pulse.jsontext import JsonValue
@@ -35,6 +36,7 @@ from pulse.requests import (
     TopicOptions,
 )
 from pulse.schedule_requests import ScheduleChanges, ScheduleOptions
+from pulse.sealed import open_answer, seal_request
 from pulse.stats import Stats
 from pulse.targets import (
     TLS,
@@ -70,6 +72,7 @@ class Client:
         user: Name to log in with, where the server asks for one.
         password: Its password.
         behalf: The person for whom it asks, where that is another one than the user of the process: for the audit.
+        codec: Hides args, and reads args and results, see ``pulse.codec.Codec``; the app of the workers has the same.
 
     Example:
         ::
@@ -88,10 +91,12 @@ class Client:
         user: str | None = None,
         password: str | None = None,
         behalf: str | None = None,
+        codec: Codec | None = None,
     ) -> None:
         self._socket = socket
         self._timeout_s = timeout_s
         self._hello = requests.hello(user, password, behalf)
+        self._codec = checked(codec)
         self._wire: _Wire | None = None
         self._turn = threading.Lock()
 
@@ -119,7 +124,7 @@ class Client:
 
     def submit_many(self, jobs: Iterable[NewJob]) -> list[UUID]:
         """Enqueue many jobs at once, all or none; returns their ids in the same order."""
-        return self._ask(requests.submit(jobs))
+        return self._ask(seal_request(self._codec, requests.submit(jobs)))
 
     def get(self, job_id: IdLike) -> Job:
         """One job with its history."""
@@ -178,7 +183,7 @@ class Client:
         self, handler: HandlerRef, args: Mapping[str, object] | None = None, **options: Unpack[ScheduleOptions]
     ) -> Schedule:
         """Make a schedule; see ``ScheduleOptions``: exactly one of cron, every_s and run_at."""
-        return self._ask(schedule_requests.create_schedule(handler, args, options))
+        return self._ask(seal_request(self._codec, schedule_requests.create_schedule(handler, args, options)))
 
     def schedules_get(self, schedule_id: IdLike) -> Schedule:
         """One schedule."""
@@ -190,7 +195,7 @@ class Client:
 
     def schedules_update(self, schedule_id: IdLike, **changes: Unpack[ScheduleChanges]) -> Schedule:
         """Change a schedule; see ``ScheduleChanges``. Its cursor stays unless when it occurs is changed."""
-        return self._ask(schedule_requests.update_schedule(schedule_id, changes))
+        return self._ask(seal_request(self._codec, schedule_requests.update_schedule(schedule_id, changes)))
 
     def schedules_pause(self, schedule_id: IdLike) -> Schedule:
         """Let a schedule fire nothing until it is resumed."""
@@ -286,7 +291,8 @@ class Client:
             for pause_s in requests.poll_pauses_s():
                 wire = self._connected(deadline_s)
                 try:
-                    return request.understood(wire.ask(request, deadline_s))
+                    answer = request.understood(wire.ask(request, deadline_s))
+                    return answer if self._codec is None else open_answer(self._codec, answer)
                 except _OverdueError:
                     break
                 except ConnectionLostError:

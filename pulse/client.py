@@ -19,6 +19,7 @@ import anyio
 
 from pulse import operate, requests, schedule_requests, stats, why
 from pulse.answers import Changed, JobPage, SchedulePage, Stack
+from pulse.codec import Codec, checked
 from pulse.errors import NobodyAnswersError
 from pulse.exchange import Exchange
 from pulse.job import Job, Schedule
@@ -33,6 +34,7 @@ from pulse.requests import (
     TopicOptions,
 )
 from pulse.schedule_requests import ScheduleChanges, ScheduleOptions
+from pulse.sealed import open_answer, seal_request
 from pulse.stats import Stats
 from pulse.stream import dial
 from pulse.targets import ConnectionLostError, Remote, find_servers
@@ -52,6 +54,7 @@ def connect(
     user: str | None = None,
     password: str | None = None,
     behalf: str | None = None,
+    codec: Codec | None = None,
 ) -> AsyncClient:
     """
     A client; use it as ``async with pulse.connect() as client``.
@@ -62,6 +65,7 @@ def connect(
         user: Name to log in with, where the server asks for one.
         password: Its password.
         behalf: The person for whom it asks, where that is another one than the user of the process: for the audit.
+        codec: Hides args, and reads args and results, see ``pulse.codec.Codec``; the app of the workers has the same.
 
     Example:
         ::
@@ -71,7 +75,7 @@ def connect(
                 job = await client.wait(job_id, timeout_s=60)
 
     """
-    return AsyncClient(socket, timeout_s=timeout_s, user=user, password=password, behalf=behalf)
+    return AsyncClient(socket, timeout_s=timeout_s, user=user, password=password, behalf=behalf, codec=codec)
 
 
 class AsyncClient:
@@ -91,10 +95,12 @@ class AsyncClient:
         user: str | None = None,
         password: str | None = None,
         behalf: str | None = None,
+        codec: Codec | None = None,
     ) -> None:
         self._socket = socket
         self._timeout_s = timeout_s
         self._hello = requests.hello(user, password, behalf)
+        self._codec = checked(codec)
         self._exchange: Exchange | None = None
         self._connecting = anyio.Lock()
 
@@ -148,7 +154,7 @@ class AsyncClient:
             Their ids, in the same order.
 
         """
-        return await self._ask(requests.submit(jobs))
+        return await self._ask(seal_request(self._codec, requests.submit(jobs)))
 
     async def get(self, job_id: IdLike) -> Job:
         """
@@ -229,7 +235,7 @@ class AsyncClient:
         self, handler: HandlerRef, args: Mapping[str, object] | None = None, **options: Unpack[ScheduleOptions]
     ) -> Schedule:
         """Make a schedule; see ``ScheduleOptions``: exactly one of cron, every_s and run_at."""
-        return await self._ask(schedule_requests.create_schedule(handler, args, options))
+        return await self._ask(seal_request(self._codec, schedule_requests.create_schedule(handler, args, options)))
 
     async def schedules_get(self, schedule_id: IdLike) -> Schedule:
         """One schedule."""
@@ -241,7 +247,7 @@ class AsyncClient:
 
     async def schedules_update(self, schedule_id: IdLike, **changes: Unpack[ScheduleChanges]) -> Schedule:
         """Change a schedule; see ``ScheduleChanges``. Its cursor stays unless when it occurs is changed."""
-        return await self._ask(schedule_requests.update_schedule(schedule_id, changes))
+        return await self._ask(seal_request(self._codec, schedule_requests.update_schedule(schedule_id, changes)))
 
     async def schedules_pause(self, schedule_id: IdLike) -> Schedule:
         """Let a schedule fire nothing until it is resumed."""
@@ -348,7 +354,8 @@ class AsyncClient:
             while True:
                 exchange = await self._connected()
                 try:
-                    return request.understood(await exchange.ask(request))
+                    answer = request.understood(await exchange.ask(request))
+                    return answer if self._codec is None else open_answer(self._codec, answer)
                 except ConnectionLostError:
                     if not request.repeatable:
                         raise requests.answer_lost(request.kind) from None

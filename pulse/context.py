@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 from uuid import UUID
 
 from pulse import jsontext
+from pulse.codec import Codec, seal
 from pulse.errors import TooLargeError
 from pulse.jsontext import JsonValue
 
@@ -115,6 +116,7 @@ class Context:
     occurrence: datetime | None = None
     previous: Previous | None = None
     link: Link = field(default_factory=_Alone, repr=False)
+    codec: Codec | None = field(default=None, repr=False)
 
     @property
     def lease_lost(self) -> bool:
@@ -166,7 +168,10 @@ class Context:
             TooLargeError: It is more than 1 MiB.
 
         """
-        self.link.checkpoint(_json("checkpoint", data, CHECKPOINT_MAX_BYTES))
+        text = _json("checkpoint", data, CHECKPOINT_MAX_BYTES)
+        if self.codec is not None:
+            text = _fitting("checkpoint", seal(self.codec, self.name, text), CHECKPOINT_MAX_BYTES)
+        self.link.checkpoint(text)
         return _SENT
 
 
@@ -175,6 +180,10 @@ def _json(what: str, value: object, max_bytes: int) -> str:
         text = jsontext.dumps(value)
     except ValueError as error:
         raise ValueError(f"{what} is not JSON: {error}") from None
+    return _fitting(what, text, max_bytes)
+
+
+def _fitting(what: str, text: str, max_bytes: int) -> str:
     size = len(text) if text.isascii() else len(text.encode())
     if size > max_bytes:
         raise TooLargeError(f"{what} has {size} bytes; at most {max_bytes} are allowed")

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
 from pulse.backoff import ALLOWED, is_backoff
+from pulse.codec import Codec
 from pulse.context import Context
 from pulse.errors import HandlerError
 from pulse.retries import RetryOn, check_retry_on
@@ -48,6 +49,7 @@ class Handler:
         isolate: Each of its jobs runs in a process of its own.
         max_memory_bytes: Address space of that process.
         max_cpu_s: Processor time of that process.
+        codec: Its app's.
 
     """
 
@@ -65,6 +67,7 @@ class Handler:
     isolate: bool = False
     max_memory_bytes: int | None = None
     max_cpu_s: float | None = None
+    codec: Codec | None = None
 
     def declared(self) -> dict[str, object]:
         """What the worker tells the server of it: only what was declared."""

@@ -11,6 +11,7 @@ from pulse.cli.job_story import outcome_of, story
 from pulse.cli.render import Cell, Screen, foreign
 from pulse.cli.styles import STATUS_STYLES
 from pulse.cli.views import Job
+from pulse.codec import sealed_by
 from pulse.words import ago, count, duration, iso, printable
 
 __all__ = ["CONCEALED", "facts", "moment", "outcome_of", "show_job"]
@@ -34,7 +35,10 @@ def show_job(job: Job, screen: Screen, now_s: float, *, whole_stacks: bool = Fal
     if job.last_error:
         _show_block(screen, "last error", printable(job.last_error.rstrip(), keep_lines=True), "red")
     for label, text in (("args", job.args), ("progress", job.progress), ("result", job.result)):
-        if text is not None and not job.concealed:
+        codec = sealed_by(text)
+        if codec is not None:
+            _show_block(screen, label, f"encrypted ({codec})")
+        elif text is not None and not job.concealed:
             room = None if screen.width is None else screen.width - _MARGIN
             _show_block(screen, label, printable(pretty(text, room), keep_lines=True))
     screen.lines([[], [Cell("what became of it", "dim")]])

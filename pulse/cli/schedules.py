@@ -18,6 +18,7 @@ from pulse.cli.lazy import CONTEXT, examples
 from pulse.cli.params import ARGS, ID, NAME, NOT_NEGATIVE_S, POSITIVE_S, PRIORITY, TIME, TOPIC, TRIES, Text
 from pulse.cli.render import Cell, Column, Line, Screen, Table, foreign, write_document
 from pulse.cli.views import Identity, Schedule, SchedulePage, SchedulePreview, part, read
+from pulse.codec import sealed_by
 from pulse.job import CATCH_UPS, OVERLAPS
 from pulse.words import ago, duration, iso, printable
 
@@ -349,7 +350,9 @@ def facts(schedule: Schedule, now_s: float) -> Iterator[tuple[str, Cell]]:
         yield "tries", Cell(str(schedule.max_attempts))
     if schedule.timeout_s is not None:
         yield "timeout", Cell(duration(schedule.timeout_s))
-    yield "args", Cell(CONCEALED, "dim") if schedule.concealed else foreign(pretty(schedule.args))
+    codec = sealed_by(schedule.args)
+    shown = foreign(pretty(schedule.args) if codec is None else f"encrypted ({codec})")
+    yield "args", Cell(CONCEALED, "dim") if schedule.concealed else shown
 
 
 def _declaration(schedule: Schedule) -> Iterator[tuple[str, Cell]]:

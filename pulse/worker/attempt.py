@@ -10,6 +10,7 @@ from typing import Final, Literal, Protocol, TypeAlias
 import msgspec
 
 from pulse import jsontext
+from pulse.codec import UnreadableError, seal, unseal
 from pulse.context import Previous
 from pulse.handlers import Handler
 from pulse.jsontext import JsonValue
@@ -120,6 +121,16 @@ class Attempt:
 
     def ending(self, value: object) -> Ending:
         """What the attempt came to, *value* being what the handler returned or the exception that ended it."""
+        ending = self._ending(value)
+        codec = None if self.handler is None else self.handler.codec
+        if codec is None or ending.outcome != "ok" or not isinstance(ending.detail, str):
+            return ending
+        try:
+            return Ending("ok", seal(codec, self.job.name, ending.detail))
+        except UnreadableError as error:
+            return Ending("error", f"the result cannot be encrypted: {error}")
+
+    def _ending(self, value: object) -> Ending:
         if self.stopped is None or not isinstance(value, BaseException) or isinstance(value, Discard | RetryAfter):
             ending = classify(value)
             retry_on = None if self.handler is None else self.handler.retry_on
@@ -155,7 +166,13 @@ class Attempt:
         return datetime.fromtimestamp(seconds, UTC) if isinstance(seconds, int | float) else None
 
     def previous(self) -> Previous | None:
-        """How the attempt before ended."""
+        """
+        How the attempt before ended.
+
+        Raises:
+            UnreadableError: Its checkpoint is in an envelope that cannot be opened here.
+
+        """
         raw = (self.job.extra or {}).get("previous")
         found = None if raw is None else _decode(raw)
         if not isinstance(found, dict):
@@ -165,8 +182,14 @@ class Attempt:
             reason=_text(found.get("reason")),
             worker=_text(found.get("worker")),
             progress=_json(found.get("progress")),
-            checkpoint=_json(found.get("checkpoint")),
+            checkpoint=self._opened(_json(found.get("checkpoint"))),
         )
+
+    def _opened(self, checkpoint: JsonValue) -> JsonValue:
+        try:
+            return unseal(None if self.handler is None else self.handler.codec, self.job.name, checkpoint)
+        except UnreadableError as error:
+            raise UnreadableError(f"the checkpoint is {error}") from None
 
 
 def wants_isolation(extra: Mapping[str, msgspec.Raw]) -> bool:

@@ -23,6 +23,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from anyio.to_thread import run_sync
 
 from pulse import jsontext
+from pulse.codec import BY, UnreadableError, unseal
 from pulse.context import Context, Link
 from pulse.handlers import Handler
 from pulse.logs import LOGGED
@@ -274,9 +275,15 @@ def arguments_for(attempt: Attempt, handler: Handler, link: Callable[[Attempt], 
     Raises:
         ValueError: The job's args are not JSON.
         TypeError: They are not an object.
+        UnreadableError: They are in an envelope that cannot be opened here.
 
     """
     arguments = jsontext.loads(attempt.job.args)
+    if isinstance(arguments, dict) and BY in arguments:
+        try:
+            arguments = unseal(handler.codec, handler.name, arguments)
+        except UnreadableError as error:
+            raise UnreadableError(f"args are {error}") from None
     if not isinstance(arguments, dict):
         raise TypeError("args are not an object")
     given: dict[str, Any] = arguments
@@ -296,6 +303,7 @@ def _context(attempt: Attempt, link: Link) -> Context:
         occurrence=attempt.occurrence(),
         previous=attempt.previous(),
         link=link,
+        codec=None if attempt.handler is None else attempt.handler.codec,
     )
 
 

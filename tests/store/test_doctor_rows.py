@@ -89,6 +89,7 @@ async def test_who_pulse_is(patient: Patient, sound: Postgres) -> None:
     """A superuser, whoever owns the schema, and a member of the owner are told apart from one who has what he must."""
     role = f"doctor_who_{sound.major}"
     await patient.sql.execute(f"CREATE ROLE {role} LOGIN; CREATE ROLE {role}_owner; GRANT {role}_owner TO {role}")
+    await patient.sql.execute(f"CREATE SCHEMA {role} AUTHORIZATION {role}")  # its own, which is none of pulse
     dsn = re.sub(r"user=[^&]*", f"user={role}", patient.dsn)
     told: list[tuple[bool, bool]] = []
     try:
@@ -98,7 +99,9 @@ async def test_who_pulse_is(patient: Patient, sound: Postgres) -> None:
             told.append((row["is_super"], row["is_owner"]))
             assert row["name"] == role
     finally:
-        await patient.sql.execute(f"ALTER SCHEMA pulse OWNER TO CURRENT_USER; DROP ROLE {role}, {role}_owner")
+        await patient.sql.execute(
+            f"ALTER SCHEMA pulse OWNER TO CURRENT_USER; DROP SCHEMA {role}; DROP ROLE {role}, {role}_owner"
+        )
     assert told == [(False, False), (False, True), (False, True)]
     ((mine,)) = await patient.rows("role")
     assert (mine["is_super"], mine["is_owner"]) == (True, True)

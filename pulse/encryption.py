@@ -1,0 +1,96 @@
+"""A codec that is ready to use: Fernet (AES-128-CBC with HMAC-SHA256), with keys that can be changed."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Final, Self
+
+from pulse.errors import ConfigError, PulseError
+
+try:
+    from cryptography.fernet import Fernet, MultiFernet
+except ModuleNotFoundError as error:
+    raise PulseError(f"{error.name} is missing: pip install 'pulse-supervisor[encryption]'") from None
+
+__all__ = ["KEYS", "FernetCodec"]
+
+KEYS: Final = "PULSE_CODEC_KEYS"  # no setting of the server, which never has them
+_BETWEEN: Final = re.compile(r"[\s,]+")
+
+
+class FernetCodec:
+    """
+    Encrypts args, results and checkpoints; needs the extra ``encryption``.
+
+    To change the key, put a new one in front everywhere: what the old ones have encrypted can still be read. Take an
+    old one away when its jobs are gone.
+
+    Args:
+        keys: As ``FernetCodec.new_key()`` makes them; the first encrypts, each decrypts.
+        place: Where they come from, for the error.
+
+    Raises:
+        ConfigError: There is no key, or one is none; the message says which of them, never what it is.
+
+    """
+
+    def __init__(self, *keys: str | bytes, place: str = "the keys") -> None:
+        self._fernet = _fernet(keys, place)
+
+    @classmethod
+    def from_env(cls, variable: str = KEYS, env: Mapping[str, str] | None = None) -> Self:
+        """With the keys that stand in an environment variable, with commas or spaces between them."""
+        return cls._of((os.environ if env is None else env).get(variable, ""), variable)
+
+    @classmethod
+    def from_file(cls, path: str | PathLike[str]) -> Self:
+        """With the keys of a file, one a line."""
+        try:
+            text = Path(path).read_text("ascii")
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{os.fspath(path)}: no keys can be read: {type(error).__name__}") from None
+        return cls._of(text, os.fspath(path))
+
+    @staticmethod
+    def new_key() -> str:
+        """A key: 32 random bytes, as text."""
+        return Fernet.generate_key().decode()
+
+    @property
+    def id(self) -> str:
+        """As ``Codec`` has it."""
+        return "fernet"
+
+    def encode(self, name: str, text: str) -> str:
+        """As ``Codec`` has it; the name does not matter."""
+        del name
+        return self._fernet.encrypt(text.encode()).decode()
+
+    def decode(self, name: str, data: str) -> str:
+        """As ``Codec`` has it."""
+        del name
+        return self._fernet.decrypt(data.encode()).decode()
+
+    def __repr__(self) -> str:
+        """Without a key."""
+        return "FernetCodec(...)"
+
+    @classmethod
+    def _of(cls, text: str, place: str) -> Self:
+        return cls(*(one for one in _BETWEEN.split(text) if one), place=place)
+
+
+def _fernet(keys: Iterable[str | bytes], place: str) -> MultiFernet:
+    made: list[Fernet] = []
+    for number, key in enumerate(keys, 1):
+        try:
+            made.append(Fernet(key))
+        except (ValueError, TypeError):
+            raise ConfigError(f"{place}: number {number} is no key; FernetCodec.new_key() makes one") from None
+    if not made:
+        raise ConfigError(f"{place}: there is no key; FernetCodec.new_key() makes one")
+    return MultiFernet(made)
