@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
-import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -88,6 +86,8 @@ def logged_in(env: Mapping[str, str]) -> Saved | None:
         return None
     try:
         with path.open("rb") as file:
+            import tomllib  # only where there is something to be read: it takes its time
+
             found = os.fstat(file.fileno())
             if found.st_mode & _OTHERS or found.st_uid != os.geteuid():
                 raise ConfigError(f"{path} has passwords and is not for its owner alone: chmod 600 {path}")
@@ -121,6 +121,8 @@ def save(env: Mapping[str, str], saved: Saved) -> Path:
     words |= {name: str(value) for name in ("ca", "cert", "key") if (value := getattr(login, name)) is not None}
     text = "# pulse ctl login wrote this; pulse ctl logout removes it.\n"
     text += "".join(f"{name} = {_quoted(value)}\n" for name, value in words.items())
+    import tempfile
+
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor, made = tempfile.mkstemp(prefix=".login.", dir=path.parent)  # made with mode 0600
