@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
+import psutil
 import pytest
 
 from tests.process.site_kit import Site
@@ -25,7 +26,14 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.process, pytest.mark.postgres]
 
 PREFIX: Final = f"w{os.getpid()}_"
-SETTINGS: Final = {**SHORT_LEASE, "PULSE_RETENTION_S": "1"}
+MARK: Final = "mark-of-a-secret"  # in every password and key here; nothing that anybody sees may have it
+SETTINGS: Final = {
+    **SHORT_LEASE,
+    "PULSE_RETENTION_S": "1",
+    "PULSE_LOG_LEVEL": "debug",
+    "PULSE_LISTEN": "127.0.0.1:0",
+    "PULSE_AUTH_USERS": f"ann:{MARK}-of-ann,bob:{MARK}-of-bob:viewer",
+}
 END_S: Final = 30.0
 
 
@@ -90,9 +98,10 @@ def database(newest_server: Postgres) -> Iterator[Database]:
 @pytest.fixture(scope="module")
 def whole(database: Database) -> Iterator[Whole]:
     """A system whose server is a member of the server role alone, and a pool."""
-    with place(database.dsn_of("app"), **SETTINGS) as made:
+    dsn = f"{database.dsn_of('app')}&password={MARK}-of-the-database"  # which lets him in without it
+    with place(None, **SETTINGS, PULSE_DSN=dsn) as made:
         made.start()
-        made.pool()
+        made.pool(env={"PULSE_CODEC_KEYS": f"{MARK}-key"})
         yield made
 
 
@@ -143,7 +152,7 @@ def test_everything_works(site: Site, database: Database) -> None:
         ("dispatch", "status"),
     ):
         site.told(*words)
-    gone = "SELECT count(*) = 0 FROM pulse.jobs WHERE status = 'COMPLETED' AND submitted_at < now() - interval '9 s'"
+    gone = "SELECT count(*) = 0 FROM pulse.jobs WHERE status = 'COMPLETED' AND submitted_at < now() - interval '4 s'"
     until(lambda: database.ask(gone), "the retention", END_S)
     assert {note["user_name"] for note in site.noted()} != {f"{PREFIX}app"}  # who asked, not the server
     log = whole.errors.read_text("utf-8")
@@ -176,6 +185,57 @@ def test_a_right_that_is_taken_away_meanwhile(site: Site, database: Database) ->
     database.do(f"GRANT UPDATE ON pulse.jobs TO {PREFIX}server")
     site.whole.wait_entry(job, "end")
     assert "actor_failed" not in log.read_text("utf-8")
+
+
+def test_no_secret_is_told(whole: Whole, database: Database) -> None:
+    """Neither by what commands say, nor by logs, errors, processes or sessions of the database."""
+    seen: dict[str, str] = {}
+    for line in (
+        "ctl status",
+        "ctl status --json",
+        "ctl logs --lines 1000",
+        "ctl audit --since 1h --json",
+        "ctl top --once",
+        "doctor",
+        "check",
+        "migrate",
+        "migrate --roles",
+        "ctl --connect 127.0.0.1:1 ping",
+    ):
+        done = whole.command(*line.split())
+        seen[line] = done.stdout + done.stderr
+    for wrong in (
+        "postgresql://u:{}@127.0.0.1:1/x",
+        "postgresql://u:{}@host:port/db",
+        "host=/nowhere password={}",
+        "mysql://u:{}@h/d",
+    ):
+        refused = run(["migrate"], environment(PULSE_DSN=wrong.format(MARK)))
+        assert refused.code != 0, wrong
+        seen[f"PULSE_DSN={wrong}"] = refused.out + refused.err
+    assert whole.process is not None
+    tree = [psutil.Process(whole.process.pid), *psutil.Process(whole.process.pid).children(recursive=True)]
+    tree += [one for one in psutil.process_iter() if str(whole.runtime_dir) in str(_env_of(one)) and one not in tree]
+    assert len(tree) > 5
+    for process in tree:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            seen[f"the title of {process.name()}"] = " ".join(process.cmdline())
+    for path in whole.directory.rglob("*"):
+        if path.is_file():
+            seen[str(path)] = path.read_text("utf-8", "replace")
+    assert any("supervisor_ready" in text for text in seen.values())
+    assert "password=***" in seen["ctl status"]  # it has one, and
+    assert MARK in tree[0].environ()["PULSE_DSN"]  # it is this
+    sessions = "SELECT string_agg(a::text, ' ') FROM pg_stat_activity a WHERE datname = current_database()"
+    seen["pg_stat_activity"] = re.sub(r"\S*string_agg.*", "", database.ask(sessions))
+    assert [where for where, text in seen.items() if MARK in text] == []
+
+
+def _env_of(process: psutil.Process) -> object:
+    try:
+        return process.environ().get("PULSE_RUNTIME_DIR")
+    except psutil.Error:
+        return None
 
 
 def test_roles_that_cannot_run_a_server(database: Database) -> None:
