@@ -30,7 +30,7 @@ APP: Final = "tests.fuzz.app:app"
 SETTINGS: Final = {"PULSE_LOG_LEVEL": "info", "PULSE_OBEY_S": "1"}
 END_S: Final = 60.0
 TELL_S: Final = 5.0
-SHARES: Final = {"clients": 0.55, "workers": 0.35, "operators": 0.10}
+SHARES: Final = {"clients": 0.6, "workers": 0.35, "operators": 0.05}
 MOST_DEATHS: Final = 100_000  # of attackers: the dispatcher kills who takes jobs and lets them be
 _HEALTHY: Final = """
     SELECT id, status::text AS status, attempts, result->>'attempt' AS told, (result->>'n')::int AS n
@@ -218,7 +218,7 @@ class Scene:
                 kind,
                 number,
                 frames=int(plan.frames * share) + 1,
-                slots=min(20, plan.slots) if kind == "operators" else max(1, int(plan.slots * share)),
+                slots=min(8, plan.slots) if kind == "operators" else max(1, int(plan.slots * share)),
                 rate=None if plan.rate is None else plan.rate * share,
             )
             for number, (kind, share) in enumerate(SHARES.items())

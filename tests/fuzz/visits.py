@@ -146,6 +146,8 @@ class Conversation:
                 self.held += [(job[0], job[1]) for job in body["jobs"]]
             elif frame.request in self.submits and isinstance(body.get("ids"), list):
                 self.notes.acknowledged(body["ids"])
+            elif isinstance(body.get("schedule"), dict):
+                self.notes.own.append(body["schedule"]["id"])
         self.notes.answers[kind] += 1
         self.heard += 1
         place = self.places.pop(frame.request or 0, 0)

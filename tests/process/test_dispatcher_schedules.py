@@ -200,3 +200,12 @@ def test_bad_declarations_change_nothing(client: Peer, topic: str) -> None:
         assert code == "bad_request"
         assert named in message
     assert topic not in {one["topic"] for one in client.call("schedules.list", limit=1000)["schedules"]}
+
+
+def test_changes_at_the_same_time_do_not_wait_for_each_other(client: Peer, topic: str) -> None:
+    """Each has one connection to the database: transactions that wanted another would wait for it, all of them."""
+    made = [create(client, topic, **BERLIN)["id"] for _ in range(12)]
+    began_s = time.monotonic()
+    asked = [client.ask("schedules.update", id=one, priority=place) for place, one in enumerate(made)]
+    assert [client.answer(number)["schedule"]["priority"] for number in asked] == [*range(12)]
+    assert time.monotonic() - began_s < 5.0

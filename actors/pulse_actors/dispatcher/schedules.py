@@ -69,8 +69,11 @@ async def update_schedule(on: Desktop, body: protocol.ScheduleUpdate) -> Answer:
         if any(name in changes for name in _WHEN):
             cleared: dict[str, None] = dict.fromkeys(_WHEN)
             old = msgspec.structs.replace(old, **cleared, timezone=old.timezone if "cron" in changes else None)
+        now_us = (
+            await on.store.reads.now_us()
+        )  # before: a transaction that waits for another connection waits for itself
         async with on.store.acting(on.operator) as store:
-            changed = await _change(on, store.schedules, row, msgspec.structs.replace(old, **changes))
+            changed = await _change(store.schedules, row, msgspec.structs.replace(old, **changes), now_us)
             if changed:
                 told = {name: value for name, value in changes.items() if name != "args"}
                 await store.note("schedules.update", schedule=body.id, detail={**told, "options": sorted(changes)})
@@ -160,19 +163,21 @@ async def _declare(on: Desktop, new: NewSchedule, schedule: protocol.ScheduleDec
                 return True
         elif (row["declared_by"], row["undeclared_at"], row["error"]) == (by, None, None) and _is_same(row, schedule):
             return False
-        elif await _change(on, on.store.schedules, row, schedule, key=schedule.key, declared_by=by):
+        elif await _change(
+            on.store.schedules, row, schedule, await on.store.reads.now_us(), key=schedule.key, declared_by=by
+        ):
             return True
     raise ConflictError(f"schedule {schedule.key!r:.100} is being changed by others, or its key is taken; ask again")
 
 
 async def _change(
-    on: Desktop, schedules: ScheduleStore, row: Mapping[str, Any], wanted: protocol.ScheduleCreate, **more: str
+    schedules: ScheduleStore, row: Mapping[str, Any], wanted: protocol.ScheduleCreate, now_us: int, **more: str
 ) -> bool:
     """Write *wanted* over what was read; False: somebody was faster."""
-    new = _new(row["id"], wanted, await on.store.reads.now_us(), is_new=False)
+    new = _new(row["id"], wanted, now_us, is_new=False)
     moved = not _occurs_alike(_request_of(row), wanted)
     if moved:
-        new = _new(row["id"], wanted, await on.store.reads.now_us())
+        new = _new(row["id"], wanted, now_us)
     kept = {"key": row["key"], "declared_by": row["declared_by"], **more}
     return await schedules.update(dataclasses.replace(new, **kept), row["revision"], moved=moved)
 

@@ -31,6 +31,7 @@ from pulse_actors.dispatcher.silence import Silence
 from pulse_actors.dispatcher.stacks import Stacks
 from pulse_actors.dispatcher.stats import Stats
 from pulse_actors.dispatcher.submits import Submits
+from pulse_actors.dispatcher.trimming import Trimming, allocators_trim, resident_bytes
 from pulse_actors.dispatcher.visit import Office
 from pulse_actors.retention import keeps
 from pulse_actors.runtime import ActorMain, Backoff, Runtime, Turn, TurnResult, database_status
@@ -257,6 +258,7 @@ def dispatcher(listen_fd: int, tcp_fd: int | None = None) -> ActorMain:
                 office.desktop.stats.run,
                 office.desktop.incidents.run,
                 actor.news.run,
+                Trimming(allocators_trim(), resident_bytes).run,
             ):
                 tasks.start_soon(loop)
             actor.look_after(tasks)

@@ -1,0 +1,36 @@
+"""Freed memory goes back when there is more than there was, and not before."""
+
+from __future__ import annotations
+
+from pulse_actors.dispatcher.trimming import MORE_BYTES, Trimming, allocators_trim, resident_bytes
+
+
+def test_it_is_trimmed_when_there_is_more_than_after_the_last_time() -> None:
+    """A little more is not worth it; where the allocator has no such function nothing is done."""
+    now, trimmed = [50 * MORE_BYTES], list[int]()
+
+    def trim(_pad: int) -> None:
+        trimmed.append(now[0])
+        now[0] -= MORE_BYTES // 2
+
+    trimming = Trimming(trim, lambda: now[0])
+    trimming.look()
+    first = now[0]
+    for more, count in ((MORE_BYTES, 1), (MORE_BYTES + 1, 2), (MORE_BYTES // 2 + 2, 2)):
+        now[0] = first + more
+        trimming.look()
+        assert len(trimmed) == count
+    Trimming(None, lambda: 2**40).look()
+
+
+def test_the_holes_go_back() -> None:
+    """What lies free between pieces that are in use is no memory of this process any more."""
+    trim = allocators_trim()
+    if trim is None:
+        return
+    pieces = [bytearray(8000) for _ in range(5000)]
+    del pieces[::2]
+    before = resident_bytes()
+    trim(0)
+    assert resident_bytes() < before - 5000 * 8000 // 8
+    assert len(pieces) == 2500
