@@ -27,6 +27,7 @@ from pulse.errors import ForbiddenError, NobodyAnswersError, UnauthorizedError, 
 from pulse.login import Login
 from pulse.targets import Remote
 from pulse_actors.dispatcher.crowd import MOST_UNKNOWN
+from pulse_actors.dispatcher.reception import REMOTE_HELLO_MAX_FRAME_BYTES
 from pulse_supervisor.edge import check_edge
 from tests.process.system_kit import ROOT, SHORT_LEASE, Whole, place
 from tests.support.certificates import Authority, Pair
@@ -191,6 +192,15 @@ def test_who_speaks_no_tls_is_sent_away(edge: Edge) -> None:
     with socket.create_connection(("localhost", edge.port), timeout=15) as raw:
         assert raw.recv(1) == b""  # a slow-loris has five seconds
     assert edge.whole.log("tls_failed")
+
+
+def test_a_long_hello_is_refused(edge: Edge) -> None:
+    """Before any login nobody may fill the memory: not with a hello that the Unix socket would take."""
+    raw = socket.create_connection(("localhost", edge.port), timeout=5)
+    context = ssl.create_default_context(cafile=str(edge.ca.file))
+    with contextlib.closing(Peer(context.wrap_socket(raw, server_hostname="localhost"))) as peer:
+        peer.send("hello", 0, protocol=1, role="client", user="ann", password="x" * REMOTE_HELLO_MAX_FRAME_BYTES)
+        assert peer.expect("error")["code"] == "too_large"
 
 
 def test_a_certificate_is_taken_anew(edge: Edge) -> None:

@@ -38,15 +38,21 @@ class Connection:
     Args:
         stream: Its bytes.
         max_frame_bytes: Longest frame accepted from it after hello.
+        max_hello_bytes: Longest hello.
 
     Attributes:
         relieved: Called when a backlog of more than BACKLOG_BYTES has been read.
     """
 
-    def __init__(self, stream: anyio.abc.ByteStream, max_frame_bytes: int) -> None:
+    def __init__(
+        self,
+        stream: anyio.abc.ByteStream,
+        max_frame_bytes: int,
+        max_hello_bytes: int = protocol.HELLO_MAX_FRAME_BYTES,
+    ) -> None:
         self._stream = stream
         self._max_frame_bytes = max_frame_bytes
-        self._reader = protocol.FrameReader(protocol.HELLO_MAX_FRAME_BYTES)
+        self._reader = protocol.FrameReader(max_hello_bytes)
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._sending = anyio.Event()

@@ -33,6 +33,7 @@ from pulse_actors.dispatcher.crowd import Crowd
 from pulse_actors.dispatcher.visit import HELLO_DEADLINE_S, Office, Visit
 
 ACCEPT_PAUSE_S: Final = 0.5  # accept fails at once while there is no descriptor, so without a pause it would spin
+REMOTE_HELLO_MAX_FRAME_BYTES: Final = 256 * 1024  # whoever it is may send it, before any login; 10 000 running jobs fit
 _ROOT: Final = 0
 # A peer whose machine is gone says nothing: the kernel asks after 30 s, and gives up after as long again.
 _TCP_OPTIONS: Final = (
@@ -160,7 +161,8 @@ class Reception:
             return None
 
     async def _visit(self, stream: anyio.abc.ByteStream, entry: Entry, pidfd: int | None, number: int) -> None:
-        connection = Connection(stream, protocol.MAX_FRAME_BYTES)
+        longest = REMOTE_HELLO_MAX_FRAME_BYTES if isinstance(entry, Remote) else protocol.HELLO_MAX_FRAME_BYTES
+        connection = Connection(stream, protocol.MAX_FRAME_BYTES, longest)
         try:
             await Visit(self._office, connection, entry, pidfd, number).run()
         except Exception:
