@@ -199,7 +199,7 @@ def test_a_long_hello_is_refused(edge: Edge) -> None:
     raw = socket.create_connection(("localhost", edge.port), timeout=5)
     context = ssl.create_default_context(cafile=str(edge.ca.file))
     with contextlib.closing(Peer(context.wrap_socket(raw, server_hostname="localhost"))) as peer:
-        peer.send("hello", 0, protocol=1, role="client", user="ann", password="x" * REMOTE_HELLO_MAX_FRAME_BYTES)
+        peer.send_bytes((REMOTE_HELLO_MAX_FRAME_BYTES + 1).to_bytes(4, "big"))
         assert peer.expect("error")["code"] == "too_large"
 
 

@@ -22,7 +22,7 @@ from tests.support.whole import WHOLE
 pytestmark = pytest.mark.simulation
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 1000 if WHOLE else 150
+SEEDS = 1000 if WHOLE else 100
 
 
 @functools.cache

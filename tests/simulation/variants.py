@@ -106,7 +106,7 @@ def _forget_reports(self: Any) -> None:
 _CLAIM: Final = claims.Claims._claim
 
 VARIANTS: Final[dict[str, Variant]] = {
-    "fence by the id alone": Variant(((ModelJob, "is_held", _is_running),), " ended as ", ("operator",), first=115),
+    "fence by the id alone": Variant(((ModelJob, "is_held", _is_running),), " ended as ", ("operator",), first=124),
     "obituary before the last reports": Variant(
         ((deaths.Deaths, "_hear_out", _nothing),), "was charged nothing", ("kill a worker", "trap at a word")
     ),
@@ -114,13 +114,13 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((connection.Connection, "_turn", _start_before_telling),),
         "and was charged nothing",
         ("trap at a word",),
-        first=11,
+        first=15,
         within=600,
     ),
     "nothing is given back": Variant(
         ((claims.Claims, "_give_back", _gives_nothing_back),),
         "although no worker was told of it",
-        first=290,
+        first=331,
         within=600,
     ),
     "watchdog reaps the living beside it": Variant(
@@ -132,7 +132,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((sweeps.SweepGuard, "may_reap", lambda _self, _now_s: True),),
         "lives and beats",
         ("database away", "database clock set"),
-        first=76,
+        first=87,
         within=600,
     ),
     "reaped before it is dead": Variant(((silence.Silence, "_kill", _reap_the_living),), "lives and knows of it"),
@@ -141,12 +141,12 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((claims.Claims, "_claim", _claim_without_doubt), (claims.Claims, "doubt", lambda _self, _identity: None)),
         "it does not come to an end",
         ("trap at a statement",),
-        first=70,
+        first=97,
         within=400,
     ),
     "a death is charged to everybody": Variant(((deaths, "_end_of", _charged_to_all),), "was charged for"),
     "who runs apart is charged with its worker": Variant(
-        ((deaths, "_end_of", _all_are_suspects),), "in which others ran", first=88, within=400
+        ((deaths, "_end_of", _all_are_suspects),), "in which others ran", first=107, within=400
     ),
     "a worker forgets reports under way": Variant(
         ((desk.Desk, "disconnected", _forget_reports),), "it does not come to an end"
@@ -155,7 +155,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((jobs, "_held_here", _nobody_holds),),
         "was deleted while its handler runs",
         ("operator", "stop a worker"),
-        first=77,
+        first=151,
         within=600,
     ),
     "hung handlers are left alone": Variant(
