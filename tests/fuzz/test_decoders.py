@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import struct
 import time
@@ -121,7 +122,7 @@ def test_spoiled_values_are_taken_or_refused(
 @given(rngs, st.sampled_from(sorted(BUS)))
 def test_the_bus_bears_everything(rng: random.Random, kind: str) -> None:
     """What an actor says wrong is reported or dropped; the supervisor lives."""
-    body = dict(BUS[kind])
+    body = copy.deepcopy(dict(BUS[kind]))  # it is spoiled, with all that is in it
     payload = pack([kind, rng.choice((None, 1, 0)), body if rng.random() < 0.3 else spoil(rng, body)])
     data = framed(payload) + (framed(mutated(rng, payload)) if rng.random() < 0.5 else b"")
     assert all(isinstance(found, str) for found in properties.bus(data))
