@@ -49,6 +49,10 @@ class Grants:
         """Whether others than the server's own account and root may come."""
         return bool(self.users or self.groups)
 
+    def is_own(self, uid: int) -> bool:
+        """Whether that is the server's own account, or root: nothing is refused to them."""
+        return uid in {self.own, _ROOT}
+
     def of(self, connection: socket.socket) -> Rights:
         """
         What the process that connected may do, by all that its uid and its groups are given.
@@ -58,7 +62,7 @@ class Grants:
 
         """
         uid = credentials_of(connection).uid
-        if uid in {self.own, _ROOT}:
+        if self.is_own(uid):
             return EVERYTHING
         groups = groups_of(connection) if self.groups else frozenset[int]()
         given = (self.groups[gid] for gid in groups if gid in self.groups)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from pulse.errors import PlaceError
+from pulse.peercred import user_name
 
 __all__ = [
     "CLIENT_SOCKET",
@@ -171,7 +172,7 @@ def _check(path: Path, *, named: bool) -> None:
         raise PlaceError(f"runtime directory {path} is not a directory")
     if not named and found.st_uid not in (_ROOT, os.geteuid()) and not _was_made_by_root(path):
         raise PlaceError(
-            f"runtime directory {path} belongs to user {_user_name(found.st_uid)}: "
+            f"runtime directory {path} belongs to user {user_name(found.st_uid) or found.st_uid}: "
             "name it by PULSE_RUNTIME_DIR if that is meant"
         )
     # A group may share a directory that the user chose; a directory found by custom must be its owner's alone.
@@ -243,13 +244,6 @@ def _home(env: Mapping[str, str], uid: int) -> Path:
         return Path(pwd.getpwuid(uid).pw_dir)
     except KeyError:
         raise PlaceError(f"user {uid} has no home directory to keep state in: set PULSE_STATE_DIR") from None
-
-
-def _user_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def _reason(error: OSError) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -44,7 +45,7 @@ class Server:
 
     def elsewhere(self) -> Remote | None:
         """The address of the server, where it is asked over TCP; its supervisor is only there to be asked."""
-        first = next(iter(self._servers()), None)
+        first = next(iter(self._servers), None)
         return first if isinstance(first, Remote) else None
 
     def ask(
@@ -98,9 +99,10 @@ class Server:
         raise NobodyAnswersError(LOOKED + "; ".join(looked))
 
     def _supervisor_targets(self) -> list[Target]:
-        beside = [one for one in self._servers() if isinstance(one, Target)]
+        beside = [one for one in self._servers if isinstance(one, Target)]
         return [replace(one, path=one.path.with_name(SUPERVISOR_SOCKET)) for one in beside]
 
+    @functools.cached_property
     def _servers(self) -> Sequence[Target | Remote]:
         return find_servers(self._address if self._address is not None else self._socket())
 

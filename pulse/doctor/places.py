@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import pwd
 import socket
 import stat
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from typing import Final
 
 from pulse.doctor.finding import Finding, State, verdict_of
 from pulse.errors import PlaceError
-from pulse.peercred import credentials_of
+from pulse.peercred import credentials_of, user_name
 from pulse.places import CLIENT_SOCKET, SUPERVISOR_SOCKET, check_client_dir, check_socket_path
 
 __all__ = ["Directory", "Socket", "both_sockets", "directory_at", "runtime_dir", "socket_at", "sockets", "state_dir"]
@@ -132,7 +131,7 @@ def directory_at(path: Path, *, named: bool, is_shared: bool) -> Directory:
         problem = f"{path} is writable by everybody (mode {stat.S_IMODE(found.st_mode):04o}): chmod o-w {path}"
     disk = os.statvfs(path)
     return Directory(
-        path, _user(found.st_uid), stat.S_IMODE(found.st_mode), problem,
+        path, user_name(found.st_uid) or f"uid {found.st_uid}", stat.S_IMODE(found.st_mode), problem,
         disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize,
     )  # fmt: skip
 
@@ -156,10 +155,3 @@ def socket_at(path: Path) -> Socket:
 def both_sockets(directory: Path) -> list[Socket]:
     """The two sockets of a server."""
     return [socket_at(directory / name) for name in (CLIENT_SOCKET, SUPERVISOR_SOCKET)]
-
-
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"uid {uid}"

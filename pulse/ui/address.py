@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import os
 import socket
 import stat
@@ -11,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from pulse import addresses
 from pulse.errors import ConfigError, PlaceError
 from pulse.places import check_socket_path
 
 __all__ = ["Address", "bind", "file_of", "parse_listen", "remove"]
 
 _ALLOWED: Final = "HOST:PORT or unix:/path is allowed, as in 127.0.0.1:8470"
-_MAX_PORT: Final = 65535
 _BACKLOG: Final = 128
 
 
@@ -32,12 +31,7 @@ class Address:
     @property
     def is_local(self) -> bool:
         """Whether only this machine can reach it."""
-        if self.path is not None or self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False  # a name that may mean anything
+        return self.path is not None or addresses.is_loopback(self.host)
 
     @property
     def url(self) -> str:
@@ -49,7 +43,7 @@ class Address:
         """Host and port as a URL has them."""
         if self.path is not None:
             return "localhost"
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return addresses.joined(self.host, self.port)
 
 
 def parse_listen(text: str) -> Address:
@@ -67,7 +61,7 @@ def parse_listen(text: str) -> Address:
         return Address(path=path)
     host, colon, port = text.rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not colon or not bare or not port.isascii() or not port.isdigit() or int(port) > _MAX_PORT:
+    if not colon or not bare or not port.isascii() or not port.isdigit() or int(port) > addresses.MAX_PORT:
         raise ConfigError(f"--listen is {text!r:.80}: {_ALLOWED}")
     if (":" in bare) != (bare != host):
         raise ConfigError(f"--listen is {text!r:.80}: an IPv6 address stands in brackets, as in [::1]:8470")

@@ -46,7 +46,6 @@ from pulse.protocol.access import ACCESS_OF, NOTHING, Access, Rights, refusal
 MAX_FRAME_BYTES: Final = 64 * 1024  # the longest request names an actor
 MAX_CONNECTIONS: Final = 64  # one `pulse ctl top` per operator; a leak of a script must not eat our descriptors
 MOST_OF_ONE: Final = 16  # of one account, but the server's own and root: it must not keep the others out
-_ROOT: Final = 0
 _HELLO_S: Final = 5.0
 _NOBODY: Final = 65534  # until the kernel was asked
 _FRAME_S: Final = 5.0  # from the first byte of a frame to its last
@@ -140,7 +139,7 @@ class Door:
             if self._connections > MAX_CONNECTIONS:
                 raise UnavailableError(f"{MAX_CONNECTIONS} connections are open already, more are not accepted")
             uid = peer.asker.uid
-            if self._of_account[uid] > MOST_OF_ONE and uid not in {self._grants.own, _ROOT}:
+            if self._of_account[uid] > MOST_OF_ONE and not self._grants.is_own(uid):
                 raise UnavailableError(
                     f"{MOST_OF_ONE} connections of uid {uid} are open already, more are not accepted"
                 )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import shutil
 import socket
-import struct
 import tempfile
 import threading
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from pulse.peercred import credentials_of
 from pulse.protocol import FrameReader, decode_any, encode
 
 DEADLINE_S: Final = 20.0
@@ -44,7 +44,7 @@ class Peer:
     def __init__(self, server: FakeServer, connection: socket.socket) -> None:
         self._server = server
         self._connection = connection
-        self.pid: int = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        self.pid = credentials_of(connection).pid
         self._changed = threading.Condition()
         self._waiting: list[Heard] = []
         self.log: list[Heard] = []

@@ -34,7 +34,6 @@ from pulse_actors.dispatcher.visit import HELLO_DEADLINE_S, Office, Visit
 
 ACCEPT_PAUSE_S: Final = 0.5  # accept fails at once while there is no descriptor, so without a pause it would spin
 REMOTE_HELLO_MAX_FRAME_BYTES: Final = 256 * 1024  # whoever it is may send it, before any login; 10 000 running jobs fit
-_ROOT: Final = 0
 # A peer whose machine is gone says nothing: the kernel asks after 30 s, and gives up after as long again.
 _TCP_OPTIONS: Final = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -108,7 +107,7 @@ class Reception:
                 await stream.aclose()
                 return
             source, rights = f"uid {peer.uid}", self._grants.of(raw)
-            if peer.uid not in {self._grants.own, _ROOT} and self._is_crowded(source):
+            if not self._grants.is_own(peer.uid) and self._is_crowded(source):
                 await stream.aclose()
                 return
             pidfd = identities.pidfd_of(raw, peer) if self._knows(peer) else None

@@ -102,7 +102,7 @@ GRANTS: Final = Guarded(
     "pulse.grants",
     {
         _UNIT + "TestGrants": [
-            ("Grants.of", "if uid in {self.own, _ROOT}:", "if uid == self.own:"),
+            ("Grants.is_own", "uid in {self.own, _ROOT}", "uid == self.own"),
             ("_resolved", "if number in found:", "if False:"),
         ],
         _LIVE + "test_a_stranger_gets_no_further_than_hello": [
