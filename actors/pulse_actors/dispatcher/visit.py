@@ -7,7 +7,6 @@ import time
 from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
-from weakref import WeakValueDictionary
 
 import anyio
 import anyio.abc
@@ -32,7 +31,7 @@ from pulse.store.pool import is_bad_row
 from pulse.store.rows import Running
 from pulse.store.turns import ASKER
 from pulse_actors import identity as identities
-from pulse_actors.dispatcher.callers import NOBODY, Caller, Entry
+from pulse_actors.dispatcher.callers import NOBODY, Caller, Entry, requests_of
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.connection import Connection
 from pulse_actors.dispatcher.counting import count_started
@@ -53,21 +52,9 @@ LOGIN_DEADLINE_S: Final = 10.0  # a bcrypt check takes a quarter of a second, be
 UNANSWERED: Final = (protocol.Started, protocol.Capacity, protocol.Stack)
 RECONCILE_S: Final = 2.0  # for the database to say what a worker holds; a client gives up on its hello after 10 s
 LAST_ANSWERS_S: Final = 5.0  # a peer that only stopped sending still reads
-MAX_REQUESTS: Final = 32  # of one process, or address, at once; then its next frame waits
 
 log = structlog.get_logger()
 T = TypeVar("T", bound=msgspec.Struct)
-
-
-_under_way: Final[WeakValueDictionary[Hashable, anyio.Semaphore]] = WeakValueDictionary()
-
-
-def _requests_of(asker: Hashable) -> anyio.Semaphore:
-    """What bounds the requests of one process; it is there as long as one of its connections is."""
-    found = _under_way.get(asker)
-    if found is None:
-        found = _under_way[asker] = anyio.Semaphore(MAX_REQUESTS)
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +112,7 @@ class Visit:
         self._identity = ""
         self._role = Role.CLIENT
         self._asker: Hashable = -number  # whose requests these are; of a process, or a source, on all its connections
-        self._requests = _requests_of(self._asker)
+        self._requests = requests_of(self._asker)
 
     async def run(self) -> None:
         """Serve the peer until it is gone."""
@@ -188,7 +175,7 @@ class Visit:
             message = self._forbid(f"hello as {hello.role.value}", needed, tasks)
             raise ProtocolError(message, ForbiddenError.code, frame.request)
         self._asker = self._caller.asker or self._asker
-        self._requests = _requests_of(self._asker)
+        self._requests = requests_of(self._asker)
         self._kinds = {
             kind: body for kind, body in protocol.ALLOWED[hello.role].items() if ACCESS_OF[kind] in self._caller.rights
         }
