@@ -173,20 +173,24 @@ ORDER BY j.lease_until LIMIT $1;
 -- What:    I14: each occurrence of a schedule became one job, the last one too, and none did beyond its cursor
 -- Args:    $1 examples int
 -- Guard:   none: reads.   Returns: id, detail, violations.
---          The last occurrence's job may have been deleted by age, but not while older completed jobs are still there.
+--          The cursor of one that occurs once may have been set back, to an earlier time, when it had fired; and a schedule
+--          may have the id of one that was deleted, whose jobs are still there. The last occurrence's job may have been deleted: by an operator, or by age, but then not while older completed jobs of
+--          the same schedule are still there.
 WITH fired AS (
-    SELECT j.schedule_id, j.occurrence, count(*) AS jobs FROM pulse.jobs j
+    SELECT j.schedule_id, j.occurrence, count(*) AS jobs, max(j.submitted_at) AS submitted_at FROM pulse.jobs j
     WHERE j.schedule_id IS NOT NULL AND j.occurrence IS NOT NULL GROUP BY j.schedule_id, j.occurrence
 ), wrong AS (
     SELECT f.schedule_id, CASE WHEN f.jobs > 1 THEN format('%s jobs for the occurrence %s', f.jobs, f.occurrence)
         ELSE format('a job for the occurrence %s, the cursor stands at %s', f.occurrence, coalesce(s.next_run_at::text, 'NULL')) END AS why
     FROM fired f LEFT JOIN pulse.schedules s ON s.id = f.schedule_id
-    WHERE f.jobs > 1 OR f.occurrence >= s.next_run_at OR f.occurrence > s.last_run_at
+    WHERE f.jobs > 1
+       OR (f.submitted_at > s.created_at AND ((f.occurrence >= s.next_run_at AND s.kind <> 'at') OR f.occurrence > s.last_run_at))
     UNION ALL
     SELECT s.id, format('no job for the occurrence %s', s.last_run_at)
     FROM pulse.schedules s
-    WHERE s.last_run_at > (SELECT min(j.completed_at) FROM pulse.jobs j WHERE j.status = 'COMPLETED')
+    WHERE EXISTS (SELECT FROM pulse.jobs j WHERE j.schedule_id = s.id AND j.status = 'COMPLETED' AND j.completed_at < s.last_run_at)
       AND NOT EXISTS (SELECT FROM fired f WHERE f.schedule_id = s.id AND f.occurrence = s.last_run_at)
+      AND NOT EXISTS (SELECT FROM pulse.audit a WHERE a.action = 'jobs.delete' AND a.at >= s.last_run_at)
 )
 SELECT w.schedule_id::text AS id, w.why AS detail, count(*) OVER () AS violations FROM wrong w LIMIT $1;
 

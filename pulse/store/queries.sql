@@ -1238,7 +1238,7 @@ WITH due AS (
     UPDATE pulse.schedules s
     SET next_run_at = d.next_at, following_run_at = d.following_at,
         reckon = s.kind = 'cron' AND d.next_at IS NOT NULL AND d.following_at IS NULL,
-        last_run_at = CASE WHEN d.verdict IN ('fired', 'held') THEN d.occurrence ELSE s.last_run_at END,
+        last_run_at = CASE WHEN d.verdict IN ('fired', 'held') THEN GREATEST(s.last_run_at, d.occurrence) ELSE s.last_run_at END,
         last_job_id = CASE WHEN d.verdict = 'fired' THEN d.job_id ELSE s.last_job_id END,
         waiting = s.waiting + (d.verdict = 'held')::int
     FROM judged d WHERE s.id = d.id AND s.next_run_at = d.next_run_at AND s.revision = d.revision AND NOT s.paused

@@ -37,6 +37,7 @@ MUTANTS: Final = [
     swap(
         "update_schedule", "s.reckon OR s.error IS NOT NULL", "s.reckon", _RECKON + "test_an_update_is_another_chance"
     ),
+    swap(FIRE, "GREATEST(s.last_run_at, d.occurrence)", "d.occurrence", _SCHEDULES + "test_fires_set_back"),
     swap("pause_schedule", "WHERE s.id = $1", "WHERE $1::uuid IS NOT NULL", _SCHEDULES + "test_pause_and_resume"),
     swap(
         "trigger_schedule", "pulse.trigger_schedule($1, $2)", "pulse.trigger_schedule($1)", _SCHEDULES + "test_trigger"

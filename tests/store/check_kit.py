@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
@@ -70,7 +70,7 @@ async def live(store: Store, name: str) -> bytes:
 
 
 async def live_all(store: Store) -> dict[str, str]:
-    """Every life, a schedule that fired twice, and a pause; ids as text, by name."""
+    """Every life, a schedule that fired twice, some that were set back, and a pause; ids as text, by name."""
     ids = {name: str(UUID(bytes=await live(store, name))) for name in LIVES}
     await store.gate.pause("pending", None)
     await store.gate.resume("pending")
@@ -81,7 +81,23 @@ async def live_all(store: Store) -> dict[str, str]:
         await store.schedules.fire(
             [Firing(schedule, to_us(cursor), to_us(following), new_id(), to_us(cursor))], now=cursor
         )
+        for one in await store.claim(["default"], ["w1"], [0], LEASE_S, now=cursor):
+            await store.complete([Completion(*fence(one.id, one.attempt), None)], now=cursor)
+    for fires_again in (True, False):
+        await _set_back(store, moments[0], moments[1], fires_again=fires_again)
     return {**ids, "schedule": str(UUID(bytes=schedule))}
+
+
+async def _set_back(store: Store, earlier: datetime, later: datetime, *, fires_again: bool) -> None:
+    """Let one that occurs once fire; then it is changed to an earlier time, and perhaps fires again."""
+    schedule = uuid7().bytes
+    await store.schedules.create(NewSchedule(schedule, "n", "at", "{}", later, run_at=later))
+    await store.schedules.fire([Firing(schedule, to_us(later), None, new_id(), to_us(later))], now=later)
+    changed = NewSchedule(schedule, "n", "at", "{}", earlier, run_at=earlier)
+    assert await store.schedules.update(changed, 0, moved=True)
+    if fires_again:
+        again = Firing(schedule, to_us(earlier), None, new_id(), to_us(earlier), revision=1)
+        assert await store.schedules.fire([again], now=later)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,31 +211,32 @@ ROWS: Final = [
         "occurrences",
         "INSERT INTO pulse.jobs (id, name, topic, max_attempts, schedule_id, occurrence) "
         "SELECT gen_random_uuid(), name, topic, 1, schedule_id, occurrence FROM pulse.jobs "
-        "WHERE schedule_id IS NOT NULL ORDER BY occurrence LIMIT 1",
+        "WHERE schedule_id = '{schedule}' ORDER BY occurrence LIMIT 1",
         "schedule",
         "2 jobs for the occurrence",
     ),
     Wrong(
         "occurrences",
-        "UPDATE pulse.schedules SET next_run_at = last_run_at",
+        "UPDATE pulse.schedules SET next_run_at = last_run_at WHERE kind = 'every'",
         "schedule",
         "the cursor stands at",
     ),
     Wrong(
         "occurrences",
-        "UPDATE pulse.schedules SET last_run_at = last_run_at - interval '1 s'",
+        "UPDATE pulse.schedules SET last_run_at = last_run_at - interval '1 s' WHERE kind = 'every'",
         "schedule",
         "the cursor stands at",
     ),
     Wrong(
         "occurrences",
-        "DELETE FROM pulse.jobs WHERE occurrence = (SELECT last_run_at FROM pulse.schedules)",
+        "DELETE FROM pulse.jobs j USING pulse.schedules s "
+        "WHERE s.kind = 'every' AND j.schedule_id = s.id AND j.occurrence = s.last_run_at",
         "schedule",
         "no job for the occurrence",
     ),
     Wrong(
         "late-schedules",
-        "UPDATE pulse.schedules SET next_run_at = clock_timestamp() - interval '61 s'",
+        "UPDATE pulse.schedules SET next_run_at = clock_timestamp() - interval '61 s' WHERE kind = 'every'",
         "schedule",
         "due since",
     ),

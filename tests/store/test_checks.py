@@ -109,6 +109,34 @@ def test_every_check_has_a_violation() -> None:
     assert len(BY_NAME) == len(EVERY)
 
 
+async def test_a_schedule_under_the_id_of_another(rows: Connection[Record], ids: dict[str, str]) -> None:
+    """What was deleted and declared anew is not held to the occurrences that were before."""
+    await rows.execute(
+        "UPDATE pulse.schedules SET created_at = next_run_at, last_run_at = last_run_at - interval '1 s', "
+        "next_run_at = next_run_at - interval '1 s' WHERE id = $1",
+        UUID(ids["schedule"]),
+    )
+    assert (await examine(rows, "occurrences")).state == "ok"
+
+
+@pytest.mark.parametrize(
+    "deleted",
+    [
+        "INSERT INTO pulse.audit (action, jobs, at) SELECT 'jobs.delete', 1, last_run_at FROM pulse.schedules",
+        "DELETE FROM pulse.jobs WHERE schedule_id = '{schedule}' AND status = 'COMPLETED'",
+    ],
+    ids=["by an operator", "by age"],
+)
+async def test_a_last_job_that_was_deleted(rows: Connection[Record], ids: dict[str, str], deleted: str) -> None:
+    """The job of a last occurrence is missed neither after a delete, nor when all that ended with it is gone, too."""
+    await rows.execute(
+        "DELETE FROM pulse.jobs j USING pulse.schedules s "
+        f"WHERE s.id = '{ids['schedule']}' AND j.schedule_id = s.id AND j.occurrence = s.last_run_at"
+    )
+    await rows.execute(deleted.format(**ids))
+    assert (await examine(rows, "occurrences")).state == "ok"
+
+
 @pytest.mark.parametrize(
     "pauses",
     ["(0.5, '', true)", "(2, 'other', true)", "(2, '', true), (0.1, '', false)"],
@@ -153,7 +181,7 @@ async def test_all_violations_are_counted(rows: Connection[Record]) -> None:
     await unguarded(rows)
     await rows.execute("UPDATE pulse.jobs SET locked_by = 'w', lease_until = now()")
     finding = await examine(rows, "leases")
-    assert (finding.violations, len(finding.examples)) == (len(LIVES) + 2 - 1, 3)  # all but the one that runs
+    assert (finding.violations, len(finding.examples)) == (len(LIVES) + 5 - 1, 3)  # all but the one that runs
 
 
 @pytest.mark.parametrize("name", ["lapsed", "late-schedules", "dead-processes"])

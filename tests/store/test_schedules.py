@@ -99,6 +99,18 @@ async def test_the_last_occurrence(store: Store, connection: Connection[Record])
     assert await store.schedules.fire([firing(schedule)]) == []
 
 
+async def test_fires_set_back(store: Store, connection: Connection[Record]) -> None:
+    """What is changed to an earlier time when it had fired, fires again; the newest occurrence stays the newest."""
+    schedule = new(kind="at", next_run_at=at(EVERY_S), run_at=at(EVERY_S))
+    await store.schedules.create(schedule)
+    await store.schedules.fire([firing(schedule, EVERY_S, more=False)])
+    earlier = replace(schedule, next_run_at=NOW, run_at=NOW)
+    assert await store.schedules.update(earlier, 0, moved=True)
+    [fired] = await store.schedules.fire([replace(firing(schedule, more=False), revision=1)])
+    assert fired.verdict == "fired"
+    assert await cursor(connection, schedule) == (None, at(EVERY_S))
+
+
 async def test_an_occurrence_fires_once(store: Store, connection: Connection[Record]) -> None:
     """Of two that fire the same occurrence, the second finds the cursor moved and inserts nothing, under any id."""
     schedule = new()
