@@ -7,11 +7,12 @@ import threading
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from socket import socket
-from typing import Final
+from typing import Final, cast
 
 import structlog
 
-from pulse.errors import ConfigError
+from pulse import addresses, listening
+from pulse.errors import ConfigError, PlaceError
 from pulse.metrics.server import Address, Server
 from pulse.metrics.snapshot import Source
 
@@ -37,12 +38,12 @@ def serve(
         ConfigError: The address is taken, or not ours.
     """
     address = Address(where)
-    listening = _listen(address, stops, insists=insists)
-    if listening is None:
+    made = _listen(address, stops, insists=insists)
+    if made is None:
         return
-    server = Server(listening, Source(pulse_socket, topics))
+    server = Server(made, Source(pulse_socket, topics))
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 60.0}, daemon=True).start()
-    log.info("metrics_served", address=_shown(listening.getsockname()))
+    log.info("metrics_served", address=_shown(made.getsockname()))
     signal.sigwait(stops)
     server.server_close()
     if address.path is not None:
@@ -54,14 +55,18 @@ def _listen(address: Address, stops: AbstractSet[signal.Signals], *, insists: bo
     while True:
         try:
             return address.listen()
-        except OSError as error:
-            reason = error.strerror or str(error)
+        except (OSError, PlaceError) as error:
+            why = (
+                error.message
+                if isinstance(error, PlaceError)
+                else f"cannot listen on {address.text}: {listening.reason(error)}"
+            )
             if not insists:
-                raise ConfigError(f"--listen {address.text}: {reason}") from None
-            log.warning("metrics_address_taken", address=address.text, error=reason)
+                raise ConfigError(why) from None
+            log.warning("metrics_address_taken", address=address.text, error=why)
         if signal.sigtimedwait(stops, AGAIN_S) is not None:
             return None
 
 
 def _shown(name: str | tuple[object, ...]) -> str:
-    return name if isinstance(name, str) else f"{name[0]}:{name[1]}"
+    return name if isinstance(name, str) else addresses.joined(str(name[0]), cast("int", name[1]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import threading
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, MetricsHandler
 
+from pulse import addresses, listening
 from pulse.metrics.collector import Exported
 from pulse.metrics.snapshot import Source
 
@@ -34,45 +34,20 @@ class Address:
     def __init__(self, text: str) -> None:
         self.text: Final = text
         self.path: Final = Path(text) if "/" in text else None
-        host, _, port = text.rpartition(":")
-        self.host: Final = host.strip("[]") or LOOPBACK
-        self.port: Final = 0 if self.path is not None else int(port)
+        where = None if self.path is not None else addresses.split(text if ":" in text else f"{LOOPBACK}:{text}")
+        self.host, self.port = where or (LOOPBACK, 0)
 
     def listen(self) -> socket.socket:
         """
         A listening socket.
 
         Raises:
+            PlaceError: Somebody listens at that path, or it is no socket.
             OSError: The address is taken, or not ours.
         """
         if self.path is not None:
-            return _listen_at(self.path)
-        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        return socket.create_server((self.host, self.port), family=family, backlog=SCRAPES)
-
-
-def _listen_at(path: Path) -> socket.socket:
-    """A Unix socket that only its owner may use; one that nobody listens on any more is replaced."""
-    sock = socket.socket(socket.AF_UNIX)
-    try:
-        if path.is_socket() and not _answers(path):
-            path.unlink()
-        mask = os.umask(0o177)
-        try:
-            sock.bind(str(path))
-        finally:
-            os.umask(mask)
-        sock.listen(SCRAPES)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
-
-
-def _answers(path: Path) -> bool:
-    """Whether somebody listens there."""
-    with socket.socket(socket.AF_UNIX) as other:
-        return other.connect_ex(str(path)) == 0
+            return listening.unix(self.path, SCRAPES)
+        return listening.tcp(self.host, self.port, SCRAPES)
 
 
 class Handler(MetricsHandler):

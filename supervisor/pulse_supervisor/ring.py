@@ -21,6 +21,7 @@ import msgspec
 import trio
 from msgspec import Struct
 
+from pulse.listening import owner_only
 from pulse.logtap import MAX_LINE_BYTES, SOCKET_VARIABLE, TAP
 from pulse.protocol import LogsRequest
 
@@ -135,16 +136,14 @@ async def serve_ring(
     """Take lines in until cancelled; where the socket cannot be made, nothing is kept, and that is said."""
     path = directory / SOCKET_NAME
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-        umask = os.umask(0o177)
         try:
             path.unlink(missing_ok=True)  # a dead supervisor's: we hold the lock of the directory
-            sock.bind(os.fspath(path))
+            with owner_only():
+                sock.bind(os.fspath(path))
         except OSError as error:
             log("logs_not_kept", reason=error.strerror)
             task_status.started()
             return
-        finally:
-            os.umask(umask)
         sock.setblocking(False)
         os.environ[SOCKET_VARIABLE] = os.fspath(path)  # for the children, which are started after this
         TAP.open(os.fspath(path), "supervisor")

@@ -11,14 +11,13 @@ import contextlib
 import fcntl
 import os
 import socket
-import stat
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pulse import addresses
+from pulse import addresses, listening
 from pulse.errors import PlaceError
 from pulse.places import CLIENT_SOCKET, SUPERVISOR_SOCKET, check_socket_path
 from pulse_supervisor.handed import listens_at
@@ -151,14 +150,11 @@ def _listen_tcp(listen: str, handed: socket.socket | None) -> socket.socket:
         raise PlaceError(f"listen is {listen!r:.80}: host:port is allowed")
     host, port = where
     try:
-        family, _, _, _, found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        if handed is not None and _listens_on(handed, family, found):
+        if handed is not None and _listens_on(handed, *listening.tcp_address(host, port)):
             return handed
-        dual = family == socket.AF_INET6 and found[0] == "::" and socket.has_dualstack_ipv6()
-        return socket.create_server(found[:2], family=family, backlog=_CLIENT_BACKLOG, dualstack_ipv6=dual)
+        return listening.tcp(host, port, _CLIENT_BACKLOG)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise PlaceError(f"listen is {listen}, which cannot be listened on: {reason}") from error
+        raise PlaceError(f"listen is {listen}, which cannot be listened on: {listening.reason(error)}") from error
 
 
 def _listens_on(sock: socket.socket, family: int, where: tuple[object, ...]) -> bool:
@@ -213,49 +209,25 @@ def _locked(lock_fd: int) -> bool:
 
 def _listen(path: Path, backlog: int) -> socket.socket:
     """A listening socket at *path*; a supervisor that left a file there is dead, since we hold the lock."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    umask = os.umask(0o177)  # before bind makes the file: a chmod afterwards would leave it open for a moment
-    try:
-        _remove_stale(path)
-        sock.bind(os.fspath(path))
-        _spare(path).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # a file system without links: then a name that is removed stays away
-            os.link(path, _spare(path))
-        sock.listen(backlog)
-    except OSError as error:
-        sock.close()
-        raise PlaceError(f"socket {path} cannot be opened: {error.strerror}") from error
-    except PlaceError:
-        sock.close()
-        raise
-    finally:
-        os.umask(umask)
+    with contextlib.ExitStack() as undo:
+        sock = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        try:
+            _wait_until_free(path)
+            with listening.owner_only():
+                sock.bind(os.fspath(path))
+            _spare(path).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a file system without links: then a name that is removed stays away
+                os.link(path, _spare(path))
+            sock.listen(backlog)
+        except OSError as error:
+            raise PlaceError(f"socket {path} cannot be opened: {error.strerror}") from error
+        undo.pop_all()
     return sock
 
 
-def _remove_stale(path: Path) -> None:
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(mode):
-        raise PlaceError(f"{path} is in the way: it is not a socket; move it away")
+def _wait_until_free(path: Path) -> None:
     deadline_s = time.monotonic() + _LOCK_WAIT_S  # a killed predecessor's dispatcher takes a moment to follow it
-    while _is_served(path):
+    while not listening.free(path):
         if time.monotonic() > deadline_s:
             raise PlaceError(f"socket {path} is in use: another program listens there; use another directory")
         time.sleep(_LOCK_POLL_S)
-    path.unlink(missing_ok=True)
-
-
-def _is_served(path: Path) -> bool:
-    """Whether somebody listens there, whose clients would be stolen by taking the name away."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)
-        try:
-            probe.connect(os.fspath(path))
-        except BlockingIOError:  # its backlog is full
-            return True
-        except OSError:
-            return False
-        return True

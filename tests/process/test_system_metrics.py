@@ -157,7 +157,10 @@ def test_the_command_on_a_unix_socket(whole: Whole) -> None:
             assert _up(_samples(page), "dispatcher") == 1
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
             second = whole.command("metrics", "--listen", str(path))
-            assert (second.returncode, second.stderr) == (1, f"pulse: --listen {path}: Address already in use\n")
+            assert (second.returncode, second.stderr) == (
+                1,
+                f"pulse: cannot listen on {path}: somebody listens there already\n",
+            )
         finally:
             process.terminate()
         assert process.wait(END_S) == 0

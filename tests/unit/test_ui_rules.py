@@ -143,7 +143,7 @@ class TestAddresses:
         first.close()
         bind(address)[0].close()
         (tmp_path / "f").touch()
-        with pytest.raises(PlaceError, match="another kind"):
+        with pytest.raises(PlaceError, match="in the way"):
             bind(parse_listen(f"unix:{tmp_path}/f"))
 
     def test_port_taken(self) -> None:
