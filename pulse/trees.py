@@ -12,6 +12,7 @@ A part of a tree that may end before the rest has a mark of its own: that of the
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import select
 import signal
@@ -31,6 +32,7 @@ _DEATH_S: Final = 1.0  # a process that takes longer to die waits for a disk, or
 _EXEC_LOOKS: Final = 4
 _EXEC_PAUSE_S: Final = 0.0005
 _ENTRY: Final = f"\0{MARK}=".encode()
+_FORM: Final = re.compile(rf"\d+\.\d+\.\d+(\.[0-9a-f]{{{2 * _MARK_BYTES}}})+")
 
 
 def new_mark() -> str:
@@ -61,6 +63,9 @@ def kill_tree(mark: str) -> int:
     """
     Kill every process that carries *mark*, or that of a part of its tree, and may be signalled.
 
+    A process may have itself started with anything for a mark. What has no random part ends nobody: it could be the
+    begin of the marks of others, which they are only told apart by.
+
     Blocks for about 8 microseconds per process of the machine, twice where there is something to kill, and until that
     is dead: at most a second for each look, if the kernel does not let go of a process.
 
@@ -68,6 +73,8 @@ def kill_tree(mark: str) -> int:
         How many there were.
 
     """
+    if _FORM.fullmatch(mark) is None:
+        return 0
     return _kill_marked(lambda found: found == mark or found.startswith(f"{mark}."))
 
 

@@ -84,6 +84,16 @@ def test_a_branch_is_a_part_of_its_tree() -> None:
     assert not other.ends()
 
 
+def test_what_is_no_mark_of_ours_ends_nobody() -> None:
+    """A process may say anything of itself: the begin of all marks, or of one, is not the tree of all of them."""
+    mark = trees.new_mark()
+    other = Echo(mark)
+    pidns, pid, start_time, secret = mark.split(".")
+    for begin in (pidns, f"{pidns}.{pid}", f"{pidns}.{pid}.{start_time}", f"{pidns}.{pid}.{start_time}.{secret[:8]}"):
+        assert trees.kill_tree(begin) == 0
+    assert not other.ends()
+
+
 LEADER = """
 import subprocess, sys
 inside = subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL, env={}, process_group=0)

@@ -153,6 +153,9 @@ TREES: Final = Guarded(
             ("kill_tree", 'f"{mark}."', "mark"),
             ("kill_tree", "found == mark or ", ""),
         ],
+        _TREES + "test_what_is_no_mark_of_ours_ends_nobody": [
+            ("kill_tree", "_FORM.fullmatch(mark) is None", "False"),
+        ],
         _TREES + "test_a_session_is_more_than_a_group": [
             ("kill_session", "_session_of(pid) == leader", "os.getpgid(pid) == leader"),
         ],
