@@ -18,7 +18,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from pulse import procs
 from pulse.peercred import credentials_of
@@ -133,14 +133,23 @@ def leads_group(pid: int) -> bool:
 
 
 def compose(host: Host, peer: Peer, name: str) -> str:
-    """The ``locked_by`` of the worker *name* in the process *peer*."""
-    return f"{host.id}/{host.boot}/{peer.pidns}/{peer.pid}.{peer.start_time}/{name}"
+    """
+    The ``locked_by`` of the worker *name* in the process *peer*.
+
+    Processes of pid namespaces that cannot be seen from here all have pid 0: its account is in the place of its start
+    time then, so that one cannot pass for a worker of another by taking its name.
+    """
+    return f"{host.id}/{host.boot}/{peer.pidns}/{peer.pid}.{peer.start_time if peer.pid else peer.uid}/{name}"
 
 
 def compose_remote(user: str, session: bytes, name: str) -> str:
     """The ``locked_by`` of the worker *name* that logged in over TCP as *user*, in that session."""
-    mark = hashlib.blake2b(session, digest_size=_SESSION_BYTES).hexdigest()
-    return f"{_REMOTE}{quote(user, safe='')}/{mark}/{name}"
+    return f"{_REMOTE}{quote(user, safe='')}/{mark_of(session)}/{name}"
+
+
+def mark_of(session: bytes) -> str:
+    """What stands for a session of TCP where it must not be seen itself."""
+    return hashlib.blake2b(session, digest_size=_SESSION_BYTES).hexdigest()
 
 
 def is_remote(identity: str) -> bool:
@@ -158,12 +167,11 @@ def is_session(given: bytes | None) -> bool:
     return given is not None and len(given) == _SESSION_BYTES
 
 
-def stands_for(host: Host, session: bytes, identity: str) -> bool:
-    """Whether *session* is that of *identity*, whose worker need not be connected."""
+def key_of(host: Host, identity: str) -> str | bytes:
+    """By what the worker *identity*, which need not be connected, is found: its session, or over TCP the mark of it."""
     if is_remote(identity):
-        user, _, name = identity.removeprefix(_REMOTE).split("/", 2)
-        return compose_remote(unquote(user), session, name) == identity
-    return session_of(host, identity) == session
+        return identity.partition("/")[2].partition("/")[0]
+    return session_of(host, identity)
 
 
 def session_of(host: Host, identity: str) -> bytes:

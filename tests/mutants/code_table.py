@@ -59,6 +59,7 @@ GUARDED: Final[list[Guarded]] = [
     claims.ASSIGNMENTS,
     results.RESULTS,
     leases.LEASES,
+    leases.ROLL,
     logs.RING,
     logs.TAP,
     logs.DOCTOR,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +14,7 @@ from structlog.testing import capture_logs
 
 from pulse.protocol import Beat
 from pulse.store.store import Store
+from pulse_actors import identity as identities
 from pulse_actors.dispatcher.desk import Worker
 from pulse_actors.dispatcher.leases import Beating, Leases, _weight, may_speak_for
 from pulse_actors.identity import Host
@@ -47,7 +49,7 @@ class Ward(Floor):
         return await forge(self.connection, "RUNNING", locked_by=identity, lease_until=ago(-5))
 
     async def beat(
-        self, worker: str, jobs: Sequence[Beat] | None = None, *, session: bytes | None = None, uid: int = 0
+        self, worker: str, jobs: Sequence[Beat] | None = None, *, session: bytes | None = None, uid: int | None = 0
     ) -> list[Any]:
         """One heartbeat; what it is told to have lost."""
         wire = Wire()
@@ -189,6 +191,64 @@ async def test_a_session_of_nobody(ward: Ward) -> None:
     job = await ward.job("w")
     assert await ward.beat("parent", session=bytes(16)) == []
     assert not await ward.extended(job)
+
+
+async def test_sessions_of_nobody_cost_one_look(ward: Ward, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many of them come at once: else who makes them up keeps the heartbeats of all others waiting."""
+    with process() as busy:
+        identity = identity_of(busy.pid)
+        job = await ward.job(identity)
+        session = new_worker(identity).session
+        looks: list[str] = []
+        for name in ("running_workers", "running_of"):
+            monkeypatch.setattr(ward.store, name, counted(getattr(ward.store, name), looks))
+        made_up = [os.urandom(16) for _ in range(50)]
+        wire = Wire()
+        await ward.leases._beat(
+            [Beating(wire, 1, os.geteuid(), "p", one, None, AT_S) for one in (session, *made_up, session)]
+        )
+        assert [body["lost"] for _, _, body in wire.sent] == [[]] * 52
+        assert await ward.extended(job)
+        assert looks == ["running_workers", "running_of"]
+
+
+def counted(ask: Callable[..., Any], looks: list[str]) -> Callable[..., Any]:
+    """The same question, of which each asking is written down."""
+
+    async def asked(*args: Any) -> Any:
+        looks.append(ask.__name__)
+        return await ask(*args)
+
+    return asked
+
+
+async def test_a_session_over_tcp_is_nobodys_of_here(ward: Ward) -> None:
+    """There a worker may say any session: one that was reckoned for a local worker does not come between its words."""
+    local, job = ward.join("local", uid=USER), await ward.job("local")
+    local.held[job, 1] = object()  # type: ignore[assignment]
+    mine = identities.compose_remote("eve", local.session, "w")
+    eve = replace(new_worker(mine, 0), session=local.session, source="10.0.0.9:1", uid=None)
+    remote_job = await ward.job(mine)
+    eve.held[remote_job, 1] = object()  # type: ignore[assignment]
+    ward.desk.join(eve)
+    assert await ward.beat("parent", session=local.session, uid=USER) == []
+    assert [await ward.extended(one) for one in (job, remote_job)] == [True, False]
+    assert await ward.beat("child", session=local.session, uid=None) == []
+    assert await ward.extended(remote_job)
+    ward.desk.leave(eve)
+    assert ward.desk.by_session(local.session, remote=False) is local
+
+
+async def test_a_worker_over_tcp_that_has_not_come_back(ward: Ward) -> None:
+    """Its leases tell who it is, to who knows its session; the mark of it, which everybody may see, is none."""
+    session = identities.new_session()
+    identity = identities.compose_remote("ann", session, "w")
+    job = await ward.job(identity)
+    for wrong, uid in ((bytes.fromhex(identities.mark_of(session)), None), (session, 0)):
+        await ward.beat("parent", session=wrong, uid=uid)
+        assert not await ward.extended(job)
+    await ward.beat("parent", session=session, uid=None)
+    assert await ward.extended(job)
 
 
 async def test_a_session_of_another_boot(ward: Ward) -> None:

@@ -253,10 +253,10 @@ def test_a_superseded_worker_does_not_remove_its_successor() -> None:
     desk = desk_of(older, newer)
     desk.leave(older)
     assert desk.get("w") is newer
-    assert desk.by_session(newer.session) is newer
+    assert desk.by_session(newer.session, remote=False) is newer
     desk.leave(newer)
     assert desk.workers() == []
-    assert desk.by_session(newer.session) is None
+    assert desk.by_session(newer.session, remote=False) is None
 
 
 def test_held_until_answered() -> None:

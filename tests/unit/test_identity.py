@@ -27,6 +27,13 @@ def test_the_identity_names_host_boot_namespace_process_and_worker() -> None:
     assert identity.compose(HOST, peer, "w-1") == "host/0123456789abcdef/4026531836/42.777/w-1"
 
 
+def test_a_process_that_cannot_be_seen_is_told_apart_by_its_account() -> None:
+    """All of other pid namespaces have pid 0: whoever takes the name of another's worker is not that worker."""
+    ann, bob = (identity.compose(HOST, Peer(0, uid, uid, 0, 0), "w-1") for uid in (1000, 1001))
+    assert ann != bob
+    assert identity.process_of(HOST, ann) is None
+
+
 def test_the_kernel_names_the_peer() -> None:
     """The peer of a socket is the process that connected, with its user, its start time and its pid namespace."""
     ours, theirs = socket.socketpair()
@@ -226,10 +233,9 @@ def test_who_comes_over_tcp() -> None:
         len({mine, identity.compose_remote("ann/x", other, "w1"), identity.compose_remote("bob", session, "w1")}) == 3
     )
     assert [identity.is_remote(one) for one in (mine, identity_of(os.getpid()))] == [True, False]
-    assert [identity.stands_for(HOST, one, mine) for one in (session, other)] == [True, False]
+    assert identity.key_of(HOST, mine) == identity.mark_of(session) != identity.mark_of(other)
     local = identity_of(os.getpid())
-    assert identity.stands_for(HOST, identity.session_of(HOST, local), local)
-    assert not identity.stands_for(HOST, session, local)
+    assert identity.key_of(HOST, local) == identity.session_of(HOST, local)
     assert identity.parse(mine) is None
     assert identity.process_of(HOST, mine) is None
 

@@ -134,6 +134,11 @@ class Worker:
     starting: dict[Pair, tuple[float, float]] = field(default_factory=dict[Pair, tuple[float, float]])
 
     @property
+    def is_remote(self) -> bool:
+        """Whether it came over TCP."""
+        return self.source is not None
+
+    @property
     def credit(self) -> int:
         """How many more jobs it takes now."""
         if self.draining or self.closing or self.silent or self.link.backlog_bytes > BACKLOG_BYTES:
@@ -195,7 +200,8 @@ class Desk:
 
     def __init__(self) -> None:
         self._workers: dict[str, Worker] = {}
-        self._by_session: dict[bytes, Worker] = {}
+        # Those over TCP by themselves: there a worker may say any session, also that of a local one.
+        self._by_session: dict[tuple[bool, bytes], Worker] = {}
         self._turn = 0
         self.closed = False
         self.strangers: dict[str, Worker] = {}
@@ -221,9 +227,9 @@ class Desk:
         """Who is not connected, but watched, and has that session."""
         return next((one for one in (*self.away.values(), *self.strangers.values()) if one.session == session), None)
 
-    def by_session(self, session: bytes) -> Worker | None:
-        """The worker of that session, None when it is not connected."""
-        return self._by_session.get(session)
+    def by_session(self, session: bytes, *, remote: bool) -> Worker | None:
+        """The worker of that session, of here or (*remote*) over TCP; None when it is not connected."""
+        return self._by_session.get((remote, session))
 
     def is_newest(self, identity: str, number: int) -> bool:
         """Whether a connection of *identity* is newer than all that were greeted before; then it is the newest."""
@@ -243,13 +249,13 @@ class Desk:
         """A worker said hello; it takes the place of an older connection of the same identity."""
         self._workers[worker.identity] = worker
         self.away.pop(worker.identity, None)
-        self._by_session[worker.session] = worker
+        self._by_session[worker.is_remote, worker.session] = worker
 
     def leave(self, worker: Worker) -> None:
         """Its connection is gone; what it holds stays leased to it."""
         if self._workers.get(worker.identity) is worker:
             del self._workers[worker.identity]
-            self._by_session.pop(worker.session, None)
+            self._by_session.pop((worker.is_remote, worker.session), None)
             if worker.watched and worker.held:
                 self.away[worker.identity] = worker
 

@@ -18,6 +18,7 @@ from pulse_actors import identity as identities
 from pulse_actors.dispatcher.batching import Batcher
 from pulse_actors.dispatcher.counting import count_margin
 from pulse_actors.dispatcher.desk import Desk, Link, Pair
+from pulse_actors.dispatcher.roll import Roll
 from pulse_actors.merging import write_merged
 
 BATCH: Final = 5000
@@ -81,7 +82,8 @@ class Leases:
     ) -> list[tuple[str, float]]:
         """Write what *beats* ask for, and answer each; for whom, and when it had come, of those that were written."""
         try:
-            wanted = [await self._renewals(beat) for beat in beats]
+            roll = Roll(self._store, self._host)
+            wanted = [await self._renewals(beat, roll) for beat in beats]
             held = [self._held(renewals) for renewals in wanted]
             written = await write([renewal for some in wanted for renewal in some])
         except UnavailableError as error:
@@ -104,17 +106,17 @@ class Leases:
         worker = self._desk.known(renewals[0].worker) if renewals else None
         return set() if worker is None else {*worker.held}
 
-    async def _renewals(self, beat: Beating) -> list[Renewal]:
+    async def _renewals(self, beat: Beating, roll: Roll) -> Sequence[Renewal]:
         if beat.jobs is not None:
             return [Renewal(job.id, job.attempt, beat.worker, job.text) for job in beat.jobs]
         if beat.session is None:
             held = self._desk.get(beat.worker)
             return [] if held is None else [Renewal(*pair, beat.worker, None) for pair in held.held]
-        return await self._renewals_of_session(beat.session, beat.uid)
+        return await self._renewals_of_session(beat.session, beat.uid, roll)
 
-    async def _renewals_of_session(self, session: bytes, uid: int | None) -> list[Renewal]:
+    async def _renewals_of_session(self, session: bytes, uid: int | None, roll: Roll) -> Sequence[Renewal]:
         # Not connected: it did not read, or is too busy to say hello to a restarted dispatcher.
-        worker = self._desk.by_session(session) or self._desk.unconnected(session)
+        worker = self._desk.by_session(session, remote=uid is None) or self._desk.unconnected(session)
         if worker is not None:
             if not may_speak_for(uid, worker.identity, worker.uid):
                 return []
@@ -122,11 +124,10 @@ class Leases:
             worker.beaten_s = worker.heard_s
             return [Renewal(*pair, worker.identity, None) for pair in worker.held]
         # Nobody here knows it yet. Its leases tell who it is.
-        for identity in await self._store.running_workers():
-            user = identities.user_of(self._host, identity)
-            if identities.stands_for(self._host, session, identity) and may_speak_for(uid, identity, user):
-                return [Renewal(*pair, identity, None) for pair in await self._store.running_of(identity)]
-        return []
+        identity = await roll.named(session, remote=uid is None)
+        if identity is None or not may_speak_for(uid, identity, identities.user_of(self._host, identity)):
+            return []
+        return await roll.held(identity)
 
     async def _extend(self, renewals: Sequence[Renewal]) -> set[Pair]:
         extended: set[Pair] = set()

@@ -394,7 +394,7 @@ class Visit:
 
     def _resize(self, worker: Worker, body: protocol.Capacity) -> None:
         if body.session is not None:
-            other = self._office.desktop.desk.by_session(body.session)
+            other = self._office.desktop.desk.by_session(body.session, remote=self._caller.uid is None)
             if other is None or not may_speak_for(self._caller.uid, other.identity, other.uid):
                 return
             worker = other

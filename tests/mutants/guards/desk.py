@@ -117,6 +117,9 @@ DESK: Final = Guarded(
         _DESK + "test_workers_with_the_same_topics_share_a_claim": [
             ("Desk.plan", "worker.credit > 0 and ", ""),
         ],
+        "store/test_lease_guards.py::test_a_session_over_tcp_is_nobodys_of_here": [
+            ("Worker.is_remote", "self.source is not None", "False"),
+        ],
         _DESK + "test_a_worker_without_topics_or_capacity_is_not_planned_for": [
             ("Desk.plan", " and worker.topics", ""),
         ],

@@ -50,9 +50,11 @@ IDENTITY: Final = Guarded(
             ("leads_group", "os.getpgid(pid) == os.getsid(pid) == pid", "False"),
         ],
         _IDENTITY + "test_who_comes_over_tcp": [
-            ("stands_for", "if is_remote(identity):", "if False:"),
-            ("stands_for", "compose_remote(unquote(user), session, name) == identity", "True"),
-            ("stands_for", "session_of(host, identity) == session", "True"),
+            ("key_of", "if is_remote(identity):", "if False:"),
+            ("key_of", "if is_remote(identity):", "if True:"),
+        ],
+        _IDENTITY + "test_a_process_that_cannot_be_seen_is_told_apart_by_its_account": [
+            ("compose", "peer.start_time if peer.pid else peer.uid", "peer.start_time"),
         ],
         _IDENTITY + "test_what_is_a_session": [
             ("is_session", "given is not None and ", ""),

@@ -43,7 +43,7 @@ LEASES: Final = Guarded(
             ("Leases._renewals", "if beat.session is None:", "if True:"),
             (_SESSION, "if not may_speak_for(uid, worker.identity, worker.uid):", "if False:"),
             (_SESSION, "if worker is not None:", "if False:"),
-            (_SESSION, "self._desk.by_session(session) or ", ""),
+            (_SESSION, "self._desk.by_session(session, remote=uid is None) or ", ""),
             ("may_speak_for", "{owner, 0}", "{owner}"),
             (_SESSION, "worker.hear(time.monotonic(), itself=False)", "pass"),
             (_SESSION, "itself=False", "itself=True"),
@@ -57,21 +57,36 @@ LEASES: Final = Guarded(
         ],
         _ABSENT: [
             (_SESSION, "if worker is not None:", "if True:"),
-            (_SESSION, " and may_speak_for(uid, identity, user)", ""),
+            (_SESSION, " or not may_speak_for(uid, identity, identities.user_of(self._host, identity))", ""),
         ],
         _GUARDS + "test_the_word_of_a_parent_counts_for_who_is_not_connected": [
             (_SESSION, " or self._desk.unconnected(session)", ""),
             ("Leases._beat", "self._desk.known(", "self._desk.get("),
         ],
-        _GUARDS + "test_a_session_of_nobody": [
-            (_SESSION, "identities.stands_for(self._host, session, identity) and ", ""),
+        _GUARDS + "test_a_session_over_tcp_is_nobodys_of_here": [
+            (_SESSION, "by_session(session, remote=uid is None)", "by_session(session, remote=False)"),
         ],
-        _GUARDS + "test_a_session_of_another_boot": [
-            (_SESSION, "identities.stands_for(self._host, session, identity)", "True"),
+        _GUARDS + "test_a_worker_over_tcp_that_has_not_come_back": [
+            (_SESSION, "roll.named(session, remote=uid is None)", "roll.named(session, remote=False)"),
+        ],
+        _GUARDS + "test_a_session_of_nobody": [
+            (_SESSION, "identity is None or ", ""),
         ],
         _GUARDS + "test_what_a_heartbeat_weighs": [
             ("_weight", "beat.jobs or ()", "beat.jobs"),
             ("_weight", "len(beat.jobs or ()) + 1", "1"),
+        ],
+    },
+)
+ROLL: Final = Guarded(
+    "pulse_actors.dispatcher.roll",
+    {
+        _GUARDS + "test_sessions_of_nobody_cost_one_look": [
+            ("Roll.named", "if self._by_key is None:", "if True:"),
+            ("Roll.held", "if identity not in self._running:", "if True:"),
+        ],
+        _GUARDS + "test_a_worker_over_tcp_that_has_not_come_back": [
+            ("Roll.named", "identities.mark_of(session) if remote else session", "session"),
         ],
     },
 )
