@@ -25,6 +25,7 @@ BCRYPT_COST: Final = 12  # a quarter of a second of a core in 2025
 MAX_BCRYPT_BYTES: Final = 72  # bcrypt looks at no more; libraries refuse longer ones
 _BCRYPT: Final = re.compile(r"\$2[aby]\$(0[4-9]|1[0-9]|2[0-9]|3[01])\$[./A-Za-z0-9]{53}")
 _USER: Final = re.compile(r"[^\s:,\x00-\x1f\x7f]{1,64}")
+_KIND_BYTES: Final = 7  # "$2b$12$"
 _MOST_REMEMBERED: Final = 1024
 _ALLOWED: Final = (
     "user:password or user:$2b$... (pulse passwd makes one), with or without :ROLE+ROLE behind it, "
@@ -39,6 +40,9 @@ class _Entry:
     secret: bytes
     is_bcrypt: bool
     rights: Rights = EVERYTHING
+
+
+_NOBODY: Final = _Entry(b"\0", is_bcrypt=False)
 
 
 def parse_users(text: str) -> Credentials:
@@ -98,9 +102,8 @@ class Credentials:
         self._entries = entries
         self._key = secrets.token_bytes(32)
         self._verified: OrderedDict[bytes, None] = OrderedDict()
-        # Every guess costs what the dearest entry costs, so that the time does not tell who exists.
-        hashes = (entry for entry in entries.values() if entry.is_bcrypt)
-        self._dearest = max(hashes, key=lambda entry: entry.secret[4:6], default=_Entry(b"\0", is_bcrypt=False))
+        # Every guess is held against one hash of each kind that there is, so that the time does not tell who exists.
+        self._kinds = {_kind_of(entry): entry for entry in entries.values() if entry.is_bcrypt}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -114,26 +117,39 @@ class Credentials:
         """What *user* may do, once it is known that it is that one."""
         return self._entries[user].rights
 
+    def remembers(self, user: str, password: str) -> bool:
+        """Whether it has been verified already that *password* is that of *user*; takes no time."""
+        return user in self._entries and self._mark(user, password) in self._verified
+
     def verify(self, user: str, password: str) -> bool:
         """Whether *password* is that of *user*. May take a quarter of a second: not for an event loop."""
-        entry = self._entries.get(user)
-        given = password.encode("utf-8", "surrogatepass")
-        mark = hmac.digest(self._key, user.encode("utf-8", "surrogatepass") + b"\0" + given, hashlib.sha256)
-        if entry is not None and mark in self._verified:
+        if self.remembers(user, password):
             return True
-        matches = _matches(entry or self._dearest, given)
-        if entry is not None and entry.secret[:7] != self._dearest.secret[:7]:
-            _matches(self._dearest, given)
-        if entry is None or not matches:
+        entry = self._entries.get(user, _NOBODY)
+        given = password.encode("utf-8", "surrogatepass")
+        matches = _matches(entry, given)
+        for kind, other in self._kinds.items():
+            if kind != _kind_of(entry):
+                _matches(other, given)
+        if entry is _NOBODY or not matches:
             return False
         if entry.is_bcrypt:
-            self._remember(mark)
+            self._remember(self._mark(user, password))
         return True
+
+    def _mark(self, user: str, password: str) -> bytes:
+        text = f"{user}\0{password}".encode("utf-8", "surrogatepass")
+        return hmac.digest(self._key, text, hashlib.sha256)
 
     def _remember(self, mark: bytes) -> None:
         self._verified[mark] = None
         while len(self._verified) > _MOST_REMEMBERED:
             self._verified.popitem(last=False)
+
+
+def _kind_of(entry: _Entry) -> bytes:
+    """Version and cost: what a check of a bcrypt entry takes; of one that is none, nothing."""
+    return entry.secret[:_KIND_BYTES] if entry.is_bcrypt else b""
 
 
 def _matches(entry: _Entry, given: bytes) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import time
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from math import ceil
 from typing import Final
 
@@ -19,6 +20,7 @@ from pulse.protocol.access import Rights
 __all__ = ["Logins", "TooManyGuessesError", "source_of"]
 
 NAME_S: Final = 4.0
+_MOST_ACQUAINTED: Final = 4096
 _MOST_AT_ONCE: Final = 2  # a bcrypt check takes a core
 _MAX_NAME: Final = 64
 _IPV6: Final = 6
@@ -49,6 +51,8 @@ class Logins:
         self._by_source = Throttle()
         # Whoever guesses at a name from many addresses is slow, too; and cannot keep its owner out for long.
         self._by_name = Throttle(longest_s=NAME_S)
+        # Who has logged in from there before waits for no guesses from elsewhere: they would keep a name's owner out.
+        self._acquainted: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._hashing = anyio.Semaphore(_MOST_AT_ONCE)
         self._turns: dict[str, anyio.Lock] = {}
 
@@ -69,22 +73,38 @@ class Logins:
         name = user[:_MAX_NAME]
         self._check_early(source, name)
         # One guess at a time: what comes with it waits for what becomes of it, and is looked at only if it was right.
-        async with self._turn(f"source {source}"), self._turn(f"name {name}"):
+        async with AsyncExitStack() as turns:
+            await turns.enter_async_context(self._turn(f"source {source}"))
+            if (source, name) not in self._acquainted:
+                await turns.enter_async_context(self._turn(f"name {name}"))
             now_s = self._check_early(source, name)
             self._by_source.tries(source, now_s)
             self._by_name.tries(name, now_s)
-            async with self._hashing:
-                is_right = await anyio.to_thread.run_sync(self._credentials.verify, user, password)
-            if not is_right:
+            if not await self._is_right(user, password):
                 raise UnauthorizedError("user and password do not fit together")
             self._by_source.was_right(source)
             self._by_name.forget(name)
+            self._get_acquainted(source, name)
         return self._credentials.rights_of(user)
+
+    async def _is_right(self, user: str, password: str) -> bool:
+        if self._credentials.remembers(user, password):  # costs nothing: it need not wait for those who guess
+            return True
+        async with self._hashing:
+            return await anyio.to_thread.run_sync(self._credentials.verify, user, password)
+
+    def _get_acquainted(self, source: str, name: str) -> None:
+        self._acquainted[source, name] = None
+        self._acquainted.move_to_end((source, name))
+        if len(self._acquainted) > _MOST_ACQUAINTED:
+            self._acquainted.popitem(last=False)
 
     def _check_early(self, source: str, name: str) -> float:
         """The time, unless it is too early for one more guess."""
         now_s = self._clock()
-        wait_s = max(self._by_source.wait_s(source, now_s), self._by_name.wait_s(name, now_s))
+        wait_s = self._by_source.wait_s(source, now_s)
+        if (source, name) not in self._acquainted:
+            wait_s = max(wait_s, self._by_name.wait_s(name, now_s))
         if wait_s > 0:
             raise TooManyGuessesError(wait_s)
         return now_s

@@ -161,10 +161,13 @@ async def test_news_end_with_the_session(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 async def test_time_does_not_tell_who_exists(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever it is, one comparison with the dearest entry is made."""
+    """Whoever it is, one comparison with a hash of each kind is made."""
     monkeypatch.setattr(credentials, "BCRYPT_COST", 4)
     hashed = hash_password("secret")
-    users = parse_users(f"plain:secret,hashed:{hashed}")
+    monkeypatch.setattr(credentials, "BCRYPT_COST", 5)
+    dearer = hash_password("secret")
+    older = hashed.replace("$2b$", "$2a$")
+    users = parse_users(f"plain:secret,hashed:{hashed},dearer:{dearer},older:{older}")
     compared: list[bytes] = []
     inner = credentials._matches
 
@@ -173,10 +176,35 @@ async def test_time_does_not_tell_who_exists(monkeypatch: pytest.MonkeyPatch) ->
         return inner(entry, given)
 
     monkeypatch.setattr(credentials, "_matches", matches)
-    for user in ("plain", "hashed", "nobody"):
+    for user in ("plain", "hashed", "dearer", "older", "nobody"):
         compared.clear()
         assert not users.verify(user, "wrong")
-        assert compared.count(hashed.encode()) == 1, user
+        assert sorted(one[:7] for one in compared if one.startswith(b"$2")) == [b"$2a$04$", b"$2b$04$", b"$2b$05$"], (
+            user
+        )
+    assert [users.verify(user, "secret") for user in ("plain", "hashed", "dearer", "older", "nobody")] == [True] * 4 + [
+        False
+    ]
+    assert not users.verify("nobody", "\0")
+
+
+async def test_guesses_from_elsewhere_keep_nobody_out_who_is_known_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From where a user has logged in, that goes on, even while guesses take all that is reckoned; not for others."""
+    monkeypatch.setattr(credentials, "BCRYPT_COST", 4)
+    moment = [0.0]
+    logins = Logins(parse_users(f"ann:{hash_password('right')},bob:right"), lambda: moment[0])
+    await logins.check("10.0.0.1", "ann", "right")
+    with pytest.raises(UnauthorizedError):
+        await logins.check("10.9.9.9", "ann", "wrong")
+    with pytest.raises(TooManyGuessesError):
+        await logins.check("10.0.0.2", "ann", "right")
+    async with logins._turn("name ann"), logins._hashing, logins._hashing:
+        with anyio.fail_after(WAIT_S):
+            await logins.check("10.0.0.1", "ann", "right")
+    with pytest.raises(UnauthorizedError):
+        await logins.check("10.0.0.1", "bob", "wrong")
+    with pytest.raises(TooManyGuessesError):  # its own guesses count
+        await logins.check("10.0.0.1", "ann", "right")
 
 
 async def test_one_user_does_not_end_the_sessions_of_others() -> None:

@@ -85,11 +85,17 @@ LOGINS: Final = Guarded(
     {
         _LOGIN + "test_many_guesses_at_once_are_one": [
             ("Logins.check", "            self._by_source.tries(source, now_s)\n", ""),
-            ("Logins._check_early", "self._by_source.wait_s(source, now_s), ", "0.0, "),
+            ("Logins._check_early", "self._by_source.wait_s(source, now_s)", "0.0"),
         ],
         _LOGIN + "test_one_name_from_many_addresses": [
             ("Logins.check", "            self._by_name.tries(name, now_s)\n", ""),
             ("Logins._check_early", ", self._by_name.wait_s(name, now_s)", ", 0.0"),
+        ],
+        _LOGIN + "test_guesses_from_elsewhere_keep_nobody_out_who_is_known_there": [
+            ("Logins.check", "if (source, name) not in self._acquainted:", "if True:"),
+            ("Logins._check_early", "if (source, name) not in self._acquainted:", "if True:"),
+            ("Logins._check_early", "if (source, name) not in self._acquainted:", "if not self._acquainted:"),
+            ("Logins._is_right", "if self._credentials.remembers(user, password):", "if False:"),
         ],
         _LOGIN + "test_one_network_of_ipv6_is_one_source": [
             ("source_of", "address.version == _IPV6", "False"),
@@ -221,8 +227,8 @@ CREDENTIALS: Final = Guarded(
     "pulse.credentials",
     {
         _RULES + "TestCredentials::test_plain_and_bcrypt": [
-            ("Credentials.verify", "entry is None or not matches", "not matches"),
-            ("Credentials.verify", "if entry is not None and mark in self._verified", "if entry is not None"),
+            ("Credentials.remembers", " and self._mark(user, password) in self._verified", ""),
+            ("Credentials.verify", "entry is _NOBODY or not matches", "False"),
             ("_matches", "        return False\n", "        return True\n"),
         ],
         _RULES + "TestCredentials::test_guessing_gets_slower": [
@@ -234,12 +240,10 @@ CREDENTIALS: Final = Guarded(
             ("Throttle.was_right", "if count > 1:", "if False:"),
         ],
         _LOGIN + "test_time_does_not_tell_who_exists": [
-            ("Credentials.verify", "            _matches(self._dearest, given)\n", "            pass\n"),
-            (
-                "Credentials.verify",
-                "_matches(entry or self._dearest, given)",
-                "_matches(entry or _Entry(b'', False), given)",
-            ),
+            ("Credentials.verify", "                _matches(other, given)\n", "                pass\n"),
+            ("Credentials.verify", "if kind != _kind_of(entry):", "if True:"),
+            ("_kind_of", "entry.secret[:_KIND_BYTES]", "entry.secret[4:6]"),
+            ("Credentials.verify", "entry is _NOBODY or ", ""),
         ],
     },
     is_part=True,
