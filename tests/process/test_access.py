@@ -13,6 +13,7 @@ import pytest
 
 from pulse import protocol
 from pulse.protocol.access import Access
+from pulse_actors.dispatcher.visit import VIEWER_MAX_FRAME_BYTES
 from pulse_supervisor.door import MOST_OF_ONE
 from tests.support.accounts import account, needs_root, stranger
 from tests.support.markdown import DOCS, section, table
@@ -159,6 +160,16 @@ def test_a_viewer_sees_no_contents(system: System) -> None:
     assert ["4711" in str(answer) for answer in answers["viewer"]] == [False, False, False, False]
     assert [answer["concealed"] for answer in answers["viewer"]] == [True, True, True, True]
     assert not any("concealed" in answer for answer in answers["client"])
+
+
+def test_frames_of_a_viewer_are_short(system: System) -> None:
+    """It brings nothing: what it sends is not kept in thousands of unfinished frames of 8 MiB."""
+    size = (VIEWER_MAX_FRAME_BYTES + 1).to_bytes(4, "big")
+    with come(system.path, ACCOUNTS["viewer"]) as viewer, come(system.path, ACCOUNTS["client"]) as client:
+        viewer.send_bytes(size)
+        assert viewer.expect("error")["code"] == "too_large"
+        viewer.expect_end()
+        client.submit(new_job(topic="long", args=f'{{"a": "{"x" * VIEWER_MAX_FRAME_BYTES}"}}'))
 
 
 def test_a_refusal_is_noted_once(system: System) -> None:

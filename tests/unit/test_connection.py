@@ -10,6 +10,7 @@ import anyio.lowlevel
 import pytest
 
 from pulse import protocol
+from pulse.errors import ProtocolError
 from pulse_actors.dispatcher.connection import MISTAKES, MISTAKES_A_SECOND, UNREAD_BYTES, Connection, Patience
 from pulse_actors.dispatcher.desk import BACKLOG_BYTES
 
@@ -105,6 +106,49 @@ async def test_who_waits_for_room_is_woken_by_the_end() -> None:
 
 async def _close(connection: Connection) -> None:
     connection.close()
+
+
+class Parts(Pipe):
+    """A stream that brings these parts, each as soon as it is told to; then nothing, for ever."""
+
+    def __init__(self, *parts: bytes) -> None:
+        super().__init__()
+        self.left = list(parts)
+
+    async def receive(self, _most: int) -> bytes:
+        """The next one."""
+        if not self.left:
+            await anyio.sleep_forever()
+        await anyio.sleep(0.02)
+        return self.left.pop(0)
+
+
+async def test_a_frame_that_has_begun_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many bytes still come; while none has begun a peer may be silent, and each frame has its own time."""
+    monkeypatch.setattr("pulse_actors.dispatcher.connection.FRAME_S", 0.1)
+    frame = protocol.encode("ping", 1, {})
+    heard: list[protocol.Frame] = []
+
+    async def hear(connection: Connection) -> None:
+        with anyio.fail_after(5):
+            async for group in connection.frames():
+                heard.extend(group)
+
+    parts = [frame[:3], frame[3:] + frame[:2], frame[2:]] * 4
+    connection = Connection(cast("Any", Parts(*parts, frame[:2])), 2**30)
+    with pytest.raises(ProtocolError, match=r"^no whole frame within 0.1 s$"):
+        await hear(connection)
+    assert len(heard) == 8
+    drops = Connection(
+        cast("Any", Parts(*(bytes([one]) for one in protocol.encode("ping", 1, {"a": "x" * 90})))), 2**30
+    )
+    began_s = time.monotonic()
+    with pytest.raises(ProtocolError):
+        await hear(drops)
+    assert time.monotonic() - began_s < 1.0
+    with anyio.move_on_after(0.2) as scope:
+        await hear(Connection(cast("Any", Parts(frame)), 2**30))
+    assert scope.cancelled_caught
 
 
 async def test_others_have_their_turn_between_the_frames_of_one() -> None:

@@ -22,6 +22,9 @@ SEND_BUFFER_BYTES: Final = 32 * 1024 * 1024  # a peer that lets this much pile u
 SEND_DEADLINE_S: Final = 30.0  # one write that takes longer: the peer has stopped reading
 UNREAD_BYTES: Final = 1024 * 1024  # of answers: whoever leaves so much unread is not listened to until it has read
 READ_BYTES: Final = 64 * 1024  # at once
+FRAME_S: Final = (
+    60.0  # from the first bytes of a frame to its last: 8 MiB at 1 Mbit/s, and no half of one is kept for ever
+)
 TURN_S: Final = 0.001  # of frames of one peer; then others have their turn
 TOGETHER: Final = 4  # frames that are handed on together
 MISTAKES: Final = 20  # that a peer may make one behind the other
@@ -67,9 +70,9 @@ class Connection:
         self._answered = anyio.Event()
         self._answered.set()
 
-    def known(self) -> None:
-        """It said hello: from now on its frames may be long."""
-        self._reader.max_frame_bytes = self._max_frame_bytes
+    def known(self, max_frame_bytes: int | None = None) -> None:
+        """It said hello: from now on its frames may be long, or as long as *max_frame_bytes*."""
+        self._reader.max_frame_bytes = max_frame_bytes or self._max_frame_bytes
 
     def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
         """Queue a frame; a peer that does not read is disconnected."""
@@ -139,11 +142,16 @@ class Connection:
         Raises:
             ProtocolError: The stream is broken; frames before the break have been yielded.
         """
+        whole_s = float("inf")  # when the frame that has begun is to be whole
         while True:
+            data = b""
             try:
-                data = await self._stream.receive(READ_BYTES)
+                with anyio.CancelScope(deadline=whole_s) as scope:
+                    data = await self._stream.receive(READ_BYTES)
             except (anyio.EndOfStream, *GONE):
                 return
+            if scope.cancelled_caught:
+                raise ProtocolError(f"no whole frame within {FRAME_S:g} s")
             try:
                 frames = self._reader.feed(data)
             except protocol.BrokenStreamError as error:
@@ -153,6 +161,10 @@ class Connection:
             for at in range(0, len(frames), TOGETHER):
                 yield frames[at : at + TOGETHER]
                 await self._give_way()
+            if not self._reader.buffered_bytes:
+                whole_s = float("inf")
+            elif frames or whole_s == float("inf"):
+                whole_s = anyio.current_time() + FRAME_S
 
     async def _give_way(self) -> None:
         """Let others have their turn; whoever makes many mistakes, or reads nothing of its answers, is read later."""

@@ -49,6 +49,7 @@ from pulse_actors.dispatcher.submits import Submits, Submitted, checked
 
 HELLO_DEADLINE_S: Final = 5.0
 LOGIN_DEADLINE_S: Final = 10.0  # a bcrypt check takes a quarter of a second, behind others
+VIEWER_MAX_FRAME_BYTES: Final = 64 * 1024  # it brings nothing, and what it asks is short: filters, and a cursor
 UNANSWERED: Final = (protocol.Started, protocol.Capacity, protocol.Stack)
 RECONCILE_S: Final = 2.0  # for the database to say what a worker holds; a client gives up on its hello after 10 s
 LAST_ANSWERS_S: Final = 5.0  # a peer that only stopped sending still reads
@@ -179,7 +180,7 @@ class Visit:
         self._kinds = {
             kind: body for kind, body in protocol.ALLOWED[hello.role].items() if ACCESS_OF[kind] in self._caller.rights
         }
-        self._connection.known()
+        self._connection.known(None if Access.CLIENT in self._caller.rights else VIEWER_MAX_FRAME_BYTES)
         if hello.role is Role.WORKER:
             await self._greet_worker(hello, frame.request)
         else:

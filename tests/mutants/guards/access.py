@@ -22,6 +22,10 @@ VISIT: Final = Guarded(
         _LIVE + "test_each_kind_takes_its_role": [
             ("Visit._greet", " if ACCESS_OF[kind] in self._caller.rights", ""),
         ],
+        _LIVE + "test_frames_of_a_viewer_are_short": [
+            ("Visit._greet", "None if Access.CLIENT in self._caller.rights else VIEWER_MAX_FRAME_BYTES", "None"),
+            ("Visit._greet", "None if Access.CLIENT in self._caller.rights else ", ""),
+        ],
         _LIVE + "test_a_viewer_sees_no_contents": [
             ("Visit._answer", "CONTENTS not in self._caller.rights and ", "False and "),
         ],

@@ -51,6 +51,12 @@ CONNECTION: Final = Guarded(
             ("Connection._give_way", " and not self._closing", ""),
             ("Connection._end", "self._taken.set()", "pass"),
         ],
+        "unit/test_connection.py::test_a_frame_that_has_begun_ends_in_time": [
+            ("Connection.frames", "if scope.cancelled_caught:", "if False:"),
+            ("Connection.frames", "if not self._reader.buffered_bytes:", "if False:"),
+            ("Connection.frames", 'elif frames or whole_s == float("inf"):', "else:"),
+            ("Connection.frames", 'elif frames or whole_s == float("inf"):', 'elif whole_s == float("inf"):'),
+        ],
         "unit/test_connection.py::test_others_have_their_turn_between_the_frames_of_one": [
             ("Connection._give_way", "await checkpoint()", "pass"),
         ],
