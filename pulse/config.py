@@ -297,6 +297,10 @@ def _relations(settings: Settings, given: Mapping[str, _Given], is_sound: set[st
     if (settings.tls_cert is None) != (settings.tls_key is None) and {"tls_cert", "tls_key"} <= is_sound:
         there, missing = ("tls_cert", "tls_key") if settings.tls_key is None else ("tls_key", "tls_cert")
         problems.append(f"{label(there)} is set and {label(missing)} is not: both or neither is allowed")
+    if settings.tls_client_ca is not None and settings.tls_cert is None and {"tls_client_ca", "tls_cert"} <= is_sound:
+        problems.append(
+            f"{label('tls_client_ca')} is set and {label('tls_cert')} is not: clients show certificates behind TLS only"
+        )
     return problems
 
 

@@ -9,7 +9,7 @@ from ssl import SSLError
 
 from pulse.errors import ConfigError
 
-__all__ = ["SSLError", "client_context", "reason_of", "reload", "server_context"]
+__all__ = ["SSLError", "client_context", "reason_of", "server_context"]
 
 
 def server_context(cert: Path, key: Path, client_ca: Path | None) -> ssl.SSLContext:
@@ -32,18 +32,6 @@ def server_context(cert: Path, key: Path, client_ca: Path | None) -> ssl.SSLCont
         _trust(context, client_ca, "tls_client_ca")
         context.verify_mode = ssl.CERT_REQUIRED
     return context
-
-
-def reload(context: ssl.SSLContext, cert: Path, key: Path) -> None:
-    """
-    Take the certificate anew from its files, for connections to come.
-
-    Raises:
-        ConfigError: As ``server_context``; then the one before goes on.
-
-    """
-    _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), cert, key)  # a mistake must not leave half of a pair in use
-    _load(context, cert, key)
 
 
 @functools.lru_cache(maxsize=8)

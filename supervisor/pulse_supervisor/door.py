@@ -46,6 +46,7 @@ from pulse.protocol.access import ACCESS_OF, NOTHING, Access, Rights, refusal
 MAX_FRAME_BYTES: Final = 64 * 1024  # the longest request names an actor
 MAX_CONNECTIONS: Final = 64  # one `pulse ctl top` per operator; a leak of a script must not eat our descriptors
 MOST_OF_ONE: Final = 16  # of one account, but the server's own and root: it must not keep the others out
+OWN_SEATS: Final = 16  # nor must several of them keep out the server's own, and root
 _HELLO_S: Final = 5.0
 _NOBODY: Final = 65534  # until the kernel was asked
 _FRAME_S: Final = 5.0  # from the first byte of a frame to its last
@@ -136,10 +137,12 @@ class Door:
 
     async def _converse(self, peer: _Peer) -> None:
         try:
-            if self._connections > MAX_CONNECTIONS:
-                raise UnavailableError(f"{MAX_CONNECTIONS} connections are open already, more are not accepted")
             uid = peer.asker.uid
-            if self._of_account[uid] > MOST_OF_ONE and not self._grants.is_own(uid):
+            is_own = self._grants.is_own(uid)
+            most = MAX_CONNECTIONS if is_own else MAX_CONNECTIONS - OWN_SEATS
+            if self._connections > most:
+                raise UnavailableError(f"{most} connections are open already, more are not accepted")
+            if self._of_account[uid] > MOST_OF_ONE and not is_own:
                 raise UnavailableError(
                     f"{MOST_OF_ONE} connections of uid {uid} are open already, more are not accepted"
                 )

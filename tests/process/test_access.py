@@ -132,6 +132,13 @@ def test_one_account_keeps_nobody_out(system: System) -> None:
         assert refused.expect("error")["code"] == "unavailable"
         with come(path, ACCOUNTS["operator"]) as other:
             assert other.call("ping") == {}
+        for role in ("client", "worker"):
+            for _ in range(MOST_OF_ONE):
+                stack.enter_context(come(path, ACCOUNTS[role]))
+        with account(ACCOUNTS["operator"]):
+            refused = stack.enter_context(contextlib.closing(Peer(path)))
+        assert refused.expect("error")["code"] == "unavailable"  # several of them do not keep out root
+        assert system.ask_supervisor("ping") == {}
     until(lambda: _comes_in(path, ACCOUNTS["viewer"]), "there is room again")
 
 

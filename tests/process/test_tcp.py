@@ -407,6 +407,7 @@ class TestMistakes:
             ({"PULSE_LISTEN": "host"}, "PULSE_LISTEN is 'host': host:port is allowed"),
             ({"PULSE_LISTEN": "::1:7420"}, "PULSE_LISTEN is '::1:7420': host:port is allowed"),
             ({"PULSE_TLS_CERT": "/c"}, "PULSE_TLS_CERT is set and PULSE_TLS_KEY is not"),
+            ({"PULSE_TLS_CLIENT_CA": "/c"}, "PULSE_TLS_CLIENT_CA is set and PULSE_TLS_CERT is not"),
         ],
     )
     def test_settings(self, given: dict[str, str], message: str, tmp_path: Path) -> None:

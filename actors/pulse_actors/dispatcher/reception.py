@@ -11,6 +11,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import anyio
@@ -66,11 +67,12 @@ class Reception:
         self._grants = read_grants(settings.allow_users, settings.allow_groups)
         self._logins = None if settings.auth_users is None else Logins(parse_users(settings.auth_users))
         self._crowd = Crowd()
+        self._remote_crowd = Crowd()  # by itself: whoever is anywhere must not keep the accounts of this machine out
         self._refused = Refused()
         self._accepted = 0
         self._tls: ssl.SSLContext | None = None
         if settings.listen is not None and settings.tls_cert is not None and settings.tls_key is not None:
-            self._tls = tls.server_context(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+            self._tls = self._context(settings.tls_cert, settings.tls_key)
 
     def reload(self) -> None:
         """Take the certificate anew; one that cannot be used changes nothing."""
@@ -78,11 +80,14 @@ class Reception:
         if self._tls is None or cert is None or key is None:
             return
         try:
-            tls.reload(self._tls, cert, key)
+            self._tls = self._context(cert, key)
         except ConfigError as error:
             log.warning("certificate_not_reloaded", error=error.message)
         else:
             log.info("certificate_reloaded", path=str(cert))
+
+    def _context(self, cert: Path, key: Path) -> ssl.SSLContext:
+        return tls.server_context(cert, key, self._settings.tls_client_ca)
 
     async def serve(self, listener: anyio.abc.SocketListener, *, remote: bool = False) -> None:
         """Take peers in until cancelled."""
@@ -107,7 +112,7 @@ class Reception:
                 await stream.aclose()
                 return
             source, rights = f"uid {peer.uid}", self._grants.of(raw)
-            if not self._grants.is_own(peer.uid) and self._is_crowded(source):
+            if not self._grants.is_own(peer.uid) and self._is_crowded(self._crowd, source):
                 await stream.aclose()
                 return
             pidfd = identities.pidfd_of(raw, peer) if self._knows(peer) else None
@@ -130,10 +135,10 @@ class Reception:
             await stream.aclose()
             return
         source = source_of(host)
-        if self._is_crowded(source):
+        if self._is_crowded(self._remote_crowd, source):
             await stream.aclose()
             return
-        place = self._crowd.enter(source)
+        place = self._remote_crowd.enter(source)
         try:
             secured = await self._secured(stream, source)
             if secured is not None:
@@ -167,9 +172,9 @@ class Reception:
         except Exception:
             log.exception("visit_failed", entry=repr(entry))  # this peer's own trouble: nobody else notices
 
-    def _is_crowded(self, source: str) -> bool:
+    def _is_crowded(self, crowd: Crowd, source: str) -> bool:
         """Whether one more is too many; then that is told, once a minute."""
-        reason = self._crowd.refusal(source)
+        reason = crowd.refusal(source)
         times = None if reason is None else self._count("crowd", source)
         if times is not None:
             log.warning("connection_refused", source=source, reason=reason, times=times)

@@ -43,6 +43,7 @@ DOOR: Final = Guarded(
         ],
         _LIVE + "test_one_account_keeps_nobody_out": [
             ("Door._converse", "self._of_account[uid] > MOST_OF_ONE and ", "False and "),
+            ("Door._converse", "if is_own else MAX_CONNECTIONS - OWN_SEATS", ""),
             ("Door._attend", "self._of_account[peer.asker.uid] -= 1", "pass"),
         ],
         _LIVE + "test_each_kind_takes_its_role": [
@@ -66,10 +67,10 @@ RECEPTION: Final = Guarded(
             ("Reception._secured", "if self._tls is None:", "if True:"),
         ],
         _TCP + "test_a_certificate_is_taken_anew": [
-            ("Reception.reload", "tls.reload(self._tls, cert, key)", "pass"),
+            ("Reception.reload", "self._tls = self._context(cert, key)", "pass"),
         ],
         _TCP + "test_too_many_of_one_source": [
-            ("Reception._attend_remote", "if self._is_crowded(source):", "if False:"),
+            ("Reception._attend_remote", "if self._is_crowded(self._remote_crowd, source):", "if False:"),
             ("Reception._attend_remote", "place.free()", "pass"),
         ],
     },
