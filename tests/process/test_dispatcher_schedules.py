@@ -51,6 +51,19 @@ def test_options_are_unset(client: Peer, topic: str) -> None:
         assert client.refusal("schedules.update", id=made["id"], **{needed: None})[0] == "bad_request"
 
 
+def test_args_are_as_long_as_those_of_a_job(client: Peer, topic: str) -> None:
+    """Each occurrence would be a job that nobody could submit."""
+    made = create(client, topic, **BERLIN)
+    longest = '{"a": "' + "x" * (1024 * 1024 - 9) + '"}'
+    said = "args have 1048577 bytes; at most 1048576 are allowed"
+    assert client.refusal("schedules.create", name="n", args=f"{longest} ", **BERLIN) == ("bad_request", said)
+    assert client.refusal("schedules.update", id=made["id"], args=f"{longest} ") == ("bad_request", said)
+    declared = {"by": "b", "schedules": [{"key": f"{topic} k", "name": "n", "args": f"{longest} ", **BERLIN}]}
+    code, message = client.refusal("schedules.declare", **declared)
+    assert (code, message.endswith(said)) == ("bad_request", True)
+    assert client.call("schedules.update", id=made["id"], args=longest)["schedule"]["revision"] == 1
+
+
 def test_another_rule_has_another_next_time(client: Peer, topic: str) -> None:
     """A new rule of another kind takes the place of the old one, and begins now; so does a new time zone."""
     made = create(client, topic, every=1000.0)

@@ -120,10 +120,18 @@ def checked(jobs: Sequence[NewJob]) -> list[NewJob]:
     return ready
 
 
+def length_problem(args: str) -> str | None:
+    """What is wrong with the length of *args*; None: nothing."""
+    size_bytes = len(args) if args.isascii() else len(args.encode())
+    return (
+        f"args have {size_bytes} bytes; at most {MAX_ARGS_BYTES} are allowed" if size_bytes > MAX_ARGS_BYTES else None
+    )
+
+
 def _problem(job: NewJob) -> str | None:
-    size_bytes = len(job.args) if job.args.isascii() else len(job.args.encode())
-    if size_bytes > MAX_ARGS_BYTES:
-        return f"args have {size_bytes} bytes; at most {MAX_ARGS_BYTES} are allowed"
+    too_long = length_problem(job.args)
+    if too_long is not None:
+        return too_long
     if job.run_at is not None and job.delay_s is not None:
         return "run_at and delay_s are both given; one of them is allowed"
     if job.expires_at is not None and job.expires_in_s is not None:
