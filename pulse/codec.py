@@ -95,7 +95,7 @@ def unseal(codec: Codec | None, name: str, value: JsonValue) -> JsonValue:
     found = _envelope(value)
     if found is None:
         return value
-    by, data = found
+    by, data = found[0][:_LONGEST_SHOWN], found[1]
     if codec is None:
         raise UnreadableError(f"encrypted by codec {by!r}, and there is none here: pulse.App(codec=...)")
     if by != codec.id:

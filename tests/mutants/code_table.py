@@ -8,6 +8,7 @@ from tests.mutants.code import CodeMutant, Guarded
 from tests.mutants.guards import (
     access,
     claims,
+    codec,
     cursors,
     deaths,
     desk,
@@ -41,6 +42,10 @@ GUARDED: Final[list[Guarded]] = [
     access.CROWD,
     access.GRANTS,
     access.REFUSED,
+    codec.CODEC,
+    codec.SEALED,
+    codec.ENCRYPTION,
+    codec.ATTEMPT,
     machine.MACHINE,
     restarts.POLICY,
     restarts.RESTARTS,

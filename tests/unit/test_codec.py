@@ -101,11 +101,13 @@ def test_who_cannot_read() -> None:
     sealed = jsontext.loads(seal(Reversed(), "n", json.dumps({"card": SECRET})))
     other = FernetCodec(FernetCodec.new_key())
     fernet = jsontext.loads(seal(FernetCodec(FernetCodec.new_key()), "n", '{"card": 1}'))
+    strange: Any = {"$pulse": "x" * 100_000, "data": ""}  # whoever may submit may write anything there
     for codec, name, value, said in (
         (None, "n", sealed, "encrypted by codec 'reversed', and there is none here: pulse.App(codec=...)"),
         (other, "n", sealed, "encrypted by codec 'reversed', and the one that is here is 'fernet'"),
         (Reversed(), "m", sealed, "codec 'reversed' cannot read it: AssertionError"),
         (other, "n", fernet, "codec 'fernet' cannot read it: InvalidToken"),
+        (None, "n", strange, f"encrypted by codec '{'x' * 64}', and there is none here: pulse.App(codec=...)"),
     ):
         with pytest.raises(UnreadableError) as caught:
             unseal(codec, name, value)
