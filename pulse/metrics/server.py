@@ -20,6 +20,7 @@ from pulse.metrics.snapshot import Source
 LOOPBACK: Final = "127.0.0.1"
 SCRAPES: Final = 8  # at once; others are hung up on
 SLOW_S: Final = 5.0  # for a peer to send its request, and to read the answer
+SCRAPE_S: Final = 20.0  # for all of it: bytes that drip would keep a place for ever
 _PATHS: Final = ("/", "/metrics")
 
 
@@ -115,10 +116,14 @@ class Server(ThreadingMixIn, BaseServer):
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as in socketserver
-        """Serve it, and make room."""
+        """Serve it for a while at most, and make room."""
+        ending = threading.Timer(SCRAPE_S, _cut, [request])
+        ending.daemon = True
+        ending.start()
         try:
             super().process_request_thread(request, client_address)
         finally:
+            ending.cancel()
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as in socketserver
@@ -133,3 +138,9 @@ class Server(ThreadingMixIn, BaseServer):
     def server_close(self) -> None:
         """Listen no more."""
         self.socket.close()
+
+
+def _cut(request: socket.socket) -> None:
+    """End what is being read or written there."""
+    with contextlib.suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)

@@ -101,6 +101,7 @@ GUARDED: Final[list[Guarded]] = [
     others.TURNS,
     others.BATCHING,
     others.TREES,
+    others.METRICS,
     others.LANES,
     others.PROCS,
     worker.DESK,

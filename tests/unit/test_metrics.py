@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import threading
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Final, cast
@@ -15,11 +18,12 @@ from pulse.errors import ConfigError
 from pulse.histogram import BOUNDS
 from pulse.metrics.collector import Exported
 from pulse.metrics.labels import LONGEST, clean
-from pulse.metrics.server import Address
+from pulse.metrics.server import SCRAPES, Address, Server
 from pulse.metrics.snapshot import Snapshot, Source
 from pulse.metrics.table import DURATIONS, METRICS
 from pulse.stats import read
 from tests.support.markdown import DOCS, section, table
+from tests.support.peers import until
 
 HOSTILE: Final = [
     'a"b',
@@ -189,3 +193,29 @@ def test_what_is_no_address_is_refused(text: str) -> None:
     """In one line, with what is allowed."""
     with pytest.raises(ConfigError, match=r"^PULSE_METRICS is .*a port of 127.0.0.1, host:port, or the whole path"):
         load({"PULSE_METRICS": text})
+
+
+def test_who_asks_byte_by_byte_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Places are few: each is somebody else's after a while, however slowly its peer goes on."""
+    monkeypatch.setattr("pulse.metrics.server.SCRAPE_S", 0.2)
+    listening = Address("127.0.0.1:0").listen()
+    at = listening.getsockname()
+    server = Server(listening, cast("Source", None))
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    with contextlib.ExitStack() as stack:
+        stack.callback(thread.join, 5)
+        stack.callback(server.server_close)
+        stack.callback(server.shutdown)
+        slow = [stack.enter_context(socket.create_connection(at, 5)) for _ in range(SCRAPES)]
+
+        def is_answered() -> bool:
+            for one in slow:
+                with contextlib.suppress(OSError):
+                    one.sendall(b"G")
+            with socket.create_connection(at, 5) as other, contextlib.suppress(OSError):
+                other.sendall(b"GET /none HTTP/1.0\r\n\r\n")
+                return other.recv(12) == b"HTTP/1.0 404"
+            return False
+
+        until(is_answered, "there is room", 5.0)
