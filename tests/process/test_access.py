@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import resource
+import socket
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 
 from pulse import protocol
 from pulse.protocol.access import Access
+from pulse_actors.dispatcher.crowd import MOST_UNKNOWN, MOST_UNKNOWN_OF_ALL
 from pulse_actors.dispatcher.visit import VIEWER_MAX_FRAME_BYTES
 from pulse_supervisor.door import MOST_OF_ONE
 from tests.support.accounts import account, needs_root, stranger
@@ -28,6 +31,7 @@ NOBODY: Final = 61_200
 SETTINGS: Final = {
     "PULSE_ALLOW_USERS": ",".join(f"{uid}:{role}" for role, uid in ACCOUNTS.items()),
     "PULSE_ALLOW_GROUPS": f"{GROUP}:viewer",
+    "PULSE_LISTEN": "127.0.0.1:0",
 }
 NOTED: Final = """
     SELECT detail->>'needs' AS needs FROM pulse.audit WHERE action = 'forbidden' AND detail->>'kind' = $1 AND uid = $2
@@ -140,6 +144,22 @@ def test_one_account_keeps_nobody_out(system: System) -> None:
         assert refused.expect("error")["code"] == "unavailable"  # several of them do not keep out root
         assert system.ask_supervisor("ping") == {}
     until(lambda: _comes_in(path, ACCOUNTS["viewer"]), "there is room again")
+
+
+def test_who_is_anywhere_keeps_nobody_of_this_machine_out(system: System) -> None:
+    """However many connections of however many addresses have said nothing yet over TCP."""
+    port = int(system.log("supervisor_ready")[-1]["tcp"].rpartition(":")[2])
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
+    with contextlib.ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for number in range(MOST_UNKNOWN_OF_ALL):
+            source = (f"127.0.1.{1 + number // MOST_UNKNOWN}", 0)
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), 5, source))
+        with socket.create_connection(("127.0.0.1", port), 5, ("127.0.2.1", 0)) as late:
+            assert late.recv(1) == b""
+        with come(system.path, ACCOUNTS["client"]) as client:
+            assert client.call("ping") == {}
 
 
 def _comes_in(path: Path, uid: int) -> bool:

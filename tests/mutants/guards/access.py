@@ -69,6 +69,9 @@ RECEPTION: Final = Guarded(
         _TCP + "test_a_certificate_is_taken_anew": [
             ("Reception.reload", "self._tls = self._context(cert, key)", "pass"),
         ],
+        _LIVE + "test_who_is_anywhere_keeps_nobody_of_this_machine_out": [
+            ("Reception.__init__", "self._remote_crowd = Crowd()", "self._remote_crowd = self._crowd"),
+        ],
         _TCP + "test_too_many_of_one_source": [
             ("Reception._attend_remote", "if self._is_crowded(self._remote_crowd, source):", "if False:"),
             ("Reception._attend_remote", "place.free()", "pass"),
