@@ -242,10 +242,11 @@ def place(dsn: str | None, options: Sequence[str] = (), **settings: str) -> Iter
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """This process's environment without anything of a pulse, and with its import paths; pools keep no spares."""
+    """This process's environment without anything of a pulse, and with its import paths too; pools keep no spares."""
     strange = ("PULSE_", "NOTIFY_", "XDG_", "RUNTIME_DIRECTORY", "STATE_DIRECTORY")
     own = {key: value for key, value in os.environ.items() if not key.startswith(strange)}
-    return {**own, "PYTHONPATH": PATHS, "PULSE_SPARES": "0", **more}
+    paths = os.pathsep.join(path for path in (PATHS, own.get("PYTHONPATH")) if path)  # a mutant comes by the latter
+    return {**own, "PYTHONPATH": paths, "PULSE_SPARES": "0", **more}
 
 
 def run(

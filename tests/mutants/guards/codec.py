@@ -24,7 +24,6 @@ CODEC: Final = Guarded(
             ("_envelope", "isinstance(by, str) and ", ""),
             ("_envelope", "not isinstance(value, dict) or ", ""),
             ("_envelope", "value.keys() != {BY, DATA}", "not {BY, DATA} <= value.keys()"),
-            ("sealed_by", "if text is None or BY not in text:", "if BY not in str(text):"),
             ("sealed_by", "None if found is None else ", ""),
             ("sealed_by", "(ValueError, RecursionError)", "RecursionError"),
         ],
