@@ -27,6 +27,8 @@ from tests.support.whole import WHOLE
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
+pytest_plugins = ("tests.plugins.leaks",)
+
 # A time limit for single examples would only measure how busy the machine is.
 settings.register_profile("pulse", deadline=None, max_examples=100, stateful_step_count=40)
 settings.register_profile("ci", settings.get_profile("pulse"), print_blob=True)

@@ -16,10 +16,11 @@ from typing import Final
 from urllib.parse import urlencode
 
 from tests.process.system_kit import END_S, Whole
+from tests.support.confidential import confidential, search
 from tests.support.system import until
 
 USER: Final = "alice"
-PASSWORD: Final = "correct horse"
+PASSWORD: Final = confidential("correct horse", "password of alice")
 _URL: Final = re.compile(r"listens on (http://\S+)")
 _LINK: Final = re.compile(r"Log in, once, by: (\S+)")
 
@@ -78,12 +79,15 @@ class Dashboard:
             body = None if form is None else urlencode(form)
             connection.request(method, path, body, {**more, **(headers or {})})
             got = connection.getresponse()
-            return Answer(got.status, got.read().decode(), {key.lower(): value for key, value in got.getheaders()})
+            text = got.read().decode()
+            search(text, f"the page {path}")
+            return Answer(got.status, text, {key.lower(): value for key, value in got.getheaders()})
 
     def log_in(self) -> str:
         """Log in without a browser; the token that forms must carry."""
         self.cookie = ""
         self.cookie = self.ask("POST", "/login", {"user": USER, "password": PASSWORD}).cookie
+        confidential(self.cookie.partition("=")[2], "session of a browser")
         found = re.search(r'name="csrf" value="([^"]+)"', self.ask("GET", "/gate").text)
         assert found is not None
         return found[1]

@@ -304,12 +304,12 @@ def test_the_environment_does_not_reach_the_server(state: Path, monkeypatch: pyt
     monkeypatch.setenv("PGPORT", "6000")
     monkeypatch.setenv("PGDATA", "/nonexistent")
     monkeypatch.setenv("PGUSER", "somebody")
-    monkeypatch.setenv("PULSE_AUTH_USERS", "secret")
+    monkeypatch.setenv("PULSE_AUTH_USERS", "ann:s3cret-of-ann")
     with running(state) as (server, process):
         assert values(server, "SELECT current_user", "SHOW port") == ["pulse", "5432"]
         environment = run_as(this_account(), ["/bin/cat", f"/proc/{process.pid}/environ"]).stdout
         assert "LC_ALL=C" in environment
-        assert "secret" not in environment
+        assert "s3cret" not in environment
         assert os.getpgid(process.pid) == process.pid
 
 

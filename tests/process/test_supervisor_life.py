@@ -164,14 +164,14 @@ def test_not_ready_in_time_at_boot_is_one_line_and_exit_1() -> None:
 
 def test_the_database_is_no_secret_of_the_command_line_or_the_environment() -> None:
     """Neither /proc/PID/cmdline nor environ of any child shows the DSN, and yet each got it."""
-    with supervisor(four(), env={"PULSE_DSN": "postgresql://u:hunter2secret@localhost/x"}) as rig:
+    with supervisor(four(), env={"PULSE_DSN": "postgresql://u:hunter2-secret@localhost/x"}) as rig:
         rig.wait_ready()
         for process in rig.descendants():
             place = Path(f"/proc/{process.pid}")
-            assert b"hunter2secret" not in place.joinpath("cmdline").read_bytes()
-            assert b"hunter2secret" not in place.joinpath("environ").read_bytes()
-        assert "pause start boot=True dsn=postgresql://u:hunter2secret@localhost/x" in rig.acts()
-        assert "hunter2secret" not in rig.errors.read_text("utf-8")
+            assert b"hunter2-secret" not in place.joinpath("cmdline").read_bytes()
+            assert b"hunter2-secret" not in place.joinpath("environ").read_bytes()
+        assert "pause start boot=True dsn=postgresql://u:hunter2-secret@localhost/x" in rig.acts()
+        assert "hunter2-secret" not in rig.errors.read_text("utf-8")
 
 
 def test_children_inherit_nothing_that_is_not_theirs() -> None:

@@ -13,12 +13,13 @@ import pytest
 
 import pulse
 from tests.process.system_kit import APP, END_S, Jobs, Whole, clean_environment, place, run
+from tests.support.confidential import confidential
 from tests.support.postgres import GIVEN_DSN, PASSWORD_ROLE, Postgres
 from tests.support.system import Refused, short_directory, until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres]
 
-SECRET = "geh31m"
+SECRET = confidential("geh31m-and-wrong", "password of a DSN")
 CRON_ALLOWED = (
     "five fields are allowed (minute hour day month weekday), or six with seconds first, or one of "
     "@yearly @annually @monthly @weekly @daily @midnight @hourly"

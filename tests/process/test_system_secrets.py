@@ -13,14 +13,15 @@ from pulse.codec import sealed_by
 from pulse.encryption import KEYS, FernetCodec
 from tests.process.site_kit import Site
 from tests.process.system_kit import END_S, SHORT_LEASE, Whole, place
+from tests.support.confidential import confidential, new_key
 from tests.support.postgres import Postgres
 from tests.support.system import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres]
 
-SECRET: Final = "4242-4242-4242-4242"
+SECRET: Final = confidential("4242-4242-4242-4242", "card number")
 APP: Final = "tests.support.secret_app:app"
-OLD, NEW = FernetCodec.new_key(), FernetCodec.new_key()
+OLD, NEW = new_key(), new_key()
 
 
 @pytest.fixture(scope="module")

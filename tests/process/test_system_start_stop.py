@@ -15,6 +15,7 @@ import pytest
 from pulse.job import Status
 from tests.process.embedded_kit import needs_postgres
 from tests.process.system_kit import APP, Whole, clean_environment, cpu_s, is_alive, measured, place, since
+from tests.support.confidential import confidential
 from tests.support.postgres import Postgres
 from tests.support.system import short_directory, until
 
@@ -28,7 +29,7 @@ IDLE_SHARE = 0.01  # of a core, supervisor and actors together
 ACTORS_RSS_BYTES = 200 * 1024 * 1024
 DRAIN_S = 2.0
 HURRY_S = 6.0  # far from what is measured here, and from the drain that it cuts short
-SECRET = "geh31m"
+SECRET = confidential("geh31m-at-start", "password of a DSN")
 
 
 @pytest.fixture(scope="module")

@@ -34,12 +34,14 @@ from pulse_actors.scheduler import LOOK_S, Scheduler
 from pulse_actors.sweeps import SweepGuard
 from pulse_actors.watchdog import Watchdog
 from tests.store.helpers import count, forge, history, read
+from tests.support.confidential import confidential
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
+SECRET: Final = confidential("s3cret-word", "password of a DSN")
 SWEEP_S: Final = 10.0
 HOST: Final = Host("here", "boot", 1)
 POLICIES: Final = Hint("dispatcher", "policies changed")
@@ -445,7 +447,7 @@ def nowhere() -> str:
     """A DSN at which nobody listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        return f"postgresql://pulse:secret@127.0.0.1:{probe.getsockname()[1]}/pulse"
+        return f"postgresql://pulse:{SECRET}@127.0.0.1:{probe.getsockname()[1]}/pulse"
 
 
 @pytest.mark.parametrize("make", [Pause, Scheduler, new_watchdog])
@@ -455,7 +457,7 @@ async def test_priming_refuses_while_the_database_is_away(make: type[Pause], now
     with pytest.raises(UnavailableError) as refused:
         await make(away).prime(boot=True)
     assert "127.0.0.1" in refused.value.message
-    assert "secret" not in refused.value.message
+    assert SECRET not in refused.value.message
     away.close()
 
 
@@ -473,7 +475,7 @@ async def test_status_tells_that_the_database_is_away(nowhere: str) -> None:
     database = (await new_watchdog(away).status())["database"]
     assert isinstance(database, dict)
     assert database["ok"] is False
-    assert "secret" not in str(database)
+    assert SECRET not in str(database)
     away.close()
 
 

@@ -24,10 +24,12 @@ from pulse.doctor.finding import State
 from pulse.doctor.table import judge
 from pulse.store.doctor import QUESTIONS, expected_indexes, look
 from tests.store.doctor_kit import DEADLINE_S, WITHIN_S, Patient, said, until
+from tests.support.confidential import confidential
 from tests.support.postgres import Postgres
 
 pytestmark = [pytest.mark.postgres, pytest.mark.anyio]
 
+SECRET: Final = confidential("s3cret-word", "password of a DSN")
 LEASE: Final = (
     "UPDATE pulse.jobs SET status = 'RUNNING', attempts = 1, started_at = now(), locked_by = $1,"
     " lease_until = now() + $2::int * interval '1 s'"
@@ -331,16 +333,16 @@ async def test_what_a_server_asks_is_bounded(patient: Patient) -> None:
 async def test_a_database_that_is_away(patient: Patient) -> None:
     """Nobody there, nobody let in, or somebody who never says a word: one finding, in time, without the password."""
     with socket.create_server(("127.0.0.1", 0)) as mute:
-        silent = f"postgresql://ann:secret@127.0.0.1:{mute.getsockname()[1]}/x"
+        silent = f"postgresql://ann:{SECRET}@127.0.0.1:{mute.getsockname()[1]}/x"
         with socket.create_server(("127.0.0.1", 0)) as closed:
-            nobody = f"postgresql://ann:secret@127.0.0.1:{closed.getsockname()[1]}/x"
+            nobody = f"postgresql://ann:{SECRET}@127.0.0.1:{closed.getsockname()[1]}/x"
         for dsn in (silent, nobody, re.sub(r"/pulse_test_\w+", "/no_such_database", patient.dsn)):
             from_s = time.monotonic()
             seen = await look(dsn, 1.0)
             assert time.monotonic() - from_s < 3.0
             (only,) = judge(seen, grace_s=60.0, expected=[], served=None)
             assert (only.check, only.state) == ("database", State.WRONG)
-            assert "secret" not in only.text
+            assert SECRET not in only.text
 
 
 @pytest.mark.parametrize(("mode", "state"), [("session", State.WARNING), ("transaction", State.WRONG)])

@@ -17,6 +17,7 @@ from pulse.errors import ConfigError, UnavailableError
 from pulse.store import pool as pool_module
 from pulse.store.pool import BEAT_SETTINGS, HOT_SETTINGS, SERVER_SETTINGS, Pool, Target, connect
 from pulse.store.store import Store
+from tests.support.confidential import confidential
 from tests.support.postgres import PASSWORD_ROLE
 from tests.support.proxy import Proxy, socket_of, through
 from tests.support.waiting import until
@@ -28,7 +29,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 SHORT_S: Final = 0.3
 PROMPT_S: Final = 2.0  # the longest that anything with a deadline of SHORT_S may take
-SECRET: Final = "s3cret"
+SECRET: Final = confidential("s3cret-of-a-role", "password of a role")
 SHOWN: Final = {"500": "500ms", "2000": "2s", "5000": "5s", "10000": "10s"}  # how PostgreSQL shows milliseconds
 PID: Final = "SELECT pg_backend_pid()"
 FOREVER: Final = "SELECT pg_sleep(60)"

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import trustme
 
+from tests.support.confidential import confidential
+
 
 @dataclass(frozen=True, slots=True)
 class Pair:
@@ -39,4 +41,7 @@ class Authority:
         pair = Pair(self._directory / f"{file}.pem", self._directory / f"{file}.key")
         pair.cert.write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
         made.private_key_pem.write_to_path(str(pair.key))
+        confidential(
+            pair.key.read_text("ascii").splitlines()[2], f"key of {file}"
+        )  # the first line is much like others'
         return pair

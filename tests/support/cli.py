@@ -21,6 +21,8 @@ from typing import Final
 
 import msgspec
 
+from tests.support.confidential import search
+
 DEADLINE_S: Final = 30.0
 PULSE: Final = (sys.executable, "-m", "pulse.cli.main")
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -146,4 +148,5 @@ def _read_all(master: int) -> bytes:
     with contextlib.suppress(OSError):  # EIO is how a terminal says that nobody is there any more
         while data := os.read(master, 65536):
             parts.append(data)
+    search(b"".join(parts), "a terminal")
     return b"".join(parts)

@@ -28,6 +28,7 @@ import asyncpg
 from pulse.store.pool import Target
 from pulse.store.store import Store
 from pulse_supervisor import embedded, embedded_binaries
+from tests.support.confidential import search_logs
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -180,6 +181,7 @@ def started(installation: Installation, **settings: str) -> Iterator[Postgres]:
         finally:
             embedded.stop(process)
             embedded.release(server)
+            search_logs(directory)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

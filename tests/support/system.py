@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 import asyncpg
 import psutil
 
+from tests.support.confidential import search_logs
 from tests.support.peers import DEADLINE_S, Body, Pair, Peer, Refused, Worker, new_job, until
 
 if TYPE_CHECKING:
@@ -238,6 +239,7 @@ def short_directory() -> Iterator[Path]:
     try:
         yield place
     finally:
+        search_logs(place)
         shutil.rmtree(place, ignore_errors=True)
 
 

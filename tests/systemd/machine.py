@@ -23,6 +23,7 @@ from typing import Final
 
 import psutil
 
+from tests.support.confidential import search
 from tests.support.system import until
 
 ROOT: Final = Path(__file__).parents[2]
@@ -137,6 +138,7 @@ def booted() -> Iterator[Machine]:
         )
         _prepare(machine)
         yield machine
+        search(machine.run("journalctl", "--no-pager", "--output=cat", check=False), "the journal of the machine")
 
 
 def _installation(below: Path, version: str) -> Mapping[str, Path]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import pytest
 
 from tests.support.certificates import Authority
+from tests.support.confidential import confidential
 from tests.support.system import until
 from tests.systemd.machine import PULSE, VERSIONS, Machine, booted, why_not
 
@@ -231,7 +232,8 @@ def test_a_mistake_stays(machine: Machine) -> None:
 def test_a_reload_takes_the_certificate_anew(machine: Machine, tmp_path: Path) -> None:
     """The process goes on with the new one; its directory, whose mode the manager sets, lets other accounts pass."""
     ca = Authority(tmp_path)
-    settings = 'listen = "127.0.0.1:7420"\nauth_users = "ann:secret"\nallow_users = "nobody:viewer"\n'
+    ann = confidential("s3cret-of-ann", "password of ann")
+    settings = f'listen = "127.0.0.1:7420"\nauth_users = "ann:{ann}"\nallow_users = "nobody:viewer"\n'
     settings += 'tls_cert = "/etc/pulse/tls.pem"\ntls_key = "/etc/pulse/tls.key"\n'
 
     def serve(name: str) -> None:

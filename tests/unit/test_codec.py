@@ -29,8 +29,9 @@ from pulse.schedule_requests import create_schedule, update_schedule
 from pulse.sealed import open_answer, seal_request
 from pulse.worker.attempt import Attempt
 from pulse.worker.runner import arguments_for
+from tests.support.confidential import confidential, new_key
 
-SECRET: Final = "4242-4242-4242-4242"
+SECRET: Final = confidential("4242-4242-4242-4242", "card number")
 
 
 class Reversed:
@@ -59,7 +60,7 @@ class Broken(Reversed):
 @pytest.mark.parametrize(
     "text", ["{}", '{"a": [1, {"b": null}]}', '{"$pulse": "x", "data": "y"}', '"ä\\u2028"', "[]", "0"]
 )
-@pytest.mark.parametrize("codec", [Reversed(), FernetCodec(FernetCodec.new_key())], ids=["reversed", "fernet"])
+@pytest.mark.parametrize("codec", [Reversed(), FernetCodec(new_key())], ids=["reversed", "fernet"])
 def test_there_and_back(codec: Codec, text: str) -> None:
     """Whatever JSON it is comes out as it went in, an envelope too; what is stored is one, and names the codec."""
     sealed = seal(codec, "n", text)
@@ -99,8 +100,8 @@ def test_what_is_not_encrypted(text: str | None) -> None:
 def test_who_cannot_read() -> None:
     """Without codec, with another one, with another key, or for another handler: told, without the secret."""
     sealed = jsontext.loads(seal(Reversed(), "n", json.dumps({"card": SECRET})))
-    other = FernetCodec(FernetCodec.new_key())
-    fernet = jsontext.loads(seal(FernetCodec(FernetCodec.new_key()), "n", '{"card": 1}'))
+    other = FernetCodec(new_key())
+    fernet = jsontext.loads(seal(FernetCodec(new_key()), "n", '{"card": 1}'))
     strange: Any = {"$pulse": "x" * 100_000, "data": ""}  # whoever may submit may write anything there
     for codec, name, value, said in (
         (None, "n", sealed, "encrypted by codec 'reversed', and there is none here: pulse.App(codec=...)"),
@@ -129,7 +130,7 @@ def test_what_is_no_codec(bad: Any) -> None:
 
 def test_keys_are_changed() -> None:
     """The first key encrypts, each decrypts; without the old one what it encrypted cannot be read."""
-    old, new = FernetCodec.new_key(), FernetCodec.new_key()
+    old, new = new_key(), new_key()
     before, both, after = FernetCodec(old), FernetCodec(new, old.encode()), FernetCodec(new)
     data = before.encode("n", "1")
     assert both.decode("n", data) == "1"
@@ -140,7 +141,7 @@ def test_keys_are_changed() -> None:
 
 def test_where_keys_come_from(tmp_path: Path) -> None:
     """From an environment variable or a file, newest first; what is wrong is told without a key."""
-    old, new = FernetCodec.new_key(), FernetCodec.new_key()
+    old, new = new_key(), new_key()
     data = FernetCodec(old).encode("n", "1")
     file = tmp_path / "keys"
     file.write_text(f"{new}\n{old}\n")

@@ -26,15 +26,17 @@ from pulse.ui.guard import SESSION
 from pulse.ui.pages import common, live
 from pulse.ui.server import PeerProtocol
 from pulse.ui.sessions import MOST_OF_ONE, Session, Sessions
+from tests.support.confidential import confidential
 from tests.support.dashboard import Browser, site_of
 
 pytestmark = pytest.mark.anyio
 WAIT_S = 5.0
+RIGHT = confidential("r1ght-word", "password of ann and bob")
 
 
 def browser(address: str = "127.0.0.1", of: Browser | None = None, **options: Any) -> Browser:
     """Before the whole application; *of* another one's site."""
-    site = site_of(credentials=parse_users("ann:right,bob:right"), **options) if of is None else of.site
+    site = site_of(credentials=parse_users(f"ann:{RIGHT},bob:{RIGHT}"), **options) if of is None else of.site
     return Browser(make_app(site) if of is None else of.app, site, address)
 
 
@@ -56,15 +58,15 @@ async def test_one_name_from_many_addresses() -> None:
     assert await guess(first, "wrong") == 403
     others = [browser(f"10.0.1.{number}", first) for number in range(3)]
     assert [await guess(other, "wrong") for other in others] == [429, 429, 429]
-    assert await guess(others[0], "right", "bob") == 303
+    assert await guess(others[0], RIGHT, "bob") == 303
     moment = [0.0]
-    logins = Logins(parse_users("ann:right"), lambda: moment[0])
+    logins = Logins(parse_users(f"ann:{RIGHT}"), lambda: moment[0])
     for number in range(20):
         moment[0] = 10.0 * number
         with pytest.raises(UnauthorizedError, match="do not fit"):
             await logins.check(f"10.0.2.{number}", "ann", "wrong")
     with pytest.raises(TooManyGuessesError) as caught:
-        await logins.check("10.0.3.1", "ann", "right")
+        await logins.check("10.0.3.1", "ann", RIGHT)
     assert caught.value.wait_s == 4.0
 
 
@@ -72,8 +74,8 @@ async def test_one_network_of_ipv6_is_one_source() -> None:
     """A machine there has as many addresses as it wants; networks are another matter."""
     first = browser("2001:db8::1")
     assert await guess(first, "wrong") == 403
-    assert await guess(browser("2001:db8::ffff:2", first), "right", "bob") == 429
-    assert await guess(browser("2001:db8:0:1::1", first), "right", "bob") == 303
+    assert await guess(browser("2001:db8::ffff:2", first), RIGHT, "bob") == 429
+    assert await guess(browser("2001:db8:0:1::1", first), RIGHT, "bob") == 303
 
 
 async def test_who_is_right_does_not_wipe_out_wrong_guesses() -> None:
@@ -112,7 +114,7 @@ async def test_a_new_login_ends_the_session_before(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("pulse.ui.guard.time.time", lambda: 2_000_000_001.0)
     at = browser()
     at.enter("eve")
-    got = await at.ask("POST", "/login", {"user": "ann", "password": "right", "next": "//evil.example"})
+    got = await at.ask("POST", "/login", {"user": "ann", "password": RIGHT, "next": "//evil.example"})
     assert (got.status, got.headers["location"]) == (303, "/")
     assert (await at.ask("GET", "/gate")).headers["location"] == "/login?next=%2Fgate"
     assert len(at.site.sessions) == 1
@@ -163,11 +165,11 @@ async def test_news_end_with_the_session(monkeypatch: pytest.MonkeyPatch) -> Non
 async def test_time_does_not_tell_who_exists(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever it is, one comparison with a hash of each kind is made."""
     monkeypatch.setattr(credentials, "BCRYPT_COST", 4)
-    hashed = hash_password("secret")
+    hashed = hash_password(RIGHT)
     monkeypatch.setattr(credentials, "BCRYPT_COST", 5)
-    dearer = hash_password("secret")
+    dearer = hash_password(RIGHT)
     older = hashed.replace("$2b$", "$2a$")
-    users = parse_users(f"plain:secret,hashed:{hashed},dearer:{dearer},older:{older}")
+    users = parse_users(f"plain:{RIGHT},hashed:{hashed},dearer:{dearer},older:{older}")
     compared: list[bytes] = []
     inner = credentials._matches
 
@@ -182,7 +184,7 @@ async def test_time_does_not_tell_who_exists(monkeypatch: pytest.MonkeyPatch) ->
         assert sorted(one[:7] for one in compared if one.startswith(b"$2")) == [b"$2a$04$", b"$2b$04$", b"$2b$05$"], (
             user
         )
-    assert [users.verify(user, "secret") for user in ("plain", "hashed", "dearer", "older", "nobody")] == [True] * 4 + [
+    assert [users.verify(user, RIGHT) for user in ("plain", "hashed", "dearer", "older", "nobody")] == [True] * 4 + [
         False
     ]
     assert not users.verify("nobody", "\0")
@@ -264,11 +266,11 @@ async def test_the_socket_of_the_next_one_stays(tmp_path: Path) -> None:
 
 async def test_what_a_user_may_do_and_see() -> None:
     """By the roles behind the password: a viewer changes nothing, and sees no contents of jobs."""
-    users = parse_users("ann:right,vic:right:viewer")
+    users = parse_users(f"ann:{RIGHT},vic:{RIGHT}:viewer")
     at = browser(of=None)
     at.site.logins = Logins(users)
     for user, rights in (("ann", EVERYTHING), ("vic", rights_of({Access.VIEWER}))):
-        answer = await at.ask("POST", "/login", {"user": user, "password": "right"})
+        answer = await at.ask("POST", "/login", {"user": user, "password": RIGHT})
         cookie = answer.headers["set-cookie"].partition("=")[2].partition(";")[0]
         session = at.site.sessions.find(cookie, 0.0)
         assert session is not None

@@ -15,6 +15,7 @@ from pulse.ui.address import bind, parse_listen
 from pulse.ui.rules import host_name, is_own_page, is_same, own_path
 from pulse.ui.sessions import LIFETIME_S, MOST, Flash, Sessions, Undo
 from tests.support.cli import environment, run
+from tests.support.confidential import confidential
 
 ENTRY = "$2b$04$ZlGeTCxoEwZEOWNsTsvn9O3ljSCHMbxEVNwWAIzfoDlRk/5R1hn4m"
 
@@ -207,9 +208,9 @@ class TestCredentials:
 
     def test_passwd(self) -> None:
         """The entry that PULSE_AUTH_USERS wants, of what stands on standard input."""
-        done = run(["passwd", "alice"], environment(), stdin=b"secret\n")
+        done = run(["passwd", "alice"], environment(), stdin=b"s3cret-word\n")
         assert done.code == 0, done.err
-        assert parse_users(done.out.strip()).verify("alice", "secret")
+        assert parse_users(done.out.strip()).verify("alice", confidential("s3cret-word", "password of alice"))
         for stdin in (b"\n", b"x" * 80 + b"\n"):
             refused = run(["passwd"], environment(), stdin=stdin)
             assert (refused.code, refused.out) == (1, "")
