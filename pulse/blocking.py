@@ -350,12 +350,12 @@ class _Wire:
     def receive(self, deadline_s: float) -> list[Frame]:
         with self._breaking():
             while True:
+                self._reader.check()
                 self._connection.settimeout(_left_s(deadline_s))
                 data = self._connection.recv(_RECEIVE_BYTES)
                 if not data:
                     raise ConnectionLostError("the other side closed the connection")
-                frames = self._reader.feed(data)
-                if frames:
+                if frames := self._reader.take(data):
                     return frames
 
     def close(self) -> None:

@@ -55,21 +55,21 @@ class FrameStream:
 
         Raises:
             ConnectionLostError: The connection is gone, or closed by the other side.
-            ProtocolError: What came is not the protocol.
+            ProtocolError: What came is not the protocol; whole frames before that have been returned.
 
         """
         if self._unread:
             frames, self._unread = self._unread, []
             return frames
         while True:
+            self._reader.check()
             try:
                 data = await self._stream.receive(_RECEIVE_BYTES)
             except anyio.EndOfStream:
                 raise ConnectionLostError("the other side closed the connection") from None
             except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError) as error:
                 raise ConnectionLostError(f"the connection broke: {_said(error)}") from None
-            frames = self._reader.feed(data)
-            if frames:
+            if frames := self._reader.take(data):
                 return frames
 
     def unread(self, frames: list[Frame]) -> None:

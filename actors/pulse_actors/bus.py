@@ -73,12 +73,9 @@ class Bus:
         """Frames from the supervisor until it is gone; answers to own requests are handed to who asked."""
         while True:
             try:
-                data = await self._stream.receive()
-            except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                return
-            try:
-                frames = self._reader.feed(data)
-            except ProtocolError:
+                self._reader.check()
+                frames = self._reader.take(await self._stream.receive())
+            except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, ProtocolError):
                 return
             for frame in frames:
                 body = protocol.decode_any(frame)

@@ -111,12 +111,13 @@ class FrameReader:
         max_frame_bytes: Longest payload accepted; checked on the length, before a byte of it is kept.
     """
 
-    __slots__ = ("_broken", "_buffer", "max_frame_bytes")
+    __slots__ = ("_broken", "_buffer", "_held", "max_frame_bytes")
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self.max_frame_bytes = max_frame_bytes
         self._buffer = bytearray()
         self._broken = False
+        self._held: BrokenStreamError | None = None
 
     @property
     def buffered_bytes(self) -> int:
@@ -154,6 +155,31 @@ class FrameReader:
         if at:
             del buffer[:at]
         return frames
+
+    def take(self, data: bytes) -> list[Frame]:
+        """
+        As ``feed``, for those who hand on what they get: frames before a break come first, and ``check`` tells it.
+
+        Raises:
+            ProtocolError: Nothing came before the break.
+        """
+        try:
+            return self.feed(data)
+        except BrokenStreamError as error:
+            if not error.frames:
+                raise
+            self._held = error
+            return list(error.frames)
+
+    def check(self) -> None:
+        """
+        Look, before waiting for more, whether more can be read.
+
+        Raises:
+            ProtocolError: ``take`` has come to a break behind the frames that it returned.
+        """
+        if self._held is not None:
+            raise self._held
 
     def _check_size(self, size: int) -> None:
         if size == 0:

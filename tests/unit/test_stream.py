@@ -1,0 +1,79 @@
+"""The pumps: whatever arrived whole is delivered, in order; only then it is told that the connection is broken."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+
+import anyio
+import pytest
+from anyio.abc import SocketStream
+
+from pulse.blocking import _Wire
+from pulse.errors import ProtocolError
+from pulse.protocol import encode
+from pulse.stream import FrameStream
+from pulse.targets import ConnectionLostError
+from pulse_actors.bus import Bus
+
+PAIR = encode("ping", 1, {}) + encode("ping", 2, {})
+NONE = b"\0\0\0\0"  # a frame of no bytes
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Of one connection."""
+    one, other = socket.socketpair()
+    with one, other:
+        yield one, other
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+@pytest.mark.parametrize(
+    ("tail", "error", "said"),
+    [
+        (NONE, ProtocolError, "a frame of length 0"),
+        (PAIR[:5], ConnectionLostError, "the other side closed the connection"),
+    ],
+    ids=["no protocol", "half a frame"],
+)
+async def test_whole_frames_before_a_break_arrive(
+    ends: tuple[socket.socket, socket.socket], tail: bytes, error: type[Exception], said: str
+) -> None:
+    """In one piece with what breaks it; who asks again is told the same, at once."""
+    one, other = ends
+    other.sendall(PAIR + tail)
+    if tail != NONE:
+        other.close()
+    async with await SocketStream.from_socket(one) as stream:
+        frames = FrameStream(stream)
+        with anyio.fail_after(5):
+            assert [frame.request for frame in await frames.receive()] == [1, 2]
+            for _ in range(2):
+                with pytest.raises(error, match=said):
+                    await frames.receive()
+
+
+def test_whole_frames_before_a_break_arrive_at_who_blocks(ends: tuple[socket.socket, socket.socket]) -> None:
+    """The same; the connection is of no more use then."""
+    one, other = ends
+    wire = _Wire(one)
+    other.sendall(PAIR + NONE)
+    deadline_s = time.monotonic() + 5
+    assert [frame.request for frame in wire.receive(deadline_s)] == [1, 2]
+    assert not wire.broken
+    with pytest.raises(ProtocolError, match="a frame of length 0"):
+        wire.receive(deadline_s)
+    assert wire.broken
+
+
+@pytest.mark.anyio
+async def test_whole_frames_before_a_break_arrive_on_the_bus(ends: tuple[socket.socket, socket.socket]) -> None:
+    """The same; it ends."""
+    one, other = ends
+    other.sendall(PAIR + NONE)
+    async with await SocketStream.from_socket(one) as stream:
+        with anyio.fail_after(5):
+            assert [frame.request async for frame in Bus(stream).frames()] == [1, 2]
