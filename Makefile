@@ -1,6 +1,8 @@
 # make help lists the targets. PYTHON=/path/to/python3.12 chooses the interpreter of .venv; ARGS="…" goes to pytest.
 
 PY := .venv/bin/python
+# Kept wherever this runs: without it thousands of processes of the suite would compile all modules anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help man setup demo test test-whole docs lint fmt typecheck bench bench-peers chaos chaos-short fuzz fuzz-coverage model simulation simulation-test mutants test-systemd lock audit sbom dist clean
