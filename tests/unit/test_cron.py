@@ -166,24 +166,28 @@ class Year:
 
 @functools.cache
 def year_of(zone: str, year: int) -> Year:
-    """Every minute of a year, and of the day before and after it."""
+    """Every minute of a year, and of the day before and after it; that clocks change on the half hour is seen."""
     local, days = ZoneInfo(zone), defaultdict[date, dict[int, list[int]]](dict)
     changes: list[int] = []
     instant = int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) - 86_400
     end = instant + 368 * 86_400
     before: datetime | None = None
-    minute = timedelta(minutes=1)
+    minute, half = timedelta(minutes=1), timedelta(minutes=30)
     while instant < end:
-        wall = datetime.fromtimestamp(instant, local).replace(tzinfo=None, fold=0)
+        ends = instant, instant + 29 * 60
+        wall, last = (datetime.fromtimestamp(one, local).replace(tzinfo=None, fold=0) for one in ends)
+        assert (last - wall + minute, wall.minute % 30) == (half, 0)
         if before is not None and wall - before != minute:
             changes.append(instant)
             missing = before + minute
             while missing < wall:
                 days[missing.date()].setdefault(missing.hour * 60 + missing.minute, []).append(-instant)
                 missing += minute
-        days[wall.date()].setdefault(wall.hour * 60 + wall.minute, []).append(instant)
-        before = wall
-        instant += 60
+        day, first = days[wall.date()], wall.hour * 60 + wall.minute
+        for number in range(30):
+            day.setdefault(first + number, []).append(instant + 60 * number)
+        before = last
+        instant += 1800
     return Year(dict(days), changes)
 
 

@@ -31,7 +31,8 @@ def run_suite(folder: Path, *arguments: str) -> list[str]:
         **os.environ,
         "PULSE_SKIPS_FILE": str(listed),
         "PYTHONPATH": str(ROOT),
-        "PYTEST_PLUGINS": "tests.plugins.skips",
+        "PYTEST_PLUGINS": "xdist.plugin,tests.plugins.skips",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # others would take a second each time
     }
     command = [sys.executable, "-m", "pytest", "-q", "--rootdir", str(folder), *arguments, str(folder)]
     subprocess.run(command, env=env, cwd=folder, capture_output=True, check=False)
