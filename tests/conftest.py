@@ -30,11 +30,13 @@ if TYPE_CHECKING:
 pytest_plugins = ("tests.plugins.leaks",)
 
 # A time limit for single examples would only measure how busy the machine is.
-settings.register_profile("pulse", deadline=None, max_examples=100, stateful_step_count=40)
+settings.register_profile("pulse", deadline=None, max_examples=100 if WHOLE else 60, stateful_step_count=40)
 settings.register_profile("ci", settings.get_profile("pulse"), print_blob=True)
 settings.register_profile("long", settings.get_profile("ci"), max_examples=5000, stateful_step_count=100)
 # That a test fails is enough there; the smallest example would take minutes.
-settings.register_profile("mutants", settings.get_profile("pulse"), phases=[Phase.explicit, Phase.generate])
+settings.register_profile(
+    "mutants", settings.get_profile("pulse"), max_examples=100, phases=[Phase.explicit, Phase.generate]
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "pulse"))
 # A shell starts what runs in its background with SIGINT ignored, and programs inherit that: no Ctrl-C would end them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
