@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,11 +50,15 @@ def browser(ui: Dashboard) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def pictures() -> Path:
-    """Where screenshots are kept: PULSE_UI_PICTURES, else a folder of the temporary directory, named in the output."""
-    made = Path(os.environ.get("PULSE_UI_PICTURES") or Path(tempfile.gettempdir()) / "pulse-ui-pictures")
-    made.mkdir(parents=True, exist_ok=True)
-    return made
+def picture() -> Callable[..., None]:
+    """Keep a picture of a page, under a name, in the folder that PULSE_UI_PICTURES names; without one, none is kept."""
+    folder = os.environ.get("PULSE_UI_PICTURES")
+
+    def take(page: Page, name: str, **options: Any) -> None:
+        if folder:
+            page.screenshot(path=Path(folder) / f"{name}.png", **options)
+
+    return take
 
 
 @pytest.fixture

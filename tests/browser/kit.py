@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import re
 import signal
 import subprocess
@@ -12,12 +13,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from tests.process.system_kit import END_S, Whole
 from tests.support.confidential import confidential, search
 from tests.support.system import until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 USER: Final = "alice"
 PASSWORD: Final = confidential("correct horse", "password of alice")
@@ -96,6 +100,17 @@ class Dashboard:
         """Let it end as a user does."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(END_S)
+
+
+def axe(page: Page, *rules: str) -> list[str]:
+    """What axe-core finds wrong with a page, by these rules or all."""
+    from axe_playwright_python.base import AXE_SCRIPT  # type: ignore[import-untyped]
+
+    if not page.evaluate("'axe' in window"):  # it is half a megabyte
+        page.evaluate(AXE_SCRIPT)
+    options = json.dumps({"resultTypes": ["violations"], **({"runOnly": rules} if rules else {})})
+    found: Any = page.evaluate(f"axe.run({options}).then(found => found.violations)")
+    return [f"{one['id']}: {[node['html'][:120] for node in one['nodes'][:3]]}" for one in found]
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import pulse
-from tests.browser.kit import PASSWORD, USER, Dashboard, dashboard
+from tests.browser.kit import PASSWORD, USER, Dashboard, axe, dashboard
 from tests.process.system_kit import Whole
 from tests.support.system import until
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.process, pytest.mark.postgres]
 
 Visit = Callable[..., "Page"]
+Picture = Callable[..., None]
 ANSWER_S: Final = 2.0
 PAGES: Final = (
     "/", "/jobs", "/jobs?status=RUNNING&topic=mail&oldest=1", "/dead", "/topics", "/topics/view?topic=mail",
@@ -64,21 +65,13 @@ def work(client: pulse.Client, whole: Whole) -> dict[str, str]:
     return {"running": str(running), "failing": str(failing), "schedule": str(schedule.id)}
 
 
-def axe(page: Page, *rules: str) -> list[str]:
-    """What axe-core finds wrong with a page, by these rules or all."""
-    from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
-
-    found = Axe().run(page, options={"runOnly": list(rules)} if rules else {}).response["violations"]
-    return [f"{one['id']}: {[node['html'][:120] for node in one['nodes'][:3]]}" for one in found]
-
-
 def said(page: Page) -> str:
     """What the last flash says."""
     return " ".join(page.locator(".flash").all_inner_texts())
 
 
-def test_every_page(visit: Visit, work: dict[str, str], pictures: Path) -> None:
-    """Each answers in time, is clean for those who cannot see it, and fits a phone; pictures of each are kept."""
+def test_every_page(visit: Visit, work: dict[str, str], picture: Picture) -> None:
+    """Each answers in time, is clean for those who cannot see it, and fits a phone."""
     page = visit(color_scheme="light", viewport=WIDE)
     mine = (f"/jobs/{work['failing']}", f"/jobs/{work['running']}", f"/jobs/{work['running']}/stack",
             f"/schedules/{work['schedule']}", f"/schedules/{work['schedule']}/edit",
@@ -88,17 +81,16 @@ def test_every_page(visit: Visit, work: dict[str, str], pictures: Path) -> None:
         assert got is not None
         assert got.status == 200, path
         name = re.sub(r"\W+", "-", re.sub(r"[0-9a-f-]{36}", "id", path)).strip("-") or "overview"
-        page.screenshot(path=pictures / f"{number:02}-{name}-light.png")
+        picture(page, f"{number:02}-{name}-light")
         assert axe(page) == [], path
         page.emulate_media(color_scheme="dark")  # only the colours are others
-        page.screenshot(path=pictures / f"{number:02}-{name}-dark.png")
+        picture(page, f"{number:02}-{name}-dark")
         assert axe(page, "color-contrast") == [], path
         page.emulate_media(color_scheme="light")
         page.set_viewport_size(PHONE)
-        page.screenshot(path=pictures / f"{number:02}-{name}-phone.png")
+        picture(page, f"{number:02}-{name}-phone")
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], path
         page.set_viewport_size(WIDE)
-    print(f"pictures: {pictures}")  # noqa: T201 -- named in the output
 
 
 def test_login(visit: Visit, ui: Dashboard) -> None:
@@ -144,7 +136,7 @@ def test_news_come_by_themselves(visit: Visit, client: pulse.Client, work: dict[
 
 
 def test_dead_letters_are_retried_by_their_error(
-    visit: Visit, client: pulse.Client, work: dict[str, str], pictures: Path
+    visit: Visit, client: pulse.Client, work: dict[str, str], picture: Picture
 ) -> None:
     """One group of 25 that differ in numbers only; first what is meant, then it is done, all of it."""
     page = visit()
@@ -155,12 +147,12 @@ def test_dead_letters_are_retried_by_their_error(
     row.locator("button").click()
     assert page.locator("h1").inner_text() == "Retry 25 jobs?"
     assert axe(page) == []
-    page.screenshot(path=pictures / "90-confirm.png")
+    picture(page, "90-confirm")
     page.click("text=Yes, retry them")
     page.wait_for_selector(".status.completed")
     assert page.locator("#done").inner_text() == "25"
     assert axe(page) == []
-    page.screenshot(path=pictures / "91-task.png")
+    picture(page, "91-task")
     until(lambda: {job.attempts for job in client.jobs(topic="mail").jobs} == {2}, "all have been tried again")
 
 
@@ -362,7 +354,7 @@ def test_without_scripts(visit: Visit, client: pulse.Client) -> None:
     assert page.locator("html").get_attribute("data-theme") == "dark"
 
 
-def test_what_is_hostile_is_text(visit: Visit, client: pulse.Client, pictures: Path) -> None:
+def test_what_is_hostile_is_text(visit: Visit, client: pulse.Client, picture: Picture) -> None:
     """A page of 1000 rows of what one does not want to see: no script runs, no direction turns, nothing is broken."""
     name, topic = '<script>alert("name")</script>' + "n" * 150, "t\u202eopic<b>" + "x" * 150
     jobs: list[Any] = [{"name": name, "topic": topic, "args": {"x": HOSTILE, "n": number}} for number in range(998)]
@@ -376,7 +368,7 @@ def test_what_is_hostile_is_text(visit: Visit, client: pulse.Client, pictures: P
     text = page.locator("main").inner_text()
     assert not re.search("[\u202a-\u202e\u2066-\u2069\u200b\u2028\u0001\u0007]", text)
     assert "\\u202egnp.exe" in text
-    page.screenshot(path=pictures / "92-hostile.png")
+    picture(page, "92-hostile")
     for one in (big, odd):
         page.goto(f"/jobs/{one}")
         assert page.locator("main script, main img").count() == 0
@@ -384,7 +376,7 @@ def test_what_is_hostile_is_text(visit: Visit, client: pulse.Client, pictures: P
     page.set_viewport_size(PHONE)
     page.goto(f"/jobs/{big}")
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
-    page.screenshot(path=pictures / "93-hostile-phone.png")
+    picture(page, "93-hostile-phone")
     with page.expect_download() as download:
         page.click("text=all of it, as a file")
     assert Path(download.value.path()).stat().st_size > 1_000_000

@@ -14,7 +14,6 @@ import re
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
@@ -342,13 +341,13 @@ def test_status_and_workers(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize("cause", CAUSES)
-def test_dashboard(setting: Setting, visit: Callable[..., Page], pictures: Path, cause: str) -> None:
-    """The pages where somebody who was woken looks name it, in words that are read at a glance; pictures are kept."""
+def test_dashboard(setting: Setting, visit: Callable[..., Page], picture: Callable[..., None], cause: str) -> None:
+    """The pages where somebody who was woken looks name it, in words that are read at a glance."""
     page = visit(viewport=WIDE)
     for number, (path, words) in enumerate(CAUSES[cause].pages.items()):
         page.goto(path.format(**setting.known))
         wait_words(page, setting.words(words))
-        page.screenshot(path=pictures / f"incident-{cause}-{number}.png", full_page=True)
+        picture(page, f"incident-{cause}-{number}", full_page=True)
 
 
 def wait_words(page: Page, words: Words) -> None:
