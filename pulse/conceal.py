@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
-__all__ = ["conceal", "is_about_contents"]
+__all__ = ["CONTENTS", "PARTS", "conceal", "is_about_contents"]
 
 # What handlers were given, what they said of it, and what they answered. Errors stay: they are what a viewer is for.
 CONTENTS: Final = frozenset({"args", "progress", "result"})
-_PARTS: Final = frozenset({"job", "jobs", "schedule", "schedules", "history"})
+PARTS: Final = frozenset({"job", "jobs", "schedule", "schedules", "history"})
 _KINDS: Final = frozenset({"jobs.get", "jobs.list", "schedules.get", "schedules.list"})
 
 
@@ -20,7 +20,7 @@ def is_about_contents(kind: str) -> bool:
 
 def conceal(answer: Mapping[str, object]) -> dict[str, object]:
     """*answer* without contents; what lacks some says so: ``concealed`` is true."""
-    return {key: _part(value) if key in _PARTS else value for key, value in answer.items()}
+    return {key: _part(value) if key in PARTS else value for key, value in answer.items()}
 
 
 def _part(value: object) -> object:

@@ -25,6 +25,8 @@ from pulse.errors import ConfigError
 from pulse.grants import ALLOWED as GRANTS_ALLOWED
 from pulse.grants import PATTERN as GRANTS_PATTERN
 from pulse.places import MAX_SOCKET_PATH_BYTES
+from pulse.redact import ALLOWED as REDACT_ALLOWED
+from pulse.redact import PATTERN as REDACT_PATTERN
 
 __all__ = ["Settings", "dump", "load", "redact_dsn", "restore"]
 
@@ -77,6 +79,7 @@ _AppName = Annotated[
     str, Meta(pattern=r"\A[A-Za-z_][\w.]*:[A-Za-z_][\w.]*\Z", description="MODULE:APP is allowed, as in shop.jobs:app")
 ]
 _Grants = Annotated[str, Meta(pattern=GRANTS_PATTERN, description=GRANTS_ALLOWED)]
+_Redact = Annotated[str, Meta(pattern=REDACT_PATTERN, description=REDACT_ALLOWED)]
 _FilePath = Annotated[Path, Meta(description="a path is allowed")]
 _Flag = Annotated[bool, Meta(description="1 or 0 (true or false) is allowed")]
 _Backoff = Annotated[str, Meta(pattern=PATTERN, max_length=MAX_BACKOFF, description=f"{ALLOWED} is allowed")]
@@ -121,6 +124,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     auth_users: str | None = None
     allow_users: _Grants | None = None  # besides the server's own account and root
     allow_groups: _Grants | None = None
+    redact: _Redact | None = None  # who may see args sees all of them
     app: _AppName | None = None  # no pool of the supervisor's own
     processes: _Processes = 1
     concurrency: _Count = 10  # handlers mostly wait for others

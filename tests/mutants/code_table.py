@@ -36,6 +36,7 @@ from tests.mutants.guards import (
 
 GUARDED: Final[list[Guarded]] = [
     access.VISIT,
+    access.REDACT,
     access.DOOR,
     access.RECEPTION,
     access.CALLERS,

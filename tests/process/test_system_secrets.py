@@ -11,6 +11,7 @@ import pytest
 import pulse
 from pulse.codec import sealed_by
 from pulse.encryption import KEYS, FernetCodec
+from pulse.errors import BadRequestError
 from tests.process.site_kit import Site
 from tests.process.system_kit import END_S, SHORT_LEASE, Whole, place
 from tests.support.confidential import confidential, new_key
@@ -27,7 +28,7 @@ OLD, NEW = new_key(), new_key()
 @pytest.fixture(scope="module")
 def whole(newest_server: Postgres) -> Iterator[Whole]:
     """A system, and a pool that has both keys."""
-    with newest_server.database() as dsn, place(dsn, **SHORT_LEASE) as made:
+    with newest_server.database() as dsn, place(dsn, **SHORT_LEASE, PULSE_REDACT="refund:cents, card") as made:
         made.start()
         made.pool("--processes", "1", app=APP, env={KEYS: f"{NEW},{OLD}"})
         yield made
@@ -75,3 +76,26 @@ def test_who_has_no_key(site: Site) -> None:
     assert not whole.rows("SELECT 1 FROM pulse.schedules s WHERE s::text LIKE $1", f"%{SECRET}%")
     until(lambda: "handler_failed" in pool.said, "the log of the failure", END_S)
     assert SECRET not in pool.said
+
+
+def test_what_is_redacted_is_for_the_worker_alone(site: Site) -> None:
+    """Of plain args, in whatever people ask for; the handler gets it, and nobody stores the mask in its place."""
+    whole, given = site.whole, {"card": SECRET, "cents": 5}
+    with pulse.Client(whole.path, codec=FernetCodec(NEW), timeout_s=END_S) as sealing:
+        plain = pulse.Client(whole.path, timeout_s=END_S)
+        with plain:
+            job = plain.submit("charge", {"card": SECRET})
+            assert sealing.wait(job, timeout_s=END_S).result == {"charged": SECRET, "attempt": 2}
+            waiting = plain.submit("nobody", given, topic="seen")
+            every = plain.schedules_create("nobody", given, every_s=3600)
+            seen = {"card": "***", "cents": 5}
+            (listed,) = plain.jobs(topic="seen").jobs
+            assert [plain.get(waiting).args, listed.args, every.args] == [seen, seen, seen]
+            assert plain.schedules_update(every.id, priority=3).args == seen
+            with pytest.raises(BadRequestError, match="where a value is hidden"):
+                plain.schedules_update(every.id, args={**seen, "cents": 6})
+            assert plain.schedules_update(every.id, args={**given, "cents": 6}).args == {**seen, "cents": 6}
+    assert SECRET in whole.row_text(waiting)
+    assert '"***"' in site.ctl("jobs", "get", str(waiting), "--json")
+    for words in (("jobs", "get", str(waiting)), ("jobs", "list", "--json"), ("schedules", "list", "--json")):
+        assert SECRET not in site.ctl(*words)

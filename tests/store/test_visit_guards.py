@@ -18,6 +18,7 @@ from pulse.config import Settings
 from pulse.errors import ProtocolError
 from pulse.protocol import Beat, Capacity, Frame, Hello, JobRef, Role
 from pulse.protocol.access import EVERYTHING
+from pulse.redact import Redaction
 from pulse.store.acting import Operator
 from pulse.store.pool import Target
 from pulse.store.store import Store
@@ -89,7 +90,19 @@ class Lobby(Floor):
         leases, submits = Leases(store, self.desk, HOST, lease_s=LEASE_S), Submits(store, self.claims)
         refusals = Refusals(store)
         return Office(
-            desktop, claims, self.results, leases, submits, HOST, "here", 10.0, LEASE_S, self.deaths, None, refusals
+            desktop,
+            claims,
+            self.results,
+            leases,
+            submits,
+            HOST,
+            "here",
+            10.0,
+            LEASE_S,
+            self.deaths,
+            None,
+            refusals,
+            Redaction(None),
         )
 
     def visit(

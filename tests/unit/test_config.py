@@ -196,9 +196,14 @@ ACCEPTED = [
     ("dsn", "postgres:///db", "postgres:///db"),
     ("dsn", "host=/run/postgresql dbname='my db'", "host=/run/postgresql dbname='my db'"),
     ("auth_users", "ann:$2b$12$abc", "ann:$2b$12$abc"),
+    ("redact", "password, card.number,charge:card.*", "password, card.number,charge:card.*"),
 ]
 
 REFUSED = [
+    ("redact", "password,"),
+    ("redact", "card..number"),
+    ("redact", "card number"),
+    ("redact", ":card"),
     ("lease_s", "abc"),
     ("lease_s", "0"),
     ("lease_s", "-1"),

@@ -14,6 +14,7 @@ import structlog
 from pulse import version
 from pulse.config import Settings
 from pulse.errors import UnavailableError
+from pulse.redact import Redaction
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.deaths import LATE_S, Deaths
@@ -92,6 +93,7 @@ class Dispatcher:
             deaths,
             overdue,
             Refusals(store),
+            Redaction(settings.redact),
         )
         self.reception = Reception(self.office, settings)
 

@@ -27,6 +27,7 @@ from pulse.errors import (
 )
 from pulse.protocol import Frame, Hello, Role
 from pulse.protocol.access import ACCESS_OF, CONTENTS, Access, refusal
+from pulse.redact import Redaction
 from pulse.store.pool import is_bad_row
 from pulse.store.rows import Running
 from pulse.store.turns import ASKER
@@ -79,6 +80,7 @@ class Office:
     deaths: Deaths | None
     overdue: Overdue | None
     refusals: Refusals
+    redaction: Redaction
 
 
 class Visit:
@@ -416,7 +418,8 @@ class Visit:
         answer: Mapping[str, object]
         ASKER.set(self._asker)
         try:
-            answer = await REQUESTS[frame.kind](self._desktop, body)
+            self._office.redaction.check(getattr(body, "args", None))
+            answer = self._office.redaction.answer(await REQUESTS[frame.kind](self._desktop, body))
         except PulseError as error:
             self._connection.refuse(frame.request, error.code, error.message)
         except asyncpg.PostgresError as error:

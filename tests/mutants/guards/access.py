@@ -29,8 +29,43 @@ VISIT: Final = Guarded(
         _LIVE + "test_a_viewer_sees_no_contents": [
             ("Visit._answer", "CONTENTS not in self._caller.rights and ", "False and "),
         ],
+        "process/test_system_secrets.py::test_what_is_redacted_is_for_the_worker_alone": [
+            ("Visit._answer", 'self._office.redaction.check(getattr(body, "args", None))', "pass"),
+            (
+                "Visit._answer",
+                "self._office.redaction.answer(await REQUESTS[frame.kind](self._desktop, body))",
+                "await REQUESTS[frame.kind](self._desktop, body)",
+            ),
+        ],
         _LIVE + "test_a_refusal_is_noted_once": [
             ("Visit._forbid", "if times is not None:", "if False:"),
+        ],
+    },
+    is_part=True,
+)
+REDACT: Final = Guarded(
+    "pulse.redact",
+    {
+        "unit/test_redact.py::test_what_is_hidden": [
+            ("_Rule.hides", "len(there) == len(self.keys) and ", "len(there) > 0 and "),
+            ("Redaction.__init__", "path.casefold()", "path"),
+            ("Redaction._hidden", "key.casefold()", "key"),
+            ("Redaction._hidden", "if isinstance(value, list):", "if False:"),
+            ("Redaction._text", "if sealed_by(text) is not None:", "if False:"),
+            ("Redaction._hides", "rule.handler in {None, name}", "True"),
+        ],
+        "unit/test_redact.py::test_whose_it_is_counts_unless_nobody_says": [
+            ("Redaction._hides", "name is None or ", ""),
+        ],
+        "unit/test_redact.py::test_what_is_not_touched_is_the_same_to_the_letter": [
+            ("Redaction._text", "text if shown == value else jsontext.dumps(shown)", "jsontext.dumps(shown)"),
+        ],
+        "unit/test_redact.py::test_what_cannot_be_looked_at_is_hidden": [
+            ("Redaction._text", "return jsontext.dumps(MASK)", "return text"),
+        ],
+        "unit/test_redact.py::test_a_mask_is_never_stored": [
+            ("Redaction.check", "MASK in self._values(jsontext.loads(args), ())", "False"),
+            ("Redaction._values", "if isinstance(value, list):", "if False:"),
         ],
     },
     is_part=True,
