@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,7 @@ def reason(error: OSError) -> str:
 
 
 @contextlib.contextmanager
-def owner_only() -> Iterator[None]:
+def owner_only() -> Generator[None]:
     """Files that are made within are their owner's alone: a chmod afterwards would leave them open for a moment."""
     before = os.umask(0o177)
     try:
