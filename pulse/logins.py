@@ -75,15 +75,18 @@ class Logins:
         # One guess at a time: what comes with it waits for what becomes of it, and is looked at only if it was right.
         async with AsyncExitStack() as turns:
             await turns.enter_async_context(self._turn(f"source {source}"))
-            if (source, name) not in self._acquainted:
+            is_new = (source, name) not in self._acquainted
+            if is_new:
                 await turns.enter_async_context(self._turn(f"name {name}"))
             now_s = self._check_early(source, name)
             self._by_source.tries(source, now_s)
-            self._by_name.tries(name, now_s)
+            if is_new:
+                self._by_name.tries(name, now_s)
             if not await self._is_right(user, password):
                 raise UnauthorizedError("user and password do not fit together")
             self._by_source.was_right(source)
-            self._by_name.forget(name)
+            if is_new:  # else who guesses elsewhere would be forgiven with each login of its owner's
+                self._by_name.forget(name)
             self._get_acquainted(source, name)
         return self._credentials.rights_of(user)
 

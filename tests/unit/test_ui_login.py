@@ -203,6 +203,8 @@ async def test_guesses_from_elsewhere_keep_nobody_out_who_is_known_there(monkeyp
     async with logins._turn("name ann"), logins._hashing, logins._hashing:
         with anyio.fail_after(WAIT_S):
             await logins.check("10.0.0.1", "ann", "right")
+    with pytest.raises(TooManyGuessesError):  # nor does that forgive those who guess
+        await logins.check("10.9.9.8", "ann", "wrong")
     with pytest.raises(UnauthorizedError):
         await logins.check("10.0.0.1", "bob", "wrong")
     with pytest.raises(TooManyGuessesError):  # its own guesses count

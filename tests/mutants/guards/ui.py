@@ -88,11 +88,12 @@ LOGINS: Final = Guarded(
             ("Logins._check_early", "self._by_source.wait_s(source, now_s)", "0.0"),
         ],
         _LOGIN + "test_one_name_from_many_addresses": [
-            ("Logins.check", "            self._by_name.tries(name, now_s)\n", ""),
+            ("Logins.check", "self._by_name.tries(name, now_s)", "pass"),
             ("Logins._check_early", ", self._by_name.wait_s(name, now_s)", ", 0.0"),
         ],
         _LOGIN + "test_guesses_from_elsewhere_keep_nobody_out_who_is_known_there": [
-            ("Logins.check", "if (source, name) not in self._acquainted:", "if True:"),
+            ("Logins.check", "is_new = (source, name) not in self._acquainted", "is_new = True"),
+            ("Logins.check", "            if is_new:  #", "            if True:  #"),
             ("Logins._check_early", "if (source, name) not in self._acquainted:", "if True:"),
             ("Logins._check_early", "if (source, name) not in self._acquainted:", "if not self._acquainted:"),
             ("Logins._is_right", "if self._credentials.remembers(user, password):", "if False:"),
