@@ -14,7 +14,7 @@ from pulse.cli.connection import current_server
 from pulse.cli.lazy import examples
 from pulse.cli.params import DURATION, TOPIC, Text
 from pulse.cli.render import Cell, Column, Screen, Table, foreign, write_document
-from pulse.cli.views import Action, ActionPage, read
+from pulse.views import Action, ActionPage, read
 from pulse.words import ago, count, cut, iso, one_line
 
 __all__ = ["audit", "audit_table"]

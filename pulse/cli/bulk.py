@@ -22,8 +22,8 @@ import click
 from pulse.cli.choice import chosen, in_words, pages
 from pulse.cli.connection import current_server
 from pulse.cli.render import Cell, Column, Screen, Table, foreign, write_document
-from pulse.cli.views import Changed, read
 from pulse.errors import NobodyAnswersError, PulseError
+from pulse.views import Changed, read
 from pulse.words import count, shell_word
 
 if TYPE_CHECKING:

@@ -153,8 +153,8 @@ def choose_dsn(settings: Settings, env: Mapping[str, str], told: str | None) -> 
 def _told(settings: Settings) -> str | None:
     """The DSN, without its password, that the running supervisor says it uses."""
     from pulse.cli.connection import Server
-    from pulse.cli.views import Status, read
     from pulse.places import CLIENT_SOCKET
+    from pulse.views import Status, read
 
     socket = None if settings.runtime_dir is None else settings.runtime_dir / CLIENT_SOCKET
     try:

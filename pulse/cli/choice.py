@@ -12,7 +12,7 @@ import click
 
 from pulse.blocking import Client
 from pulse.cli.params import DURATION, ID, NAME, STATUS, STATUSES, TOPIC, Text
-from pulse.cli.views import JobPage, read
+from pulse.views import JobPage, read
 from pulse.words import duration, shell_word
 
 __all__ = ["FILTERS", "chosen", "filters_of", "found_of", "in_words", "job_filters", "pages"]

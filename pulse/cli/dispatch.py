@@ -13,8 +13,8 @@ from pulse.cli.connection import current_server
 from pulse.cli.lazy import CONTEXT, examples
 from pulse.cli.params import DURATION, REASON, TIME, TOPIC
 from pulse.cli.render import Cell, Line, Screen, foreign, write_document
-from pulse.cli.views import Gate, Pause, read
 from pulse.errors import PulseError
+from pulse.views import Gate, Pause, read
 from pulse.words import ago, count, duration, printable, shell_word
 
 __all__ = ["dispatch", "gate_lines"]

@@ -17,9 +17,9 @@ from pulse.cli.render import Cell, Line, Screen, foreign, write_document
 from pulse.errors import ConfigError, PulseError
 
 if TYPE_CHECKING:
-    from pulse.cli.views import Status
     from pulse.config import Settings
     from pulse.doctor.finding import Finding
+    from pulse.views import Status
 
 __all__ = ["Running", "doctor", "judge_workers"]
 
@@ -136,8 +136,8 @@ def _ask_running(directory: Path | None) -> Running:
     """Supervisor and dispatcher, both at once."""
     from pulse.cli.connection import Server
     from pulse.cli.status import ask_both, merge
-    from pulse.cli.views import Status, read
     from pulse.places import CLIENT_SOCKET
+    from pulse.views import Status, read
 
     if directory is None:
         nobody = "there is no runtime directory"

@@ -10,8 +10,8 @@ from pulse.cli.documents import pretty
 from pulse.cli.job_story import outcome_of, story
 from pulse.cli.render import Cell, Screen, foreign
 from pulse.cli.styles import STATUS_STYLES
-from pulse.cli.views import Job
 from pulse.codec import sealed_by
+from pulse.views import Job
 from pulse.words import ago, count, duration, iso, printable
 
 __all__ = ["CONCEALED", "facts", "moment", "outcome_of", "show_job"]

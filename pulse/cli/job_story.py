@@ -8,7 +8,7 @@ from uuid import UUID
 
 from pulse.cli.documents import pretty
 from pulse.cli.render import Cell, Line, foreign
-from pulse.cli.views import Attempt, Job
+from pulse.views import Attempt, Job
 from pulse.words import count, cut, duration, iso, one_line, printable
 
 __all__ = ["outcome_of", "story", "used", "where"]

@@ -20,8 +20,8 @@ from pulse.cli.lazy import CONTEXT, examples
 from pulse.cli.params import ID, POSITIVE_S
 from pulse.cli.render import Cell, Column, Screen, Table, foreign, write_document
 from pulse.cli.styles import STATUS_STYLES
-from pulse.cli.views import Job, JobPage, Stack, Why, part, read
 from pulse.errors import PulseError
+from pulse.views import Job, JobPage, Stack, Why, part, read
 from pulse.words import cut, duration, iso, one_line, printable
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from pulse.cli.connection import Server, current_server
 from pulse.cli.lazy import examples
 from pulse.cli.params import ACTORS, Text, completing
 from pulse.cli.render import Line, Screen, foreign
-from pulse.cli.views import read
 from pulse.errors import NobodyAnswersError
+from pulse.views import read
 from pulse.words import one_line, printable
 
 __all__ = ["log_lines", "logs"]

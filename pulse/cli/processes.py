@@ -12,7 +12,7 @@ from pulse.cli.connection import Server, current_server
 from pulse.cli.lazy import CONTEXT, examples
 from pulse.cli.params import ACTORS, Text, completing
 from pulse.cli.render import Screen, foreign, write_document
-from pulse.cli.views import Connected, Status, read
+from pulse.views import Connected, Status, read
 from pulse.words import count, printable
 
 __all__ = ["actors", "drain"]

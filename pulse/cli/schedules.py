@@ -17,9 +17,9 @@ from pulse.cli.job_page import CONCEALED, moment
 from pulse.cli.lazy import CONTEXT, examples
 from pulse.cli.params import ARGS, ID, NAME, NOT_NEGATIVE_S, POSITIVE_S, PRIORITY, TIME, TOPIC, TRIES, Text
 from pulse.cli.render import Cell, Column, Line, Screen, Table, foreign, write_document
-from pulse.cli.views import Identity, Schedule, SchedulePage, SchedulePreview, part, read
 from pulse.codec import sealed_by
 from pulse.job import CATCH_UPS, OVERLAPS
+from pulse.views import Identity, Schedule, SchedulePage, SchedulePreview, part, read
 from pulse.words import ago, duration, iso, printable
 
 __all__ = ["When", "facts", "schedules", "schedules_table", "when_body", "when_words"]

@@ -14,8 +14,8 @@ from pulse.cli.connection import LOOKED, Server, current_server
 from pulse.cli.lazy import examples
 from pulse.cli.render import Screen, write_document
 from pulse.cli.status_page import show_status
-from pulse.cli.views import Status, read
 from pulse.errors import NobodyAnswersError, PulseError
+from pulse.views import Status, read
 
 __all__ = ["Question", "ask_both", "merge", "status"]
 

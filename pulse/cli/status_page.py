@@ -8,8 +8,8 @@ from typing import Final
 from pulse.cli.dispatch import gate_lines
 from pulse.cli.render import Cell, Line, Screen, foreign
 from pulse.cli.styles import ACTOR_STYLES, STATUS_STYLES
-from pulse.cli.views import Database, Gate, Pause, Process, Status, Supervisor, Worker
 from pulse.doctor.live import Problem, live_problems
+from pulse.views import Database, Gate, Pause, Process, Status, Supervisor, Worker
 from pulse.words import count, duration, iso, one_line
 
 __all__ = ["overview", "paused_by", "problems", "process_problems", "show_status"]

@@ -27,8 +27,8 @@ from pulse.cli.params import POSITIVE_S
 from pulse.cli.render import Line, Screen, write_document
 from pulse.cli.status import SUPERVISOR_S, Question, merge
 from pulse.cli.top_page import Snapshot, View, page, pressed
-from pulse.cli.views import Connected, Job, JobPage, Status, read
 from pulse.errors import PulseError
+from pulse.views import Connected, Job, JobPage, Status, read
 
 if TYPE_CHECKING:
     from rich.console import Console

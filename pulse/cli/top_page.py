@@ -12,8 +12,8 @@ from msgspec import structs
 from pulse.cli.render import Cell, Column, Line, Table, fit, foreign
 from pulse.cli.status_page import overview, problems
 from pulse.cli.styles import STATUS_STYLES
-from pulse.cli.views import Job, Status, Worker
 from pulse.stats import Percentiles, Stats, TopicStats
+from pulse.views import Job, Status, Worker
 from pulse.words import cut, duration, iso, one_line, width_of
 
 __all__ = ["Snapshot", "View", "page", "pressed"]

@@ -14,7 +14,7 @@ from pulse.cli.lazy import CONTEXT, examples
 from pulse.cli.params import BACKOFF, NOT_NEGATIVE_S, POSITIVE_S, TRIES, Text
 from pulse.cli.render import Cell, Line, Screen, foreign, write_document
 from pulse.cli.topics_page import SERVER, WORDS, left_out, merged, others_words, policy_words, shown, topics_table
-from pulse.cli.views import Gate, Option, Retention, Topic, TopicPage, part, read
+from pulse.views import Gate, Option, Retention, Topic, TopicPage, part, read
 from pulse.words import count, iso, shell_word
 
 __all__ = ["topic_lines", "topics"]

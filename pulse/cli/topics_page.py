@@ -7,8 +7,8 @@ from typing import Final, TypeAlias
 
 from pulse.cli.render import Cell, Column, Line, Table, foreign
 from pulse.cli.styles import STATUS_STYLES
-from pulse.cli.views import Gate
 from pulse.stats import OtherTopics, Stats, TopicStats
+from pulse.views import Gate
 from pulse.words import count, duration, one_line
 
 __all__ = ["SERVER", "WORDS", "Policy", "left_out", "merged", "others_words", "policy_words", "shown", "topics_table"]

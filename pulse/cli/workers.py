@@ -10,7 +10,7 @@ import click
 from pulse.cli.connection import current_server
 from pulse.cli.lazy import examples
 from pulse.cli.render import Cell, Column, Line, Screen, Table, foreign, write_document
-from pulse.cli.views import Connected, Worker, read
+from pulse.views import Connected, Worker, read
 
 __all__ = ["workers", "workers_table"]
 

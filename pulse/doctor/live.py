@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from pulse.cli.views import Incident, Status, Worker
+from pulse.views import Incident, Status, Worker
 from pulse.words import cut, duration, one_line
 
 __all__ = ["Problem", "live_problems", "trouble_of"]

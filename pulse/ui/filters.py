@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from pulse.cli import views
+from pulse import views
 from pulse.errors import BadRequestError
 from pulse.job import Status
 from pulse.ui.shown import foreign

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
-from pulse.cli import views
+from pulse import views
 from pulse.errors import BadRequestError
 from pulse.ui import shown
 from pulse.ui.filters import Filters

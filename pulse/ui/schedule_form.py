@@ -9,9 +9,9 @@ from typing import Final
 from starlette.requests import Request
 
 from pulse import jsontext
-from pulse.cli.views import Schedule
 from pulse.errors import BadRequestError
 from pulse.ui.guard import FORM
+from pulse.views import Schedule
 from pulse.words import iso
 
 __all__ = ["FIELDS", "body_of", "values_from", "values_of"]

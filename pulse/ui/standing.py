@@ -15,7 +15,7 @@ from typing import Final
 
 import structlog
 
-from pulse.cli import views
+from pulse import views
 from pulse.cli.status import merge
 from pulse.doctor.live import Problem
 from pulse.errors import PulseError

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 from uuid import UUID
 
-from pulse.cli import views
+from pulse import views
 from pulse.errors import ConflictError, PulseError
 from pulse.ui.orders import MOST_WORDS, VERBS, Order
 from pulse.ui.questions import Questions

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from urllib.parse import urlencode
 
-from pulse.cli import views
+from pulse import views
 from pulse.cli.status_page import paused_by, problems
 from pulse.doctor.live import Problem, live_problems
 from pulse.ui.series import Stats, TopicStats

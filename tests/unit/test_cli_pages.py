@@ -18,7 +18,9 @@ from pulse.cli.schedules import When, schedules_table, when_body, when_words
 from pulse.cli.schedules import facts as schedule_facts
 from pulse.cli.status import merge
 from pulse.cli.status_page import overview, problems
-from pulse.cli.views import (
+from pulse.cli.workers import workers_table
+from pulse.errors import ProtocolError
+from pulse.views import (
     Attempt,
     Changed,
     Gate,
@@ -32,8 +34,6 @@ from pulse.cli.views import (
     part,
     read,
 )
-from pulse.cli.workers import workers_table
-from pulse.errors import ProtocolError
 
 NOW_S = 1_900_000_000.0
 ID = UUID("0190163d-8694-739b-aea5-966c26f8ad91")

@@ -10,8 +10,8 @@ import pytest
 
 from pulse import stats
 from pulse.cli.top_page import Snapshot, View, page, pressed
-from pulse.cli.views import Database, Job, Process, Status, Worker
 from pulse.stats import Buckets, DatabaseUsage, OtherTopics, Percentiles, Rates, Series, Stats, TopicStats, Used
+from pulse.views import Database, Job, Process, Status, Worker
 from pulse.words import width_of
 
 AT_S = 1_900_000_000.0

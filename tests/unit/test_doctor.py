@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from pulse.cli.doctor import Running, judge_workers
-from pulse.cli.views import Status, Worker
 from pulse.doctor import database, holders, installation, places, queue
 from pulse.doctor.finding import Finding, State, is_well, list_some, shown_bytes, shown_s
 from pulse.doctor.installation import Abilities, Limits, Needed
 from pulse.doctor.places import Directory, Socket
 from pulse.doctor.table import QUESTIONS, judge
 from pulse.store.doctor import QUEUE_CHECKS, SERVER_CHECKS, Seen, expected_indexes
+from pulse.views import Status, Worker
 
 GRACE_S = 60.0
 OK, WARNING, WRONG, SKIPPED = State.OK, State.WARNING, State.WRONG, State.SKIPPED

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from pulse.cli import views
+from pulse import views
 from pulse.errors import BadRequestError, ConflictError
 from pulse.ui import tasks as tasks_module
 from pulse.ui.app import make_app

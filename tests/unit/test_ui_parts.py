@@ -11,7 +11,7 @@ import pytest
 from markupsafe import escape
 
 import pulse.ui
-from pulse.cli import views
+from pulse import views
 from pulse.doctor.live import Problem
 from pulse.errors import BadRequestError, NobodyAnswersError
 from pulse.ui import shown

@@ -11,7 +11,7 @@ from uuid import UUID
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from pulse.cli import views
+from pulse import views
 from pulse.errors import NotFoundError, PulseError
 from pulse.ui.guard import FORM
 from pulse.ui.orders import VERBS, Order, ordered, undo_of

@@ -11,7 +11,7 @@ from uuid import UUID
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from pulse.cli import views
+from pulse import views
 from pulse.conceal import conceal, is_about_contents
 from pulse.errors import ForbiddenError, NobodyAnswersError, NotFoundError, PulseError
 from pulse.protocol.access import ACCESS_OF, CONTENTS, refusal

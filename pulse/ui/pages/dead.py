@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pulse.cli import views
+from pulse import views
 from pulse.errors import PulseError
 from pulse.ui import shown
 from pulse.ui.pages.common import found_pages, trouble

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pulse.cli import views
+from pulse import views
 from pulse.errors import PulseError
 from pulse.ui.filters import seconds
 from pulse.ui.guard import FORM

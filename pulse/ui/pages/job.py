@@ -10,13 +10,13 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from pulse.cli import views
+from pulse import views
 from pulse.cli.job_page import outcome_of
-from pulse.cli.views import Attempt, Job
 from pulse.errors import NotFoundError, PulseError
 from pulse.ui.orders import VERBS
 from pulse.ui.pages.common import ask, id_of, permit, site_of, trouble
 from pulse.ui.rendering import page
+from pulse.views import Attempt, Job
 
 __all__ = ["Moment", "document", "show", "stack", "timeline"]
 

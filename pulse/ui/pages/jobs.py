@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from pulse.cli import views
+from pulse import views
 from pulse.errors import PulseError
 from pulse.ui.filters import Filters
 from pulse.ui.pages.common import ask, trouble

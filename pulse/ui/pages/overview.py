@@ -9,7 +9,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pulse.cli import views
+from pulse import views
 from pulse.errors import PulseError
 from pulse.ui.pages.common import ask, site_of, standing_of
 from pulse.ui.rendering import page

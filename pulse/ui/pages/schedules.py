@@ -14,7 +14,7 @@ from zoneinfo import available_timezones
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from pulse.cli import views
+from pulse import views
 from pulse.errors import BadRequestError, NotFoundError, PulseError
 from pulse.ids import uuid7
 from pulse.job import CATCH_UPS, OVERLAPS

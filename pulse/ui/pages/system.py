@@ -7,7 +7,7 @@ from http import HTTPStatus
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from pulse.cli import views
+from pulse import views
 from pulse.errors import NotFoundError, PulseError
 from pulse.ui.pages.common import back, do, permit, say_next, session_of, site_of, standing_of, trouble
 from pulse.ui.rendering import page, theme

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from pulse.cli import views
+from pulse import views
 from pulse.errors import BadRequestError, PulseError
 from pulse.requests import TOPIC_OPTIONS
 from pulse.ui.guard import FORM
