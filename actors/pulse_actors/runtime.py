@@ -12,6 +12,7 @@ would not bring the database back.
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib.util
 import random
 import signal
@@ -178,6 +179,8 @@ class Runtime:
         await until_available(self.store.prepare, "schema", deadline_s=deadline_s)
         await until_available(lambda: actor.prime(boot=self.boot), "prime", deadline_s=deadline_s)
         self._on_status = actor.status
+        gc.collect()
+        gc.freeze()  # what is there by now stays: to look through all of it again would stop everything for 40 ms
         await self.bus.send("ready", None, {})
 
     async def loop(self, actor: Actor) -> None:

@@ -33,7 +33,8 @@ def main() -> int:
     parser.add_argument("--frames", type=count, default=1_000_000, help="how many to send (default: a million)")
     parser.add_argument("--connections", type=count, default=10_000, help="opened and dropped (default: 10000)")
     parser.add_argument("--seed", type=int, help="of all choices; the same seed makes the same frames")
-    parser.add_argument("--rate", type=float, help="frames a second, at most (default: as many as the server takes)")
+    parser.add_argument("--rate", type=float, default=1050.0, help="frames a second (default: 1050; 0: no bound)")
+    parser.add_argument("--visits", type=float, default=150.0, help="connections a second (default: 150; 0: no bound)")
     parser.add_argument("--slots", type=count, default=48, help="connections that attack at once (default: 48)")
     parser.add_argument("--quiet-s", type=float, default=30.0, help="each quiet time, seconds (default: 30)")
     parser.add_argument("--json", type=Path, help="a file for all that was measured")
@@ -41,7 +42,15 @@ def main() -> int:
     words = parser.parse_args()
     seed = secrets.randbelow(10**6) if words.seed is None else words.seed
     show(f"seed {seed}: {words.frames:,} frames, {words.connections:,} connections")
-    plan = Plan(seed, words.frames, words.rate, words.quiet_s, words.connections, max(3, words.slots))
+    plan = Plan(
+        seed,
+        words.frames,
+        words.rate or None,
+        words.visits or None,
+        words.quiet_s,
+        words.connections,
+        max(3, words.slots),
+    )
     with place(None, **SETTINGS) as whole:
         whole.dsn = Embedded(whole.directory / "state").dsn
         try:

@@ -24,7 +24,6 @@ from tests.fuzz.crowd import CROWD
 from tests.fuzz.visits import CLIENTS, OPERATORS, WORKERS, Notes, Script, visit
 
 TELL_S: Final = 0.25
-NICE: Final = 10
 ID_BYTES: Final = 16
 MOST_OTHERS: Final = 200
 PLANS: Final = {"clients": CLIENTS, "workers": WORKERS, "operators": OPERATORS, "crowd": CROWD}
@@ -41,7 +40,7 @@ class Orders(msgspec.Struct, frozen=True):
         frames: How many the server is to read; None: by visits.
         visits: How many connections to make; None: by frames.
         slots: How many connections at once.
-        rate: Frames a second, at most; None: as many as the server takes.
+        rate: Frames a second, at most, or visits, if it makes those; None: as many as the server takes.
         directory: Where ids are kept: acknowledged, deleted, and those of the healthy ones.
     """
 
@@ -92,6 +91,8 @@ class Attack:
         scripts: Sequence[Script] = [script for _, script in plan]
         while not self._is_done():
             self._begun += 1
+            if self._orders.visits is not None:
+                await self.notes.pace(1)
             await visit(self.notes, self._orders.path, rng.choices(scripts, weights)[0], rng)
 
     async def _report(self) -> None:
@@ -126,7 +127,6 @@ class Attack:
 def main() -> None:
     """Attack as told."""
     orders = msgspec.json.decode(sys.argv[1], type=Orders)
-    os.nice(NICE)
 
     def tell(what: dict[str, object]) -> None:
         try:

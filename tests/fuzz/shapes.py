@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +35,9 @@ POLICY: Final[Mapping[str, Sequence[object]]] = {
 LONG: Final = 40  # longest text and list that is made where the type sets no lower limit
 _HEX: Final = "0123456789abcdef"
 _WORKER: Final = "abcABC019._-"
+
+
+_info: Final = functools.cache(inspect.type_info)
 
 
 class Maker:
@@ -74,7 +78,7 @@ class Maker:
 
     def body(self, kind: type[Struct]) -> dict[str, object]:
         """A body of that type; what may be left out often is."""
-        made = self.struct(inspect.type_info(kind), sparse=True)
+        made = self.struct(_info(kind), sparse=True)
         assert isinstance(made, dict)
         return made
 

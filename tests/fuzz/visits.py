@@ -21,6 +21,7 @@ from tests.fuzz.spoiling import framed, lying, mutated, pack, spoil
 ANSWER_S: Final = 15.0  # the server gives a peer 5 s to say hello, and 10 s to its statements
 LARGE_FRAME_BYTES: Final = 64 * 1024 * 1024
 BURST: Final = 16  # frames of one write
+MISSED_S: Final = 0.25  # of the time in which it may send; what it missed before is not sent all at once
 LATEST: Final = 40  # frames that are told of when something goes wrong
 MOST_IDS: Final = 4000
 RECORDED: Final = 50
@@ -65,12 +66,14 @@ class Notes:
     others: list[tuple[bytes, int]] = field(default_factory=list[tuple[bytes, int]])
     recorded: deque[bytes] = field(default_factory=lambda: deque[bytes](maxlen=RECORDED))
     rate: float = float("inf")
-    began_s: float = field(default_factory=time.monotonic)
+    next_s: float = field(default_factory=time.monotonic)
 
-    async def pace(self) -> None:
-        """Send no more frames a second than it may."""
-        early_s = self.sent / self.rate - (time.monotonic() - self.began_s)
-        await asyncio.sleep(max(0.0, early_s))
+    async def pace(self, frames: int) -> None:
+        """Wait until so many frames may be sent; each connection has a time of its own."""
+        now_s = time.monotonic()
+        begin_s = max(self.next_s, now_s - MISSED_S)
+        self.next_s = begin_s + frames / self.rate
+        await asyncio.sleep(max(0.0, begin_s - now_s))
 
     def acknowledged(self, ids: Sequence[bytes]) -> None:
         """Jobs that the server has promised to keep."""
@@ -203,8 +206,8 @@ async def greet(on: Conversation, body: Mapping[str, object]) -> None:
 async def talk(on: Conversation, frames: Frames, rng: random.Random, count: int) -> None:
     """Many frames in bursts, then something that may end it."""
     while count > 0 and not on.is_over:
-        await on.notes.pace()
         burst = [frames.next() for _ in range(min(count, rng.randint(1, BURST)))]
+        await on.notes.pace(len(burst))
         await on.write(burst)
         count -= len(burst)
     await rng.choice((_break, _break, _cut, _leave, _listen))(on, frames, rng)

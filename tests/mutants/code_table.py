@@ -99,6 +99,7 @@ GUARDED: Final[list[Guarded]] = [
     others.SERVICE,
     others.PROTOCOL,
     others.CONNECTION,
+    others.MANNERS,
     others.TURNS,
     others.BATCHING,
     others.TREES,

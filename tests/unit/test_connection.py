@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import Any, cast
 
 import anyio
@@ -11,8 +12,9 @@ import pytest
 
 from pulse import protocol
 from pulse.errors import ProtocolError
-from pulse_actors.dispatcher.connection import MISTAKES, MISTAKES_A_SECOND, UNREAD_BYTES, Connection, Patience
+from pulse_actors.dispatcher.connection import UNREAD_BYTES, Connection
 from pulse_actors.dispatcher.desk import BACKLOG_BYTES
+from pulse_actors.dispatcher.manners import MISTAKES, MISTAKES_A_SECOND
 
 pytestmark = pytest.mark.anyio
 
@@ -22,9 +24,11 @@ class Pipe:
 
     def __init__(self) -> None:
         self.reads = anyio.Event()
+        self.writes = 0
 
-    async def send(self, _data: bytes) -> None:
+    async def send(self, data: bytes) -> None:
         """Wait until it is read."""
+        self.writes += bool(data)
         await self.reads.wait()
 
     async def aclose(self) -> None:
@@ -49,6 +53,25 @@ async def test_a_backlog_that_was_read_is_told(size: int) -> None:
         assert all(backlog <= BACKLOG_BYTES for backlog in told)
         connection.heard_out.set()
         connection.close()
+
+
+@pytest.mark.parametrize("mistakes", [0, MISTAKES + 1])
+async def test_answers_to_who_makes_many_mistakes_are_gathered(mistakes: int) -> None:
+    """A write for each of them would be most of what they cost; whoever makes none has each at once."""
+    pipe = Pipe()
+    pipe.reads.set()
+    connection = Connection(cast("Any", pipe), 2**30)
+    for _ in range(mistakes):
+        connection.manners.mistake(time.monotonic())
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(connection.write)
+        for _ in range(5):
+            connection.send("ok", None, {})
+            for _ in range(5):
+                await anyio.lowlevel.checkpoint()
+        connection.heard_out.set()
+        connection.close()
+    assert pipe.writes == (1 if mistakes else 5)
 
 
 class Source(Pipe):
@@ -172,29 +195,40 @@ async def test_others_have_their_turn_between_the_frames_of_one() -> None:
     assert turns > 100
 
 
-def test_mistakes_are_borne_for_a_while() -> None:
-    """Some at once cost nothing, more are so many a second; whoever makes none for a while has them free again."""
-    patience = Patience(100.0)
-    for _ in range(MISTAKES):
-        patience.mistake()
-    assert patience.pause_s(100.0) == 0.0
-    for _ in range(10):
-        patience.mistake()
-    assert patience.pause_s(100.0) == pytest.approx(10 / MISTAKES_A_SECOND)
-    assert patience.pause_s(100.05) == pytest.approx(5 / MISTAKES_A_SECOND)
-    assert patience.pause_s(200.0) == 0.0
-    for _ in range(MISTAKES + 1):
-        patience.mistake()
-    assert patience.pause_s(200.0) == pytest.approx(1 / MISTAKES_A_SECOND)
-
-
 async def test_only_nonsense_is_a_mistake() -> None:
     """A request for what is not there is none; one that is malformed is."""
-    for code, is_mistake in (("not_found", False), ("bad_request", True)):
+    for code, is_mistake in (("not_found", False), ("bad_request", True), ("forbidden", True), ("too_large", True)):
         connection = Connection(cast("Any", Source(20)), 2**30)
-        for _ in range(MISTAKES + 5):
+        for _ in range(MISTAKES + 60):
             connection.refuse(1, code, "no")
         began_s = time.monotonic()
         async for _ in connection.frames():
             pass
-        assert (time.monotonic() - began_s > 4 / MISTAKES_A_SECOND) is is_mistake
+        assert (time.monotonic() - began_s > 50 / MISTAKES_A_SECOND) is is_mistake
+
+
+async def test_of_those_in_the_lane_one_frame_is_taken_in_a_turn() -> None:
+    """However many connections there are of those who make many mistakes, others wait for one frame at most."""
+    turns, heard = 0, list[int]()
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await anyio.lowlevel.checkpoint()
+
+    async def listen() -> None:
+        connection = Connection(cast("Any", Source(40)), 2**30)
+        for _ in range(MISTAKES + 1):
+            connection.manners.mistake(time.monotonic())
+        async for group in connection.frames():
+            heard.extend(turns for _ in group)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(other)
+        async with anyio.create_task_group() as listening:
+            for _ in range(10):
+                listening.start_soon(listen)
+        tasks.cancel_scope.cancel()
+    assert len(heard) == 400
+    assert max(Counter(heard).values()) == 1

@@ -7,12 +7,9 @@ before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
-from weakref import WeakValueDictionary
-
-import anyio
 
 from pulse.errors import UnauthorizedError
 from pulse.logins import Logins
@@ -22,9 +19,7 @@ from pulse.store.acting import Operator
 from pulse_actors import identity as identities
 from pulse_actors.operators import operator_of
 
-MAX_REQUESTS: Final = 32  # of one process, or address, at once; then its next frame waits
 ANYBODY: Final = "anybody"  # the user of a server that asks for none
-_under_way: Final[WeakValueDictionary[Hashable, anyio.Semaphore]] = WeakValueDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +138,3 @@ class Remote:
             user, rights = hello.user, await self.logins.check(self.source, hello.user, hello.password)
         self.known()
         return Caller(Operator(None, user, self.host), rights, source=self.address)
-
-
-def requests_of(asker: Hashable) -> anyio.Semaphore:
-    """What bounds the requests of one process; it is there as long as one of its connections is."""
-    found = _under_way.get(asker)
-    if found is None:
-        found = _under_way[asker] = anyio.Semaphore(MAX_REQUESTS)
-    return found

@@ -15,8 +15,9 @@ import anyio.abc
 from anyio.lowlevel import checkpoint
 
 from pulse import protocol
-from pulse.errors import BadRequestError, ProtocolError, TooLargeError
+from pulse.errors import BadRequestError, ForbiddenError, ProtocolError, TooLargeError
 from pulse_actors.dispatcher.desk import BACKLOG_BYTES
+from pulse_actors.dispatcher.manners import GATHER_S, Manners
 
 SEND_BUFFER_BYTES: Final = 32 * 1024 * 1024  # a peer that lets this much pile up does not read
 SEND_DEADLINE_S: Final = 30.0  # one write that takes longer: the peer has stopped reading
@@ -27,8 +28,7 @@ FRAME_S: Final = (
 )
 TURN_S: Final = 0.001  # of frames of one peer; then others have their turn
 TOGETHER: Final = 4  # frames that are handed on together
-MISTAKES: Final = 20  # that a peer may make one behind the other
-MISTAKES_A_SECOND: Final = 100.0  # and later: the work of refusing more would be at the cost of others
+MISTAKEN: Final = frozenset({BadRequestError.code, ForbiddenError.code, TooLargeError.code})  # nobody means that well
 GONE: Final = (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)  # TimeoutError is an OSError
 LAST_WORDS_S: Final = 5.0  # a dead peer's last words end by themselves
 PARTING_S: Final = 0.5  # the supervisor waits 5 s for the dispatcher's end
@@ -44,6 +44,7 @@ class Connection:
         max_hello_bytes: Longest hello.
 
     Attributes:
+        manners: Of who is at the other end; its own, until that is known.
         relieved: Called when a backlog of more than BACKLOG_BYTES has been read.
     """
 
@@ -62,7 +63,7 @@ class Connection:
         self._closing = False
         self._torn = False
         self._owed: set[int] = set()
-        self._patience = Patience(time.monotonic())
+        self.manners = Manners(time.monotonic())
         self._taken = anyio.Event()
         self._turn_s = time.monotonic()
         self.heard_out = anyio.Event()
@@ -121,8 +122,8 @@ class Connection:
 
     def refuse(self, request: int | None, code: str, message: str) -> None:
         """Queue an error."""
-        if code == BadRequestError.code:
-            self._patience.mistake()
+        if code in MISTAKEN:
+            self.manners.mistake(time.monotonic())
         self.send("error", request, {"code": code, "message": message})
 
     def close(self) -> None:
@@ -158,8 +159,12 @@ class Connection:
                 if error.frames:
                     yield error.frames
                 raise ProtocolError(error.message, error.code) from None
-            for at in range(0, len(frames), TOGETHER):
-                yield frames[at : at + TOGETHER]
+            at = 0
+            while at < len(frames):
+                await self.manners.wait()
+                count = 1 if self.manners.in_lane else TOGETHER
+                yield frames[at : at + count]
+                at += count
                 await self._give_way()
             if not self._reader.buffered_bytes:
                 whole_s = float("inf")
@@ -167,10 +172,7 @@ class Connection:
                 whole_s = anyio.current_time() + FRAME_S
 
     async def _give_way(self) -> None:
-        """Let others have their turn; whoever makes many mistakes, or reads nothing of its answers, is read later."""
-        pause_s = self._patience.pause_s(time.monotonic())
-        if pause_s:
-            await anyio.sleep(pause_s)
+        """Let others have their turn; whoever reads nothing of its answers is read later."""
         while self._out_bytes > UNREAD_BYTES and not self._closing:
             await self._taken.wait()
         if time.monotonic() - self._turn_s > TURN_S:
@@ -182,6 +184,8 @@ class Connection:
         try:
             while True:
                 await self._sending.wait()
+                if self.manners.in_lane and not self._closing:
+                    await anyio.sleep(GATHER_S)
                 self._sending = anyio.Event()
                 await self._flush(SEND_DEADLINE_S)
                 if self._closing and not self._out:
@@ -215,32 +219,6 @@ class Connection:
             await self._flush(PARTING_S)
         with anyio.move_on_after(PARTING_S):
             await self._stream.aclose()
-
-
-class Patience:
-    """
-    How many mistakes a peer may make yet.
-
-    Args:
-        now_s: Monotonic.
-    """
-
-    __slots__ = ("_at_s", "_left")
-
-    def __init__(self, now_s: float) -> None:
-        self._left = float(MISTAKES)
-        self._at_s = now_s
-
-    def mistake(self) -> None:
-        """It has made one."""
-        self._left -= 1.0
-
-    def pause_s(self, now_s: float) -> float:
-        """How long it is to wait, as of *now_s*, monotonic."""
-        if self._left < MISTAKES:
-            self._left = min(MISTAKES, self._left + (now_s - self._at_s) * MISTAKES_A_SECOND)
-        self._at_s = now_s
-        return max(0.0, -self._left / MISTAKES_A_SECOND)
 
 
 def _nobody_waits() -> None:

@@ -32,7 +32,7 @@ from pulse.store.pool import is_bad_row
 from pulse.store.rows import Running
 from pulse.store.turns import ASKER
 from pulse_actors import identity as identities
-from pulse_actors.dispatcher.callers import NOBODY, Caller, Entry, requests_of
+from pulse_actors.dispatcher.callers import NOBODY, Caller, Entry
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.connection import Connection
 from pulse_actors.dispatcher.counting import count_started
@@ -41,6 +41,7 @@ from pulse_actors.dispatcher.desk import Held, Pair, Worker
 from pulse_actors.dispatcher.desktop import Desktop
 from pulse_actors.dispatcher.explain import explain
 from pulse_actors.dispatcher.leases import Beating, Leases, may_speak_for
+from pulse_actors.dispatcher.manners import BackDoor, manners_of
 from pulse_actors.dispatcher.overdue import Overdue, note_progress
 from pulse_actors.dispatcher.policies import check_backoff
 from pulse_actors.dispatcher.refusals import Refusals
@@ -115,7 +116,6 @@ class Visit:
         self._identity = ""
         self._role = Role.CLIENT
         self._asker: Hashable = -number  # whose requests these are; of a process, or a source, on all its connections
-        self._requests = requests_of(self._asker)
 
     async def run(self) -> None:
         """Serve the peer until it is gone."""
@@ -178,7 +178,7 @@ class Visit:
             message = self._forbid(f"hello as {hello.role.value}", needed, tasks)
             raise ProtocolError(message, ForbiddenError.code, frame.request)
         self._asker = self._caller.asker or self._asker
-        self._requests = requests_of(self._asker)
+        self._connection.manners = manners_of(self._asker)
         self._kinds = {
             kind: body for kind, body in protocol.ALLOWED[hello.role].items() if ACCESS_OF[kind] in self._caller.rights
         }
@@ -411,10 +411,11 @@ class Visit:
             batcher.put(Submitted(self._connection, frame.request, checked(body.jobs)))
             await batcher.wait_room()
             return
-        await self._requests.acquire()
-        tasks.start_soon(self._answer, frame, body)
+        place = self._connection.manners.place(frame.kind)
+        await place.acquire()
+        tasks.start_soon(self._answer, frame, body, place)
 
-    async def _answer(self, frame: Frame, body: msgspec.Struct) -> None:
+    async def _answer(self, frame: Frame, body: msgspec.Struct, place: anyio.Semaphore | BackDoor) -> None:
         answer: Mapping[str, object]
         ASKER.set(self._asker)
         try:
@@ -435,7 +436,7 @@ class Visit:
                 answer = conceal(answer)
             self._connection.send("ok", frame.request, answer)
         finally:
-            self._requests.release()
+            place.release()
 
 
 def _note_beat(worker: Worker, jobs: Sequence[protocol.Beat]) -> None:

@@ -8,6 +8,7 @@ from tests.mutants.code import Guarded
 
 _RETRIES: Final = "store/test_dispatcher_retries.py::"
 _TURNS: Final = "unit/test_turns.py::"
+_MANNERS: Final = "unit/test_manners.py::"
 _TREES: Final = "unit/test_trees.py::"
 
 REQUESTS: Final = Guarded(
@@ -60,15 +61,58 @@ CONNECTION: Final = Guarded(
         "unit/test_connection.py::test_others_have_their_turn_between_the_frames_of_one": [
             ("Connection._give_way", "await checkpoint()", "pass"),
         ],
-        "unit/test_connection.py::test_mistakes_are_borne_for_a_while": [
-            ("Patience.mistake", "self._left -= 1.0", "pass"),
-            ("Patience.pause_s", "max(0.0, -self._left / MISTAKES_A_SECOND)", "0.0"),
-            ("Patience.pause_s", "min(MISTAKES, ", "max(MISTAKES, "),
+        "unit/test_connection.py::test_only_nonsense_is_a_mistake": [
+            ("Connection.refuse", "if code in MISTAKEN:", "if True:"),
+            ("Connection.refuse", "if code in MISTAKEN:", "if False:"),
+            ("Connection.frames", "await self.manners.wait()", "pass"),
+        ],
+        "unit/test_connection.py::test_answers_to_who_makes_many_mistakes_are_gathered": [
+            ("Connection.write", "self.manners.in_lane and ", "False and "),
+            ("Connection.write", "self.manners.in_lane and ", ""),
+        ],
+        "unit/test_connection.py::test_of_those_in_the_lane_one_frame_is_taken_in_a_turn": [
+            ("Connection.frames", "1 if self.manners.in_lane else TOGETHER", "TOGETHER"),
+        ],
+    },
+    is_part=True,
+)
+
+MANNERS: Final = Guarded(
+    "pulse_actors.dispatcher.manners",
+    {
+        _MANNERS + "test_some_at_once_and_then_so_many_a_second": [
+            ("Bucket.take", "self.left(now_s) - 1.0", "self.left(now_s)"),
+            ("Bucket.take", "max(-self._deepest, ", "max(float('-inf'), "),
+            ("Bucket.left", "min(self._most, ", "max(self._most, "),
+            ("Bucket.wait_s", "max(0.0, -self.left(now_s) / self._a_second)", "0.0"),
+        ],
+        _MANNERS + "test_the_lane_is_for_those_who_make_many_mistakes": [
+            ("Manners.mistake", "self._trust.left(now_s) < 0", "True"),
+            ("Manners.mistake", "self._trust.left(now_s) < 0", "False"),
+            ("Manners.wait", "self.in_lane = self._trust.left(now_s) < 0", "pass"),
+        ],
+        _MANNERS + "test_all_in_the_lane_have_one_request_under_way": [
+            ("Manners.place", "self.in_lane and ", ""),
+            ("Manners.place", " and kind not in UNHURRIED", ""),
+            ("Manners.place", "_back_door if ", "self.requests if "),
+        ],
+        _MANNERS + "test_behind_a_request_the_back_door_rests": [
+            ("BackDoor.acquire", "await anyio.sleep(max(0.0, self._opens_s - time.monotonic()))", "pass"),
+            ("BackDoor.acquire", "self._lock.release()", "pass"),
+            ("BackDoor.acquire", "await self._lock.acquire()", "pass"),
+        ],
+        _MANNERS + "test_most_of_the_time_nobody_is_in_the_lane": [
+            ("Lane.turn", "await anyio.sleep(REST_S)", "pass"),
+        ],
+        _MANNERS + "test_who_asks_is_known_on_all_its_connections": [
+            ("manners_of", "found is None", "True"),
         ],
         "unit/test_connection.py::test_only_nonsense_is_a_mistake": [
-            ("Connection.refuse", "if code == BadRequestError.code:", "if True:"),
-            ("Connection.refuse", "if code == BadRequestError.code:", "if False:"),
-            ("Connection._give_way", "if pause_s:", "if False:"),
+            ("Manners.wait", "if pause_s:", "if False:"),
+        ],
+        "unit/test_connection.py::test_of_those_in_the_lane_one_frame_is_taken_in_a_turn": [
+            ("Manners.wait", "await _lane.turn()", "pass"),
+            ("Lane.turn", "async with self._lock:", "if True:"),
         ],
     },
     is_part=True,

@@ -1,0 +1,112 @@
+"""Whoever sends nonsense is heard more slowly, and behind everybody else."""
+
+from __future__ import annotations
+
+import time
+
+import anyio
+import pytest
+
+from pulse_actors.dispatcher.manners import (
+    FORGIVEN_A_SECOND,
+    LONGEST_LANE_S,
+    LONGEST_REST_S,
+    MISTAKES,
+    MISTAKES_A_SECOND,
+    REST_S,
+    BackDoor,
+    Bucket,
+    Lane,
+    Manners,
+    manners_of,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+def _after(mistakes: int, ago_s: float = 0.0) -> Manners:
+    """Somebody who made so many, so long ago."""
+    now_s = time.monotonic()
+    manners = Manners(now_s - ago_s - 1)
+    for _ in range(mistakes):
+        manners.mistake(now_s - ago_s)
+    return manners
+
+
+def test_some_at_once_and_then_so_many_a_second() -> None:
+    """Whoever does nothing for a while has all of it free again, and no more than that."""
+    bucket = Bucket(20, 100.0, 50.0, 100.0)
+    for _ in range(20):
+        bucket.take(100.0)
+    assert bucket.wait_s(100.0) == 0.0
+    for _ in range(10):
+        bucket.take(100.0)
+    assert bucket.wait_s(100.0) == pytest.approx(0.1)
+    assert bucket.wait_s(100.05) == pytest.approx(0.05)
+    assert bucket.wait_s(200.0) == 0.0
+    for _ in range(21):
+        bucket.take(200.0)
+    assert bucket.wait_s(200.0) == pytest.approx(0.01)
+    for _ in range(1000):
+        bucket.take(200.0)
+    assert bucket.wait_s(200.0) == pytest.approx(0.5)
+
+
+async def test_the_lane_is_for_those_who_make_many_mistakes() -> None:
+    """A few are nothing; with more one stands there, and some seconds after the last no longer."""
+    few, many = _after(MISTAKES), _after(MISTAKES + 1)
+    assert (few.in_lane, many.in_lane) == (False, True)
+    await many.wait()
+    assert many.in_lane
+    long_ago, lately = _after(10_000, LONGEST_LANE_S + 1), _after(10_000, LONGEST_LANE_S - 1)
+    with anyio.move_on_after(0.01):  # it has a long time to wait
+        await lately.wait()
+    await _after(10_000, 10_000 / MISTAKES_A_SECOND + LONGEST_LANE_S).wait()
+    assert lately.in_lane
+    with anyio.move_on_after(0.01):
+        await long_ago.wait()
+    assert not long_ago.in_lane
+    assert pytest.approx(MISTAKES / LONGEST_LANE_S) == FORGIVEN_A_SECOND
+
+
+def test_all_in_the_lane_have_one_request_under_way() -> None:
+    """Not so those who are not there, and not what waits for somebody else than the database."""
+    good, other, bad, worse = _after(0), _after(0), _after(MISTAKES + 1), _after(MISTAKES * 9)
+    assert good.place("jobs.list") is good.requests is not other.place("jobs.list")
+    assert bad.place("jobs.list") is worse.place("jobs.list") is not bad.requests
+    assert bad.place("jobs.stack") is bad.requests
+
+
+async def test_behind_a_request_the_back_door_rests() -> None:
+    """For as long as the request took; whoever gives up meanwhile keeps nobody out."""
+    door = BackDoor()
+    await door.acquire()
+    with anyio.move_on_after(0.05) as waiting:
+        await door.acquire()
+    assert waiting.cancelled_caught
+    door.release()
+    began_s = time.monotonic()
+    with anyio.move_on_after(0.01) as resting:
+        await door.acquire()
+    assert resting.cancelled_caught
+    with anyio.fail_after(LONGEST_REST_S + 5):
+        await door.acquire()
+    assert time.monotonic() - began_s >= 0.04
+
+
+async def test_most_of_the_time_nobody_is_in_the_lane() -> None:
+    """However much they have to say."""
+    lane, began_s, rests = Lane(), time.monotonic(), 0
+    for _ in range(40):
+        before_s = time.monotonic()
+        await lane.turn()
+        rests += time.monotonic() - before_s >= REST_S
+        time.sleep(0.0003)  # noqa: ASYNC251 - the work that a frame is
+    assert 4 <= rests <= 20
+    assert time.monotonic() - began_s >= 40 * 0.0003 + rests * REST_S
+
+
+def test_who_asks_is_known_on_all_its_connections() -> None:
+    """As long as one of them is there."""
+    first = manners_of("somebody")
+    assert manners_of("somebody") is first is not manners_of("somebody else")
