@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import statistics
 import time
 import uuid
@@ -442,3 +443,16 @@ def test_drain_sends_workers_home(system: System, client: Peer, topic: str) -> N
     with system.worker("next", topics=[topic]) as worker:
         assert worker.job() == (waiting, 1)
         worker.done((waiting, 1))
+
+
+def test_who_reads_many_long_pages_late_gets_them_all(system: System, topic: str) -> None:
+    """They are worked out one after the other, as far as they are read; nobody is cut off, and others are served."""
+    asked = 16  # together more than a connection may leave unread
+    with system.client() as slow, system.client() as other:
+        for _ in range(4):
+            other.submit(*(new_job(topic=topic, args=json.dumps({"pad": "x" * 4000})) for _ in range(250)))
+        for number in range(1, asked + 1):
+            slow.send("jobs.list", number, topic=topic, limit=1000)
+        for _ in range(2 * asked):
+            assert len(other.call("jobs.list", topic=topic, limit=100)["jobs"]) == 100
+        assert [len(slow.answer(number)["jobs"]) > 900 for number in range(1, asked + 1)] == [True] * asked

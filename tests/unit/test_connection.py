@@ -131,6 +131,45 @@ async def _close(connection: Connection) -> None:
     connection.close()
 
 
+async def test_long_answers_wait_for_each_other() -> None:
+    """The next is worked out when the one before was given and read; or when nobody is there any more."""
+    pipe, begun = Pipe(), list[int]()
+    connection = Connection(cast("Any", pipe), 2**30)
+
+    async def ask(request: int) -> None:
+        await connection.wait_page(request)
+        begun.append(request)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(connection.write)
+        for request in (1, 2, 3):
+            connection.owe(request)
+        with anyio.fail_after(5):
+            await ask(1)
+            tasks.start_soon(ask, 2)
+            await anyio.wait_all_tasks_blocked()
+            assert begun == [1]
+            connection.send("ok", 1, {})  # a short one, taken at once or not
+            await anyio.wait_all_tasks_blocked()
+            assert begun == [1, 2]
+            connection.send("ok", 2, {"text": "x" * (UNREAD_BYTES + 1)})
+            tasks.start_soon(ask, 3)
+            await anyio.wait_all_tasks_blocked()
+            assert begun == [1, 2]
+            pipe.reads.set()
+            await anyio.wait_all_tasks_blocked()
+            assert begun == [1, 2, 3]
+            pipe.reads = anyio.Event()
+            tasks.start_soon(ask, 4)
+            await anyio.wait_all_tasks_blocked()
+            assert begun == [1, 2, 3]
+            connection.heard_out.set()
+            connection.close()
+            await anyio.wait_all_tasks_blocked()
+            assert begun == [1, 2, 3, 4]
+        pipe.reads.set()
+
+
 class Parts(Pipe):
     """A stream that brings these parts, each as soon as it is told to; then nothing, for ever."""
 

@@ -21,6 +21,7 @@ from pulse_actors.dispatcher.manners import GATHER_S, Manners
 
 SEND_BUFFER_BYTES: Final = 32 * 1024 * 1024  # a peer that lets this much pile up does not read
 SEND_DEADLINE_S: Final = 30.0  # one write that takes longer: the peer has stopped reading
+LONG: Final = frozenset({"audit.list", "jobs.list", "schedules.list"})  # answers of megabytes: one at a time
 UNREAD_BYTES: Final = 1024 * 1024  # of answers: whoever leaves so much unread is not listened to until it has read
 READ_BYTES: Final = 64 * 1024  # at once
 FRAME_S: Final = (
@@ -65,6 +66,7 @@ class Connection:
         self._owed: set[int] = set()
         self.manners = Manners(time.monotonic())
         self._taken = anyio.Event()
+        self._page: int | None = None
         self._turn_s = time.monotonic()
         self.heard_out = anyio.Event()
         self.relieved: Callable[[], None] = _nobody_waits
@@ -81,6 +83,8 @@ class Connection:
             self._owed.discard(request)
             if not self._owed:
                 self._answered.set()
+            if request == self._page:
+                self._go_on()
         if self._closing:
             return
         frame = protocol.encode(kind, request, body)
@@ -119,6 +123,17 @@ class Connection:
     async def wait_answered(self) -> None:
         """Return when every request has its answer."""
         await self._answered.wait()
+
+    async def wait_page(self, request: int | None) -> None:
+        """Return when the long answer before has been given and, nearly all, read: it is the turn of *request*."""
+        while (self._page in self._owed or self._out_bytes > UNREAD_BYTES) and not self._closing:
+            await self._taken.wait()
+        self._page = request
+
+    def _go_on(self) -> None:
+        """Whoever waits looks again."""
+        self._taken.set()
+        self._taken = anyio.Event()
 
     def refuse(self, request: int | None, code: str, message: str) -> None:
         """Queue an error."""
@@ -208,8 +223,7 @@ class Connection:
             self._torn = False
         was_full = self._out_bytes > BACKLOG_BYTES
         self._out_bytes -= len(chunk)
-        self._taken.set()
-        self._taken = anyio.Event()
+        self._go_on()
         if was_full and self._out_bytes <= BACKLOG_BYTES:
             self.relieved()
 

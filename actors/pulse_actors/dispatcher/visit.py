@@ -34,7 +34,7 @@ from pulse.store.turns import ASKER
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.callers import NOBODY, Caller, Entry
 from pulse_actors.dispatcher.claims import Claims
-from pulse_actors.dispatcher.connection import Connection
+from pulse_actors.dispatcher.connection import LONG, Connection
 from pulse_actors.dispatcher.counting import count_started
 from pulse_actors.dispatcher.deaths import Deaths
 from pulse_actors.dispatcher.desk import Held, Pair, Worker
@@ -411,6 +411,8 @@ class Visit:
             batcher.put(Submitted(self._connection, frame.request, checked(body.jobs)))
             await batcher.wait_room()
             return
+        if frame.kind in LONG:
+            await self._connection.wait_page(frame.request)
         place = self._connection.manners.place(frame.kind)
         await place.acquire()
         tasks.start_soon(self._answer, frame, body, place)
