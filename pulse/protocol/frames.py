@@ -124,6 +124,13 @@ class FrameReader:
         """Bytes of a frame that is not whole yet."""
         return len(self._buffer)
 
+    @property
+    def begun_bytes(self) -> int:
+        """Length of the frame that is not whole yet, with its head; 0: none has begun, or nobody knows yet."""
+        if len(self._buffer) < _LENGTH_BYTES:
+            return 0
+        return _LENGTH_BYTES + int.from_bytes(self._buffer[:_LENGTH_BYTES], "big")
+
     def feed(self, data: bytes) -> list[Frame]:
         """
         The frames that *data* completes, in order; often none.

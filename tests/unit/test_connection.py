@@ -12,6 +12,7 @@ import pytest
 
 from pulse import protocol
 from pulse.errors import ProtocolError
+from pulse_actors.dispatcher.begun import Begun
 from pulse_actors.dispatcher.connection import UNREAD_BYTES, Connection
 from pulse_actors.dispatcher.desk import BACKLOG_BYTES
 from pulse_actors.dispatcher.manners import MISTAKES, MISTAKES_A_SECOND
@@ -211,6 +212,33 @@ async def test_a_frame_that_has_begun_ends_in_time(monkeypatch: pytest.MonkeyPat
     with anyio.move_on_after(0.2) as scope:
         await hear(Connection(cast("Any", Parts(frame)), 2**30))
     assert scope.cancelled_caught
+
+
+async def test_frames_that_have_begun_have_room_together() -> None:
+    """The next one of the same source is read on when there is room for all of it; whoever is gone leaves its room."""
+    frame = protocol.encode("submit", 1, {"args": "x" * 900})
+    begun, heard = Begun(1500), list[str]()
+
+    async def hear(name: str, *parts: bytes, frames: int = 1, scope: anyio.CancelScope | None = None) -> None:
+        connection = Connection(cast("Any", Parts(*parts)), 2**30, begun=begun)
+        with scope or anyio.fail_after(5):
+            async for group in connection.frames():
+                heard.extend(name for _ in group)
+                if heard.count(name) == frames:
+                    break
+        connection.hear_no_more()
+
+    scopes = [anyio.CancelScope() for _ in range(2)]
+    async with anyio.create_task_group() as tasks:
+        for scope in scopes:  # the first has room, and the second waits for it
+            tasks.start_soon(lambda scope: hear("begins", frame[:700], scope=scope), scope)
+            await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(lambda: hear("short", frame[:100], frame[100:] + frame[:100], frame[100:], frames=2))
+        await hear("at once", *[frame] * 8, frames=8)
+        assert heard == ["at once"] * 8
+        scopes[1].cancel()
+        scopes[0].cancel()
+    assert heard[8:] == ["short"] * 2
 
 
 async def test_others_have_their_turn_between_the_frames_of_one() -> None:

@@ -16,6 +16,7 @@ from anyio.lowlevel import checkpoint
 
 from pulse import protocol
 from pulse.errors import BadRequestError, ForbiddenError, ProtocolError, TooLargeError
+from pulse_actors.dispatcher.begun import Begun
 from pulse_actors.dispatcher.desk import BACKLOG_BYTES
 from pulse_actors.dispatcher.manners import GATHER_S, Manners
 
@@ -43,6 +44,7 @@ class Connection:
         stream: Its bytes.
         max_frame_bytes: Longest frame accepted from it after hello.
         max_hello_bytes: Longest hello.
+        begun: What its frames have room in that are not whole yet; by default it has one of its own.
 
     Attributes:
         manners: Of who is at the other end; its own, until that is known.
@@ -54,10 +56,13 @@ class Connection:
         stream: anyio.abc.ByteStream,
         max_frame_bytes: int,
         max_hello_bytes: int = protocol.HELLO_MAX_FRAME_BYTES,
+        begun: Begun | None = None,
     ) -> None:
         self._stream = stream
         self._max_frame_bytes = max_frame_bytes
         self._reader = protocol.FrameReader(max_hello_bytes)
+        self._begun = begun or Begun()
+        self._begun_bytes = 0
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._sending = anyio.Event()
@@ -163,6 +168,7 @@ class Connection:
             data = b""
             try:
                 with anyio.CancelScope(deadline=whole_s) as scope:
+                    await self._find_room(self._reader.begun_bytes)
                     data = await self._stream.receive(READ_BYTES)
             except (anyio.EndOfStream, *GONE):
                 return
@@ -174,6 +180,8 @@ class Connection:
                 if error.frames:
                     yield error.frames
                 raise ProtocolError(error.message, error.code) from None
+            if frames:
+                self._leave_room()
             at = 0
             while at < len(frames):
                 await self.manners.wait()
@@ -185,6 +193,23 @@ class Connection:
                 whole_s = float("inf")
             elif frames or whole_s == float("inf"):
                 whole_s = anyio.current_time() + FRAME_S
+
+    def hear_no_more(self) -> None:
+        """Nobody waits for its frames any more."""
+        self.heard_out.set()
+        self._leave_room()
+
+    async def _find_room(self, size_bytes: int) -> None:
+        """Return when a frame that has begun has room; what the one before had is free."""
+        if size_bytes != self._begun_bytes:
+            self._leave_room()
+            await self._begun.enter(size_bytes)
+            self._begun_bytes = size_bytes
+
+    def _leave_room(self) -> None:
+        if self._begun_bytes:
+            self._begun.leave(self._begun_bytes)
+            self._begun_bytes = 0
 
     async def _give_way(self) -> None:
         """Let others have their turn; whoever reads nothing of its answers is read later."""

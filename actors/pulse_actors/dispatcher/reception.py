@@ -28,6 +28,7 @@ from pulse.grants import read_grants
 from pulse.logins import Logins, source_of
 from pulse.refused import Refused
 from pulse_actors import identity as identities
+from pulse_actors.dispatcher.begun import begun_of
 from pulse_actors.dispatcher.callers import Entry, Local, Remote
 from pulse_actors.dispatcher.connection import Connection
 from pulse_actors.dispatcher.crowd import Crowd
@@ -121,7 +122,7 @@ class Reception:
             return
         place = self._crowd.enter(source)
         try:
-            await self._visit(stream, Local(peer, rights, self._office.host.id, place.known), pidfd, number)
+            await self._visit(stream, Local(peer, rights, self._office.host.id, place.known), source, pidfd, number)
         finally:
             place.free()
 
@@ -143,7 +144,7 @@ class Reception:
             secured = await self._secured(stream, source)
             if secured is not None:
                 entry = Remote(joined(host, port), source, self._logins, self._office.host.id, place.known)
-                await self._visit(secured, entry, None, number)
+                await self._visit(secured, entry, source, None, number)
         finally:
             place.free()
 
@@ -164,9 +165,11 @@ class Reception:
             await anyio.aclose_forcefully(stream)
             return None
 
-    async def _visit(self, stream: anyio.abc.ByteStream, entry: Entry, pidfd: int | None, number: int) -> None:
+    async def _visit(
+        self, stream: anyio.abc.ByteStream, entry: Entry, source: str, pidfd: int | None, number: int
+    ) -> None:
         longest = REMOTE_HELLO_MAX_FRAME_BYTES if isinstance(entry, Remote) else protocol.HELLO_MAX_FRAME_BYTES
-        connection = Connection(stream, protocol.MAX_FRAME_BYTES, longest)
+        connection = Connection(stream, protocol.MAX_FRAME_BYTES, longest, begun_of(source))
         try:
             await Visit(self._office, connection, entry, pidfd, number).run()
         except Exception:

@@ -127,7 +127,7 @@ class Visit:
             except ProtocolError as error:
                 broken = error
             finally:
-                self._connection.heard_out.set()
+                self._connection.hear_no_more()
                 if self._pidfd is not None:
                     os.close(self._pidfd)
                 if self._worker is not None:

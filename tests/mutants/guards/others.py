@@ -65,6 +65,11 @@ CONNECTION: Final = Guarded(
             ("Connection.frames", 'elif frames or whole_s == float("inf"):', "else:"),
             ("Connection.frames", 'elif frames or whole_s == float("inf"):', 'elif whole_s == float("inf"):'),
         ],
+        "unit/test_connection.py::test_frames_that_have_begun_have_room_together": [
+            ("Connection._find_room", "await self._begun.enter(size_bytes)", "await anyio.sleep(0)"),
+            ("Connection.hear_no_more", "self._leave_room()", "pass"),
+            ("Connection._leave_room", "self._begun.leave(self._begun_bytes)", "pass"),
+        ],
         "unit/test_connection.py::test_others_have_their_turn_between_the_frames_of_one": [
             ("Connection._give_way", "await checkpoint()", "pass"),
         ],
