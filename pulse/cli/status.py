@@ -21,7 +21,7 @@ __all__ = ["Question", "ask_both", "merge", "status"]
 
 Body = Mapping[str, object]
 
-WHOLE_S: Final = 1.75  # of the 2 s from the start of the interpreter, which may take half a second, to its end
+WHOLE_S: Final = 1.65  # of the 2 s from the start of the interpreter, which may take half a second, to its end
 LEAST_S: Final = 0.2
 SUPERVISOR_S: Final = 1.4  # it asks its actors for a second before it answers
 DISPATCHER_S: Final = 1.0

@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from pulse.store.statements import STATEMENTS
 from tests.model.spin import FOR_EVER, HERE, Variant, Verdict, missing, properties, verify
@@ -76,6 +77,15 @@ def verdicts(request: pytest.FixtureRequest) -> Iterator[Verdicts]:
     found.close()
 
 
+def _broken() -> Iterator[ParameterSet]:
+    """Of the variants that violate a property the first; the others where there is time for all (and in make model)."""
+    seen = set[tuple[str, str]]()
+    for one in BREAK:
+        kept = (one.model, one.breaks) not in seen
+        seen.add((one.model, one.breaks))
+        yield pytest.param(one, marks=() if kept else pytest.mark.spare)
+
+
 @pytest.mark.parametrize("variant", HOLD, ids=str)
 def test_holds(verdicts: Verdicts, variant: Variant) -> None:
     """The protocol keeps all its properties, whatever happens in whatever order, and that was a lot."""
@@ -85,7 +95,7 @@ def test_holds(verdicts: Verdicts, variant: Variant) -> None:
     assert verdict.states >= variant.floor
 
 
-@pytest.mark.parametrize("variant", BREAK, ids=lambda one: f"{one} {one.breaks}")
+@pytest.mark.parametrize("variant", list(_broken()), ids=lambda one: f"{one} {one.breaks}")
 def test_breaks(verdicts: Verdicts, variant: Variant) -> None:
     """Without that guard, just that property is violated: the model can see what the guard is for."""
     assert verdicts.of(variant).broken == {variant.breaks}

@@ -99,8 +99,8 @@ MUTANTS: Final = [
     cut(FIRE, "\n    ORDER BY s.id FOR UPDATE OF s", "test_lock_order.py::test_updates"),
     swap(FIRE, "ORDER BY s.id FOR", "ORDER BY s.id DESC FOR", "test_lock_order.py::test_updates"),
     cut(FIRE, "    ON CONFLICT (id) DO NOTHING\n", _SCHEDULES + "test_a_cursor_that_was_set_back_does_not_fire_again"),
-    swap(FIRE, "d.verdict IN ('fired', 'held') THEN d.occurrence", "false THEN d.occurrence", _SCHEDULES + "test_fire"),
-    swap(FIRE, "d.verdict IN ('fired', 'held') THEN d.occurrence", "true THEN d.occurrence", _OVERLAP + "test_skip"),
+    swap(FIRE, "d.verdict IN ('fired', 'held') THEN GREATEST", "false THEN GREATEST", _SCHEDULES + "test_fire"),
+    swap(FIRE, "d.verdict IN ('fired', 'held') THEN GREATEST", "true THEN GREATEST", _OVERLAP + "test_skip"),
     swap(
         FIRE,
         "SET next_run_at = d.next_at",

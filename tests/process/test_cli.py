@@ -476,7 +476,7 @@ class TestExitCodes:
 def soonest(directory: Path, line: str, within_s: float = 2.0) -> Done:
     """The quickest of a few runs: that a busy machine starts a program late is no fault of the program."""
     runs: list[Done] = []
-    while len(runs) < 3 and (not runs or runs[-1].spent_s > within_s):
+    while len(runs) < 5 and (not runs or runs[-1].spent_s > within_s):
         runs.append(pulse(directory, line))
     return min(runs, key=lambda one: one.spent_s)
 

@@ -34,6 +34,7 @@ from pulse_actors.dispatcher.incidents import Incidents
 from pulse_actors.dispatcher.leases import Leases
 from pulse_actors.dispatcher.reception import Reception
 from pulse_actors.dispatcher.refusals import Refusals
+from pulse_actors.dispatcher.requests import REQUESTS
 from pulse_actors.dispatcher.service import Dispatcher
 from pulse_actors.dispatcher.stacks import Stacks
 from pulse_actors.dispatcher.stats import Stats
@@ -181,6 +182,30 @@ async def test_a_worker_that_has_read_its_backlog_gets_more(lobby: Lobby) -> Non
     lobby.claims._wake = anyio.Event()
     line.relieved()
     assert lobby.claims._wake.is_set()
+
+
+@pytest.mark.parametrize("kind", ["jobs.list", "jobs.get", "jobs.cancel"])
+async def test_nobody_looks_for_who_is_gone(lobby: Lobby, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """What a peer had asked before it died is not worked out, thousands of pages of it; what it did is done."""
+    asked = list[str]()
+
+    async def answer(_desktop: Desktop, _body: msgspec.Struct) -> dict[str, object]:
+        asked.append(kind)
+        return {}
+
+    monkeypatch.setitem(cast("dict[str, Any]", REQUESTS), kind, answer)
+    body = {"jobs.list": protocol.JobsList(), "jobs.get": protocol.ById(bytes(16)), "jobs.cancel": protocol.ByIds([])}
+    for is_over in (False, True):
+        visit, _ = lobby.visit()
+        visit._connection = connection = Connection(cast("Any", None), 2**20)
+        if is_over:
+            connection.close()
+        connection.owe(1)
+        async with anyio.create_task_group() as tasks:
+            await visit._ask(Frame(kind, 1, msgspec.Raw()), body[kind], tasks)
+        assert asked == [kind] * (2 if is_over and kind == "jobs.cancel" else 1)
+        with anyio.fail_after(DEADLINE_S):
+            await connection.wait_answered()
 
 
 async def test_who_submits_more_than_is_stored_has_to_wait(lobby: Lobby) -> None:

@@ -84,12 +84,7 @@ class Connection:
 
     def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
         """Queue a frame; a peer that does not read is disconnected."""
-        if request is not None:
-            self._owed.discard(request)
-            if not self._owed:
-                self._answered.set()
-            if request == self._page:
-                self._go_on()
+        self.settle(request)
         if self._closing:
             return
         frame = protocol.encode(kind, request, body)
@@ -124,6 +119,20 @@ class Connection:
         if request is not None:
             self._owed.add(request)
             self._answered = anyio.Event() if self._answered.is_set() else self._answered
+
+    def settle(self, request: int | None) -> None:
+        """It is answered, or nobody would read the answer."""
+        if request is not None:
+            self._owed.discard(request)
+            if not self._owed:
+                self._answered.set()
+            if request == self._page:
+                self._go_on()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is sent: the peer is gone, or is to go."""
+        return self._closing
 
     async def wait_answered(self) -> None:
         """Return when every request has its answer."""

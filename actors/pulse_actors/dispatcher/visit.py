@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Final
 
 import anyio
 import anyio.abc
@@ -57,7 +57,6 @@ RECONCILE_S: Final = 2.0  # for the database to say what a worker holds; a clien
 LAST_ANSWERS_S: Final = 5.0  # a peer that only stopped sending still reads
 
 log = structlog.get_logger()
-T = TypeVar("T", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +95,7 @@ class Visit:
         number: Of the connection, in the order in which they were made.
     """
 
-    def __init__(
-        self,
-        office: Office,
-        connection: Connection,
-        entry: Entry,
-        pidfd: int | None,
-        number: int,
-    ) -> None:
+    def __init__(self, office: Office, connection: Connection, entry: Entry, pidfd: int | None, number: int) -> None:
         self._office = office
         self._desktop = office.desktop
         self._connection = connection
@@ -413,6 +405,9 @@ class Visit:
             return
         if frame.kind in LONG:
             await self._connection.wait_page(frame.request)
+        if self._connection.is_over and ACCESS_OF[frame.kind] is Access.VIEWER:  # nobody reads what is looked for
+            self._connection.settle(frame.request)
+            return
         place = self._connection.manners.place(frame.kind)
         await place.acquire()
         tasks.start_soon(self._answer, frame, body, place)

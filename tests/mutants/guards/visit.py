@@ -19,6 +19,11 @@ VISIT: Final = Guarded(
             ("Visit._join", "holds.get(pair, over.get(pair[0]))", "holds.get(pair)"),
             ("Visit._over", "named(over) if over else {}", "named(over) if False else {}"),
         ],
+        _VISIT + "test_nobody_looks_for_who_is_gone": [
+            ("Visit._ask", "self._connection.is_over and ", ""),
+            ("Visit._ask", " and ACCESS_OF[frame.kind] is Access.VIEWER", ""),
+            ("Visit._ask", "self._connection.settle(frame.request)", "pass"),
+        ],
         _VISIT + "test_what_had_started_has_started_when_its_worker_comes_back": [
             ("Visit._join", "before is not None and pair in before.held", "False"),
             ("Visit._join", "before is not None and ", ""),
