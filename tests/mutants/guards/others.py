@@ -53,7 +53,7 @@ CONNECTION: Final = Guarded(
             ("Connection.wait_page", " or self._out_bytes > UNREAD_BYTES", ""),
             ("Connection.wait_page", " and not self._closing", ""),
             ("Connection.wait_page", "self._page = request", "pass"),
-            ("Connection.send", "self._go_on()", "pass"),
+            ("Connection.settle", "self._go_on()", "pass"),
         ],
         "unit/test_connection.py::test_who_waits_for_room_is_woken_by_the_end": [
             ("Connection._give_way", " and not self._closing", ""),
