@@ -100,6 +100,7 @@ GUARDED: Final[list[Guarded]] = [
     others.PROTOCOL,
     others.CONNECTION,
     others.MANNERS,
+    others.SHARED,
     others.TURNS,
     others.BATCHING,
     others.TREES,

@@ -5,11 +5,11 @@ connections. Whoever begins one more is read on when there is room for all of it
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Final
-from weakref import WeakValueDictionary
 
 import anyio
+
+from pulse_actors.dispatcher.shared import Shared
 
 MOST_BYTES: Final = 32 * 1024 * 1024  # four of the longest
 
@@ -42,12 +42,4 @@ class Begun:
         self._changed = anyio.Event()
 
 
-_known: Final[WeakValueDictionary[Hashable, Begun]] = WeakValueDictionary()
-
-
-def begun_of(source: Hashable) -> Begun:
-    """Those of *source*; they are there as long as one of its connections is."""
-    found = _known.get(source)
-    if found is None:
-        found = _known[source] = Begun()
-    return found
+begun_of: Final = Shared(Begun).of  # those of a source

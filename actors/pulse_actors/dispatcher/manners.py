@@ -11,11 +11,11 @@ they ask takes from others not the loop and the database alone, but the processo
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable
 from typing import Final
-from weakref import WeakValueDictionary
 
 import anyio
+
+from pulse_actors.dispatcher.shared import Shared
 
 MAX_REQUESTS: Final = 32  # of one process, or address, at once; then its next frame waits
 MISTAKES: Final = 20  # that it may make one behind the other
@@ -150,12 +150,4 @@ class Manners:
 
 _lane: Final = Lane()
 _back_door: Final = BackDoor()
-_known: Final[WeakValueDictionary[Hashable, Manners]] = WeakValueDictionary()
-
-
-def manners_of(asker: Hashable) -> Manners:
-    """What is known of *asker*; it is there as long as one of its connections is."""
-    found = _known.get(asker)
-    if found is None:
-        found = _known[asker] = Manners(time.monotonic())
-    return found
+manners_of: Final = Shared(lambda: Manners(time.monotonic())).of  # of who asks, on all of its connections

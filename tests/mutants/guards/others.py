@@ -116,9 +116,6 @@ MANNERS: Final = Guarded(
         _MANNERS + "test_most_of_the_time_nobody_is_in_the_lane": [
             ("Lane.turn", "await anyio.sleep(REST_S)", "pass"),
         ],
-        _MANNERS + "test_who_asks_is_known_on_all_its_connections": [
-            ("manners_of", "found is None", "True"),
-        ],
         "unit/test_connection.py::test_only_nonsense_is_a_mistake": [
             ("Manners.wait", "if pause_s:", "if False:"),
         ],
@@ -128,6 +125,15 @@ MANNERS: Final = Guarded(
         ],
     },
     is_part=True,
+)
+
+SHARED: Final = Guarded(
+    "pulse_actors.dispatcher.shared",
+    {
+        _MANNERS + "test_who_asks_is_known_on_all_its_connections": [
+            ("Shared.of", "found is None", "True"),
+        ],
+    },
 )
 
 TURNS: Final = Guarded(
