@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Final, cast
 
 import anyio
@@ -20,6 +18,7 @@ from pulse.store.store import Store
 from pulse.store.usage import away_s
 from pulse_actors.dispatcher.desk import Desk
 from pulse_actors.dispatcher.tally import CHARTED, KINDS, STEP_S, Kind, Tally
+from pulse_actors.dispatcher.trimming import resident_bytes
 
 SHARE: Final = 0.02  # of the time, for looking at what waits
 ASKED_S: Final = 2.0  # between two looks while somebody asks
@@ -28,7 +27,6 @@ IDLE_S: Final = 60.0  # and while nothing happens here
 WAIT_S: Final = 1.0  # for a look that somebody asked for; then what was seen last is told
 PRECISE_S: Final = 0.1  # a look that takes longer does not tell the database's time well enough
 MOST_TOPICS: Final = 1000  # that a look tells by themselves
-_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _NEVER: Final = float("-inf")
 
 
@@ -217,5 +215,4 @@ def _others(rest: Iterable[Depth], count: int) -> dict[str, object]:
 def _usage() -> dict[str, object]:
     """What this process uses."""
     used = resource.getrusage(resource.RUSAGE_SELF)
-    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-    return {"pid": procs.own_pid(), "cpu_s": used.ru_utime + used.ru_stime, "rss_bytes": pages * _PAGE_BYTES}
+    return {"pid": procs.own_pid(), "cpu_s": used.ru_utime + used.ru_stime, "rss_bytes": resident_bytes()}
