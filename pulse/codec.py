@@ -14,7 +14,7 @@ from pulse import jsontext
 from pulse.errors import ConfigError
 from pulse.jsontext import JsonValue
 
-__all__ = ["Codec", "UnreadableError", "checked", "opened", "seal", "sealed_by", "unseal"]
+__all__ = ["Codec", "UnreadableError", "checked", "opened", "seal", "sealed_by", "shown_instead", "unseal"]
 
 BY: Final = "$pulse"
 DATA: Final = "data"
@@ -123,6 +123,12 @@ def sealed_by(text: str | None) -> str | None:
     except (ValueError, RecursionError):
         return None
     return None if found is None else found[0][:_LONGEST_SHOWN]
+
+
+def shown_instead(text: str | None) -> str | None:
+    """What people are shown of a JSON text that is encrypted; None: it is not."""
+    codec = sealed_by(text)
+    return None if codec is None else f"encrypted ({codec})"
 
 
 def _envelope(value: JsonValue) -> tuple[str, str] | None:

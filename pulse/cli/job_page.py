@@ -10,7 +10,7 @@ from pulse.cli.documents import pretty
 from pulse.cli.job_story import outcome_of, story
 from pulse.cli.render import Cell, Screen, foreign
 from pulse.cli.styles import STATUS_STYLES
-from pulse.codec import sealed_by
+from pulse.codec import shown_instead
 from pulse.views import Job
 from pulse.words import ago, count, duration, iso, printable
 
@@ -35,9 +35,9 @@ def show_job(job: Job, screen: Screen, now_s: float, *, whole_stacks: bool = Fal
     if job.last_error:
         _show_block(screen, "last error", printable(job.last_error.rstrip(), keep_lines=True), "red")
     for label, text in (("args", job.args), ("progress", job.progress), ("result", job.result)):
-        codec = sealed_by(text)
-        if codec is not None:
-            _show_block(screen, label, f"encrypted ({codec})")
+        instead = shown_instead(text)
+        if instead is not None:
+            _show_block(screen, label, instead)
         elif text is not None and not job.concealed:
             room = None if screen.width is None else screen.width - _MARGIN
             _show_block(screen, label, printable(pretty(text, room), keep_lines=True))

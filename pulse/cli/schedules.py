@@ -17,7 +17,7 @@ from pulse.cli.job_page import CONCEALED, moment
 from pulse.cli.lazy import CONTEXT, examples
 from pulse.cli.params import ARGS, ID, NAME, NOT_NEGATIVE_S, POSITIVE_S, PRIORITY, TIME, TOPIC, TRIES, Text
 from pulse.cli.render import Cell, Column, Line, Screen, Table, foreign, write_document
-from pulse.codec import sealed_by
+from pulse.codec import shown_instead
 from pulse.job import CATCH_UPS, OVERLAPS
 from pulse.views import Identity, Schedule, SchedulePage, SchedulePreview, part, read
 from pulse.words import ago, duration, iso, printable
@@ -350,8 +350,7 @@ def facts(schedule: Schedule, now_s: float) -> Iterator[tuple[str, Cell]]:
         yield "tries", Cell(str(schedule.max_attempts))
     if schedule.timeout_s is not None:
         yield "timeout", Cell(duration(schedule.timeout_s))
-    codec = sealed_by(schedule.args)
-    shown = foreign(pretty(schedule.args) if codec is None else f"encrypted ({codec})")
+    shown = foreign(shown_instead(schedule.args) or pretty(schedule.args))
     yield "args", Cell(CONCEALED, "dim") if schedule.concealed else shown
 
 

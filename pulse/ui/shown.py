@@ -14,7 +14,7 @@ import msgspec
 from markupsafe import Markup, escape
 
 from pulse.cli.documents import pretty
-from pulse.codec import sealed_by
+from pulse.codec import shown_instead
 from pulse.words import ago, count, cut, duration, iso, one_line, printable
 
 __all__ = [
@@ -74,9 +74,9 @@ def is_command(line: str) -> bool:
 
 def json_block(text: str, limit: int = BLOCK_CHARACTERS) -> str:
     """JSON text, indented where it is short enough to be read; of one that is encrypted, only that."""
-    codec = sealed_by(text)
-    if codec is not None:
-        return f"encrypted ({codec})"
+    instead = shown_instead(text)
+    if instead is not None:
+        return instead
     if len(text) <= limit:
         with contextlib.suppress(msgspec.DecodeError, RecursionError):  # then it is shown as it came
             text = pretty(text, 60)
@@ -85,9 +85,9 @@ def json_block(text: str, limit: int = BLOCK_CHARACTERS) -> str:
 
 def json_line(text: str | None, width: int = _LINE_CHARACTERS) -> str:
     """The begin of a JSON text, on one line; of one that is encrypted, only that."""
-    codec = sealed_by(text)
-    if codec is not None:
-        return f"encrypted ({codec})"
+    instead = shown_instead(text)
+    if instead is not None:
+        return instead
     return "" if text is None or text == "{}" else foreign(text, width)
 
 
