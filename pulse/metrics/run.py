@@ -11,7 +11,7 @@ from typing import Final, cast
 
 import structlog
 
-from pulse import addresses, listening
+from pulse import addresses
 from pulse.errors import ConfigError, PlaceError
 from pulse.metrics.server import Address, Server
 from pulse.metrics.snapshot import Source
@@ -55,15 +55,10 @@ def _listen(address: Address, stops: AbstractSet[signal.Signals], *, insists: bo
     while True:
         try:
             return address.listen()
-        except (OSError, PlaceError) as error:
-            why = (
-                error.message
-                if isinstance(error, PlaceError)
-                else f"cannot listen on {address.text}: {listening.reason(error)}"
-            )
+        except PlaceError as error:
             if not insists:
-                raise ConfigError(why) from None
-            log.warning("metrics_address_taken", address=address.text, error=why)
+                raise ConfigError(error.message) from None
+            log.warning("metrics_address_taken", address=address.text, error=error.message)
         if signal.sigtimedwait(stops, AGAIN_S) is not None:
             return None
 

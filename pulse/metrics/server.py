@@ -14,6 +14,7 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry, MetricsHandler
 
 from pulse import addresses, listening
+from pulse.errors import PlaceError
 from pulse.metrics.collector import Exported
 from pulse.metrics.snapshot import Source
 
@@ -43,12 +44,14 @@ class Address:
         A listening socket.
 
         Raises:
-            PlaceError: Somebody listens at that path, or it is no socket.
-            OSError: The address is taken, or not ours.
+            PlaceError: Somebody listens there, it is not ours, or something that is no socket.
         """
-        if self.path is not None:
-            return listening.unix(self.path, SCRAPES)
-        return listening.tcp(self.host, self.port, SCRAPES)
+        try:
+            if self.path is not None:
+                return listening.unix(self.path, SCRAPES)
+            return listening.tcp(self.host, self.port, SCRAPES)
+        except OSError as error:
+            raise PlaceError(f"cannot listen on {self.text}: {listening.reason(error)}") from None
 
 
 class Handler(MetricsHandler):

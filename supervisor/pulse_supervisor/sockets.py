@@ -209,19 +209,14 @@ def _locked(lock_fd: int) -> bool:
 
 def _listen(path: Path, backlog: int) -> socket.socket:
     """A listening socket at *path*; a supervisor that left a file there is dead, since we hold the lock."""
-    with contextlib.ExitStack() as undo:
-        sock = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-        try:
-            _wait_until_free(path)
-            with listening.owner_only():
-                sock.bind(os.fspath(path))
-            _spare(path).unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # a file system without links: then a name that is removed stays away
-                os.link(path, _spare(path))
-            sock.listen(backlog)
-        except OSError as error:
-            raise PlaceError(f"socket {path} cannot be opened: {error.strerror}") from error
-        undo.pop_all()
+    try:
+        _wait_until_free(path)
+        _spare(path).unlink(missing_ok=True)
+        sock = listening.unix(path, backlog)
+    except OSError as error:
+        raise PlaceError(f"socket {path} cannot be opened: {error.strerror}") from error
+    with contextlib.suppress(OSError):  # a file system without links: then a name that is removed stays away
+        os.link(path, _spare(path))
     return sock
 
 
