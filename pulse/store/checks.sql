@@ -174,8 +174,8 @@ ORDER BY j.lease_until LIMIT $1;
 -- Args:    $1 examples int
 -- Guard:   none: reads.   Returns: id, detail, violations.
 --          The cursor of one that occurs once may have been set back, to an earlier time, when it had fired; and a schedule
---          may have the id of one that was deleted, whose jobs are still there. The last occurrence's job may have been deleted: by an operator, or by age, but then not while older completed jobs of
---          the same schedule are still there.
+--          may have the id of one that was deleted, whose jobs are still there. The last occurrence's job may have been
+--          deleted: by an operator, or by age, but then not while older completed jobs of the same schedule are still there.
 WITH fired AS (
     SELECT j.schedule_id, j.occurrence, count(*) AS jobs, max(j.submitted_at) AS submitted_at FROM pulse.jobs j
     WHERE j.schedule_id IS NOT NULL AND j.occurrence IS NOT NULL GROUP BY j.schedule_id, j.occurrence

@@ -25,9 +25,7 @@ SEND_DEADLINE_S: Final = 30.0  # one write that takes longer: the peer has stopp
 LONG: Final = frozenset({"audit.list", "jobs.list", "schedules.list"})  # answers of megabytes: one at a time
 UNREAD_BYTES: Final = 1024 * 1024  # of answers: whoever leaves so much unread is not listened to until it has read
 READ_BYTES: Final = 64 * 1024  # at once
-FRAME_S: Final = (
-    60.0  # from the first bytes of a frame to its last: 8 MiB at 1 Mbit/s, and no half of one is kept for ever
-)
+FRAME_S: Final = 60.0  # from the first bytes of a frame to its last: 8 MiB at 1 Mbit/s; no half of one stays for ever
 TURN_S: Final = 0.001  # of frames of one peer; then others have their turn
 TOGETHER: Final = 4  # frames that are handed on together
 MISTAKEN: Final = frozenset({BadRequestError.code, ForbiddenError.code, TooLargeError.code})  # nobody means that well

@@ -72,9 +72,8 @@ async def update_schedule(on: Desktop, body: protocol.ScheduleUpdate) -> Answer:
         if any(name in changes for name in _WHEN):
             cleared: dict[str, None] = dict.fromkeys(_WHEN)
             old = msgspec.structs.replace(old, **cleared, timezone=old.timezone if "cron" in changes else None)
-        now_us = (
-            await on.store.reads.now_us()
-        )  # before: a transaction that waits for another connection waits for itself
+        # Before: a transaction that waits for another connection waits for itself.
+        now_us = await on.store.reads.now_us()
         async with on.store.acting(on.operator) as store:
             changed = await _change(store.schedules, row, msgspec.structs.replace(old, **changes), now_us)
             if changed:
