@@ -1,4 +1,8 @@
-"""Hears NOTIFY on a connection of its own, made anew when it breaks. What is heard is a hint; a poll is behind each."""
+"""
+Hears NOTIFY on a connection of its own, made anew when it breaks. What is heard is a hint; a poll is behind each.
+
+PostgreSQL keeps no word for who was not listening when it was said: whoever listens is to look once, as soon as it does.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +20,14 @@ from pulse_actors.runtime import Backoff
 log = structlog.get_logger()
 
 
-async def listen(target: Target, channels: Mapping[str, Callable[[str], None]]) -> None:
+async def listen(target: Target, channels: Mapping[str, Callable[[str], None]], began: Callable[[], None]) -> None:
     """
     Listen until cancelled.
 
     Args:
         target: The database.
         channels: Name -> what to call with the text of each notification.
+        began: Called whenever all of them are listened to from now on; what was told before was not heard.
     """
     backoff = Backoff()
 
@@ -42,6 +47,7 @@ async def listen(target: Target, channels: Mapping[str, Callable[[str], None]]) 
                 for channel in channels:
                     await connection.add_listener(channel, heard)
             backoff.reset()
+            began()
             await lost.wait()
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             log.debug("listen_failed", error=str(error))

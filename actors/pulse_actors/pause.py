@@ -28,6 +28,7 @@ from pulse_actors.runtime import Runtime, Turn, TurnResult, database_status
 
 REFRESH_S: Final = 1.0  # how soon a gate that another host changed is seen here, should its NOTIFY be lost
 WORK: Final = "work"  # hint: there is work; ``from``: who has said so
+LISTENING: Final = "listening"  # hint: what was told until now was not heard, there may be work anywhere
 
 log = structlog.get_logger()
 
@@ -67,7 +68,8 @@ class Pause:
         gate, ends_s = await self._store.gate.look()
         next_s = REFRESH_S if ends_s is None else min(REFRESH_S, max(ends_s, 0.0))
         self._look_s = turn.now_s + next_s
-        return TurnResult(next_s, (*work, *self._news(gate, await self._store.topics.live())))
+        missed = (Hint("dispatcher", LISTENING),) if any(hint.event == LISTENING for hint in turn.inbox) else ()
+        return TurnResult(next_s, (*work, *missed, *self._news(gate, await self._store.topics.live())))
 
     def _news(self, gate: dict[str, object], policies: dict[str, LivePolicy]) -> list[Hint]:
         """What the dispatcher is to hear."""
@@ -100,7 +102,11 @@ async def pause(runtime: Runtime) -> None:
     def work(sender: str) -> None:
         runtime.poke(Hint("pause", WORK, {"from": sender}))
 
+    def began() -> None:
+        runtime.poke(Hint("pause", LISTENING))
+
+    channels = {GATE_CHANNEL: gate, WORK_CHANNEL: work}
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(listen, runtime.store.query.target, {GATE_CHANNEL: gate, WORK_CHANNEL: work})
+        tasks.start_soon(listen, runtime.store.query.target, channels, began)
         await runtime.loop(actor)
         tasks.cancel_scope.cancel()

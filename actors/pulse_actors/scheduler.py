@@ -132,10 +132,10 @@ async def scheduler(runtime: Runtime) -> None:
     actor = Scheduler(runtime.store)
     await runtime.prime(actor)
 
-    def changed(_text: str) -> None:
+    def changed(_text: str = "") -> None:
         runtime.poke(Hint("scheduler", "schedules changed"))
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(listen, runtime.store.query.target, {SCHEDULES_CHANNEL: changed})
+        tasks.start_soon(listen, runtime.store.query.target, {SCHEDULES_CHANNEL: changed}, changed)
         await runtime.loop(actor)
         tasks.cancel_scope.cancel()

@@ -69,6 +69,7 @@ GUARDED: Final[list[Guarded]] = [
     logs.RING,
     logs.TAP,
     logs.DOCTOR,
+    news.LISTENING,
     news.NEWS,
     news.PAUSE,
     news.RETENTION,

@@ -52,6 +52,18 @@ def test_a_submit_by_sql_is_begun_at_once(hosts: tuple[System, System]) -> None:
             worker.done((job[0], job[1]))
 
 
+def test_a_submit_while_nobody_listens_is_begun(hosts: tuple[System, System]) -> None:
+    """PostgreSQL keeps no word for who does not listen: whoever begins to (again) looks for what was told before."""
+    home, away = hosts
+    with away.worker("w", topics=["t"], names=["n"], capacity=1) as worker, home.client() as client:
+        for _ in range(3):
+            home.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%pulse_work%'")
+            (identity,) = client.submit(new_job(topic="t", name="n"))
+            (job,) = worker.jobs(1)
+            assert job[0] == identity
+            worker.done((job[0], job[1]))
+
+
 @pytest.fixture
 def plain_hosts(dsn: str) -> Iterator[tuple[System, System]]:
     """Two supervisors as users have them."""

@@ -28,7 +28,7 @@ from pulse_actors import scheduler as scheduling
 from pulse_actors import watchdog as watching
 from pulse_actors.bus import Bus, Hint
 from pulse_actors.identity import Host, Peer, compose, this_host
-from pulse_actors.pause import REFRESH_S, WORK, Pause
+from pulse_actors.pause import LISTENING, REFRESH_S, WORK, Pause
 from pulse_actors.runtime import Actor, Runtime, Turn, TurnResult
 from pulse_actors.scheduler import LOOK_S, Scheduler
 from pulse_actors.sweeps import SweepGuard
@@ -405,6 +405,17 @@ async def test_what_others_tell_of_work_is_passed_on(store: Store, monkeypatch: 
         TurnResult(REFRESH_S, (passed,)),
     ]
     assert len(reads) == 5
+
+
+async def test_what_was_told_while_nobody_listened_is_looked_for(store: Store) -> None:
+    """Once for each time that listening begins, wherever the work may be."""
+    actor = Pause(store)
+    await actor.prime(boot=True)
+    await turn(actor)
+    listening = Hint("pause", LISTENING)
+    told = await actor.turn(Turn(10.0, (listening, Hint("pause", WORK, {"from": "x"}), listening)))
+    assert told.hints == (Hint("dispatcher", WORK, {"from": "x"}), Hint("dispatcher", LISTENING))
+    assert not (await turn(actor)).hints
 
 
 async def test_a_gate_that_was_closed_before_is_known_after_priming(store: Store) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import functools
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -53,6 +54,19 @@ async def ear(connection: Connection[Record]) -> Ear:
     made = Ear(connection)
     await connection.add_listener(WORK_CHANNEL, lambda *message: made.heard.put_nowait(str(message[3])))
     return made
+
+
+@asynccontextmanager
+async def listening(
+    target: Target, channels: dict[str, Callable[[str], None]], began: Callable[[], None]
+) -> AsyncIterator[None]:
+    """Somebody listens meanwhile."""
+    task = asyncio.create_task(listen(target, channels, began))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
 
 
 @asynccontextmanager
@@ -176,32 +190,23 @@ async def test_claims_tell_what_they_leave(store: Store, connection: Connection[
     assert left == [[TOPIC], ["x"]]
 
 
-async def test_listening_begins_anew(store: Store, dsn: str, connection: Connection[Record]) -> None:
-    """A connection that breaks is made again, and each channel has its own ear."""
-    heard: list[tuple[str, str]] = []
-    channels = {"one": lambda text: heard.append(("one", text)), "two": lambda text: heard.append(("two", text))}
-    listens = "application_name = 'ear' AND state = 'idle' AND query LIKE 'LISTEN%two%'"
-    find = f"SELECT pid FROM pg_stat_activity WHERE {listens}"
+async def test_listening_begins_anew(dsn: str, connection: Connection[Record]) -> None:
+    """A connection that breaks is made again, each channel has its own ear, and from when it says so all is heard."""
+    heard, began = asyncio.Queue[tuple[str, str]](), asyncio.Queue[None]()
+    channels = {name: functools.partial(_put, heard, name) for name in ("one", "two")}
+    find = "SELECT pid FROM pg_stat_activity WHERE application_name = 'ear'"
+    async with asyncio.timeout(DEADLINE_S), listening(Target(dsn, "ear"), channels, lambda: began.put_nowait(None)):
+        for _ in range(2):
+            await began.get()
+            await connection.execute("NOTIFY two, 'b'; NOTIFY one, 'a'")
+            assert sorted([await heard.get(), await heard.get()]) == [("one", "a"), ("two", "b")]
+            await connection.execute(f"SELECT pg_terminate_backend(pid) FROM ({find}) AS ears")
+        await began.get()
+        assert heard.empty()
 
-    async def pid_but(old: int) -> int:
-        async with asyncio.timeout(DEADLINE_S):
-            while (pid := await connection.fetchval(find)) in {None, old}:
-                pass
-        return int(pid)
 
-    task = asyncio.create_task(listen(Target(dsn, "ear"), channels))
-    try:
-        first = await pid_but(0)
-        await connection.execute("SELECT pg_terminate_backend($1)", first)
-        await pid_but(first)
-        await connection.execute("NOTIFY two, 'b'; NOTIFY one, 'a'")
-        async with asyncio.timeout(DEADLINE_S):
-            while len(heard) < 2:
-                await connection.execute("SELECT 1")
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-    assert sorted(heard) == [("one", "a"), ("two", "b")]
+def _put(heard: asyncio.Queue[tuple[str, str]], channel: str, text: str) -> None:
+    heard.put_nowait((channel, text))
 
 
 async def test_listening_waits_for_a_server(
@@ -217,13 +222,12 @@ async def test_listening_waits_for_a_server(
         return await connect(*args)
 
     monkeypatch.setattr("pulse_actors.listening.connect", refusing)
-    heard = asyncio.Event()
-    task = asyncio.create_task(listen(Target(dsn, "ear"), {"one": lambda _text: heard.set()}))
-    try:
-        async with asyncio.timeout(DEADLINE_S):
-            while not heard.is_set():
-                await connection.execute("NOTIFY one")
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
+    began, heard = asyncio.Event(), asyncio.Event()
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        listening(Target(dsn, "ear"), {"one": lambda _text: heard.set()}, began.set),
+    ):
+        await began.wait()
+        await connection.execute("NOTIFY one")
+        await heard.wait()
     assert answers == []

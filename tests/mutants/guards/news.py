@@ -35,9 +35,19 @@ NEWS: Final = Guarded(
     is_part=True,
 )
 
+LISTENING: Final = Guarded(
+    "pulse_actors.listening",
+    {_NEWS + "test_listening_begins_anew": [("listen", "began()", "pass")]},
+    is_part=True,
+)
+
 PAUSE: Final = Guarded(
     "pulse_actors.pause",
     {
+        _TURNS + "test_what_was_told_while_nobody_listened_is_looked_for": [
+            ("Pause.turn", "if any(hint.event == LISTENING for hint in turn.inbox) ", "if False "),
+            ("Pause.turn", "if any(hint.event == LISTENING for hint in turn.inbox) ", "if True "),
+        ],
         _TURNS + "test_what_others_tell_of_work_is_passed_on": [
             ("Pause.turn", " if hint.event == WORK", ""),
             ("Pause.turn", "work and len(work) == len(turn.inbox)", "len(work) == len(turn.inbox)"),
