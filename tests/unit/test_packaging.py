@@ -15,6 +15,9 @@ from pathlib import Path
 
 import pytest
 
+import pulse
+from pulse.version import VERSION
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {"pulse": "pulse", "pulse_supervisor": "supervisor/pulse_supervisor", "pulse_actors": "actors/pulse_actors"}
 
@@ -72,6 +75,11 @@ def test_wheel_holds_the_sql(wheel: Path) -> None:
         assert archive.read("pulse/store/queries.sql") == (ROOT / "pulse/store/queries.sql").read_bytes()
         unit = (ROOT / "deploy/pulse-supervisor.service").read_bytes()
         assert archive.read("pulse_supervisor/pulse-supervisor.service") == unit
+
+
+def test_the_version_is_the_same_everywhere(project: dict[str, dict[str, object]]) -> None:
+    """What pulse says of itself is what it is installed as."""
+    assert project["project"]["version"] == pulse.__version__ == VERSION
 
 
 def test_wheel_holds_nothing_else(in_wheel: set[str]) -> None:
