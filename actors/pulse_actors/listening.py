@@ -1,7 +1,7 @@
 """
 Hears NOTIFY on a connection of its own, made anew when it breaks. What is heard is a hint; a poll is behind each.
 
-PostgreSQL keeps no word for who was not listening when it was said: whoever listens is to look once, as soon as it does.
+PostgreSQL keeps no word for who was not listening when it was said: who begins to listen is to look once, right then.
 """
 
 from __future__ import annotations

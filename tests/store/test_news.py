@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -58,7 +58,7 @@ async def ear(connection: Connection[Record]) -> Ear:
 
 @asynccontextmanager
 async def listening(
-    target: Target, channels: dict[str, Callable[[str], None]], began: Callable[[], None]
+    target: Target, channels: Mapping[str, Callable[[str], None]], began: Callable[[], None]
 ) -> AsyncIterator[None]:
     """Somebody listens meanwhile."""
     task = asyncio.create_task(listen(target, channels, began))
