@@ -1,15 +1,18 @@
 """
 `python -m bench.readers`: what peers that ask for long pages and read none of them cost everybody else.
 
-A client gets and submits, one after the other, and is timed: alone, and beside so many peers, in turn. Each peer is a
-process that asks for pages of the longest size as fast as it is listened to, and never reads. They come before a turn
-and stay for the whole of it. What counts is the ratio of two turns behind one another: its median over all rounds.
+A client gets and submits, one after the other, and is timed: alone, while so many peers come, and while all of them are
+stuck, in turn. Each peer is a process that asks for pages of the longest size as fast as it is listened to, and never
+reads; it is stuck when nobody listens to it any more. What counts is the ratio of two turns behind one another: its
+median over all rounds.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import select
+import signal
 import socket
 import statistics
 import subprocess
@@ -23,6 +26,7 @@ from uuid import UUID
 from bench.dashboard import APP, runtime_dir
 from bench.latency import percentile
 from bench.load import Figure
+from pulse import procs
 from pulse.blocking import Client
 from pulse.demo.server import running_server
 from pulse.places import CLIENT_SOCKET
@@ -31,14 +35,15 @@ from pulse.requests import NewJob
 
 PAGES: Final = 1000  # rows of one page
 ARG_BYTES: Final = 3000  # so that a page is as long as pages get
-SETTLED_S: Final = 4.0  # until all peers have asked as much as they are allowed, or are forgotten
+SETTLED_S: Final = 4.0  # until killed peers are forgotten
+STUCK_S: Final = 1.0  # for so long nobody has listened
 PERCENT: Final = 99
 KINDS: Final = ("get", "submit")
 
 
 def stuck_peer(path: str) -> None:
-    """Ask, and never read; come again when cut."""
-    number = 0
+    """Ask, and never read; a line says that it is stuck, for the first time. Come again when cut."""
+    number, is_stuck = 0, False
     while True:
         with socket.socket(socket.AF_UNIX) as peer:
             peer.connect(path)
@@ -49,24 +54,41 @@ def stuck_peer(path: str) -> None:
                     number += 1
                     frame = encode("jobs.list", number, {"limit": PAGES})
                     while frame:
-                        select.select([], [peer], [])
+                        while not select.select([], [peer], [], STUCK_S)[1]:
+                            if not is_stuck:
+                                os.write(sys.stdout.fileno(), b"stuck\n")
+                            is_stuck = True
                         frame = frame[peer.send(frame) :]
             except OSError:
                 time.sleep(1.0)
 
 
+def stuck_peers(path: str, number: int) -> None:
+    """So many of them, each a process of its own, which ends with this one."""
+    parent = os.getpid()
+    for _ in range(number):
+        if os.fork() == 0:
+            procs.die_with_parent(parent, signal.SIGKILL)
+            stuck_peer(path)
+    signal.pause()
+
+
 @contextmanager
-def peers(path: str, number: int) -> Generator[None]:
-    """So many of them, each a process of its own."""
-    program = [sys.executable, "-m", "bench.readers", "--be-peer", path]
-    running = [subprocess.Popen(program) for _ in range(number)]
-    try:
-        yield
-    finally:
-        for one in running:
-            one.kill()
-        for one in running:
-            one.wait()
+def peers(path: str, number: int) -> Generator[Callable[[], None]]:
+    """They come; what is given returns when all are stuck."""
+    program = [sys.executable, "-m", "bench.readers", "--be-peers", path, "--peers", str(number)]
+    with subprocess.Popen(program, stdout=subprocess.PIPE) as running:
+        said = running.stdout
+        assert said is not None
+
+        def until_stuck() -> None:
+            for _ in range(number):
+                said.readline()
+
+        try:
+            yield until_stuck
+        finally:
+            running.kill()
 
 
 def timed(ask: Callable[[], object]) -> float:
@@ -97,12 +119,13 @@ def measured(rounds: int, number: int, requests: int) -> Iterator[Figure]:
             for _ in range(2):
                 client.submit_many([row] * (PAGES // 2))
             turn(client, job, requests // 4)  # statements are planned, caches warm
-            found: dict[str, list[dict[str, float]]] = {"alone": [], "beside": []}
+            found: dict[str, list[dict[str, float]]] = {"alone": [], "coming": [], "stuck": []}
             for _ in range(rounds):
                 found["alone"].append(turn(client, job, requests))
-                with peers(path, number):
-                    time.sleep(SETTLED_S)
-                    found["beside"].append(turn(client, job, requests))
+                with peers(path, number) as until_stuck:
+                    found["coming"].append(turn(client, job, requests))
+                    until_stuck()
+                    found["stuck"].append(turn(client, job, requests))
                 time.sleep(SETTLED_S)
                 yield from figures(found)
 
@@ -112,8 +135,9 @@ def figures(found: dict[str, list[dict[str, float]]]) -> Iterator[Figure]:
     for kind in KINDS:
         for how, turns in found.items():
             yield Figure(f"{kind}, p{PERCENT}, {how}", statistics.median(one[kind] for one in turns), "ms")
-        ratios = [one[kind] / alone[kind] for one, alone in zip(found["beside"], found["alone"], strict=True)]
-        yield Figure(f"{kind}, p{PERCENT}, beside / alone", statistics.median(ratios), "x")
+        for how in ("coming", "stuck"):
+            ratios = [one[kind] / alone[kind] for one, alone in zip(found[how], found["alone"], strict=True)]
+            yield Figure(f"{kind}, p{PERCENT}, {how} / alone", statistics.median(ratios), "x")
 
 
 def main() -> None:
@@ -122,10 +146,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="medians of so many")
     parser.add_argument("--peers", type=int, default=20, help="that never read")
     parser.add_argument("--requests", type=int, default=1000, help="of each kind, in one turn")
-    parser.add_argument("--be-peer", metavar="SOCKET", help=argparse.SUPPRESS)
+    parser.add_argument("--be-peers", metavar="SOCKET", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.be_peer:
-        stuck_peer(options.be_peer)
+    if options.be_peers:
+        stuck_peers(options.be_peers, options.peers)
     for figure in measured(options.rounds, options.peers, options.requests):
         print(f"{figure.name:<36} {figure.value:8.2f} {figure.unit}", flush=True)
 

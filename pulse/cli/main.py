@@ -15,8 +15,10 @@ from typing import Final, TextIO
 import click
 
 from pulse.cli.lazy import Lazy, LazyGroup, examples
+from pulse.commandline import hide_password
 from pulse.errors import NobodyAnswersError, PulseError
 from pulse.init import obey_sigterm
+from pulse.version import VERSION
 
 __all__ = ["COMMANDS", "cli", "main"]
 
@@ -43,9 +45,7 @@ COMMANDS: Final = {
 
 def _show_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        from importlib.metadata import version
-
-        click.echo(f"pulse {version('pulse-supervisor')}")
+        click.echo(f"pulse {VERSION}")
         ctx.exit()
 
 
@@ -89,6 +89,8 @@ def main(args: Sequence[str] | None = None) -> int:
 
     """
     obey_sigterm()
+    if args is None:
+        hide_password()
     for stream in (sys.stdout, sys.stderr):
         _write_anything(stream)
     if COMPLETION_VARIABLE in os.environ:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 
+from pulse.commandline import hide_password
 from pulse.errors import ConfigError, PulseError
 from pulse.init import obey_sigterm
 
@@ -114,6 +115,8 @@ def main(args: Sequence[str] | None = None) -> int:
 
     """
     obey_sigterm()
+    if args is None:
+        hide_password()
     return saying_errors(lambda: cli.main(args, prog_name="pulse-supervisor", standalone_mode=False))
 
 

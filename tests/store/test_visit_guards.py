@@ -208,6 +208,28 @@ async def test_nobody_looks_for_who_is_gone(lobby: Lobby, monkeypatch: pytest.Mo
             await connection.wait_answered()
 
 
+async def test_of_all_peers_one_long_page_is_worked_out_at_once(lobby: Lobby, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others have their turn in between; what is short waits for nobody's page."""
+    under_way, most = list[str](), list[list[str]]()
+
+    async def answer(_desktop: Desktop, body: msgspec.Struct) -> dict[str, object]:
+        under_way.append("page" if isinstance(body, protocol.JobsList) else "get")
+        most.append([*under_way])
+        await anyio.wait_all_tasks_blocked()
+        under_way.pop()
+        return {}
+
+    for kind in ("jobs.list", "jobs.get"):
+        monkeypatch.setitem(cast("dict[str, Any]", REQUESTS), kind, answer)
+    async with anyio.create_task_group() as tasks:
+        visits = [lobby.visit()[0] for _ in range(3)]
+        for visit in visits:
+            visit._connection = Connection(cast("Any", None), 2**20)
+            await visit._ask(Frame("jobs.list", 1, msgspec.Raw()), protocol.JobsList(), tasks)
+        await visits[0]._ask(Frame("jobs.get", 2, msgspec.Raw()), protocol.ById(bytes(16)), tasks)
+    assert sorted(most) == [["page"], ["page"], ["page"], ["page", "get"]]
+
+
 async def test_who_submits_more_than_is_stored_has_to_wait(lobby: Lobby) -> None:
     """Nothing more is read of a peer while many jobs of anybody wait: else they would fill the memory."""
     visit, _ = lobby.visit()

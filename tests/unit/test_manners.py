@@ -14,10 +14,10 @@ from pulse_actors.dispatcher.manners import (
     MISTAKES,
     MISTAKES_A_SECOND,
     REST_S,
-    BackDoor,
     Bucket,
     Lane,
     Manners,
+    Turnstile,
     manners_of,
 )
 
@@ -79,7 +79,7 @@ def test_all_in_the_lane_have_one_request_under_way() -> None:
 
 async def test_behind_a_request_the_back_door_rests() -> None:
     """For as long as the request took; whoever gives up meanwhile keeps nobody out."""
-    door = BackDoor()
+    door = Turnstile()
     await door.acquire()
     with anyio.move_on_after(0.05) as waiting:
         await door.acquire()

@@ -25,7 +25,7 @@ LONGEST_LANE_S: Final = 10.0  # after its last mistake
 STRETCH_S: Final = 0.001  # of frames in the lane; then it rests
 REST_S: Final = 0.002
 GATHER_S: Final = 0.005  # answers to who stands there are written together
-LONGEST_REST_S: Final = 0.1  # of the back door, which is closed behind a request for as long as that took
+LONGEST_REST_S: Final = 0.1  # of a turnstile
 UNHURRIED: Final = frozenset({"jobs.stack"})  # what waits for somebody else than the database holds nobody up in it
 
 
@@ -48,12 +48,18 @@ class Lane:
             self._last_s = now_s
 
 
-class BackDoor:
-    """One at once, and a rest behind each."""
+class Turnstile:
+    """One at once, and a rest behind each, for as long as that took, in which all others are served."""
 
     def __init__(self) -> None:
         self._lock = anyio.Semaphore(1)
         self._began_s = self._opens_s = 0.0
+
+    async def __aenter__(self) -> None:
+        await self.acquire()
+
+    async def __aexit__(self, *_how: object) -> None:
+        self.release()
 
     async def acquire(self) -> None:
         """Return when it may be under way."""
@@ -143,11 +149,12 @@ class Manners:
                 await anyio.sleep(pause_s)
             await _lane.turn()
 
-    def place(self, kind: str) -> anyio.Semaphore | BackDoor:
+    def place(self, kind: str) -> anyio.Semaphore | Turnstile:
         """Where a request of *kind* has to find a place before it is under way."""
         return _back_door if self.in_lane and kind not in UNHURRIED else self.requests
 
 
 _lane: Final = Lane()
-_back_door: Final = BackDoor()
+_back_door: Final = Turnstile()
+pages: Final = Turnstile()  # of all who ask, one long answer is worked out at once
 manners_of: Final = Shared(lambda: Manners(time.monotonic())).of  # of who asks, on all of its connections

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -155,6 +155,15 @@ class Overdue:
         with anyio.move_on_after(SIBLINGS_S):
             while not worker.sentences.keys() >= self._running(worker):  # noqa: ASYNC110 - for once in a long time
                 await anyio.sleep(LOOK_S)
+
+
+def note_beat(worker: Worker, beats: Sequence[protocol.Beat], now_s: float) -> None:
+    """A heartbeat of *worker* itself, which lists all that it holds."""
+    worker.beaten_s = now_s
+    listed = {(beat.id, beat.attempt) for beat in beats}
+    for pair, held in worker.held.items():
+        held.unlisted = 0 if pair in listed else held.unlisted + 1
+    note_progress(worker, beats, now_s)
 
 
 def note_progress(worker: Worker, beats: Iterable[protocol.Beat], now_s: float) -> None:

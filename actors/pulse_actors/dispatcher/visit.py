@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
@@ -41,8 +42,8 @@ from pulse_actors.dispatcher.desk import Held, Pair, Worker
 from pulse_actors.dispatcher.desktop import Desktop
 from pulse_actors.dispatcher.explain import explain
 from pulse_actors.dispatcher.leases import Beating, Leases, may_speak_for
-from pulse_actors.dispatcher.manners import BackDoor, manners_of
-from pulse_actors.dispatcher.overdue import Overdue, note_progress
+from pulse_actors.dispatcher.manners import Turnstile, manners_of, pages
+from pulse_actors.dispatcher.overdue import Overdue, note_beat, note_progress
 from pulse_actors.dispatcher.policies import check_backoff
 from pulse_actors.dispatcher.refusals import Refusals
 from pulse_actors.dispatcher.requests import REQUESTS
@@ -365,7 +366,7 @@ class Visit:
                     self._office.overdue.started(worker, bounded)
             case protocol.Heartbeat():
                 if body.session is None:
-                    _note_beat(worker, body.jobs or ())
+                    note_beat(worker, body.jobs or (), time.monotonic())
                 self._office.leases.batcher.put(self._beating(worker, frame, body.session, body.jobs))
                 if body.jobs is not None and worker.doubtful_beats:
                     worker.doubtful_beats -= 1
@@ -405,16 +406,23 @@ class Visit:
             return
         if frame.kind in LONG:
             await self._connection.wait_page(frame.request)
-        if self._connection.is_over and ACCESS_OF[frame.kind] is Access.VIEWER:  # nobody reads what is looked for
-            self._connection.settle(frame.request)
-            return
         place = self._connection.manners.place(frame.kind)
         await place.acquire()
         tasks.start_soon(self._answer, frame, body, place)
 
-    async def _answer(self, frame: Frame, body: msgspec.Struct, place: anyio.Semaphore | BackDoor) -> None:
-        answer: Mapping[str, object]
+    async def _answer(self, frame: Frame, body: msgspec.Struct, place: anyio.Semaphore | Turnstile) -> None:
         ASKER.set(self._asker)
+        try:
+            async with pages if frame.kind in LONG else contextlib.nullcontext():
+                await self._reply(frame, body)
+        finally:
+            place.release()
+
+    async def _reply(self, frame: Frame, body: msgspec.Struct) -> None:
+        answer: Mapping[str, object]
+        if self._connection.is_over and ACCESS_OF[frame.kind] is Access.VIEWER:  # nobody reads what is looked for
+            self._connection.settle(frame.request)
+            return
         try:
             self._office.redaction.check(getattr(body, "args", None))
             answer = self._office.redaction.answer(await REQUESTS[frame.kind](self._desktop, body))
@@ -432,14 +440,3 @@ class Visit:
             if CONTENTS not in self._caller.rights and is_about_contents(frame.kind):
                 answer = conceal(answer)
             self._connection.send("ok", frame.request, answer)
-        finally:
-            place.release()
-
-
-def _note_beat(worker: Worker, jobs: Sequence[protocol.Beat]) -> None:
-    """A heartbeat of *worker* itself, which lists all that it holds."""
-    worker.beaten_s = time.monotonic()
-    listed = {(job.id, job.attempt) for job in jobs}
-    for pair, held in worker.held.items():
-        held.unlisted = 0 if pair in listed else held.unlisted + 1
-    note_progress(worker, jobs, worker.beaten_s)

@@ -27,12 +27,12 @@ VISIT: Final = Guarded(
             ("Visit._greet", "None if Access.CLIENT in self._caller.rights else ", ""),
         ],
         _LIVE + "test_a_viewer_sees_no_contents": [
-            ("Visit._answer", "CONTENTS not in self._caller.rights and ", "False and "),
+            ("Visit._reply", "CONTENTS not in self._caller.rights and ", "False and "),
         ],
         "process/test_system_secrets.py::test_what_is_redacted_is_for_the_worker_alone": [
-            ("Visit._answer", 'self._office.redaction.check(getattr(body, "args", None))', "pass"),
+            ("Visit._reply", 'self._office.redaction.check(getattr(body, "args", None))', "pass"),
             (
-                "Visit._answer",
+                "Visit._reply",
                 "self._office.redaction.answer(await REQUESTS[frame.kind](self._desktop, body))",
                 "await REQUESTS[frame.kind](self._desktop, body)",
             ),

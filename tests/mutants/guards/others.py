@@ -109,9 +109,9 @@ MANNERS: Final = Guarded(
             ("Manners.place", "_back_door if ", "self.requests if "),
         ],
         _MANNERS + "test_behind_a_request_the_back_door_rests": [
-            ("BackDoor.acquire", "await anyio.sleep(max(0.0, self._opens_s - time.monotonic()))", "pass"),
-            ("BackDoor.acquire", "self._lock.release()", "pass"),
-            ("BackDoor.acquire", "await self._lock.acquire()", "pass"),
+            ("Turnstile.acquire", "await anyio.sleep(max(0.0, self._opens_s - time.monotonic()))", "pass"),
+            ("Turnstile.acquire", "self._lock.release()", "pass"),
+            ("Turnstile.acquire", "await self._lock.acquire()", "pass"),
         ],
         _MANNERS + "test_most_of_the_time_nobody_is_in_the_lane": [
             ("Lane.turn", "await anyio.sleep(REST_S)", "pass"),

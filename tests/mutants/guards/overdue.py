@@ -33,6 +33,10 @@ OVERDUE: Final = Guarded(
         _OVERDUE + "test_a_worker_that_came_back_is_watched_anew": [
             ("Overdue._is_running", " and self._deaths.watched(worker.identity) is worker", ""),
         ],
+        "store/test_visit_guards.py::test_what_a_heartbeat_does_not_list": [
+            ("note_beat", "0 if pair in listed else held.unlisted + 1", "0"),
+            ("note_beat", "0 if pair in listed else ", ""),
+        ],
         _OVERDUE + "test_progress_moves_the_limit": [
             ("Overdue._due", "due.kind is EndingKind.STALLED and", "False and"),
             ("Overdue._due", " and self._stalled_at_s(due.held) > now_s", ""),

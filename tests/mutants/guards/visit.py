@@ -20,9 +20,13 @@ VISIT: Final = Guarded(
             ("Visit._over", "named(over) if over else {}", "named(over) if False else {}"),
         ],
         _VISIT + "test_nobody_looks_for_who_is_gone": [
-            ("Visit._ask", "self._connection.is_over and ", ""),
-            ("Visit._ask", " and ACCESS_OF[frame.kind] is Access.VIEWER", ""),
-            ("Visit._ask", "self._connection.settle(frame.request)", "pass"),
+            ("Visit._reply", "self._connection.is_over and ", ""),
+            ("Visit._reply", " and ACCESS_OF[frame.kind] is Access.VIEWER", ""),
+            ("Visit._reply", "self._connection.settle(frame.request)", "pass"),
+        ],
+        _VISIT + "test_of_all_peers_one_long_page_is_worked_out_at_once": [
+            ("Visit._answer", "pages if frame.kind in LONG else contextlib.nullcontext()", "contextlib.nullcontext()"),
+            ("Visit._answer", "pages if frame.kind in LONG else contextlib.nullcontext()", "pages"),
         ],
         _VISIT + "test_what_had_started_has_started_when_its_worker_comes_back": [
             ("Visit._join", "before is not None and pair in before.held", "False"),
@@ -95,14 +99,12 @@ VISIT: Final = Guarded(
         ],
         _VISIT + "test_what_a_heartbeat_does_not_list": [
             ("Visit._hear_worker", "if body.session is None:", "if True:"),
-            ("_note_beat", "0 if pair in listed else held.unlisted + 1", "0"),
-            ("_note_beat", "0 if pair in listed else ", ""),
         ],
         _VISIT + "test_a_checkpoint_is_no_heartbeat": [
             (
                 "Visit._hear_worker",
                 "note_progress(worker, body.jobs, time.monotonic())",
-                "_note_beat(worker, body.jobs)",
+                "note_beat(worker, body.jobs, time.monotonic())",
             ),
         ],
         _VISIT + "test_the_first_heartbeats_are_doubted": [
