@@ -36,7 +36,8 @@ from pulse.requests import NewJob
 PAGES: Final = 1000  # rows of one page
 ARG_BYTES: Final = 3000  # so that a page is as long as pages get
 SETTLED_S: Final = 4.0  # until killed peers are forgotten
-STUCK_S: Final = 1.0  # for so long nobody has listened
+STUCK_S: Final = 1.0  # for so long nobody has listened, though the first page is there
+WELCOME_BYTES: Final = 64 * 1024  # at most
 PERCENT: Final = 99
 KINDS: Final = ("get", "submit")
 
@@ -48,16 +49,17 @@ def stuck_peer(path: str) -> None:
         with socket.socket(socket.AF_UNIX) as peer:
             peer.connect(path)
             peer.sendall(encode("hello", 0, {"protocol": 1, "role": "client"}))
+            peer.recv(WELCOME_BYTES)
             peer.setblocking(False)
             try:
                 while True:
                     number += 1
-                    frame = encode("jobs.list", number, {"limit": PAGES})
+                    frame = encode("jobs.list", number, {"limit": PAGES, "oldest": True})
                     while frame:
                         while not select.select([], [peer], [], STUCK_S)[1]:
-                            if not is_stuck:
+                            if not is_stuck and select.select([peer], [], [], 0)[0]:
+                                is_stuck = True
                                 os.write(sys.stdout.fileno(), b"stuck\n")
-                            is_stuck = True
                         frame = frame[peer.send(frame) :]
             except OSError:
                 time.sleep(1.0)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from asyncpg.pgproto.pgproto import UUID
 
-from pulse.store.fit import Row, fit_page
+from pulse.store.fit import Filling, Row
 from pulse.store.places import FIRST, LAST, TIMED_END, Place, Walk, first_id, hungriest, merged, place_of, reached
 from pulse.store.reads import decode_cursor, encode_cursor, wire_row
 from pulse.store.statements import STATEMENTS
@@ -31,6 +31,7 @@ SMALL: Final = 20_000  # rows of a part that is read whole: 50 ms
 BUDGET_S: Final = 0.08  # for a page; a step may outlast it, and 0.2 s is what people take for at once
 FIRST_WINDOW: Final = 500
 MAX_WINDOW: Final = 10_000
+PIECE: Final = 100  # rows that are read at once: some milliseconds of the loop
 _ID_BYTES: Final = 16
 _TIME_BYTES: Final = 8
 GROWTH: Final = 4
@@ -171,8 +172,7 @@ class Listing:
             scope = _scope(wanted, cursor, now_us, oldest=oldest)
             search = _Search(connection, wanted, scope, limit, oldest=oldest)
             places, until, ends = await search.run(until_s)
-            rows = await _rows(connection, places, "jobs_in_brief" if brief else "jobs_by_ids")
-        page = fit_page([wire_row(row) for row in rows])
+            page = await _filled(connection, places, "jobs_in_brief" if brief else "jobs_by_ids")
         if len(page) < len(places):
             until, ends = places[len(page) - 1], False
         elif not ends and until is None:
@@ -287,10 +287,21 @@ def _walked_to(kind: str, rows: Sequence[Record], places: Sequence[Place]) -> Pl
     return Place(int.from_bytes(identity[:6]) * 1000, identity)
 
 
+async def _filled(connection: Connection[Record], places: Sequence[Place], statement: str) -> list[Row]:
+    """A page of the rows at *places*, piece by piece: others are served in between."""
+    page = Filling()
+    for at in range(0, len(places), PIECE):
+        for row in await _rows(connection, places[at : at + PIECE], statement):
+            page.add(wire_row(row))
+        if page.is_full:
+            break
+    return page.rows
+
+
 async def _rows(connection: Connection[Record], places: Iterable[Place], statement: str) -> list[Record]:
     """The rows at *places*, in that order."""
     ids = [place.id for place in places]
-    found = await connection.fetch(STATEMENTS[statement].sql, [UUID(one) for one in ids]) if ids else []
+    found = await connection.fetch(STATEMENTS[statement].sql, [UUID(one) for one in ids])
     by_id = {row["id"]: row for row in found}
     return [by_id[one] for one in ids]
 

@@ -236,9 +236,13 @@ async def test_how_far_it_came(store: Store, connection: Connection[Record], mon
     assert (len(last.jobs), last.next, last.reached_s) == (3, None, None)
 
 
-async def test_pages_of_large_jobs(store: Store, connection: Connection[Record]) -> None:
-    """A page ends before its text is too much for a frame; the next one goes on where it ended."""
-    large = f'{{"a": "{"x" * 1_000_000}"}}'
+@pytest.mark.parametrize("piece", [1, 3, 4, 100])
+async def test_pages_of_large_jobs(
+    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch, piece: int
+) -> None:
+    """A page ends before its text is too much, however it was read; the next one goes on where it ended."""
+    monkeypatch.setattr(listing, "PIECE", piece)
+    large = f'{{"a": "{"x" * 250_000}"}}'
     made = [await forge(connection, args=large, submitted_at=at(second)) for second in range(9)]
     made.sort(reverse=True)
     assert await pages(store, Wanted(), 9) == [made[:4], made[4:8], made[8:]]
