@@ -15,7 +15,7 @@ from pulse.errors import ProtocolError
 from pulse_actors.dispatcher.begun import Begun
 from pulse_actors.dispatcher.connection import UNREAD_BYTES, Connection
 from pulse_actors.dispatcher.desk import BACKLOG_BYTES
-from pulse_actors.dispatcher.manners import MISTAKES, MISTAKES_A_SECOND
+from pulse_actors.dispatcher.manners import MISTAKES, MISTAKES_A_SECOND, STRETCH_S
 
 pytestmark = pytest.mark.anyio
 
@@ -54,25 +54,6 @@ async def test_a_backlog_that_was_read_is_told(size: int) -> None:
         assert all(backlog <= BACKLOG_BYTES for backlog in told)
         connection.heard_out.set()
         connection.close()
-
-
-@pytest.mark.parametrize("mistakes", [0, MISTAKES + 1])
-async def test_answers_to_who_makes_many_mistakes_are_gathered(mistakes: int) -> None:
-    """A write for each of them would be most of what they cost; whoever makes none has each at once."""
-    pipe = Pipe()
-    pipe.reads.set()
-    connection = Connection(cast("Any", pipe), 2**30)
-    for _ in range(mistakes):
-        connection.manners.mistake(time.monotonic())
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(connection.write)
-        for _ in range(5):
-            connection.send("ok", None, {})
-            for _ in range(5):
-                await anyio.lowlevel.checkpoint()
-        connection.heard_out.set()
-        connection.close()
-    assert pipe.writes == (1 if mistakes else 5)
 
 
 class Source(Pipe):
@@ -275,8 +256,8 @@ async def test_only_nonsense_is_a_mistake() -> None:
         assert (time.monotonic() - began_s > 50 / MISTAKES_A_SECOND) is is_mistake
 
 
-async def test_of_those_in_the_lane_one_frame_is_taken_in_a_turn() -> None:
-    """However many connections there are of those who make many mistakes, others wait for one frame at most."""
+async def test_those_in_the_lane_have_a_stretch_together() -> None:
+    """However many connections there are of those who make many mistakes, others wait for a few frames at most."""
     turns, heard = 0, list[int]()
 
     async def other() -> None:
@@ -287,10 +268,12 @@ async def test_of_those_in_the_lane_one_frame_is_taken_in_a_turn() -> None:
 
     async def listen() -> None:
         connection = Connection(cast("Any", Source(40)), 2**30)
-        for _ in range(MISTAKES + 1):
+        for _ in range(2 * MISTAKES):  # for seconds
             connection.manners.mistake(time.monotonic())
         async for group in connection.frames():
-            heard.extend(turns for _ in group)
+            assert len(group) == 1
+            heard.append(turns)
+            time.sleep(STRETCH_S / 4)  # noqa: ASYNC251 - the work that a frame is
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(other)
@@ -299,4 +282,4 @@ async def test_of_those_in_the_lane_one_frame_is_taken_in_a_turn() -> None:
                 listening.start_soon(listen)
         tasks.cancel_scope.cancel()
     assert len(heard) == 400
-    assert max(Counter(heard).values()) == 1
+    assert max(Counter(heard).values()) <= 6

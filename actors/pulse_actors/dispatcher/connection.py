@@ -18,7 +18,7 @@ from pulse import protocol
 from pulse.errors import BadRequestError, ForbiddenError, ProtocolError, TooLargeError
 from pulse_actors.dispatcher.begun import Begun
 from pulse_actors.dispatcher.desk import BACKLOG_BYTES
-from pulse_actors.dispatcher.manners import GATHER_S, Manners
+from pulse_actors.dispatcher.manners import Manners
 
 SEND_BUFFER_BYTES: Final = 32 * 1024 * 1024  # a peer that lets this much pile up does not read
 SEND_DEADLINE_S: Final = 30.0  # one write that takes longer: the peer has stopped reading
@@ -172,15 +172,10 @@ class Connection:
         """
         whole_s = float("inf")  # when the frame that has begun is to be whole
         while True:
-            data = b""
             try:
-                with anyio.CancelScope(deadline=whole_s) as scope:
-                    await self._find_room(self._reader.begun_bytes)
-                    data = await self._stream.receive(READ_BYTES)
+                data = await self._receive(whole_s)
             except (anyio.EndOfStream, *GONE):
                 return
-            if scope.cancelled_caught:
-                raise ProtocolError(f"no whole frame within {FRAME_S:g} s")
             try:
                 frames = self._reader.feed(data)
             except protocol.BrokenStreamError as error:
@@ -200,6 +195,15 @@ class Connection:
                 whole_s = float("inf")
             elif frames or whole_s == float("inf"):
                 whole_s = anyio.current_time() + FRAME_S
+
+    async def _receive(self, whole_s: float) -> bytes:
+        """What comes next; a frame that has begun is to be whole by *whole_s*."""
+        if whole_s == float("inf"):  # most often nothing has begun: then there is no room to find, and nothing to bound
+            return await self._stream.receive(READ_BYTES)
+        with anyio.CancelScope(deadline=whole_s):
+            await self._find_room(self._reader.begun_bytes)
+            return await self._stream.receive(READ_BYTES)
+        raise ProtocolError(f"no whole frame within {FRAME_S:g} s")
 
     def hear_no_more(self) -> None:
         """Nobody waits for its frames any more."""
@@ -231,8 +235,6 @@ class Connection:
         try:
             while True:
                 await self._sending.wait()
-                if self.manners.in_lane and not self._closing:
-                    await anyio.sleep(GATHER_S)
                 self._sending = anyio.Event()
                 await self._flush(SEND_DEADLINE_S)
                 if self._closing and not self._out:

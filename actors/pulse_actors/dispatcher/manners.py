@@ -3,8 +3,8 @@ How much of a peer is heard: whoever sends nonsense is read more slowly, and beh
 
 What is counted, is counted of who asks (a process, or an address), not of a connection: with a hundred connections
 nobody has a hundred times as much. Whoever makes a mistake now and then notices nothing of all this. Whoever makes many
-stands in the lane: of all who do, one frame is taken in a turn of the loop, and one request is under way at once, so
-that others wait for one of them at most, however many there are. And most of the time none of them is served, for what
+stands in the lane: of all who do, frames are taken for a millisecond at most, and one request is under way at once, so
+that others wait for no more than that, however many there are. And most of the time none of them is served, for what
 they ask takes from others not the loop and the database alone, but the processors, too.
 """
 
@@ -24,28 +24,29 @@ FORGIVEN_A_SECOND: Final = 2.0  # whoever makes more than this for long stands i
 LONGEST_LANE_S: Final = 10.0  # after its last mistake
 STRETCH_S: Final = 0.001  # of frames in the lane; then it rests
 REST_S: Final = 0.002
-GATHER_S: Final = 0.005  # answers to who stands there are written together
 LONGEST_REST_S: Final = 0.1  # of a turnstile
 UNHURRIED: Final = frozenset({"jobs.stack"})  # what waits for somebody else than the database holds nobody up in it
 
 
 class Lane:
-    """One behind the other, one in each turn of the loop."""
+    """One behind the other, for a stretch; then all of them rest."""
 
     def __init__(self) -> None:
         self._lock = anyio.Lock()
         self._since_s = self._last_s = float("-inf")
 
     async def turn(self) -> None:
-        """Return when it is the caller's turn; whoever is next comes in the next one of the loop."""
-        async with self._lock:
-            now_s = time.monotonic()
-            if now_s - self._last_s > REST_S:
-                self._since_s = now_s
-            elif now_s - self._since_s > STRETCH_S:
-                await anyio.sleep(REST_S)
-                now_s = self._since_s = time.monotonic()
-            self._last_s = now_s
+        """Return when it is the caller's turn."""
+        if self._is_over():
+            async with self._lock:  # one in a turn of the loop, however long its frame takes
+                if self._is_over():
+                    if time.monotonic() - self._last_s <= REST_S:
+                        await anyio.sleep(REST_S)
+                    self._since_s = time.monotonic()
+        self._last_s = time.monotonic()
+
+    def _is_over(self) -> bool:
+        return time.monotonic() - self._since_s > STRETCH_S
 
 
 class Turnstile:

@@ -60,7 +60,7 @@ CONNECTION: Final = Guarded(
             ("Connection._end", "self._taken.set()", "pass"),
         ],
         "unit/test_connection.py::test_a_frame_that_has_begun_ends_in_time": [
-            ("Connection.frames", "if scope.cancelled_caught:", "if False:"),
+            ("Connection._receive", "with anyio.CancelScope(deadline=whole_s):", "if True:"),
             ("Connection.frames", "if not self._reader.buffered_bytes:", "if False:"),
             ("Connection.frames", 'elif frames or whole_s == float("inf"):', "else:"),
             ("Connection.frames", 'elif frames or whole_s == float("inf"):', 'elif whole_s == float("inf"):'),
@@ -78,11 +78,7 @@ CONNECTION: Final = Guarded(
             ("Connection.refuse", "if code in MISTAKEN:", "if False:"),
             ("Connection.frames", "await self.manners.wait()", "pass"),
         ],
-        "unit/test_connection.py::test_answers_to_who_makes_many_mistakes_are_gathered": [
-            ("Connection.write", "self.manners.in_lane and ", "False and "),
-            ("Connection.write", "self.manners.in_lane and ", ""),
-        ],
-        "unit/test_connection.py::test_of_those_in_the_lane_one_frame_is_taken_in_a_turn": [
+        "unit/test_connection.py::test_those_in_the_lane_have_a_stretch_together": [
             ("Connection.frames", "1 if self.manners.in_lane else TOGETHER", "TOGETHER"),
         ],
     },
@@ -119,9 +115,14 @@ MANNERS: Final = Guarded(
         "unit/test_connection.py::test_only_nonsense_is_a_mistake": [
             ("Manners.wait", "if pause_s:", "if False:"),
         ],
-        "unit/test_connection.py::test_of_those_in_the_lane_one_frame_is_taken_in_a_turn": [
+        "unit/test_connection.py::test_those_in_the_lane_have_a_stretch_together": [
             ("Manners.wait", "await _lane.turn()", "pass"),
             ("Lane.turn", "async with self._lock:", "if True:"),
+            (
+                "Lane.turn",
+                "        if self._is_over():\n            async",
+                "        if False:\n            async",
+            ),
         ],
     },
     is_part=True,
