@@ -17,19 +17,22 @@ def hide_password() -> None:
     """
     Where ``--dsn`` has a password, go on as the same process with another command line, and the DSN in the environment.
 
-    To be called before anything else: until then, it was seen. The environment is seen by the same account alone.
+    To be called before anything else, by a program that has that option: until then, it was seen. The environment is
+    seen by the same account alone.
     """
-    words, dsns = without_dsn(sys.orig_argv[1:])
-    if not dsns:
+    words = sys.argv[1:]
+    kept, dsns = without_dsn(words)
+    if not dsns or not sys.executable or sys.orig_argv[-len(words) :] != words:  # another program has called this one
         return
     from pulse.dsn import is_dsn, redact_dsn
 
     if is_dsn(dsns[-1]) and any(redact_dsn(dsn) != dsn for dsn in dsns):
-        os.execve(sys.executable, [sys.executable, *words], {**os.environ, _VARIABLE: dsns[-1]})  # noqa: S606 - this
+        line = [sys.executable, *sys.orig_argv[1 : -len(words)], *kept]
+        os.execve(sys.executable, line, {**os.environ, _VARIABLE: dsns[-1]})  # noqa: S606 - this program, once more
 
 
 def without_dsn(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """A command line without ``--dsn``, and what stood behind that, however often."""
+    """What stands behind a program's name without ``--dsn``, and what stood behind that, however often."""
     kept, dsns = list[str](), list[str]()
     rest = iter(words)
     for word in rest:
@@ -38,4 +41,6 @@ def without_dsn(words: Sequence[str]) -> tuple[list[str], list[str]]:
             dsns.append(value if equals else next(rest, ""))
         else:
             kept.append(word)
+            if word == "--":
+                kept += rest
     return kept, dsns

@@ -48,6 +48,7 @@ class Pause:
         self._gate: dict[str, object] = {}
         self._policies: dict[str, LivePolicy] | None = None
         self._look_s = -math.inf  # when to look at the latest
+        self._has_missed = False  # work may have been told of that was not heard, and the dispatcher does not know
 
     async def prime(self, *, boot: bool) -> None:
         """Read the gate; the runtime refuses to start where that fails at boot."""
@@ -58,6 +59,7 @@ class Pause:
 
     async def turn(self, turn: Turn) -> TurnResult:
         """Tell the dispatcher of work elsewhere; look at gate and policies, and tell it when they changed."""
+        self._has_missed |= any(hint.event == LISTENING for hint in turn.inbox)
         await note_asked(self._store, self._host, turn.inbox)
         work = tuple(Hint("dispatcher", WORK, hint.data) for hint in turn.inbox if hint.event == WORK)
         left_s = self._look_s - turn.now_s
@@ -68,8 +70,10 @@ class Pause:
         gate, ends_s = await self._store.gate.look()
         next_s = REFRESH_S if ends_s is None else min(REFRESH_S, max(ends_s, 0.0))
         self._look_s = turn.now_s + next_s
-        missed = (Hint("dispatcher", LISTENING),) if any(hint.event == LISTENING for hint in turn.inbox) else ()
-        return TurnResult(next_s, (*work, *missed, *self._news(gate, await self._store.topics.live())))
+        news = self._news(gate, await self._store.topics.live())
+        missed = (Hint("dispatcher", LISTENING),) if self._has_missed else ()
+        self._has_missed = False
+        return TurnResult(next_s, (*work, *missed, *news))
 
     def _news(self, gate: dict[str, object], policies: dict[str, LivePolicy]) -> list[Hint]:
         """What the dispatcher is to hear."""

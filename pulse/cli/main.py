@@ -27,6 +27,7 @@ _BAD_USAGE: Final = 2
 _NOBODY_ANSWERS: Final = 3
 _INTERRUPTED: Final = 130  # 128 + SIGINT, as a shell says it
 _OUTPUT_CLOSED: Final = 141  # 128 + SIGPIPE
+_WITH_DSN: Final = frozenset({"check", "doctor", "migrate"})
 COMPLETION_VARIABLE: Final = "_PULSE_COMPLETE"
 
 COMMANDS: Final = {
@@ -89,7 +90,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
     """
     obey_sigterm()
-    if args is None:
+    if args is None and set(sys.argv[1:2]) <= _WITH_DSN:
         hide_password()
     for stream in (sys.stdout, sys.stderr):
         _write_anything(stream)

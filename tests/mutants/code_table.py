@@ -70,6 +70,7 @@ GUARDED: Final[list[Guarded]] = [
     logs.TAP,
     logs.DOCTOR,
     news.LISTENING,
+    others.PAGES,
     news.NEWS,
     news.PAUSE,
     news.RETENTION,

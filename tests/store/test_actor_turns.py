@@ -10,6 +10,7 @@ import uuid
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
+from unittest.mock import AsyncMock
 
 import anyio
 import asyncpg
@@ -407,14 +408,20 @@ async def test_what_others_tell_of_work_is_passed_on(store: Store, monkeypatch: 
     assert len(reads) == 5
 
 
-async def test_what_was_told_while_nobody_listened_is_looked_for(store: Store) -> None:
-    """Once for each time that listening begins, wherever the work may be."""
+async def test_what_was_told_while_nobody_listened_is_looked_for(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for each time that listening begins, wherever the work may be, and however long the database is away."""
     actor = Pause(store)
     await actor.prime(boot=True)
     await turn(actor)
     listening = Hint("pause", LISTENING)
     told = await actor.turn(Turn(10.0, (listening, Hint("pause", WORK, {"from": "x"}), listening)))
     assert told.hints == (Hint("dispatcher", WORK, {"from": "x"}), Hint("dispatcher", LISTENING))
+    assert not (await turn(actor)).hints
+    with monkeypatch.context() as patched:
+        patched.setattr(store.topics, "live", AsyncMock(side_effect=UnavailableError("away")))
+        with pytest.raises(UnavailableError):
+            await actor.turn(Turn(11.0, (listening,)))
+    assert (await turn(actor)).hints == (Hint("dispatcher", LISTENING),)
     assert not (await turn(actor)).hints
 
 

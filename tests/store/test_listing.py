@@ -246,3 +246,20 @@ async def test_pages_of_large_jobs(
     made = [await forge(connection, args=large, submitted_at=at(second)) for second in range(9)]
     made.sort(reverse=True)
     assert await pages(store, Wanted(), 9) == [made[:4], made[4:8], made[8:]]
+
+
+async def test_a_page_is_of_one_moment(
+    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is deleted while it is read, piece by piece, is in it yet."""
+    monkeypatch.setattr(listing, "PIECE", 1)
+    made = sorted([await forge(connection) for _ in range(3)], reverse=True)
+    read = listing._rows
+
+    async def deleting(*arguments: Any) -> list[Record]:
+        rows = await read(*arguments)
+        await connection.execute("DELETE FROM pulse.jobs")
+        return rows
+
+    monkeypatch.setattr(listing, "_rows", deleting)
+    assert await pages(store, Wanted(), 3) == [made]

@@ -224,6 +224,7 @@ async def test_of_all_peers_one_long_page_is_worked_out_at_once(lobby: Lobby, mo
     async with anyio.create_task_group() as tasks:
         visits = [lobby.visit()[0] for _ in range(3)]
         for visit in visits:
+            visit._office = visits[0]._office
             visit._connection = Connection(cast("Any", None), 2**20)
             await visit._ask(Frame("jobs.list", 1, msgspec.Raw()), protocol.JobsList(), tasks)
         await visits[0]._ask(Frame("jobs.get", 2, msgspec.Raw()), protocol.ById(bytes(16)), tasks)

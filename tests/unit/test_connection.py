@@ -13,7 +13,7 @@ import pytest
 from pulse import protocol
 from pulse.errors import ProtocolError
 from pulse_actors.dispatcher.begun import Begun
-from pulse_actors.dispatcher.connection import UNREAD_BYTES, Connection
+from pulse_actors.dispatcher.connection import LITTLE_BYTES, UNREAD_BYTES, Connection
 from pulse_actors.dispatcher.desk import BACKLOG_BYTES
 from pulse_actors.dispatcher.manners import MISTAKES, MISTAKES_A_SECOND, STRETCH_S
 
@@ -134,7 +134,7 @@ async def test_long_answers_wait_for_each_other() -> None:
             connection.send("ok", 1, {})  # a short one, taken at once or not
             await anyio.wait_all_tasks_blocked()
             assert begun == [1, 2]
-            connection.send("ok", 2, {"text": "x" * (UNREAD_BYTES + 1)})
+            connection.send("ok", 2, {"text": "x" * (LITTLE_BYTES + 1)})
             tasks.start_soon(ask, 3)
             await anyio.wait_all_tasks_blocked()
             assert begun == [1, 2]

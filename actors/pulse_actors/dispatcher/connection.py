@@ -22,7 +22,7 @@ from pulse_actors.dispatcher.manners import Manners
 
 SEND_BUFFER_BYTES: Final = 32 * 1024 * 1024  # a peer that lets this much pile up does not read
 SEND_DEADLINE_S: Final = 30.0  # one write that takes longer: the peer has stopped reading
-LONG: Final = frozenset({"audit.list", "jobs.list", "schedules.list"})  # answers of megabytes: one at a time
+LITTLE_BYTES: Final = 64 * 1024  # of answers: what is left of a page that was, nearly all, read
 UNREAD_BYTES: Final = 1024 * 1024  # of answers: whoever leaves so much unread is not listened to until it has read
 READ_BYTES: Final = 64 * 1024  # at once
 FRAME_S: Final = 60.0  # from the first bytes of a frame to its last: 8 MiB at 1 Mbit/s; no half of one stays for ever
@@ -138,7 +138,7 @@ class Connection:
 
     async def wait_page(self, request: int | None) -> None:
         """Return when the long answer before has been given and, nearly all, read: it is the turn of *request*."""
-        while (self._page in self._owed or self._out_bytes > UNREAD_BYTES) and not self._closing:
+        while (self._page in self._owed or self._out_bytes > LITTLE_BYTES) and not self._closing:
             await self._taken.wait()
         self._page = request
 
@@ -189,6 +189,7 @@ class Connection:
                 await self.manners.wait()
                 count = 1 if self.manners.in_lane else TOGETHER
                 yield frames[at : at + count]
+                self.manners.done()
                 at += count
                 await self._give_way()
             if not self._reader.buffered_bytes:

@@ -24,7 +24,7 @@ FORGIVEN_A_SECOND: Final = 2.0  # whoever makes more than this for long stands i
 LONGEST_LANE_S: Final = 10.0  # after its last mistake
 STRETCH_S: Final = 0.001  # of frames in the lane; then it rests
 REST_S: Final = 0.002
-LONGEST_REST_S: Final = 0.1  # of a turnstile
+LONGEST_REST_S: Final = 0.1  # of the back door, which is closed behind a request for as long as that took
 UNHURRIED: Final = frozenset({"jobs.stack"})  # what waits for somebody else than the database holds nobody up in it
 
 
@@ -43,24 +43,21 @@ class Lane:
                     if time.monotonic() - self._last_s <= REST_S:
                         await anyio.sleep(REST_S)
                     self._since_s = time.monotonic()
+
+    def done(self) -> None:
+        """What one came with is done."""
         self._last_s = time.monotonic()
 
     def _is_over(self) -> bool:
         return time.monotonic() - self._since_s > STRETCH_S
 
 
-class Turnstile:
-    """One at once, and a rest behind each, for as long as that took, in which all others are served."""
+class BackDoor:
+    """One at once, and a rest behind each."""
 
     def __init__(self) -> None:
         self._lock = anyio.Semaphore(1)
         self._began_s = self._opens_s = 0.0
-
-    async def __aenter__(self) -> None:
-        await self.acquire()
-
-    async def __aexit__(self, *_how: object) -> None:
-        self.release()
 
     async def acquire(self) -> None:
         """Return when it may be under way."""
@@ -150,12 +147,16 @@ class Manners:
                 await anyio.sleep(pause_s)
             await _lane.turn()
 
-    def place(self, kind: str) -> anyio.Semaphore | Turnstile:
+    def done(self) -> None:
+        """The frame that was waited for is taken."""
+        if self.in_lane:
+            _lane.done()
+
+    def place(self, kind: str) -> anyio.Semaphore | BackDoor:
         """Where a request of *kind* has to find a place before it is under way."""
         return _back_door if self.in_lane and kind not in UNHURRIED else self.requests
 
 
 _lane: Final = Lane()
-_back_door: Final = Turnstile()
-pages: Final = Turnstile()  # of all who ask, one long answer is worked out at once
+_back_door: Final = BackDoor()
 manners_of: Final = Shared(lambda: Manners(time.monotonic())).of  # of who asks, on all of its connections

@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import anyio
@@ -35,15 +35,16 @@ from pulse.store.turns import ASKER
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.callers import NOBODY, Caller, Entry
 from pulse_actors.dispatcher.claims import Claims
-from pulse_actors.dispatcher.connection import LONG, Connection
+from pulse_actors.dispatcher.connection import Connection
 from pulse_actors.dispatcher.counting import count_started
 from pulse_actors.dispatcher.deaths import Deaths
 from pulse_actors.dispatcher.desk import Held, Pair, Worker
 from pulse_actors.dispatcher.desktop import Desktop
 from pulse_actors.dispatcher.explain import explain
 from pulse_actors.dispatcher.leases import Beating, Leases, may_speak_for
-from pulse_actors.dispatcher.manners import Turnstile, manners_of, pages
+from pulse_actors.dispatcher.manners import BackDoor, manners_of
 from pulse_actors.dispatcher.overdue import Overdue, note_beat, note_progress
+from pulse_actors.dispatcher.pages import LONG, Pages
 from pulse_actors.dispatcher.policies import check_backoff
 from pulse_actors.dispatcher.refusals import Refusals
 from pulse_actors.dispatcher.requests import REQUESTS
@@ -82,6 +83,7 @@ class Office:
     overdue: Overdue | None
     refusals: Refusals
     redaction: Redaction
+    pages: Pages = field(default_factory=Pages)
 
 
 class Visit:
@@ -410,22 +412,23 @@ class Visit:
         await place.acquire()
         tasks.start_soon(self._answer, frame, body, place)
 
-    async def _answer(self, frame: Frame, body: msgspec.Struct, place: anyio.Semaphore | Turnstile) -> None:
+    async def _answer(self, frame: Frame, body: msgspec.Struct, place: anyio.Semaphore | BackDoor) -> None:
         ASKER.set(self._asker)
         try:
-            async with pages if frame.kind in LONG else contextlib.nullcontext():
-                await self._reply(frame, body)
+            await self._reply(frame, body)
         finally:
             place.release()
 
     async def _reply(self, frame: Frame, body: msgspec.Struct) -> None:
         answer: Mapping[str, object]
-        if self._connection.is_over and ACCESS_OF[frame.kind] is Access.VIEWER:  # nobody reads what is looked for
-            self._connection.settle(frame.request)
-            return
         try:
             self._office.redaction.check(getattr(body, "args", None))
-            answer = self._office.redaction.answer(await REQUESTS[frame.kind](self._desktop, body))
+            async with self._office.pages.turn() if frame.kind in LONG else contextlib.nullcontext():
+                if self._connection.is_over and ACCESS_OF[frame.kind] is Access.VIEWER:  # nobody reads the answer
+                    self._connection.settle(frame.request)
+                    return
+                answer = await REQUESTS[frame.kind](self._desktop, body)
+            answer = self._office.redaction.answer(answer)
         except PulseError as error:
             self._connection.refuse(frame.request, error.code, error.message)
         except asyncpg.PostgresError as error:

@@ -45,8 +45,9 @@ PAUSE: Final = Guarded(
     "pulse_actors.pause",
     {
         _TURNS + "test_what_was_told_while_nobody_listened_is_looked_for": [
-            ("Pause.turn", "if any(hint.event == LISTENING for hint in turn.inbox) ", "if False "),
-            ("Pause.turn", "if any(hint.event == LISTENING for hint in turn.inbox) ", "if True "),
+            ("Pause.turn", "any(hint.event == LISTENING for hint in turn.inbox)", "False"),
+            ("Pause.turn", "self._has_missed |= ", "self._has_missed = "),
+            ("Pause.turn", "self._has_missed = False", "pass"),
         ],
         _TURNS + "test_what_others_tell_of_work_is_passed_on": [
             ("Pause.turn", " if hint.event == WORK", ""),

@@ -50,7 +50,7 @@ CONNECTION: Final = Guarded(
         ],
         "unit/test_connection.py::test_long_answers_wait_for_each_other": [
             ("Connection.wait_page", "self._page in self._owed or ", ""),
-            ("Connection.wait_page", " or self._out_bytes > UNREAD_BYTES", ""),
+            ("Connection.wait_page", " or self._out_bytes > LITTLE_BYTES", ""),
             ("Connection.wait_page", " and not self._closing", ""),
             ("Connection.wait_page", "self._page = request", "pass"),
             ("Connection.settle", "self._go_on()", "pass"),
@@ -85,6 +85,22 @@ CONNECTION: Final = Guarded(
     is_part=True,
 )
 
+PAGES: Final = Guarded(
+    "pulse_actors.dispatcher.pages",
+    {
+        "unit/test_pages.py::test_behind_each_there_is_a_rest_where_somebody_waits": [
+            ("Pages.turn", " if self._turns.waiting else 0.0", ""),
+            ("Pages.turn", "if self._turns.waiting else", "if False else"),
+        ],
+        "unit/test_pages.py::test_whoever_waits_for_long_is_told": [
+            ("Pages.turn", "with anyio.fail_after(WAIT_S):", "if True:"),
+        ],
+        "unit/test_pages.py::test_who_asks_for_many_does_not_go_before_who_asks_for_one": [
+            ("Pages.__init__", "Turns(1)", "Turns(9)"),
+        ],
+    },
+)
+
 MANNERS: Final = Guarded(
     "pulse_actors.dispatcher.manners",
     {
@@ -105,12 +121,14 @@ MANNERS: Final = Guarded(
             ("Manners.place", "_back_door if ", "self.requests if "),
         ],
         _MANNERS + "test_behind_a_request_the_back_door_rests": [
-            ("Turnstile.acquire", "await anyio.sleep(max(0.0, self._opens_s - time.monotonic()))", "pass"),
-            ("Turnstile.acquire", "self._lock.release()", "pass"),
-            ("Turnstile.acquire", "await self._lock.acquire()", "pass"),
+            ("BackDoor.acquire", "await anyio.sleep(max(0.0, self._opens_s - time.monotonic()))", "pass"),
+            ("BackDoor.acquire", "self._lock.release()", "pass"),
+            ("BackDoor.acquire", "await self._lock.acquire()", "pass"),
         ],
         _MANNERS + "test_most_of_the_time_nobody_is_in_the_lane": [
             ("Lane.turn", "await anyio.sleep(REST_S)", "pass"),
+            ("Lane.turn", "time.monotonic() - self._last_s <= REST_S", "False"),
+            ("Lane.done", "self._last_s = time.monotonic()", "pass"),
         ],
         "unit/test_connection.py::test_only_nonsense_is_a_mistake": [
             ("Manners.wait", "if pause_s:", "if False:"),
