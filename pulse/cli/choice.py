@@ -19,7 +19,7 @@ __all__ = ["FILTERS", "chosen", "filters_of", "found_of", "in_words", "job_filte
 
 _STATUS_HELP: Final = f"Only jobs of this status ({', '.join(STATUSES)}); may be repeated."
 _TEXT: Final = Text("text", 200)
-_LONG_CHARACTERS: Final = 128 * 1024  # of a page that is short because its jobs are long: it ends by its bytes
+_LONG_CHARACTERS: Final = 1024 * 1024  # of a page that is short because its jobs are long
 FILTERS: Final = ("status", "topic", "name", "schedule", "error", "worker", "older_s", "newer_s", "prefix")
 _DURATIONS: Final = frozenset({"older_s", "newer_s"})
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])

@@ -242,7 +242,7 @@ async def test_pages_of_large_jobs(
 ) -> None:
     """A page ends before its text is too much, however it was read; the next one goes on where it ended."""
     monkeypatch.setattr(listing, "PIECE", piece)
-    large = f'{{"a": "{"x" * 250_000}"}}'
+    large = f'{{"a": "{"x" * 1_000_000}"}}'
     made = [await forge(connection, args=large, submitted_at=at(second)) for second in range(9)]
     made.sort(reverse=True)
     assert await pages(store, Wanted(), 9) == [made[:4], made[4:8], made[8:]]

@@ -72,7 +72,7 @@ def test_what_is_fitted_goes_into_a_frame() -> None:
     ] * 100_000
     job = fit_job(row(args="x" * (fit.ROW_BYTES - 4_000_000)), entries)
     assert len(protocol.encode("ok", 1, {"job": job})) <= protocol.MAX_FRAME_BYTES
-    page = fit_page([row(args="x" * 1024)] * 1000 + [row(args="x" * fit.ROW_BYTES)])
+    page = fit_page([row(args="x" * 4096)] * 1000 + [row(args="x" * fit.ROW_BYTES)])
     assert len(page) == 1000
     assert len(protocol.encode("ok", 1, {"jobs": page, "next": "n"})) <= protocol.MAX_FRAME_BYTES
     (alone,) = fit_page([row(args="x" * fit.ROW_BYTES)] * 2)
