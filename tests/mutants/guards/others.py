@@ -89,8 +89,10 @@ PAGES: Final = Guarded(
     "pulse_actors.dispatcher.pages",
     {
         "unit/test_pages.py::test_behind_each_there_is_a_rest_where_somebody_waits": [
-            ("Pages.turn", " if self._turns.waiting else 0.0", ""),
             ("Pages.turn", "if self._turns.waiting else", "if False else"),
+        ],
+        "unit/test_pages.py::test_whoever_is_alone_goes_on_at_once": [
+            ("Pages.turn", " if self._turns.waiting else 0.0", ""),
         ],
         "unit/test_pages.py::test_whoever_waits_for_long_is_told": [
             ("Pages.turn", "with anyio.fail_after(WAIT_S):", "if True:"),
