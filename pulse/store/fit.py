@@ -71,7 +71,7 @@ def fit_job(row: Row, history: Sequence[Row], max_bytes: int = ROW_BYTES) -> Row
 
 class Filling:
     """
-    A page that is filled row by row.
+    A page that is filled piece by piece.
 
     Args:
         max_bytes: Of text in all of its rows; the first one has a place however much it has.
@@ -86,23 +86,18 @@ class Filling:
         self.is_full = False
         self._left = max_bytes
 
-    def add(self, row: Row) -> None:
-        """Add *row*, or what a frame can carry of it, if there is a place for it."""
-        size = text_bytes(row)
-        if size > ROW_BYTES:
-            row = fit_row(row)
-            size = text_bytes(row)
-        self._left -= size
-        self.is_full = self.is_full or (bool(self.rows) and self._left < 0)
-        if not self.is_full:
+    def take(self, rows: Iterable[Row]) -> None:
+        """Add those of the next *rows* that there is a place for, each as far as a frame can carry it."""
+        for row in map(fit_row, rows):
+            self._left -= text_bytes(row)
+            if self.rows and self._left < 0:
+                self.is_full = True
+                return
             self.rows.append(row)
 
 
 def fit_page(rows: Iterable[Row], max_bytes: int = PAGE_BYTES) -> list[Row]:
     """The first of *rows* that have *max_bytes* of text together; at least one, if there is one."""
     page = Filling(max_bytes)
-    for row in rows:
-        page.add(row)
-        if page.is_full:
-            break
+    page.take(rows)
     return page.rows

@@ -291,8 +291,7 @@ async def _filled(connection: Connection[Record], places: Sequence[Place], state
     """A page of the rows at *places*, piece by piece: others are served in between."""
     page = Filling()
     for at in range(0, len(places), PIECE):
-        for row in await _rows(connection, places[at : at + PIECE], statement):
-            page.add(wire_row(row))
+        page.take(map(wire_row, await _rows(connection, places[at : at + PIECE], statement)))
         if page.is_full:
             break
     return page.rows
