@@ -16,6 +16,7 @@ from typing import Final
 import anyio
 
 from pulse_actors.dispatcher.shared import Shared
+from pulse_actors.pacing import rest_s
 
 MAX_REQUESTS: Final = 32  # of one process, or address, at once; then its next frame waits
 MISTAKES: Final = 20  # that it may make one behind the other
@@ -24,7 +25,8 @@ FORGIVEN_A_SECOND: Final = 2.0  # whoever makes more than this for long stands i
 LONGEST_LANE_S: Final = 10.0  # after its last mistake
 STRETCH_S: Final = 0.001  # of frames in the lane; then it rests
 REST_S: Final = 0.002
-LONGEST_REST_S: Final = 0.1  # of the back door, which is closed behind a request for as long as that took
+WORK_SHARE: Final = 0.5  # of the time, for what is worked out one at once: behind each, a rest for as long as it took
+LONGEST_REST_S: Final = 0.1
 UNHURRIED: Final = frozenset({"jobs.stack"})  # what waits for somebody else than the database holds nobody up in it
 
 
@@ -72,7 +74,7 @@ class BackDoor:
     def release(self) -> None:
         """It is no more."""
         now_s = time.monotonic()
-        self._opens_s = now_s + min(LONGEST_REST_S, now_s - self._began_s)
+        self._opens_s = now_s + rest_s(now_s - self._began_s, WORK_SHARE, LONGEST_REST_S)
         self._lock.release()
 
 

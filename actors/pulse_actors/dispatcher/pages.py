@@ -14,11 +14,13 @@ from typing import Final
 import anyio
 
 from pulse.errors import UnavailableError
+from pulse.store.pool import STATEMENT_DEADLINE_S
 from pulse.store.turns import Turns
+from pulse_actors.dispatcher.manners import LONGEST_REST_S, WORK_SHARE
+from pulse_actors.pacing import rest_s
 
 LONG: Final = frozenset({"audit.list", "jobs.list", "schedules.list"})
-WAIT_S: Final = 10.0  # for one's turn: as long as for a connection to the database
-LONGEST_REST_S: Final = 0.1
+WAIT_S: Final = STATEMENT_DEADLINE_S  # for one's turn: as long as for a connection to the database
 
 
 class Pages:
@@ -48,5 +50,5 @@ class Pages:
                 yield
             finally:
                 ended_s = time.monotonic()
-                rest_s = min(LONGEST_REST_S, ended_s - began_s) if self._turns.waiting else 0.0
-                self._opens_s = ended_s + rest_s
+                pause_s = rest_s(ended_s - began_s, WORK_SHARE, LONGEST_REST_S) if self._turns.waiting else 0.0
+                self._opens_s = ended_s + pause_s
