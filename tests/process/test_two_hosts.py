@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from pulse.store.times import to_us
-from tests.support.peers import new_job
+from tests.support.peers import Worker, new_job
 from tests.support.system import Pair, System, running, until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres]
@@ -30,15 +30,20 @@ def hosts(dsn: str) -> Iterator[tuple[System, System]]:
         yield one, two
 
 
+def begins_and_ends(worker: Worker, identity: bytes) -> None:
+    """That job is the one which *worker* is given; it is done."""
+    (job,) = worker.jobs(1)
+    assert job[0] == identity
+    worker.done((job[0], job[1]))
+
+
 def test_a_submit_here_is_begun_there(hosts: tuple[System, System]) -> None:
     """Where nobody at home has room, who has it elsewhere hears of it, time and again."""
     home, away = hosts
     with away.worker("w", topics=["t"], names=["n"], capacity=1) as worker, home.client() as client:
         for _ in range(3):
             (identity,) = client.submit(new_job(topic="t", name="n"))
-            (job,) = worker.jobs(1)
-            assert job[0] == identity
-            worker.done((job[0], job[1]))
+            begins_and_ends(worker, identity)
 
 
 def test_a_submit_by_sql_is_begun_at_once(hosts: tuple[System, System]) -> None:
@@ -47,9 +52,7 @@ def test_a_submit_by_sql_is_begun_at_once(hosts: tuple[System, System]) -> None:
     with home.worker("w", topics=["t"], names=["n"], capacity=1) as worker:
         for _ in range(3):
             (row,) = home.rows("SELECT pulse.submit(name => 'n', topic => 't') AS id")
-            (job,) = worker.jobs(1)
-            assert job[0] == row["id"].bytes
-            worker.done((job[0], job[1]))
+            begins_and_ends(worker, row["id"].bytes)
 
 
 def test_a_submit_while_nobody_listens_is_begun(hosts: tuple[System, System]) -> None:
@@ -59,9 +62,7 @@ def test_a_submit_while_nobody_listens_is_begun(hosts: tuple[System, System]) ->
         for _ in range(3):
             home.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%pulse_work%'")
             (identity,) = client.submit(new_job(topic="t", name="n"))
-            (job,) = worker.jobs(1)
-            assert job[0] == identity
-            worker.done((job[0], job[1]))
+            begins_and_ends(worker, identity)
 
 
 @pytest.fixture
