@@ -613,18 +613,18 @@ WHERE j.id = ANY ($1::uuid[]) AND coalesce(j.locked_by, a.worker) IS NOT NULL;
 
 
 -- name: get_job :one
--- What:    one job, all its columns.   Args: $1 id uuid.   Guard: none: reads.   Returns: the row, or nothing.
+-- What:    one job, all its columns, and its attempts that did not simply succeed, oldest first, in one snapshot.
+-- Args:    $1 id uuid.   Guard: none: reads.
+-- Returns: the row, its history as an array of rows without names (those are in reads.py), or nothing.
 SELECT uuid_send(j.id) AS id, j.topic, j.name, j.args::text AS args, j.status::text AS status, j.priority, j.attempts, j.uncharged,
     j.max_attempts, j.crashes, j.submitted_at, j.next_run_at, j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
-    j.lease_until, j.progress::text AS progress, j.result::text AS result, j.last_error, uuid_send(j.schedule_id) AS schedule_id
+    j.lease_until, j.progress::text AS progress, j.result::text AS result, j.last_error, uuid_send(j.schedule_id) AS schedule_id,
+    ARRAY(
+        SELECT ROW(uuid_send(a.job_id), a.attempt, a.worker, a.started_at, a.ended_at, a.outcome, a.error, a.exit_code,
+            a.progress::text, a.cpu_s, a.peak_rss_bytes, a.stack)
+        FROM pulse.attempts a WHERE a.job_id = j.id ORDER BY a.ended_at, a.attempt
+    ) AS history
 FROM pulse.jobs j WHERE j.id = $1;
-
-
--- name: job_history :many
--- What:    attempts of one job that did not simply succeed, oldest first.   Args: $1 id uuid.   Guard: none: reads.   Returns: the rows.
-SELECT uuid_send(a.job_id) AS job_id, a.attempt, a.worker, a.started_at, a.ended_at, a.outcome, a.error, a.exit_code,
-    a.progress::text AS progress, a.cpu_s, a.peak_rss_bytes, a.stack
-FROM pulse.attempts a WHERE a.job_id = $1 ORDER BY a.ended_at, a.attempt;
 
 
 -- name: why_job :one

@@ -28,6 +28,20 @@ EXACT_ROWS: Final = 500_000  # counting that many takes about 0.1 s; beyond, ter
 COUNT_S: Final = 0.5  # then all are: a status is to be told within a second
 STATUSES: Final = tuple(status.value for status in Status)
 DATABASE_DEADLINE_S: Final = 0.6  # the supervisor waits 1 s for the answer: "it is away" has to be heard within that
+ATTEMPT: Final = (  # one of a job's history, in the order of the statement `get_job`
+    "job_id",
+    "attempt",
+    "worker",
+    "started_at",
+    "ended_at",
+    "outcome",
+    "error",
+    "exit_code",
+    "progress",
+    "cpu_s",
+    "peak_rss_bytes",
+    "stack",
+)
 _CURSOR: Final = struct.Struct(">q16s")
 
 
@@ -73,10 +87,11 @@ class Reads:
         """All columns of one job and its history, as far as a frame can carry them, or None."""
         async with self._pool.connection() as connection:
             row = await connection.fetchrow(STATEMENTS["get_job"].sql, UUID(identity))
-            if row is None:
-                return None
-            history = await connection.fetch(STATEMENTS["job_history"].sql, UUID(identity))
-        return fit_job(wire_row(row), [wire_row(one) for one in history])
+        if row is None:
+            return None
+        job = dict(row)
+        history = [dict(zip(ATTEMPT, one, strict=True)) for one in job.pop("history")]
+        return fit_job(wire_row(job), [wire_row(one) for one in history])
 
     async def why(self, identity: bytes, host: str, now: datetime | None = None) -> Standing | None:
         """What the database knows of why a job does not run, for the server of *host*; None: there is no such job."""

@@ -273,7 +273,7 @@ OPERATORS: Final = [
 
 READS: Final = [
     swap(
-        "job_history",
+        "get_job",
         "ORDER BY a.ended_at, a.attempt",
         "ORDER BY a.ended_at DESC, a.attempt DESC",
         _READS + "test_one_job",

@@ -56,6 +56,22 @@ async def test_one_job(store: Store, connection: Connection[Record]) -> None:
     assert (told[1]["job_id"], told[1]["ended_at"], told[1]["progress"]) == (identity, NOW.timestamp(), "0.5")
 
 
+async def test_history_has_the_columns_of_an_attempt(store: Store, connection: Connection[Record]) -> None:
+    """Each value of an attempt is told under the name of its column."""
+    identity = await forge(connection, "RETRYING", attempts=1)
+    await connection.execute(
+        "INSERT INTO pulse.attempts VALUES ($1, $2, $3, 7, -9, 'stalled', 'w:1', 'slow', '0.25', 1.5, 4096, 'at x')",
+        identity.hex(),
+        at(-2),
+        at(-1),
+    )
+    found = await store.reads.job(identity)
+    row = await connection.fetchrow("SELECT * FROM pulse.attempts WHERE job_id = $1", identity.hex())
+    assert found is not None
+    assert row is not None
+    assert found["history"] == [{**reads.wire_row(row), "job_id": identity}]
+
+
 async def test_no_job(store: Store) -> None:
     """An unknown id is None."""
     assert await store.reads.job(new_id()) is None
