@@ -126,9 +126,13 @@ def save(env: Mapping[str, str], saved: Saved) -> Path:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor, made = tempfile.mkstemp(prefix=".login.", dir=path.parent)  # made with mode 0600
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(made).replace(path)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+            Path(made).replace(path)
+        except OSError:
+            Path(made).unlink(missing_ok=True)
+            raise
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {(error.strerror or str(error)).lower()}") from None
     return path

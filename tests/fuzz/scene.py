@@ -96,9 +96,11 @@ class Attackers:
     def _one(self, orders: Orders) -> None:
         """Until all of it is sent, by as many processes as it takes."""
         # This thread, and with it the processes that it starts. Attackers that share the processors with the server
-        # would measure the scheduler of the machine; where others use it, too, they would get nothing at all.
+        # would measure the scheduler of the machine: where none of them is ever without work the kernel leaves what
+        # waits behind somebody on one of them alone until its next tick, even if the others have nothing but these.
         if self.is_idle:
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+            os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
         else:
             os.setpriority(os.PRIO_PROCESS, 0, NICE)
         rng = random.Random(orders.seed)

@@ -16,8 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
+import msgspec
 import psutil
 import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 import pulse
 from pulse.blocking import Client
@@ -419,7 +426,7 @@ class TestMistakes:
             load(given)
         assert caught.value.message.startswith(message)
 
-    def test_what_other_machines_reach(self) -> None:
+    def test_what_other_machines_reach(self, tmp_path: Path) -> None:
         """Without TLS, or without a login, it has to be meant."""
         where, tls, users = (
             "0.0.0.0:7420",
@@ -438,19 +445,44 @@ class TestMistakes:
         check_edge(Settings(listen="0.0.0.0:7420", listen_insecure=True))
         check_edge(Settings(listen="localhost:7420"))
         check_edge(Settings(listen="[::1]:7420", auth_users="a:b"))
+        check_edge(Settings(auth_users="a:b"))
+        ca = Authority(tmp_path)
+        served = ca.issue("served", "localhost")
+        tls = Settings(listen=where, tls_cert=served.cert, tls_key=served.key)
+        check_edge(msgspec.structs.replace(tls, auth_users="a:b"))
+        check_edge(msgspec.structs.replace(tls, tls_client_ca=ca.file))
+
+    def test_hashes_without_bcrypt(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The library is asked for where it is needed."""
+        monkeypatch.setitem(sys.modules, "bcrypt", None)
+        with pytest.raises(pulse.PulseError, match=r"^auth_users has bcrypt entries, which need: pip install "):
+            check_edge(Settings(auth_users=USERS))
+        check_edge(Settings(auth_users="a:b"))
+        check_edge(Settings())
 
     def test_certificates(self, tmp_path: Path) -> None:
-        """A file that is missing, one that is none, and a key of another certificate."""
+        """A file that is missing, one that is none, a key of another certificate, and one that asks for a password."""
         ca = Authority(tmp_path)
         one, two = ca.issue("one", "localhost"), ca.issue("two", "localhost")
-        (tmp_path / "junk").write_text("junk")
-        for cert, key, message in (
-            (tmp_path / "none", one.key, f"{tmp_path}/none cannot be read: no such file or directory"),
-            (tmp_path / "junk", one.key, f"certificate {tmp_path}/junk and key {one.key} cannot be used: "),
-            (one.cert, two.key, f"certificate {one.cert} and key {two.key} cannot be used: key values mismatch"),
+        junk, missing, locked = tmp_path / "junk", tmp_path / "none", tmp_path / "locked"
+        junk.write_text("junk")
+        locked.write_bytes(
+            load_pem_private_key(one.key.read_bytes(), None).private_bytes(
+                Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"password")
+            )
+        )
+        for cert, key, clients, message in (
+            (missing, one.key, ca.file, f"{missing} cannot be read: no such file or directory"),
+            (junk, one.key, ca.file, f"certificate {junk} and key {one.key} cannot be used: "),
+            (one.cert, two.key, ca.file, f"certificate {one.cert} and key {two.key} cannot be used: key values"),
+            (one.cert, locked, ca.file, f"the key {locked} has a password: one without is allowed"),
+            (one.cert, one.key, missing, f"{missing} cannot be read: no such file or directory"),
+            (one.cert, one.key, junk, f"tls_client_ca is {junk}: a file with certificates in PEM is allowed"),
         ):
-            env = {"PATH": os.environ["PATH"], "PULSE_DSN": "postgresql:///none", "PULSE_LISTEN": "127.0.0.1:0"}
+            env = {key: value for key, value in os.environ.items() if not key.startswith("PULSE_")}
+            env |= {"PULSE_DSN": "postgresql:///none", "PULSE_LISTEN": "127.0.0.1:0"}
             env |= {"PULSE_RUNTIME_DIR": str(tmp_path / "run"), "PULSE_TLS_CERT": str(cert), "PULSE_TLS_KEY": str(key)}
+            env["PULSE_TLS_CLIENT_CA"] = str(clients)
             program = Path(sys.executable).with_name("pulse-supervisor")
             done = subprocess.run([program], env=env, capture_output=True, text=True, timeout=60, check=False)
             assert (done.returncode, done.stderr.count("\n")) == (1, 1), done
