@@ -448,9 +448,9 @@ class TestMistakes:
         check_edge(Settings(auth_users="a:b"))
         ca = Authority(tmp_path)
         served = ca.issue("served", "localhost")
-        tls = Settings(listen=where, tls_cert=served.cert, tls_key=served.key)
-        check_edge(msgspec.structs.replace(tls, auth_users="a:b"))
-        check_edge(msgspec.structs.replace(tls, tls_client_ca=ca.file))
+        behind_tls = Settings(listen=where, tls_cert=served.cert, tls_key=served.key)
+        check_edge(msgspec.structs.replace(behind_tls, auth_users="a:b"))
+        check_edge(msgspec.structs.replace(behind_tls, tls_client_ca=ca.file))
 
     def test_hashes_without_bcrypt(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The library is asked for where it is needed."""
