@@ -1,4 +1,4 @@
--- pulse: the schema, version 8.
+-- pulse: the schema, version 9.
 --
 -- Theory of operation
 -- ===================
@@ -40,7 +40,7 @@ CREATE TABLE pulse.schema_version (
     installed_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
-INSERT INTO pulse.schema_version (version) VALUES (1), (2), (3), (4), (5), (6), (7), (8);
+INSERT INTO pulse.schema_version (version) VALUES (1), (2), (3), (4), (5), (6), (7), (8), (9);
 
 CREATE TYPE pulse.job_status AS ENUM ('PENDING', 'RUNNING', 'COMPLETED', 'RETRYING', 'DEAD_LETTERED', 'CANCELED');
 
@@ -133,7 +133,7 @@ CREATE INDEX idx_attempts_lost ON pulse.attempts (ended_at) WHERE outcome IN ('c
 -- When an occurrence fires: later by less than jitter_s, the same for whoever reckons it, since it is made of the schedule
 -- and the occurrence. pulse_actors.recurrence.jittered_us is the same in Python.
 CREATE FUNCTION pulse.jittered(id uuid, occurrence timestamptz, jitter_s float8) RETURNS timestamptz
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pulse, pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF occurrence IS NULL OR jitter_s = 0 THEN
         RETURN occurrence;
@@ -227,7 +227,7 @@ INSERT INTO pulse.dispatch_control (topic) VALUES ('');
 
 -- Who opens a gate need not know of all that was said of the pause: what stayed would end the next one.
 CREATE FUNCTION pulse.open_gate() RETURNS trigger
-LANGUAGE plpgsql SET search_path = pulse, pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     NEW.paused_by := NULL;
     NEW.paused_until := NULL;
@@ -282,7 +282,7 @@ CREATE INDEX idx_topics_live ON pulse.topics (topic)
 -- Seconds to wait after charged try number tries (the first is 1). Exponential waits are drawn between half and the whole
 -- of FIRST * 2 ^ (tries - 1), LONGEST at most, so that what failed together does not come back together.
 CREATE FUNCTION pulse.backoff_s(policy text, tries int) RETURNS float8
-LANGUAGE sql VOLATILE STRICT SET search_path = pulse, pg_catalog, pg_temp AS $$
+LANGUAGE sql VOLATILE STRICT SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE split_part(policy, ':', 1)
         WHEN 'fixed' THEN split_part(policy, ':', 2)::float8
         WHEN 'list' THEN (SELECT d[least(greatest(tries, 1), cardinality(d))]::float8
@@ -295,7 +295,7 @@ $$;
 
 -- Whoever keeps a part of the policies in memory reads it again.
 CREATE FUNCTION pulse.tell_topics() RETURNS trigger
-LANGUAGE plpgsql SET search_path = pulse, pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM pg_notify('pulse_gate', 'topics');
     RETURN NULL;
@@ -308,7 +308,7 @@ CREATE TRIGGER topics_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON pu
 -- Change options of a topic's policy, those that are named: a value sets one, null unsets it. The row of a topic that has
 -- none left is deleted. In '' are the server's own, as far as they are no settings of it.
 CREATE FUNCTION pulse.set_topic(topic text, policy jsonb) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pulse, pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     mine  constant text[] := ARRAY['timeout_s', 'stall_s'];
@@ -445,7 +445,7 @@ CREATE INDEX idx_audit_at ON pulse.audit (at, id);
 -- It has its owner's rights: who may change a schedule need not be able to change what is written here.
 CREATE FUNCTION pulse.note(action text, topic text DEFAULT NULL, schedule_id uuid DEFAULT NULL, job_id uuid DEFAULT NULL,
                            jobs int DEFAULT NULL, detail jsonb DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pulse, pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     who jsonb := jsonb_build_object('user', session_user, 'host', host(inet_client_addr()));
 BEGIN
@@ -485,7 +485,7 @@ $install$;
 -- What is wrong with a job's expiry, in one line; NULL: nothing. One that is over already is right: a submit whose answer
 -- was lost is repeated as it was.
 CREATE FUNCTION pulse.expiry_problem(run_at timestamptz, expires_at timestamptz, expires_in_s float8) RETURNS text
-LANGUAGE sql STABLE SET search_path = pulse, pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE
         WHEN expires_in_s IS NOT NULL AND expires_at IS NOT NULL THEN 'expires_at and expires_in_s are both given; one of them is allowed'
         WHEN NOT (expires_in_s > 0 AND expires_in_s <= 1e9) THEN
@@ -501,7 +501,7 @@ CREATE SEQUENCE pulse.work_notified;
 GRANT SELECT, UPDATE ON SEQUENCE pulse.work_notified TO PUBLIC;  -- whoever may submit; it is worth nothing else
 
 CREATE FUNCTION pulse.notify_work() RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pulse, pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     now_ms bigint := extract(epoch FROM clock_timestamp()) * 1000;
 BEGIN
@@ -515,7 +515,7 @@ $$;
 -- Is there a job with this id, name, topic and args? It has its owner's rights, for those who may submit and must not read what
 -- others have submitted: what it tells them, their submit would tell them anyway. Nobody else may call it.
 CREATE FUNCTION pulse.is_stored_unseen(id uuid, name text, topic text, args jsonb) RETURNS boolean
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pulse, pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT EXISTS (SELECT FROM pulse.jobs j WHERE j.id = is_stored_unseen.id AND j.name = is_stored_unseen.name
                                               AND j.topic = is_stored_unseen.topic AND j.args = is_stored_unseen.args)
 $$;
@@ -524,7 +524,7 @@ REVOKE ALL ON FUNCTION pulse.is_stored_unseen(uuid, text, text, jsonb) FROM PUBL
 
 -- The same for everybody: who may read jobs does it with his own rights.
 CREATE FUNCTION pulse.is_stored(id uuid, name text, topic text, args jsonb) RETURNS boolean
-LANGUAGE plpgsql STABLE SET search_path = pulse, pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF (SELECT bool_and(has_column_privilege('pulse.jobs', c.needed, 'SELECT')) FROM unnest(ARRAY['id', 'name', 'topic', 'args']) AS c(needed)) THEN
         RETURN EXISTS (SELECT FROM pulse.jobs j WHERE j.id = is_stored.id AND j.name = is_stored.name
@@ -537,7 +537,7 @@ $$;
 -- Submit many jobs from SQL: a JSON array of objects with the keys of pulse.submit. Returns the ids in the same order.
 -- All or none. The n-th job of one call is due n microseconds after the first: submit order is run order.
 CREATE FUNCTION pulse.submit_many(jobs jsonb) RETURNS SETOF uuid
-LANGUAGE plpgsql VOLATILE SET search_path = pulse, pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     began timestamptz := clock_timestamp();
@@ -628,7 +628,7 @@ CREATE FUNCTION pulse.submit(
     max_attempts int DEFAULT NULL, timeout_s float8 DEFAULT NULL, id uuid DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
     expires_in_s float8 DEFAULT NULL, traceparent text DEFAULT NULL
 ) RETURNS uuid
-LANGUAGE plpgsql VOLATILE SET search_path = pulse, pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     made uuid := coalesce(submit.id, pulse.uuid7());
@@ -687,7 +687,7 @@ CREATE FUNCTION pulse.create_schedule(
     timeout_s float8 DEFAULT NULL, starts_at timestamptz DEFAULT NULL, ends_at timestamptz DEFAULT NULL, jitter_s float8 DEFAULT 0,
     catch_up text DEFAULT 'latest', overlap text DEFAULT 'allow', id uuid DEFAULT NULL
 ) RETURNS uuid
-LANGUAGE plpgsql VOLATILE SET search_path = pulse, pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     new pulse.schedules;
@@ -721,7 +721,7 @@ $$;
 -- Change a schedule, as far as options are named: a value sets one, null makes it as if it had never been given. One of cron,
 -- every_s and run_at takes the place of the one before. The cursor stays, unless when it occurs is changed. False: there is none.
 CREATE FUNCTION pulse.set_schedule(id uuid, changes jsonb) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SET search_path = pulse, pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     every   constant text[] := ARRAY['name', 'cron', 'timezone', 'every_s', 'run_at', 'args', 'topic', 'priority', 'max_attempts',
                                      'timeout_s', 'starts_at', 'ends_at', 'jitter_s', 'catch_up', 'overlap'];
@@ -788,7 +788,7 @@ CREATE FUNCTION pulse.update_schedule(
     max_attempts int DEFAULT NULL, timeout_s float8 DEFAULT NULL, starts_at timestamptz DEFAULT NULL, ends_at timestamptz DEFAULT NULL,
     jitter_s float8 DEFAULT NULL, catch_up text DEFAULT NULL, overlap text DEFAULT NULL
 ) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SET search_path = pulse, pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     changes jsonb := jsonb_build_object('name', name, 'cron', cron, 'timezone', timezone, 'every_s', every_s, 'run_at', run_at,
         'args', args, 'topic', topic, 'priority', priority, 'max_attempts', max_attempts, 'timeout_s', timeout_s,
@@ -800,7 +800,7 @@ $$;
 
 -- A priority as the columns hold it: what is no smallint could not be told of by pulse.check_schedule any more.
 CREATE FUNCTION pulse.checked_priority(priority int) RETURNS smallint
-LANGUAGE plpgsql IMMUTABLE SET search_path = pulse, pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF priority NOT BETWEEN -100 AND 100 THEN
         RAISE EXCEPTION 'priority is %; -100 to 100 is allowed', priority USING ERRCODE = 'invalid_parameter_value';
@@ -811,7 +811,7 @@ $$;
 
 -- One clear line for what a CHECK would refuse less clearly, or could not see at all.
 CREATE FUNCTION pulse.check_schedule(s pulse.schedules) RETURNS void
-LANGUAGE plpgsql STABLE SET search_path = pulse, pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     wrong text;
 BEGIN
@@ -856,7 +856,7 @@ $$;
 
 -- Fire nothing until pulse.resume_schedule; what was missed then, catch_up decides. False: there is no such schedule.
 CREATE FUNCTION pulse.pause_schedule(id uuid) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SET search_path = pulse, pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     UPDATE pulse.schedules s SET paused = true WHERE s.id = pause_schedule.id;
     IF NOT FOUND THEN
@@ -868,7 +868,7 @@ END
 $$;
 
 CREATE FUNCTION pulse.resume_schedule(id uuid) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SET search_path = pulse, pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     UPDATE pulse.schedules s SET paused = false WHERE s.id = resume_schedule.id;
     IF NOT FOUND THEN
@@ -882,7 +882,7 @@ $$;
 
 -- A job of a schedule now, beside its occurrences, paused or not; NULL: there is no such schedule.
 CREATE FUNCTION pulse.trigger_schedule(id uuid, job_id uuid DEFAULT NULL) RETURNS uuid
-LANGUAGE plpgsql VOLATILE SET search_path = pulse, pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     made uuid := coalesce(trigger_schedule.job_id, pulse.uuid7());
@@ -911,7 +911,7 @@ $$;
 
 -- Remove a schedule. Its jobs stay, but those that are held back behind another one are canceled. False: there is none.
 CREATE FUNCTION pulse.delete_schedule(id uuid) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SET search_path = pulse, pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     DELETE FROM pulse.schedules s WHERE s.id = delete_schedule.id;
     IF NOT FOUND THEN

@@ -130,9 +130,11 @@ def save(env: Mapping[str, str], saved: Saved) -> Path:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 file.write(text)
             Path(made).replace(path)
-        except OSError:
+        except BaseException:
             Path(made).unlink(missing_ok=True)
             raise
+    except UnicodeEncodeError:
+        raise ConfigError(f"{path} cannot be written: the password has characters that are no Unicode") from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {(error.strerror or str(error)).lower()}") from None
     return path

@@ -37,6 +37,7 @@ SERVER_SETTINGS: Final[Mapping[str, str]] = {
     "lock_timeout": "2000",
     "idle_in_transaction_session_timeout": "10000",
     "timezone": "UTC",
+    "search_path": "pg_catalog, pg_temp",  # whoever may make functions in another schema must not stand before these
 }
 # Plans that do not depend on when ANALYZE last ran: on the hot path every access is a probe or a short range of an
 # index.

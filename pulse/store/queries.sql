@@ -240,7 +240,8 @@ RETURNING uuid_send(j.id) AS id, j.attempts, j.name, j.topic, j.args::text AS ar
     date_part('epoch', j.occurrence) AS occurrence_at, j.checkpoint::text AS checkpoint,
     CASE WHEN j.attempts > 1 THEN (
         SELECT jsonb_build_array(a.outcome, a.error, a.worker, a.progress::text)::text
-        FROM pulse.attempts a WHERE a.job_id = j.id AND a.attempt < j.attempts ORDER BY a.attempt DESC LIMIT 1) END AS previous, j.traceparent;
+        FROM pulse.attempts a WHERE a.job_id = j.id AND a.attempt < j.attempts ORDER BY a.attempt DESC LIMIT 1) END AS previous,
+    CASE WHEN octet_length(j.traceparent) <= 55 THEN j.traceparent END AS traceparent;
 
 
 -- name: find_levels :many
@@ -1212,11 +1213,14 @@ SELECT (SELECT extract(epoch FROM min(s.due_at) - coalesce($1, clock_timestamp()
 --          $8 most jobs that one schedule holds back int, $9 now
 -- Guard:   compare-and-set on the cursor, locked in id order first: of two that fire the same occurrence one finds it moved; the
 --          revision, for what was reckoned by another rule; and the job's id is made of the occurrence, ON CONFLICT DO NOTHING: not
---          even a cursor that was set back fires twice.
+--          even a cursor that was set back fires twice. Whoever may submit may have taken that id, which can be reckoned: then the
+--          job has another, so that nobody keeps an occurrence back by that.
 -- Returns: id and verdict (fired, held, skipped, full, passed) of each that was moved; and by themselves, since a join of what no
 --          statistics tell of would be a loop in a loop: id, topic and priority of each job inserted; id and the job canceled.
 WITH due AS (
-    SELECT s.id, s.next_run_at, s.revision, d.occurrence, d.next_at, d.following_at, d.job_id, s.overlap, s.last_job_id, s.waiting
+    SELECT s.id, s.next_run_at, s.revision, d.occurrence, d.next_at, d.following_at, s.overlap, s.last_job_id, s.waiting,
+           CASE WHEN EXISTS (SELECT FROM pulse.jobs x WHERE x.id BETWEEN d.job_id AND d.job_id AND x.schedule_id IS DISTINCT FROM s.id)
+                THEN pulse.uuid7() ELSE d.job_id END AS job_id
     FROM unnest($1::uuid[], $2::timestamptz[], $3::int[], $4::timestamptz[], $5::timestamptz[], $6::timestamptz[], $7::uuid[])
         AS d(id, cursor, revision, occurrence, next_at, following_at, job_id)
     JOIN pulse.schedules s ON s.id = d.id

@@ -44,6 +44,7 @@ _HEAD: Final = """\
 -- The database roles of pulse, as `pulse migrate --roles` makes them: for a superuser, in the database whose schema
 -- pulse is there already.
 BEGIN;
+SET LOCAL search_path = pg_catalog, pg_temp;
 """
 
 

@@ -37,9 +37,14 @@ from tests.mutants.guards import (
 
 GUARDED: Final[list[Guarded]] = [
     access.VISIT,
+    access.SCHEDULES,
+    access.EXPLAIN,
+    access.ARGS,
+    access.ROLES,
     access.REDACT,
     access.DOOR,
     access.RECEPTION,
+    access.HANDSHAKES,
     access.CALLERS,
     access.CROWD,
     access.GRANTS,

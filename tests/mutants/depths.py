@@ -32,5 +32,11 @@ MUTANTS: Final[list[Mutant]] = [
     swap("submit_jobs", "d.traceparent\n", "NULL\n", _TRACES + "test_from_a_submit_to_the_claim"),
     swap("submit_again", "d.traceparent\n", "NULL\n", _TRACES + "test_from_a_submit_to_the_claim"),
     swap("submit_and_claim", "n.traceparent,", "NULL,", _TRACES + "test_handed_out_by_the_submit"),
-    swap("claim_jobs", "AS previous, j.traceparent", "AS previous, NULL", _TRACES + "test_from_a_submit_to_the_claim"),
+    swap("claim_jobs", "55 THEN j.traceparent END", "55 THEN NULL END", _TRACES + "test_from_a_submit_to_the_claim"),
+    swap(
+        "claim_jobs",
+        "CASE WHEN octet_length(j.traceparent) <= 55 THEN j.traceparent END",
+        "j.traceparent",
+        _TRACES + "test_what_was_written_past_the_functions",
+    ),
 ]

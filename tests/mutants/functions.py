@@ -66,6 +66,15 @@ def _in(function: str, text: str, instead: str, killer: str) -> Mutant:
 
 
 MUTANTS: Final = [
+    *(
+        _in(
+            name,
+            "SET search_path = pg_catalog, pg_temp",
+            "SET search_path = pulse, pg_catalog, pg_temp",
+            "test_search_path.py::test_functions_put_into_the_schema_itself",
+        )
+        for name in ("note", "submit", "create_schedule")
+    ),
     *(_in("check_schedule", check, _NEVER, _BAD) for check in _CHECKS),
     _in("check_schedule", "PERFORM now() AT TIME ZONE s.timezone;", "NULL;", _BAD),
     *(

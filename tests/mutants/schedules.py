@@ -196,6 +196,12 @@ MUTANTS: Final = [
         " AND q.status = 'PENDING' AND q.next_run_at = '9999-12-30 00:00+00'",
         _OVERLAP + "test_a_queue_is_bounded",
     ),
+    swap(
+        "fire_schedules",
+        "x.schedule_id IS DISTINCT FROM s.id",
+        "false",
+        "test_schedules.py::test_somebody_else_has_the_id",
+    ),
     swap("fire_schedules", "q.schedule_id = d.id AND q.status", "q.status", _OVERLAP + "test_a_queue_is_bounded"),
     swap("release_held", "ORDER BY j.occurrence", "ORDER BY j.occurrence DESC", _OVERLAP + "test_queue"),
     swap(

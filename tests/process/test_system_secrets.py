@@ -95,6 +95,10 @@ def test_what_is_redacted_is_for_the_worker_alone(site: Site) -> None:
             with pytest.raises(BadRequestError, match="where a value is hidden"):
                 plain.schedules_update(every.id, args={**seen, "cents": 6})
             assert plain.schedules_update(every.id, args={**given, "cents": 6}).args == {**seen, "cents": 6}
+            with pytest.raises(BadRequestError, match="are redacted: another name is allowed together with args"):
+                plain.schedules_update(every.id, name="other")  # whose args might not be hidden
+            assert plain.schedules_update(every.id, name="other", args=given).args == seen
+            assert plain.schedules_update(every.id, name="other", priority=4).args == seen
     assert SECRET in whole.row_text(waiting)
     assert '"***"' in site.ctl("jobs", "get", str(waiting), "--json")
     for words in (("jobs", "get", str(waiting)), ("jobs", "list", "--json"), ("schedules", "list", "--json")):

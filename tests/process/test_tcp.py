@@ -11,7 +11,9 @@ import ssl
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -34,6 +36,7 @@ from pulse.errors import ForbiddenError, NobodyAnswersError, UnauthorizedError, 
 from pulse.login import Login
 from pulse.targets import Remote
 from pulse_actors.dispatcher.crowd import MOST_UNKNOWN
+from pulse_actors.dispatcher.handshakes import A_SECOND
 from pulse_actors.dispatcher.reception import REMOTE_HELLO_MAX_FRAME_BYTES
 from pulse_supervisor.edge import check_edge
 from tests.process.system_kit import ROOT, SHORT_LEASE, Whole, place
@@ -202,6 +205,20 @@ def test_who_speaks_no_tls_is_sent_away(edge: Edge) -> None:
     with socket.create_connection(("localhost", edge.port), timeout=15) as raw:
         assert raw.recv(1) == b""  # a slow-loris has five seconds
     assert edge.whole.log("tls_failed")
+
+
+def test_handshakes_wait_for_their_turn(edge: Edge) -> None:
+    """So many a second begin, however many come at once; all of them end."""
+    context = ssl.create_default_context(cafile=str(edge.ca.file))
+
+    def come(_: int) -> None:
+        with socket.create_connection(("localhost", edge.port), timeout=5) as raw:
+            context.wrap_socket(raw, server_hostname="localhost").close()
+
+    began_s = time.monotonic()
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(come, range(40)))
+    assert time.monotonic() - began_s >= 39 / A_SECOND
 
 
 def test_a_long_hello_is_refused(edge: Edge) -> None:

@@ -17,6 +17,7 @@ from pulse.errors import UnavailableError
 from pulse.store.pool import is_bad_row, is_unavailable
 from pulse.store.rows import Completion, Ending, EndingKind, Renewal
 from pulse.store.store import Store
+from pulse_actors.dispatcher.explain import explain
 from tests.store.helpers import LEASE_S, WORKER, count, fence, forge, job, read
 
 if TYPE_CHECKING:
@@ -159,3 +160,20 @@ async def test_other_errors_are_not_bad_rows(store: Store, connection: Connectio
     with pytest.raises(UnavailableError):
         async with store.hot.connection() as hot:
             await hot.execute("SET statement_timeout = 10; SELECT pg_sleep(5)")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("starts_at = '0001-01-01 00:00+00'", "starts_at must lie in the years 1 to 9999"),
+        ("overlap = 'never'", 'new row for relation "schedules" violates check constraint "schedules_overlap"'),
+        ("name = NULL", 'null value in column "name" of relation "schedules" violates not-null constraint'),
+    ],
+)
+async def test_no_row_is_told(connection: Connection[Record], change: str, told: str) -> None:
+    """What PostgreSQL says of a row that it refuses is the row, with args that may be hidden; that is left out."""
+    await connection.execute("SELECT pulse.create_schedule('n', every_s => 5, args => '{\"pin\": 1234}')")
+    with pytest.raises(asyncpg.PostgresError) as caught:
+        await connection.execute(f"UPDATE pulse.schedules SET {change}")
+    assert "1234" in str(caught.value.detail)
+    assert explain(caught.value) == told

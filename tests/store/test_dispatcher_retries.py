@@ -13,6 +13,7 @@ from anyio.abc import SocketStream
 
 from pulse import procs
 from pulse.protocol import ByIds
+from pulse.redact import Redaction
 from pulse.store.rows import Claim
 from pulse.store.store import Store
 from pulse_actors.bus import Bus
@@ -69,6 +70,7 @@ async def desktop(store: Store) -> AsyncIterator[Desktop]:
                 Stats(store, desk),
                 Incidents(store.incidents),
                 10.0,
+                Redaction(None),
             )
 
 

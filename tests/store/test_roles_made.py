@@ -30,6 +30,11 @@ STEP: Final = f"""
     CREATE FUNCTION pulse.later_too() RETURNS int LANGUAGE sql AS 'SELECT 1';
     INSERT INTO pulse.schema_version (version) VALUES ({LATER});
 """
+# It fits better than PostgreSQL's own, for whoever finds it by the search_path.
+_TRAP: Final = """
+    CREATE FUNCTION public.has_schema_privilege(text, text, text) RETURNS boolean LANGUAGE plpgsql
+    AS $$ BEGIN RAISE 'caught'; END $$;
+"""
 
 
 @pytest.fixture
@@ -106,6 +111,7 @@ async def test_one_who_may_not_make_roles(place: Place) -> None:
     with pytest.raises(SchemaError, match=f"^{re.escape(said)}$"):
         await make_roles(mine, place.prefix)
     assert (await standing(mine)).prefix is None
+    await place.sql.execute(_TRAP + f"GRANT SELECT ON pulse.jobs TO {place.prefix}app")
     await place.sql.execute(roles_script(place.prefix))
     assert (await make_roles(mine, place.prefix)).members == (f"{place.prefix}app",)
     await mine.close(timeout=5)

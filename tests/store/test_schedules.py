@@ -88,6 +88,19 @@ async def test_fire(store: Store, connection: Connection[Record]) -> None:
     assert {name: found[name] for name in expected} == expected
 
 
+async def test_somebody_else_has_the_id(store: Store, connection: Connection[Record]) -> None:
+    """The id of an occurrence can be reckoned, and taken by whoever may submit: it fires all the same, by another."""
+    schedule = new(overlap="skip")
+    await store.schedules.create(schedule)
+    fired = firing(schedule)
+    await connection.execute("SELECT pulse.submit('theirs', id => $1, run_at => '9998-01-01Z')", fired.job_id.hex())
+    await store.schedules.fire([fired], now=NOW)
+    mine = await connection.fetchrow("SELECT id, occurrence FROM pulse.jobs WHERE schedule_id = $1", schedule.id.hex())
+    assert mine is not None
+    assert (mine["occurrence"], mine["id"] == uuid.UUID(bytes=fired.job_id)) == (NOW, False)
+    assert await connection.fetchval("SELECT last_job_id FROM pulse.schedules") == mine["id"]
+
+
 async def test_the_last_occurrence(store: Store, connection: Connection[Record]) -> None:
     """Without a next occurrence the cursor is empty, and nothing fires any more."""
     schedule = new()

@@ -67,7 +67,7 @@ async def test_every_function_has_its_own(connection: Connection[Record]) -> Non
     assert {row["proname"] for row in rows if row["bound"]} == BOUND
     for row in rows:
         if not row["bound"]:
-            assert row["proconfig"] == ["search_path=pulse, pg_catalog, pg_temp"], row["proname"]
+            assert row["proconfig"] == ["search_path=pg_catalog, pg_temp"], row["proname"]
     assert {row["proname"] for row in rows if row["prosecdef"]} == {"note", "is_stored_unseen"}
 
 
@@ -94,6 +94,21 @@ async def _set_traps(connection: Connection[Record]) -> None:
     await connection.execute("CREATE SCHEMA evil")
     await connection.execute(";".join(made))
     await connection.execute("SET search_path = evil, pg_catalog, pulse")
+
+
+async def test_functions_put_into_the_schema_itself(own_database: str, connection: Connection[Record]) -> None:
+    """Not even there anything stands before what pulse means: who may make functions in it gets no rights by that."""
+    del own_database
+    bodies = await connection.fetch(
+        "SELECT pg_get_functiondef(oid) AS text FROM pg_proc WHERE pronamespace = 'pulse'::regnamespace"
+    )
+    used = sorted({name for row in bodies for name in re.findall(r"\b([a-z_0-9]+)\(", row["text"])})
+    made = [row["made"].replace("evil.", "pulse.", 1) + _TRAP for row in await connection.fetch(_TRAPPED, used)]
+    assert len(made) > 50
+    await connection.execute(";".join(made))
+    for call in _CALLS:
+        await connection.execute(call)
+    assert await connection.fetchval("SELECT count(*) FROM pulse.jobs") == 4
 
 
 async def test_a_hostile_search_path(own_database: str, connection: Connection[Record]) -> None:

@@ -47,6 +47,13 @@ async def test_from_sql_to_the_claim(store: Store, connection: Connection[Record
     assert [one.traceparent for one in await claim(store, seconds=1e9)] == [TRACE, OTHER, None]
 
 
+async def test_what_was_written_past_the_functions(store: Store, connection: Connection[Record]) -> None:
+    """Whoever may insert may insert megabytes: no frame could carry them, so the job is handed out without."""
+    await store.submit([job()])
+    await connection.execute("UPDATE pulse.jobs SET traceparent = repeat('x', 9000000)")
+    assert [one.traceparent for one in await claim(store, seconds=1e9)] == [None]
+
+
 @pytest.mark.parametrize("bad", BAD)
 async def test_what_sql_refuses(connection: Connection[Record], bad: str) -> None:
     """What is none of W3C Trace Context, with what was given."""

@@ -87,6 +87,7 @@ class Lobby(Floor):
             Stats(self.store, self.desk),
             Incidents(store.incidents),
             10.0,
+            Redaction(None),
         )
         leases, submits = Leases(store, self.desk, HOST, lease_s=LEASE_S), Submits(store, self.claims)
         refusals = Refusals(store)
@@ -103,7 +104,6 @@ class Lobby(Floor):
             self.deaths,
             None,
             refusals,
-            Redaction(None),
         )
 
     def visit(

@@ -47,6 +47,13 @@ def test_hosts(changed: Mapping[str, Any], told: list[str]) -> None:
     assert checks(queue_hosts=[{**HOST, **changed}]) == told
 
 
+def test_queries_of_others_are_not_told() -> None:
+    """There may be args in them, and a viewer may not see those."""
+    (found,) = judge({"xmin": [{**HOLDER, "query": "SELECT pulse.submit('n', 'secret')"}]})
+    assert "session 7 (ann)" in str(found)
+    assert "secret" not in str(found)
+
+
 def test_what_could_not_be_asked() -> None:
     """It says nothing; the other answers count."""
     assert checks(xmin=[HOLDER], queue_hosts=None) == ["xmin"]

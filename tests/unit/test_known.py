@@ -69,7 +69,7 @@ def site(*workers: Worker) -> Desktop:
     for one in workers:
         desk.join(one)
     claims = Claims(NOTHING, desk, HOST, lease_s=30.0, poll_s=0.25, batch=1)
-    return Desktop(NOTHING, desk, claims, NOTHING, HOST, NOTHING, NOTHING, NOTHING, 10.0)
+    return Desktop(NOTHING, desk, claims, NOTHING, HOST, NOTHING, NOTHING, NOTHING, 10.0, NOTHING)
 
 
 def known(on: Desktop, **columns: Any) -> Known:

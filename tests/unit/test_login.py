@@ -78,6 +78,14 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [one.name for one in path.parent.iterdir()] == [path.name]  # nothing with a password is left behind
 
 
+def test_a_password_that_is_no_unicode(tmp_path: Path) -> None:
+    """It is said, and nothing is left behind."""
+    env = {"HOME": str(tmp_path)}
+    with pytest.raises(ConfigError, match=r"cannot be written: the password has characters that are no Unicode$"):
+        save(env, Saved("tls://host:1", Login("ann", "pass\udc80")))
+    assert list((tmp_path / ".config" / "pulse").iterdir()) == []
+
+
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_password_comes_back(password: str) -> None:
     """Whatever characters it has."""

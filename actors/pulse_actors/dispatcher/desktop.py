@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from pulse.errors import NotFoundError
+from pulse.redact import Redaction
 from pulse.store.acting import Operator
 from pulse.store.store import Store
 from pulse_actors import identity as identities
@@ -30,6 +31,7 @@ class Desktop:
     Attributes:
         incidents: What is wrong besides.
         heartbeat_s: How often workers speak.
+        redaction: What of args and results is hidden.
         server_policy: Those of the server's own values for topics that are settings.
         operator: Who asks.
     """
@@ -43,6 +45,7 @@ class Desktop:
     stats: Stats
     incidents: Incidents
     heartbeat_s: float
+    redaction: Redaction
     server_policy: Mapping[str, object] = field(default_factory=dict[str, object])
     operator: Operator = Operator()
 

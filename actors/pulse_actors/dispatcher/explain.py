@@ -14,7 +14,12 @@ _CHECKS: Final = {
     "next_run_at": "its time must lie in the years 1 to 9999",
     "expires_at": "its expiry must lie in the years 1 to 9999",
     "run_at": "its time must lie in the years 1 to 9999",
+    "starts_at": "starts_at must lie in the years 1 to 9999",
+    "ends_at": "ends_at must lie in the years 1 to 9999",
 }
+
+
+_OF_A_ROW: Final = (asyncpg.CheckViolationError, asyncpg.NotNullViolationError)
 
 
 def explain(error: asyncpg.PostgresError) -> str:
@@ -23,5 +28,6 @@ def explain(error: asyncpg.PostgresError) -> str:
     if constraint in _CHECKS:
         return _CHECKS[constraint]
     message = str(error.args[0]) if error.args else str(error)
-    detail = getattr(error, "detail", None)
+    # Of a row that a constraint refuses, the detail is the row: others' args, and what is redacted.
+    detail = None if isinstance(error, _OF_A_ROW) else getattr(error, "detail", None)
     return " ".join(f"{message} ({detail})".split() if detail else message.split())

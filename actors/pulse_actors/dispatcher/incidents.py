@@ -78,7 +78,10 @@ def judge(rows: Mapping[str, Sequence[Row] | None]) -> list[Finding]:
         (queue.hosts, [row for row in rows.get("queue_hosts") or () if row["running"] or row["lapsed"]]),
         (queue.crashes, attempts),
         (queue.hung, attempts),
-        (holders.xmin, rows.get("xmin") or ()),
+        (
+            holders.xmin,
+            [{**row, "query": None} for row in rows.get("xmin") or ()],
+        ),  # viewers see this, and it may have args
     )
     found = [verdict(some, GRACE_S) for verdict, some in verdicts]
     return [one for one in found if one.state is not State.OK]

@@ -32,6 +32,7 @@ from pulse_actors.dispatcher.begun import begun_of
 from pulse_actors.dispatcher.callers import Entry, Local, Remote
 from pulse_actors.dispatcher.connection import Connection
 from pulse_actors.dispatcher.crowd import Crowd
+from pulse_actors.dispatcher.handshakes import Handshakes
 from pulse_actors.dispatcher.visit import HELLO_DEADLINE_S, Office, Visit
 
 ACCEPT_PAUSE_S: Final = 0.5  # accept fails at once while there is no descriptor, so without a pause it would spin
@@ -69,6 +70,7 @@ class Reception:
         self._logins = None if settings.auth_users is None else Logins(parse_users(settings.auth_users))
         self._crowd = Crowd()
         self._remote_crowd = Crowd()  # by itself: whoever is anywhere must not keep the accounts of this machine out
+        self._handshakes = Handshakes()
         self._refused = Refused()
         self._accepted = 0
         self._tls: ssl.SSLContext | None = None
@@ -154,6 +156,7 @@ class Reception:
             return stream
         try:
             with anyio.fail_after(HELLO_DEADLINE_S):
+                await self._handshakes.wait(source)
                 return await TLSStream.wrap(
                     stream, server_side=True, ssl_context=self._tls, standard_compatible=False
                 )  # a frame says how long it is: an end that was forged is none

@@ -21,7 +21,7 @@ from pulse.store.schedules import ScheduleStore
 from pulse.store.times import from_us
 from pulse_actors.bus import Hint
 from pulse_actors.dispatcher.desktop import Answer, Desktop, no_such
-from pulse_actors.dispatcher.submits import length_problem
+from pulse_actors.dispatcher.submits import args_problem
 from pulse_actors.recurrence import Recurrence, When
 
 DECLARED: Final = uuid.UUID("5c1a8d6e-0c1b-5e0a-9f5e-3d2f8f0f3b11")  # namespace: the id of one is made of its key
@@ -45,7 +45,7 @@ async def get_schedule(on: Desktop, body: protocol.ById) -> Answer:
 
 async def create_schedule(on: Desktop, body: protocol.ScheduleCreate) -> Answer:
     """Check a schedule, reckon its first occurrences by the database's clock, store it."""
-    _check_length(body.args)
+    _check_args(body.args)
     identity = body.id or uuid7().bytes
     new = _new(identity, body, await on.store.reads.now_us())
     async with on.store.acting(on.operator) as store:
@@ -63,11 +63,13 @@ async def update_schedule(on: Desktop, body: protocol.ScheduleUpdate) -> Answer:
     """Change what is given, unset what is nil; the cursor stays unless that is when it occurs."""
     changes = {name: value for name in body.__struct_fields__ if (value := getattr(body, name)) is not msgspec.UNSET}
     del changes["id"]
-    _check_length(changes.get("args", ""))
+    _check_args(changes.get("args", ""))
     if changes.get("jitter_s", 0.0) is None:
         changes["jitter_s"] = 0.0  # all others are None where they were never given
     for _ in range(TRIES):
         row = await _row(on, body.id)
+        if changes.get("name", row["name"]) != row["name"] and "args" not in changes:
+            _check_hidden(on, row)
         old = _request_of(row)
         if any(name in changes for name in _WHEN):
             cleared: dict[str, None] = dict.fromkeys(_WHEN)
@@ -140,7 +142,7 @@ async def declare_schedules(on: Desktop, body: protocol.SchedulesDeclare) -> Ans
     wanted: list[tuple[NewSchedule, protocol.ScheduleDeclared]] = []
     for schedule in body.schedules:  # all are right, or none is touched
         try:
-            _check_length(schedule.args)
+            _check_args(schedule.args)
             new = _new(uuid.uuid5(DECLARED, schedule.key).bytes, schedule, now_us)
         except BadRequestError as error:
             raise BadRequestError(f"schedule {schedule.key!r:.100}: {error.message}") from None
@@ -194,11 +196,18 @@ async def _set_paused(on: Desktop, identity: bytes, *, paused: bool) -> Answer:
     return {"schedule": await _row(on, identity)}
 
 
-def _check_length(args: str) -> None:
+def _check_args(args: str) -> None:
     """Refuse *args* with which no job could be submitted: each occurrence is one."""
-    problem = length_problem(args)
+    problem = args_problem(args)
     if problem is not None:
         raise BadRequestError(problem)
+
+
+def _check_hidden(on: Desktop, row: Mapping[str, object]) -> None:
+    """Refuse to give the args of *row* to another handler where some of them is hidden: of that it might not be."""
+    if on.redaction.answer(row) != row:
+        message = f"the args of schedule {row['name']!r:.80} are redacted: another name is allowed together with args"
+        raise BadRequestError(message)
 
 
 def _told(body: protocol.ScheduleCreate) -> dict[str, object]:

@@ -80,6 +80,7 @@ class Dispatcher:
                 stats,
                 Incidents(store.incidents),
                 settings.heartbeat_s,
+                Redaction(settings.redact),
                 _server_policy(settings),
             ),
             claims,
@@ -93,7 +94,6 @@ class Dispatcher:
             deaths,
             overdue,
             Refusals(store),
-            Redaction(settings.redact),
         )
         self.reception = Reception(self.office, settings)
 

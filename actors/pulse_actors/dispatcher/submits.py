@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -24,6 +25,8 @@ from pulse_actors.dispatcher.explain import explain
 BATCH: Final = 5000  # jobs of one statement
 ROW_BYTES: Final = 4096  # so that it has at most about 20 MiB
 MAX_ARGS_BYTES: Final = 1024 * 1024  # larger work belongs into a file whose path is the argument
+_HUGE: Final = re.compile(r"[0-9][eE]([+-]?0*[1-9][0-9]{3,})")
+_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,18 +123,22 @@ def checked(jobs: Sequence[NewJob]) -> list[NewJob]:
     return ready
 
 
-def length_problem(args: str) -> str | None:
-    """What is wrong with the length of *args*; None: nothing."""
+def args_problem(args: str) -> str | None:
+    """What is wrong with *args*; None: nothing."""
     size_bytes = len(args) if args.isascii() else len(args.encode())
-    return (
-        f"args have {size_bytes} bytes; at most {MAX_ARGS_BYTES} are allowed" if size_bytes > MAX_ARGS_BYTES else None
-    )
+    if size_bytes > MAX_ARGS_BYTES:
+        return f"args have {size_bytes} bytes; at most {MAX_ARGS_BYTES} are allowed"
+    if _HUGE.search(args) and (found := _HUGE.search(_STRING.sub('""', args))):
+        return (
+            f"args have a number with the exponent {found[1]:.20}; at most 999 is allowed: PostgreSQL writes all digits"
+        )
+    return None
 
 
 def _problem(job: NewJob) -> str | None:
-    too_long = length_problem(job.args)
-    if too_long is not None:
-        return too_long
+    wrong = args_problem(job.args)
+    if wrong is not None:
+        return wrong
     if job.run_at is not None and job.delay_s is not None:
         return "run_at and delay_s are both given; one of them is allowed"
     if job.expires_at is not None and job.expires_in_s is not None:

@@ -28,7 +28,6 @@ from pulse.errors import (
 )
 from pulse.protocol import Frame, Hello, Role
 from pulse.protocol.access import ACCESS_OF, CONTENTS, Access, refusal
-from pulse.redact import Redaction
 from pulse.store.pool import is_bad_row
 from pulse.store.rows import Running
 from pulse.store.turns import ASKER
@@ -82,7 +81,6 @@ class Office:
     deaths: Deaths | None
     overdue: Overdue | None
     refusals: Refusals
-    redaction: Redaction
     pages: Pages = field(default_factory=Pages)
 
 
@@ -422,13 +420,13 @@ class Visit:
     async def _reply(self, frame: Frame, body: msgspec.Struct) -> None:
         answer: Mapping[str, object]
         try:
-            self._office.redaction.check(getattr(body, "args", None))
+            self._desktop.redaction.check(getattr(body, "args", None))
             async with self._office.pages.turn() if frame.kind in LONG else contextlib.nullcontext():
                 if self._connection.is_over and ACCESS_OF[frame.kind] is Access.VIEWER:  # nobody reads the answer
                     self._connection.settle(frame.request)
                     return
                 answer = await REQUESTS[frame.kind](self._desktop, body)
-            answer = self._office.redaction.answer(answer)
+            answer = self._desktop.redaction.answer(answer)
         except PulseError as error:
             self._connection.refuse(frame.request, error.code, error.message)
         except asyncpg.PostgresError as error:

@@ -30,15 +30,61 @@ VISIT: Final = Guarded(
             ("Visit._reply", "CONTENTS not in self._caller.rights and ", "False and "),
         ],
         "process/test_system_secrets.py::test_what_is_redacted_is_for_the_worker_alone": [
-            ("Visit._reply", 'self._office.redaction.check(getattr(body, "args", None))', "pass"),
+            ("Visit._reply", 'self._desktop.redaction.check(getattr(body, "args", None))', "pass"),
             (
                 "Visit._reply",
-                "self._office.redaction.answer(answer)",
+                "self._desktop.redaction.answer(answer)",
                 "answer",
             ),
         ],
         _LIVE + "test_a_refusal_is_noted_once": [
             ("Visit._forbid", "if times is not None:", "if False:"),
+        ],
+    },
+    is_part=True,
+)
+SCHEDULES: Final = Guarded(
+    "pulse_actors.dispatcher.schedules",
+    {
+        "process/test_system_secrets.py::test_what_is_redacted_is_for_the_worker_alone": [
+            ("update_schedule", "_check_hidden(on, row)", "pass"),
+            ("update_schedule", ' and "args" not in changes', ""),
+            ("update_schedule", 'changes.get("name", row["name"]) != row["name"] and ', ""),
+        ],
+    },
+    is_part=True,
+)
+EXPLAIN: Final = Guarded(
+    "pulse_actors.dispatcher.explain",
+    {
+        "store/test_bad_rows.py::test_no_row_is_told": [
+            (
+                "explain",
+                'None if isinstance(error, _OF_A_ROW) else getattr(error, "detail", None)',
+                'getattr(error, "detail", None)',
+            ),
+            ("_OF_A_ROW", "asyncpg.CheckViolationError, ", ""),
+            ("_OF_A_ROW", ", asyncpg.NotNullViolationError", ","),
+        ],
+    },
+    is_part=True,
+)
+ROLES: Final = Guarded(
+    "pulse.store.roles",
+    {
+        "store/test_roles_made.py::test_one_who_may_not_make_roles": [
+            ("_HEAD", "SET LOCAL search_path = pg_catalog, pg_temp;", ""),
+        ],
+    },
+    is_part=True,
+)
+ARGS: Final = Guarded(
+    "pulse_actors.dispatcher.submits",
+    {
+        "unit/test_submits.py::test_numbers_that_print_as_megabytes": [
+            ("args_problem", "_HUGE.search(args) and ", "False and "),
+            ("args_problem", """_STRING.sub('""', args)""", "args"),
+            ("args_problem", "if size_bytes > MAX_ARGS_BYTES:", "if False:"),
         ],
     },
     is_part=True,
@@ -98,6 +144,9 @@ RECEPTION: Final = Guarded(
             ("Reception._knows", "peer.pid != 0 and ", ""),
             ("Reception._knows", " and peer.pidns == self._office.host.pidns", ""),
         ],
+        _TCP + "test_handshakes_wait_for_their_turn": [
+            ("Reception._secured", "await self._handshakes.wait(source)", "pass"),
+        ],
         _TCP + "test_who_speaks_no_tls_is_sent_away": [
             ("Reception._secured", "if self._tls is None:", "if True:"),
         ],
@@ -113,6 +162,21 @@ RECEPTION: Final = Guarded(
         ],
     },
     is_part=True,
+)
+HANDSHAKES: Final = Guarded(
+    "pulse_actors.dispatcher.handshakes",
+    {
+        "unit/test_handshakes.py::test_so_many_a_second": [
+            ("Handshakes.wait", "self._opens_s = time.monotonic() + 1 / A_SECOND", "pass"),
+            ("Handshakes.wait", "await anyio.sleep(max(0.0, self._opens_s - time.monotonic()))", "pass"),
+        ],
+        "unit/test_handshakes.py::test_who_opens_many_does_not_go_before_who_opens_one": [
+            ("Handshakes.wait", "before = ASKER.set(source)", "before = ASKER.set(None)"),
+        ],
+        "unit/test_handshakes.py::test_whoever_is_alone_begins_at_once": [
+            ("Handshakes.wait", "ASKER.reset(before)", "pass"),
+        ],
+    },
 )
 CALLERS: Final = Guarded(
     "pulse_actors.dispatcher.callers",

@@ -1,0 +1,57 @@
+"""Handshakes begin so many a second, in turns."""
+
+from __future__ import annotations
+
+import time
+
+import anyio
+import pytest
+
+from pulse.store.turns import ASKER
+from pulse_actors.dispatcher import handshakes as module
+from pulse_actors.dispatcher.handshakes import A_SECOND, Handshakes
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_whoever_is_alone_begins_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits who comes now and then; and what is done for it later is done for the server, as before."""
+    monkeypatch.setattr(module, "A_SECOND", 1e-6)
+    with anyio.fail_after(5):
+        await Handshakes().wait("a")
+    assert ASKER.get() is None
+
+
+async def test_so_many_a_second() -> None:
+    """However many come."""
+    handshakes, began_s = Handshakes(), time.monotonic()
+    for _ in range(5):
+        await handshakes.wait("a")
+    assert time.monotonic() - began_s >= 4 / A_SECOND
+
+
+async def test_who_opens_many_does_not_go_before_who_opens_one() -> None:
+    """Whoever has the fewest that wait goes first, whenever it came."""
+    handshakes, order = Handshakes(), list[str]()
+
+    async def begin(source: str) -> None:
+        await handshakes.wait(source)
+        order.append(source)
+
+    async with anyio.create_task_group() as tasks:
+        for source in ("greedy", "greedy", "greedy", "other"):
+            tasks.start_soon(begin, source)
+    assert order == ["greedy", "other", "greedy", "greedy"]
+
+
+async def test_who_gives_up_takes_nobodys_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deadline ends the wait, and the next one goes on."""
+    handshakes = Handshakes()
+    await handshakes.wait("a")
+    handshakes._opens_s = time.monotonic() + 60
+    with anyio.move_on_after(0.01) as scope:
+        await handshakes.wait("a")
+    assert scope.cancelled_caught
+    handshakes._opens_s = 0.0
+    with anyio.fail_after(5):
+        await handshakes.wait("b")
