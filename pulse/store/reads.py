@@ -28,7 +28,7 @@ EXACT_ROWS: Final = 500_000  # counting that many takes about 0.1 s; beyond, ter
 COUNT_S: Final = 0.5  # then all are: a status is to be told within a second
 STATUSES: Final = tuple(status.value for status in Status)
 DATABASE_DEADLINE_S: Final = 0.6  # the supervisor waits 1 s for the answer: "it is away" has to be heard within that
-ATTEMPT: Final = (  # one of a job's history, in the order of the statement `get_job`
+ATTEMPT: Final[tuple[str, ...]] = (  # one of a job's history, in the order of the statement `get_job`
     "job_id",
     "attempt",
     "worker",
@@ -90,7 +90,7 @@ class Reads:
         if row is None:
             return None
         job = dict(row)
-        history = [dict(zip(ATTEMPT, one, strict=True)) for one in job.pop("history")]
+        history: list[dict[str, object]] = [dict(zip(ATTEMPT, one, strict=True)) for one in job.pop("history")]
         return fit_job(wire_row(job), [wire_row(one) for one in history])
 
     async def why(self, identity: bytes, host: str, now: datetime | None = None) -> Standing | None:
