@@ -36,7 +36,8 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=400.0, help="frames a second (default: 400; 0: no bound)")
     parser.add_argument("--visits", type=float, default=50.0, help="connections a second (default: 50; 0: no bound)")
     parser.add_argument("--slots", type=count, default=48, help="connections that attack at once (default: 48)")
-    parser.add_argument("--quiet-s", type=float, default=30.0, help="each quiet time, seconds (default: 30)")
+    parser.add_argument("--attack-s", type=float, default=180.0, help="up to the next rest, seconds (default: 180)")
+    parser.add_argument("--quiet-s", type=float, default=20.0, help="each quiet time, seconds (default: 20)")
     parser.add_argument("--json", type=Path, help="a file for all that was measured")
     parser.add_argument("--keep", type=Path, help="a directory for logs and notes")
     words = parser.parse_args()
@@ -48,6 +49,7 @@ def main() -> int:
         words.rate or None,
         words.visits or None,
         words.quiet_s,
+        words.attack_s,
         words.connections,
         max(3, words.slots),
     )

@@ -21,6 +21,7 @@ from typing import Final
 import msgspec
 
 from tests.fuzz.crowd import CROWD
+from tests.fuzz.gauges import Turns
 from tests.fuzz.visits import CLIENTS, OPERATORS, WORKERS, Notes, Script, visit
 
 TELL_S: Final = 0.25
@@ -42,6 +43,7 @@ class Orders(msgspec.Struct, frozen=True):
         slots: How many connections at once.
         rate: Frames a second, at most, or visits, if it makes those; None: as many as the server takes.
         directory: Where ids are kept: acknowledged, deleted, and those of the healthy ones.
+        turns: When to rest.
     """
 
     plan: str
@@ -49,6 +51,7 @@ class Orders(msgspec.Struct, frozen=True):
     seed: int
     slots: int
     directory: str
+    turns: Turns
     frames: int | None = None
     visits: int | None = None
     rate: float | None = None
@@ -68,7 +71,7 @@ class Attack:
         self._tell = tell
         self._rng = random.Random(orders.seed)
         self._directory = Path(orders.directory)
-        self.notes = Notes(self._keep, rate=orders.rate or float("inf"))
+        self.notes = Notes(self._keep, orders.turns, rate=orders.rate or float("inf"))
         self._begun = 0
 
     async def run(self) -> None:
@@ -90,6 +93,9 @@ class Attack:
         weights = [weight for weight, _ in plan]
         scripts: Sequence[Script] = [script for _, script in plan]
         while not self._is_done():
+            if left_s := self.notes.rest_s():
+                await asyncio.sleep(left_s)
+                continue
             self._begun += 1
             if self._orders.visits is not None:
                 await self.notes.pace(1)

@@ -67,6 +67,43 @@ class Window:
     end_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """
+    An attack that rests again and again, so that quiet and attack are measured on the same machine at the same time.
+
+    Attributes:
+        begin_s: When it begins, by the monotonic clock, which all processes of a machine share.
+        attack_s: How long it goes on until it rests.
+        rest_s: How long a rest is.
+        settle_s: How much of a rest does not count as quiet: what was under way is done first.
+    """
+
+    begin_s: float
+    attack_s: float
+    rest_s: float
+    settle_s: float
+
+    def left_s(self, now_s: float) -> float:
+        """How long the rest still lasts; 0 when it is none."""
+        period_s = self.attack_s + self.rest_s
+        at_s = (now_s - self.begin_s) % period_s
+        return period_s - at_s if at_s >= self.attack_s else 0.0
+
+    def windows(self, end_s: float) -> tuple[list[Window], list[Window]]:
+        """When it was attacked up to *end_s*, and when all was quiet: whole rests only."""
+        attacked: list[Window] = []
+        quiet: list[Window] = []
+        begin_s = self.begin_s
+        while begin_s < end_s:
+            rest_s = begin_s + self.attack_s
+            attacked.append(Window(begin_s, min(rest_s, end_s)))
+            begin_s = rest_s + self.rest_s
+            if begin_s <= end_s:
+                quiet.append(Window(rest_s + self.settle_s, begin_s))
+        return attacked, quiet
+
+
 def latencies(file: Path, windows: Sequence[Window]) -> dict[str, list[float]]:
     """What was noted within these windows, by what it was, each sorted."""
     found: dict[str, list[float]] = {}

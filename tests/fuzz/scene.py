@@ -22,7 +22,7 @@ import msgspec
 
 from tests.fuzz.app import TOPIC
 from tests.fuzz.attacker import ID_BYTES, Orders
-from tests.fuzz.gauges import Window, latencies, settled, use, uses
+from tests.fuzz.gauges import Turns, Window, latencies, settled, use, uses
 from tests.fuzz.verdict import MORE_FDS, UNFORESEEN, Measured
 from tests.process.system_kit import ACTORS, ROOT, Whole
 from tests.support.system import until
@@ -30,6 +30,7 @@ from tests.support.system import until
 APP: Final = "tests.fuzz.app:app"
 SETTINGS: Final = {"PULSE_LOG_LEVEL": "info", "PULSE_OBEY_S": "1"}
 END_S: Final = 60.0
+SETTLE_S: Final = 10.0  # of a rest: attempts that were let be are over by then, and who listens for answers has gone
 NICE: Final = 10
 TELL_S: Final = 5.0
 SHARES: Final = (("clients", 0.3), ("clients", 0.3), ("workers", 0.35), ("operators", 0.05))  # one process each
@@ -47,7 +48,8 @@ class Plan:
     Attributes:
         rate: Frames a second, of all attackers together; None: as many as the server takes.
         visits: Connections a second, likewise.
-        quiet_s: How long each of the two quiet times lasts.
+        quiet_s: How long each quiet time lasts that is measured: before, after, and in between.
+        attack_s: How long they attack until they rest.
         connections: How many are opened and dropped.
         slots: How many connections attack at once.
         times: How much longer than in quiet it may take; then attackers have what the others leave of the processors.
@@ -58,7 +60,8 @@ class Plan:
     frames: int = 1_000_000
     rate: float | None = None
     visits: float | None = None
-    quiet_s: float = 30.0
+    quiet_s: float = 20.0
+    attack_s: float = 180.0
     connections: int = 10_000
     slots: int = 48
     times: float | None = 2.0
@@ -175,6 +178,7 @@ class Scene:
         self._directory = whole.directory / "fuzz"
         self._attackers = Attackers(self._directory, show, plan.times is not None)
         self._peak_bytes = 0
+        self._quiet: list[Window] = []
         self._told_s = 0.0
 
     def run(self) -> Measured:
@@ -186,14 +190,14 @@ class Scene:
         pids = self._pids()
         with self._healthy() as healthy:
             until(self._is_measured, "the healthy client is at work", END_S)
-            quiet = [self._rest(plan.quiet_s)]
+            self._rest(plan.quiet_s)
             before = uses(pids)
             self._show(f"quiet; dispatcher {before['dispatcher'].rss_bytes / 2**20:.1f} MiB")
             windows = {"attacked": self._attack(pids["dispatcher"])}
             if plan.connections:
                 windows["crowded"] = self._crowd(pids["dispatcher"])
             after = settled(pids, before, MORE_FDS)
-            quiet.append(self._rest(plan.quiet_s))
+            self._rest(plan.quiet_s)
             after = {name: now if now.fds < after[name].fds else after[name] for name, now in uses(pids).items()}
             assert healthy.poll() is None, self._said("client")
         assert pool.process.poll() is None, pool.said
@@ -201,8 +205,8 @@ class Scene:
             before=before,
             after=after,
             peak_bytes=self._peak_bytes,
-            quiet=self._latencies(quiet),
-            attacked={name: self._latencies([window]) for name, window in windows.items()},
+            quiet=self._latencies(self._quiet),
+            attacked={name: self._latencies(some) for name, some in windows.items()},
             pids=(pids, self._pids()),
             frames=self._attackers.sent["read"],
             wanted=plan.frames,
@@ -218,49 +222,59 @@ class Scene:
                 "answers": dict(self._attackers.answers),
                 "sent": dict(self._attackers.sent),
                 "attackers_killed": self._attackers.killed,
-                "attack_s": windows["attacked"].end_s - windows["attacked"].begin_s,
+                "attack_s": sum(one.end_s - one.begin_s for one in windows["attacked"]),
+                "quiet_s": sum(one.end_s - one.begin_s for one in self._quiet),
                 "log": dict(self._events()),
             },
         )
 
     # What happens.
 
-    def _rest(self, seconds: float) -> Window:
+    def _rest(self, seconds: float) -> None:
         began_s = time.monotonic()
         while time.monotonic() < began_s + seconds:
             time.sleep(0.05)
-        return Window(began_s, time.monotonic())
+        self._quiet.append(Window(began_s, time.monotonic()))
 
-    def _attack(self, dispatcher: int) -> Window:
-        plan, began_s = self._plan, time.monotonic()
+    def _attack(self, dispatcher: int) -> list[Window]:
+        plan, turns = self._plan, self._turns()
         orders = [
             self._orders(
                 kind,
                 number,
+                turns,
                 frames=int(plan.frames * share) + 1,
                 slots=min(8, plan.slots) if kind == "operators" else max(1, int(plan.slots * share)),
                 rate=None if plan.rate is None else plan.rate * share,
             )
             for number, (kind, share) in enumerate(SHARES)
         ]
-        self._attackers.run(orders, lambda: self._look(dispatcher, began_s))
-        return Window(began_s, time.monotonic())
+        return self._run(orders, turns, dispatcher)
 
-    def _crowd(self, dispatcher: int) -> Window:
-        began_s = time.monotonic()
-        half = self._orders("crowd", 10, visits=self._plan.connections, slots=300, rate=self._plan.visits)
+    def _crowd(self, dispatcher: int) -> list[Window]:
+        turns = self._turns()
+        half = self._orders("crowd", 10, turns, visits=self._plan.connections, slots=300, rate=self._plan.visits)
         tenth = None if self._plan.visits is None else self._plan.visits / 10
-        few = self._orders("crowd", 11, visits=self._plan.connections // 10, slots=80, rate=tenth)
+        few = self._orders("crowd", 11, turns, visits=self._plan.connections // 10, slots=80, rate=tenth)
         operators = str(self._whole.runtime_dir / "supervisor.sock")
-        self._attackers.run(
-            [half, msgspec.structs.replace(few, path=operators)], lambda: self._look(dispatcher, began_s)
-        )
-        return Window(began_s, time.monotonic())
+        return self._run([half, msgspec.structs.replace(few, path=operators)], turns, dispatcher)
 
-    def _orders(self, plan: str, number: int, **more: object) -> Orders:
+    def _turns(self) -> Turns:
+        """From now on."""
+        return Turns(time.monotonic(), self._plan.attack_s, self._plan.quiet_s + SETTLE_S, SETTLE_S)
+
+    def _run(self, orders: Sequence[Orders], turns: Turns, dispatcher: int) -> list[Window]:
+        """Attack; when that was, without the rests."""
+        self._attackers.run(orders, lambda: self._look(dispatcher, turns.begin_s))
+        attacked, quiet = turns.windows(time.monotonic())
+        self._quiet += quiet
+        return attacked
+
+    def _orders(self, plan: str, number: int, turns: Turns, **more: object) -> Orders:
         socket = "supervisor.sock" if plan == "operators" else "pulse.sock"
         path = str(self._whole.runtime_dir / socket)
-        orders = {"plan": plan, "path": path, "seed": self._plan.seed * 100 + number, "directory": str(self._directory)}
+        seed, directory = self._plan.seed * 100 + number, str(self._directory)
+        orders = {"plan": plan, "path": path, "seed": seed, "directory": directory, "turns": msgspec.to_builtins(turns)}
         return msgspec.convert({**orders, **more}, Orders)
 
     def _look(self, dispatcher: int, began_s: float) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.fuzz.gauges import Use, Window, latencies, percentile
+from tests.fuzz.gauges import Turns, Use, Window, latencies, percentile
 from tests.fuzz.verdict import Measured, judge
 
 MIB = 1024 * 1024
@@ -72,3 +72,21 @@ def test_latencies_belong_to_the_time_in_which_they_began(tmp_path: Path) -> Non
     found = latencies(file, [Window(2.0, 3.0), Window(4.0, 5.0)])
     assert found == {"get": [0.3, 0.4], "submit": [0.1]}
     assert [percentile(list(range(100)), share) for share in (0.5, 0.99, 1.0)] == [50, 99, 99]
+
+
+def test_an_attack_rests() -> None:
+    """Every process reckons the same rests from the same clock; only whole ones are quiet, without their beginnings."""
+    turns = Turns(begin_s=100.0, attack_s=30.0, rest_s=10.0, settle_s=4.0)
+    assert [turns.left_s(at_s) for at_s in (100.0, 129.9, 130.0, 139.0, 140.0, 175.0)] == [
+        0.0,
+        0.0,
+        10.0,
+        1.0,
+        0.0,
+        5.0,
+    ]
+    first, second = Window(100.0, 130.0), Window(140.0, 170.0)
+    assert turns.windows(120.0) == ([Window(100.0, 120.0)], [])
+    assert turns.windows(139.9) == ([first], [])
+    assert turns.windows(140.0) == ([first], [Window(134.0, 140.0)])
+    assert turns.windows(190.0) == ([first, second, Window(180.0, 190.0)], [Window(134.0, 140.0), Window(174.0, 180.0)])

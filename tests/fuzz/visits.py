@@ -16,6 +16,7 @@ from msgspec import Struct
 from pulse.errors import ProtocolError
 from pulse.protocol import Frame, FrameReader, decode_any, encode
 from tests.fuzz.frames import OF_CLIENTS, OF_OPERATORS, OF_WORKERS, Frames, Sent, hello, is_harmless
+from tests.fuzz.gauges import Turns
 from tests.fuzz.spoiling import framed, lying, mutated, pack, spoil
 
 ANSWER_S: Final = 15.0  # the server gives a peer 5 s to say hello, and 10 s to its statements
@@ -51,11 +52,13 @@ class Notes:
         own: Jobs and schedules that the server has acknowledged, the newest.
         others: Attempts of workers that are none of the fuzzer's.
         rate: Frames a second, at most.
+        turns: When to rest.
         keep: Called with ids that were acknowledged, and with ids that may be deleted.
         recorded: Whole conversations as they were sent, to be sent again.
     """
 
     keep: Callable[[str, Sequence[bytes]], None]
+    turns: Turns
     sent: int = 0
     read: int = 0
     connections: int = 0
@@ -67,6 +70,10 @@ class Notes:
     recorded: deque[bytes] = field(default_factory=lambda: deque[bytes](maxlen=RECORDED))
     rate: float = float("inf")
     next_s: float = field(default_factory=time.monotonic)
+
+    def rest_s(self) -> float:
+        """How long nobody attacks from now on; 0 when everybody does."""
+        return self.turns.left_s(time.monotonic())
 
     async def pace(self, frames: int) -> None:
         """Wait until so many frames may be sent; each connection has a time of its own."""
@@ -205,7 +212,7 @@ async def greet(on: Conversation, body: Mapping[str, object]) -> None:
 
 async def talk(on: Conversation, frames: Frames, rng: random.Random, count: int) -> None:
     """Many frames in bursts, then something that may end it."""
-    while count > 0 and not on.is_over:
+    while count > 0 and not on.is_over and not on.notes.rest_s():
         burst = [frames.next() for _ in range(min(count, rng.randint(1, BURST)))]
         await on.notes.pace(len(burst))
         await on.write(burst)
