@@ -100,17 +100,11 @@ async def pause(runtime: Runtime) -> None:
     actor = Pause(runtime.store, identities.this_host(runtime.settings.host_id).id)
     await runtime.prime(actor)
 
-    def gate(_topic: str) -> None:
-        runtime.poke(Hint("pause", "gate changed"))
-
-    def work(sender: str) -> None:
-        runtime.poke(Hint("pause", WORK, {"from": sender}))
-
-    def began() -> None:
-        runtime.poke(Hint("pause", LISTENING))
-
-    channels = {GATE_CHANNEL: gate, WORK_CHANNEL: work}
+    channels = {
+        GATE_CHANNEL: lambda _topic: runtime.nudge(Hint("pause", "gate changed")),
+        WORK_CHANNEL: lambda sender: runtime.nudge(Hint("pause", WORK, {"from": sender})),
+    }
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(listen, runtime.store.query.target, channels, began)
+        tasks.start_soon(listen, runtime.store.query.target, channels, lambda: runtime.poke(Hint("pause", LISTENING)))
         await runtime.loop(actor)
         tasks.cancel_scope.cancel()

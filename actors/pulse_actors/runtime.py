@@ -41,6 +41,7 @@ BOOT_DEADLINE_S: Final = 20.0  # how long a first start waits for the database b
 RETRY_MIN_S: Final = 0.05
 RETRY_MAX_S: Final = 1.5  # while the database is away: soon back after its return; a vain try costs a millisecond
 LOG_EVERY_S: Final = 10.0  # of each of the six loops that need the database: less than a line a second in all
+MOST_NUDGES: Final = 100  # hints that wait, when no more of those are taken that anybody may send
 QUIET_S: Final = 1.0  # who comes before the database does says nothing for so long
 _NOT_THERE: Final = (UnavailableError, ConfigError, asyncpg.PostgresError)  # what a status answer tells of
 _REFUSALS: Final = (ConfigError, SchemaError, UnavailableError)
@@ -217,6 +218,11 @@ class Runtime:
         """Have the next turn hear *hint* now."""
         self._inbox.append(hint)
         self._arrived.set()
+
+    def nudge(self, hint: Hint) -> None:
+        """The same for what whoever may connect to the database can say, as often as he likes: it has to fit in."""
+        if len(self._inbox) < MOST_NUDGES and hint not in self._inbox:
+            self.poke(hint)
 
     async def listen(self, scope: anyio.CancelScope) -> None:
         """Answer the supervisor until it is gone, which ends this process too."""

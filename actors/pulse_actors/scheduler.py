@@ -133,7 +133,7 @@ async def scheduler(runtime: Runtime) -> None:
     await runtime.prime(actor)
 
     def changed(_text: str = "") -> None:
-        runtime.poke(Hint("scheduler", "schedules changed"))
+        runtime.nudge(Hint("scheduler", "schedules changed"))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(listen, runtime.store.query.target, {SCHEDULES_CHANNEL: changed}, changed)

@@ -314,15 +314,16 @@ SELECT count(*) AS gone FROM gone;
 -- What:    delete, of a window of the primary key, the jobs that have ended long enough ago, with their history.
 -- Args:    $1 from uuid, $2 window int, $3 keep_s float8 (completed, canceled), $4 keep_dead_s float8, for topics that have
 --          none of their own, $5 now
--- Guard:   status and completed_at, in the DELETE itself: whoever retries a job first keeps it. An advisory lock: one at a time.
+-- Guard:   status and completed_at, in the DELETE itself: whoever retries a job first keeps it. The lock of a row that no other role
+--          may lock (an advisory lock anybody may take who may connect): one at a time.
 -- Returns: mine (false: somebody else is at it, and nothing was done), walked, gone, last: the last id of the window,
 --          first_left: the first one that is still there (both NULL where there is none).
 --          EXCEPT, not NOT IN: that compares each with all others (200 ms), since the planner takes them for too many to hash.
 --          No index holds completed_at, which would cost each completion a tenth: the primary key is walked instead.
 WITH mine AS MATERIALIZED (
-    SELECT pg_try_advisory_xact_lock(hashtextextended('pulse retention', 0)) AS mine
+    SELECT true AS mine FROM pulse.retention_mark FOR UPDATE SKIP LOCKED
 ), walked AS MATERIALIZED (
-    SELECT j.id FROM pulse.jobs j WHERE j.id >= $1 AND (SELECT m.mine FROM mine m) ORDER BY j.id LIMIT $2
+    SELECT j.id FROM pulse.jobs j WHERE j.id >= $1 AND EXISTS (SELECT FROM mine) ORDER BY j.id LIMIT $2
 ), gone AS (
     DELETE FROM pulse.jobs j USING walked w
     WHERE j.id BETWEEN w.id AND w.id AND j.status::text IN ('COMPLETED', 'CANCELED', 'DEAD_LETTERED')
@@ -337,7 +338,7 @@ WITH mine AS MATERIALIZED (
 ), history AS (
     DELETE FROM pulse.attempts a USING gone g WHERE a.job_id BETWEEN g.id AND g.id
 )
-SELECT (SELECT m.mine FROM mine m) AS mine, (SELECT count(*) FROM walked) AS walked, (SELECT count(*) FROM gone) AS gone,
+SELECT EXISTS (SELECT FROM mine) AS mine, (SELECT count(*) FROM walked) AS walked, (SELECT count(*) FROM gone) AS gone,
     (SELECT uuid_send(w.id) FROM walked w ORDER BY w.id DESC LIMIT 1) AS last,
     (SELECT uuid_send(l.id) FROM (SELECT w.id FROM walked w EXCEPT SELECT g.id FROM gone g) AS l ORDER BY l.id LIMIT 1) AS first_left;
 

@@ -146,18 +146,23 @@ def test_one_account_keeps_nobody_out(system: System) -> None:
     until(lambda: _comes_in(path, ACCOUNTS["viewer"]), "there is room again")
 
 
-def test_who_is_anywhere_keeps_nobody_of_this_machine_out(system: System) -> None:
-    """However many connections of however many addresses have said nothing yet over TCP."""
+def test_who_is_anywhere_keeps_nobody_out(system: System) -> None:
+    """However many connections of however many addresses have said nothing yet over TCP: the oldest makes room."""
     port = int(system.log("supervisor_ready")[-1]["tcp"].rpartition(":")[2])
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
     with contextlib.ExitStack() as stack:
         stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
-        for number in range(MOST_UNKNOWN_OF_ALL):
-            source = (f"127.0.1.{1 + number // MOST_UNKNOWN}", 0)
-            stack.enter_context(socket.create_connection(("127.0.0.1", port), 5, source))
+        idle = [
+            stack.enter_context(
+                socket.create_connection(("127.0.0.1", port), 5, (f"127.0.1.{1 + number // MOST_UNKNOWN}", 0))
+            )
+            for number in range(MOST_UNKNOWN_OF_ALL)
+        ]
         with socket.create_connection(("127.0.0.1", port), 5, ("127.0.2.1", 0)) as late:
-            assert late.recv(1) == b""
+            assert idle[0].recv(1) == b""
+            late.sendall(b"\x00\x00\x00\x01\xc1")
+            assert b"bad_request" in late.recv(1000)
         with come(system.path, ACCOUNTS["client"]) as client:
             assert client.call("ping") == {}
 

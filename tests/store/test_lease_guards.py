@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 import pytest
 from structlog.testing import capture_logs
@@ -15,7 +16,7 @@ from structlog.testing import capture_logs
 from pulse.protocol import Beat
 from pulse.store.store import Store
 from pulse_actors import identity as identities
-from pulse_actors.dispatcher.desk import Worker
+from pulse_actors.dispatcher.desk import CLAIM_MAX_BYTES, Worker
 from pulse_actors.dispatcher.leases import Beating, Leases, _weight, may_speak_for
 from pulse_actors.identity import Host
 from tests.store.helpers import forge, new_id, read
@@ -126,6 +127,22 @@ async def test_a_checkpoint_extends_no_lease(ward: Ward) -> None:
     assert [(kind, body["lost"]) for kind, _, body in wire.sent] == [("beat", [])]
     assert not await ward.extended(job)
     assert worker.extended_s == before_s
+
+
+async def test_a_text_that_prints_too_long_is_not_kept(ward: Ward) -> None:
+    """PostgreSQL writes all digits of a number: such a progress or checkpoint is dropped; the lease is extended."""
+    ward.join("w")
+    told, fit, saved, wire = await ward.job("w"), await ward.job("w"), await ward.job("w"), Wire()
+    huge = f"[{'1e131071, ' * (CLAIM_MAX_BYTES // 131_072 + 1)}1]"
+    with capture_logs() as logs:
+        assert await ward.beat("w", [Beat(told, 1, huge), Beat(fit, 1, "[1e131071]")]) == []
+        await ward.leases._save([Beating(wire, 1, 0, "w", None, [Beat(saved, 1, huge), Beat(fit, 1, "2")], AT_S)])
+    assert [entry["event"] for entry in logs] == ["progress_not_storable", "checkpoint_not_storable"]
+    assert [body["lost"] for _, _, body in wire.sent] == [[]]
+    assert [await ward.extended(job) for job in (told, fit, saved)] == [True, True, False]
+    sql = "SELECT octet_length(progress::text), checkpoint::text FROM pulse.jobs WHERE id = $1"
+    rows = [await ward.connection.fetchrow(sql, UUID(bytes=job)) for job in (told, fit, saved)]
+    assert [tuple(row or ()) for row in rows] == [(None, None), (131_074, "2"), (None, None)]
 
 
 async def test_a_worker_that_lists_nothing_at_all(ward: Ward) -> None:

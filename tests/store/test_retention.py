@@ -109,7 +109,7 @@ async def test_one_at_a_time(store: Store, connection: Connection[Record]) -> No
     """While another one is at it, nothing is done."""
     await forge(connection, "COMPLETED", completed_at=at(-99))
     async with connection.transaction():
-        await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('pulse retention', 0))")
+        await connection.execute("SELECT FROM pulse.retention_mark FOR UPDATE")
         assert await store.forget(FIRST, 9, KEEP_S, KEEP_DEAD_S, now=NOW) == (False, 0, 0, None, None)
     assert (await store.forget(FIRST, 9, KEEP_S, KEEP_DEAD_S, now=NOW)).gone == 1
 

@@ -111,7 +111,8 @@ async def test_one_who_may_not_make_roles(place: Place) -> None:
     with pytest.raises(SchemaError, match=f"^{re.escape(said)}$"):
         await make_roles(mine, place.prefix)
     assert (await standing(mine)).prefix is None
-    await place.sql.execute(_TRAP + f"GRANT SELECT ON pulse.jobs TO {place.prefix}app")
+    guest = f"{place.prefix}guest"
+    await place.sql.execute(_TRAP + f"CREATE ROLE {guest}; GRANT SELECT ON pulse.jobs TO {guest}")
     await place.sql.execute(roles_script(place.prefix))
     assert (await make_roles(mine, place.prefix)).members == (f"{place.prefix}app",)
     await mine.close(timeout=5)

@@ -2,25 +2,48 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from pulse_actors.dispatcher.crowd import Crowd
 
 
+def stay() -> None:
+    """Called of nobody."""
+    raise AssertionError
+
+
 def test_bounds() -> None:
-    """Of one source, of those of it that have said nothing, and of all who have said nothing; who leaves makes room."""
-    crowd = Crowd(most=3, most_unknown=2, most_unknown_of_all=3)
-    first, second = crowd.enter("a"), crowd.enter("a")
+    """Of one source, and of those of it that have said nothing; who leaves makes room."""
+    crowd = Crowd(most=3, most_unknown=2)
+    first, second = crowd.enter("a", stay), crowd.enter("a", stay)
     assert crowd.refusal("a") == "2 connections of a have not said hello yet"
+    assert crowd.refusal("b") is None
     first.known()
     first.known()
     assert crowd.refusal("a") is None
-    third = crowd.enter("a")
+    third = crowd.enter("a", stay)
     assert crowd.refusal("a") == "3 connections of a are open already"
-    other = crowd.enter("b")
-    assert crowd.refusal("c") == "3 connections have not said hello yet"
-    other.free()
-    assert crowd.refusal("c") is None
     for one in (second, third, first):
         one.free()
     assert crowd.refusal("a") is None
     assert not crowd._here
     assert not crowd._unknown
+    assert not crowd._strangers
+
+
+def test_the_oldest_that_has_said_nothing_makes_room() -> None:
+    """For one more of any source; who has said hello stays, and so does who has left."""
+    gone: list[str] = []
+    crowd = Crowd(most_unknown_of_all=2)
+    known, first, second = (crowd.enter("a", partial(gone.append, name)) for name in ("known", "first", "second"))
+    assert gone == ["known"]  # it said nothing until then
+    known.free()
+    second.known()
+    third = crowd.enter("b", partial(gone.append, "third"))
+    assert gone == ["known"]
+    crowd.enter("c", partial(gone.append, "fourth"))
+    assert gone == ["known", "first"]
+    first.free()
+    third.free()
+    crowd.enter("d", partial(gone.append, "fifth"))
+    assert gone == ["known", "first"]

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from pulse import protocol
 from pulse.errors import ProtocolError
-from pulse.protocol import Result
+from pulse.protocol import Result, ResultExtra
 from pulse.store.rows import Completion, Ending, EndingKind
 from pulse_actors.dispatcher import results
-from pulse_actors.dispatcher.desk import Worker
+from pulse_actors.dispatcher.desk import CLAIM_MAX_BYTES, Worker
 from pulse_actors.dispatcher.results import MAX_ERROR_BYTES, Reported, clean, ending_of, split
 
 JOB = b"j" * 16
@@ -189,6 +189,15 @@ def test_a_result_that_is_too_large_is_an_error(monkeypatch: pytest.MonkeyPatch)
         [Completion(JOB, 1, "w", '"abc"')],
         [Ending(JOB, 2, "w", EndingKind.ERROR, error)],
     )
+
+
+def test_a_progress_that_prints_too_long_is_left_out() -> None:
+    """PostgreSQL writes all digits of a number; the result is kept."""
+    digits = "1e131071, " * (CLAIM_MAX_BYTES // 131_072 + 1)
+    huge, fits = (ResultExtra(progress=f"[{text}1]") for text in (digits, "1e131071, "))
+    some = (Result(JOB, 1, "ok", "1", huge), Result(JOB, 2, "error", "no", huge), Result(JOB, 3, "error", "no", fits))
+    (done,), endings = split([reported("w", *some, Result(JOB, 4, "error", "no", ResultExtra()))])
+    assert [done.progress, *(one.progress for one in endings)] == [None, None, fits.progress, None]
 
 
 def test_long_texts_weigh_as_many_rows_as_they_have_pages() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Final
 
 MOST: Final = 2000  # of one account, or one address: workers of a large host, and then some
@@ -17,7 +18,7 @@ class Crowd:
     Args:
         most: Connections of one source.
         most_unknown: Of them, those that have not said hello.
-        most_unknown_of_all: The same of all sources together.
+        most_unknown_of_all: The same of all sources together; the oldest makes room for one more.
     """
 
     def __init__(
@@ -28,7 +29,7 @@ class Crowd:
         self._most_unknown_of_all = most_unknown_of_all
         self._here: Counter[str] = Counter()
         self._unknown: Counter[str] = Counter()
-        self._unknown_of_all = 0
+        self._strangers: dict[Place, None] = {}  # of all sources, the oldest first
 
     def refusal(self, source: str) -> str | None:
         """Why one more of *source* is not let in; None: it may come."""
@@ -36,20 +37,30 @@ class Crowd:
             return f"{self._most} connections of {source} are open already"
         if self._unknown[source] >= self._most_unknown:
             return f"{self._most_unknown} connections of {source} have not said hello yet"
-        if self._unknown_of_all >= self._most_unknown_of_all:
-            return f"{self._most_unknown_of_all} connections have not said hello yet"
         return None
 
-    def enter(self, source: str) -> Place:
-        """One more, who has not said hello."""
+    def enter(self, source: str, make_room: Callable[[], None]) -> Place:
+        """
+        One more, who has not said hello.
+
+        Where too many have not, the one that has had the longest time for it goes: whoever has a thousand addresses
+        could keep everybody out otherwise, and whoever means it says hello at once.
+
+        Args:
+            source: Where it comes from.
+            make_room: Called when it is to go before it has said hello.
+        """
+        if len(self._strangers) >= self._most_unknown_of_all:
+            next(iter(self._strangers)).evict()
         self._here[source] += 1
         self._unknown[source] += 1
-        self._unknown_of_all += 1
-        return Place(self, source)
+        place = Place(self, source, make_room)
+        self._strangers[place] = None
+        return place
 
-    def greet(self, source: str) -> None:
+    def greet(self, place: Place, source: str) -> None:
         """One of them said hello, or left before it did."""
-        self._unknown_of_all -= 1
+        del self._strangers[place]
         _less(self._unknown, source)
 
     def leave(self, source: str) -> None:
@@ -64,18 +75,25 @@ class Place:
     Args:
         crowd: Of all.
         source: Where it comes from.
+        make_room: Called when it is to go.
     """
 
-    def __init__(self, crowd: Crowd, source: str) -> None:
+    def __init__(self, crowd: Crowd, source: str, make_room: Callable[[], None]) -> None:
         self._crowd = crowd
         self._source = source
+        self._make_room = make_room
         self._is_known = False
 
     def known(self) -> None:
         """It said hello; said twice, it is no more."""
         if not self._is_known:
             self._is_known = True
-            self._crowd.greet(self._source)
+            self._crowd.greet(self, self._source)
+
+    def evict(self) -> None:
+        """Another one takes its place among those that have not said hello."""
+        self.known()
+        self._make_room()
 
     def free(self) -> None:
         """It is gone; once."""

@@ -17,7 +17,8 @@ from pulse.store.store import Store
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.batching import Batcher
 from pulse_actors.dispatcher.counting import count_margin
-from pulse_actors.dispatcher.desk import Desk, Link, Pair
+from pulse_actors.dispatcher.desk import CLAIM_MAX_BYTES, Desk, Link, Pair
+from pulse_actors.dispatcher.printed import excess
 from pulse_actors.dispatcher.roll import Roll
 from pulse_actors.merging import write_merged
 
@@ -136,10 +137,10 @@ class Leases:
             extended.update(await self._store.extend(some, self._lease_s))
 
         async def alone(bad: Renewal, _error: asyncpg.PostgresError) -> None:
-            log.warning("progress_not_storable", worker=bad.worker)
-            await together([bad._replace(progress=None)])
+            await together([_without_progress(bad)])
 
-        return extended | _pairs(await write_merged(self._store, renewals, together, alone))
+        rows = [one if _fits(one) else _without_progress(one) for one in renewals]
+        return extended | _pairs(await write_merged(self._store, rows, together, alone))
 
     async def _keep(self, checkpoints: Sequence[Renewal]) -> set[Pair]:
         kept: set[Pair] = set()
@@ -147,11 +148,30 @@ class Leases:
         async def together(some: Sequence[Renewal]) -> None:
             kept.update(await self._store.checkpoint(some))
 
-        async def alone(bad: Renewal, _error: asyncpg.PostgresError) -> None:
+        def drop(bad: Renewal) -> None:
             log.warning("checkpoint_not_storable", worker=bad.worker)
             kept.add((bad.id, bad.attempt))  # not lost to its worker
 
-        return kept | _pairs(await write_merged(self._store, checkpoints, together, alone))
+        async def alone(bad: Renewal, _error: asyncpg.PostgresError) -> None:
+            drop(bad)
+
+        rows: list[Renewal] = []
+        for one in checkpoints:
+            if _fits(one):
+                rows.append(one)
+            else:
+                drop(one)
+        return kept | _pairs(await write_merged(self._store, rows, together, alone))
+
+
+def _fits(one: Renewal) -> bool:
+    """Whether jsonb prints its text as something that a worker can be handed again."""
+    return one.progress is None or excess(one.progress, CLAIM_MAX_BYTES) is None
+
+
+def _without_progress(bad: Renewal) -> Renewal:
+    log.warning("progress_not_storable", worker=bad.worker)
+    return bad._replace(progress=None)
 
 
 def _pairs(locked: Sequence[Renewal]) -> set[Pair]:

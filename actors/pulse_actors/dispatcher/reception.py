@@ -7,10 +7,11 @@ closed without a word, before anything is read of it.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -31,7 +32,7 @@ from pulse_actors import identity as identities
 from pulse_actors.dispatcher.begun import begun_of
 from pulse_actors.dispatcher.callers import Entry, Local, Remote
 from pulse_actors.dispatcher.connection import Connection
-from pulse_actors.dispatcher.crowd import Crowd
+from pulse_actors.dispatcher.crowd import MOST_UNKNOWN_OF_ALL, Crowd, Place
 from pulse_actors.dispatcher.handshakes import Handshakes
 from pulse_actors.dispatcher.visit import HELLO_DEADLINE_S, Office, Visit
 
@@ -122,11 +123,8 @@ class Reception:
         except OSError:  # gone already
             await stream.aclose()
             return
-        place = self._crowd.enter(source)
-        try:
+        with self._entered(self._crowd, source) as place:
             await self._visit(stream, Local(peer, rights, self._office.host.id, place.known), source, pidfd, number)
-        finally:
-            place.free()
 
     async def _attend_remote(self, stream: anyio.abc.SocketStream, number: int) -> None:
         try:
@@ -141,14 +139,11 @@ class Reception:
         if self._is_crowded(self._remote_crowd, source):
             await stream.aclose()
             return
-        place = self._remote_crowd.enter(source)
-        try:
+        with self._entered(self._remote_crowd, source) as place:
             secured = await self._secured(stream, source)
             if secured is not None:
                 entry = Remote(joined(host, port), source, self._logins, self._office.host.id, place.known)
                 await self._visit(secured, entry, source, None, number)
-        finally:
-            place.free()
 
     async def _secured(self, stream: anyio.abc.SocketStream, source: str) -> anyio.abc.ByteStream | None:
         """The stream behind TLS, where that is spoken; None: it is not, and the stream is closed."""
@@ -167,6 +162,9 @@ class Reception:
                 log.warning("tls_failed", source=source, reason=reason, times=times)
             await anyio.aclose_forcefully(stream)
             return None
+        except BaseException:  # it made room for another one
+            await anyio.aclose_forcefully(stream)
+            raise
 
     async def _visit(
         self, stream: anyio.abc.ByteStream, entry: Entry, source: str, pidfd: int | None, number: int
@@ -178,13 +176,33 @@ class Reception:
         except Exception:
             log.exception("visit_failed", entry=repr(entry))  # this peer's own trouble: nobody else notices
 
+    @contextlib.contextmanager
+    def _entered(self, crowd: Crowd, source: str) -> Iterator[Place]:
+        """A place in *crowd*; what is done in it is cancelled when another one takes it."""
+        with anyio.CancelScope() as scope:
+
+            def make_room() -> None:
+                self._tell(source, f"{MOST_UNKNOWN_OF_ALL} connections have not said hello yet: the oldest is closed")
+                scope.cancel()
+
+            place = crowd.enter(source, make_room)
+            try:
+                yield place
+            finally:
+                place.free()
+
     def _is_crowded(self, crowd: Crowd, source: str) -> bool:
-        """Whether one more is too many; then that is told, once a minute."""
+        """Whether one more is too many; then that is told."""
         reason = crowd.refusal(source)
-        times = None if reason is None else self._count("crowd", source)
+        if reason is not None:
+            self._tell(source, reason)
+        return reason is not None
+
+    def _tell(self, source: str, reason: str) -> None:
+        """That somebody of *source* was not let in, or not let be; once a minute."""
+        times = self._count("crowd", source)
         if times is not None:
             log.warning("connection_refused", source=source, reason=reason, times=times)
-        return reason is not None
 
     def _count(self, what: str, source: str) -> int | None:
         return self._refused.count((what, source), time.monotonic())

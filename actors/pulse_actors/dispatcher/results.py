@@ -21,9 +21,10 @@ from pulse.store.store import Store
 from pulse_actors.dispatcher.batching import Batcher
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.counting import count_completed, count_ended, count_reaped, count_runs
-from pulse_actors.dispatcher.desk import Desk, Pair, Worker
+from pulse_actors.dispatcher.desk import CLAIM_MAX_BYTES, Desk, Pair, Worker
 from pulse_actors.dispatcher.explain import explain
 from pulse_actors.dispatcher.policies import topic_of
+from pulse_actors.dispatcher.printed import excess
 from pulse_actors.dispatcher.tally import Tally
 from pulse_actors.merging import write_merged
 from pulse_actors.runtime import Backoff
@@ -275,12 +276,11 @@ def split(reports: Sequence[Reported]) -> tuple[list[Completion], list[Ending]]:
         for result in report.results:
             if result.outcome == "ok":
                 text = result.detail if isinstance(result.detail, str) else None
-                if text is not None and len(text) > MAX_RESULT_BYTES:
-                    error = f"result is too large: {len(text)} bytes; at most {MAX_RESULT_BYTES} are stored"
+                if text is not None and (size_bytes := excess(text, MAX_RESULT_BYTES)):
+                    error = f"result is too large: {size_bytes} bytes; at most {MAX_RESULT_BYTES} are stored"
                     endings.append(Ending(result.id, result.attempt, identity, EndingKind.ERROR, error))
                     continue
-                progress = None if result.extra is None else result.extra.progress
-                completions.append(Completion(result.id, result.attempt, identity, text, progress))
+                completions.append(Completion(result.id, result.attempt, identity, text, _progress(result.extra)))
             else:
                 endings.append(ending_of(result, identity))
     return completions, endings
@@ -315,11 +315,18 @@ def ending_of(result: Result, worker: str) -> Ending:
         text,
         delay_s,
         code,
-        extra.progress,
+        _progress(extra),
         None if extra.stack is None else clean(extra.stack),
         extra.cpu_s,
         extra.peak_rss_bytes,
     )
+
+
+def _progress(extra: ResultExtra | None) -> str | None:
+    """The last progress, where it is no longer than any other that is kept."""
+    if extra is None or extra.progress is None or excess(extra.progress, CLAIM_MAX_BYTES) is not None:
+        return None
+    return extra.progress
 
 
 def clean(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -21,12 +20,11 @@ from pulse_actors.dispatcher.batching import Batcher, halve
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.desk import Link
 from pulse_actors.dispatcher.explain import explain
+from pulse_actors.dispatcher.printed import excess
 
 BATCH: Final = 5000  # jobs of one statement
 ROW_BYTES: Final = 4096  # so that it has at most about 20 MiB
 MAX_ARGS_BYTES: Final = 1024 * 1024  # larger work belongs into a file whose path is the argument
-_HUGE: Final = re.compile(r"[0-9][eE]([+-]?0*[1-9][0-9]{3,})")
-_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +123,10 @@ def checked(jobs: Sequence[NewJob]) -> list[NewJob]:
 
 def args_problem(args: str) -> str | None:
     """What is wrong with *args*; None: nothing."""
-    size_bytes = len(args) if args.isascii() else len(args.encode())
-    if size_bytes > MAX_ARGS_BYTES:
-        return f"args have {size_bytes} bytes; at most {MAX_ARGS_BYTES} are allowed"
-    if _HUGE.search(args) and (found := _HUGE.search(_STRING.sub('""', args))):
-        return (
-            f"args have a number with the exponent {found[1]:.20}; at most 999 is allowed: PostgreSQL writes all digits"
-        )
-    return None
+    size_bytes = excess(args, MAX_ARGS_BYTES)
+    if size_bytes is None:
+        return None
+    return f"args have {size_bytes} bytes, with all digits of numbers like 1e999; at most {MAX_ARGS_BYTES} are allowed"
 
 
 def _problem(job: NewJob) -> str | None:

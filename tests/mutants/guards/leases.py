@@ -72,6 +72,13 @@ LEASES: Final = Guarded(
         _GUARDS + "test_a_session_of_nobody": [
             (_SESSION, "identity is None or ", ""),
         ],
+        _GUARDS + "test_a_text_that_prints_too_long_is_not_kept": [
+            ("Leases._extend", "one if _fits(one) else _without_progress(one)", "one"),
+            ("Leases._extend", "one if _fits(one) else _without_progress(one)", "_without_progress(one)"),
+            ("Leases._keep", "if _fits(one):", "if True:"),
+            ("Leases._keep", "if _fits(one):", "if False:"),
+            ("_fits", "one.progress is None or ", ""),
+        ],
         _GUARDS + "test_what_a_heartbeat_weighs": [
             ("_weight", "beat.jobs or ()", "beat.jobs"),
             ("_weight", "len(beat.jobs or ()) + 1", "1"),

@@ -41,6 +41,17 @@ LISTENING: Final = Guarded(
     is_part=True,
 )
 
+NUDGES: Final = Guarded(
+    "pulse_actors.runtime",
+    {
+        "unit/test_hints.py::test_what_anybody_may_say_is_bounded": [
+            ("Runtime.nudge", "len(self._inbox) < MOST_NUDGES and ", ""),
+            ("Runtime.nudge", " and hint not in self._inbox", ""),
+        ],
+    },
+    is_part=True,
+)
+
 PAUSE: Final = Guarded(
     "pulse_actors.pause",
     {

@@ -87,12 +87,16 @@ RESULTS: Final = Guarded(
         ],
         _SPLIT + "test_a_success_keeps_its_result_as_it_is": [
             ("split", "text is not None and ", ""),
-            ("split", "None if result.extra is None else ", ""),
+            ("_progress", "extra is None or ", ""),
             ("split", "if isinstance(result.detail, str) else", "if False else"),
         ],
         _SPLIT + "test_a_result_that_is_too_large_is_an_error": [
-            ("split", " and len(text) > MAX_RESULT_BYTES", " and False"),
-            ("split", "len(text) > MAX_RESULT_BYTES", "len(text) >= MAX_RESULT_BYTES"),
+            ("split", " and (size_bytes := excess(text, MAX_RESULT_BYTES))", " and (size_bytes := 0)"),
+        ],
+        _SPLIT + "test_a_progress_that_prints_too_long_is_left_out": [
+            ("_progress", " or excess(extra.progress, CLAIM_MAX_BYTES) is not None", ""),
+            ("_progress", "excess(extra.progress, CLAIM_MAX_BYTES) is not None", "True"),
+            ("_progress", "extra.progress is None or ", ""),
         ],
         _SPLIT + "test_each_outcome_has_its_ending": [
             ("ending_of", 'case ("retry", (', 'case ("", ('),

@@ -1,0 +1,27 @@
+"""How long JSON gets in the database: jsonb writes all digits of a number, and 1e999 has a thousand of them. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+MOST_DIGITS: Final = 131_072  # before the point of a number of PostgreSQL; it refuses those that have more
+_GROWTH: Final = 16_386  # bytes that it makes of a character at most: 1e131071 is eight
+_EXPONENT: Final = re.compile(r"[0-9][eE][+-]?0*([1-9][0-9]+)")
+_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
+
+
+def excess(text: str, most_bytes: int) -> int | None:
+    """
+    How many bytes jsonb makes of *text*, but for the blanks behind its commas and colons, where that is too much.
+
+    None: it is *most_bytes* at most.
+    """
+    if len(text) * _GROWTH <= most_bytes:
+        return None  # most are that short
+    size_bytes = len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
+    if size_bytes <= most_bytes and _EXPONENT.search(text):
+        # Nine digits are enough to see that there are too many, and few enough to be read at once.
+        exponents = [int(found[:9]) for found in _EXPONENT.findall(_STRING.sub('""', text))]
+        size_bytes += sum(min(one, MOST_DIGITS) for one in exponents)
+    return size_bytes if size_bytes > most_bytes else None
