@@ -70,13 +70,14 @@ ORDER BY g.home, g.name LIMIT $1;
 
 
 -- name: check_anchors :many
--- What:    the rows that everything relies on are there: the server's defaults, the gate, the mark of the sweeps
+-- What:    the rows that everything relies on are there: the server's defaults, the gate, the marks of the sweeps and of the deleting
 -- Args:    $1 examples int
 -- Guard:   none: reads.   Returns: id, detail, violations.
 SELECT a.home AS id, 'its row is missing' AS detail, count(*) OVER () AS violations
 FROM (VALUES ('pulse.topics', EXISTS (SELECT FROM pulse.topics WHERE topic = '')),
              ('pulse.dispatch_control', EXISTS (SELECT FROM pulse.dispatch_control WHERE topic = '')),
-             ('pulse.sweep_mark', EXISTS (SELECT FROM pulse.sweep_mark))) AS a(home, is_there)
+             ('pulse.sweep_mark', EXISTS (SELECT FROM pulse.sweep_mark)),
+             ('pulse.retention_mark', EXISTS (SELECT FROM pulse.retention_mark))) AS a(home, is_there)
 WHERE NOT a.is_there LIMIT $1;
 
 

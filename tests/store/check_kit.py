@@ -156,6 +156,7 @@ GUARDS: Final = [
     Wrong("anchors", "DELETE FROM pulse.topics", "pulse.topics", "missing"),
     Wrong("anchors", "DELETE FROM pulse.dispatch_control WHERE topic = ''", "pulse.dispatch_control", "missing"),
     Wrong("anchors", "DELETE FROM pulse.sweep_mark", "pulse.sweep_mark", "missing"),
+    Wrong("anchors", "DELETE FROM pulse.retention_mark", "pulse.retention_mark", "missing"),
 ]
 ROWS: Final = [
     column("leases", "pending", "locked_by = 'w'", "PENDING, locked_by w, lease_until NULL"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+
 import pytest
 
 from pulse_actors.dispatcher.submits import MAX_ARGS_BYTES, args_problem
+
 
 def problem(size_bytes: int) -> str:
     """What is said of so many."""

@@ -239,7 +239,7 @@ class Claims:
         """
         Claim; where the database cannot read one of the jobs, leave its topics alone for a while.
 
-        SQL may write args of a few KiB that print as gigabytes: 1e131071 is a number of jsonb. All others go on.
+        An UPDATE may leave args of a few KiB that print as gigabytes: 1e131071 is a number of jsonb. All others go on.
         """
         try:
             return await self._claim(plan, starts, news_count)

@@ -207,7 +207,11 @@ CROWD: Final = Guarded(
         ],
         "unit/test_crowd.py::test_the_oldest_that_has_said_nothing_makes_room": [
             ("Crowd.enter", "len(self._strangers) >= self._most_unknown_of_all", "False"),
-            ("Crowd.enter", "len(self._strangers) >= self._most_unknown_of_all", "len(self._strangers) > self._most_unknown_of_all"),
+            (
+                "Crowd.enter",
+                "len(self._strangers) >= self._most_unknown_of_all",
+                "len(self._strangers) > self._most_unknown_of_all",
+            ),
             ("Place.evict", "self.known()", "pass"),
             ("Place.evict", "self._make_room()", "pass"),
         ],
