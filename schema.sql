@@ -209,22 +209,6 @@ CREATE INDEX idx_schedules_due ON pulse.schedules (due_at) WHERE next_run_at IS 
 CREATE INDEX idx_schedules_reckon ON pulse.schedules (id) WHERE reckon;
 CREATE INDEX idx_schedules_waiting ON pulse.schedules (id) WHERE waiting > 0;
 
--- Args that no worker could be handed are refused where they come from, and not when they are to be claimed: a job whose args take
--- too long to print, with all that is due beside it. jsonb prints all digits of a number; the limit is that of a frame.
-CREATE FUNCTION pulse.refuse_args() RETURNS trigger
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RAISE EXCEPTION 'args have % bytes as PostgreSQL prints them; at most 8372224 are allowed', octet_length(NEW.args::text)
-        USING ERRCODE = 'check_violation', SCHEMA = 'pulse', TABLE = TG_TABLE_NAME, CONSTRAINT = TG_NAME;
-END
-$$;
-
--- Not of an UPDATE: each would lock its row twice.
-CREATE TRIGGER jobs_args_fit BEFORE INSERT ON pulse.jobs
-    FOR EACH ROW WHEN (octet_length(NEW.args::text) > 8372224) EXECUTE FUNCTION pulse.refuse_args();
-CREATE TRIGGER schedules_args_fit BEFORE INSERT OR UPDATE OF args ON pulse.schedules
-    FOR EACH ROW WHEN (octet_length(NEW.args::text) > 8372224) EXECUTE FUNCTION pulse.refuse_args();
-
 -- The gate. Row '' is the whole; a row per topic that was ever paused. From paused_until on the gate is open, by the
 -- database's clock, whether or not somebody has cleared the row since.
 CREATE TABLE pulse.dispatch_control (

@@ -33,6 +33,8 @@ __all__ = ["Settings", "dump", "load", "redact_dsn", "restore"]
 DEFAULT_FILE: Final = "pulse.toml"
 MIN_BEATS_PER_LEASE: Final = 3  # a lease outlives two lost beats and a slow commit
 _ROUNDING: Final = 1e-9  # 3 * 0.1 is a little more than 0.3
+_SECRET: Final = frozenset({"dsn", "auth_users"})
+_CONCEALED: Final = "***"
 _MAX_SHOWN: Final = 80  # characters of a wrong value in a message
 
 # Each type says in its description what a person may write; 1e9 seconds (31 years) keep every sum of times finite.
@@ -137,7 +139,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         if self.dsn is not None:
             shown["dsn"] = redact_dsn(self.dsn)
         if self.auth_users is not None:
-            shown["auth_users"] = "***"
+            shown["auth_users"] = _CONCEALED
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 
@@ -279,9 +281,15 @@ def _convert(name: str, given: _Given) -> tuple[object, str | None]:
     except msgspec.ValidationError:
         converted = None
     if converted is None or not _CHECKS.get(name, _anything)(converted):
-        shown = redact_dsn(str(value)) if name == "dsn" else value
-        return None, f"{given.label} is {_shown(shown)}: {_allowed(kind)}"
+        return None, f"{given.label} is {_shown(_harmless(name, value))}: {_allowed(kind)}"
     return converted, None
+
+
+def _harmless(name: str, value: object) -> object:
+    """*value* without what is secret in it; where that cannot be told apart, nothing of it."""
+    if name == "dsn" and isinstance(value, str):
+        return redact_dsn(value)
+    return _CONCEALED if name in _SECRET else value
 
 
 def _relations(settings: Settings, given: Mapping[str, _Given], is_sound: set[str]) -> list[str]:

@@ -23,7 +23,7 @@ def passwd(user: str | None) -> None:
     The password is asked for twice on a terminal, without showing it; else it is the first line of standard input.
     """
     if importlib.util.find_spec("bcrypt") is None:
-        raise ConfigError("pulse passwd needs bcrypt: pip install 'pulse-supervisor[ui]'")
+        raise ConfigError("pulse passwd needs bcrypt: pip install 'pulse-supervisor[server]'")
     if user is not None and (
         not user or any(char in ":," or not char.isprintable() or char.isspace() for char in user)
     ):

@@ -150,7 +150,7 @@ WHERE j.name <> d.name OR j.topic <> coalesce(d.topic, h.topic, 'default') OR j.
 --          Expiry is held against a clock that is read when the first rows are, not when the statement was sent: it may have
 --          waited for a lock on the table since. Jobs start at that very moment, so none starts after its time.
 --          A claim ends after 8 MiB of args, checkpoints, and what the attempt before came to (its error and progress): what it returns has to fit into memory, and through a socket, at
---          once. Args are measured as they are printed: 2000 bytes of jsonb may be a megabyte of text, where numbers are large.
+--          once. Short args are not measured: their text is not longer than 2000 bytes by much, if they are not compressed.
 WITH RECURSIVE clock AS MATERIALIZED (
     SELECT coalesce($10, clock_timestamp()) AS at
 ), open AS (
@@ -202,7 +202,8 @@ WITH RECURSIVE clock AS MATERIALIZED (
     FROM (SELECT * FROM levels WHERE $9::float8[] IS NULL ORDER BY priority DESC, place) AS l
     CROSS JOIN LATERAL (
         SELECT j.id, j.next_run_at,
-               octet_length(j.args::text) + coalesce(octet_length(j.checkpoint::text), 0)
+               CASE WHEN pg_column_size(j.args) > 2000 OR pg_column_compression(j.args) IS NOT NULL
+                    THEN octet_length(j.args::text) ELSE 2000 END + coalesce(octet_length(j.checkpoint::text), 0)
                + coalesce(octet_length(to_json(j.last_error)::text), 0) + coalesce(octet_length(j.progress::text), 0) AS size
         FROM pulse.jobs j
         WHERE j.topic = l.topic AND j.priority = l.priority AND j.status IN ('PENDING', 'RETRYING')
@@ -215,7 +216,8 @@ WITH RECURSIVE clock AS MATERIALIZED (
     FROM cut c
     CROSS JOIN LATERAL (
         SELECT q.id, q.next_run_at,
-               octet_length(q.args::text) + coalesce(octet_length(q.checkpoint::text), 0)
+               CASE WHEN pg_column_size(q.args) > 2000 OR pg_column_compression(q.args) IS NOT NULL
+                    THEN octet_length(q.args::text) ELSE 2000 END + coalesce(octet_length(q.checkpoint::text), 0)
                + coalesce(octet_length(to_json(q.last_error)::text), 0) + coalesce(octet_length(q.progress::text), 0) AS size
         FROM pulse.jobs q
         WHERE q.topic = c.topic AND q.priority = c.priority AND q.status IN ('PENDING', 'RETRYING')

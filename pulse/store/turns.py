@@ -13,7 +13,7 @@ import contextlib
 from collections import Counter
 from collections.abc import AsyncGenerator, Hashable
 from contextvars import ContextVar
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 ASKER: Final[ContextVar[Hashable]] = ContextVar("ASKER", default=None)  # for whom a task works; None: for the server
@@ -31,6 +31,7 @@ class Turns:
     def __init__(self, places: int) -> None:
         self._free = places
         self._line: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._left = 0  # of the line, those that do not wait any more
         self._number = 0
         self._under_way: Counter[Hashable] = Counter()
 
@@ -66,7 +67,13 @@ class Turns:
         try:
             await future
         except asyncio.CancelledError:
-            if not future.cancelled():  # it was given the place at this very moment
+            if future.cancelled():
+                self._left += 1
+                if 2 * self._left > len(self._line):  # those of a high rank might never be met
+                    self._line = [one for one in self._line if not one[2].done()]
+                    heapify(self._line)
+                    self._left = 0
+            else:  # it was given the place at this very moment
                 self._give()
             raise
 
@@ -76,4 +83,5 @@ class Turns:
             if not future.done():
                 future.set_result(None)
                 return
+            self._left -= 1
         self._free += 1

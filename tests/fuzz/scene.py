@@ -84,14 +84,21 @@ class Attackers:
     complaints: list[Mapping[str, object]] = field(default_factory=list[Mapping[str, object]])
     killed: int = 0
     failed: list[str] = field(default_factory=list[str])
+    _at_work: set[subprocess.Popen[str]] = field(default_factory=set[subprocess.Popen[str]])
+    _is_over: threading.Event = field(default_factory=threading.Event)
 
-    def run(self, orders: Sequence[Orders], look: Callable[[], None]) -> None:
-        """All of these at once, to their end."""
+    def run(self, orders: Sequence[Orders], look: Callable[[], None], enough: int | None = None) -> None:
+        """All of these at once, to their end; or until *enough* frames were read, so that none is left alone behind it."""
+        self._is_over.clear()
         threads = [threading.Thread(target=self._one, args=(one,), daemon=True) for one in orders]
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads):
             look()
+            if enough is not None and self.sent["read"] >= enough:
+                self._is_over.set()
+                for process in [*self._at_work]:
+                    process.kill()
             threads[0].join(0.2)
             for thread in threads:
                 thread.join(0.01)
@@ -107,21 +114,22 @@ class Attackers:
         else:
             os.setpriority(os.PRIO_PROCESS, 0, NICE)
         rng = random.Random(orders.seed)
-        while not self.failed:
+        while not self.failed and not self._is_over.is_set():
             with self._started(orders) as process:
                 assert process.stdout is not None
-                told = self._follow(process.stdout, orders.plan)
+                read, visits = self._follow(process.stdout, orders.plan)
                 code = process.wait(END_S)
-            if code == 0:
+            if code == 0 or self._is_over.is_set():
                 return
             if code not in {-signal.SIGKILL, -signal.SIGTERM}:
                 self.failed.append(f"an attacker ({orders.plan}) ended with {code}")
                 return
             self.killed += 1
-            left = None if orders.frames is None else orders.frames - told
-            if left is not None and left <= 0:
+            frames = None if orders.frames is None else orders.frames - read
+            left = None if orders.visits is None else orders.visits - visits
+            if min(one for one in (frames, left) if one is not None) <= 0:
                 return
-            orders = msgspec.structs.replace(orders, frames=left, seed=rng.getrandbits(32))
+            orders = msgspec.structs.replace(orders, frames=frames, visits=left, seed=rng.getrandbits(32))
 
     @contextlib.contextmanager
     def _started(self, orders: Orders) -> Iterator[subprocess.Popen[str]]:
@@ -135,14 +143,16 @@ class Attackers:
                 text=True,
                 start_new_session=True,  # who is killed is killed with its group
             )
+        self._at_work.add(process)
         try:
             with process:
                 yield process
         finally:
+            self._at_work.discard(process)
             process.kill()
 
-    def _follow(self, lines: IO[str], plan: str) -> int:
-        """Take in what one process tells; how many frames it has sent."""
+    def _follow(self, lines: IO[str], plan: str) -> tuple[int, int]:
+        """Take in what one process tells; how many frames of it were read, and how many connections it has made."""
         before = Counter[str]()
         answered = Counter[str]()
         for line in lines:
@@ -158,7 +168,7 @@ class Attackers:
             self.sent[plan] += now["read"] - before["read"]
             self.answers += Counter(told["answers"]) - answered
             before, answered = now, Counter(told["answers"])
-        return before["read"]
+        return before["read"], before["connections"]
 
 
 class Scene:
@@ -249,7 +259,7 @@ class Scene:
             )
             for number, (kind, share) in enumerate(SHARES)
         ]
-        return self._run(orders, turns, dispatcher)
+        return self._run(orders, turns, dispatcher, plan.frames)
 
     def _crowd(self, dispatcher: int) -> list[Window]:
         turns = self._turns()
@@ -263,9 +273,9 @@ class Scene:
         """From now on."""
         return Turns(time.monotonic(), self._plan.attack_s, self._plan.quiet_s + SETTLE_S, SETTLE_S)
 
-    def _run(self, orders: Sequence[Orders], turns: Turns, dispatcher: int) -> list[Window]:
+    def _run(self, orders: Sequence[Orders], turns: Turns, dispatcher: int, enough: int | None = None) -> list[Window]:
         """Attack; when that was, without the rests."""
-        self._attackers.run(orders, lambda: self._look(dispatcher, turns.begin_s))
+        self._attackers.run(orders, lambda: self._look(dispatcher, turns.begin_s), enough)
         attacked, quiet = turns.windows(time.monotonic())
         self._quiet += quiet
         return attacked

@@ -19,8 +19,6 @@ _TRIGGERED: Final = _SCHEDULES + "test_a_triggered_job_is_resolved"
 _TOPICS: Final = "test_topic_policy.py::"
 _BAD_TOPIC: Final = _TOPICS + "test_what_set_topic_refuses"
 _WAITS: Final = _TOPICS + "test_sql_and_python_wait_alike"
-_LONG_ARGS: Final = "test_sql_submit.py::test_args_that_no_worker_could_be_handed"
-_FIT: Final = "    FOR EACH ROW WHEN (octet_length(NEW.args::text) > 8372224)"
 _OPTIONS: Final = (
     "args",
     "topic",
@@ -275,13 +273,6 @@ MUTANTS: Final = [
     _in("backoff_s", "2 ^ least(greatest(tries, 1) - 1, 40)", "2 ^ (greatest(tries, 1) - 1)", _WAITS),
     _in("backoff_s", "tries::float8 ^ 2, 1e9", "tries::float8 ^ 2, 1e10", _WAITS),
     _in("open_gate", "    NEW.paused_by := NULL;\n", "", "test_pauses.py::test_a_plain_update_opens_and_closes"),
-    *(
-        swap(SCHEMA, f"{events}\n{_FIT}", f"{events}\n{worse}", _LONG_ARGS)
-        for events in ("INSERT ON pulse.jobs", "UPDATE OF args ON pulse.schedules")
-        for worse in (_FIT.replace("octet_length(NEW.args::text) >", "0 >"), _FIT.replace(">", ">="))
-    ),
-    swap(SCHEMA, "BEFORE INSERT OR UPDATE OF args", "BEFORE INSERT", _LONG_ARGS),
-    swap(SCHEMA, "BEFORE INSERT OR UPDATE OF args", "BEFORE UPDATE OF args", _LONG_ARGS),
     swap(
         SCHEMA,
         "FOR EACH ROW WHEN (NOT NEW.paused) EXECUTE",

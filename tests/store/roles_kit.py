@@ -24,8 +24,8 @@ SEQUENCES: Final = frozenset({"audit_id_seq", "work_notified"})
 FUNCTIONS: Final = frozenset(
     {
         "backoff_s", "check_schedule", "checked_priority", "create_schedule", "delete_schedule", "expiry_problem", "is_stored",
-        "is_stored_unseen", "jittered", "note", "notify_work", "open_gate", "pause_schedule", "refuse_args", "resume_schedule",
-        "set_schedule", "set_topic", "submit", "submit_many", "tell_topics", "trigger_schedule", "update_schedule", "uuid7",
+        "is_stored_unseen", "jittered", "note", "notify_work", "open_gate", "pause_schedule", "resume_schedule", "set_schedule",
+        "set_topic", "submit", "submit_many", "tell_topics", "trigger_schedule", "update_schedule", "uuid7",
     }
 )  # fmt: skip
 SECRET: Final = {

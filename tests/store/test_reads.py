@@ -187,7 +187,7 @@ async def test_a_job_larger_than_a_frame(store: Store, connection: Connection[Re
 async def test_a_schedule_larger_than_a_frame(store: Store) -> None:
     """A schedule that no frame can carry is told without its args."""
     identity = new_id()
-    large = f'{{"a": "{"x" * 8_350_000}"}}'  # the rest of its row does not fit beside them
+    large = f'{{"a": "{"x" * 9_000_000}"}}'
     await store.schedules.create(NewSchedule(identity, "n", "at", large, None, run_at=NOW))
     found = await store.schedules.get(identity)
     assert found is not None

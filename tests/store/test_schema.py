@@ -211,24 +211,6 @@ async def test_an_upgrade_cuts_a_jitter_that_is_too_long(empty_dsn: str) -> None
     await older.close(timeout=5)
 
 
-async def test_an_upgrade_pauses_what_could_not_fire(empty_dsn: str) -> None:
-    """Schedules whose args version 9 refuses of jobs; the others go on."""
-    older = await asyncpg.connect(empty_dsn)
-    await older.execute((ROOT / "tests" / "store" / "schema_v8.sql").read_text("utf-8"))
-    for name, args in (
-        ("fits", "'{}'"),
-        ("long", "jsonb_build_object('a', repeat('x', 9000000))"),
-        ("digits", "jsonb_build_object('a', array_fill(1e131071, ARRAY[64]))"),
-    ):
-        await older.execute(f"SELECT pulse.create_schedule('{name}', every_s => 9, args => {args})")
-    store = Store(Target(empty_dsn, "test"))
-    assert await store.prepare() == 8
-    store.close()
-    rows = await older.fetch("SELECT name FROM pulse.schedules WHERE paused ORDER BY name")
-    assert [row["name"] for row in rows] == ["digits", "long"]
-    await older.close(timeout=5)
-
-
 async def test_many_installs_at_once(empty_dsn: str) -> None:
     """Of eight that start at once one installs, the others wait for it, and all go on."""
     stores = [Store(Target(empty_dsn, "test")) for _ in range(8)]

@@ -373,33 +373,3 @@ async def test_workers_are_woken_once_in_a_while(connection: Connection[Record])
             last = await connection.fetchval(f"SELECT setval('pulse.work_notified', {last_ms})")
             await connection.execute("SELECT pulse.notify_work()")
             assert (await connection.fetchval(NOTIFIED) > last) is is_told
-
-
-_LONG: Final = "jsonb_build_object('a', repeat('x', 8372224 - 9))"
-_DIGITS: Final = "jsonb_build_object('a', array_fill(1e131071, ARRAY[64]))"
-_INSERT: Final = (
-    "INSERT INTO pulse.jobs (id, name, topic, args, next_run_at, max_attempts)"
-    " VALUES (pulse.uuid7(), 'n', 't', {}, now(), 1)"
-)
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "SELECT pulse.submit('n', {})",
-        "SELECT pulse.submit_many(jsonb_build_array(jsonb_build_object('name', 'n', 'args', {})))",
-        _INSERT,
-        "SELECT pulse.create_schedule('n', every_s => 9, args => {})",
-        "UPDATE pulse.schedules SET args = {}",
-    ],
-)
-async def test_args_that_no_worker_could_be_handed(connection: Connection[Record], statement: str) -> None:
-    """Are refused where they come from, however few bytes they are stored in; up to the limit all are taken."""
-    await connection.execute("SELECT pulse.create_schedule('n', every_s => 9)")
-    await connection.execute(statement.format(_LONG))
-    for args, size_bytes in ((_LONG.replace("- 9", "- 8"), 8372225), (_DIGITS, 8388743)):
-        with pytest.raises(asyncpg.CheckViolationError) as refused:
-            await connection.execute(statement.format(args))
-        assert (
-            str(refused.value) == f"args have {size_bytes} bytes as PostgreSQL prints them; at most 8372224 are allowed"
-        )

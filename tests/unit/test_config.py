@@ -141,6 +141,17 @@ class TestFile:
         assert lease.startswith(f"lease_s in {tmp_path}/pulse.toml is True: a number of seconds above 0 is allowed")
         assert batch.startswith(f"batch in {tmp_path}/pulse.toml is [1]: a whole number")
 
+    @pytest.mark.parametrize(
+        "line",
+        ['auth_users = ["ann:s3cret"]', 'auth_users = {ann = "s3cret"}', 'dsn = {host = "h", password = "s3cret"}'],
+    )
+    def test_a_secret_of_the_wrong_type_is_not_shown(self, tmp_path: Path, line: str) -> None:
+        """A file has lists and tables; what is secret in one cannot be told apart."""
+        (tmp_path / "pulse.toml").write_text(line + "\n")
+        (said,) = refusal({})
+        assert said.startswith(f"{line.partition(' ')[0]} in {tmp_path}/pulse.toml is '***': ")
+        assert "s3cret" not in said
+
     def test_toml_types(self, tmp_path: Path) -> None:
         """Numbers, strings of numbers, and booleans of TOML are taken as they are meant."""
         (tmp_path / "pulse.toml").write_text("lease_s = 60\nheartbeat_s = '5'\nproof_of_death = false\n")

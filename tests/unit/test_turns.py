@@ -108,3 +108,22 @@ async def test_who_gives_up_at_its_turn_gives_the_place_on() -> None:
     await line.over()
     assert line.served == ["first", "third"]
     assert line.turns._free == 1
+
+
+async def test_who_gives_up_is_not_kept() -> None:
+    """However many come and give up while others are always before them."""
+    line = Line()
+    await line.come("a", "first")
+    waiting = [await line.come("b", str(number)) for number in range(9)]
+    for one in waiting[1:]:
+        one.cancel()
+    await asyncio.sleep(0)
+    assert len(line.turns._line) == line.turns.waiting == 1
+    more = [await line.come("b", f"more {number}") for number in range(4)]
+    for one in more[:2]:
+        one.cancel()
+    await asyncio.sleep(0)
+    assert len(line.turns._line) == 5
+    await line.over()
+    assert line.served == ["first", "0", "more 2", "more 3"]
+    assert (line.turns._left, line.turns._line) == (0, [])

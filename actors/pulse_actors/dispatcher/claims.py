@@ -24,6 +24,7 @@ from pulse_actors.dispatcher.cursors import FEW_TOPICS, LEVELS_MAX, SURVEY, Curs
 from pulse_actors.dispatcher.desk import DOUBTFUL_BEATS, ClaimPlan, Desk, Held, Pair, Worker, length_of
 from pulse_actors.dispatcher.due import DueTimes
 from pulse_actors.dispatcher.explain import explain
+from pulse_actors.dispatcher.printed import excess
 from pulse_actors.merging import write_merged
 from pulse_actors.runtime import Backoff
 
@@ -239,7 +240,7 @@ class Claims:
         """
         Claim; where the database cannot read one of the jobs, leave its topics alone for a while.
 
-        An UPDATE may leave args of a few KiB that print as gigabytes: 1e131071 is a number of jsonb. All others go on.
+        SQL may write args of a few KiB that print as gigabytes: 1e131071 is a number of jsonb. All others go on.
         """
         try:
             return await self._claim(plan, starts, news_count)
@@ -303,7 +304,7 @@ class Claims:
             return False
         if len(jobs) > self._batch or any(job.run_at is not None or job.delay_s for job in jobs):
             return False
-        return sum(len(job.args) for job in jobs) <= ASSIGN_CHARS
+        return all(excess(job.args, ASSIGN_CHARS // len(jobs)) is None for job in jobs)
 
     def _plan_for(self, jobs: Sequence[NewJob]) -> ClaimPlan | None:
         self._note_silence()

@@ -416,7 +416,7 @@ def _is_too_long(claim: Claim) -> bool:
 
 def _discarded(claim: Claim, seat: str) -> Ending:
     """
-    The end of a job that no frame can carry: SQL changes args to any length, and a checkpoint comes on top of them.
+    The end of a job that no frame can carry: SQL submits args of any length, and jsonb prints 1e400 in 401 digits.
 
     A worker would break the connection over it, come back, and be given it again.
     """

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -70,6 +71,9 @@ class Reception:
         self._grants = read_grants(settings.allow_users, settings.allow_groups)
         self._logins = None if settings.auth_users is None else Logins(parse_users(settings.auth_users))
         self._crowd = Crowd()
+        self._own_crowd = Crowd(
+            sys.maxsize, sys.maxsize, sys.maxsize
+        )  # of the server's own account, and root: no bound
         self._remote_crowd = Crowd()  # by itself: whoever is anywhere must not keep the accounts of this machine out
         self._handshakes = Handshakes()
         self._refused = Refused()
@@ -116,14 +120,15 @@ class Reception:
                 await stream.aclose()
                 return
             source, rights = f"uid {peer.uid}", self._grants.of(raw)
-            if not self._grants.is_own(peer.uid) and self._is_crowded(self._crowd, source):
+            crowd = self._own_crowd if self._grants.is_own(peer.uid) else self._crowd
+            if self._is_crowded(crowd, source):
                 await stream.aclose()
                 return
             pidfd = identities.pidfd_of(raw, peer) if self._knows(peer) else None
         except OSError:  # gone already
             await stream.aclose()
             return
-        with self._entered(self._crowd, source) as place:
+        with self._entered(crowd, source) as place:
             await self._visit(stream, Local(peer, rights, self._office.host.id, place.known), source, pidfd, number)
 
     async def _attend_remote(self, stream: anyio.abc.SocketStream, number: int) -> None:

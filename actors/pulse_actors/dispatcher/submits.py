@@ -126,7 +126,8 @@ def args_problem(args: str) -> str | None:
     size_bytes = excess(args, MAX_ARGS_BYTES)
     if size_bytes is None:
         return None
-    return f"args have {size_bytes} bytes, with all digits of numbers like 1e999; at most {MAX_ARGS_BYTES} are allowed"
+    words = "as PostgreSQL prints them, with all digits of numbers like 1e999"
+    return f"args have {size_bytes} bytes {words}; at most {MAX_ARGS_BYTES} are allowed"
 
 
 def _problem(job: NewJob) -> str | None:

@@ -57,7 +57,11 @@ CLAIMS: Final = Guarded(
             ("Claims._may_hand_out", "len(jobs) > self._batch or ", ""),
             ("Claims._may_hand_out", "job.run_at is not None or ", ""),
             ("Claims._may_hand_out", " or job.delay_s", ""),
-            ("Claims._may_hand_out", "sum(len(job.args) for job in jobs) <= ASSIGN_CHARS", "True"),
+            (
+                "Claims._may_hand_out",
+                "all(excess(job.args, ASSIGN_CHARS // len(jobs)) is None for job in jobs)",
+                "True",
+            ),
             ("Claims._plan_for", "len(plan.seats) == len(jobs) and ", ""),
             ("Claims._plan_for", " and len(plan.topics) <= FEW_TOPICS", ""),
             ("Claims._plan_for", " and topics.issubset(plan.topics)", ""),

@@ -172,7 +172,11 @@ TURNS: Final = Guarded(
             ("Turns._give", "not future.done()", "True"),
         ],
         _TURNS + "test_who_gives_up_at_its_turn_gives_the_place_on": [
-            ("Turns._take", "if not future.cancelled():", "if False:"),
+            ("Turns._take", "if future.cancelled():", "if True:"),
+        ],
+        _TURNS + "test_who_gives_up_is_not_kept": [
+            ("Turns._take", "2 * self._left > len(self._line)", "False"),
+            ("Turns._give", "self._left -= 1", "pass"),
         ],
     },
     is_part=True,
