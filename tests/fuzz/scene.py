@@ -88,7 +88,7 @@ class Attackers:
     _is_over: threading.Event = field(default_factory=threading.Event)
 
     def run(self, orders: Sequence[Orders], look: Callable[[], None], enough: int | None = None) -> None:
-        """All of these at once, to their end; or until *enough* frames were read, so that none is left alone behind it."""
+        """All of these at once, to their end; or until *enough* frames were read: no one is to be left alone."""
         self._is_over.clear()
         threads = [threading.Thread(target=self._one, args=(one,), daemon=True) for one in orders]
         for thread in threads:

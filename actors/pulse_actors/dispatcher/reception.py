@@ -73,7 +73,7 @@ class Reception:
         self._crowd = Crowd()
         self._own_crowd = Crowd(
             sys.maxsize, sys.maxsize, sys.maxsize
-        )  # of the server's own account, and root: no bound
+        )  # the server's own account, and root
         self._remote_crowd = Crowd()  # by itself: whoever is anywhere must not keep the accounts of this machine out
         self._handshakes = Handshakes()
         self._refused = Refused()
