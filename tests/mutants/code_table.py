@@ -47,6 +47,7 @@ GUARDED: Final[list[Guarded]] = [
     access.HANDSHAKES,
     access.CALLERS,
     access.CROWD,
+    access.SECRETS,
     access.GRANTS,
     access.REFUSED,
     edge.EDGE,

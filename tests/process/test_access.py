@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import resource
 import socket
 import stat
@@ -163,8 +164,23 @@ def test_who_is_anywhere_keeps_nobody_out(system: System) -> None:
             assert idle[0].recv(1) == b""
             late.sendall(b"\x00\x00\x00\x01\xc1")
             assert b"bad_request" in late.recv(1000)
+        for _ in range(2):
+            with account(ACCOUNTS["client"]):
+                stack.enter_context(contextlib.closing(Peer(system.path)))
         with come(system.path, ACCOUNTS["client"]) as client:
             assert client.call("ping") == {}
+        for one in idle[1:3]:  # those of this machine take nobody's place
+            one.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                one.recv(1)
+
+
+def test_the_servers_own_account_has_no_bound(system: System) -> None:
+    """It is who operates the server: a hundred of its connections that say nothing keep it out no more than one."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(MOST_UNKNOWN):
+            stack.enter_context(contextlib.closing(Peer(system.path)))
+        assert _comes_in(system.path, os.getuid())
 
 
 def _comes_in(path: Path, uid: int) -> bool:

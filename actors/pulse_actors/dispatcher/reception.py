@@ -71,9 +71,7 @@ class Reception:
         self._grants = read_grants(settings.allow_users, settings.allow_groups)
         self._logins = None if settings.auth_users is None else Logins(parse_users(settings.auth_users))
         self._crowd = Crowd()
-        self._own_crowd = Crowd(
-            sys.maxsize, sys.maxsize, sys.maxsize
-        )  # the server's own account, and root
+        self._own_crowd = Crowd(sys.maxsize, sys.maxsize, sys.maxsize)  # the server's own account, and root
         self._remote_crowd = Crowd()  # by itself: whoever is anywhere must not keep the accounts of this machine out
         self._handshakes = Handshakes()
         self._refused = Refused()
