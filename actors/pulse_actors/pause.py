@@ -11,6 +11,7 @@ connection it hears of work that other hosts have no room for, and passes that o
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Final
 
 import anyio
@@ -100,7 +101,7 @@ async def pause(runtime: Runtime) -> None:
     actor = Pause(runtime.store, identities.this_host(runtime.settings.host_id).id)
     await runtime.prime(actor)
 
-    channels = {
+    channels: dict[str, Callable[[str], None]] = {
         GATE_CHANNEL: lambda _topic: runtime.nudge(Hint("pause", "gate changed")),
         WORK_CHANNEL: lambda sender: runtime.nudge(Hint("pause", WORK, {"from": sender})),
     }

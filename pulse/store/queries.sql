@@ -1364,9 +1364,10 @@ SELECT pg_advisory_xact_lock(hashtextextended('pulse schema', 0));
 
 
 -- name: schema_limits :one
--- What:    how long a migration may wait for another one, and that its statements may take their time.
+-- What:    how long a migration may wait for another one, that its statements may take their time, and that what they call is
+--          looked for in pg_catalog alone: a function of somebody else in public must not be called by whoever owns the schema.
 -- Args:    $1 lock timeout, as PostgreSQL writes it.   Guard: none: this transaction only.   Returns: nothing of use.
-SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', '0', true);
+SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', '0', true), set_config('search_path', 'pg_catalog, pg_temp', true);
 
 
 -- name: schema_standing :one

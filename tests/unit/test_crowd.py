@@ -43,7 +43,9 @@ def test_the_oldest_that_has_said_nothing_makes_room() -> None:
     assert gone == ["known"]
     crowd.enter("c", partial(gone.append, "fourth"))
     assert gone == ["known", "first"]
+    crowd.enter("d", partial(gone.append, "fifth"))
+    assert gone == ["known", "first", "third"]
     first.free()
     third.free()
-    crowd.enter("d", partial(gone.append, "fifth"))
-    assert gone == ["known", "first"]
+    crowd.enter("e", partial(gone.append, "sixth"))
+    assert gone == ["known", "first", "third", "fourth"]

@@ -12,7 +12,7 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -180,7 +180,7 @@ class Reception:
             log.exception("visit_failed", entry=repr(entry))  # this peer's own trouble: nobody else notices
 
     @contextlib.contextmanager
-    def _entered(self, crowd: Crowd, source: str) -> Iterator[Place]:
+    def _entered(self, crowd: Crowd, source: str) -> Generator[Place]:
         """A place in *crowd*; what is done in it is cancelled when another one takes it."""
         with anyio.CancelScope() as scope:
 

@@ -82,13 +82,15 @@ PRINTED: Final = Guarded(
     "pulse_actors.dispatcher.printed",
     {
         "unit/test_submits.py::test_numbers_that_print_as_megabytes": [
-            ("excess", "_EXPONENT.search(text):", "False:"),
+            ("excess", "_EXPONENT.search(text)", "False"),
+            ("excess", "2 * size_bytes > most_bytes or ", ""),
             ("excess", """_STRING.sub('""', text)""", "text"),
+            ("excess", ' - bare.count(mark + " ")', ""),
             ("excess", "min(one, MOST_DIGITS)", "one"),
             ("excess", "found[:9]", "found"),
             ("excess", "return size_bytes if size_bytes > most_bytes else None", "return None"),
             ("excess", "if size_bytes > most_bytes else None", "if size_bytes >= most_bytes else None"),
-            ("excess", "len(text) if text.isascii() else len(text.encode(errors='surrogatepass'))", "len(text)"),
+            ("excess", 'len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))', "len(text)"),
         ],
     },
     is_part=True,

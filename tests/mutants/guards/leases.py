@@ -19,6 +19,7 @@ LEASES: Final = Guarded(
             ("Leases._answer", "(one.id, one.attempt) not in written", "False"),
             ("Leases._beat", "if worker is not None:", "if False:"),
             ("Leases._renewals", "if beat.jobs is not None:", "if False:"),
+            ("_fits", "one.progress is None or ", ""),
         ],
         _GUARDS + "test_a_result_that_overtakes_a_heartbeat_is_no_loss": [
             ("Leases._answer", " - done", ""),
@@ -77,7 +78,7 @@ LEASES: Final = Guarded(
             ("Leases._extend", "one if _fits(one) else _without_progress(one)", "_without_progress(one)"),
             ("Leases._keep", "if _fits(one):", "if True:"),
             ("Leases._keep", "if _fits(one):", "if False:"),
-            ("_fits", "one.progress is None or ", ""),
+            ("_fits", "excess(one.progress, CLAIM_MAX_BYTES) is None", "True"),
         ],
         _GUARDS + "test_what_a_heartbeat_weighs": [
             ("_weight", "beat.jobs or ()", "beat.jobs"),
