@@ -12,7 +12,6 @@ different from one during which everything was down.
 
 from __future__ import annotations
 
-import uuid
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
@@ -113,6 +112,4 @@ def _late_us(due: Due, occurrence_us: int) -> int:
 def _step(due: Due, rule: Recurrence, occurrence_us: int | None, next_us: int | None, *, passed: int = 0) -> Firing:
     """Fire one occurrence, or none; what follows the next one is left to be reckoned later, where that takes long."""
     following_us = rule.after(next_us) if next_us is not None and rule.cron is None else None
-    named_us = _cursor(due) if occurrence_us is None else occurrence_us
-    job = uuid.uuid5(uuid.UUID(bytes=due.id), str(named_us))
-    return Firing(due.id, _cursor(due), next_us, job.bytes, occurrence_us, following_us, due.revision, passed)
+    return Firing(due.id, _cursor(due), next_us, occurrence_us, following_us, due.revision, passed)

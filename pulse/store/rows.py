@@ -280,7 +280,6 @@ class Firing:
     Attributes:
         cursor_us: Where the cursor is expected.
         next_us: Where it goes; None: there is no more.
-        job_id: Of the occurrence that fires.
         occurrence_us: That occurrence; None: what was missed is passed over, and nothing fires.
         following_us: The occurrence after the next; None: none, or not reckoned yet.
         revision: Of the definition that this was reckoned by.
@@ -290,7 +289,6 @@ class Firing:
     schedule_id: bytes
     cursor_us: int
     next_us: int | None
-    job_id: bytes
     occurrence_us: int | None
     following_us: int | None = None
     revision: int = 0

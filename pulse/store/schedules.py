@@ -119,7 +119,6 @@ class ScheduleStore:
                 [_moment(firing.occurrence_us) for firing in ordered],
                 [_moment(firing.next_us) for firing in ordered],
                 [_moment(firing.following_us) for firing in ordered],
-                [UUID(firing.job_id) for firing in ordered],
                 MAX_HELD,
                 now,
             )

@@ -98,7 +98,15 @@ MUTANTS: Final = [
     ),
     cut(FIRE, "\n    ORDER BY s.id FOR UPDATE OF s", "test_lock_order.py::test_updates"),
     swap(FIRE, "ORDER BY s.id FOR", "ORDER BY s.id DESC FOR", "test_lock_order.py::test_updates"),
-    cut(FIRE, "    ON CONFLICT (id) DO NOTHING\n", _SCHEDULES + "test_a_cursor_that_was_set_back_does_not_fire_again"),
+    cut(FIRE, " AND m.there_id IS NULL", _SCHEDULES + "test_a_cursor_that_was_set_back_does_not_fire_again"),
+    swap(
+        FIRE,
+        "coalesce(d.there_id, pulse.uuid7())",
+        "pulse.uuid7()",
+        _SCHEDULES + "test_a_cursor_that_was_set_back_does_not_fire_again",
+    ),
+    cut(FIRE, "x.schedule_id = s.id AND ", _SCHEDULES + "test_another_schedule_has_the_occurrence"),
+    cut(FIRE, " AND x.occurrence = d.occurrence", _SCHEDULES + "test_another_schedule_has_the_occurrence"),
     swap(FIRE, "d.verdict IN ('fired', 'held') THEN GREATEST", "false THEN GREATEST", _SCHEDULES + "test_fire"),
     swap(FIRE, "d.verdict IN ('fired', 'held') THEN GREATEST", "true THEN GREATEST", _OVERLAP + "test_skip"),
     swap(
@@ -155,7 +163,7 @@ MUTANTS: Final = [
     swap(FIRE, "d.overlap IN ('allow', 'cancel')", "d.overlap = 'cancel'", _OVERLAP + "test_allow"),
     swap(FIRE, "WHEN d.occurrence IS NULL THEN 'passed'", "WHEN false THEN 'passed'", _SCHEDULES + "test_passing_over"),
     cut(FIRE, "d.waiting > 0 OR ", _OVERLAP + "test_what_is_held_keeps_its_turn"),
-    swap(FIRE, "d.waiting < $8", "true OR d.waiting < $8", _OVERLAP + "test_a_queue_is_bounded"),
+    swap(FIRE, "d.waiting < $7", "true OR d.waiting < $7", _OVERLAP + "test_a_queue_is_bounded"),
     swap(FIRE, "WHEN d.overlap = 'skip' THEN 'skipped'", "WHEN false THEN 'skipped'", _OVERLAP + "test_skip"),
     swap(
         FIRE,
@@ -195,12 +203,6 @@ MUTANTS: Final = [
         "fire_schedules",
         " AND q.status = 'PENDING' AND q.next_run_at = '9999-12-30 00:00+00'",
         _OVERLAP + "test_a_queue_is_bounded",
-    ),
-    swap(
-        "fire_schedules",
-        "x.schedule_id IS DISTINCT FROM s.id",
-        "false",
-        "test_schedules.py::test_somebody_else_has_the_id",
     ),
     swap("fire_schedules", "q.schedule_id = d.id AND q.status", "q.status", _OVERLAP + "test_a_queue_is_bounded"),
     swap("release_held", "ORDER BY j.occurrence", "ORDER BY j.occurrence DESC", _OVERLAP + "test_queue"),

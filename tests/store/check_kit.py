@@ -12,7 +12,7 @@ from pulse.ids import uuid7
 from pulse.store.rows import Completion, Ending, EndingKind, Fence, Firing, NewSchedule
 from pulse.store.store import Store
 from pulse.store.times import to_us
-from tests.store.helpers import LEASE_S, at, fence, job, new_id
+from tests.store.helpers import LEASE_S, at, fence, job
 
 STEP_S: Final = 100.0  # longer than any back-off here
 # What happens to each job, one attempt after the other; None: it is claimed, and still runs.
@@ -78,9 +78,7 @@ async def live_all(store: Store) -> dict[str, str]:
     moments = [at(1_000_000.0 + number) for number in range(3)]
     await store.schedules.create(NewSchedule(schedule, "n", "every", "{}", moments[0], every_s=1.0))
     for cursor, following in itertools.pairwise(moments):
-        await store.schedules.fire(
-            [Firing(schedule, to_us(cursor), to_us(following), new_id(), to_us(cursor))], now=cursor
-        )
+        await store.schedules.fire([Firing(schedule, to_us(cursor), to_us(following), to_us(cursor))], now=cursor)
         for one in await store.claim(["default"], ["w1"], [0], LEASE_S, now=cursor):
             await store.complete([Completion(*fence(one.id, one.attempt), None)], now=cursor)
     for fires_again in (True, False):
@@ -92,11 +90,11 @@ async def _set_back(store: Store, earlier: datetime, later: datetime, *, fires_a
     """Let one that occurs once fire; then it is changed to an earlier time, and perhaps fires again."""
     schedule = uuid7().bytes
     await store.schedules.create(NewSchedule(schedule, "n", "at", "{}", later, run_at=later))
-    await store.schedules.fire([Firing(schedule, to_us(later), None, new_id(), to_us(later))], now=later)
+    await store.schedules.fire([Firing(schedule, to_us(later), None, to_us(later))], now=later)
     changed = NewSchedule(schedule, "n", "at", "{}", earlier, run_at=earlier)
     assert await store.schedules.update(changed, 0, moved=True)
     if fires_again:
-        again = Firing(schedule, to_us(earlier), None, new_id(), to_us(earlier), revision=1)
+        again = Firing(schedule, to_us(earlier), None, to_us(earlier), revision=1)
         assert await store.schedules.fire([again], now=later)
 
 

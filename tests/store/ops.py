@@ -55,8 +55,7 @@ class World:
     @property
     def firing(self) -> Firing:
         """The one occurrence that is due."""
-        job_id = uuid.uuid5(uuid.UUID(bytes=self.schedule), "occurrence").bytes
-        return Firing(self.schedule, to_us(NOW), to_us(at(3600)), job_id, to_us(NOW))
+        return Firing(self.schedule, to_us(NOW), to_us(at(3600)), to_us(NOW))
 
     @property
     def made_as(self) -> NewSchedule:
@@ -208,7 +207,7 @@ async def _fire(store: Store, world: World) -> object:
 
 
 async def _fire_as_another(store: Store, world: World) -> object:
-    firing = dataclasses.replace(world.firing, job_id=new_id(), next_us=to_us(at(7200)))
+    firing = dataclasses.replace(world.firing, next_us=to_us(at(7200)))
     return _became(await store.schedules.fire([firing], now=at(LATER_S)))
 
 

@@ -48,7 +48,7 @@ class Write:
 
 
 def _firing(identity: bytes) -> Firing:
-    return Firing(identity, to_us(NOW), None, new_id(), to_us(NOW))
+    return Firing(identity, to_us(NOW), None, to_us(NOW))
 
 
 UPDATES: Final = [

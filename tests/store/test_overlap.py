@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -41,10 +40,11 @@ async def fire(store: Store, number: int) -> Fired:
     return fired
 
 
-def job_of(schedule: bytes, number: int) -> bytes:
+async def job_of(connection: Connection[Record], schedule: bytes, number: int) -> bytes:
     """Id of the job of that minute."""
-    us = round((at(number * EVERY_S) - NOW) / timedelta(microseconds=1) + NOW.timestamp() * 1e6)
-    return uuid.uuid5(uuid.UUID(bytes=schedule), str(us)).bytes
+    sql = "SELECT id FROM pulse.jobs WHERE schedule_id = $1 AND occurrence = $2"
+    identity: uuid.UUID = await connection.fetchval(sql, schedule.hex(), at(number * EVERY_S))
+    return identity.bytes
 
 
 async def verdicts(store: Store, *numbers: int) -> list[str]:
@@ -117,8 +117,8 @@ async def test_cancel(store: Store, connection: Connection[Record]) -> None:
     assert (old["status"], old["completed_at"], old["locked_by"]) == ("CANCELED", at(EVERY_S), None)
     [entry] = await history(connection, one.id)
     assert (entry["attempt"], entry["outcome"], entry["worker"]) == (1, "canceled", WORKER)
-    assert await fire(store, 2) == Fired(schedule, "fired", Level(TOPIC, 0), job_of(schedule, 1))
-    assert await history(connection, job_of(schedule, 1)) == []
+    assert await fire(store, 2) == Fired(schedule, "fired", Level(TOPIC, 0), await job_of(connection, schedule, 1))
+    assert await history(connection, await job_of(connection, schedule, 1)) == []
     assert await statuses(connection) == ["CANCELED", "CANCELED", "PENDING"]
 
 
@@ -149,7 +149,7 @@ async def test_queue(store: Store, connection: Connection[Record]) -> None:
     assert await store.schedules.release(10, now=at(150)) == []
     for number in range(3):
         [one] = await claim(store, seconds=200 + number)
-        assert one.id == job_of(schedule, number)
+        assert one.id == await job_of(connection, schedule, number)
         assert await store.schedules.release(10, now=at(200)) == []
         await store.complete([Completion(*fence(one.id), None)], now=at(200))
         assert await claim(store, seconds=200 + number) == []
@@ -160,7 +160,7 @@ async def test_queue(store: Store, connection: Connection[Record]) -> None:
     assert await verdicts(store, 3) == ["fired"]
 
 
-async def test_what_is_held_keeps_its_turn(store: Store) -> None:
+async def test_what_is_held_keeps_its_turn(store: Store, connection: Connection[Record]) -> None:
     """An occurrence that comes between the end of a job and the release of the next waits behind it."""
     schedule = await make(store, "queue")
     assert await verdicts(store, 0, 1) == ["fired", "held"]
@@ -168,20 +168,20 @@ async def test_what_is_held_keeps_its_turn(store: Store) -> None:
     assert await verdicts(store, 2) == ["held"]
     await store.schedules.release(10, now=at(121))
     [one] = await claim(store, seconds=130, worker=OTHER)
-    assert one.id == job_of(schedule, 1)
+    assert one.id == await job_of(connection, schedule, 1)
 
 
 async def test_a_held_job_that_was_canceled_is_passed_over(store: Store, connection: Connection[Record]) -> None:
     """An operator may cancel what waits; its place is taken by the next, and an empty queue is none."""
     schedule = await make(store, "queue")
     await verdicts(store, 0, 1, 2)
-    await store.cancel([job_of(schedule, 1)], now=at(120))
+    await store.cancel([await job_of(connection, schedule, 1)], now=at(120))
     await finish(store, 121)
     assert await store.schedules.release(10, now=at(122)) == [Level(TOPIC, 0)]
     await finish(store, 123)
     assert await statuses(connection) == ["COMPLETED", "CANCELED", "COMPLETED"]
     await verdicts(store, 3, 4)
-    await store.cancel([job_of(schedule, 4)], now=at(240))
+    await store.cancel([await job_of(connection, schedule, 4)], now=at(240))
     await finish(store, 241)
     assert await store.schedules.release(10, now=at(242)) == []
     assert not (await store.schedules.work(now=NOW)).waiting
@@ -191,7 +191,7 @@ async def test_a_queue_is_bounded(store: Store, connection: Connection[Record]) 
     """No more than so many wait; what comes then is passed over, and told."""
     schedule = await make(store, "queue")
     assert await verdicts(store, *range(MAX_HELD + 2)) == ["fired", *["held"] * MAX_HELD, "full"]
-    await store.cancel([job_of(schedule, 5)], now=at(1))
+    await store.cancel([await job_of(connection, schedule, 5)], now=at(1))
     await connection.execute(
         "INSERT INTO pulse.jobs (id, topic, name, max_attempts, schedule_id, next_run_at)"
         "VALUES (pulse.uuid7(), 't', 'n', 5, pulse.uuid7(), '9999-12-30 00:00+00')"  # of another one
@@ -213,7 +213,7 @@ async def test_what_is_held_back_during_a_release_is_not_forgotten(
         await connection.execute(
             "INSERT INTO pulse.jobs (id, topic, name, max_attempts, schedule_id, occurrence, next_run_at)"
             "VALUES ($1::uuid, 't', 'n', 5, $2::uuid, $3, '9999-12-30 00:00+00')",
-            job_of(schedule, 2).hex(),
+            (await job_of(connection, schedule, 2)).hex(),
             schedule.hex(),
             at(120),
         )
@@ -224,7 +224,7 @@ async def test_what_is_held_back_during_a_release_is_not_forgotten(
     for number in (1, 2):
         assert await store.schedules.release(10, now=at(122 + number)) == [Level(TOPIC, 0)]
         [one] = await claim(store, seconds=130 + number)
-        assert one.id == job_of(schedule, number)
+        assert one.id == await job_of(connection, schedule, number)
         await store.complete([Completion(*fence(one.id), None)], now=at(130 + number))
 
 
@@ -236,7 +236,7 @@ async def test_release_is_of_one_schedule(store: Store, connection: Connection[R
         await store.schedules.fire(
             [firing_of(Due(**{**_fields(one), "now_us": one.cursor_us})) for one in due], now=NOW
         )
-    await connection.execute("DELETE FROM pulse.jobs WHERE id = $1", job_of(first, 0).hex())
+    await connection.execute("DELETE FROM pulse.jobs WHERE id = $1", (await job_of(connection, first, 0)).hex())
     older = "UPDATE pulse.jobs SET occurrence = occurrence - interval '1 day' WHERE schedule_id = $1::uuid"
     await connection.execute(older, second.hex())
     idle = await make(store, "queue")

@@ -40,12 +40,11 @@ def new(**fields: Any) -> NewSchedule:
     return NewSchedule(**{**base, **kind, **fields})
 
 
-def firing(schedule: NewSchedule, seconds: float = 0.0, *, more: bool = True, job_id: bytes | None = None) -> Firing:
-    """The occurrence at NOW + *seconds*, with the id that its job always has."""
+def firing(schedule: NewSchedule, seconds: float = 0.0, *, more: bool = True) -> Firing:
+    """The occurrence at NOW + *seconds*."""
     cursor_us = to_us(at(seconds))
-    identity = uuid.uuid5(uuid.UUID(bytes=schedule.id), str(cursor_us)).bytes
     next_us = to_us(at(seconds + EVERY_S)) if more else None
-    return Firing(schedule.id, cursor_us, next_us, job_id or identity, cursor_us)
+    return Firing(schedule.id, cursor_us, next_us, cursor_us)
 
 
 async def cursor(connection: Connection[Record], schedule: NewSchedule) -> tuple[Any, Any]:
@@ -72,7 +71,6 @@ async def test_fire(store: Store, connection: Connection[Record]) -> None:
     assert await connection.fetchval("SELECT following_run_at FROM pulse.schedules") == at(2 * EVERY_S)
     found = await only_job(connection)
     expected = {
-        "id": uuid.UUID(bytes=fired.job_id),
         "name": "n",
         "topic": TOPIC,
         "args": '{"a": 1}',
@@ -86,19 +84,8 @@ async def test_fire(store: Store, connection: Connection[Record]) -> None:
         "attempts": 0,
     }
     assert {name: found[name] for name in expected} == expected
-
-
-async def test_somebody_else_has_the_id(store: Store, connection: Connection[Record]) -> None:
-    """The id of an occurrence can be reckoned, and taken by whoever may submit: it fires all the same, by another."""
-    schedule = new(overlap="skip")
-    await store.schedules.create(schedule)
-    fired = firing(schedule)
-    await connection.execute("SELECT pulse.submit('theirs', id => $1, run_at => '9998-01-01Z')", fired.job_id.hex())
-    await store.schedules.fire([fired], now=NOW)
-    mine = await connection.fetchrow("SELECT id, occurrence FROM pulse.jobs WHERE schedule_id = $1", schedule.id.hex())
-    assert mine is not None
-    assert (mine["occurrence"], mine["id"] == uuid.UUID(bytes=fired.job_id)) == (NOW, False)
-    assert await connection.fetchval("SELECT last_job_id FROM pulse.schedules") == mine["id"]
+    assert found["id"].version == 7
+    assert await connection.fetchval("SELECT last_job_id FROM pulse.schedules") == found["id"]
 
 
 async def test_the_last_occurrence(store: Store, connection: Connection[Record]) -> None:
@@ -125,19 +112,18 @@ async def test_fires_set_back(store: Store, connection: Connection[Record]) -> N
 
 
 async def test_an_occurrence_fires_once(store: Store, connection: Connection[Record]) -> None:
-    """Of two that fire the same occurrence, the second finds the cursor moved and inserts nothing, under any id."""
+    """Of two that fire the same occurrence, the second finds the cursor moved and inserts nothing."""
     schedule = new()
     await store.schedules.create(schedule)
     await store.schedules.fire([firing(schedule)])
     before = await cursor(connection, schedule)
     assert await store.schedules.fire([firing(schedule)]) == []
-    assert await store.schedules.fire([firing(schedule, job_id=new_id())]) == []
     assert await cursor(connection, schedule) == before
     assert await count(connection) == 1
 
 
 async def test_a_cursor_that_was_set_back_does_not_fire_again(store: Store, connection: Connection[Record]) -> None:
-    """The job's id is made of the occurrence, so even a cursor that stands there again inserts no second job."""
+    """A job of that occurrence is there, so even a cursor that stands there again inserts no second one."""
     schedule = new()
     await store.schedules.create(schedule)
     await store.schedules.fire([firing(schedule)])
@@ -146,6 +132,16 @@ async def test_a_cursor_that_was_set_back_does_not_fire_again(store: Store, conn
     assert await store.schedules.fire([firing(schedule)]) == [Fired(schedule.id, "fired", None, None)]
     assert await only_job(connection) == before
     assert await cursor(connection, schedule) == (at(EVERY_S), NOW)
+    assert await connection.fetchval("SELECT last_job_id FROM pulse.schedules") == before["id"]
+
+
+async def test_another_schedule_has_the_occurrence(store: Store, connection: Connection[Record]) -> None:
+    """Two schedules that are due at the same moment make a job each, and so do two occurrences of one."""
+    for schedule in (new(), new()):
+        await store.schedules.create(schedule)
+        for seconds in (0.0, EVERY_S):
+            await store.schedules.fire([firing(schedule, seconds)])
+    assert await count(connection) == 4
 
 
 @pytest.mark.parametrize("seconds", [-EVERY_S, -0.000001, 0.000001, EVERY_S])
