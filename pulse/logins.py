@@ -24,6 +24,8 @@ _MOST_ACQUAINTED: Final = 4096
 _MOST_AT_ONCE: Final = 2  # a bcrypt check takes a core
 _MAX_NAME: Final = 64
 _IPV6: Final = 6
+_SITE_BITS: Final = 48  # of IPv6, what a customer is given
+_LAN_BITS: Final = 24
 _NETWORK_BITS: Final = 64
 
 
@@ -133,3 +135,13 @@ def source_of(host: str) -> str:
         mapped = ipaddress.IPv6Address(address).ipv4_mapped
         return str(mapped or ipaddress.ip_network((int(address), _NETWORK_BITS), strict=False))
     return str(address)
+
+
+def network_of(source: str) -> str:
+    """The network that *source* is part of, all of whose addresses somebody may have; itself where it is no address."""
+    try:
+        network = ipaddress.ip_network(source)
+    except ValueError:
+        return source
+    bits = _SITE_BITS if network.version == _IPV6 else _LAN_BITS
+    return str(network.supernet(new_prefix=min(bits, network.prefixlen)))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
+import pytest
+
+from pulse.logins import network_of
 from pulse_actors.dispatcher.crowd import Crowd
 
 
@@ -49,3 +52,34 @@ def test_the_oldest_that_has_said_nothing_makes_room() -> None:
     third.free()
     crowd.enter("e", partial(gone.append, "sixth"))
     assert gone == ["known", "first", "third", "fourth"]
+
+
+def test_room_is_made_where_the_most_are() -> None:
+    """Whoever holds a network of addresses loses his own, however young, and not the few of others."""
+    gone: list[str] = []
+    crowd = Crowd(most_unknown_of_all=4)
+    for source in (
+        "10.0.0.1",
+        "2001:db8:7::/64",
+        "2001:db8:7:1::/64",
+        "2001:db8:7:2::/64",
+        "10.0.1.1",
+        "uid 7",
+        "uid 8",
+    ):
+        crowd.enter(source, partial(gone.append, source))
+    assert gone == ["2001:db8:7::/64", "2001:db8:7:1::/64", "10.0.0.1"]
+
+
+@pytest.mark.parametrize(
+    ("source", "network"),
+    [
+        ("10.1.2.3", "10.1.2.0/24"),
+        ("2001:db8:1:2::/64", "2001:db8:1::/48"),
+        ("uid 1000", "uid 1000"),
+        ("somewhere", "somewhere"),
+    ],
+)
+def test_networks(source: str, network: str) -> None:
+    """What one that attacks may have many addresses of."""
+    assert network_of(source) == network

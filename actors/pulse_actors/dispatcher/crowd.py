@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+from pulse.logins import network_of
+
 MOST: Final = 2000  # of one account, or one address: workers of a large host, and then some
 MOST_UNKNOWN: Final = 100  # of one source, before hello
 MOST_UNKNOWN_OF_ALL: Final = 1000
@@ -18,7 +20,7 @@ class Crowd:
     Args:
         most: Connections of one source.
         most_unknown: Of them, those that have not said hello.
-        most_unknown_of_all: The same of all sources together; the oldest makes room for one more.
+        most_unknown_of_all: The same of all sources together; then one of them makes room for the next.
     """
 
     def __init__(
@@ -29,7 +31,8 @@ class Crowd:
         self._most_unknown_of_all = most_unknown_of_all
         self._here: Counter[str] = Counter()
         self._unknown: Counter[str] = Counter()
-        self._strangers: dict[Place, None] = {}  # of all sources, the oldest first
+        self._strangers: dict[str, dict[Place, None]] = {}  # of each network, the oldest first
+        self._unknown_of_all = 0
 
     def refusal(self, source: str) -> str | None:
         """Why one more of *source* is not let in; None: it may come."""
@@ -43,24 +46,29 @@ class Crowd:
         """
         One more, who has not said hello.
 
-        Where too many have not, the one that has had the longest time for it goes: whoever has a thousand addresses
-        could keep everybody out otherwise, and whoever means it says hello at once.
+        Where too many have not, one goes: of the network that has the most of them the oldest. Whoever has a thousand
+        addresses would keep everybody out otherwise; those who mean it say hello at once, and are few.
 
         Args:
             source: Where it comes from.
             make_room: Called when it is to go before it has said hello.
         """
-        if len(self._strangers) >= self._most_unknown_of_all:
-            next(iter(self._strangers)).evict()
+        if self._unknown_of_all >= self._most_unknown_of_all:
+            next(iter(max(self._strangers.values(), key=len))).evict()
         self._here[source] += 1
         self._unknown[source] += 1
+        self._unknown_of_all += 1
         place = Place(self, source, make_room)
-        self._strangers[place] = None
+        self._strangers.setdefault(network_of(source), {})[place] = None
         return place
 
     def greet(self, place: Place, source: str) -> None:
         """One of them said hello, or left before it did."""
-        del self._strangers[place]
+        network = network_of(source)
+        del self._strangers[network][place]
+        if not self._strangers[network]:
+            del self._strangers[network]
+        self._unknown_of_all -= 1
         _less(self._unknown, source)
 
     def leave(self, source: str) -> None:

@@ -185,7 +185,7 @@ class Reception:
         with anyio.CancelScope() as scope:
 
             def make_room() -> None:
-                self._tell(source, f"{MOST_UNKNOWN_OF_ALL} connections have not said hello yet: the oldest is closed")
+                self._tell(source, f"{MOST_UNKNOWN_OF_ALL} connections have not said hello yet: this one made room")
                 scope.cancel()
 
             place = crowd.enter(source, make_room)
