@@ -88,14 +88,14 @@ class Attackers:
     _is_over: threading.Event = field(default_factory=threading.Event)
 
     def run(self, orders: Sequence[Orders], look: Callable[[], None], enough: int | None = None) -> None:
-        """All of these at once, to their end; or until *enough* frames were read: no one is to be left alone."""
+        """All of these at once, to their end; one that is left alone at work only until *enough* frames were read."""
         self._is_over.clear()
         threads = [threading.Thread(target=self._one, args=(one,), daemon=True) for one in orders]
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads):
             look()
-            if enough is not None and self.sent["read"] >= enough:
+            if enough is not None and self.sent["read"] >= enough and len(self._at_work) <= 1:
                 self._is_over.set()
                 for process in [*self._at_work]:
                     process.kill()

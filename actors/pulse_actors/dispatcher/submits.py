@@ -126,8 +126,9 @@ def args_problem(args: str) -> str | None:
     size_bytes = excess(args, MAX_ARGS_BYTES)
     if size_bytes is None:
         return None
-    words = "as PostgreSQL prints them, with all digits of numbers like 1e999"
-    return f"args have {size_bytes} bytes {words}; at most {MAX_ARGS_BYTES} are allowed"
+    is_long = len(args.encode(errors="surrogatepass")) > MAX_ARGS_BYTES
+    words = "" if is_long else " as PostgreSQL prints them, with all digits of numbers like 1e999"
+    return f"args have {size_bytes} bytes{words}; at most {MAX_ARGS_BYTES} are allowed"
 
 
 def _problem(job: NewJob) -> str | None:
