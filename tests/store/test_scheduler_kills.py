@@ -162,7 +162,7 @@ class TwoSteps(Clocked):
         async with self._pool.connection() as connection:
             await connection.execute(MOVE, [UUID(bytes=one.schedule_id) for one in firings], nexts)
         made = [(one, from_us(one.occurrence_us)) for one in firings if one.occurrence_us is not None]
-        ids = [UUID(bytes=one.schedule_id) for one, _ in made], [UUID(bytes=one.job_id) for one, _ in made]
+        ids = [UUID(bytes=one.schedule_id) for one, _ in made], [uuid7() for _ in made]
         async with self._pool.connection() as connection:
             await connection.execute(PUT, *ids, [occurrence for _, occurrence in made])
         return []

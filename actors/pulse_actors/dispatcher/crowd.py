@@ -54,7 +54,8 @@ class Crowd:
             make_room: Called when it is to go before it has said hello.
         """
         if self._unknown_of_all >= self._most_unknown_of_all:
-            next(iter(max(self._strangers.values(), key=len))).evict()
+            largest = max(self._strangers.values(), key=len)
+            next(iter(largest)).evict()
         self._here[source] += 1
         self._unknown[source] += 1
         self._unknown_of_all += 1
