@@ -103,7 +103,7 @@ CREATE INDEX idx_jobs_held ON pulse.jobs (schedule_id, occurrence) WHERE status 
 CREATE INDEX idx_jobs_expiry ON pulse.jobs (expires_at) WHERE expires_at IS NOT NULL AND status IN ('PENDING', 'RETRYING');
 
 -- Lists are in the order of ids of version 7, which begin with the time at which they were made: no index holds submitted_at,
--- which would be written three times for each job. Ids of other kinds (those of occurrences, and people's own) have one.
+-- which would be written three times for each job. Ids of other kinds (people's own, and those of old occurrences) have one.
 CREATE INDEX idx_jobs_other_ids ON pulse.jobs (submitted_at, id)
     WHERE get_byte(uuid_send(id), 6) >> 4 <> 7 OR id >= '04000000-0000-0000-0000-000000000000';  -- not of version 7, or after 2109
 CREATE INDEX idx_jobs_ended_badly ON pulse.jobs (status, id) WHERE status IN ('DEAD_LETTERED', 'CANCELED');

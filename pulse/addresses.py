@@ -28,9 +28,11 @@ def joined(host: str, port: int) -> str:
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches *host*; of a name other than localhost nobody can say."""
-    if host == "localhost":
+    if host.casefold().removesuffix(".") == "localhost":
         return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        address = ipaddress.ip_address(host)
     except ValueError:
         return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback

@@ -28,7 +28,7 @@ from pulse.places import MAX_SOCKET_PATH_BYTES
 from pulse.redact import ALLOWED as REDACT_ALLOWED
 from pulse.redact import PATTERN as REDACT_PATTERN
 
-__all__ = ["Settings", "dump", "load", "redact_dsn", "restore"]
+__all__ = ["Settings", "dump", "load", "redact_dsn", "restore", "secrets_in"]
 
 DEFAULT_FILE: Final = "pulse.toml"
 MIN_BEATS_PER_LEASE: Final = 3  # a lease outlives two lost beats and a slow commit
@@ -135,11 +135,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         """The settings that differ from their defaults, without secrets: this ends in logs."""
         shown: dict[str, object] = {name: getattr(self, name) for name in self.__struct_fields__}
-        shown = {name: value for name, value in shown.items() if value != _FIELDS[name].default}
-        if self.dsn is not None:
-            shown["dsn"] = redact_dsn(self.dsn)
-        if self.auth_users is not None:
-            shown["auth_users"] = _CONCEALED
+        shown = {name: _harmless(name, value) for name, value in shown.items() if value != _FIELDS[name].default}
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 
@@ -196,6 +192,12 @@ def load(
     if problems:
         raise ConfigError("\n".join(problems))
     return settings
+
+
+def secrets_in(path: Path) -> list[str]:
+    """The settings in the config file at *path* that nobody else should read."""
+    given, _ = _read_file(path)
+    return [name for name, one in given.items() if _harmless(name, one.value) != one.value]
 
 
 def dump(settings: Settings) -> dict[str, object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import resource
 import signal
 import struct
 import sys
@@ -23,6 +24,12 @@ _STAT_EXIT_CODE: Final = 49
 _PIDFD_INFO: Final = struct.Struct("Q52xi")  # mask, ids that are of no interest here, exit status
 _PIDFD_INFO_EXIT: Final = 1 << 3  # Linux 6.15
 _PIDFD_GET_INFO: Final = (3 << 30) | (_PIDFD_INFO.size << 16) | (0xFF << 8) | 11
+
+
+def leave_no_core() -> None:
+    """Leave no core file should this process crash: it would have passwords in it. The limit may be raised again."""
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, most))
 
 
 def die_with_parent(parent_pid: int, death_signal: signal.Signals) -> None:

@@ -37,6 +37,8 @@ __all__ = [
 TLS: Final = "tls"
 _SCHEMES: Final = (TLS, "tcp")
 _UNIX: Final = "unix://"
+MEANT: Final = "PULSE_CONNECT_INSECURE"
+_FLAGS: Final = {"": False, "0": False, "false": False, "1": True, "true": True}
 _ALLOWED: Final = "tls://HOST:PORT, tcp://HOST:PORT, unix:///PATH or the path of a socket is allowed"
 
 
@@ -165,7 +167,43 @@ def _remote(text: str, env: Mapping[str, str], saved: Login | None = None) -> Re
     # A password belongs to its user: that of the file is not tried for another one.
     password = told.password or (saved.password if user == saved.user else None)
     login = Login(user, password, told.ca or saved.ca, told.cert or saved.cert, told.key or saved.key)
-    return replace(parsed, login=login)
+    server = replace(parsed, login=login)
+    if password != saved.password and not told_to_show(env):  # what was saved for there was meant
+        refuse_to_show_password(server, f"{MEANT}=1")
+    return server
+
+
+def told_to_show(env: Mapping[str, str]) -> bool:
+    """
+    Whether the environment says that passwords may go over plain TCP to other machines.
+
+    Raises:
+        ConfigError: It says neither yes nor no.
+
+    """
+    said = env.get(MEANT, "")
+    if said not in _FLAGS:
+        raise ConfigError(f"{MEANT} is {said!r:.60}: 1 or 0 (true or false) is allowed")
+    return _FLAGS[said]
+
+
+def refuse_to_show_password(server: Remote, meant: str) -> None:
+    """
+    Send no password where others can read it on its way.
+
+    Args:
+        server: Where it would go.
+        meant: What says that it may.
+
+    Raises:
+        ConfigError: It would.
+
+    """
+    if server.login.password is not None and server.scheme != TLS and not addresses.is_loopback(server.host):
+        raise ConfigError(
+            f"{server} is on another machine, and everybody on the way could read the password: "
+            f"tls://HOST:PORT is allowed, and {meant} says that this is meant"
+        )
 
 
 def _without_password(text: str) -> str:

@@ -345,6 +345,7 @@ def run(name: str, *, bus_fd: int, parent_pid: int, main: ActorMain) -> int:
         main: The actor's own part.
     """
     procs.die_with_parent(parent_pid, signal.SIGKILL)
+    procs.leave_no_core()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal group; the supervisor decides
     try:
         return anyio.run(_run, name, bus_fd, main, backend="asyncio", backend_options=_loop_options())

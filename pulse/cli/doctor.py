@@ -71,8 +71,10 @@ def doctor(dsn: str | None, config: Path | None, *, grace_s: float, strict: bool
     It only reads, and ends within 10 seconds whatever is down. Ends with exit code 1 when something is wrong. Whether
     what is in the database agrees with itself is the question of `pulse check`.
     """
+    from pulse import procs
     from pulse.doctor.finding import State, is_well
 
+    procs.leave_no_core()
     found: list[Finding] = []
     screen = None if as_json else Screen()
     for finding in _examine(dsn, config, grace_s):

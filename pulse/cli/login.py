@@ -13,7 +13,7 @@ from pulse.blocking import Client
 from pulse.cli.lazy import examples
 from pulse.errors import BadRequestError
 from pulse.login import Login, Saved, forget, save
-from pulse.targets import TLS, Remote, parse_address
+from pulse.targets import TLS, Remote, parse_address, refuse_to_show_password, told_to_show
 
 __all__ = ["login", "logout"]
 
@@ -35,9 +35,17 @@ _WAIT_S = 10.0
     "--cert", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="An own certificate, if it asks."
 )
 @click.option("--key", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The key of that.")
+@click.option("--insecure", is_flag=True, help="The password may go over tcp:// to another machine.")
 @click.option("--no-check", is_flag=True, help="Save it without trying it.")
 def login(
-    address: str, user: str | None, ca: Path | None, cert: Path | None, key: Path | None, *, no_check: bool
+    address: str,
+    user: str | None,
+    ca: Path | None,
+    cert: Path | None,
+    key: Path | None,
+    *,
+    insecure: bool,
+    no_check: bool,
 ) -> None:
     """
     Save ADDRESS and the login there; pulse ctl, the SDK and workers of this user connect to it from then on.
@@ -49,6 +57,8 @@ def login(
     if user is not None and server.login.user not in {None, user}:
         raise BadRequestError(f"--user is {user!r:.60} and the address says {server.login.user!r:.60}: one is allowed")
     user = user or server.login.user
+    if user is not None and not insecure and not told_to_show(os.environ):
+        refuse_to_show_password(replace(server, login=Login(user, "")), "--insecure")
     password = None if user is None else _password(user)
     wanted = Login(user, password, *(None if one is None else one.absolute() for one in (ca, cert, key)))
     server = replace(server, login=wanted)

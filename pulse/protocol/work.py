@@ -187,9 +187,17 @@ class Heartbeat(Struct, frozen=True):
 
 
 class BeatAnswer(Struct, frozen=True):
-    """``lost``: attempts of the heartbeat that this worker no longer holds."""
+    """
+    What came of a heartbeat, or of a checkpoint.
+
+    Attributes:
+        lost: Attempts of it that this worker no longer holds.
+        kept: Whether its progress is kept; else it is to be told again.
+
+    """
 
     lost: list[JobRef]
+    kept: bool = True
 
 
 class StopOrder(Struct, frozen=True, array_like=True):

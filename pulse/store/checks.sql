@@ -9,12 +9,12 @@
 
 
 -- name: check_guards :many
--- What:    the constraints and indexes of the schema are there, and valid
+-- What:    the constraints, indexes, triggers and functions of the schema are there, and valid
 -- Args:    $1 examples int
 -- Guard:   none: reads.   Returns: id, detail, violations.
 --          What a CHECK forbids cannot be in a table, so it is enough that the CHECK is there.
-SELECT g.name AS id, format('%s of pulse.%s is %s', g.kind, g.home,
-           CASE WHEN c.oid IS NULL AND i.indexrelid IS NULL THEN 'missing' ELSE 'not valid' END) AS detail,
+SELECT g.name AS id, format(CASE g.kind WHEN 'function' THEN '%s pulse.%s is %s' ELSE '%s of pulse.%s is %s' END, g.kind, g.home,
+           CASE WHEN t.tgenabled IN ('D', 'R') THEN 'disabled' WHEN c.oid IS NULL AND i.indexrelid IS NULL THEN 'missing' ELSE 'not valid' END) AS detail,
        count(*) OVER () AS violations
 FROM (VALUES
     ('constraint', 'attempts', 'attempts_attempt_check'), ('constraint', 'attempts', 'attempts_cpu_s_check'),
@@ -59,12 +59,27 @@ FROM (VALUES
     ('index', 'topics', 'idx_topics_live'),
     ('index', 'jobs', 'idx_jobs_claim'), ('index', 'jobs', 'idx_jobs_expiry'), ('index', 'jobs', 'idx_jobs_held'), ('index', 'jobs', 'idx_jobs_running'), ('index', 'jobs', 'idx_jobs_schedule'),
     ('index', 'schedules', 'idx_schedules_due'), ('index', 'schedules', 'idx_schedules_key'),
-    ('index', 'schedules', 'idx_schedules_reckon'), ('index', 'schedules', 'idx_schedules_waiting')) AS g(kind, home, name)
+    ('index', 'schedules', 'idx_schedules_reckon'), ('index', 'schedules', 'idx_schedules_waiting'),
+    ('trigger', 'dispatch_control', 'gate_opened'), ('trigger', 'topics', 'topics_changed'),
+    ('function', 'backoff_s', 'backoff_s'), ('function', 'check_schedule', 'check_schedule'),
+    ('function', 'checked_priority', 'checked_priority'), ('function', 'create_schedule', 'create_schedule'),
+    ('function', 'delete_schedule', 'delete_schedule'), ('function', 'expiry_problem', 'expiry_problem'),
+    ('function', 'is_stored', 'is_stored'), ('function', 'is_stored_unseen', 'is_stored_unseen'), ('function', 'jittered', 'jittered'),
+    ('function', 'note', 'note'), ('function', 'notify_work', 'notify_work'), ('function', 'open_gate', 'open_gate'),
+    ('function', 'pause_schedule', 'pause_schedule'), ('function', 'resume_schedule', 'resume_schedule'),
+    ('function', 'set_schedule', 'set_schedule'), ('function', 'set_topic', 'set_topic'), ('function', 'submit', 'submit'),
+    ('function', 'submit_many', 'submit_many'), ('function', 'tell_topics', 'tell_topics'),
+    ('function', 'trigger_schedule', 'trigger_schedule'), ('function', 'update_schedule', 'update_schedule'),
+    ('function', 'uuid7', 'uuid7')) AS g(kind, home, name)
 LEFT JOIN pg_catalog.pg_constraint c
     ON g.kind = 'constraint' AND c.conname = g.name AND c.conrelid = to_regclass('pulse.' || g.home)
 LEFT JOIN pg_catalog.pg_index i
     ON i.indexrelid = CASE WHEN g.kind = 'index' THEN to_regclass('pulse.' || g.name)::oid ELSE c.conindid END
-WHERE (g.kind = 'constraint' AND c.oid IS NULL) OR (g.kind = 'index' AND i.indexrelid IS NULL)
+LEFT JOIN pg_catalog.pg_trigger t ON g.kind = 'trigger' AND t.tgname = g.name AND t.tgrelid = to_regclass('pulse.' || g.home)
+WHERE (g.kind = 'trigger' AND coalesce(t.tgenabled, 'D') IN ('D', 'R'))
+   OR (g.kind = 'function' AND NOT EXISTS (
+           SELECT FROM pg_catalog.pg_proc p WHERE p.pronamespace = to_regnamespace('pulse') AND p.proname = g.name))
+   OR (g.kind = 'constraint' AND c.oid IS NULL) OR (g.kind = 'index' AND i.indexrelid IS NULL)
    OR NOT coalesce(c.convalidated, true) OR NOT coalesce(i.indisvalid AND i.indisready, true)
 ORDER BY g.home, g.name LIMIT $1;
 

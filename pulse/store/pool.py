@@ -89,6 +89,11 @@ def is_bad_row(error: BaseException) -> bool:
     return isinstance(error, asyncpg.PostgresError) and (error.sqlstate or "")[:2] in BAD_ROW_CLASSES
 
 
+def ran_too_long(error: BaseException) -> bool:
+    """Whether *error* says that a statement took too long, and not that it waited for somebody's lock."""
+    return isinstance(error, ContestedError) and isinstance(error.__cause__, asyncpg.QueryCanceledError)
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """

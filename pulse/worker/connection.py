@@ -273,13 +273,14 @@ class Connection:
                 pass  # the answer to a ping, or what a newer server says
 
     def _take_beat(self, frame: Frame) -> None:
-        number = frame.request or 0
+        number, answer = frame.request or 0, decode_body(BeatAnswer, frame)
         sheet = self._beats.pop(number, None)
         if sheet is not None:
-            sheet.answered()
+            if answer.kept:
+                sheet.answered()
             self._owner.beat_answered(sheet.made_s)
         self._desk.saved(self._desk.checkpoints.answered(number))
-        for ref in decode_body(BeatAnswer, frame).lost:
+        for ref in answer.lost:
             self._owner.stop(ref.pair, "lost")
 
     def _take_stop(self, order: StopOrder) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import stat
 from collections.abc import Iterator
+from pathlib import Path
 
 from pulse import addresses, tls
-from pulse.config import Settings
+from pulse.config import Settings, secrets_in
 from pulse.credentials import parse_users
 from pulse.errors import ConfigError
 
@@ -25,6 +27,20 @@ def check_edge(settings: Settings) -> None:
         _check_bcrypt()
     if settings.tls_cert is not None and settings.tls_key is not None:
         tls.server_context(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+
+
+def readable_secrets(settings: Settings) -> Iterator[tuple[Path, str]]:
+    """Files that every account of this machine may read, and what in them nobody else should."""
+    if settings.config is not None:
+        for name in secrets_in(settings.config):
+            yield from _if_readable(settings.config, name)
+    if settings.tls_key is not None:
+        yield from _if_readable(settings.tls_key, "tls_key")
+
+
+def _if_readable(path: Path, what: str) -> Iterator[tuple[Path, str]]:
+    if path.stat().st_mode & stat.S_IROTH:
+        yield path, what
 
 
 def _exposed(settings: Settings) -> Iterator[str]:

@@ -33,6 +33,7 @@ _FAILED: Final = 1
 _BAD_USAGE: Final = 2
 _CRASHED: Final = 70
 _INTERRUPTED: Final = 130  # 128 + SIGINT, as a shell says it
+_UNITS: Final = ("server", "worker", "sysusers", "tmpfiles")
 _LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
 
@@ -58,9 +59,15 @@ _LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 @click.option(
     "--log-format", type=click.Choice(["json", "console"]), help="Default: console on a terminal, json elsewhere."
 )
-@click.option("--print-unit", is_flag=True, help="Show the unit for systemd, with the paths of this installation.")
+@click.option(
+    "--print-unit",
+    type=click.Choice(_UNITS),
+    is_flag=False,
+    flag_value="server",
+    help="Show what systemd needs, with the paths of this installation: the unit of the server, or what is named.",
+)
 @click.option("--version", is_flag=True, help="Show the version and exit.")
-def cli(config: Path | None, version: bool, print_unit: bool, **options: object) -> int:
+def cli(config: Path | None, version: bool, print_unit: str | None, **options: object) -> int:
     """
     Run pulse: the dispatcher, its fellow actors, and, unless a DSN is given, a PostgreSQL of their own.
 
@@ -89,10 +96,10 @@ def cli(config: Path | None, version: bool, print_unit: bool, **options: object)
 
         click.echo(f"pulse-supervisor {VERSION}")
         return 0
-    if print_unit:
+    if print_unit is not None:
         from pulse_supervisor.unit import unit_text
 
-        click.echo(unit_text(), nl=False)
+        click.echo(unit_text(print_unit), nl=False)
         return 0
     from pulse import config as configuration
 
@@ -163,13 +170,15 @@ def run(settings: Settings, actors: Sequence[Child] | None = None, pools: Sequen
     from pulse import grants, places
     from pulse.version import VERSION
     from pulse_supervisor import handed, tree
-    from pulse_supervisor.edge import check_edge
+    from pulse_supervisor.edge import check_edge, readable_secrets
     from pulse_supervisor.notify import Notifier
     from pulse_supervisor.sockets import open_sockets
     from pulse_supervisor.supervisor import Plan, supervise
 
     granted = grants.read_grants(settings.allow_users, settings.allow_groups)
     check_edge(settings)
+    for path, what in readable_secrets(settings):
+        log.warning("secret_readable", path=str(path), setting=what)
     directory = places.server_runtime_dir(os.environ, settings.runtime_dir)
     places.prepare_runtime_dir(directory, named=_is_named(settings, os.environ), shared=granted.shared)
     notifier, kept = Notifier(os.environ), handed.take(os.environ)

@@ -149,7 +149,7 @@ def test_one_account_keeps_nobody_out(system: System) -> None:
 
 def test_who_is_anywhere_keeps_nobody_out(system: System) -> None:
     """However many connections of however many addresses have said nothing yet over TCP: the oldest makes room."""
-    port = int(system.log("supervisor_ready")[-1]["tcp"].rpartition(":")[2])
+    port = system.tcp_port
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
     with contextlib.ExitStack() as stack:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.support.fake_server import FakeServer, job, pair
+from tests.support.fake_server import FakeServer, Heard, job, pair
 from tests.support.worker_kit import until, worker
 
 pytestmark = pytest.mark.process
@@ -175,6 +175,31 @@ def test_context_tells_and_is_told(backend: str, tmp_path: Path) -> None:
         "occurrence": "2023-11-14T22:13:20+00:00",
         "previous": ["error", "boom", {"page": 2}],
     }
+
+
+def test_progress_that_was_not_kept_is_told_again(tmp_path: Path) -> None:
+    """The server had no room for it; that it extended the leases all the same is an answer like any other."""
+    gate = tmp_path / "gate"
+    with FakeServer(heartbeat_s=0.2, silent_on=["heartbeat"]) as server, worker(server):
+        child = server.wait_child()
+        told = job("tell", args(gate=str(gate)))
+        child.assign([told])
+        text = '{"value":0.5,"text":"half way"}'
+
+        def beat(after_s: float, *, tells: bool) -> Heard:
+            texts = [text if tells else None]
+            return child.take(
+                "heartbeat", lambda heard: heard.at_s > after_s and [one[2] for one in heard.body["jobs"]] == texts
+            )
+
+        last_s = 0.0
+        for kept in (False, False, True):
+            told_again = beat(last_s, tells=True)
+            last_s = told_again.at_s
+            child.send("beat", told_again.request, {"lost": [], "kept": kept})
+        beat(last_s, tells=False)
+        gate.touch()
+        assert child.take_results(1)[0][2] == "ok"
 
 
 @both_backends

@@ -151,6 +151,14 @@ GUARDS: Final = [
         "idx_jobs_running",
         "not valid",
     ),
+    Wrong(
+        "guards", "DROP TRIGGER topics_changed ON pulse.topics", "topics_changed", "trigger of pulse.topics is missing"
+    ),
+    Wrong("guards", "ALTER TABLE pulse.dispatch_control DISABLE TRIGGER USER", "gate_opened", "is disabled"),
+    Wrong(
+        "guards", "DROP FUNCTION pulse.delete_schedule", "delete_schedule", "function pulse.delete_schedule is missing"
+    ),
+    Wrong("guards", "ALTER TABLE pulse.topics ENABLE REPLICA TRIGGER topics_changed", "topics_changed", "is disabled"),
     Wrong("anchors", "DELETE FROM pulse.topics", "pulse.topics", "missing"),
     Wrong("anchors", "DELETE FROM pulse.dispatch_control WHERE topic = ''", "pulse.dispatch_control", "missing"),
     Wrong("anchors", "DELETE FROM pulse.sweep_mark", "pulse.sweep_mark", "missing"),

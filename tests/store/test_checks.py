@@ -364,7 +364,7 @@ async def test_another_schema(dsn: str, connection: Connection[Record]) -> None:
 
 
 async def test_the_guards_are_those_of_the_schema(connection: Connection[Record]) -> None:
-    """The list of constraints and indexes is that of a fresh installation."""
+    """The list of constraints, indexes, triggers and functions is that of a fresh installation."""
     statement = BY_NAME["guards"].statement
     assert statement is not None
     keys = await connection.fetch(
@@ -373,10 +373,19 @@ async def test_the_guards_are_those_of_the_schema(connection: Connection[Record]
     indexes = await connection.fetch(
         "SELECT indexname FROM pg_indexes WHERE schemaname = 'pulse' AND indexname LIKE 'idx%'"
     )
-    for row in (*keys, *indexes):
+    triggers = await connection.fetch(
+        "SELECT tgname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid "
+        "WHERE c.relnamespace = 'pulse'::regnamespace AND NOT t.tgisinternal AND tgname NOT LIKE 'pulse_audit%'"
+    )
+    functions = await connection.fetch(
+        "SELECT DISTINCT proname FROM pg_proc WHERE pronamespace = 'pulse'::regnamespace"
+    )
+    for row in (*keys, *indexes, *triggers, *functions):
         assert f"'{row[0]}'" in statement.sql
     assert statement.sql.count("('constraint'") == len(keys)
     assert statement.sql.count("('index'") == len(indexes)
+    assert statement.sql.count("('trigger'") == len(triggers)
+    assert statement.sql.count("('function'") == len(functions)
 
 
 def test_the_moves_are_those_of_the_table() -> None:

@@ -15,7 +15,7 @@ import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
-from pulse.errors import UnavailableError
+from pulse.errors import ContestedError, UnavailableError
 from pulse.store.pool import Target
 from pulse.store.rows import Claim, Fence, Level
 from pulse.store.store import Store
@@ -23,6 +23,7 @@ from pulse.store.topics import LivePolicy
 from pulse_actors.dispatcher import assignments
 from pulse_actors.dispatcher import claims as claiming
 from pulse_actors.dispatcher.assignments import _extra, _parts
+from pulse_actors.dispatcher.barred import LONGEST_S
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.cursors import PRIORITIES, Start
 from pulse_actors.dispatcher.desk import DOUBTFUL_BEATS, Desk, Held, Worker
@@ -197,6 +198,10 @@ async def test_without_room_nobody_polls(bench: Bench) -> None:
     assert not await bench.pauses()
     bench.desk.closed = True
     assert await bench.pauses()
+    bench.desk.closed = False
+    for worker in bench.desk.workers():
+        worker.capacity = 0
+    assert await bench.pauses()
 
 
 async def test_a_full_claim_is_followed_by_another(bench: Bench) -> None:
@@ -290,10 +295,78 @@ async def test_a_job_that_cannot_be_read(bench: Bench) -> None:
     assert (jobs_of(worker), jobs_of(other)) == ([], [elsewhere])
     bench.monkeypatch.setattr(bench.store, "claim", claim)
     bench.claims.wake()
-    bench.claims._unreadable = dict.fromkeys(bench.claims._unreadable, time.monotonic())
+    assert [pause_s for _, pause_s in bench.claims.barred._pauses.values()] == [LONGEST_S]
+    bench.claims.barred._pauses.clear()
     bench.claims._cursors._full_s = float("-inf")
     await bench.claims.pass_once()
     assert jobs_of(worker) == [job]
+
+
+async def test_nothing_is_looked_for_until_a_topic_can_be_read_again(bench: Bench) -> None:
+    """Whoever has room serves that one alone: the loop waits, whatever else it wants to know."""
+    worker = bench.join()
+    bench.claims.barred.failed(worker.topics, time.monotonic(), lasts=True)
+    bench.claims._cursors.want_full()
+    assert await bench.claims.pass_once() is False
+    assert await bench.pauses()
+    bench.claims.barred.succeeded(worker.topics)
+    assert not await bench.pauses()
+    worker.topics = ()
+    assert await bench.pauses()
+
+
+async def test_a_full_claim_that_failed_is_made_up_for(bench: Bench) -> None:
+    """However long it took: what is due since long is at levels that nobody knows."""
+    worker, now_s = bench.join(), time.monotonic()
+    bench.claims.barred.failed(worker.topics, now_s - 11, lasts=True, full=True)
+    bench.claims._cursors.full_begins()
+    bench.claims._cursors.full_done(now_s - 40, now_s - 35)
+    assert not bench.wants_full
+    await bench.pauses()
+    assert bench.wants_full
+
+
+async def test_a_job_that_cannot_be_read_in_time(bench: Bench) -> None:
+    """Others go on as well, and it is tried again soon, then later; but who waits for a lock blames no job for that."""
+    worker, other = bench.join(), new_worker("v")
+    other.topics = ("u",)
+    bench.desk.join(other)
+    soon = datetime.now(UTC)
+    await bench.waiting(next_run_at=soon)
+    elsewhere = await bench.waiting(topic="u", next_run_at=soon)
+    claim = bench.store.claim
+    causes: list[asyncpg.PostgresError] = [asyncpg.QueryCanceledError("statement timeout")] * 2
+    failed = bench.claims.barred
+
+    async def unreadable(topics: Sequence[str], *args: Any, **more: Any) -> list[Claim]:
+        if TOPIC in topics:
+            raise ContestedError("a statement waited too long") from (causes or [asyncpg.LockNotAvailableError()]).pop()
+        return await claim(topics, *args, **more)
+
+    bench.monkeypatch.setattr(bench.store, "claim", unreadable)
+    with capture_logs() as logs:
+        await bench.claims.pass_once()  # a full one
+        assert (jobs_of(worker), jobs_of(other)) == ([], [elsewhere])
+        assert bench.due == [None]
+        assert len(failed._full) == 1
+        bench.rest()
+        failed._pauses = {frozenset({TOPIC}): (0.0, 0.5)}
+        bench.claims.wake_level(Level(TOPIC, 0))
+        await bench.claims.pass_once()
+    assert [entry["topics"] for entry in logs if entry["event"] == "claim_failed"] == [(TOPIC,)] * 2
+    assert [pause_s for _, pause_s in failed._pauses.values()] == [1.0]
+    assert len(failed._full) == 1
+    failed._pauses.clear()
+    bench.claims.wake_level(Level(TOPIC, 0))
+    with pytest.raises(ContestedError):
+        await bench.claims.pass_once()
+
+    failed._pauses = {frozenset({TOPIC}): (0.0, 0.5)}
+    bench.monkeypatch.setattr(bench.store, "claim", claim)
+    bench.claims.wake()
+    await bench.claims.pass_once()
+    assert jobs_of(worker) != []
+    assert failed._pauses == {}
 
 
 async def test_a_claim_that_is_wrong_is_not_hidden(bench: Bench) -> None:
@@ -338,7 +411,9 @@ async def test_the_first_claim_is_full_and_the_next_is_not(bench: Bench) -> None
     first, second = bench.levels
     assert first is None
     assert isinstance(second, list)
-    assert [start.priority for start in second] == [3]
+    ((_, priority, from_s),) = cast("list[Start]", second)
+    assert priority == 3
+    assert from_s is not None
 
 
 async def test_where_full_claims_are_dear_windows_find_the_rest(bench: Bench) -> None:
@@ -463,10 +538,15 @@ async def test_dispatch_that_closes_while_a_claim_waits_for_its_turn(bench: Benc
     """A plan that was made before the close is not carried out after it."""
     job = await bench.waiting()
     bench.join()
-    async with anyio.create_task_group() as tasks, bench.claims.lock:
-        tasks.start_soon(bench.claims.pass_once)
-        await anyio.wait_all_tasks_blocked()
+    where = bench.claims._starts
+
+    def closes(*args: Any, **more: Any) -> list[Start] | None:
         bench.desk.closed = True
+        return where(*args, **more)
+
+    bench.monkeypatch.setattr(bench.claims, "_starts", closes)
+    assert await bench.claims.pass_once() is False
+    assert bench.desk.closed
     assert bench.levels == []
     assert (await read(bench.connection, job))["attempts"] == 0
 

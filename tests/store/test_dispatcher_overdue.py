@@ -18,7 +18,7 @@ from pulse.store.store import Store
 from pulse_actors.dispatcher import overdue as timing
 from pulse_actors.dispatcher import stacks as looking
 from pulse_actors.dispatcher.desk import Held, Worker
-from pulse_actors.dispatcher.overdue import Overdue, note_progress
+from pulse_actors.dispatcher.overdue import Overdue, note_ended, note_progress
 from pulse_actors.dispatcher.stacks import Shown, Stacks
 from tests.store.helpers import TOPIC, history
 from tests.store.recovery_kit import DEADLINE_S, Floor, floor, identity_of, is_alive, new_worker, process, wire_of
@@ -147,6 +147,30 @@ async def test_a_handler_that_has_ended_is_nobodys_guilt(at: Hall, tasks: anyio.
         at.start(worker)
         worker.held[job, 1] = Held("n", TOPIC, started=True)
         assert not at.due(tasks)
+
+
+async def test_a_result_without_room_came_in_time(at: Hall, tasks: anyio.abc.TaskGroup) -> None:
+    """It is to be reported again; meanwhile its handler does not run, and nobody waits for its end."""
+    with process() as living:
+        worker = at.working(living.pid)
+        job, other = await at.limited(worker), await at.running(worker)
+        at.start(worker)
+        note_ended(worker, [(job, 1), (bytes(16), 1)])
+        assert worker.held[other, 1].ended is False
+        assert not at.due(tasks)
+
+
+async def test_a_result_without_room_ends_a_verdict(at: Hall, tasks: anyio.abc.TaskGroup) -> None:
+    """It comes while the handler is judged: nobody is killed."""
+    with process() as living:
+        worker = at.working(living.pid)
+        job = await at.limited(worker)
+        at.start(worker)
+        assert at.due(tasks)
+        note_ended(worker, [(job, 1)])
+        await at.until_closed()
+        assert worker.sentences == {}
+        assert living.poll() is None
 
 
 async def test_a_worker_that_came_back_is_watched_anew(at: Hall, tasks: anyio.abc.TaskGroup) -> None:

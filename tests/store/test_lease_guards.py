@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 from pulse.protocol import Beat
 from pulse.store.store import Store
 from pulse_actors import identity as identities
+from pulse_actors.dispatcher.batching import ROW_BYTES
 from pulse_actors.dispatcher.desk import CLAIM_MAX_BYTES, Worker
 from pulse_actors.dispatcher.leases import Beating, Leases, _weight, may_speak_for
 from pulse_actors.identity import Host
@@ -281,9 +282,10 @@ async def test_a_session_of_another_boot(ward: Ward) -> None:
 
 
 def test_what_a_heartbeat_weighs() -> None:
-    """One, and one for each job that it lists."""
-    beats = [Beating(Wire(), 1, 0, "w", None, jobs, AT_S) for jobs in (None, [], [Beat(bytes(16), 1)] * 3)]
-    assert [_weight(beat) for beat in beats] == [1, 1, 4]
+    """One, and one for each job that it lists, and for each page of its text."""
+    job, long = Beat(bytes(16), 1), Beat(bytes(16), 1, "x" * 2 * ROW_BYTES)
+    beats = [Beating(Wire(), 1, 0, "w", None, jobs, AT_S) for jobs in (None, [], [job] * 3, [job, long])]
+    assert [_weight(beat) for beat in beats] == [1, 1, 4, 5]
 
 
 async def test_who_may_speak_for_whom() -> None:

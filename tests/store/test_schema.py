@@ -195,6 +195,29 @@ async def test_an_upgrade_keeps_rights_and_rules(empty_dsn: str) -> None:
         await older.close(timeout=5)
 
 
+async def test_an_upgrade_leaves_others_functions_alone(empty_dsn: str) -> None:
+    """What somebody has put into the schema keeps its settings: a function of another owner, and a procedure."""
+    older = await asyncpg.connect(empty_dsn)
+    await older.execute((ROOT / "tests" / "store" / "schema_v8.sql").read_text("utf-8"))
+    role = f"shop_{new_id().hex()}"
+    body = "LANGUAGE sql SET search_path = public AS 'SELECT'"
+    try:
+        await older.execute(
+            f"CREATE ROLE {role}; GRANT ALL ON SCHEMA pulse TO {role}; CREATE PROCEDURE pulse.mine() {body};"
+            f"CREATE FUNCTION pulse.theirs() RETURNS void {body}; ALTER FUNCTION pulse.theirs OWNER TO {role}"
+        )
+        store = Store(Target(empty_dsn, "test"))
+        assert await store.prepare() == 8
+        store.close()
+        kept = await older.fetch(
+            "SELECT proname FROM pg_proc WHERE proconfig = '{search_path=public}' ORDER BY proname"
+        )
+        assert [row[0] for row in kept] == ["mine", "theirs"]
+    finally:
+        await older.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+        await older.close(timeout=5)
+
+
 async def test_an_upgrade_cuts_a_jitter_that_is_too_long(empty_dsn: str) -> None:
     """What version 4 let pass is no longer than the interval then."""
     older = await asyncpg.connect(empty_dsn)

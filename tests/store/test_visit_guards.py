@@ -6,6 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -15,8 +16,8 @@ import pytest
 
 from pulse import protocol, trees
 from pulse.config import Settings
-from pulse.errors import ProtocolError
-from pulse.protocol import Beat, Capacity, Frame, Hello, JobRef, Role
+from pulse.errors import ProtocolError, UnavailableError
+from pulse.protocol import Beat, Capacity, Frame, Hello, JobRef, Result, Role
 from pulse.protocol.access import EVERYTHING
 from pulse.redact import Redaction
 from pulse.store.acting import Operator
@@ -24,22 +25,24 @@ from pulse.store.pool import Target
 from pulse.store.store import Store
 from pulse_actors.bus import Hint
 from pulse_actors.dispatcher import visit as visiting
-from pulse_actors.dispatcher.batching import ROOM
+from pulse_actors.dispatcher.batching import ROOM, Batcher
 from pulse_actors.dispatcher.callers import Caller, Local
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.connection import Connection
 from pulse_actors.dispatcher.desk import Held, Worker
 from pulse_actors.dispatcher.desktop import Desktop
 from pulse_actors.dispatcher.incidents import Incidents
-from pulse_actors.dispatcher.leases import Leases
+from pulse_actors.dispatcher.leases import Beating, Leases
+from pulse_actors.dispatcher.office import Office
 from pulse_actors.dispatcher.reception import Reception
 from pulse_actors.dispatcher.refusals import Refusals
 from pulse_actors.dispatcher.requests import REQUESTS
+from pulse_actors.dispatcher.room import Room
 from pulse_actors.dispatcher.service import Dispatcher
 from pulse_actors.dispatcher.stacks import Stacks
 from pulse_actors.dispatcher.stats import Stats
 from pulse_actors.dispatcher.submits import BATCH, Submits
-from pulse_actors.dispatcher.visit import Office, Visit
+from pulse_actors.dispatcher.visit import Visit
 from pulse_actors.identity import Peer, compose
 from pulse_actors.runtime import Turn
 from tests.store.helpers import TOPIC, forge, read
@@ -61,13 +64,16 @@ USER: Final = 12345  # a uid that owns nothing here
 class Line(Wire):
     """A connection that keeps what is sent."""
 
-    __slots__ = ("heard_out", "relieved")
+    __slots__ = ("heard_out", "manners", "relieved")
 
     relieved: Callable[[], None]
 
     def __init__(self) -> None:
         super().__init__()
         self.heard_out = anyio.Event()
+
+    def known(self, max_frame_bytes: int | None = None, begun: Room | None = None) -> None:
+        """Its frames may be long."""
 
 
 class Lobby(Floor):
@@ -437,6 +443,112 @@ async def test_the_first_heartbeats_are_doubted(lobby: Lobby) -> None:
         lobby.claims._doubted.clear()
     visit._hear_worker(worker, frame, protocol.Heartbeat(jobs=[]))
     assert lobby.claims._doubted == set()
+
+
+async def test_a_process_brings_no_more_than_has_room(lobby: Lobby) -> None:
+    """
+    What it brings is kept until a statement takes it, and the next that is too much is refused, on any connection.
+
+    It is to be sent again. A result that is refused came in time, and a heartbeat says at least that its worker lives.
+    """
+    office, worker, room = lobby.office(), new_worker(IDENTITY), Room(1500)
+    lobby.desk.join(worker)
+    worker.stalls = {"n": 1.0}
+    saved, told, ended = [(await lobby.running(worker), 1) for _ in range(3)]
+    text = f'"{"x" * 600}"'
+    visit, line = lobby.visit()
+    other, _ = lobby.visit()
+    for one in (visit, other):
+        one._office, one._unwritten = office, room
+
+    def hear(kind: str, body: msgspec.Struct, at: Visit = visit, size_bytes: int = 600) -> None:
+        assert at._hear_worker(worker, Frame(kind, 1, cast("Any", b"x" * size_bytes)), body)
+
+    async def write(batcher: Batcher[Any]) -> None:
+        await batcher._handle(batcher._take())
+
+    checkpoint = protocol.Checkpoint(jobs=[Beat(*saved, text)])
+    heartbeat = protocol.Heartbeat(jobs=[Beat(*saved), Beat(*told, text)])
+    report = protocol.Report(results=[Result(*ended, "ok", text)])
+    hear("checkpoint", checkpoint)
+    for kind, body in (("checkpoint", checkpoint), ("report", report)):
+        for at in (visit, other):
+            with pytest.raises(UnavailableError, match=r"^32 MiB that this process has reported wait for"):
+                hear(kind, body, at)
+    assert len(office.leases.checkpoints) == 1
+    assert (len(office.results.batcher), ended in lobby.desk.reporting) == (0, False)
+    assert [worker.held[pair].ended for pair in (saved, told, ended)] == [False, False, True]
+    assert worker.held[saved].told_s > 0.0
+
+    worker.beaten_s, before = 0.0, (await read(lobby.connection, told[0]))["lease_until"]
+    hear("heartbeat", heartbeat)
+    assert worker.beaten_s > 0.0
+    with pytest.raises(UnavailableError):
+        hear("heartbeat", heartbeat)
+    hear("heartbeat", heartbeat, other)
+    await write(office.leases.batcher)
+    row = await read(lobby.connection, told[0])
+    assert row["progress"] is None
+    assert row["lease_until"] != before
+    assert line.bodies("beat") == [{"lost": [], "kept": False}]  # what it told is to be told again
+    hear("heartbeat", heartbeat)
+    for session in (b"a" * 16, b"b" * 16):  # of its children, of which it tells nothing else
+        hear("heartbeat", protocol.Heartbeat(jobs=None, session=session))
+        with pytest.raises(UnavailableError):
+            hear("heartbeat", protocol.Heartbeat(jobs=None, session=session))
+    await write(office.leases.batcher)
+    assert [body.get("kept") for body in line.bodies("beat")] == [False, False, None, None]
+
+    await write(office.leases.checkpoints)
+    hear("heartbeat", heartbeat)
+    await write(office.leases.batcher)
+    assert (await read(lobby.connection, told[0]))["progress"] == text
+    hear("report", report)
+    assert ended in lobby.desk.reporting
+    await write(office.results.batcher)
+    assert wire_of(worker).bodies("reported") == [{"stale": []}]
+    hear("report", report, size_bytes=1500 - 512)
+
+
+async def test_no_more_brief_heartbeats_wait_than_a_pool_has_children(
+    lobby: Lobby, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many sessions it makes up."""
+    monkeypatch.setattr(visiting, "MOST_BRIEF", 2)
+    visit, _ = lobby.visit()
+    assert visit._unwritten.has_taken(2**30)
+    frame, worker = Frame("heartbeat", 1, cast("Any", b"")), new_worker(IDENTITY)
+    beats = [protocol.Heartbeat(jobs=None, session=session * 16) for session in (b"a", b"b", b"c")]
+    for beat in beats[:2]:
+        assert visit._hear_worker(worker, frame, beat)
+    with pytest.raises(UnavailableError):
+        visit._hear_worker(worker, frame, beats[2])
+
+
+async def test_what_the_database_does_not_take_leaves_its_room(lobby: Lobby) -> None:
+    """A heartbeat is answered with an error then, and is kept no more."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        away = Store(Target(f"postgresql://pulse@127.0.0.1:{probe.getsockname()[1]}/pulse", "pulse-tests"))
+    room = Room(1)
+    leases = Leases(away, lobby.desk, HOST, lease_s=LEASE_S)
+    assert room.has_taken(5)
+    wire = Wire()
+    await leases._beat([Beating(wire, 1, 0, "w", None, [Beat(bytes(16), 1)], 0.0, partial(room.leave, 5))])
+    assert room.has_taken(2)
+    assert [kind for kind, _, _ in wire.sent] == ["error"]
+
+
+async def test_all_connections_of_a_process_have_one_room(lobby: Lobby) -> None:
+    """With a hundred of them it would have a hundred rooms; another process has its own."""
+    visits: list[Visit] = []
+    async with anyio.create_task_group() as tasks:
+        for pid in (1, 1, 2):
+            visit, _ = lobby.visit(peer=Peer(pid, 0, 0, 7, HOST.pidns))
+            body = {"protocol": 1, "role": "client"}
+            await visit._greet(Frame("hello", 1, msgspec.Raw(msgspec.msgpack.encode(body))), tasks)
+            visits.append(visit)
+    assert visits[0]._unwritten is visits[1]._unwritten is not visits[2]._unwritten
 
 
 # The dispatcher as a whole.

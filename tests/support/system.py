@@ -162,6 +162,11 @@ class System:
         """A connection that has said nothing yet."""
         return Peer(self.path)
 
+    @property
+    def tcp_port(self) -> int:
+        """Where it listens for other machines, as it says itself."""
+        return int(self.log("supervisor_ready")[-1]["tcp"].rpartition(":")[2])
+
     def client(self) -> Peer:
         """A client that is welcome."""
         return _greeted(self.peer())

@@ -75,7 +75,7 @@ class Screen:
             capture_output=True,
             text=True,
             timeout=20,
-            env={**os.environ, "TMUX": ""},
+            env={**os.environ, "TMUX": "", "SHELL": "/bin/sh"},  # an account without a login has nologin there
         )
         return done.stdout
 

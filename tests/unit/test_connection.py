@@ -12,10 +12,10 @@ import pytest
 
 from pulse import protocol
 from pulse.errors import ProtocolError
-from pulse_actors.dispatcher.begun import Begun
 from pulse_actors.dispatcher.connection import LITTLE_BYTES, UNREAD_BYTES, Connection
 from pulse_actors.dispatcher.desk import BACKLOG_BYTES
 from pulse_actors.dispatcher.manners import MISTAKES, MISTAKES_A_SECOND, STRETCH_S
+from pulse_actors.dispatcher.room import Room
 
 pytestmark = pytest.mark.anyio
 
@@ -199,7 +199,7 @@ async def test_a_frame_that_has_begun_ends_in_time(monkeypatch: pytest.MonkeyPat
 async def test_frames_that_have_begun_have_room_together() -> None:
     """The next one of the same source is read on when there is room for all of it; whoever is gone leaves its room."""
     frame = protocol.encode("submit", 1, {"args": "x" * 900})
-    begun, heard = Begun(1500), list[str]()
+    begun, heard = Room(1500), list[str]()
 
     async def hear(name: str, *parts: bytes, frames: int = 1, scope: anyio.CancelScope | None = None) -> None:
         connection = Connection(cast("Any", Parts(*parts)), 2**30, begun=begun)
@@ -221,6 +221,49 @@ async def test_frames_that_have_begun_have_room_together() -> None:
         scopes[1].cancel()
         scopes[0].cancel()
     assert heard[8:] == ["short"] * 2
+
+
+async def test_a_clients_long_frame_has_room_until_it_is_handed_on() -> None:
+    """It may have to wait with it, and keeps it in memory for so long."""
+    frame, short, room = protocol.encode("submit", 1, {"args": "x" * 900}), protocol.encode("ping", 2, {}), Room(1500)
+    found: list[bool] = []
+    connection = Connection(cast("Any", Parts(frame[:700], frame[700:], short)), 2**30, begun=room)
+    connection.known()
+    with anyio.fail_after(5):
+        async for _ in connection.frames():
+            found.append(room.has_taken(1000))
+            if len(found) == 2:
+                break
+    assert found == [False, True]
+
+
+async def test_a_worker_has_a_room_of_its_own() -> None:
+    """What others of its account have begun does not keep it from being heard, once it has said who it is."""
+    frame = protocol.encode("report", 1, {"results": "x" * 900})
+    shared, own, heard = Room(1500), Room(1500), list[int | None]()
+    assert shared.has_taken(1500)
+    connection = Connection(cast("Any", Parts(frame[:700], frame[700:])), 2**30, begun=shared)
+    connection.known(None, own)
+    with anyio.fail_after(5):
+        async for group in connection.frames():
+            heard += [one.request for one in group]
+            assert own.has_taken(1500)
+            break
+    assert heard == [1]
+    client = Connection(cast("Any", Pipe()), 2**30, begun=shared)
+    client.known()
+    assert client._begun is shared
+
+
+def test_room() -> None:
+    """What is longer than all there is has room alone."""
+    room = Room(10)
+    assert room.has_taken(11)
+    assert not room.has_taken(1)
+    room.leave(11)
+    assert room.has_taken(5)
+    assert room.has_taken(5)
+    assert not room.has_taken(1)
 
 
 async def test_others_have_their_turn_between_the_frames_of_one() -> None:

@@ -77,6 +77,19 @@ def test_where_nobody_else_ran_it_may_have_been_those_apart(worker: Worker) -> N
     ]
 
 
+def test_what_had_ended_did_not_kill_it(worker: Worker) -> None:
+    """Its result was refused for want of room, and is lost; it goes elsewhere uncharged."""
+    worker.held[STARTED].ended = True
+    assert obituary(worker, "why", -9, worker.held) == [
+        Ending(*HUNG, WORKER, EndingKind.CRASHED, "why", exit_code=-9),
+        Ending(*STARTED, WORKER, EndingKind.RELEASED, "why"),
+        Ending(*QUEUED, WORKER, EndingKind.RELEASED),
+    ]
+    worker.held[HUNG].ended = True
+    worker.sentences[HUNG] = SENTENCE  # before it was told
+    assert {one.kind for one in obituary(worker, "why", -9, worker.held)} == {EndingKind.RELEASED}
+
+
 KILLED: Final = int(signal.SIGKILL)  # as waitpid tells it
 EXIT_7: Final = 7 << 8
 

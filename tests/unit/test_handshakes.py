@@ -9,7 +9,7 @@ import pytest
 
 from pulse.store.turns import ASKER
 from pulse_actors.dispatcher import handshakes as module
-from pulse_actors.dispatcher.handshakes import A_SECOND, Handshakes
+from pulse_actors.dispatcher.handshakes import A_SECOND, SHARE, Handshakes
 
 pytestmark = pytest.mark.anyio
 
@@ -18,7 +18,7 @@ async def test_whoever_is_alone_begins_at_once(monkeypatch: pytest.MonkeyPatch) 
     """Nobody waits who comes now and then; and what is done for it later is done for the server, as before."""
     monkeypatch.setattr(module, "A_SECOND", 1e-6)
     with anyio.fail_after(5):
-        await Handshakes().wait("a")
+        await Handshakes().wait("a", "n")
     assert ASKER.get() is None
 
 
@@ -26,32 +26,42 @@ async def test_so_many_a_second() -> None:
     """However many come."""
     handshakes, began_s = Handshakes(), time.monotonic()
     for _ in range(5):
-        await handshakes.wait("a")
+        await handshakes.wait("a", "n")
     assert time.monotonic() - began_s >= 4 / A_SECOND
 
 
+async def test_those_that_take_long_are_fewer() -> None:
+    """A long key takes no more of the loop than a short one."""
+    handshakes = Handshakes()
+    handshakes.each_s = 0.002
+    began_s = time.monotonic()
+    for _ in range(5):
+        await handshakes.wait("a", "n")
+    assert time.monotonic() - began_s >= 4 * 0.002 / SHARE
+
+
 async def test_who_opens_many_does_not_go_before_who_opens_one() -> None:
-    """Whoever has the fewest that wait goes first, whenever it came."""
+    """Whichever network has the fewest that wait goes first, whenever it came; and within it every address in turn."""
     handshakes, order = Handshakes(), list[str]()
 
     async def begin(source: str) -> None:
-        await handshakes.wait(source)
+        await handshakes.wait(source, source[0])
         order.append(source)
 
     async with anyio.create_task_group() as tasks:
-        for source in ("greedy", "greedy", "greedy", "other"):
+        for source in ("a1", "a1", "a1", "a2", "b1"):
             tasks.start_soon(begin, source)
-    assert order == ["greedy", "other", "greedy", "greedy"]
+    assert order == ["a1", "b1", "a2", "a1", "a1"]
 
 
 async def test_who_gives_up_takes_nobodys_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """A deadline ends the wait, and the next one goes on."""
     handshakes = Handshakes()
-    await handshakes.wait("a")
+    await handshakes.wait("a", "n")
     handshakes._opens_s = time.monotonic() + 60
     with anyio.move_on_after(0.01) as scope:
-        await handshakes.wait("a")
+        await handshakes.wait("a", "n")
     assert scope.cancelled_caught
     handshakes._opens_s = 0.0
     with anyio.fail_after(5):
-        await handshakes.wait("b")
+        await handshakes.wait("b", "n")

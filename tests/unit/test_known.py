@@ -12,6 +12,7 @@ from pulse import procs
 from pulse.doctor.finding import Finding, State
 from pulse.store.standing import Standing
 from pulse_actors import identity as identities
+from pulse_actors.dispatcher.barred import LONGEST_S
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.condition import Condition, condition_of, quiet_s
 from pulse_actors.dispatcher.desk import BACKLOG_BYTES, Desk, Held, Worker
@@ -194,7 +195,7 @@ def test_this_dispatcher() -> None:
     """Whether it stops, whether claims of the topic fail for a while, and whether the topic ages."""
     on = site(worker())
     on.desk.closed = True
-    on.claims._unreadable = {frozenset({"a", "b"}): 9.5, frozenset({"c"}): 9.0}
+    on.claims.barred._pauses = {frozenset({"a", "b"}): (9.5, LONGEST_S), frozenset({"c"}): (9.0, LONGEST_S)}
     on.desk.rules.ageing_s["a"] = 5.0
     found = known(on)
     assert (found.is_stopping, found.is_unreadable, found.is_ageing) == (True, True, True)

@@ -17,6 +17,7 @@ import pytest
 
 import pulse
 from pulse.version import VERSION
+from pulse_supervisor.unit import FILES
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {"pulse": "pulse", "pulse_supervisor": "supervisor/pulse_supervisor", "pulse_actors": "actors/pulse_actors"}
@@ -73,8 +74,8 @@ def test_wheel_holds_the_sql(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         assert archive.read("pulse/schema.sql") == (ROOT / "schema.sql").read_bytes()
         assert archive.read("pulse/store/queries.sql") == (ROOT / "pulse/store/queries.sql").read_bytes()
-        unit = (ROOT / "deploy/pulse-supervisor.service").read_bytes()
-        assert archive.read("pulse_supervisor/pulse-supervisor.service") == unit
+        for path in FILES.values():
+            assert archive.read(f"pulse_supervisor/deploy/{path}") == (ROOT / "deploy" / path).read_bytes()
 
 
 def test_the_version_is_the_same_everywhere(project: dict[str, dict[str, object]]) -> None:

@@ -14,6 +14,7 @@ from pulse.errors import ProtocolError
 from pulse.protocol import Result, ResultExtra
 from pulse.store.rows import Completion, Ending, EndingKind
 from pulse_actors.dispatcher import results
+from pulse_actors.dispatcher.batching import ROW_BYTES
 from pulse_actors.dispatcher.desk import CLAIM_MAX_BYTES, Worker
 from pulse_actors.dispatcher.results import MAX_ERROR_BYTES, Reported, clean, ending_of, split
 
@@ -202,6 +203,9 @@ def test_a_progress_that_prints_too_long_is_left_out() -> None:
 
 def test_long_texts_weigh_as_many_rows_as_they_have_pages() -> None:
     """A statement has to end within its time, however much is in its rows."""
-    long, short = Result(JOB, 1, "ok", "x" * 2 * results.ROW_BYTES), Result(JOB, 1, "snooze", 3.0)
+    long, short = Result(JOB, 1, "ok", "x" * 2 * ROW_BYTES), Result(JOB, 1, "snooze", 3.0)
     assert results._weight(reported("w", long, short)) == 4
+    page = "x" * ROW_BYTES
+    others = Result(JOB, 1, "retry", (3.0, page)), Result(JOB, 1, "error", "", ResultExtra(progress=page, stack=page))
+    assert [results._weight(reported("w", one)) for one in others] == [2, 3]
     assert results._weight(results.Obituary([Ending(JOB, 1, "w", EndingKind.RELEASED)] * 3)) == 3

@@ -9,21 +9,33 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from pulse_supervisor.handed import listens_at, take
-from pulse_supervisor.unit import unit_text
+from pulse_supervisor.main import cli
+from pulse_supervisor.unit import FILES, unit_text
 from tests.support.markdown import DOCS
 
-DELIVERED = (DOCS.parent / "deploy" / "pulse-supervisor.service").read_text("utf-8")
+DEPLOY = DOCS.parent / "deploy"
 FIRST = 200  # nobody has descriptors so high here
 
 
 def test_the_delivered_unit_is_that_of_opt() -> None:
     """There is one text; a place that is not /opt/pulse stands where that stood."""
-    assert unit_text(Path("/opt/pulse")) == DELIVERED
-    elsewhere = unit_text(Path("/srv/my pulse%1"))
-    assert "ExecStart=/srv/my\\x20pulse%%1/bin/pulse-supervisor\n" in elsewhere
-    assert "/opt/pulse" not in elsewhere
+    for which, path in FILES.items():
+        assert unit_text(which, Path("/opt/pulse")) == (DEPLOY / path).read_text("utf-8")
+    for which, command in (("server", "pulse-supervisor"), ("worker", "pulse worker")):
+        elsewhere = unit_text(which, Path("/srv/my pulse%1"))
+        assert f"ExecStart=/srv/my\\x20pulse%%1/bin/{command}" in elsewhere
+        assert "/opt/pulse" not in elsewhere
+
+
+def test_each_is_printed() -> None:
+    """By the command, for this installation; the server's where none is named."""
+    for which in FILES:
+        assert CliRunner().invoke(cli, ["--print-unit", which]).output == unit_text(which)
+    for words in (["--print-unit"], ["--print-unit", "--log-level", "info"]):
+        assert CliRunner().invoke(cli, words).output == unit_text("server")
 
 
 @pytest.fixture

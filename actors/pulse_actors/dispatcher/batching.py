@@ -7,6 +7,7 @@ from typing import Final, Generic, TypeVar
 
 import anyio
 
+ROW_BYTES: Final = 4096  # of texts: more weighs as much as several rows, so that a statement ends within its time
 ROOM: Final = 2.0  # batches that wait: whoever puts more is slowed down
 
 T = TypeVar("T")

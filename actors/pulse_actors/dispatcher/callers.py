@@ -32,12 +32,14 @@ class Caller:
         rights: What it may do.
         peer: Its process; None: on another machine.
         source: Its address, of another machine.
+        counted_as: What its address is counted as, see ``source_of``.
     """
 
     operator: Operator
     rights: Rights
     peer: identities.Peer | None = None
     source: str | None = None
+    counted_as: str | None = None
 
     @property
     def uid(self) -> int | None:
@@ -51,8 +53,8 @@ class Caller:
 
     @property
     def asker(self) -> int | str | None:
-        """Whose its requests are, on however many connections: a process, or an address; None: nobody knows."""
-        return self.source.rpartition(":")[0] if self.source is not None else self.pid or None
+        """Whose its requests are, on however many connections: a process, or a source; None: nobody knows."""
+        return self.counted_as or self.pid or None
 
     def worker(self, host: identities.Host, name: str, session: bytes | None) -> tuple[str, bytes]:
         """
@@ -137,4 +139,4 @@ class Remote:
                 raise UnauthorizedError("this server asks for a user and a password: pulse ctl login, or PULSE_USER")
             user, rights = hello.user, await self.logins.check(self.source, hello.user, hello.password)
         self.known()
-        return Caller(Operator(None, user, self.host), rights, source=self.address)
+        return Caller(Operator(None, user, self.host), rights, source=self.address, counted_as=self.source)

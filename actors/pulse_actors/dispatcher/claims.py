@@ -12,13 +12,14 @@ import anyio
 import asyncpg
 import structlog
 
-from pulse.errors import UnavailableError
+from pulse.errors import ContestedError, UnavailableError
 from pulse.protocol import NewJob
-from pulse.store.pool import is_bad_row
+from pulse.store.pool import is_bad_row, ran_too_long
 from pulse.store.rows import Claim, Ending, EndingKind, Fence, Level, Renewal, Running, Wake
 from pulse.store.store import Store
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.assignments import ASSIGN_CHARS, frames
+from pulse_actors.dispatcher.barred import Barred
 from pulse_actors.dispatcher.counting import count_assigned, count_submitted
 from pulse_actors.dispatcher.cursors import FEW_TOPICS, LEVELS_MAX, SURVEY, Cursors, Start
 from pulse_actors.dispatcher.desk import DOUBTFUL_BEATS, ClaimPlan, Desk, Held, Pair, Worker, length_of
@@ -34,7 +35,6 @@ _DUE: Final = attrgetter("due_at", "id")
 _PRIORITY: Final = attrgetter("priority")
 UNENDED: Final = frozenset({"canceled", "lease_expired"})  # outcomes of attempts whose handlers may not have ended
 DOUBT_S: Final = 1.0  # until a doubt is looked into where nobody has room, so that no claim would be made
-UNREADABLE_S: Final = 10.0  # until a claim is tried again that a job keeps from being made
 
 log = structlog.get_logger()
 
@@ -75,7 +75,7 @@ class Claims:
         self._canceled: set[Pair] = set()
         self._in_doubt: set[str] = set()  # a claim may have taken jobs for them whose answer was lost
         self._doubted: set[str] = set()  # the claim of a dispatcher before this one may have
-        self._unreadable: dict[frozenset[str], float] = {}  # topics of claims that cannot be made -> until when
+        self.barred = Barred()
         self.learned: Callable[[Worker, list[tuple[Pair, Held]]], None] = _nobody
         self.work_left: Callable[[Iterable[str]], None] = _nobody
 
@@ -146,6 +146,8 @@ class Claims:
     async def _pause(self) -> None:
         now_s = time.monotonic()
         passed = self._due.passed(now_s)
+        if self.barred.has_missed(now_s):
+            self._cursors.want_full()
         for level in passed:
             if level is None:
                 self._cursors.want_recent()
@@ -153,7 +155,10 @@ class Claims:
                 self._cursors.learn(level)
         if passed:  # it became due during the last claim, which may have missed it
             return
-        has_room = not self._desk.closed and any(worker.credit for worker in self._desk.workers())
+        has_room = not self._desk.closed and any(
+            worker.credit and worker.topics and not self.barred.are_barred(worker.topics, now_s)
+            for worker in self._desk.workers()
+        )
         pause_s = self._cursors.pause_s(now_s) if has_room else DOUBT_S
         pause_s = self._due.cut(pause_s, now_s)
         self._is_at_rest = has_room
@@ -169,7 +174,7 @@ class Claims:
                 await self._settle_doubts()
         self._note_silence()
         began_s = time.monotonic()
-        plans = [plan for plan in self._desk.plan(self._batch) if self._is_readable(plan, began_s)]
+        plans = [plan for plan in self._desk.plan(self._batch) if not self.barred.are_barred(plan.topics, began_s)]
         full = bool(plans) and self._cursors.is_full_due(began_s)
         window = self._cursors.window_due(began_s) if plans and not full else None
         if full:
@@ -229,27 +234,19 @@ class Claims:
         self._cursors.surveyed([head.level for head in heads])
         return time.monotonic() - began_s
 
-    def is_unreadable(self, topic: str, now_s: float) -> bool:
-        """Whether claims of *topic* are left alone for a while, since the database cannot read one of its jobs."""
-        return any(topic in topics and now_s < until_s for topics, until_s in self._unreadable.items())
-
-    def _is_readable(self, plan: ClaimPlan, now_s: float) -> bool:
-        return not self._unreadable or now_s >= self._unreadable.get(frozenset(plan.topics), now_s)
-
     async def _claim_readable(self, plan: ClaimPlan, starts: list[Start] | None, news_count: int) -> bool:
-        """
-        Claim; where the database cannot read one of the jobs, leave its topics alone for a while.
-
-        SQL may write args of a few KiB that print as gigabytes: 1e131071 is a number of jsonb. All others go on.
-        """
+        """Claim; where the database cannot read one of the jobs, or not in time, leave its topics alone for a while."""
         try:
-            return await self._claim(plan, starts, news_count)
-        except asyncpg.PostgresError as error:
-            if not is_bad_row(error):
+            more = await self._claim(plan, starts, news_count)
+        except (asyncpg.PostgresError, ContestedError) as error:
+            if not is_bad_row(error) and not ran_too_long(error):
                 raise
             log.error("claim_failed", topics=plan.topics[:FEW_TOPICS], error=explain(error))  # noqa: TRY400 - told
-            self._unreadable[frozenset(plan.topics)] = time.monotonic() + UNREADABLE_S
+            lasts, now_s = is_bad_row(error), time.monotonic()
+            self.wake_recent(self.barred.failed(plan.topics, now_s, lasts=lasts, full=starts is None))
             return False
+        self.barred.succeeded(plan.topics)
+        return more
 
     async def _claim(self, plan: ClaimPlan, starts: list[Start] | None, news_count: int) -> bool:
         self._in_doubt.update(plan.workers)  # until the claim is known to have failed, or is in the book

@@ -16,9 +16,9 @@ from anyio.lowlevel import checkpoint
 
 from pulse import protocol
 from pulse.errors import BadRequestError, ForbiddenError, ProtocolError, TooLargeError
-from pulse_actors.dispatcher.begun import Begun
 from pulse_actors.dispatcher.desk import BACKLOG_BYTES
 from pulse_actors.dispatcher.manners import Manners
+from pulse_actors.dispatcher.room import Room
 
 SEND_BUFFER_BYTES: Final = 32 * 1024 * 1024  # a peer that lets this much pile up does not read
 SEND_DEADLINE_S: Final = 30.0  # one write that takes longer: the peer has stopped reading
@@ -42,7 +42,7 @@ class Connection:
         stream: Its bytes.
         max_frame_bytes: Longest frame accepted from it after hello.
         max_hello_bytes: Longest hello.
-        begun: What its frames have room in that are not whole yet; by default it has one of its own.
+        begun: What its long frames have room in until they are handed on; by default it has one of its own.
 
     Attributes:
         manners: Of who is at the other end; its own, until that is known.
@@ -54,13 +54,14 @@ class Connection:
         stream: anyio.abc.ByteStream,
         max_frame_bytes: int,
         max_hello_bytes: int = protocol.HELLO_MAX_FRAME_BYTES,
-        begun: Begun | None = None,
+        begun: Room | None = None,
     ) -> None:
         self._stream = stream
         self._max_frame_bytes = max_frame_bytes
         self._reader = protocol.FrameReader(max_hello_bytes)
-        self._begun = begun or Begun()
+        self._begun = begun or Room()
         self._begun_bytes = 0
+        self._is_worker = False
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._sending = anyio.Event()
@@ -76,9 +77,12 @@ class Connection:
         self._answered = anyio.Event()
         self._answered.set()
 
-    def known(self, max_frame_bytes: int | None = None) -> None:
-        """It said hello: from now on its frames may be long, or as long as *max_frame_bytes*."""
+    def known(self, max_frame_bytes: int | None = None, begun: Room | None = None) -> None:
+        """It said hello: its frames may be long, or as *max_frame_bytes*; those of a worker have room in *begun*."""
         self._reader.max_frame_bytes = max_frame_bytes or self._max_frame_bytes
+        self._leave_room()
+        self._is_worker = begun is not None
+        self._begun = begun or self._begun
 
     def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
         """Queue a frame; a peer that does not read is disconnected."""
@@ -182,7 +186,7 @@ class Connection:
                 if error.frames:
                     yield error.frames
                 raise ProtocolError(error.message, error.code) from None
-            if frames:
+            if frames and self._is_worker:  # nothing of that waits
                 self._leave_room()
             at = 0
             while at < len(frames):
@@ -192,6 +196,8 @@ class Connection:
                 self.manners.done()
                 at += count
                 await self._give_way()
+            if frames:
+                self._leave_room()
             if not self._reader.buffered_bytes:
                 whole_s = float("inf")
             elif frames or whole_s == float("inf"):

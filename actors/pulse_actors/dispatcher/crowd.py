@@ -60,17 +60,16 @@ class Crowd:
         self._unknown[source] += 1
         self._unknown_of_all += 1
         place = Place(self, source, make_room)
-        self._strangers.setdefault(network_of(source), {})[place] = None
+        self._strangers.setdefault(place.network, {})[place] = None
         return place
 
-    def greet(self, place: Place, source: str) -> None:
+    def greet(self, place: Place) -> None:
         """One of them said hello, or left before it did."""
-        network = network_of(source)
-        del self._strangers[network][place]
-        if not self._strangers[network]:
-            del self._strangers[network]
+        del self._strangers[place.network][place]
+        if not self._strangers[place.network]:
+            del self._strangers[place.network]
         self._unknown_of_all -= 1
-        _less(self._unknown, source)
+        _less(self._unknown, place.source)
 
     def leave(self, source: str) -> None:
         """One is gone."""
@@ -85,11 +84,15 @@ class Place:
         crowd: Of all.
         source: Where it comes from.
         make_room: Called when it is to go.
+
+    Attributes:
+        network: That *source* is part of.
     """
 
     def __init__(self, crowd: Crowd, source: str, make_room: Callable[[], None]) -> None:
         self._crowd = crowd
-        self._source = source
+        self.source = source
+        self.network = network_of(source)
         self._make_room = make_room
         self._is_known = False
 
@@ -97,7 +100,7 @@ class Place:
         """It said hello; said twice, it is no more."""
         if not self._is_known:
             self._is_known = True
-            self._crowd.greet(self, self._source)
+            self._crowd.greet(self)
 
     def evict(self) -> None:
         """Another one takes its place among those that have not said hello."""
@@ -107,7 +110,7 @@ class Place:
     def free(self) -> None:
         """It is gone; once."""
         self.known()
-        self._crowd.leave(self._source)
+        self._crowd.leave(self.source)
 
 
 def _less(counts: Counter[str], source: str) -> None:

@@ -301,14 +301,15 @@ def obituary(worker: Worker, reason: str, exit_code: int | None, held: Mapping[P
 
     A worker that was leaving ended itself, or was killed because a handler outlasted the drain: nobody is charged. Of
     one that was killed for some of its attempts, only these are charged. Attempts in processes of their own, which died
-    with it, did not kill it, as long as there is somebody else who may have.
+    with it, did not kill it, as long as there is somebody else who may have; nor did those that had ended.
     """
-    suspects = {pair for pair, one in held.items() if one.started and not one.apart} or held.keys()
+    running = {pair: one for pair, one in held.items() if not one.ended}
+    suspects = {pair for pair, one in running.items() if one.started and not one.apart} or running.keys()
     return [_end_of(worker, pair, one, reason, exit_code, is_suspect=pair in suspects) for pair, one in held.items()]
 
 
 def _end_of(worker: Worker, pair: Pair, held: Held, reason: str, exit_code: int | None, *, is_suspect: bool) -> Ending:
-    sentence: Sentence | None = worker.sentences.get(pair)
+    sentence: Sentence | None = None if held.ended else worker.sentences.get(pair)
     if sentence is not None:
         return Ending(*pair, worker.identity, sentence.kind, sentence.reason, exit_code=exit_code, stack=sentence.stack)
     if held.started and is_suspect and not worker.leaving:

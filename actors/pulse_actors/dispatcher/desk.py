@@ -63,6 +63,7 @@ class Held:
     told_s: float = 0.0  # when progress of it, or a checkpoint, was last heard of; monotonic clock
     stall_s: float | None = None  # longest time without progress, as its worker was told
     since_s: float = 0.0  # when its handler was called, monotonic clock; 0: it is not known
+    ended: bool = False  # its worker has said how, and is to say it again: there was no room for that
     unlisted: int = 0  # heartbeats in a row that did not list it; the first may have been sent before it was read
 
 

@@ -22,8 +22,8 @@ _CHECKS: Final = {
 _OF_A_ROW: Final = (asyncpg.CheckViolationError, asyncpg.NotNullViolationError)
 
 
-def explain(error: asyncpg.PostgresError) -> str:
-    """*error* in one line."""
+def explain(error: Exception) -> str:
+    """*error*, of the database or about it, in one line."""
     constraint = str(getattr(error, "constraint_name", None) or "").partition("_")[2]
     if constraint in _CHECKS:
         return _CHECKS[constraint]

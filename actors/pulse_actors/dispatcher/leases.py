@@ -15,11 +15,12 @@ from pulse.protocol import Beat
 from pulse.store.rows import Renewal
 from pulse.store.store import Store
 from pulse_actors import identity as identities
-from pulse_actors.dispatcher.batching import Batcher
+from pulse_actors.dispatcher.batching import ROW_BYTES, Batcher
 from pulse_actors.dispatcher.counting import count_margin
-from pulse_actors.dispatcher.desk import CLAIM_MAX_BYTES, Desk, Link, Pair
-from pulse_actors.dispatcher.printed import excess
+from pulse_actors.dispatcher.desk import Desk, Link, Pair
+from pulse_actors.dispatcher.printed import comes_back
 from pulse_actors.dispatcher.roll import Roll
+from pulse_actors.dispatcher.room import kept_by_nobody
 from pulse_actors.merging import write_merged
 
 BATCH: Final = 5000
@@ -38,6 +39,8 @@ class Beating:
         session: The session whose leases it extends, from a pool parent.
         jobs: What it lists; None: all that the session holds.
         at_s: When it came; monotonic clock.
+        settled: Called when it is kept no more.
+        kept: With all that it told; else the leases are extended, and it is to be told again.
     """
 
     link: Link
@@ -47,6 +50,8 @@ class Beating:
     session: bytes | None
     jobs: Sequence[Beat] | None
     at_s: float
+    settled: Callable[[], None] = kept_by_nobody
+    kept: bool = True
 
 
 class Leases:
@@ -90,6 +95,7 @@ class Leases:
         except UnavailableError as error:
             for beat in beats:
                 beat.link.send("error", beat.request, {"code": error.code, "message": error.message})
+                beat.settled()
             return []
         answered: list[tuple[str, float]] = []
         for beat, renewals, before in zip(beats, wanted, held, strict=True):
@@ -98,7 +104,8 @@ class Leases:
             missed = {*lost} - done
             if missed:
                 log.info("leases_lost", worker=renewals[0].worker, count=len(missed))
-            beat.link.send("beat", beat.request, {"lost": lost})
+            beat.link.send("beat", beat.request, {"lost": lost} if beat.kept else {"lost": lost, "kept": False})
+            beat.settled()
             answered.append((renewals[0].worker if renewals else beat.worker, beat.at_s))
         return answered
 
@@ -139,7 +146,7 @@ class Leases:
         async def alone(bad: Renewal, _error: asyncpg.PostgresError) -> None:
             await together([_without_progress(bad)])
 
-        rows = [one if _fits(one) else _without_progress(one) for one in renewals]
+        rows = [one if comes_back(one.progress) else _without_progress(one) for one in renewals]
         return extended | _pairs(await write_merged(self._store, rows, together, alone))
 
     async def _keep(self, checkpoints: Sequence[Renewal]) -> set[Pair]:
@@ -157,16 +164,11 @@ class Leases:
 
         rows: list[Renewal] = []
         for one in checkpoints:
-            if _fits(one):
+            if comes_back(one.progress):
                 rows.append(one)
             else:
                 drop(one)
         return kept | _pairs(await write_merged(self._store, rows, together, alone))
-
-
-def _fits(one: Renewal) -> bool:
-    """Whether jsonb prints its text as something that a worker can be handed again."""
-    return one.progress is None or excess(one.progress, CLAIM_MAX_BYTES) is None
 
 
 def _without_progress(bad: Renewal) -> Renewal:
@@ -180,7 +182,8 @@ def _pairs(locked: Sequence[Renewal]) -> set[Pair]:
 
 
 def _weight(beat: Beating) -> int:
-    return len(beat.jobs or ()) + 1
+    """Rows, and long texts as many rows as they have pages: a statement has to end within its time."""
+    return 1 + sum(1 + len(job.text or "") // ROW_BYTES for job in beat.jobs or ())
 
 
 def may_speak_for(uid: int | None, identity: str, owner: int | None) -> bool:

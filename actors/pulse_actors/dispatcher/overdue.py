@@ -112,6 +112,8 @@ class Overdue:
         worker = due.worker
         if due.pair in self._desk.reporting:  # it has ended, and the database has not taken that yet
             return False
+        if due.held.ended:
+            return False
         return worker.held.get(due.pair) is due.held and self._deaths.watched(worker.identity) is worker
 
     def _running(self, worker: Worker) -> set[Pair]:
@@ -137,7 +139,7 @@ class Overdue:
             shown = await self._stacks.take(worker, due.pair)
             worker.sentences[due.pair] = _sentence(due, None if shown is None else shown.stack)
             await self._empty(worker)
-            hanging = worker.sentences.keys() & self._running(worker)
+            hanging = {pair for pair in worker.sentences.keys() & self._running(worker) if not worker.held[pair].ended}
             if hanging:
                 self._deaths.kill(worker, f"{len(hanging)} handlers hang")
                 await self._deaths.wait_buried(worker)
@@ -164,6 +166,14 @@ def note_beat(worker: Worker, beats: Sequence[protocol.Beat], now_s: float) -> N
     for pair, held in worker.held.items():
         held.unlisted = 0 if pair in listed else held.unlisted + 1
     note_progress(worker, beats, now_s)
+
+
+def note_ended(worker: Worker, pairs: Iterable[Pair]) -> None:
+    """*worker* has said how these ended, and is to say it again later: none of them runs any more."""
+    for pair in pairs:
+        held = worker.held.get(pair)
+        if held is not None:
+            held.ended = True
 
 
 def note_progress(worker: Worker, beats: Iterable[protocol.Beat], now_s: float) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from pulse_actors.dispatcher.desk import CLAIM_MAX_BYTES
+
 MOST_DIGITS: Final = 131_072  # before the point of a number of PostgreSQL; it refuses those that have more
 _GROWTH: Final = 16_386  # bytes that it makes of a character at most: 1e131071 is eight
 _EXPONENT: Final = re.compile(r"[0-9][eE][+-]?0*([1-9][0-9]*)")
@@ -27,3 +29,8 @@ def excess(text: str, most_bytes: int) -> int | None:
         blanks = sum(bare.count(mark) - bare.count(mark + " ") for mark in ",:")
         size_bytes += blanks + sum(min(one, MOST_DIGITS) for one in exponents)
     return size_bytes if size_bytes > most_bytes else None
+
+
+def comes_back(text: str | None) -> bool:
+    """Whether *text*, a worker's progress or checkpoint, still fits into what is handed out with the next attempt."""
+    return text is None or excess(text, CLAIM_MAX_BYTES) is None

@@ -30,12 +30,13 @@ from pulse.grants import read_grants
 from pulse.logins import Logins, source_of
 from pulse.refused import Refused
 from pulse_actors import identity as identities
-from pulse_actors.dispatcher.begun import begun_of
 from pulse_actors.dispatcher.callers import Entry, Local, Remote
 from pulse_actors.dispatcher.connection import Connection
 from pulse_actors.dispatcher.crowd import MOST_UNKNOWN_OF_ALL, Crowd, Place
 from pulse_actors.dispatcher.handshakes import Handshakes
-from pulse_actors.dispatcher.visit import HELLO_DEADLINE_S, Office, Visit
+from pulse_actors.dispatcher.office import Office
+from pulse_actors.dispatcher.room import begun_of
+from pulse_actors.dispatcher.visit import HELLO_DEADLINE_S, Visit
 
 ACCEPT_PAUSE_S: Final = 0.5  # accept fails at once while there is no descriptor, so without a pause it would spin
 REMOTE_HELLO_MAX_FRAME_BYTES: Final = 256 * 1024  # whoever it is may send it, before any login; 10 000 running jobs fit
@@ -93,7 +94,9 @@ class Reception:
             log.info("certificate_reloaded", path=str(cert))
 
     def _context(self, cert: Path, key: Path) -> ssl.SSLContext:
-        return tls.server_context(cert, key, self._settings.tls_client_ca)
+        context = tls.server_context(cert, key, self._settings.tls_client_ca)
+        self._handshakes.each_s = tls.handshake_s(context)
+        return context
 
     async def serve(self, listener: anyio.abc.SocketListener, *, remote: bool = False) -> None:
         """Take peers in until cancelled."""
@@ -143,18 +146,18 @@ class Reception:
             await stream.aclose()
             return
         with self._entered(self._remote_crowd, source) as place:
-            secured = await self._secured(stream, source)
+            secured = await self._secured(stream, source, place.network)
             if secured is not None:
                 entry = Remote(joined(host, port), source, self._logins, self._office.host.id, place.known)
                 await self._visit(secured, entry, source, None, number)
 
-    async def _secured(self, stream: anyio.abc.SocketStream, source: str) -> anyio.abc.ByteStream | None:
+    async def _secured(self, stream: anyio.abc.SocketStream, source: str, network: str) -> anyio.abc.ByteStream | None:
         """The stream behind TLS, where that is spoken; None: it is not, and the stream is closed."""
         if self._tls is None:
             return stream
         try:
             with anyio.fail_after(HELLO_DEADLINE_S):
-                await self._handshakes.wait(source)
+                await self._handshakes.wait(source, network)
                 return await TLSStream.wrap(
                     stream, server_side=True, ssl_context=self._tls, standard_compatible=False
                 )  # a frame says how long it is: an end that was forged is none

@@ -18,19 +18,19 @@ from pulse.errors import UnavailableError
 from pulse.protocol import Result, ResultExtra
 from pulse.store.rows import Completion, Ended, Ending, EndingKind, Level
 from pulse.store.store import Store
-from pulse_actors.dispatcher.batching import Batcher
+from pulse_actors.dispatcher.batching import ROW_BYTES, Batcher
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.counting import count_completed, count_ended, count_reaped, count_runs
-from pulse_actors.dispatcher.desk import CLAIM_MAX_BYTES, Desk, Pair, Worker
+from pulse_actors.dispatcher.desk import Desk, Pair, Worker
 from pulse_actors.dispatcher.explain import explain
 from pulse_actors.dispatcher.policies import topic_of
-from pulse_actors.dispatcher.printed import excess
+from pulse_actors.dispatcher.printed import comes_back, excess
+from pulse_actors.dispatcher.room import kept_by_nobody
 from pulse_actors.dispatcher.tally import Tally
 from pulse_actors.merging import write_merged
 from pulse_actors.runtime import Backoff
 
 BATCH: Final = 2000  # rows of one statement
-ROW_BYTES: Final = 4096  # so that it has at most about 8 MiB
 MAX_RESULT_BYTES: Final = 4 * 1024 * 1024  # jsonb prints more than it was given, and has to fit into a frame again
 LOCKED_PAUSE_S: Final = 0.2  # between two looks at rows that somebody else has locked
 MAX_ERROR_BYTES: Final = 64 * 1024
@@ -55,12 +55,19 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """One report frame, waiting to be written; ``pairs``: the attempts that it is about."""
+    """
+    One report frame, waiting to be written.
+
+    Attributes:
+        pairs: The attempts that it is about.
+        settled: Called when it is kept no more.
+    """
 
     worker: Worker
     request: int | None
     results: Sequence[Result]
     pairs: Sequence[Pair]
+    settled: Callable[[], None] = kept_by_nobody
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +199,7 @@ class Results:
         self._desk.reporting.difference_update(pairs)
         self._desk.free(report.worker, pairs)
         report.worker.link.send("reported", report.request, {"stale": stale})
+        report.settled()
 
     def _by_fate(self, done: Sequence[Completion]) -> list[tuple[bool, Sequence[Completion]]]:
         return self._desk.rules.by_fate(done, partial(topic_of, self._desk), keep=self._keep)
@@ -264,7 +272,14 @@ def _weight(item: Reported | Obituary) -> int:
     """Rows, and long texts as many rows as they have pages: a statement has to end within its time."""
     if isinstance(item, Obituary):
         return len(item.endings)
-    return sum(1 + (len(one.detail) // ROW_BYTES if isinstance(one.detail, str) else 0) for one in item.results)
+    return sum(1 + _chars(one) // ROW_BYTES for one in item.results)
+
+
+def _chars(one: Result) -> int:
+    """How long its texts are."""
+    details = one.detail if isinstance(one.detail, tuple) else (one.detail,)
+    extra = one.extra or ResultExtra()
+    return sum(len(text) for text in (*details, extra.progress, extra.stack) if isinstance(text, str))
 
 
 def split(reports: Sequence[Reported]) -> tuple[list[Completion], list[Ending]]:
@@ -323,10 +338,8 @@ def ending_of(result: Result, worker: str) -> Ending:
 
 
 def _progress(extra: ResultExtra | None) -> str | None:
-    """The last progress, where it is no longer than any other that is kept."""
-    if extra is None or extra.progress is None or excess(extra.progress, CLAIM_MAX_BYTES) is not None:
-        return None
-    return extra.progress
+    """The last progress, where it can be kept."""
+    return extra.progress if extra is not None and comes_back(extra.progress) else None
 
 
 def clean(text: str) -> str:

@@ -23,6 +23,7 @@ from pulse_actors.dispatcher.desktop import Desktop
 from pulse_actors.dispatcher.incidents import Incidents
 from pulse_actors.dispatcher.leases import Leases
 from pulse_actors.dispatcher.news import News
+from pulse_actors.dispatcher.office import Office
 from pulse_actors.dispatcher.overdue import Overdue
 from pulse_actors.dispatcher.reception import Reception
 from pulse_actors.dispatcher.reconcile import bury_forgotten, bury_late
@@ -33,7 +34,6 @@ from pulse_actors.dispatcher.stacks import Stacks
 from pulse_actors.dispatcher.stats import Stats
 from pulse_actors.dispatcher.submits import Submits
 from pulse_actors.dispatcher.trimming import Trimming, allocators_trim, resident_bytes
-from pulse_actors.dispatcher.visit import Office
 from pulse_actors.retention import keeps
 from pulse_actors.runtime import ActorMain, Backoff, Runtime, Turn, TurnResult, database_status
 

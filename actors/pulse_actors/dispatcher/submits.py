@@ -16,14 +16,13 @@ from pulse.store.pool import is_bad_row
 from pulse.store.rows import Level, Wake
 from pulse.store.store import Store
 from pulse.store.times import from_s
-from pulse_actors.dispatcher.batching import Batcher, halve
+from pulse_actors.dispatcher.batching import ROW_BYTES, Batcher, halve
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.desk import Link
 from pulse_actors.dispatcher.explain import explain
 from pulse_actors.dispatcher.printed import excess
 
 BATCH: Final = 5000  # jobs of one statement
-ROW_BYTES: Final = 4096  # so that it has at most about 20 MiB
 MAX_ARGS_BYTES: Final = 1024 * 1024  # larger work belongs into a file whose path is the argument
 
 

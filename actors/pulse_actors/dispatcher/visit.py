@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import anyio
@@ -33,55 +34,31 @@ from pulse.store.rows import Running
 from pulse.store.turns import ASKER
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.callers import NOBODY, Caller, Entry
-from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.connection import Connection
 from pulse_actors.dispatcher.counting import count_started
-from pulse_actors.dispatcher.deaths import Deaths
 from pulse_actors.dispatcher.desk import Held, Pair, Worker
-from pulse_actors.dispatcher.desktop import Desktop
 from pulse_actors.dispatcher.explain import explain
-from pulse_actors.dispatcher.leases import Beating, Leases, may_speak_for
+from pulse_actors.dispatcher.leases import Beating, may_speak_for
 from pulse_actors.dispatcher.manners import BackDoor, manners_of
-from pulse_actors.dispatcher.overdue import Overdue, note_beat, note_progress
-from pulse_actors.dispatcher.pages import LONG, Pages
+from pulse_actors.dispatcher.office import Office
+from pulse_actors.dispatcher.overdue import note_beat, note_ended, note_progress
+from pulse_actors.dispatcher.pages import LONG
 from pulse_actors.dispatcher.policies import check_backoff
-from pulse_actors.dispatcher.refusals import Refusals
 from pulse_actors.dispatcher.requests import REQUESTS
-from pulse_actors.dispatcher.results import Reported, Results
-from pulse_actors.dispatcher.submits import Submits, Submitted, checked
+from pulse_actors.dispatcher.results import Reported
+from pulse_actors.dispatcher.room import NO_ROOM, Room, begun_of, unwritten_of
+from pulse_actors.dispatcher.submits import Submitted, checked
 
 HELLO_DEADLINE_S: Final = 5.0
 LOGIN_DEADLINE_S: Final = 10.0  # a bcrypt check takes a quarter of a second, behind others
 VIEWER_MAX_FRAME_BYTES: Final = 64 * 1024  # it brings nothing, and what it asks is short: filters, and a cursor
 UNANSWERED: Final = (protocol.Started, protocol.Capacity, protocol.Stack)
+TOLD: Final = ("started", "since_s", "apart", "ended")  # of what it holds, by a worker that came back
 RECONCILE_S: Final = 2.0  # for the database to say what a worker holds; a client gives up on its hello after 10 s
+MOST_BRIEF: Final = 1024  # heartbeats of a pool parent that wait without room, one for each of its children
 LAST_ANSWERS_S: Final = 5.0  # a peer that only stopped sending still reads
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class Office:
-    """
-    Everything behind the door.
-
-    Attributes:
-        server: What welcome calls this server.
-    """
-
-    desktop: Desktop
-    claims: Claims
-    results: Results
-    leases: Leases
-    submits: Submits
-    host: identities.Host
-    server: str
-    heartbeat_s: float
-    lease_s: float
-    deaths: Deaths | None
-    overdue: Overdue | None
-    refusals: Refusals
-    pages: Pages = field(default_factory=Pages)
 
 
 class Visit:
@@ -108,6 +85,8 @@ class Visit:
         self._worker: Worker | None = None
         self._identity = ""
         self._role = Role.CLIENT
+        self._unwritten = Room()
+        self._brief = set[bytes | None]()  # sessions of which a heartbeat without what it lists waits to be written
         self._asker: Hashable = -number  # whose requests these are; of a process, or a source, on all its connections
 
     async def run(self) -> None:
@@ -172,10 +151,12 @@ class Visit:
             raise ProtocolError(message, ForbiddenError.code, frame.request)
         self._asker = self._caller.asker or self._asker
         self._connection.manners = manners_of(self._asker)
+        self._unwritten = unwritten_of(self._asker)
         self._kinds = {
             kind: body for kind, body in protocol.ALLOWED[hello.role].items() if ACCESS_OF[kind] in self._caller.rights
         }
-        self._connection.known(None if Access.CLIENT in self._caller.rights else VIEWER_MAX_FRAME_BYTES)
+        begun = begun_of(self._asker) if hello.role is Role.WORKER else None  # no client keeps it from being heard
+        self._connection.known(None if Access.CLIENT in self._caller.rights else VIEWER_MAX_FRAME_BYTES, begun)
         if hello.role is Role.WORKER:
             await self._greet_worker(hello, frame.request)
         else:
@@ -278,8 +259,7 @@ class Visit:
             job = over.get(pair[0]) if holds is None else holds.get(pair, over.get(pair[0]))
             held = Held("", "") if job is None else Held(job.name, job.topic, timeout_s=job.timeout_s)
             if before is not None and pair in before.held:  # it may die before it can tell that again
-                known = before.held[pair]
-                held.started, held.since_s, held.apart = known.started, known.since_s, known.apart
+                held = replace(held, **{name: getattr(before.held[pair], name) for name in TOLD})
             worker.held[pair] = held
         desk.join(worker)
         self._connection.relieved = office.claims.room
@@ -329,7 +309,7 @@ class Visit:
                 self._connection.owe(frame.request)
             if self._worker is None or not self._hear_worker(self._worker, frame, body):
                 await self._ask(frame, body, tasks)
-        except (ProtocolError, BadRequestError) as error:
+        except (ProtocolError, BadRequestError, UnavailableError) as error:
             self._connection.refuse(frame.request, error.code, error.message)
 
     def _refuse(self, frame: Frame, tasks: anyio.abc.TaskGroup) -> None:
@@ -356,7 +336,11 @@ class Visit:
                 for result in body.results:
                     protocol.check_result(result)
                 pairs = [(result.id, result.attempt) for result in body.results]
-                self._office.results.accept(Reported(worker, frame.request, body.results, pairs))
+                settled = self._unwritten.place(len(frame.body))
+                if settled is None:
+                    note_ended(worker, pairs)
+                    raise UnavailableError(NO_ROOM)
+                self._office.results.accept(Reported(worker, frame.request, body.results, pairs, settled))
             case protocol.Started():
                 bounded = self._office.desktop.desk.started(
                     worker, [(ref.id, ref.attempt) for ref in body.jobs], {ref.pair for ref in body.apart}
@@ -365,15 +349,13 @@ class Visit:
                 if bounded and self._office.overdue is not None:
                     self._office.overdue.started(worker, bounded)
             case protocol.Heartbeat():
-                if body.session is None:
-                    note_beat(worker, body.jobs or (), time.monotonic())
-                self._office.leases.batcher.put(self._beating(worker, frame, body.session, body.jobs))
-                if body.jobs is not None and worker.doubtful_beats:
-                    worker.doubtful_beats -= 1
-                    self._office.claims.doubt(worker.identity)
+                self._hear_beat(worker, frame, body)
             case protocol.Checkpoint():  # about some of what it holds: no heartbeat
                 note_progress(worker, body.jobs, time.monotonic())
-                self._office.leases.checkpoints.put(self._beating(worker, frame, None, body.jobs))
+                settled = self._unwritten.place(len(frame.body))
+                if settled is None:
+                    raise UnavailableError(NO_ROOM)
+                self._office.leases.checkpoints.put(self._beating(worker, frame, None, body.jobs, settled))
             case protocol.Stack():
                 self._office.desktop.stacks.answer(worker, frame.request, body)
             case protocol.Capacity():
@@ -382,11 +364,35 @@ class Visit:
                 return False
         return True
 
+    def _hear_beat(self, worker: Worker, frame: Frame, body: protocol.Heartbeat) -> None:
+        """Without room for what it lists it says that its worker lives, which extends the leases of all it holds."""
+        if body.session is None:
+            note_beat(worker, body.jobs or (), time.monotonic())
+        settled, jobs, kept = self._unwritten.place(len(frame.body)), body.jobs, True
+        if settled is None:
+            if (
+                body.session in self._brief or len(self._brief) >= MOST_BRIEF
+            ):  # one that says the same is not written yet
+                raise UnavailableError(NO_ROOM)
+            self._brief.add(body.session)
+            settled, jobs, kept = partial(self._brief.discard, body.session), None, body.jobs is None
+        self._office.leases.batcher.put(self._beating(worker, frame, body.session, jobs, settled, kept=kept))
+        if body.jobs is not None and worker.doubtful_beats:
+            worker.doubtful_beats -= 1
+            self._office.claims.doubt(worker.identity)
+
     def _beating(
-        self, worker: Worker, frame: Frame, session: bytes | None, jobs: Sequence[protocol.Beat] | None
+        self,
+        worker: Worker,
+        frame: Frame,
+        session: bytes | None,
+        jobs: Sequence[protocol.Beat] | None,
+        settled: Callable[[], None],
+        *,
+        kept: bool = True,
     ) -> Beating:
-        at_s = time.monotonic()
-        return Beating(self._connection, frame.request, self._caller.uid, worker.identity, session, jobs, at_s)
+        at_s, uid = time.monotonic(), self._caller.uid
+        return Beating(self._connection, frame.request, uid, worker.identity, session, jobs, at_s, settled, kept)
 
     def _resize(self, worker: Worker, body: protocol.Capacity) -> None:
         if body.session is not None:
@@ -425,8 +431,7 @@ class Visit:
                 if self._connection.is_over and ACCESS_OF[frame.kind] is Access.VIEWER:  # nobody reads the answer
                     self._connection.settle(frame.request)
                     return
-                answer = await REQUESTS[frame.kind](self._desktop, body)
-            answer = self._desktop.redaction.answer(answer)
+                answer = self._desktop.redaction.answer(await REQUESTS[frame.kind](self._desktop, body))
         except PulseError as error:
             self._connection.refuse(frame.request, error.code, error.message)
         except asyncpg.PostgresError as error:

@@ -18,7 +18,7 @@ from pulse.store.standing import BEFORE_MAX, Standing
 from pulse.words import ago, count, cut, duration
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.assignments import ISOLATE_AT_CRASHES
-from pulse_actors.dispatcher.claims import UNREADABLE_S
+from pulse_actors.dispatcher.barred import LONGEST_S
 from pulse_actors.dispatcher.reasons import Known, Reason, job_id, moment, short
 from pulse_actors.dispatcher.running import running
 
@@ -131,7 +131,7 @@ def _unreadable(job: Standing, known: Known) -> Reason | None:
         return None
     text = (
         f'Claims of topic "{job.topic}" fail: the database cannot read one of its jobs (args that print as gigabytes). '
-        f"They are tried again every {UNREADABLE_S:g} s."
+        f"They are tried again every {LONGEST_S:g} s."
     )
     advice = "Cancel that job; event claim_failed in the server's log says more."
     return Reason("claim_failed", text, advice, {"topic": job.topic})

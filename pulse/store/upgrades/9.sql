@@ -7,7 +7,10 @@ DECLARE
 BEGIN
     FOR one IN
         SELECT p.oid::regprocedure AS name FROM pg_catalog.pg_proc p
-        WHERE p.pronamespace = 'pulse'::regnamespace AND p.proconfig IS NOT NULL
+        WHERE p.pronamespace = 'pulse'::regnamespace AND p.proconfig IS NOT NULL AND p.prokind = 'f' AND p.proname IN (
+            'backoff_s', 'check_schedule', 'checked_priority', 'create_schedule', 'delete_schedule', 'expiry_problem',
+            'is_stored', 'is_stored_unseen', 'jittered', 'note', 'notify_work', 'open_gate', 'pause_schedule', 'resume_schedule',
+            'set_schedule', 'set_topic', 'submit', 'submit_many', 'tell_topics', 'trigger_schedule', 'update_schedule', 'uuid7')
     LOOP
         EXECUTE format('ALTER FUNCTION %s SET search_path = pg_catalog, pg_temp', one.name);
     END LOOP;

@@ -15,10 +15,6 @@ _DEEDS: Final = ("self._cursors.full_begins", "self._cursors.full_done")
 CLAIMS: Final = Guarded(
     "pulse_actors.dispatcher.claims",
     {
-        "unit/test_known.py::test_this_dispatcher": [
-            ("Claims.is_unreadable", "topic in topics and ", ""),
-            ("Claims.is_unreadable", " and now_s < until_s", ""),
-        ],
         _GUARDS + "test_a_wake_that_names_no_level": [
             ("Claims.wake_recent", "delay_s <= 0", "False"),
             ("Claims.wake_recent", "delay_s <= 0", "True"),
@@ -40,7 +36,7 @@ CLAIMS: Final = Guarded(
         ],
         _GUARDS + "test_without_room_nobody_polls": [
             ("Claims._pause", "not self._desk.closed and ", ""),
-            ("Claims._pause", "any(worker.credit for worker in self._desk.workers())", "True"),
+            ("Claims._pause", "worker.credit and ", ""),
             ("Claims._pause", "if has_room else", "if False else"),
             ("Claims._pause", "if has_room else", "if True else"),
         ],
@@ -162,13 +158,28 @@ CLAIMS: Final = Guarded(
             ),
         ],
         _GUARDS + "test_a_job_that_cannot_be_read": [
-            ("Claims._is_readable", "now_s >= self._unreadable.get(frozenset(plan.topics), now_s)", "True"),
-            ("Claims._is_readable", "now_s >= self._unreadable.get(frozenset(plan.topics), now_s)", "False"),
-            ("Claims._claim_readable", "if not is_bad_row(error):", "if True:"),
-            ("Claims.pass_once", " if self._is_readable(plan, began_s)]", "]"),
+            ("Claims._claim_readable", "not is_bad_row(error) and ", ""),
+            ("Claims._claim_readable", "lasts, now_s = is_bad_row(error)", "lasts, now_s = False"),
+            ("Claims.pass_once", " if not self.barred.are_barred(plan.topics, began_s)]", "]"),
+        ],
+        _GUARDS + "test_nothing_is_looked_for_until_a_topic_can_be_read_again": [
+            ("Claims._pause", " and not self.barred.are_barred(worker.topics, now_s)", ""),
+            ("Claims._pause", "worker.topics and not", "not"),
+            ("Claims._pause", "not self.barred.are_barred(worker.topics, now_s)", "False"),
+        ],
+        _GUARDS + "test_a_full_claim_that_failed_is_made_up_for": [
+            ("Claims._pause", "if self.barred.has_missed(now_s):", "if False:"),
+        ],
+        _GUARDS + "test_a_job_that_cannot_be_read_in_time": [
+            ("Claims._claim_readable", "full=starts is None", "full=False"),
+            ("Claims._claim_readable", " and not ran_too_long(error)", ""),
+            ("Claims._claim_readable", "not ran_too_long(error)", "False"),
+            ("Claims._claim_readable", "lasts, now_s = is_bad_row(error)", "lasts, now_s = True"),
+            ("Claims._claim_readable", "self.wake_recent(", "("),
+            ("Claims._claim_readable", "self.barred.succeeded(plan.topics)", "pass"),
         ],
         _GUARDS + "test_a_claim_that_is_wrong_is_not_hidden": [
-            ("Claims._claim_readable", "if not is_bad_row(error):", "if False:"),
+            ("Claims._claim_readable", "if not is_bad_row(error) and not ran_too_long(error):", "if False:"),
         ],
         _GUARDS + "test_much_work_behind_the_cursor": [
             ("Claims._claim", "claimed(claims, more=more)", "claimed(claims)"),
@@ -297,7 +308,6 @@ CLAIMS: Final = Guarded(
         ],
     },
     without={
-        ("Claims._is_readable", "self._unreadable"): "only faster",
         ("Claims._starts", "len(plan.topics) <= FEW_TOPICS"): "only faster: of many, those with work are named anyway",
         ("Claims._assign", "worker is None"): "cannot be: nothing was awaited since the placement",
     },
@@ -359,5 +369,32 @@ ASSIGNMENTS: Final = Guarded(
             ("_extra", "if stall_s is not None:", "if False:"),
             ("_extra", "if stall_s is not None:", "if True:"),
         ],
+    },
+)
+BARRED: Final = Guarded(
+    "pulse_actors.dispatcher.barred",
+    {
+        "unit/test_barred.py::test_what_may_have_passed_is_tried_again_soon": [
+            ("Barred.failed", "LONGEST_S if lasts else ", ""),
+            ("Barred.failed", "LONGEST_S if lasts else", "LONGEST_S if True else"),
+            ("Barred.failed", "min(LONGEST_S, 2 * before_s)", "2 * before_s"),
+            ("Barred.succeeded", "if self._pauses:", "if False:"),
+            ("Barred.are_barred", "now_s < self._pauses", "now_s <= self._pauses"),
+        ],
+        "unit/test_barred.py::test_what_was_to_look_at_everything_is_to_be_made_up_for": [
+            ("Barred.failed", "if full:", "if True:"),
+            ("Barred.failed", "if full:", "if False:"),
+            ("Barred.has_missed", "self._full -= over", "pass"),
+            ("Barred.has_missed", " if now_s >= self._pauses.get(key, (now_s, 0.0))[0]", ""),
+        ],
+        "unit/test_barred.py::test_others_go_on": [
+            ("Barred.is_barred", "topic in topics and ", ""),
+            ("Barred.is_barred", "now_s < until_s and ", ""),
+            ("Barred.is_barred", " and pause_s >= LONGEST_S", ""),
+            ("Barred.succeeded", "self._pauses.pop(frozenset(topics), None)", "self._pauses.clear()"),
+        ],
+    },
+    without={
+        ("Barred.are_barred", "bool(self._pauses)"): "only faster",
     },
 )

@@ -16,7 +16,7 @@ DEATHS: Final = Guarded(
             ("_end_of", "held.started and is_suspect and not worker.leaving", "False"),
             ("_end_of", "reason if was_hit else None", "reason"),
             ("_end_of", "held.started and (not worker.leaving", "(not worker.leaving"),
-            ("_end_of", "sentence is not None", "True"),
+            ("_end_of", "if sentence is not None", "if True"),
         ],
         _PARTS + "test_who_was_leaving_charges_nobody": [
             ("_end_of", " and not worker.leaving", ""),
@@ -29,9 +29,14 @@ DEATHS: Final = Guarded(
             ("_end_of", "(not worker.leaving or bool(worker.sentences))", "bool(worker.sentences)"),
         ],
         _PARTS + "test_where_nobody_else_ran_it_may_have_been_those_apart": [
-            ("obituary", " or held.keys()", ""),
+            ("obituary", " or running.keys()", ""),
             ("_end_of", "held.started and is_suspect", "is_suspect"),
             ("obituary", "one.started and not one.apart", "not one.apart"),
+        ],
+        _PARTS + "test_what_had_ended_did_not_kill_it": [
+            ("_end_of", "None if held.ended else ", ""),
+            ("obituary", " if not one.ended", ""),
+            ("obituary", "or running.keys()", "or held.keys()"),
         ],
         _DEATHS + "test_a_stranger_is_of_the_user_of_its_process": [
             ("stranger", "uid = identities.user_of(host, identity)", "uid = 0"),

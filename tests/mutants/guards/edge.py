@@ -15,6 +15,14 @@ _LOGIN: Final = _TCP + "TestCommands::test_login"
 EDGE: Final = Guarded(
     "pulse_supervisor.edge",
     {
+        "unit/test_readable_secrets.py::test_a_config_file": [
+            ("_if_readable", "stat.S_IROTH", "stat.S_IRGRP"),
+            ("_if_readable", "if path.stat().st_mode & stat.S_IROTH:", "if True:"),
+            ("readable_secrets", "if settings.config is not None:", "if False:"),
+        ],
+        "unit/test_readable_secrets.py::test_a_key": [
+            ("readable_secrets", "if settings.tls_key is not None:", "if False:"),
+        ],
         _REACHED: [
             ("_exposed", " or addresses.is_loopback(where[0])", ""),
             ("_exposed", " or settings.listen_insecure", ""),
@@ -89,6 +97,34 @@ LOGIN: Final = Guarded(
         "unit/test_login.py::test_a_password_that_is_no_unicode": [
             ("save", "except BaseException:", "except OSError:"),
             ("save", "except UnicodeEncodeError:", "except KeyError:"),
+        ],
+    },
+    is_part=True,
+)
+SERVERS: Final = Guarded(
+    "pulse.targets",
+    {
+        "unit/test_plain_passwords.py::test_of_the_environment": [
+            ("refuse_to_show_password", "server.scheme != TLS and ", ""),
+            ("refuse_to_show_password", " and not addresses.is_loopback(server.host)", ""),
+            ("_remote", " and not told_to_show(env)", ""),
+            ("_remote", "if password != saved.password and not told_to_show(env):", "if False:"),
+            ("told_to_show", "if said not in _FLAGS:", "if False:"),
+        ],
+        "unit/test_plain_passwords.py::test_of_a_saved_login": [
+            ("_remote", "password != saved.password and ", ""),
+            ("refuse_to_show_password", "server.login.password is not None and ", ""),
+        ],
+    },
+    is_part=True,
+)
+SAVING: Final = Guarded(
+    "pulse.cli.login",
+    {
+        "unit/test_plain_passwords.py::test_to_be_saved": [
+            ("login", "user is not None and not insecure and not told_to_show(os.environ)", "False"),
+            ("login", "not insecure and ", ""),
+            ("login", "user is not None and not insecure", "not insecure"),
         ],
     },
     is_part=True,

@@ -19,7 +19,6 @@ LEASES: Final = Guarded(
             ("Leases._answer", "(one.id, one.attempt) not in written", "False"),
             ("Leases._beat", "if worker is not None:", "if False:"),
             ("Leases._renewals", "if beat.jobs is not None:", "if False:"),
-            ("_fits", "one.progress is None or ", ""),
         ],
         _GUARDS + "test_a_result_that_overtakes_a_heartbeat_is_no_loss": [
             ("Leases._answer", " - done", ""),
@@ -74,15 +73,26 @@ LEASES: Final = Guarded(
             (_SESSION, "identity is None or ", ""),
         ],
         _GUARDS + "test_a_text_that_prints_too_long_is_not_kept": [
-            ("Leases._extend", "one if _fits(one) else _without_progress(one)", "one"),
-            ("Leases._extend", "one if _fits(one) else _without_progress(one)", "_without_progress(one)"),
-            ("Leases._keep", "if _fits(one):", "if True:"),
-            ("Leases._keep", "if _fits(one):", "if False:"),
-            ("_fits", "excess(one.progress, CLAIM_MAX_BYTES) is None", "True"),
+            ("Leases._extend", "one if comes_back(one.progress) else _without_progress(one)", "one"),
+            ("Leases._extend", "one if comes_back(one.progress) else _without_progress(one)", "_without_progress(one)"),
+            ("Leases._keep", "if comes_back(one.progress):", "if True:"),
+            ("Leases._keep", "if comes_back(one.progress):", "if False:"),
+        ],
+        "store/test_visit_guards.py::test_a_process_brings_no_more_than_has_room": [
+            ("Leases._answer", "            beat.settled()\n            answered", "            answered"),
+            ("Leases._answer", 'if beat.kept else {"lost": lost, "kept": False}', ""),
+            ("Leases._answer", '{"lost": lost} if beat.kept else ', ""),
+        ],
+        "store/test_visit_guards.py::test_what_the_database_does_not_take_leaves_its_room": [
+            ("Leases._answer", "                beat.settled()\n            return []", "            return []"),
         ],
         _GUARDS + "test_what_a_heartbeat_weighs": [
             ("_weight", "beat.jobs or ()", "beat.jobs"),
-            ("_weight", "len(beat.jobs or ()) + 1", "1"),
+            ("_weight", "beat.jobs or ()", "()"),
+            ("_weight", "1 + sum(", "sum("),
+            ("_weight", "sum(1 + len", "sum(len"),
+            ("_weight", ' + len(job.text or "") // ROW_BYTES', ""),
+            ("_weight", 'job.text or ""', "job.text"),
         ],
     },
 )

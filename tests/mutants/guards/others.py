@@ -70,6 +70,19 @@ CONNECTION: Final = Guarded(
             ("Connection.hear_no_more", "self._leave_room()", "pass"),
             ("Connection._leave_room", "self._begun.leave(self._begun_bytes)", "pass"),
         ],
+        "unit/test_connection.py::test_a_clients_long_frame_has_room_until_it_is_handed_on": [
+            ("Connection.frames", "if frames and self._is_worker:", "if frames:"),
+            (
+                "Connection.frames",
+                "                await self._give_way()\n            if frames:\n                self._leave_room()\n",
+                "                await self._give_way()\n",
+            ),
+        ],
+        "unit/test_connection.py::test_a_worker_has_a_room_of_its_own": [
+            ("Connection.frames", "if frames and self._is_worker:", "if False:"),
+            ("Connection.known", "begun or self._begun", "self._begun"),
+            ("Connection.known", "begun or self._begun", "begun"),
+        ],
         "unit/test_connection.py::test_others_have_their_turn_between_the_frames_of_one": [
             ("Connection._give_way", "await checkpoint()", "pass"),
         ],
@@ -103,6 +116,21 @@ PAGES: Final = Guarded(
     },
 )
 
+ROOM: Final = Guarded(
+    "pulse_actors.dispatcher.room",
+    {
+        "unit/test_connection.py::test_room": [
+            ("Room.has_taken", "self._bytes + size_bytes > self._most_bytes", "False"),
+            ("Room.has_taken", "self._bytes and ", ""),
+            ("Room.has_taken", "size_bytes > self._most_bytes", "size_bytes >= self._most_bytes"),
+        ],
+        "store/test_visit_guards.py::test_a_process_brings_no_more_than_has_room": [
+            ("Room.place", "KEPT_BYTES + ", ""),
+            ("Room.place", " if self.has_taken(kept_bytes) else None", ""),
+        ],
+    },
+    is_part=True,
+)
 MANNERS: Final = Guarded(
     "pulse_actors.dispatcher.manners",
     {

@@ -30,6 +30,13 @@ OVERDUE: Final = Guarded(
             ("Overdue._is_running", "worker.held.get(due.pair) is due.held", "due.pair in worker.held"),
             ("Overdue._due", "if not self._is_running(due):", "if False:"),
         ],
+        _OVERDUE + "test_a_result_without_room_ends_a_verdict": [
+            ("Overdue._close", " if not worker.held[pair].ended", ""),
+        ],
+        _OVERDUE + "test_a_result_without_room_came_in_time": [
+            ("Overdue._is_running", "if due.held.ended:", "if False:"),
+            ("note_ended", "if held is not None:", "if True:"),
+        ],
         _OVERDUE + "test_a_worker_that_came_back_is_watched_anew": [
             ("Overdue._is_running", " and self._deaths.watched(worker.identity) is worker", ""),
         ],

@@ -69,17 +69,23 @@ RESULTS: Final = Guarded(
             ("_Batch.end.alone", "bad.progress is not None", "False"),
         ],
         _GUARDS + "test_a_result_that_cannot_be_stored_is_an_error": [
-            ("_Batch.complete.alone", "bad.progress is not None", "True"),
             ("_Batch.end", "(*endings, *self._rejected)", "endings"),
         ],
         _GUARDS + "test_an_outage_is_logged_now_and_then": [
             ("Results._insist", "backoff.may_log()", "True"),
             ("Results._insist", "backoff.may_log()", "False"),
         ],
+        "store/test_visit_guards.py::test_a_process_brings_no_more_than_has_room": [
+            ("Results._answer", "report.settled()", "pass"),
+        ],
         _SPLIT + "test_long_texts_weigh_as_many_rows_as_they_have_pages": [
             ("_weight", "isinstance(item, Obituary)", "False"),
-            ("_weight", " if isinstance(one.detail, str) else 0", ""),
-            ("_weight", "if isinstance(one.detail, str) else", "if False else"),
+            ("_weight", " + _chars(one) // ROW_BYTES", ""),
+            ("_chars", "if isinstance(one.detail, tuple) else", "if False else"),
+            ("_chars", " if isinstance(text, str)", ""),
+            ("_chars", ", extra.progress", ""),
+            ("_chars", ", extra.stack", ""),
+            ("_chars", "one.extra or ResultExtra()", "ResultExtra()"),
         ],
         _SPLIT + "test_reports_of_many_workers_are_merged": [
             ("split", 'result.outcome == "ok"', "True"),
@@ -87,16 +93,14 @@ RESULTS: Final = Guarded(
         ],
         _SPLIT + "test_a_success_keeps_its_result_as_it_is": [
             ("split", "text is not None and ", ""),
-            ("_progress", "extra is None or ", ""),
+            ("_progress", "extra is not None and ", ""),
             ("split", "if isinstance(result.detail, str) else", "if False else"),
         ],
         _SPLIT + "test_a_result_that_is_too_large_is_an_error": [
             ("split", " and (size_bytes := excess(text, MAX_RESULT_BYTES))", " and (size_bytes := 0)"),
         ],
         _SPLIT + "test_a_progress_that_prints_too_long_is_left_out": [
-            ("_progress", " or excess(extra.progress, CLAIM_MAX_BYTES) is not None", ""),
-            ("_progress", "excess(extra.progress, CLAIM_MAX_BYTES) is not None", "True"),
-            ("_progress", "extra.progress is None or ", ""),
+            ("_progress", " and comes_back(extra.progress)", ""),
         ],
         _SPLIT + "test_each_outcome_has_its_ending": [
             ("ending_of", 'case ("retry", (', 'case ("", ('),

@@ -98,7 +98,7 @@ VISIT: Final = Guarded(
             ),
         ],
         _VISIT + "test_what_a_heartbeat_does_not_list": [
-            ("Visit._hear_worker", "if body.session is None:", "if True:"),
+            ("Visit._hear_beat", "if body.session is None:", "if True:"),
         ],
         _VISIT + "test_a_checkpoint_is_no_heartbeat": [
             (
@@ -108,9 +108,35 @@ VISIT: Final = Guarded(
             ),
         ],
         _VISIT + "test_the_first_heartbeats_are_doubted": [
-            ("Visit._hear_worker", "body.jobs is not None and ", ""),
-            ("Visit._hear_worker", " and worker.doubtful_beats", ""),
-            ("Visit._hear_worker", "worker.doubtful_beats -= 1", "pass"),
+            ("Visit._hear_beat", "body.jobs is not None and ", ""),
+            ("Visit._hear_beat", " and worker.doubtful_beats", ""),
+            ("Visit._hear_beat", "worker.doubtful_beats -= 1", "pass"),
+        ],
+        _VISIT + "test_a_process_brings_no_more_than_has_room": [
+            ("Visit._hear_worker", "note_ended(worker, pairs)", "pass"),
+            (
+                "Visit._hear_worker",
+                "                if settled is None:\n                    note_ended",
+                "                if False:\n                    note_ended",
+            ),
+            (
+                "Visit._hear_worker",
+                "                if settled is None:\n                    raise",
+                "                if False:\n                    raise",
+            ),
+            ("Visit._hear_beat", "if settled is None:", "if False:"),
+            ("Visit._hear_beat", "body.session in self._brief or ", ""),
+            ("Visit._hear_beat", "self._brief.add(body.session)", "self._brief.add(None)"),
+            ("Visit._hear_beat", "partial(self._brief.discard, body.session)", "(lambda: None)"),
+            ("Visit._hear_beat", ", None, body.jobs is None", ", jobs, body.jobs is None"),
+            ("Visit._hear_beat", ", None, body.jobs is None", ", None, True"),
+            ("Visit._hear_beat", ", None, body.jobs is None", ", None, False"),
+        ],
+        _VISIT + "test_no_more_brief_heartbeats_wait_than_a_pool_has_children": [
+            ("Visit._hear_beat", " or len(self._brief) >= MOST_BRIEF", ""),
+        ],
+        _VISIT + "test_all_connections_of_a_process_have_one_room": [
+            ("Visit._greet", "self._unwritten = unwritten_of(self._asker)", "pass"),
         ],
     },
     is_part=True,

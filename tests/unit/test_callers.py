@@ -1,0 +1,33 @@
+"""Whose requests they are: bounds of one who asks hold on all of its connections."""
+
+from __future__ import annotations
+
+import pytest
+
+from pulse.logins import source_of
+from pulse.protocol import Hello, Role
+from pulse.protocol.access import NOTHING
+from pulse.store.acting import Operator
+from pulse_actors.dispatcher.callers import Caller, Remote
+from pulse_actors.identity import Peer
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("host", "asker"),
+    [
+        ("10.1.2.3", "10.1.2.3"),
+        ("2001:db8::1", "2001:db8::/64"),  # a machine has all of them
+        ("2001:db8::2", "2001:db8::/64"),
+    ],
+)
+async def test_who_asks_from_elsewhere(host: str, asker: str) -> None:
+    """An address, of IPv6 a network, from whatever port."""
+    came = Remote(f"{host}:50000", source_of(host), None, "h", lambda: None)
+    assert (await came.admit(Hello(protocol=1, role=Role.CLIENT))).asker == asker
+
+
+@pytest.mark.parametrize(("pid", "asker"), [(42, 42), (0, None)])
+def test_who_asks_here(pid: int, asker: int | None) -> None:
+    """A process; of one in another pid namespace nobody knows."""
+    assert Caller(Operator(), NOTHING, Peer(pid, 0, 0, 7, 1)).asker == asker
