@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 import resource
@@ -105,19 +106,41 @@ def parent(pid: int) -> int:
     return int(fields[_STAT_PARENT]) if fields else 0
 
 
-def is_pending(pid: int, number: int) -> bool:
-    """Whether signal *number* was sent to the process *pid* and has not reached any of its threads yet."""
-    return bool(_mask(Path(f"/proc/{pid}/status"), "ShdPnd") & _bit(number))
+def signal_thread(pid: int, thread: int, number: int) -> None:
+    """
+    Send a signal to one thread of a process, by the numbers that the kernel gave both.
+
+    Raises:
+        OSError: It is gone, may not be signaled, or the C library cannot do it (musl).
+
+    """
+    tgkill = getattr(ctypes.CDLL(None, use_errno=True), "tgkill", None)
+    if tgkill is None:
+        raise OSError(errno.ENOSYS, "tgkill")
+    if tgkill(pid, thread, number) != 0:
+        raise OSError(ctypes.get_errno(), "tgkill")
 
 
-def blocking(pid: int, number: int) -> frozenset[str]:
-    """The threads of *pid* that block signal *number*; one that is in the handler of the signal does, too."""
+def threads(pid: int) -> list[int]:
+    """The threads of *pid* as the kernel numbers them, its main one among them; none when it is gone."""
     try:
-        threads = [entry.name for entry in os.scandir(f"/proc/{pid}/task")]
+        return [int(entry.name) for entry in os.scandir(f"/proc/{pid}/task")]
     except OSError:
-        return frozenset()
-    found = (name for name in threads if _mask(Path(f"/proc/{pid}/task/{name}/status"), "SigBlk") & _bit(number))
-    return frozenset(found)
+        return []
+
+
+def is_pending(pid: int, thread: int, number: int) -> bool:
+    """Whether signal *number* was sent to this very thread, and waits for it to take it."""
+    return bool(_mask(_status(pid, thread), "SigPnd") & _bit(number))
+
+
+def is_blocking(pid: int, thread: int, number: int) -> bool:
+    """Whether this thread blocks signal *number*; one that is in the handler of the signal does, too."""
+    return bool(_mask(_status(pid, thread), "SigBlk") & _bit(number))
+
+
+def _status(pid: int, thread: int) -> Path:
+    return Path(f"/proc/{pid}/task/{thread}/status")
 
 
 def _mask(status: Path, field: str) -> int:

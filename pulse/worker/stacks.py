@@ -1,9 +1,13 @@
 """
 Where a handler is: the chain of coroutines that an async one waits in, and what every thread is doing.
 
-A process tells its own stack with ``where_is``. Of another process one is taken with a signal: it has told faulthandler
-to write its threads' stacks, when that comes, into a file that its parent made. No Python code runs for that, so it
-works while C code holds the interpreter; it only fails while the process is stopped, or deep in the kernel.
+A process tells its own stack with ``where_is``. Of another process one is taken with signals: it has told faulthandler
+to write the stack of the thread that such a one comes to into a file that its parent made. No Python code runs for
+that, so it works while C code holds the interpreter; it only fails while the process is stopped, or deep in the kernel.
+
+Each thread is asked for its own: faulthandler could write those of all at once, but to look at the stack of a thread
+that goes on meanwhile, without the interpreter's lock, sooner or later reads what is no longer there, and that kills
+the process with all that runs in it.
 """
 
 from __future__ import annotations
@@ -30,10 +34,12 @@ from pulse.worker.attempt import Attempt
 __all__ = ["STACK_SIGNAL", "StackFile", "join", "listen", "own_threads", "take", "waits_at", "where_is"]
 
 STACK_SIGNAL: Final = signal.SIGRTMIN + 7  # of the signals that nobody else in this field is known to use
-TAKE_S: Final = 1.0  # for a dump to be written: a millisecond, unless the process is deep in the kernel
+TAKE_S: Final = 1.0  # for all of it: a thread needs a fraction of a millisecond, unless it is deep in the kernel
 _FAULT: Final = "Fatal Python error"  # how faulthandler begins then
-_FIRST_PAUSE_S: Final = 0.001
+_OWN_HEAD: Final = "Stack "  # how it begins when a thread writes its own; "(most recent call first)" follows
+_FIRST_PAUSE_S: Final = 0.0001
 _LAST_PAUSE_S: Final = 0.02
+_SPEECHLESS_S: Final = 0.005  # a thread of C code writes nothing at all
 _WORKER_DIR: Final = str(Path(__file__).parent)
 _MAX_DEPTH: Final = 200  # coroutines; a chain that is longer is a recursion
 
@@ -95,45 +101,64 @@ class StackFile:
 
 def listen(fd: int) -> None:
     """
-    Have this process write its threads' stacks to *fd* whenever STACK_SIGNAL comes, and when it dies of a fault.
+    Have each thread of this process write its stack to *fd* when STACK_SIGNAL comes to it; of a fault, all write theirs.
 
     Before it was called, the signal ends the process.
     """
     os.set_inheritable(fd, False)
-    faulthandler.register(STACK_SIGNAL, file=fd, all_threads=True, chain=False)
+    faulthandler.register(STACK_SIGNAL, file=fd, all_threads=False, chain=False)
     faulthandler.enable(file=fd, all_threads=True)
 
 
 async def take(pid: int, pidfd: int, file: StackFile) -> str | None:
     """
-    The stacks of another process's threads, as faulthandler prints them.
+    The stacks of another process's threads, each as faulthandler prints it; the main one's comes last.
 
     Args:
         pid: Of that process, which listens.
-        pidfd: Of the same: the signal goes to no other.
+        pidfd: Of the same: the signals go to no other.
         file: Where it writes them; one taker at a time.
 
     Returns:
         At most MAX_STACK_CHARS characters; None: it is gone or stopped, or wrote nothing within a second.
 
     """
-    if procs.state(pid) in _NO_ANSWER:
-        return None
-    deaf = procs.blocking(pid, STACK_SIGNAL)
+    give_up_s = time.monotonic() + TAKE_S
+    parts: list[str] = []
+    for thread in sorted(procs.threads(pid), key=lambda one: (one != pid, -one)):  # the main one must not be missed
+        if time.monotonic() >= give_up_s or procs.state(pid) in _NO_ANSWER:
+            break
+        text = await _take_one(pid, pidfd, thread, file, give_up_s)
+        if text:
+            parts.append(_headed(text, pid, thread))
+    return "\n".join([*parts[1:], *parts[:1]])[:MAX_STACK_CHARS] or None
+
+
+async def _take_one(pid: int, pidfd: int, thread: int, file: StackFile, give_up_s: float) -> str:
+    """The stack of one thread; '' where it has none to tell."""
+    if procs.is_blocking(pid, thread, STACK_SIGNAL):
+        return ""
     file.clear()
     try:
-        signal.pidfd_send_signal(pidfd, STACK_SIGNAL)
+        signal.pidfd_send_signal(pidfd, 0)  # no other process has its number by now
+        procs.signal_thread(pid, thread, STACK_SIGNAL)
     except OSError:
-        return None
-    give_up_s, pause_s = time.monotonic() + TAKE_S, _FIRST_PAUSE_S
+        return ""
+    asked_s, pause_s = time.monotonic(), _FIRST_PAUSE_S
     while time.monotonic() < give_up_s:
         await anyio.sleep(pause_s)
         pause_s = min(2 * pause_s, _LAST_PAUSE_S)
-        # While the handler of a signal runs, its thread blocks it: the kernel says when the dump is complete.
-        is_at_it = procs.is_pending(pid, STACK_SIGNAL) or not procs.blocking(pid, STACK_SIGNAL) <= deaf
-        if not is_at_it and file.read():
+        # While the handler of a signal runs, its thread blocks it: the kernel says when the stack is complete.
+        is_at_it = procs.is_pending(pid, thread, STACK_SIGNAL) or procs.is_blocking(pid, thread, STACK_SIGNAL)
+        if not is_at_it and (file.read() or time.monotonic() - asked_s > _SPEECHLESS_S):
             break
-    return file.read() or None
+    return file.read()
+
+
+def _headed(text: str, pid: int, thread: int) -> str:
+    """Whose stack it is, for people: faulthandler does not say that of a thread that writes its own."""
+    who = "Main thread" if thread == pid else "Thread"
+    return f"{who} {thread} {text.removeprefix(_OWN_HEAD)}"
 
 
 def where_is(attempt: Attempt, threads: str | None = None) -> str:

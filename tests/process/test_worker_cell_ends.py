@@ -180,7 +180,7 @@ def test_a_timeout_counts_from_the_call(kind: str, backend: str, tmp_path: Path)
             assert "    await anyio.sleep(0.005)" in extra["stack"].splitlines()
         assert extra["stopped"] == "timeout"
         assert f"in wait{kind.replace('-', '_')}" in extra["stack"]
-        assert "hread 0x" in extra["stack"]
+        assert "Main thread " in extra["stack"]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from pulse import procs
 from pulse.procs import OomKills
 
@@ -41,5 +43,8 @@ def test_a_group_seen_through_a_mount() -> None:
 def test_a_process_that_is_gone() -> None:
     """It has no groups, no children and nothing pending; nobody trips over that."""
     assert procs._memory_files(2**22 + 1) == []
-    assert procs.blocking(2**22 + 1, 1) == frozenset()
-    assert not procs.is_pending(2**22 + 1, 1)
+    assert procs.threads(2**22 + 1) == []
+    assert not procs.is_blocking(2**22 + 1, 2**22 + 1, 1)
+    assert not procs.is_pending(2**22 + 1, 2**22 + 1, 1)
+    with pytest.raises(ProcessLookupError):
+        procs.signal_thread(2**22 + 1, 2**22 + 1, 0)

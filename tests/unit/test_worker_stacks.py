@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Coroutine, Generator, Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 from types import coroutine
 from typing import Any
 
@@ -56,6 +57,53 @@ libc.signal(signal.SIGRTMIN + 7, dump)
 print("up", flush=True)
 while True:
     libc.pause()
+"""
+
+
+# Threads that call and return all the time, now with the interpreter's lock and now without.
+IS_BUSY = """
+import sys, threading
+from pulse.worker import stacks
+
+def down(depth):
+    if depth:
+        return down(depth - 1)
+    threading.Event().wait(0.001)
+
+def busy():
+    while True:
+        down(20)
+
+stacks.listen(int(sys.argv[1]))
+for _ in range(16):
+    threading.Thread(target=busy, daemon=True).start()
+print("up", flush=True)
+busy()
+"""
+
+
+# A thread of C code, which has no stack of Python's, and one that takes no signals.
+HAS_OTHERS = """
+import ctypes, signal, sys, threading
+from pulse.worker import stacks
+
+libc = ctypes.CDLL(None)
+pause = ctypes.cast(libc.pause, ctypes.c_void_p)
+handle = ctypes.c_ulong()
+libc.pthread_create(ctypes.byref(handle), None, pause, None)
+
+def deaf():
+    signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))
+    is_deaf.set()
+    libc.pause()
+
+is_deaf = threading.Event()
+stacks.listen(int(sys.argv[1]))
+threading.Thread(target=deaf, daemon=True).start()
+is_deaf.wait()
+print("up", flush=True)
+while True:
+    signal.pause()
 """
 
 
@@ -188,7 +236,7 @@ async def test_another_process_is_asked() -> None:
             while procs.state(process.pid) != "T":
                 await anyio.lowlevel.checkpoint()
         assert await take(process.pid, pidfd, file) is None
-        assert not procs.is_pending(process.pid, STACK_SIGNAL)
+        assert not procs.is_pending(process.pid, process.pid, STACK_SIGNAL)
         process.send_signal(signal.SIGCONT)
         process.kill()
         process.wait()
@@ -201,7 +249,55 @@ async def test_a_dump_that_takes_its_time_is_waited_for() -> None:
     with closing(StackFile()) as file, napping(file, IS_SLOW) as process:
         pidfd = os.pidfd_open(process.pid)
         for _ in range(2):
-            assert await take(process.pid, pidfd, file) == "first\nlast\n"
+            assert await take(process.pid, pidfd, file) == f"Main thread {process.pid} first\nlast\n"
+        os.close(pidfd)
+
+
+async def test_to_be_asked_harms_nobody() -> None:
+    """Threads that go on meanwhile are each asked for their own stack: who looks at another's dies of what it reads."""
+    with closing(StackFile()) as file, napping(file, IS_BUSY) as process:
+        pidfd = os.pidfd_open(process.pid)
+        with anyio.fail_after(10):  # the last of them may only just start
+            while (await take(process.pid, pidfd, file) or "").count("in busy\n") < 17:
+                pass
+        for _ in range(60):
+            text = await take(process.pid, pidfd, file)
+            assert process.poll() is None
+            assert text is not None
+            parts = text.split("\n\n")
+            assert len(parts) == 17
+            assert all("in busy\n" in part for part in parts)
+            assert parts[-1].startswith(f"Main thread {process.pid} (most recent call first):\n")
+            assert len({part.split(" (")[0] for part in parts}) == 17
+        os.close(pidfd)
+
+
+async def test_threads_that_cannot_tell_are_left_out() -> None:
+    """One of C code has nothing to tell, one that blocks the signal is not asked: the others are shown, and soon."""
+    with closing(StackFile()) as file, napping(file, HAS_OTHERS) as process:
+        pidfd = os.pidfd_open(process.pid)
+        assert len(procs.threads(process.pid)) == 3
+        begun_s = time.monotonic()
+        text = await take(process.pid, pidfd, file)
+        assert time.monotonic() - begun_s < stacks.TAKE_S, "it waited for a thread that has nothing to tell"
+        assert text is not None
+        assert text.count("(most recent call first)") == 1
+        assert text.startswith("Main thread")
+        (deaf,) = [one for one in procs.threads(process.pid) if procs.is_blocking(process.pid, one, STACK_SIGNAL)]
+        assert not procs.is_pending(process.pid, deaf, STACK_SIGNAL), "it would die of it on some later day"
+        os.close(pidfd)
+
+
+async def test_nobody_else_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the process is gone its numbers may be another's: no signal goes to them."""
+    with closing(StackFile()) as file, napping(file) as process, napping(file) as gone:
+        pidfd = os.pidfd_open(gone.pid)
+        gone.kill()
+        gone.wait()
+        assert await take(process.pid, pidfd, file) is None
+        monkeypatch.setattr(procs, "state", lambda _: "S")
+        assert await take(process.pid, pidfd, file) is None
+        assert file.read() == ""
         os.close(pidfd)
 
 
@@ -220,17 +316,25 @@ def test_a_closed_file_is_left_alone() -> None:
 
 
 def test_who_blocks_a_signal() -> None:
-    """Pending signals and threads that block them are seen from outside."""
-    number = signal.SIGRTMIN + 3
-    before = procs.blocking(os.getpid(), number)
+    """Pending signals and threads that block them are seen from outside, each thread for itself."""
+    number, own, pid = signal.SIGRTMIN + 3, threading.get_native_id(), os.getpid()
+    assert not procs.is_blocking(pid, own, number)
     signal.pthread_sigmask(signal.SIG_BLOCK, {number})
     try:
-        assert procs.blocking(os.getpid(), number) - before == {str(threading.get_native_id())}
-        assert not procs.is_pending(os.getpid(), number)
-        if len(list(Path("/proc/self/task").iterdir())) == 1:  # another thread would take it, and all would die
-            os.kill(os.getpid(), number)
-            assert procs.is_pending(os.getpid(), number)
-            assert signal.sigtimedwait({number}, 1) is not None
+        assert procs.is_blocking(pid, own, number)
+        assert not procs.is_pending(pid, own, number)
+        procs.signal_thread(pid, own, number)
+        assert procs.is_pending(pid, own, number)
+        assert [one for one in procs.threads(pid) if procs.is_pending(pid, one, number)] == [own]
+        assert signal.sigtimedwait({number}, 1) is not None
+        assert not procs.is_pending(pid, own, number)
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
-    assert procs.blocking(os.getpid(), number) == before
+    assert not procs.is_blocking(pid, own, number)
+
+
+def test_a_c_library_that_signals_no_threads_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then no stack is shown; nothing else comes of it."""
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: object())
+    with pytest.raises(OSError, match="tgkill"):
+        procs.signal_thread(os.getpid(), threading.get_native_id(), 0)
