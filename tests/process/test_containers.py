@@ -184,7 +184,12 @@ def test_what_only_just_starts_can_be_stopped(module: str, words: Sequence[str],
 import sys, time
 import {module}
 from pulse import config
-config.load = lambda *_, **__: time.sleep(600)
+
+def load(*_, **__):
+    while True:  # one long sleep would not hear of a signal that came just before it
+        time.sleep(0.01)
+
+config.load = load
 sys.exit({module}.main(sys.argv[1:]))
 """
     container = start([sys.executable, "-c", code, *words], clean_environment(), tmp_path / "said", ROOT)
