@@ -22,8 +22,8 @@ __all__ = ["Question", "ask_both", "merge", "status"]
 Body = Mapping[str, object]
 
 WHOLE_S: Final = 1.65  # of the 2 s from the start of the interpreter, which may take half a second, to its end
-LEAST_S: Final = 0.2
-SUPERVISOR_S: Final = 1.4  # it asks its actors for a second before it answers
+LEAST_S: Final = 1.0  # where that takes longer: an answer that comes late is worth more than none
+SUPERVISOR_S: Final = 1.4  # it asks its actors for up to 0.8 s before it answers
 DISPATCHER_S: Final = 1.0
 _KEYS: Final = ("supervisor", "actors", "pools", "database", "gate", "workers", "jobs", "jobs_exact")
 _AT_ONE_TIME: Final = ("database", "jobs", "jobs_exact")  # what belongs together comes from one of the two

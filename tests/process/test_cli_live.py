@@ -51,6 +51,7 @@ DOING: Final = [
     ("ctl schedules resume SCHEDULE", 0), ("ctl schedules trigger SCHEDULE", 0), ("ctl actors restart pause", 0),
     ("ctl actors restart nobody", 1), ("ctl drain", 0), ("completion bash", 0), ("migrate", 0),
 ]  # fmt: skip
+SOON_S: Final = 4.0  # 2 s on a machine that does nothing else: that bar is held elsewhere, best of five
 ENDLESS: Final = ["ctl logs --follow", "ctl submit quick -", "ctl top"]
 
 
@@ -272,13 +273,15 @@ def test_a_frozen_dispatcher(site: Site) -> None:
         terminal.see("topic (most ready)")
         pid = site.whole.pids()["dispatcher"]
         os.kill(pid, signal.SIGSTOP)
-        frozen_s = time.monotonic()
-        done = site.pipe("ctl status")
-        assert done.spent_s < 2.5  # 2 s on a machine that does nothing else: that bar is held elsewhere, best of five
-        assert "! the dispatcher does not answer: " in done.out
-        terminal.see("! the dispatcher does not answer", within_s=2.5 - (time.monotonic() - frozen_s) + 0.5)
-        assert site.pipe("ctl logs").code == 0
-        site.whole.wait_actor("dispatcher", not_pid=pid)
+        try:
+            frozen_s = time.monotonic()
+            done = site.pipe("ctl status")
+            assert done.spent_s < SOON_S
+            assert "! the dispatcher does not answer: " in done.out
+            terminal.see("! the dispatcher does not answer", within_s=SOON_S + 0.5 - (time.monotonic() - frozen_s))
+            assert site.pipe("ctl logs").code == 0
+        finally:
+            site.whole.wait_actor("dispatcher", not_pid=pid)
         until(lambda: "topic (most ready)" in terminal.text, "the screen is as before")
         terminal.type("q")
         assert terminal.code() == 0
@@ -292,7 +295,7 @@ def test_a_database_that_is_down(site: Site) -> None:
     try:
         whole.rows(CUT)
         status = site.pipe("ctl status")
-        assert status.spent_s < 2.0
+        assert status.spent_s < SOON_S
         assert "! the database is away: " in status.out
         jobs = site.pipe("ctl --timeout 2 jobs list")
         assert (jobs.code, jobs.err.count("\n")) == (1, 1)
