@@ -101,7 +101,7 @@ class StackFile:
 
 def listen(fd: int) -> None:
     """
-    Have each thread of this process write its stack to *fd* when STACK_SIGNAL comes to it; of a fault, all write theirs.
+    Have each thread of this process write its stack to *fd* when STACK_SIGNAL comes to it; at a fault, all of them.
 
     Before it was called, the signal ends the process.
     """

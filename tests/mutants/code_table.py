@@ -132,6 +132,7 @@ GUARDED: Final[list[Guarded]] = [
     worker.DEADLINES,
     worker.POLICY,
     worker.BEATS,
+    worker.STACKS,
 ]
 CODE_MUTANTS: Final[list[CodeMutant]] = [
     *machine_rows.ROWS,

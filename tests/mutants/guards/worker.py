@@ -1,4 +1,4 @@
-"""The worker's desk, its limits, and its parent's watch."""
+"""The worker's desk, its limits, its parent's watch, and how that asks where it is."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ _DESK: Final = "unit/test_worker_desk.py::"
 _PARTS: Final = "unit/test_worker_parts.py::"
 _GUARDS: Final = "unit/test_worker_guards.py::"
 _BEATS: Final = "process/test_worker_beats.py::"
+_STACKS: Final = "unit/test_worker_stacks.py::"
 
 DESK: Final = Guarded(
     "pulse.worker.desk",
@@ -292,4 +293,33 @@ BEATS: Final = Guarded(
     without={
         ("Minder.take_due", "watch.session is not None"): "for the type checkers: without a session nothing is due",
     },
+)
+
+STACKS: Final = Guarded(
+    "pulse.worker.stacks",
+    {
+        _STACKS + "test_to_be_asked_harms_nobody": [
+            (
+                "listen",
+                "faulthandler.register(STACK_SIGNAL, file=fd, all_threads=False",
+                "faulthandler.register(STACK_SIGNAL, file=fd, all_threads=True",
+            ),
+            ("take", "[*parts[1:], *parts[:1]]", "parts"),
+        ],
+        _STACKS + "test_threads_that_cannot_tell_are_left_out": [
+            ("_take_one", "procs.is_blocking(pid, thread, STACK_SIGNAL):", "False:"),
+            ("_take_one", " or time.monotonic() - asked_s > _SPEECHLESS_S", ""),
+        ],
+        _STACKS + "test_nobody_else_is_asked": [
+            ("_take_one", "        signal.pidfd_send_signal(pidfd, 0)  # no other process has its number by now\n", ""),
+        ],
+        _STACKS + "test_a_dump_that_takes_its_time_is_waited_for": [
+            ("_take_one", " or procs.is_blocking(pid, thread, STACK_SIGNAL)", ""),
+        ],
+        _STACKS + "test_another_process_is_asked": [
+            ("take", " or procs.state(pid) in _NO_ANSWER", ""),
+            ("_take_one", "    file.clear()\n", ""),
+        ],
+    },
+    is_part=True,
 )
