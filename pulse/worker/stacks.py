@@ -40,6 +40,7 @@ _OWN_HEAD: Final = "Stack "  # how it begins when a thread writes its own; "(mos
 _FIRST_PAUSE_S: Final = 0.0001
 _LAST_PAUSE_S: Final = 0.02
 _SPEECHLESS_S: Final = 0.005  # a thread of C code writes nothing at all
+_DEEP_S: Final = 0.25  # for a thread that is deep in the kernel; then the others are asked
 _WORKER_DIR: Final = str(Path(__file__).parent)
 _MAX_DEPTH: Final = 200  # coroutines; a chain that is longer is a recursion
 
@@ -145,7 +146,7 @@ async def _take_one(pid: int, pidfd: int, thread: int, file: StackFile, give_up_
     except OSError:
         return ""
     asked_s, pause_s = time.monotonic(), _FIRST_PAUSE_S
-    while time.monotonic() < give_up_s:
+    while time.monotonic() < min(give_up_s, asked_s + _DEEP_S):
         await anyio.sleep(pause_s)
         pause_s = min(2 * pause_s, _LAST_PAUSE_S)
         # While the handler of a signal runs, its thread blocks it: the kernel says when the stack is complete.

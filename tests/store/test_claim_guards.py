@@ -302,6 +302,32 @@ async def test_a_job_that_cannot_be_read(bench: Bench) -> None:
     assert jobs_of(worker) == [job]
 
 
+async def test_topics_that_are_claimed_together_go_on(bench: Bench) -> None:
+    """One worker serves them all, and has room: those of which every job can be read are handed out."""
+    worker = bench.join()
+    worker.topics, worker.capacity = (TOPIC, "u", "v"), 9
+    soon = datetime.now(UTC)
+    await bench.waiting(next_run_at=soon)
+    others = [await bench.waiting(topic=topic, next_run_at=soon) for topic in "uvuv"]
+    claim = bench.store.claim
+    asked: list[tuple[str, ...]] = []
+
+    async def unreadable(topics: Sequence[str], *args: Any, **more: Any) -> list[Claim]:
+        asked.append(tuple(sorted(topics)))
+        if TOPIC in topics:
+            raise asyncpg.ProgramLimitExceededError("string buffer exceeds maximum allowed length")
+        return await claim(topics, *args, **more)
+
+    bench.monkeypatch.setattr(bench.store, "claim", unreadable)
+    for _ in range(4):
+        bench.claims._cursors._full_s = float("-inf")
+        await bench.claims.pass_once()
+    assert sorted(jobs_of(worker)) == sorted(others)
+    assert asked[0] == tuple(sorted(worker.topics))
+    assert asked.count((TOPIC,)) == 1
+    assert [topic for topic in worker.topics if bench.claims.barred.is_barred(topic, time.monotonic())] == [TOPIC]
+
+
 async def test_nothing_is_looked_for_until_a_topic_can_be_read_again(bench: Bench) -> None:
     """Whoever has room serves that one alone: the loop waits, whatever else it wants to know."""
     worker = bench.join()

@@ -136,6 +136,23 @@ async def test_what_has_ended_is_forgotten(at: Hall, monkeypatch: pytest.MonkeyP
         assert (running, 1) in {due.pair for due in at.overdue._heap}
 
 
+async def test_what_is_told_again_is_kept_once(at: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker may say without end that a handler was called; the time counts from the first word of it."""
+    monkeypatch.setattr(timing, "KEEP_ENTRIES", 4)
+    at.overdue = Overdue(at.desk, at.deaths, at.stacks, obey_s=0.0, heartbeat_s=0.0)
+    with process() as living:
+        worker = at.working(living.pid)
+        worker.stalls = {"promised": LONG_S}
+        await at.limited(worker, LONG_S, "promised")
+        at.start(worker)
+        first = {due.kind: due.number for due in at.overdue._heap}
+        for _ in range(20):
+            at.start(worker)
+            assert len(at.overdue._heap) <= 5
+        assert first.items() <= {due.kind: due.number for due in sorted(at.overdue._heap, reverse=True)}.items()
+        assert at.overdue._heap == sorted(at.overdue._heap)
+
+
 # When a limit passes.
 
 

@@ -33,6 +33,7 @@ from pulse_actors.dispatcher.desk import Held, Worker
 from pulse_actors.dispatcher.desktop import Desktop
 from pulse_actors.dispatcher.incidents import Incidents
 from pulse_actors.dispatcher.leases import Beating, Leases
+from pulse_actors.dispatcher.manners import Manners
 from pulse_actors.dispatcher.office import Office
 from pulse_actors.dispatcher.reception import Reception
 from pulse_actors.dispatcher.refusals import Refusals
@@ -64,16 +65,19 @@ USER: Final = 12345  # a uid that owns nothing here
 class Line(Wire):
     """A connection that keeps what is sent."""
 
-    __slots__ = ("heard_out", "manners", "relieved")
+    __slots__ = ("begun", "heard_out", "manners", "relieved")
 
+    manners: Manners
     relieved: Callable[[], None]
 
     def __init__(self) -> None:
         super().__init__()
         self.heard_out = anyio.Event()
+        self.begun: Room | None = None
 
-    def known(self, max_frame_bytes: int | None = None, begun: Room | None = None) -> None:
+    def known(self, _max_frame_bytes: int | None = None, begun: Room | None = None) -> None:
         """Its frames may be long."""
+        self.begun = begun
 
 
 class Lobby(Floor):
@@ -540,15 +544,26 @@ async def test_what_the_database_does_not_take_leaves_its_room(lobby: Lobby) -> 
 
 
 async def test_all_connections_of_a_process_have_one_room(lobby: Lobby) -> None:
-    """With a hundred of them it would have a hundred rooms; another process has its own."""
+    """With a hundred of them it would have a hundred rooms; another process has its own, and so have its workers."""
     visits: list[Visit] = []
+    manners: list[object] = []
+    rooms: list[object] = []
+    client = {"protocol": 1, "role": "client"}
+    worker = {"protocol": 1, "role": "worker", "worker": NAME, "topics": [TOPIC], "names": ["n"], "capacity": 1}
     async with anyio.create_task_group() as tasks:
-        for pid in (1, 1, 2):
-            visit, _ = lobby.visit(peer=Peer(pid, 0, 0, 7, HOST.pidns))
-            body = {"protocol": 1, "role": "client"}
+        for pid, body in ((1, client), (1, client), (2, client), (1, worker), (2, worker)):
+            visit, line = lobby.visit(peer=Peer(pid, 0, 0, 7, HOST.pidns))
             await visit._greet(Frame("hello", 1, msgspec.Raw(msgspec.msgpack.encode(body))), tasks)
             visits.append(visit)
-    assert visits[0]._unwritten is visits[1]._unwritten is not visits[2]._unwritten
+            manners.append(line.manners)
+            rooms.append(line.begun)
+    first, second, other, working, elsewhere = (visit._unwritten for visit in visits)
+    assert first is second
+    assert len({first, other, working, elsewhere}) == 4
+    assert manners[0] is manners[1]
+    assert len({*manners}) == 4
+    assert rooms[:3] == [None] * 3, "they go on with what is their account's or address's"
+    assert rooms[3] is not rooms[4]
 
 
 # The dispatcher as a whole.

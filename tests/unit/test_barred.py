@@ -2,35 +2,96 @@
 
 from __future__ import annotations
 
-from pulse_actors.dispatcher.barred import LONGEST_S, SHORTEST_S, Barred
+from dataclasses import replace
+
+from pulse_actors.dispatcher.barred import APART_S, LONGEST_S, SHORTEST_S, Barred
+from pulse_actors.dispatcher.desk import ClaimPlan
 
 
 def test_what_may_have_passed_is_tried_again_soon() -> None:
     """Then later each time, up to a bound; a claim that is made ends that."""
     barred, now_s, pauses = Barred(), 100.0, list[float]()
     for _ in range(6):
-        assert not barred.are_barred(("a", "b"), now_s)
-        pauses.append(barred.failed(("b", "a"), now_s, lasts=False))
-        assert barred.are_barred(("a", "b"), now_s + pauses[-1] - 0.001)
+        assert not barred.are_barred(("a",), now_s)
+        pauses.append(barred.failed(("a",), now_s, lasts=False))
+        assert barred.are_barred(("a",), now_s + pauses[-1] - 0.001)
         now_s += pauses[-1]
     assert pauses == [SHORTEST_S, 1.0, 2.0, 4.0, 8.0, LONGEST_S]
-    barred.succeeded(("a", "b"))
-    assert barred.failed(("a", "b"), now_s, lasts=False) == SHORTEST_S
-    assert barred.failed(("a", "b"), now_s, lasts=True) == LONGEST_S
+    barred.succeeded(("a",))
+    assert barred.failed(("a",), now_s, lasts=False) == SHORTEST_S
+    assert barred.failed(("a",), now_s, lasts=True) == LONGEST_S
 
 
 def test_others_go_on() -> None:
-    """It is about the topics that were claimed together; each of them waits for that."""
+    """It is about the topics that were claimed together; which of them it is shows when they are claimed apart."""
     barred = Barred()
-    barred.failed(("a", "b"), 100.0, lasts=False)
-    assert barred.are_barred(("a", "b"), 100.1)
+    assert barred.failed(("a", "b"), 100.0, lasts=False) == SHORTEST_S
+    assert barred.are_barred(("b", "a"), 100.1)
     assert not barred.is_barred("a", 100.1)  # a slow moment blames no job
-    barred.failed(("a", "b"), 100.0, lasts=True)
-    assert [barred.are_barred(topics, 105.0) for topics in (("a", "b"), ("a",), ("c",))] == [True, False, False]
-    assert [barred.is_barred(topic, 105.0) for topic in "abc"] == [True, True, False]
+    assert barred.failed(("a",), 100.0, lasts=True) == LONGEST_S
+    assert [barred.are_barred(topics, 105.0) for topics in (("a", "b"), ("a",), ("c",))] == [False, True, False]
+    assert [barred.is_barred(topic, 105.0) for topic in "abc"] == [True, False, False]
     assert not barred.is_barred("a", 110.0)
     barred.succeeded(("c",))
     assert barred.is_barred("a", 105.0)
+    barred.failed(("d",), 100.0, lasts=False)
+    assert not barred.is_barred("d", 100.1)
+
+
+def test_the_topic_is_found() -> None:
+    """Halves of what fails are claimed by themselves, down to the one; all together again when that one can be read."""
+    barred, topics = Barred(), ("c", "a", "e", "b", "d")
+    assert barred.parts(topics, 100.0) == [topics]
+    for failing in (topics, ("c", "d", "e"), ("d", "e")):
+        assert barred.failed(failing, 100.0, lasts=True) == 0.0
+        assert not barred.are_barred(topics, 100.0)
+    assert barred.parts(topics, 100.0) == [("a", "b"), ("c",), ("d",), ("e",)]
+    assert barred.failed(("d",), 100.0, lasts=True) == LONGEST_S
+    assert barred.parts(topics, 100.1) == [("a", "b"), ("c",), ("e",)]
+    assert barred.parts(("d",), 100.1) == []
+    assert (barred.are_barred(("d",), 100.1), barred.are_barred(topics, 100.1)) == (True, False)
+    later_s = 100.0 + APART_S
+    assert barred.parts(topics, later_s) == [("a", "b"), ("c",), ("d",), ("e",)], "it was not yet read"
+    barred.succeeded(("d",))
+    assert len(barred.parts(topics, later_s - 1)) == 4
+    assert barred.parts(topics, later_s) == [topics]
+    assert barred._apart == {frozenset("cde"): later_s, frozenset("de"): later_s}
+
+
+def test_a_slow_time_divides_nothing_soon() -> None:
+    """Many claims instead of one would make it slower: only what has failed for half a minute is claimed apart."""
+    barred, now_s, pauses = Barred(), 100.0, list[float]()
+    for _ in range(6):
+        pauses.append(barred.failed(("a", "b"), now_s, lasts=False))
+        now_s += pauses[-1]
+    assert pauses == [SHORTEST_S, 1.0, 2.0, 4.0, 8.0, 0.0]
+    assert barred.parts(("a", "b"), now_s) == [("a",), ("b",)]
+    assert barred.parts(("a", "b"), now_s + APART_S) == [("a", "b")], "both were claimed meanwhile"
+    assert barred.failed(("a", "b"), now_s + APART_S, lasts=False) == SHORTEST_S
+
+
+def test_claims_of_parts_are_made_one_behind_the_other() -> None:
+    """Each is planned when it is its turn, since the one before takes places; whose topic is first goes first."""
+    barred, plans = Barred(), [ClaimPlan(("a", "b"), ("v",), (0,) * 3), ClaimPlan(("c", "d"), ("w",), (0,) * 9)]
+    assert [*barred.divided(plans, list, 100.0)] == plans
+    barred.failed(("c", "d"), 100.0, lasts=True)
+    left = 9
+
+    def plan_again() -> list[ClaimPlan]:
+        return [plans[0], ClaimPlan(("d", "c"), ("w",), (0,) * left)] if left else [plans[0]]
+
+    claimed: list[ClaimPlan] = []
+    for one in barred.divided(plans, plan_again, 100.0):
+        claimed.append(one)
+        left -= 3 if one.workers == ("w",) else 0
+    assert claimed == [plans[0], ClaimPlan(("c",), ("w",), (0,) * 9), ClaimPlan(("d",), ("w",), (0,) * 6)]
+    turned = [replace(plans[1], topics=("d", "c"))]
+    assert [one.topics for one in barred.divided(turned, plan_again, 100.0)] == [("d",), ("c",)]
+    left = 0
+    assert [*barred.divided(plans, plan_again, 100.0)] == plans[:1]
+    barred.failed(("c",), 100.0, lasts=True)
+    left = 9
+    assert [one.topics for one in barred.divided(plans[1:], plan_again, 100.0)] == [("d",)]
 
 
 def test_what_was_to_look_at_everything_is_to_be_made_up_for() -> None:

@@ -223,6 +223,26 @@ async def test_frames_that_have_begun_have_room_together() -> None:
     assert heard[8:] == ["short"] * 2
 
 
+async def test_who_waits_for_room_is_not_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others have it for longer than a frame may take: what it has sent meanwhile is read when there is room."""
+    monkeypatch.setattr("pulse_actors.dispatcher.connection.FRAME_S", 0.1)
+    frame, room, heard = protocol.encode("submit", 1, {"args": "x" * 900}), Room(1500), list[int | None]()
+    assert room.has_taken(1500)
+    connection = Connection(cast("Any", Parts(frame[:700], frame[700:])), 2**30, begun=room)
+
+    async def hear() -> None:
+        async for group in connection.frames():
+            heard.extend(one.request for one in group)
+            return
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(hear)
+            await anyio.sleep(0.3)  # what is tested: it is beyond its time then
+            room.leave(1500)
+    assert heard == [1]
+
+
 async def test_a_clients_long_frame_has_room_until_it_is_handed_on() -> None:
     """It may have to wait with it, and keeps it in memory for so long."""
     frame, short, room = protocol.encode("submit", 1, {"args": "x" * 900}), protocol.encode("ping", 2, {}), Room(1500)

@@ -10,7 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
+import anyio
 import pytest
+from anyio.streams.tls import TLSStream
 
 from pulse.config import Settings
 from pulse.tls import handshake_s, server_context
@@ -68,6 +70,30 @@ async def test_none_begins_before_its_turn(tmp_path: Path) -> None:
     stream = Closed()
     assert await reception._secured(cast("Any", stream), "10.0.0.1", "10.0.0.0/24") is None
     assert (waited, stream.is_closed) == (["10.0.0.1", "10.0.0.0/24"], True)
+
+
+@pytest.mark.anyio
+async def test_who_waited_has_time_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one of a long line has waited for nearly as long as it may: its handshake has a time of its own."""
+    mine = Authority(tmp_path).issue("server", "localhost")
+    reception = Reception(cast("Any", None), Settings(listen="127.0.0.1:0", tls_cert=mine.cert, tls_key=mine.key))
+    until_s: list[float] = []
+    secured: Any = object()
+
+    async def wait(source: str, network: str) -> None:
+        assert (source, network) == ("10.0.0.1", "10.0.0.0/24")
+        until_s.append(anyio.current_effective_deadline())
+        await anyio.sleep(0.05)
+
+    async def wrap(*_: object, **__: object) -> object:
+        until_s.append(anyio.current_effective_deadline())
+        return secured
+
+    reception._handshakes.wait = wait  # type: ignore[method-assign]
+    monkeypatch.setattr(TLSStream, "wrap", wrap)
+    assert await reception._secured(cast("Any", None), "10.0.0.1", "10.0.0.0/24") is secured
+    waiting_s, shaking_s = until_s
+    assert waiting_s + 0.05 <= shaking_s < float("inf")
 
 
 def test_clients_choose_no_dear_handshake(tmp_path: Path) -> None:

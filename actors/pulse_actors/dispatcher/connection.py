@@ -61,6 +61,7 @@ class Connection:
         self._reader = protocol.FrameReader(max_hello_bytes)
         self._begun = begun or Room()
         self._begun_bytes = 0
+        self._whole_s = float("inf")  # when the frame that has begun is to be whole
         self._is_worker = False
         self._out: list[bytes] = []
         self._out_bytes = 0
@@ -174,10 +175,9 @@ class Connection:
         Raises:
             ProtocolError: The stream is broken; frames before the break have been yielded.
         """
-        whole_s = float("inf")  # when the frame that has begun is to be whole
         while True:
             try:
-                data = await self._receive(whole_s)
+                data = await self._receive()
             except (anyio.EndOfStream, *GONE):
                 return
             try:
@@ -199,16 +199,18 @@ class Connection:
             if frames:
                 self._leave_room()
             if not self._reader.buffered_bytes:
-                whole_s = float("inf")
-            elif frames or whole_s == float("inf"):
-                whole_s = anyio.current_time() + FRAME_S
+                self._whole_s = float("inf")
+            elif frames or self._whole_s == float("inf"):
+                self._whole_s = anyio.current_time() + FRAME_S
 
-    async def _receive(self, whole_s: float) -> bytes:
-        """What comes next; a frame that has begun is to be whole by *whole_s*."""
-        if whole_s == float("inf"):  # most often nothing has begun: then there is no room to find, and nothing to bound
+    async def _receive(self) -> bytes:
+        """What comes next; a frame that has begun is to be whole in time, without its wait for room."""
+        if self._whole_s == float("inf"):  # most often nothing has begun: there is no room to find, nothing to bound
             return await self._stream.receive(READ_BYTES)
-        with anyio.CancelScope(deadline=whole_s):
-            await self._find_room(self._reader.begun_bytes)
+        asked_s = anyio.current_time()
+        await self._find_room(self._reader.begun_bytes)
+        self._whole_s += anyio.current_time() - asked_s
+        with anyio.CancelScope(deadline=self._whole_s):
             return await self._stream.receive(READ_BYTES)
         raise ProtocolError(f"no whole frame within {FRAME_S:g} s")
 

@@ -88,13 +88,18 @@ class Overdue:
 
     def _add(self, at_s: float, worker: Worker, pair: Pair, held: Held, kind: EndingKind) -> None:
         if len(self._heap) >= self._sweep_at:
-            self._heap = [due for due in self._heap if self._is_running(due)]
-            heapq.heapify(self._heap)
-            self._sweep_at = max(KEEP_ENTRIES, 2 * len(self._heap))
+            self._sweep()
         self._count += 1
         heapq.heappush(self._heap, _Due(at_s, self._count, worker, pair, held, kind))
         if self._heap[0].number == self._count:
             self._news.set()
+
+    def _sweep(self) -> None:
+        """Keep of each limit of what runs one entry: a worker may say again and again that a handler was called."""
+        running = sorted(filter(self._is_running, self._heap), reverse=True)
+        earliest = {(due.worker.identity, due.pair, due.kind): due for due in running}
+        self._heap = sorted(earliest.values())  # which is a heap
+        self._sweep_at = max(KEEP_ENTRIES, 2 * len(self._heap))
 
     async def run(self) -> None:
         """Watch the limits until cancelled."""

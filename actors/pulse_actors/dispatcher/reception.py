@@ -158,6 +158,7 @@ class Reception:
         try:
             with anyio.fail_after(HELLO_DEADLINE_S):
                 await self._handshakes.wait(source, network)
+            with anyio.fail_after(HELLO_DEADLINE_S):  # anew: in a long line the next one has always waited for long
                 return await TLSStream.wrap(
                     stream, server_side=True, ssl_context=self._tls, standard_compatible=False
                 )  # a frame says how long it is: an end that was forged is none

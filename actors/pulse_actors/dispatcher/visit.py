@@ -150,12 +150,13 @@ class Visit:
             message = self._forbid(f"hello as {hello.role.value}", needed, tasks)
             raise ProtocolError(message, ForbiddenError.code, frame.request)
         self._asker = self._caller.asker or self._asker
-        self._connection.manners = manners_of(self._asker)
-        self._unwritten = unwritten_of(self._asker)
+        spoken_for = (hello.role, self._asker)  # no client keeps a worker from being heard, of the same address neither
+        self._connection.manners = manners_of(spoken_for)
+        self._unwritten = unwritten_of(spoken_for)
         self._kinds = {
             kind: body for kind, body in protocol.ALLOWED[hello.role].items() if ACCESS_OF[kind] in self._caller.rights
         }
-        begun = begun_of(self._asker) if hello.role is Role.WORKER else None  # no client keeps it from being heard
+        begun = begun_of(spoken_for) if hello.role is Role.WORKER else None
         self._connection.known(None if Access.CLIENT in self._caller.rights else VIEWER_MAX_FRAME_BYTES, begun)
         if hello.role is Role.WORKER:
             await self._greet_worker(hello, frame.request)

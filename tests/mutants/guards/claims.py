@@ -162,6 +162,13 @@ CLAIMS: Final = Guarded(
             ("Claims._claim_readable", "lasts, now_s = is_bad_row(error)", "lasts, now_s = False"),
             ("Claims.pass_once", " if not self.barred.are_barred(plan.topics, began_s)]", "]"),
         ],
+        _GUARDS + "test_topics_that_are_claimed_together_go_on": [
+            (
+                "Claims._claim_all",
+                "self.barred.divided(plans, lambda: self._desk.plan(self._batch), time.monotonic())",
+                "plans",
+            ),
+        ],
         _GUARDS + "test_nothing_is_looked_for_until_a_topic_can_be_read_again": [
             ("Claims._pause", " and not self.barred.are_barred(worker.topics, now_s)", ""),
             ("Claims._pause", "worker.topics and not", "not"),
@@ -379,7 +386,28 @@ BARRED: Final = Guarded(
             ("Barred.failed", "LONGEST_S if lasts else", "LONGEST_S if True else"),
             ("Barred.failed", "min(LONGEST_S, 2 * before_s)", "2 * before_s"),
             ("Barred.succeeded", "if self._pauses:", "if False:"),
-            ("Barred.are_barred", "now_s < self._pauses", "now_s <= self._pauses"),
+            ("Barred.parts", "now_s < self._pauses", "now_s <= self._pauses"),
+        ],
+        "unit/test_barred.py::test_the_topic_is_found": [
+            ("Barred.failed", "pause_s >= LONGEST_S and len(key) > 1", "False"),
+            ("Barred.failed", " and len(key) > 1", ""),
+            ("Barred.parts", "if self._are_apart(key, now_s):", "if False:"),
+            ("Barred.parts", "sorted(key)", "topics"),
+            ("Barred._are_apart", " or any(frozenset((topic,)) in self._pauses for topic in key)", ""),
+            ("Barred._are_apart", "now_s < until_s or ", ""),
+            ("Barred._are_apart", "if until_s is None:", "if False:"),
+            ("Barred.are_barred", "not self.parts(topics, now_s)", "True"),
+            ("Barred._are_apart", "        del self._apart[key]\n", ""),
+        ],
+        "unit/test_barred.py::test_a_slow_time_divides_nothing_soon": [
+            ("Barred.failed", "pause_s >= LONGEST_S and ", ""),
+            ("Barred.failed", "            self._pauses.pop(key, None)\n", ""),
+        ],
+        "unit/test_barred.py::test_claims_of_parts_are_made_one_behind_the_other": [
+            ("Barred.divided", "if parts == [plan.topics]:", "if False:"),
+            ("Barred.divided", ", key=lambda part: plan.topics[0] not in part", ""),
+            ("Barred.divided", " if {*one.topics} == {*plan.topics}", ""),
+            ("Barred.divided", "if rest is not None:", "if True:"),
         ],
         "unit/test_barred.py::test_what_was_to_look_at_everything_is_to_be_made_up_for": [
             ("Barred.failed", "if full:", "if True:"),
@@ -388,7 +416,6 @@ BARRED: Final = Guarded(
             ("Barred.has_missed", " if now_s >= self._pauses.get(key, (now_s, 0.0))[0]", ""),
         ],
         "unit/test_barred.py::test_others_go_on": [
-            ("Barred.is_barred", "topic in topics and ", ""),
             ("Barred.is_barred", "now_s < until_s and ", ""),
             ("Barred.is_barred", " and pause_s >= LONGEST_S", ""),
             ("Barred.succeeded", "self._pauses.pop(frozenset(topics), None)", "self._pauses.clear()"),

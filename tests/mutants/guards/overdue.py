@@ -22,8 +22,13 @@ OVERDUE: Final = Guarded(
         ],
         _OVERDUE + "test_what_has_ended_is_forgotten": [
             ("Overdue._add", "len(self._heap) >= self._sweep_at", "False"),
-            ("Overdue._add", " if self._is_running(due)", ""),
-            ("Overdue._add", "if self._is_running(due)", "if False"),
+            ("Overdue._sweep", "filter(self._is_running, self._heap)", "self._heap"),
+            ("Overdue._sweep", "filter(self._is_running, self._heap)", "[]"),
+        ],
+        _OVERDUE + "test_what_is_told_again_is_kept_once": [
+            ("Overdue._sweep", "sorted(earliest.values())", "sorted(running)"),
+            ("Overdue._sweep", ", reverse=True", ""),
+            ("Overdue._sweep", ", due.kind", ""),
         ],
         _OVERDUE + "test_a_handler_that_has_ended_is_nobodys_guilt": [
             ("Overdue._is_running", "worker.held.get(due.pair) is due.held and ", ""),

@@ -136,7 +136,10 @@ VISIT: Final = Guarded(
             ("Visit._hear_beat", " or len(self._brief) >= MOST_BRIEF", ""),
         ],
         _VISIT + "test_all_connections_of_a_process_have_one_room": [
-            ("Visit._greet", "self._unwritten = unwritten_of(self._asker)", "pass"),
+            ("Visit._greet", "self._unwritten = unwritten_of(spoken_for)", "pass"),
+            ("Visit._greet", "(hello.role, self._asker)", "self._asker"),
+            ("Visit._greet", "begun_of(spoken_for) if hello.role is Role.WORKER else None", "begun_of(spoken_for)"),
+            ("Visit._greet", "begun_of(spoken_for) if hello.role is Role.WORKER else None", "None"),
         ],
     },
     is_part=True,
