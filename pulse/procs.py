@@ -6,6 +6,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import platform
 import resource
 import signal
 import struct
@@ -18,6 +19,7 @@ from typing import Final
 UNFINISHED: Final = os.EX_TEMPFAIL  # exit code of a worker whose drain ended with attempts that nobody took back
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
+_TGKILL: Final = {"x86_64": 234, "aarch64": 131, "riscv64": 131, "ppc64le": 250, "s390x": 241}  # system calls
 _STAT_STATE: Final = 0  # fields of /proc/PID/stat behind the command name, which may hold spaces and parentheses
 _STAT_PARENT: Final = 1
 _STAT_START_TIME: Final = 19
@@ -111,13 +113,13 @@ def signal_thread(pid: int, thread: int, number: int) -> None:
     Send a signal to one thread of a process, by the numbers that the kernel gave both.
 
     Raises:
-        OSError: It is gone, may not be signaled, or the C library cannot do it (musl).
+        OSError: It is gone, may not be signaled, or nobody knows how to on this kind of machine.
 
     """
-    tgkill = getattr(ctypes.CDLL(None, use_errno=True), "tgkill", None)
-    if tgkill is None:
-        raise OSError(errno.ENOSYS, "tgkill")
-    if tgkill(pid, thread, number) != 0:
+    call = _TGKILL.get(platform.machine())  # not every C library has a function for it
+    if call is None:
+        raise OSError(errno.ENOSYS, f"tgkill on {platform.machine()}")
+    if ctypes.CDLL(None, use_errno=True).syscall(*map(ctypes.c_long, (call, pid, thread, number))) != 0:
         raise OSError(ctypes.get_errno(), "tgkill")
 
 

@@ -10,11 +10,10 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 import anyio
-import asyncpg
 import structlog
 
 from pulse.errors import PulseError
-from pulse.store.pool import STATEMENT_DEADLINE_S, Target, connect
+from pulse.store.pool import FAILURES, STATEMENT_DEADLINE_S, Target, connect
 from pulse_actors.runtime import Backoff
 
 log = structlog.get_logger()
@@ -49,7 +48,7 @@ async def listen(target: Target, channels: Mapping[str, Callable[[str], None]], 
             backoff.reset()
             began()
             await lost.wait()
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except FAILURES as error:
             log.debug("listen_failed", error=str(error))
         finally:
             connection.terminate()

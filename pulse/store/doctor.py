@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 
 from pulse.errors import PulseError, UnavailableError
-from pulse.store.pool import Target, connect, is_unavailable
+from pulse.store.pool import FAILURES, Target, connect, is_unavailable
 from pulse.store.schema import SCHEMA_VERSION, schema_sql
 from pulse.store.statements import parse
 
@@ -81,7 +81,7 @@ async def look(dsn: str, within_s: float) -> Seen:
             await _ask_all(seen, target, connection, deadline_s)
     except PulseError as error:
         seen.away = error.message
-    except (TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+    except FAILURES as error:
         reason = str(error) or f"no answer within {within_s:g} s"
         if "identity" not in seen.rows:
             seen.away = f"the database {target.shown} is away: {reason}"
@@ -154,7 +154,7 @@ async def _pooler(connection: Connection[Record], pid: int, target: Target) -> M
                 await other.fetchrow(QUESTIONS["begin_probe"].sql, str(other.get_server_pid()))
             found = await other.fetchrow(QUESTIONS["end_probe"].sql)
             keeps = found is not None and found["mark"] == str(other.get_server_pid())
-    except (TimeoutError, PulseError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+    except (PulseError, *FAILURES):
         keeps = False  # it let only one of two sessions do something
     return {"is_between": True, "keeps_session": keeps}
 

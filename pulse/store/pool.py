@@ -76,12 +76,16 @@ REFUSED_SQLSTATES: Final = frozenset({"28000", "28P01", "3D000", "42501"})
 BAD_ROW_CLASSES: Final = frozenset({"22", "23", "54"})
 
 
+# All that a connection raises; InternalClientError, too, where it is cut just before it is used.
+FAILURES: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
+
+
 def is_unavailable(error: BaseException) -> bool:
     """Whether *error* says that the database is away for now."""
     if isinstance(error, asyncpg.PostgresError):
         state = error.sqlstate or ""
         return state in RETRYABLE_SQLSTATES or state[:2] in RETRYABLE_CLASSES
-    return isinstance(error, (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError))
+    return isinstance(error, FAILURES)
 
 
 def is_bad_row(error: BaseException) -> bool:
@@ -138,7 +142,7 @@ async def connect(
                 statement_cache_size=statements,
                 target_session_attrs=SessionAttribute.read_write if "," in target.dsn else SessionAttribute.any,
             )
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError) as error:
+    except (*FAILURES, ValueError) as error:
         raise _translated(error, target) from error
     _keep_alive(connection)
     return connection

@@ -84,6 +84,7 @@ class CellRun:
         self._stack_file: Final = stacks.StackFile()
         self._reader: CellReader[FromCell] = CellReader(from_cell)
         self._sending: Final = anyio.Lock()
+        self._taking: Final = anyio.Lock()
         self._pid = 0
         self._pidfd: int | None = None
         self._made: Final = anyio.Event()
@@ -121,7 +122,8 @@ class CellRun:
         """What every thread of the cell is doing; None: it has not begun, or shows nothing."""
         if self._pidfd is None or not self._began.is_set() or self._over.is_set():
             return None  # before, the signal would kill it
-        return await stacks.take(self._pid, self._pidfd, self._stack_file)
+        async with self._taking:
+            return None if self._over.is_set() else await stacks.take(self._pid, self._pidfd, self._stack_file)
 
     # What the zygote says of the cell.
 
@@ -267,7 +269,8 @@ class CellRun:
         grace_s = self._grace_s(reason)
         kill_s = time.monotonic() + grace_s
         if reason in HUNG and self._pidfd is not None and self._began.is_set():  # before, the signal would kill it
-            self._threads = await stacks.take(self._pid, self._pidfd, self._stack_file)
+            async with self._taking:
+                self._threads = await stacks.take(self._pid, self._pidfd, self._stack_file)
         await self._send(frame(Interrupt(reason)))
         await anyio.sleep(max(0.0, kill_s - time.monotonic()))
         self._log.warning("cell_killed", job=self._job, pid=self._pid, why=reason, after_s=grace_s)

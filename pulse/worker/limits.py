@@ -22,8 +22,8 @@ def limited(handler: Handler, stack_fd: int) -> Handler:
     """
     *handler* with its limits in force while it runs.
 
-    Beyond ``max_memory_bytes`` there is MemoryError. Beyond ``max_cpu_s`` the process writes where it is to *stack_fd*
-    and dies of SIGXCPU, whatever it does.
+    Beyond ``max_memory_bytes`` there is MemoryError. Beyond ``max_cpu_s`` the process dies of SIGXCPU, whatever it
+    does; the thread that had the processor writes its stack to *stack_fd* before, unless it is one of C code.
     """
     if handler.max_memory_bytes is None and handler.max_cpu_s is None:
         return handler
@@ -85,7 +85,7 @@ class _InForce:
 
     def _limit_cpu(self, limit_s: int, stack_fd: int) -> None:
         self._set(resource.RLIMIT_CORE, 0)  # a limit that was reached is no crash to be looked into
-        # The kernel sends it to the thread that was running; to look at the others would not be safe (stacks.py).
+        # The kernel sends it to the thread that was running; for it to look at the others is not safe (stacks.py).
         faulthandler.register(signal.SIGXCPU, file=stack_fd, all_threads=False, chain=True)
         _, hard = resource.getrlimit(resource.RLIMIT_CPU)
         if hard == resource.RLIM_INFINITY or hard > limit_s + LAST_SECONDS:

@@ -125,14 +125,23 @@ async def take(pid: int, pidfd: int, file: StackFile) -> str | None:
 
     """
     give_up_s = time.monotonic() + TAKE_S
-    parts: list[str] = []
-    for thread in sorted(procs.threads(pid), key=lambda one: (one != pid, -one)):  # the main one must not be missed
-        if time.monotonic() >= give_up_s or procs.state(pid) in _NO_ANSWER:
-            break
-        text = await _take_one(pid, pidfd, thread, file, give_up_s)
-        if text:
-            parts.append(_headed(text, pid, thread))
-    return "\n".join([*parts[1:], *parts[:1]])[:MAX_STACK_CHARS] or None
+    parts: dict[int, str] = {}
+    late = {one for one in procs.threads(pid) if procs.is_pending(pid, one, STACK_SIGNAL)}  # of the take before
+    try:
+        for thread in sorted(procs.threads(pid), key=lambda one: (one != pid, -one)):  # the main one must not be missed
+            if time.monotonic() >= give_up_s or procs.state(pid) in _NO_ANSWER:
+                break
+            text = "" if thread in late else await _take_one(pid, pidfd, thread, file, give_up_s)
+            awake = {one for one in late if not procs.is_pending(pid, one, STACK_SIGNAL)}
+            if text and not awake:  # else it may be that of one which was asked before
+                parts[thread] = _headed(text, pid, thread)
+            late = {one for one in {*late, thread} - awake if procs.is_pending(pid, one, STACK_SIGNAL)}
+    finally:
+        if file.read_fault() is None:  # what it dies of later is not to begin with this
+            file.clear()
+    main = parts.pop(pid, "")
+    others = "\n".join(parts.values())[: MAX_STACK_CHARS - len(main) - 1]
+    return "\n".join(filter(None, (others, main))) or None
 
 
 async def _take_one(pid: int, pidfd: int, thread: int, file: StackFile, give_up_s: float) -> str:

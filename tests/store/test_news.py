@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import AsyncMock
 
+import asyncpg
 import pytest
 
 from pulse.errors import ConfigError, UnavailableError
@@ -231,3 +232,32 @@ async def test_listening_waits_for_a_server(
         await connection.execute("NOTIFY one")
         await heard.wait()
     assert answers == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        asyncpg.InternalClientError("cannot switch to state 11; another operation (2) is in progress"),
+        asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation"),
+        asyncpg.InterfaceError("connection is closed"),
+        ConnectionResetError(),
+    ],
+    ids=repr,
+)
+async def test_a_connection_that_is_cut_before_it_listens(
+    dsn: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All the ways in which asyncpg says so, as tried with a server that cuts and cuts: another one is made."""
+    errors = [error]
+    add_listener = asyncpg.Connection.add_listener
+
+    async def cut(*args: Any) -> None:
+        if errors:
+            raise errors.pop()
+        await add_listener(*args)
+
+    monkeypatch.setattr(asyncpg.Connection, "add_listener", cut)
+    began = asyncio.Event()
+    async with asyncio.timeout(DEADLINE_S), listening(Target(dsn, "ear"), {"one": lambda _text: None}, began.set):
+        await began.wait()
+    assert errors == []

@@ -277,7 +277,9 @@ def hog(started: str) -> None:
 
 @app.handler("hog-mute")
 async def hog_mute(started: str) -> None:
-    """The same, where the signal that asks for stacks is answered by something that never ends."""
+    """The same, where the signal that asks for stacks is answered by something that never ends, in many threads."""
+    for _ in range(8):
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
     libc = ctypes.CDLL(None)
     libc.signal(signal.SIGRTMIN + 7, libc.pause)
     Path(started).touch()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from pulse_actors.dispatcher.barred import APART_S, LONGEST_S, SHORTEST_S, Barred
 from pulse_actors.dispatcher.desk import ClaimPlan
@@ -70,6 +71,20 @@ def test_a_slow_time_divides_nothing_soon() -> None:
     assert barred.failed(("a", "b"), now_s + APART_S, lasts=False) == SHORTEST_S
 
 
+def test_a_slow_job_is_found_soon() -> None:
+    """What is divided already is divided on at once; meanwhile nothing of it is put together again."""
+    barred, topics, now_s = Barred(), tuple("abcdefghijklmnop"), 100.0
+    for _ in range(6):
+        now_s += barred.failed(topics, now_s, lasts=False)
+    for count in (8, 4, 2):
+        now_s += APART_S - 1
+        assert barred.failed(topics[-count:], now_s, lasts=False) == 0.0
+    assert [len(part) for part in barred.parts(topics, now_s + APART_S - 1)] == [8, 4, 2, 1, 1]
+    assert barred.failed(topics[-1:], now_s, lasts=False) == SHORTEST_S
+    assert [len(part) for part in barred.parts(topics, now_s)] == [8, 4, 2, 1]
+    assert barred.failed(("y", "z"), now_s, lasts=False) == SHORTEST_S, "it is no part of that"
+
+
 def test_claims_of_parts_are_made_one_behind_the_other() -> None:
     """Each is planned when it is its turn, since the one before takes places; whose topic is first goes first."""
     barred, plans = Barred(), [ClaimPlan(("a", "b"), ("v",), (0,) * 3), ClaimPlan(("c", "d"), ("w",), (0,) * 9)]
@@ -78,20 +93,31 @@ def test_claims_of_parts_are_made_one_behind_the_other() -> None:
     left = 9
 
     def plan_again() -> list[ClaimPlan]:
-        return [plans[0], ClaimPlan(("d", "c"), ("w",), (0,) * left)] if left else [plans[0]]
+        return [plans[0], replace(plans[1], seats=(0,) * left)] if left else [plans[0]]
 
     claimed: list[ClaimPlan] = []
     for one in barred.divided(plans, plan_again, 100.0):
         claimed.append(one)
         left -= 3 if one.workers == ("w",) else 0
     assert claimed == [plans[0], ClaimPlan(("c",), ("w",), (0,) * 9), ClaimPlan(("d",), ("w",), (0,) * 6)]
-    turned = [replace(plans[1], topics=("d", "c"))]
-    assert [one.topics for one in barred.divided(turned, plan_again, 100.0)] == [("d",), ("c",)]
     left = 0
     assert [*barred.divided(plans, plan_again, 100.0)] == plans[:1]
     barred.failed(("c",), 100.0, lasts=True)
     left = 9
     assert [one.topics for one in barred.divided(plans[1:], plan_again, 100.0)] == [("d",)]
+
+
+def test_each_topic_is_first_in_its_turn() -> None:
+    """As among those that are claimed together: else one with much work keeps the others of its part from theirs."""
+    barred, topics = Barred(), tuple("abcdefgh")
+    for failing in (topics, topics[4:], topics[6:], topics[7:]):
+        barred.failed(failing, 100.0, lasts=True)
+    firsts: list[tuple[str, ...]] = []
+    for shift in range(8):
+        plans = [ClaimPlan(topics[shift:] + topics[:shift], ("w",), (0,))]
+        firsts.append(next(barred.divided(plans, partial(list, plans), 100.1)).topics)
+    assert [one[0] for one in firsts] == ["a", "b", "c", "d", "e", "f", "g", "a"]
+    assert firsts[:4] == [tuple("abcd"), tuple("bcda"), tuple("cdab"), tuple("dabc")]
 
 
 def test_what_was_to_look_at_everything_is_to_be_made_up_for() -> None:

@@ -120,6 +120,7 @@ def test_topics_take_turns() -> None:
     """No topic is always the last among equal priorities: each comes first in its turn."""
     desk = desk_of(worker(topics=["a", "b", "c"]))
     assert {desk.plan(500)[0].topics[0] for _ in range(3)} == {"a", "b", "c"}
+    assert len({desk.plan(500, again=again)[0].topics for again in (False, True, True)}) == 1
 
 
 def test_a_closed_book_plans_nothing() -> None:

@@ -42,9 +42,10 @@ class Barred:
             self._full.add(key)
         _, before_s = self._pauses.get(key, (0.0, SHORTEST_S / 2))
         pause_s = LONGEST_S if lasts else min(LONGEST_S, 2 * before_s)
-        if pause_s >= LONGEST_S and len(key) > 1:
+        wholes = [one for one in self._apart if key < one]
+        if len(key) > 1 and (wholes or pause_s >= LONGEST_S):  # of what is divided no half is waited for first
             self._pauses.pop(key, None)
-            self._apart[key] = now_s + APART_S
+            self._apart.update(dict.fromkeys([*wholes, key], now_s + APART_S))
             return 0.0
         self._pauses[key] = (now_s + pause_s, pause_s)
         return pause_s
@@ -86,7 +87,7 @@ class Barred:
 
         Args:
             plans: Of all topics of some workers each.
-            plan_again: What is planned by now: the claim before has taken places.
+            plan_again: What is planned by now, in the same turn: the claim before has taken places.
             now_s: Monotonic.
         """
         for plan in plans:
@@ -94,10 +95,10 @@ class Barred:
             if parts == [plan.topics]:
                 yield plan
                 continue
-            for part in sorted(parts, key=lambda part: plan.topics[0] not in part):  # each part is first in its turn
-                rest = next((one for one in plan_again() if {*one.topics} == {*plan.topics}), None)
+            for part in sorted(parts, key=lambda part: plan.topics[0] not in part):  # each is first in its turn
+                rest = next((one for one in plan_again() if one.topics == plan.topics), None)
                 if rest is not None:
-                    yield replace(rest, topics=part)
+                    yield replace(rest, topics=tuple(topic for topic in plan.topics if topic in part))
 
     def _are_apart(self, key: frozenset[str], now_s: float) -> bool:
         until_s = self._apart.get(key)

@@ -200,7 +200,7 @@ class Claims:
         more, full_s = False, 0.0
         if full and any(len(plan.topics) > FEW_TOPICS for plan in plans):
             full_s = await self._survey()
-        for plan in self.barred.divided(plans, lambda: self._desk.plan(self._batch), time.monotonic()):
+        for plan in self.barred.divided(plans, lambda: self._desk.plan(self._batch, again=True), time.monotonic()):
             starts, news_count = self._starts(plan, window, full=full), self._cursors.begin(time.monotonic())
             if starts == []:
                 continue

@@ -288,15 +288,15 @@ class Desk:
             worker.silent = True
         return fallen
 
-    def plan(self, batch: int) -> list[ClaimPlan]:
-        """The claims worth making now: one for each set of topics that workers with credit serve."""
+    def plan(self, batch: int, *, again: bool = False) -> list[ClaimPlan]:
+        """The claims worth making, in a new turn or *again*: one for each set of topics that free workers serve."""
         if self.closed:
             return []
         groups: dict[tuple[str, ...], list[Worker]] = {}
         for worker in self._workers.values():
             if worker.credit > 0 and worker.topics:
                 groups.setdefault(worker.topics, []).append(worker)
-        self._turn += 1
+        self._turn += not again
         return [self._claim_for(topics, workers, batch) for topics, workers in groups.items()]
 
     def _claim_for(self, topics: tuple[str, ...], workers: list[Worker], batch: int) -> ClaimPlan:

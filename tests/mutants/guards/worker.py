@@ -304,7 +304,8 @@ STACKS: Final = Guarded(
                 "faulthandler.register(STACK_SIGNAL, file=fd, all_threads=False",
                 "faulthandler.register(STACK_SIGNAL, file=fd, all_threads=True",
             ),
-            ("take", "[*parts[1:], *parts[:1]]", "parts"),
+            ("take", "filter(None, (others, main))", "filter(None, (main, others))"),
+            ("_take_one", "    file.clear()\n", ""),
         ],
         _STACKS + "test_threads_that_cannot_tell_are_left_out": [
             ("_take_one", "procs.is_blocking(pid, thread, STACK_SIGNAL):", "False:"),
@@ -318,7 +319,6 @@ STACKS: Final = Guarded(
         ],
         _STACKS + "test_another_process_is_asked": [
             ("take", " or procs.state(pid) in _NO_ANSWER", ""),
-            ("_take_one", "    file.clear()\n", ""),
         ],
     },
     is_part=True,
