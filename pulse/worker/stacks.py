@@ -140,8 +140,8 @@ async def take(pid: int, pidfd: int, file: StackFile) -> str | None:
         if file.read_fault() is None:  # what it dies of later is not to begin with this
             file.clear()
     main = parts.pop(pid, "")
-    others = "\n".join(parts.values())[: MAX_STACK_CHARS - len(main) - 1]
-    return "\n".join(filter(None, (others, main))) or None
+    others = "\n".join(parts.values())[: max(0, MAX_STACK_CHARS - len(main) - 1)]
+    return "\n".join(filter(None, (others, main)))[:MAX_STACK_CHARS] or None
 
 
 async def _take_one(pid: int, pidfd: int, thread: int, file: StackFile, give_up_s: float) -> str:

@@ -273,6 +273,20 @@ async def test_to_be_asked_harms_nobody() -> None:
         os.close(pidfd)
 
 
+async def test_many_threads_are_cut() -> None:
+    """The main one's is kept: in a process of one job, it runs a plain handler."""
+    crowd = IS_BUSY.replace("range(16)", "range(90)")
+    with closing(StackFile()) as file, napping(file, crowd) as process:
+        pidfd = os.pidfd_open(process.pid)
+        text = await take(process.pid, pidfd, file)
+        assert text is not None
+        assert len(text) == MAX_STACK_CHARS
+        _, main, its = text.rpartition(f"\nMain thread {process.pid} (most recent call first):\n")
+        assert main
+        assert "in <module>" in its
+        os.close(pidfd)
+
+
 async def test_threads_that_cannot_tell_are_left_out() -> None:
     """One of C code has nothing to tell, one that blocks the signal is not asked: the others are shown, and soon."""
     with closing(StackFile()) as file, napping(file, HAS_OTHERS) as process:

@@ -307,6 +307,9 @@ STACKS: Final = Guarded(
             ("take", "filter(None, (others, main))", "filter(None, (main, others))"),
             ("_take_one", "    file.clear()\n", ""),
         ],
+        _STACKS + "test_many_threads_are_cut": [
+            ("take", "[: max(0, MAX_STACK_CHARS - len(main) - 1)]", ""),
+        ],
         _STACKS + "test_threads_that_cannot_tell_are_left_out": [
             ("_take_one", "procs.is_blocking(pid, thread, STACK_SIGNAL):", "False:"),
             ("_take_one", " or time.monotonic() - asked_s > _SPEECHLESS_S", ""),
