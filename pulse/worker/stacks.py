@@ -126,9 +126,10 @@ async def take(pid: int, pidfd: int, file: StackFile) -> str | None:
     """
     give_up_s = time.monotonic() + TAKE_S
     parts: dict[int, str] = {}
-    late = {one for one in procs.threads(pid) if procs.is_pending(pid, one, STACK_SIGNAL)}  # of the take before
+    threads = sorted(procs.threads(pid), key=lambda one: (one != pid, -one))  # the main one must not be missed
+    late = {one for one in threads if procs.is_pending(pid, one, STACK_SIGNAL)}  # of the take before
     try:
-        for thread in sorted(procs.threads(pid), key=lambda one: (one != pid, -one)):  # the main one must not be missed
+        for thread in threads:
             if time.monotonic() >= give_up_s or procs.state(pid) in _NO_ANSWER:
                 break
             text = "" if thread in late else await _take_one(pid, pidfd, thread, file, give_up_s)
