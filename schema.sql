@@ -1,4 +1,4 @@
--- pulse: the schema, version 9.
+-- pulse: the schema, version 10.
 --
 -- Theory of operation
 -- ===================
@@ -40,7 +40,7 @@ CREATE TABLE pulse.schema_version (
     installed_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
-INSERT INTO pulse.schema_version (version) VALUES (1), (2), (3), (4), (5), (6), (7), (8), (9);
+INSERT INTO pulse.schema_version (version) VALUES (1), (2), (3), (4), (5), (6), (7), (8), (9), (10);
 
 CREATE TYPE pulse.job_status AS ENUM ('PENDING', 'RUNNING', 'COMPLETED', 'RETRYING', 'DEAD_LETTERED', 'CANCELED');
 
@@ -386,6 +386,19 @@ BEGIN
         detail => policy);
 END
 $$;
+
+-- Jobs that the database refuses to hand out one by one, whatever is asked of it: a corrupt value, a trigger that raises.
+-- Each of them waits here, so that all others go on; it is tried again by itself from next_try_at on, and goes when that works.
+-- No foreign key: what cannot be read must not be locked either.
+CREATE TABLE pulse.set_aside (
+    job_id      uuid PRIMARY KEY,
+    since       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    next_try_at timestamptz NOT NULL DEFAULT clock_timestamp(),  -- infinity: an operator set it aside
+    tries       int NOT NULL DEFAULT 1,
+    sqlstate    text NOT NULL,
+    statement   text NOT NULL,                      -- which one was refused, by its name in queries.sql
+    error       text NOT NULL
+);
 
 -- Hosts that run a supervisor, refreshed at every sweep.
 CREATE TABLE pulse.hosts (

@@ -72,6 +72,7 @@ SELECT format('%s pulse.%s', lower(p.privilege), c.relname),
        format('GRANT %s ON pulse.%I TO %I', p.privilege, c.relname, current_user)
 FROM (VALUES ('jobs', '{SELECT,INSERT,UPDATE,DELETE}'), ('attempts', '{SELECT,INSERT,UPDATE,DELETE}'),
              ('schedules', '{SELECT,INSERT,UPDATE,DELETE}'), ('topics', '{SELECT,INSERT,UPDATE,DELETE}'),
+             ('set_aside', '{SELECT,INSERT,UPDATE,DELETE}'),
              ('dispatch_control', '{SELECT,INSERT,UPDATE}'), ('handlers', '{SELECT,INSERT,UPDATE}'), ('hosts', '{SELECT,INSERT,UPDATE}'),
              ('sweep_mark', '{SELECT,UPDATE}'), ('retention_mark', '{SELECT,UPDATE}'), ('schema_version', '{SELECT}'),
              ('audit', '{SELECT,INSERT,UPDATE,DELETE}')) AS n(name, privileges)

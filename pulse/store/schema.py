@@ -15,7 +15,7 @@ from pulse.store.statements import STATEMENTS
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-SCHEMA_VERSION: Final = 9
+SCHEMA_VERSION: Final = 10
 MIN_SERVER: Final = 150000
 LOCK_TIMEOUT_S: Final = 30  # how long to wait for somebody else's migration
 _NOT_INSTALLED: Final = (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError)

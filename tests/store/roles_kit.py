@@ -17,7 +17,7 @@ ALL: Final = "SELECT INSERT UPDATE DELETE"
 TABLES: Final = frozenset(
     {
         "attempts", "audit", "dispatch_control", "handlers", "hosts", "jobs", "retention_mark", "schedules", "schema_version",
-        "sweep_mark", "topics",
+        "set_aside", "sweep_mark", "topics",
     }
 )  # fmt: skip
 SEQUENCES: Final = frozenset({"audit_id_seq", "work_notified"})
@@ -36,7 +36,7 @@ SECRET: Final = {
 # Role -> table -> privilege -> columns; an empty set of columns: the whole table.
 MAY: Final[dict[str, dict[str, dict[str, frozenset[str]]]]] = {
     "server": {
-        **{name: dict.fromkeys(ALL.split(), frozenset[str]()) for name in ("jobs", "attempts", "schedules", "topics")},
+        **{name: dict.fromkeys(ALL.split(), frozenset[str]()) for name in ("jobs", "attempts", "schedules", "topics", "set_aside")},
         **{name: dict.fromkeys(ALL.split()[:3], frozenset[str]()) for name in ("dispatch_control", "handlers", "hosts")},
         **{name: dict.fromkeys(("SELECT", "UPDATE"), frozenset[str]()) for name in ("sweep_mark", "retention_mark")},
         "schema_version": {"SELECT": frozenset()},

@@ -82,6 +82,7 @@ async def test_every_check_is_tested(connection: Connection[Record]) -> None:
         ("schema_version", {}),
         ("sweep_mark", {}),
         ("retention_mark", {}),
+        ("set_aside", {}),
         ("audit", {"id": "7"}),
     ],
 )

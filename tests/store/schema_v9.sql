@@ -1,0 +1,925 @@
+-- pulse: the schema, version 9.
+--
+-- Theory of operation
+-- ===================
+-- A job is one row of pulse.jobs: its state, its retry budget and its lease together. Every change of state is one
+-- UPDATE whose WHERE clause encodes the invariant, so the database is the only arbiter, however many dispatchers,
+-- watchdogs and hosts there are. What must hold between columns is a CHECK here and not a habit there.
+--
+--                        +--------------------------- snoozed, given back ---------------------------+
+--                        v                                                                           |
+--   submit --> PENDING --------- claim ---------> RUNNING -------- ok --------> COMPLETED            |
+--                 |      attempts + 1, lease        |  |                                             |
+--                 |                                 |  +-- failed, lease lapsed --> RETRYING --------+-- claim --> RUNNING
+--                 |                                 |            (budget left)         |
+--                 |                                 +-- budget spent, discarded --> DEAD_LETTERED
+--                 +--- cancel ---> CANCELED <--- cancel (also RUNNING, RETRYING)
+--                 +--- expired --> DEAD_LETTERED <--- expired (also RETRYING)
+--   COMPLETED, DEAD_LETTERED, CANCELED -- retry by an operator --> PENDING (uncharged = attempts, crashes = 0)
+--
+-- The claim is the lease: the UPDATE that makes a row RUNNING sets locked_by and lease_until and adds 1 to attempts. A job that
+-- finds a free worker when it is submitted is claimed by its INSERT, with the same columns set.
+-- attempts is the fencing token: it only ever grows, so (id, attempts) names one claim for ever, and every write by a
+-- worker matches id, status, locked_by and attempts. Attempts that count against nobody (given back, snoozed, proven
+-- deaths) are counted a second time in uncharged; the tries that count are attempts - uncharged.
+--
+-- The claim index holds only rows that may still run, ordered as they are claimed: topic, priority, due time. A job that
+-- is not due yet lies behind the range that a claim reads, so it costs nothing, however many there are. No index holds
+-- lease_until or progress: heartbeats stay HOT (they write no index). The few RUNNING rows are found by started_at.
+--
+-- Installed and upgraded by `pulse migrate` and by the supervisor at its start, inside one transaction that holds an
+-- advisory lock. This file is the whole of the newest version; the steps to it from older ones are in
+-- pulse/store/upgrades/.
+
+CREATE SCHEMA IF NOT EXISTS pulse;
+
+COMMENT ON SCHEMA pulse IS 'pulse job queue';
+
+CREATE TABLE pulse.schema_version (
+    version      int PRIMARY KEY CHECK (version >= 1),
+    installed_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+INSERT INTO pulse.schema_version (version) VALUES (1), (2), (3), (4), (5), (6), (7), (8), (9);
+
+CREATE TYPE pulse.job_status AS ENUM ('PENDING', 'RUNNING', 'COMPLETED', 'RETRYING', 'DEAD_LETTERED', 'CANCELED');
+
+-- Columns of fixed width first, wide ones before narrow ones: no padding between them (24 bytes a row less than in the
+-- order in which one would tell them).
+CREATE TABLE pulse.jobs (
+    id           uuid PRIMARY KEY,
+    submitted_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    next_run_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    started_at   timestamptz,                       -- of the newest claim
+    lease_until  timestamptz,
+    completed_at timestamptz,                       -- of the terminal state, whichever it is
+    occurrence   timestamptz,                       -- of the schedule that fired it
+    expires_at   timestamptz,                       -- from then on it is not started any more
+    timeout_s    float8,
+    schedule_id  uuid,
+    attempts     int NOT NULL DEFAULT 0,
+    uncharged    int NOT NULL DEFAULT 0,
+    max_attempts int NOT NULL,
+    crashes      int NOT NULL DEFAULT 0,
+    status       pulse.job_status NOT NULL DEFAULT 'PENDING',
+    priority     smallint NOT NULL DEFAULT 0,
+    topic        text NOT NULL,
+    name         text NOT NULL,
+    args         jsonb NOT NULL DEFAULT '{}',
+    locked_by    text,
+    progress     jsonb,
+    result       jsonb,
+    checkpoint   jsonb,                             -- what ctx.checkpoint saved, for the next attempt
+    last_error   text,
+    traceparent  text,                              -- W3C, of the span that submitted it; checked where it is submitted
+
+    CONSTRAINT jobs_lease CHECK ((status = 'RUNNING') = (locked_by IS NOT NULL)
+                             AND (status = 'RUNNING') = (lease_until IS NOT NULL)),
+    CONSTRAINT jobs_claimed CHECK (status <> 'RUNNING' OR (started_at IS NOT NULL AND attempts >= 1)),
+    CONSTRAINT jobs_finished CHECK ((status IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')) = (completed_at IS NOT NULL)),
+    CONSTRAINT jobs_dead_letter_reason CHECK (status <> 'DEAD_LETTERED' OR coalesce(last_error, '') <> ''),
+    CONSTRAINT jobs_attempts CHECK (uncharged >= 0 AND attempts >= uncharged),
+    CONSTRAINT jobs_crashes CHECK (crashes >= 0),
+    CONSTRAINT jobs_max_attempts CHECK (max_attempts BETWEEN 1 AND 10000),
+    CONSTRAINT jobs_priority CHECK (priority BETWEEN -100 AND 100),
+    -- What Python's datetime can hold: a single row outside of it would fail every claim and every page that it is in.
+    CONSTRAINT jobs_next_run_at CHECK (next_run_at >= '0001-01-02 00:00+00' AND next_run_at < '9999-12-31 00:00+00'),
+    CONSTRAINT jobs_expires_at CHECK (expires_at >= '0001-01-02 00:00+00' AND expires_at < '9999-12-31 00:00+00'),
+    CONSTRAINT jobs_timeout CHECK (timeout_s > 0 AND timeout_s <= 1e9),
+    CONSTRAINT jobs_topic CHECK (length(topic) BETWEEN 1 AND 200),
+    CONSTRAINT jobs_name CHECK (length(name) BETWEEN 1 AND 200),
+    CONSTRAINT jobs_args CHECK (jsonb_typeof(args) = 'object')
+) WITH (
+    -- Room on the page for the new versions that heartbeats write: without it 4 % of them were HOT, with it 64 to 98 %.
+    fillfactor = 70,
+    -- A queue's table turns over completely within minutes: vacuum by count, not by share of the table.
+    autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0
+);
+
+CREATE INDEX idx_jobs_claim ON pulse.jobs (topic, priority DESC, next_run_at) WHERE status IN ('PENDING', 'RETRYING');
+CREATE INDEX idx_jobs_running ON pulse.jobs (started_at) WHERE status = 'RUNNING';
+CREATE INDEX idx_jobs_schedule ON pulse.jobs (schedule_id, occurrence) WHERE schedule_id IS NOT NULL;
+CREATE INDEX idx_jobs_held ON pulse.jobs (schedule_id, occurrence) WHERE status = 'PENDING' AND next_run_at = '9999-12-30 00:00+00';
+CREATE INDEX idx_jobs_expiry ON pulse.jobs (expires_at) WHERE expires_at IS NOT NULL AND status IN ('PENDING', 'RETRYING');
+
+-- Lists are in the order of ids of version 7, which begin with the time at which they were made: no index holds submitted_at,
+-- which would be written three times for each job. Ids of other kinds (people's own, and those of old occurrences) have one.
+CREATE INDEX idx_jobs_other_ids ON pulse.jobs (submitted_at, id)
+    WHERE get_byte(uuid_send(id), 6) >> 4 <> 7 OR id >= '04000000-0000-0000-0000-000000000000';  -- not of version 7, or after 2109
+CREATE INDEX idx_jobs_ended_badly ON pulse.jobs (status, id) WHERE status IN ('DEAD_LETTERED', 'CANCELED');
+
+-- Every attempt that did not simply succeed. No foreign key: a cascade would lock and probe for each deleted job.
+-- Attempt 0 is none: it says that the job expired, which is the end of no attempt.
+CREATE TABLE pulse.attempts (
+    job_id      uuid NOT NULL,
+    started_at  timestamptz,
+    ended_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    attempt     int NOT NULL CHECK (attempt >= 0),
+    exit_code   int,                                -- negative: killed by that signal
+    outcome     text NOT NULL CHECK (outcome IN ('error', 'retry', 'timeout', 'stalled', 'lease_expired', 'crashed',
+                                                 'discarded', 'snoozed', 'released', 'canceled', 'expired')),
+    worker      text,
+    error       text,
+    progress    jsonb,
+    cpu_s       float8 CHECK (cpu_s >= 0),          -- what it used, where the kernel counts it: isolated attempts
+    peak_rss_bytes bigint CHECK (peak_rss_bytes >= 0),
+    stack       text,                               -- where it hung: of an attempt that outlasted timeout_s or stall_s
+    PRIMARY KEY (job_id, attempt)
+);
+
+-- Those that their handler did not end itself: few, unless something is wrong. Whoever looks what is wrong reads the newest.
+CREATE INDEX idx_attempts_lost ON pulse.attempts (ended_at) WHERE outcome IN ('crashed', 'timeout', 'stalled', 'lease_expired');
+
+-- When an occurrence fires: later by less than jitter_s, the same for whoever reckons it, since it is made of the schedule
+-- and the occurrence. pulse_actors.recurrence.jittered_us is the same in Python.
+CREATE FUNCTION pulse.jittered(id uuid, occurrence timestamptz, jitter_s float8) RETURNS timestamptz
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF occurrence IS NULL OR jitter_s = 0 THEN
+        RETURN occurrence;
+    END IF;
+    RETURN occurrence + floor(jitter_s * 1e6 * (('x' || left(md5(id || ' ' || (extract(epoch FROM occurrence) * 1000000)::bigint), 8))::bit(32)::bigint
+                                                / 4294967296.0::float8)) * interval '1 microsecond';
+END
+$$;
+
+-- A schedule holds its next occurrence (next_run_at, the cursor) and the one after it, which was reckoned beforehand: to fire
+-- is one statement, and nobody waits for a cron library then. What SQL cannot reckon the scheduler does, where reckon says so:
+-- next_run_at where it is NULL, following_run_at else. So a row that SQL inserts or changes needs no more than reckon.
+CREATE TABLE pulse.schedules (
+    id           uuid PRIMARY KEY,
+    created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    next_run_at  timestamptz,                       -- the cursor: the next occurrence; NULL: there is none (any more, or yet)
+    last_run_at  timestamptz,                       -- the newest occurrence that fired
+    run_at       timestamptz,                       -- kind at
+    every_s      float8,                            -- kind every
+    timeout_s    float8,
+    max_attempts int,
+    priority     smallint NOT NULL DEFAULT 0,
+    paused       boolean NOT NULL DEFAULT false,
+    kind         text NOT NULL,
+    name         text NOT NULL,
+    topic        text,                              -- NULL: resolved when it fires
+    args         jsonb NOT NULL DEFAULT '{}',
+    cron         text,                              -- kind cron
+    timezone     text,
+    following_run_at timestamptz,                   -- the occurrence after next_run_at; NULL: none, or not reckoned yet
+    starts_at    timestamptz,                       -- no occurrence before it
+    ends_at      timestamptz,                       -- none after it
+    undeclared_at timestamptz,                      -- since when its application does not declare it any more
+    jitter_s     float8 NOT NULL DEFAULT 0,
+    last_job_id  uuid,                              -- the newest job that fired and was not held back
+    revision     int NOT NULL DEFAULT 0,            -- grows with every change of when it occurs
+    waiting      int NOT NULL DEFAULT 0,            -- jobs that are held back (overlap queue)
+    reckon       boolean NOT NULL DEFAULT true,     -- the scheduler has something to reckon
+    catch_up     text NOT NULL DEFAULT 'latest',
+    overlap      text NOT NULL DEFAULT 'allow',
+    key          text,                              -- stable name of one that code declares
+    declared_by  text,                              -- which application does
+    error        text,                              -- why it cannot be followed; nothing fires then
+    due_at       timestamptz GENERATED ALWAYS AS (pulse.jittered(id, next_run_at, jitter_s)) STORED,
+
+    CONSTRAINT schedules_kind CHECK (CASE kind
+        WHEN 'at' THEN run_at IS NOT NULL AND every_s IS NULL AND cron IS NULL AND timezone IS NULL
+        WHEN 'every' THEN every_s IS NOT NULL AND run_at IS NULL AND cron IS NULL AND timezone IS NULL
+        WHEN 'cron' THEN cron IS NOT NULL AND timezone IS NOT NULL AND run_at IS NULL AND every_s IS NULL
+        ELSE false END),
+    CONSTRAINT schedules_next_run_at CHECK (next_run_at >= '0001-01-02 00:00+00' AND next_run_at < '9999-12-31 00:00+00'),
+    CONSTRAINT schedules_run_at CHECK (run_at >= '0001-01-02 00:00+00' AND run_at < '9999-12-31 00:00+00'),
+    CONSTRAINT schedules_every CHECK (every_s > 0 AND every_s <= 1e9),
+    CONSTRAINT schedules_timeout CHECK (timeout_s > 0 AND timeout_s <= 1e9),
+    CONSTRAINT schedules_max_attempts CHECK (max_attempts BETWEEN 1 AND 10000),
+    CONSTRAINT schedules_priority CHECK (priority BETWEEN -100 AND 100),
+    CONSTRAINT schedules_topic CHECK (length(topic) BETWEEN 1 AND 200),
+    CONSTRAINT schedules_name CHECK (length(name) BETWEEN 1 AND 200),
+    CONSTRAINT schedules_args CHECK (jsonb_typeof(args) = 'object'),
+    CONSTRAINT schedules_cron CHECK (cron ~ '^\s*(@[A-Za-z]+|\S+(\s+\S+){4,5})\s*$'),
+    CONSTRAINT schedules_span CHECK (ends_at >= starts_at AND (kind <> 'at' OR (starts_at IS NULL AND ends_at IS NULL))),
+    CONSTRAINT schedules_starts_at CHECK (starts_at >= '0001-01-02 00:00+00' AND starts_at < '9999-12-31 00:00+00'),
+    CONSTRAINT schedules_ends_at CHECK (ends_at >= '0001-01-02 00:00+00' AND ends_at < '9999-12-31 00:00+00'),
+    CONSTRAINT schedules_jitter CHECK (jitter_s >= 0 AND jitter_s <= least(86400, every_s)),
+    CONSTRAINT schedules_catch_up CHECK (catch_up IN ('skip', 'latest', 'all')),
+    CONSTRAINT schedules_overlap CHECK (overlap IN ('allow', 'skip', 'queue', 'cancel')),
+    CONSTRAINT schedules_waiting CHECK (waiting >= 0),
+    CONSTRAINT schedules_key CHECK (length(key) BETWEEN 1 AND 200)
+);
+
+CREATE UNIQUE INDEX idx_schedules_key ON pulse.schedules (key) WHERE key IS NOT NULL;
+CREATE INDEX idx_schedules_due ON pulse.schedules (due_at) WHERE next_run_at IS NOT NULL AND NOT paused AND error IS NULL;
+CREATE INDEX idx_schedules_reckon ON pulse.schedules (id) WHERE reckon;
+CREATE INDEX idx_schedules_waiting ON pulse.schedules (id) WHERE waiting > 0;
+
+-- The gate. Row '' is the whole; a row per topic that was ever paused. From paused_until on the gate is open, by the
+-- database's clock, whether or not somebody has cleared the row since.
+CREATE TABLE pulse.dispatch_control (
+    topic     text PRIMARY KEY CHECK (length(topic) <= 200),
+    paused    boolean NOT NULL DEFAULT false,
+    reason    text,
+    paused_at timestamptz,
+    paused_by text,
+    paused_until timestamptz,
+    CONSTRAINT dispatch_control_paused CHECK (paused = (paused_at IS NOT NULL)),
+    CONSTRAINT dispatch_control_open CHECK (paused OR (paused_by IS NULL AND paused_until IS NULL)),
+    CONSTRAINT dispatch_control_until CHECK (paused_until >= '0001-01-02 00:00+00' AND paused_until < '9999-12-31 00:00+00')
+);
+
+INSERT INTO pulse.dispatch_control (topic) VALUES ('');
+
+-- Who opens a gate need not know of all that was said of the pause: what stayed would end the next one.
+CREATE FUNCTION pulse.open_gate() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    NEW.paused_by := NULL;
+    NEW.paused_until := NULL;
+    RETURN NEW;
+END
+$$;
+
+CREATE TRIGGER gate_opened BEFORE UPDATE ON pulse.dispatch_control
+    FOR EACH ROW WHEN (NOT NEW.paused) EXECUTE FUNCTION pulse.open_gate();
+
+-- What workers said of their handlers in their newest hello.
+CREATE TABLE pulse.handlers (
+    name         text PRIMARY KEY CHECK (length(name) BETWEEN 1 AND 200),
+    topic        text CHECK (length(topic) BETWEEN 1 AND 200),
+    max_attempts int CHECK (max_attempts BETWEEN 1 AND 10000),
+    max_crashes  int CHECK (max_crashes BETWEEN 1 AND 10000),
+    timeout_s    float8 CHECK (timeout_s > 0 AND timeout_s <= 1e9),
+    seen_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    stall_s      float8 CHECK (stall_s > 0 AND stall_s <= 1e9),
+    backoff      text CONSTRAINT handlers_backoff CHECK (length(backoff) <= 500 AND backoff ~
+        '^(quadratic(:\d{1,9}(\.\d{1,6})?)?|exponential(:\d{1,9}(\.\d{1,6})?){0,2}|fixed:\d{1,9}(\.\d{1,6})?|list:\d{1,9}(\.\d{1,6})?(,\d{1,9}(\.\d{1,6})?)*)$')
+);
+
+-- Policy per topic; NULL: the server decides. Row '' holds the server's own: max_attempts, max_crashes and backoff are
+-- written by the supervisor from its settings. Changed while it is in use: by pulse.set_topic, or by a plain UPDATE.
+CREATE TABLE pulse.topics (
+    topic        text PRIMARY KEY CHECK (length(topic) <= 200),
+    max_attempts int CHECK (max_attempts BETWEEN 1 AND 10000),
+    max_crashes  int CHECK (max_crashes BETWEEN 1 AND 10000),
+    timeout_s    float8 CHECK (timeout_s > 0 AND timeout_s <= 1e9),
+    stall_s      float8 CHECK (stall_s > 0 AND stall_s <= 1e9),
+    lease_s      float8 CHECK (lease_s > 0 AND lease_s <= 1e9),         -- counts where it is longer than the server's
+    retention_s  float8 CHECK (retention_s >= 0 AND retention_s <= 1e9),             -- of completed and canceled jobs
+    retention_dead_s float8 CHECK (retention_dead_s >= 0 AND retention_dead_s <= 1e9),
+    ageing_s     float8 CHECK (ageing_s >= 0 AND ageing_s <= 1e9),      -- of waiting are worth one priority; 0: strict order
+    -- How long to wait after the n-th charged try, as pulse.backoff_s reads it; NULL: quadratic.
+    backoff      text CONSTRAINT topics_backoff CHECK (length(backoff) <= 500 AND backoff ~
+        '^(quadratic(:\d{1,9}(\.\d{1,6})?)?|exponential(:\d{1,9}(\.\d{1,6})?){0,2}|fixed:\d{1,9}(\.\d{1,6})?|list:\d{1,9}(\.\d{1,6})?(,\d{1,9}(\.\d{1,6})?)*)$'),
+    CONSTRAINT topics_server CHECK (topic <> '' OR (max_attempts IS NOT NULL AND max_crashes IS NOT NULL))
+);
+
+
+INSERT INTO pulse.topics (topic, max_attempts, max_crashes) VALUES ('', 5, 3);
+
+-- Empty where nobody uses what they are about: then the hot statements look once, and pay for nothing else.
+CREATE INDEX idx_topics_backoff ON pulse.topics (topic) WHERE backoff IS NOT NULL;
+CREATE INDEX idx_handlers_backoff ON pulse.handlers (name) WHERE backoff IS NOT NULL;
+CREATE INDEX idx_topics_lease ON pulse.topics (topic) WHERE lease_s IS NOT NULL;
+CREATE INDEX idx_topics_live ON pulse.topics (topic)
+    WHERE stall_s IS NOT NULL OR lease_s IS NOT NULL OR retention_s IS NOT NULL OR retention_dead_s IS NOT NULL OR ageing_s IS NOT NULL;
+
+-- Seconds to wait after charged try number tries (the first is 1). Exponential waits are drawn between half and the whole
+-- of FIRST * 2 ^ (tries - 1), LONGEST at most, so that what failed together does not come back together.
+CREATE FUNCTION pulse.backoff_s(policy text, tries int) RETURNS float8
+LANGUAGE sql VOLATILE STRICT SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE split_part(policy, ':', 1)
+        WHEN 'fixed' THEN split_part(policy, ':', 2)::float8
+        WHEN 'list' THEN (SELECT d[least(greatest(tries, 1), cardinality(d))]::float8
+                          FROM string_to_array(split_part(policy, ':', 2), ',') AS d)
+        WHEN 'exponential' THEN (0.5 + random() / 2) * least(
+            coalesce(nullif(split_part(policy, ':', 3), '')::float8, 3600),
+            coalesce(nullif(split_part(policy, ':', 2), '')::float8, 1) * 2 ^ least(greatest(tries, 1) - 1, 40))
+        ELSE least(coalesce(nullif(split_part(policy, ':', 2), '')::float8, 1) * tries::float8 ^ 2, 1e9) END
+$$;
+
+-- Whoever keeps a part of the policies in memory reads it again.
+CREATE FUNCTION pulse.tell_topics() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM pg_notify('pulse_gate', 'topics');
+    RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER topics_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON pulse.topics
+    FOR EACH STATEMENT EXECUTE FUNCTION pulse.tell_topics();
+
+-- Change options of a topic's policy, those that are named: a value sets one, null unsets it. The row of a topic that has
+-- none left is deleted. In '' are the server's own, as far as they are no settings of it.
+CREATE FUNCTION pulse.set_topic(topic text, policy jsonb) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    mine  constant text[] := ARRAY['timeout_s', 'stall_s'];
+    every constant text[] := ARRAY['max_attempts', 'max_crashes', 'timeout_s', 'stall_s', 'lease_s', 'retention_s',
+                                   'retention_dead_s', 'ageing_s', 'backoff'];
+    named text := CASE topic WHEN '' THEN 'the server' ELSE format('topic "%s"', left(topic, 50)) END;
+    bad   record;
+BEGIN
+    IF topic IS NULL OR length(topic) > 200 THEN
+        RAISE EXCEPTION 'topic is %; up to 200 characters are allowed ("" for the server)', coalesce(quote_literal(left(topic, 50)), 'NULL')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF jsonb_typeof(policy) IS DISTINCT FROM 'object' THEN
+        RAISE EXCEPTION 'the policy of % must be a JSON object of options, not %', named, coalesce(jsonb_typeof(policy), 'NULL')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT key, value INTO bad FROM jsonb_each(policy) WHERE key <> ALL (every) ORDER BY key LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'unknown option "%" of %; allowed are %', left(bad.key, 50), named, array_to_string(every, ', ')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT key, value INTO bad FROM jsonb_each(policy) WHERE topic = '' AND key <> ALL (mine) ORDER BY key LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION '% of the server is a setting of it; here % are allowed', bad.key, array_to_string(mine, ', ')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT e.key, e.value, r.allowed INTO bad
+    FROM jsonb_each(policy) AS e
+    JOIN (VALUES ('max_attempts', 1, 10000, true, 'a whole number from 1 to 10000 is'),
+                 ('max_crashes', 1, 10000, true, 'a whole number from 1 to 10000 is'),
+                 ('timeout_s', 1e-300, 1e9, false, 'seconds above 0, at most 1e9, are'),
+                 ('stall_s', 1e-300, 1e9, false, 'seconds above 0, at most 1e9, are'),
+                 ('lease_s', 1e-300, 1e9, false, 'seconds above 0, at most 1e9, are'),
+                 ('retention_s', 0, 1e9, false, 'seconds, 0 or more, at most 1e9, are'),
+                 ('retention_dead_s', 0, 1e9, false, 'seconds, 0 or more, at most 1e9, are'),
+                 ('ageing_s', 0, 1e9, false, 'seconds, 0 or more, at most 1e9, are'))
+        AS r(key, least, most, whole, allowed) ON r.key = e.key
+    WHERE jsonb_typeof(e.value) <> 'null'
+      AND NOT CASE WHEN jsonb_typeof(e.value) = 'number'
+                   THEN e.value::numeric BETWEEN r.least AND r.most AND (NOT r.whole OR e.value::numeric = trunc(e.value::numeric)) ELSE false END
+    ORDER BY e.key LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION '% of % is %; % allowed', bad.key, named, left(bad.value::text, 50), bad.allowed
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+
+    BEGIN
+        INSERT INTO pulse.topics AS t (topic, max_attempts, max_crashes, timeout_s, stall_s, lease_s, retention_s, retention_dead_s,
+                                       ageing_s, backoff)
+        SELECT set_topic.topic, coalesce((p.max_attempts)::int, s.max_attempts), coalesce((p.max_crashes)::int, s.max_crashes),
+               p.timeout_s, p.stall_s, p.lease_s, p.retention_s, p.retention_dead_s, p.ageing_s, p.backoff
+        FROM jsonb_to_record(policy) AS p(max_attempts numeric, max_crashes numeric, timeout_s float8, stall_s float8, lease_s float8,
+                                          retention_s float8, retention_dead_s float8, ageing_s float8, backoff text)
+        LEFT JOIN pulse.topics s ON s.topic = '' AND set_topic.topic = ''
+        ON CONFLICT (topic) DO UPDATE SET
+            max_attempts = CASE WHEN policy ? 'max_attempts' THEN excluded.max_attempts ELSE t.max_attempts END,
+            max_crashes = CASE WHEN policy ? 'max_crashes' THEN excluded.max_crashes ELSE t.max_crashes END,
+            timeout_s = CASE WHEN policy ? 'timeout_s' THEN excluded.timeout_s ELSE t.timeout_s END,
+            stall_s = CASE WHEN policy ? 'stall_s' THEN excluded.stall_s ELSE t.stall_s END,
+            lease_s = CASE WHEN policy ? 'lease_s' THEN excluded.lease_s ELSE t.lease_s END,
+            retention_s = CASE WHEN policy ? 'retention_s' THEN excluded.retention_s ELSE t.retention_s END,
+            retention_dead_s = CASE WHEN policy ? 'retention_dead_s' THEN excluded.retention_dead_s ELSE t.retention_dead_s END,
+            ageing_s = CASE WHEN policy ? 'ageing_s' THEN excluded.ageing_s ELSE t.ageing_s END,
+            backoff = CASE WHEN policy ? 'backoff' THEN excluded.backoff ELSE t.backoff END;
+    EXCEPTION WHEN check_violation THEN  -- all else was looked at above
+        RAISE EXCEPTION 'backoff of % is %; allowed are quadratic[:UNIT], exponential[:FIRST[:LONGEST]], fixed:SECONDS, '
+            'list:SECONDS,SECONDS,... with seconds from 0 to 999999999', named, left((policy->'backoff')::text, 80)
+            USING ERRCODE = 'invalid_parameter_value';
+    END;
+    DELETE FROM pulse.topics t
+    WHERE t.topic = set_topic.topic
+      AND num_nonnulls(t.max_attempts, t.max_crashes, t.timeout_s, t.stall_s, t.lease_s, t.retention_s, t.retention_dead_s, t.ageing_s,
+                       t.backoff) = 0;
+    PERFORM pulse.note(CASE jsonb_strip_nulls(policy) WHEN '{}' THEN 'topics.unset' ELSE 'topics.set' END, topic => set_topic.topic,
+        detail => policy);
+END
+$$;
+
+-- Hosts that run a supervisor, refreshed at every sweep.
+CREATE TABLE pulse.hosts (
+    host    text NOT NULL,
+    boot    text NOT NULL,
+    pidns   bigint NOT NULL,
+    seen_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (host, boot, pidns)
+);
+
+-- When a watchdog swept last, by the database's clock. A gap between two sweeps means that the database or every watchdog
+-- was away, and that leases may have lapsed which nobody could extend: then nobody is reaped for one lease.
+CREATE TABLE pulse.sweep_mark (
+    one      boolean PRIMARY KEY DEFAULT true CHECK (one),
+    swept_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    wait_until timestamptz NOT NULL DEFAULT '-infinity'
+);
+
+INSERT INTO pulse.sweep_mark DEFAULT VALUES;
+
+-- How far the deleting of old jobs has got, for people: it is never counted. A round looks at what may be old enough, once.
+CREATE TABLE pulse.retention_mark (
+    one        boolean PRIMARY KEY DEFAULT true CHECK (one),
+    stepped_at timestamptz,                         -- the newest step, of whichever server
+    began_at   timestamptz,                         -- of this round
+    walked     bigint NOT NULL DEFAULT 0,           -- jobs looked at in this round ...
+    gone       bigint NOT NULL DEFAULT 0,           -- ... and deleted
+    ended_at   timestamptz,                         -- of the last whole round
+    last_began_at timestamptz,
+    last_walked bigint NOT NULL DEFAULT 0,
+    last_gone  bigint NOT NULL DEFAULT 0,
+    total_gone bigint NOT NULL DEFAULT 0
+);
+
+INSERT INTO pulse.retention_mark DEFAULT VALUES;
+
+-- What operators did: one row for each request that changed something, written in its transaction.
+CREATE TABLE pulse.audit (
+    id          bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
+    at          timestamptz NOT NULL DEFAULT clock_timestamp(),
+    uid         bigint CHECK (uid >= 0),            -- of the process that asked, from the kernel; NULL: it came by TCP or SQL
+    schedule_id uuid,
+    job_id      uuid,                               -- where it is about one
+    pid         int,
+    jobs        int CHECK (jobs >= 0),              -- how many were changed
+    action      text NOT NULL CHECK (length(action) BETWEEN 1 AND 64),
+    user_name   text,                               -- of the uid, of the credentials, or of the database's role
+    behalf      text,                               -- for whom that process asked, by its own word: the user of a dashboard
+    host        text,                               -- of the server that was asked; of SQL: the address that it came from
+    topic       text,
+    detail      jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(detail) = 'object')
+);
+
+CREATE INDEX idx_audit_at ON pulse.audit (at, id);
+
+-- Write down what is being done. Who: what the server says in the setting pulse.operator, for this transaction; else the role.
+-- It has its owner's rights: who may change a schedule need not be able to change what is written here.
+CREATE FUNCTION pulse.note(action text, topic text DEFAULT NULL, schedule_id uuid DEFAULT NULL, job_id uuid DEFAULT NULL,
+                           jobs int DEFAULT NULL, detail jsonb DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    who jsonb := jsonb_build_object('user', session_user, 'host', host(inet_client_addr()));
+BEGIN
+    IF has_table_privilege(session_user, 'pulse.audit', 'INSERT') THEN  -- others could say that they are somebody else
+        who := coalesce(nullif(current_setting('pulse.operator', true), '')::jsonb, who);
+    END IF;
+    INSERT INTO pulse.audit (action, topic, schedule_id, job_id, jobs, detail, uid, user_name, behalf, host, pid)
+    VALUES (note.action, note.topic, note.schedule_id, note.job_id, note.jobs, coalesce(note.detail, '{}'),
+            (who->>'uid')::bigint, who->>'user', who->>'behalf', who->>'host', (who->>'pid')::int);
+END
+$$;
+
+-- UUID version 7 (RFC 9562): neighbours in time are neighbours in the index. Never used as an order: clocks step back.
+DO $install$
+BEGIN
+    IF current_setting('server_version_num')::int >= 180000 THEN
+        EXECUTE 'CREATE FUNCTION pulse.uuid7() RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE
+                 BEGIN ATOMIC SELECT pg_catalog.uuidv7(); END';
+    ELSE
+        -- 48 bits of milliseconds over a random uuid, and the version: 4 (0100) becomes 7 (0111) by two bits.
+        EXECUTE $body$
+            CREATE FUNCTION pulse.uuid7() RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE
+            BEGIN ATOMIC
+                SELECT encode(
+                    set_bit(set_bit(
+                        overlay(uuid_send(gen_random_uuid())
+                                placing substring(int8send(floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3)
+                                FROM 1 FOR 6),
+                        52, 1), 53, 1),
+                    'hex')::uuid;
+            END
+        $body$;
+    END IF;
+END
+$install$;
+
+-- What is wrong with a job's expiry, in one line; NULL: nothing. One that is over already is right: a submit whose answer
+-- was lost is repeated as it was.
+CREATE FUNCTION pulse.expiry_problem(run_at timestamptz, expires_at timestamptz, expires_in_s float8) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE
+        WHEN expires_in_s IS NOT NULL AND expires_at IS NOT NULL THEN 'expires_at and expires_in_s are both given; one of them is allowed'
+        WHEN NOT (expires_in_s > 0 AND expires_in_s <= 1e9) THEN
+            format('expires_in_s is %s; seconds above 0, at most 1e9, are allowed', expires_in_s)
+        WHEN expires_at <= run_at THEN format('expires_at is %s; a time after run_at (%s) is allowed', expires_at, run_at) END
+$$;
+
+-- Has the workers of every host look for work now, and not at their next poll: at most once in 50 ms for all who submit by
+-- SQL, since NOTIFY has the commits of a whole cluster wait for each other. When that was last, in Unix ms, is the value of
+-- a sequence, which is read and set without waiting for anybody's transaction. With `SET pulse.notify = off` a session does
+-- without: PREPARE TRANSACTION is not possible after a NOTIFY.
+CREATE SEQUENCE pulse.work_notified;
+GRANT SELECT, UPDATE ON SEQUENCE pulse.work_notified TO PUBLIC;  -- whoever may submit; it is worth nothing else
+
+CREATE FUNCTION pulse.notify_work() RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    now_ms bigint := extract(epoch FROM clock_timestamp()) * 1000;
+BEGIN
+    IF (SELECT now_ms - last_value NOT BETWEEN 0 AND 50 FROM pulse.work_notified)
+       AND current_setting('pulse.notify', true) IS DISTINCT FROM 'off' THEN
+        PERFORM setval('pulse.work_notified', now_ms), pg_notify('pulse_work', '');
+    END IF;
+END
+$$;
+
+-- Is there a job with this id, name, topic and args? It has its owner's rights, for those who may submit and must not read what
+-- others have submitted: what it tells them, their submit would tell them anyway. Nobody else may call it.
+CREATE FUNCTION pulse.is_stored_unseen(id uuid, name text, topic text, args jsonb) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM pulse.jobs j WHERE j.id = is_stored_unseen.id AND j.name = is_stored_unseen.name
+                                              AND j.topic = is_stored_unseen.topic AND j.args = is_stored_unseen.args)
+$$;
+
+REVOKE ALL ON FUNCTION pulse.is_stored_unseen(uuid, text, text, jsonb) FROM PUBLIC;
+
+-- The same for everybody: who may read jobs does it with his own rights.
+CREATE FUNCTION pulse.is_stored(id uuid, name text, topic text, args jsonb) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF (SELECT bool_and(has_column_privilege('pulse.jobs', c.needed, 'SELECT')) FROM unnest(ARRAY['id', 'name', 'topic', 'args']) AS c(needed)) THEN
+        RETURN EXISTS (SELECT FROM pulse.jobs j WHERE j.id = is_stored.id AND j.name = is_stored.name
+                                                  AND j.topic = is_stored.topic AND j.args = is_stored.args);
+    END IF;
+    RETURN pulse.is_stored_unseen(id, name, topic, args);
+END
+$$;
+
+-- Submit many jobs from SQL: a JSON array of objects with the keys of pulse.submit. Returns the ids in the same order.
+-- All or none. The n-th job of one call is due n microseconds after the first: submit order is run order.
+CREATE FUNCTION pulse.submit_many(jobs jsonb) RETURNS SETOF uuid
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    began timestamptz := clock_timestamp();
+    made  uuid[];
+    fresh bigint;
+    bad   text;
+BEGIN
+    IF jobs IS NULL OR jsonb_typeof(jobs) <> 'array' THEN
+        RAISE EXCEPTION 'jobs must be a JSON array of objects, not %', coalesce(jsonb_typeof(jobs), 'NULL')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT jsonb_typeof(job) INTO bad FROM jsonb_array_elements(jobs) AS job WHERE jsonb_typeof(job) <> 'object' LIMIT 1;
+    IF bad IS NOT NULL THEN
+        RAISE EXCEPTION 'jobs must be a JSON array of objects, and one of them is of type %', bad
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT k INTO bad FROM jsonb_array_elements(jobs) AS job, jsonb_object_keys(job) AS k
+        WHERE k <> ALL (ARRAY['name', 'args', 'topic', 'priority', 'run_at', 'max_attempts', 'timeout_s', 'id', 'expires_at',
+                            'expires_in_s', 'traceparent']) LIMIT 1;
+    IF bad IS NOT NULL THEN
+        RAISE EXCEPTION 'unknown key "%" in a job; allowed are name, args, topic, priority, run_at, max_attempts, timeout_s, id, expires_at, expires_in_s, traceparent', bad
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+
+    SELECT pulse.expiry_problem(g.run_at, g.expires_at, g.expires_in_s) INTO bad
+    FROM jsonb_array_elements(jobs) AS e(job)
+    CROSS JOIN LATERAL jsonb_to_record(e.job) AS g(run_at timestamptz, expires_at timestamptz, expires_in_s float8)
+    WHERE e.job ?| ARRAY['expires_at', 'expires_in_s'] AND pulse.expiry_problem(g.run_at, g.expires_at, g.expires_in_s) IS NOT NULL
+    LIMIT 1;
+    IF bad IS NOT NULL THEN
+        RAISE EXCEPTION '%', bad USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT left(e.job->>'traceparent', 80) INTO bad FROM jsonb_array_elements(jobs) AS e(job)
+        WHERE e.job->>'traceparent' !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$' LIMIT 1;
+    IF bad IS NOT NULL THEN
+        RAISE EXCEPTION 'traceparent is %; one of W3C Trace Context is allowed', quote_literal(bad) USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+
+    WITH given AS MATERIALIZED (
+        SELECT coalesce(g.id, pulse.uuid7()) AS id, g.name, coalesce(g.args, '{}') AS args, g.topic, coalesce(g.priority, 0) AS priority,
+               g.run_at, g.max_attempts, g.timeout_s, coalesce(g.expires_at, began + g.expires_in_s * interval '1 second') AS expires_at,
+               g.traceparent, e.place
+        FROM jsonb_array_elements(jobs) WITH ORDINALITY AS e(job, place)
+        CROSS JOIN LATERAL jsonb_to_record(e.job) AS g(
+            id uuid, name text, args jsonb, topic text, priority smallint, run_at timestamptz, max_attempts int, timeout_s float8,
+            expires_at timestamptz, expires_in_s float8, traceparent text)
+    ), put AS (
+        INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent)
+        SELECT g.id, g.name, coalesce(g.topic, h.topic, 'default'), g.args, g.priority,
+               coalesce(g.run_at, began) + (g.place - 1) * interval '1 microsecond',
+               coalesce(g.max_attempts, h.max_attempts, t.max_attempts, (SELECT s.max_attempts FROM pulse.topics s WHERE s.topic = '')),
+               coalesce(g.timeout_s, h.timeout_s, t.timeout_s, (SELECT s.timeout_s FROM pulse.topics s WHERE s.topic = '')), g.expires_at,
+               g.traceparent
+        FROM given g
+        LEFT JOIN pulse.handlers h ON h.name = g.name
+        LEFT JOIN pulse.topics t ON t.topic = coalesce(g.topic, h.topic, 'default')
+        ORDER BY g.id
+        ON CONFLICT DO NOTHING  -- and RETURNING no column: who may only submit may read none
+        RETURNING 1
+    )
+    SELECT array_agg(g.id ORDER BY g.place), (SELECT count(*) FROM put) INTO made, fresh FROM given g;
+
+    -- An id that was there already is the same job when name, topic and args are the same, and a conflict otherwise.
+    IF fresh < cardinality(made) THEN
+        SELECT g.id::text INTO bad
+        FROM jsonb_array_elements(jobs) AS e(job)
+        CROSS JOIN LATERAL jsonb_to_record(e.job) AS g(id uuid, name text, args jsonb, topic text)
+        LEFT JOIN pulse.handlers h ON h.name = g.name
+        WHERE g.id IS NOT NULL
+          AND NOT pulse.is_stored(g.id, g.name, coalesce(g.topic, h.topic, 'default'), coalesce(g.args, '{}'))
+        LIMIT 1;
+        IF bad IS NOT NULL THEN
+            RAISE EXCEPTION 'job % exists already with another name, topic or args', bad USING ERRCODE = 'unique_violation';
+        END IF;
+    END IF;
+    IF fresh > 0 THEN
+        PERFORM pulse.notify_work();
+    END IF;
+    RETURN QUERY SELECT unnest(made);
+END
+$$;
+
+-- Submit one job from SQL, in any language, inside the caller's own transaction. Returns its id.
+-- NULL means: the handler, else the topic, else the server decides. The same id with the same name, topic and args is the
+-- same job, so a submit whose answer was lost can be repeated.
+CREATE FUNCTION pulse.submit(
+    name text, args jsonb DEFAULT '{}', topic text DEFAULT NULL, priority int DEFAULT 0, run_at timestamptz DEFAULT NULL,
+    max_attempts int DEFAULT NULL, timeout_s float8 DEFAULT NULL, id uuid DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
+    expires_in_s float8 DEFAULT NULL, traceparent text DEFAULT NULL
+) RETURNS uuid
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    made uuid := coalesce(submit.id, pulse.uuid7());
+    bad  text;
+BEGIN
+    IF submit.name IS NULL OR length(submit.name) NOT BETWEEN 1 AND 200 THEN
+        RAISE EXCEPTION 'name is %; 1 to 200 characters are allowed', coalesce(quote_literal(left(submit.name, 50)), 'NULL')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF jsonb_typeof(submit.args) IS DISTINCT FROM 'object' THEN
+        RAISE EXCEPTION 'args must be a JSON object, not %', coalesce(jsonb_typeof(submit.args), 'NULL')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF submit.priority NOT BETWEEN -100 AND 100 THEN
+        RAISE EXCEPTION 'priority is %; -100 to 100 is allowed', submit.priority USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+
+    IF submit.expires_at IS NOT NULL OR submit.expires_in_s IS NOT NULL THEN
+        bad := pulse.expiry_problem(submit.run_at, submit.expires_at, submit.expires_in_s);
+        IF bad IS NOT NULL THEN
+            RAISE EXCEPTION '%', bad USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+    END IF;
+    IF submit.traceparent !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$' THEN
+        RAISE EXCEPTION 'traceparent is %; one of W3C Trace Context is allowed', quote_literal(left(submit.traceparent, 80))
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+
+    INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent)
+    SELECT made, submit.name, coalesce(submit.topic, h.topic, 'default'), submit.args, coalesce(submit.priority, 0),
+           coalesce(submit.run_at, clock_timestamp()),
+           coalesce(submit.max_attempts, h.max_attempts, t.max_attempts, s.max_attempts),
+           coalesce(submit.timeout_s, h.timeout_s, t.timeout_s, s.timeout_s),
+           coalesce(submit.expires_at, clock_timestamp() + submit.expires_in_s * interval '1 second'), submit.traceparent
+    FROM (VALUES (1)) AS one
+    LEFT JOIN pulse.handlers h ON h.name = submit.name
+    LEFT JOIN pulse.topics t ON t.topic = coalesce(submit.topic, h.topic, 'default')
+    LEFT JOIN pulse.topics s ON s.topic = ''
+    ON CONFLICT DO NOTHING;  -- without a column that would have to be readable
+
+    IF FOUND THEN
+        PERFORM pulse.notify_work();
+    ELSIF NOT pulse.is_stored(made, submit.name, coalesce(
+        submit.topic, (SELECT h.topic FROM pulse.handlers h WHERE h.name = submit.name), 'default'), submit.args) THEN
+        RAISE EXCEPTION 'job % exists already with another name, topic or args', made USING ERRCODE = 'unique_violation';
+    END IF;
+    RETURN made;
+END
+$$;
+
+-- Schedules from SQL. When the first occurrence comes, the scheduler reckons, within a second and at once where it hears of
+-- it; a cron expression that cannot be followed is told in pulse.schedules.error.
+CREATE FUNCTION pulse.create_schedule(
+    name text, cron text DEFAULT NULL, timezone text DEFAULT NULL, every_s float8 DEFAULT NULL, run_at timestamptz DEFAULT NULL,
+    args jsonb DEFAULT '{}', topic text DEFAULT NULL, priority int DEFAULT 0, max_attempts int DEFAULT NULL,
+    timeout_s float8 DEFAULT NULL, starts_at timestamptz DEFAULT NULL, ends_at timestamptz DEFAULT NULL, jitter_s float8 DEFAULT 0,
+    catch_up text DEFAULT 'latest', overlap text DEFAULT 'allow', id uuid DEFAULT NULL
+) RETURNS uuid
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    new pulse.schedules;
+BEGIN
+    IF num_nonnulls(create_schedule.cron, create_schedule.every_s, create_schedule.run_at) <> 1 THEN
+        RAISE EXCEPTION '% of cron, every_s and run_at are given; exactly one is allowed',
+            num_nonnulls(create_schedule.cron, create_schedule.every_s, create_schedule.run_at) USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    new.id := coalesce(create_schedule.id, pulse.uuid7());
+    new.name := create_schedule.name; new.args := create_schedule.args; new.topic := create_schedule.topic;
+    new.cron := create_schedule.cron; new.every_s := create_schedule.every_s; new.run_at := create_schedule.run_at;
+    new.kind := CASE WHEN new.cron IS NOT NULL THEN 'cron' WHEN new.every_s IS NOT NULL THEN 'every' ELSE 'at' END;
+    new.timezone := coalesce(create_schedule.timezone, CASE WHEN new.kind = 'cron' THEN 'UTC' END);
+    new.priority := pulse.checked_priority(coalesce(create_schedule.priority, 0));
+    new.max_attempts := create_schedule.max_attempts; new.timeout_s := create_schedule.timeout_s;
+    new.starts_at := create_schedule.starts_at; new.ends_at := create_schedule.ends_at;
+    new.jitter_s := coalesce(create_schedule.jitter_s, 0);
+    new.catch_up := coalesce(create_schedule.catch_up, 'latest'); new.overlap := coalesce(create_schedule.overlap, 'allow');
+    PERFORM pulse.check_schedule(new);
+    INSERT INTO pulse.schedules AS s (id, name, args, topic, kind, cron, timezone, every_s, run_at, priority, max_attempts, timeout_s,
+        starts_at, ends_at, jitter_s, catch_up, overlap)
+    VALUES (new.id, new.name, new.args, new.topic, new.kind, new.cron, new.timezone, new.every_s, new.run_at, new.priority,
+        new.max_attempts, new.timeout_s, new.starts_at, new.ends_at, new.jitter_s, new.catch_up, new.overlap);
+    PERFORM pulse.note('schedules.create', topic => new.topic, schedule_id => new.id, detail => jsonb_strip_nulls(jsonb_build_object(
+        'name', new.name, 'cron', new.cron, 'timezone', new.timezone, 'every_s', new.every_s, 'run_at', new.run_at)));
+    PERFORM pg_notify('pulse_schedules', '');
+    RETURN new.id;
+END
+$$;
+
+-- Change a schedule, as far as options are named: a value sets one, null makes it as if it had never been given. One of cron,
+-- every_s and run_at takes the place of the one before. The cursor stays, unless when it occurs is changed. False: there is none.
+CREATE FUNCTION pulse.set_schedule(id uuid, changes jsonb) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    every   constant text[] := ARRAY['name', 'cron', 'timezone', 'every_s', 'run_at', 'args', 'topic', 'priority', 'max_attempts',
+                                     'timeout_s', 'starts_at', 'ends_at', 'jitter_s', 'catch_up', 'overlap'];
+    given   int := num_nonnulls(changes->>'cron', changes->>'every_s', changes->>'run_at');
+    bad     text;
+    old     pulse.schedules;
+    new     pulse.schedules;
+    is_else boolean;
+BEGIN
+    IF jsonb_typeof(changes) IS DISTINCT FROM 'object' THEN
+        RAISE EXCEPTION 'the changes of a schedule must be a JSON object of options, not %', coalesce(jsonb_typeof(changes), 'NULL')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT key INTO bad FROM jsonb_object_keys(changes) AS key WHERE key <> ALL (every) ORDER BY key LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'unknown option "%" of a schedule; allowed are %', left(bad, 50), array_to_string(every, ', ')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF given > 1 THEN
+        RAISE EXCEPTION '% of cron, every_s and run_at are given; at most one is allowed', given USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT s.* INTO old FROM pulse.schedules s WHERE s.id = set_schedule.id FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    IF given = 1 THEN
+        changes := CASE WHEN changes->>'cron' IS NULL THEN '{"cron": null, "every_s": null, "run_at": null, "timezone": null}'::jsonb
+                        ELSE '{"every_s": null, "run_at": null}' END || changes;
+    END IF;
+    PERFORM pulse.checked_priority((changes->>'priority')::int);
+    new := jsonb_populate_record(old, changes);
+    IF num_nonnulls(new.cron, new.every_s, new.run_at) = 0 THEN
+        RAISE EXCEPTION 'none of cron, every_s and run_at is left; exactly one is allowed' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    new.kind := CASE WHEN new.cron IS NOT NULL THEN 'cron' WHEN new.every_s IS NOT NULL THEN 'every' ELSE 'at' END;
+    new.timezone := coalesce(new.timezone, CASE new.kind WHEN 'cron' THEN 'UTC' END);
+    new.args := coalesce(new.args, '{}');
+    new.priority := coalesce(new.priority, 0);
+    new.jitter_s := coalesce(new.jitter_s, 0);
+    new.catch_up := coalesce(new.catch_up, 'latest');
+    new.overlap := coalesce(new.overlap, 'allow');
+    PERFORM pulse.check_schedule(new);
+    is_else := (new.kind, new.cron, new.timezone, new.every_s, new.run_at, new.starts_at, new.ends_at)
+        IS DISTINCT FROM (old.kind, old.cron, old.timezone, old.every_s, old.run_at, old.starts_at, old.ends_at);
+    UPDATE pulse.schedules s
+    SET name = new.name, args = new.args, topic = new.topic, priority = new.priority, max_attempts = new.max_attempts,
+        timeout_s = new.timeout_s, kind = new.kind, cron = new.cron, timezone = new.timezone, every_s = new.every_s,
+        run_at = new.run_at, starts_at = new.starts_at, ends_at = new.ends_at, jitter_s = new.jitter_s,
+        catch_up = new.catch_up, overlap = new.overlap, revision = s.revision + 1, error = NULL,
+        next_run_at = CASE WHEN is_else THEN NULL ELSE s.next_run_at END,
+        following_run_at = CASE WHEN is_else THEN NULL ELSE s.following_run_at END,
+        reckon = is_else OR s.reckon OR s.error IS NOT NULL OR new.jitter_s > s.jitter_s  -- of cron it may be too long
+    WHERE s.id = set_schedule.id;
+    PERFORM pulse.note('schedules.update', schedule_id => set_schedule.id, detail => changes - 'args');
+    PERFORM pg_notify('pulse_schedules', '');
+    RETURN true;
+END
+$$;
+
+-- The same with a parameter for each option: what is NULL stays as it is.
+CREATE FUNCTION pulse.update_schedule(
+    id uuid, name text DEFAULT NULL, cron text DEFAULT NULL, timezone text DEFAULT NULL, every_s float8 DEFAULT NULL,
+    run_at timestamptz DEFAULT NULL, args jsonb DEFAULT NULL, topic text DEFAULT NULL, priority int DEFAULT NULL,
+    max_attempts int DEFAULT NULL, timeout_s float8 DEFAULT NULL, starts_at timestamptz DEFAULT NULL, ends_at timestamptz DEFAULT NULL,
+    jitter_s float8 DEFAULT NULL, catch_up text DEFAULT NULL, overlap text DEFAULT NULL
+) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    changes jsonb := jsonb_build_object('name', name, 'cron', cron, 'timezone', timezone, 'every_s', every_s, 'run_at', run_at,
+        'args', args, 'topic', topic, 'priority', priority, 'max_attempts', max_attempts, 'timeout_s', timeout_s,
+        'starts_at', starts_at, 'ends_at', ends_at, 'jitter_s', jitter_s, 'catch_up', catch_up, 'overlap', overlap);
+BEGIN
+    RETURN pulse.set_schedule(id, (SELECT coalesce(jsonb_object_agg(key, value), '{}') FROM jsonb_each(changes) WHERE value <> 'null'));
+END
+$$;
+
+-- A priority as the columns hold it: what is no smallint could not be told of by pulse.check_schedule any more.
+CREATE FUNCTION pulse.checked_priority(priority int) RETURNS smallint
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF priority NOT BETWEEN -100 AND 100 THEN
+        RAISE EXCEPTION 'priority is %; -100 to 100 is allowed', priority USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    RETURN priority;
+END
+$$;
+
+-- One clear line for what a CHECK would refuse less clearly, or could not see at all.
+CREATE FUNCTION pulse.check_schedule(s pulse.schedules) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    wrong text;
+BEGIN
+    IF s.kind = 'cron' THEN
+        BEGIN
+            PERFORM now() AT TIME ZONE s.timezone;
+        EXCEPTION WHEN invalid_parameter_value THEN
+            wrong := format('timezone is %L; an IANA name such as Europe/Berlin is allowed', left(s.timezone, 100));
+        END;
+    END IF;
+    wrong := coalesce(wrong, CASE
+        WHEN s.timezone IS NOT NULL AND s.cron IS NULL THEN format('timezone is %L; it is allowed with cron only', left(s.timezone, 100))
+        WHEN s.cron !~ '^\s*(@[A-Za-z]+|\S+(\s+\S+){4,5})\s*$'
+            THEN format('cron is %L; five fields are allowed (minute hour day month weekday), or six with seconds first', left(s.cron, 100))
+        WHEN s.every_s < 0.1 OR s.every_s > 1e9 THEN format('every_s is %s; 0.1 to 1e9 s is allowed', s.every_s)
+        WHEN s.jitter_s < 0 OR s.jitter_s > 86400 THEN format('jitter_s is %s; 0 to 86400 s is allowed', s.jitter_s)
+        WHEN s.jitter_s > s.every_s THEN format('jitter_s is %s; at most the interval, %s s, is allowed', s.jitter_s, s.every_s)
+        WHEN s.run_at IS NOT NULL AND num_nonnulls(s.starts_at, s.ends_at) > 0
+            THEN 'starts_at or ends_at is given; they are allowed with cron and every_s only'
+        WHEN s.ends_at < s.starts_at
+            THEN format('ends_at is %s, before starts_at, %s; a time from starts_at on is allowed', s.ends_at, s.starts_at)
+        WHEN s.catch_up NOT IN ('skip', 'latest', 'all') THEN format('catch_up is %L; allowed are skip, latest, all', left(s.catch_up, 100))
+        WHEN s.overlap NOT IN ('allow', 'skip', 'queue', 'cancel')
+            THEN format('overlap is %L; allowed are allow, skip, queue, cancel', left(s.overlap, 100))
+        WHEN s.name IS NULL OR length(s.name) NOT BETWEEN 1 AND 200
+            THEN format('name is %L; 1 to 200 characters are allowed', left(s.name, 100))
+        WHEN length(s.topic) NOT BETWEEN 1 AND 200 THEN format('topic is %L; 1 to 200 characters are allowed', left(s.topic, 100))
+        WHEN jsonb_typeof(s.args) IS DISTINCT FROM 'object'
+            THEN format('args must be a JSON object, not %s', coalesce(jsonb_typeof(s.args), 'NULL'))
+        WHEN s.max_attempts NOT BETWEEN 1 AND 10000 THEN format('max_attempts is %s; 1 to 10000 is allowed', s.max_attempts)
+        WHEN NOT (s.timeout_s > 0 AND s.timeout_s <= 1e9)
+            THEN format('timeout_s is %s; seconds above 0, at most 1e9, are allowed', s.timeout_s)
+        ELSE (SELECT format('%s is %s; a time of the years 1 to 9999 is allowed', t.what, t.at)
+              FROM (VALUES ('run_at', s.run_at), ('starts_at', s.starts_at), ('ends_at', s.ends_at)) AS t(what, at)
+              WHERE NOT (t.at >= '0001-01-02 00:00+00' AND t.at < '9999-12-31 00:00+00') LIMIT 1)
+        END);
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION '%', wrong USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+END
+$$;
+
+-- Fire nothing until pulse.resume_schedule; what was missed then, catch_up decides. False: there is no such schedule.
+CREATE FUNCTION pulse.pause_schedule(id uuid) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE pulse.schedules s SET paused = true WHERE s.id = pause_schedule.id;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM pulse.note('schedules.pause', schedule_id => pause_schedule.id);
+    RETURN true;
+END
+$$;
+
+CREATE FUNCTION pulse.resume_schedule(id uuid) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE pulse.schedules s SET paused = false WHERE s.id = resume_schedule.id;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM pulse.note('schedules.resume', schedule_id => resume_schedule.id);
+    PERFORM pg_notify('pulse_schedules', '');
+    RETURN true;
+END
+$$;
+
+-- A job of a schedule now, beside its occurrences, paused or not; NULL: there is no such schedule.
+CREATE FUNCTION pulse.trigger_schedule(id uuid, job_id uuid DEFAULT NULL) RETURNS uuid
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    made uuid := coalesce(trigger_schedule.job_id, pulse.uuid7());
+BEGIN
+    IF NOT EXISTS (SELECT FROM pulse.schedules s WHERE s.id = trigger_schedule.id) THEN
+        RETURN NULL;
+    END IF;
+    INSERT INTO pulse.jobs (id, name, args, topic, priority, next_run_at, max_attempts, timeout_s, schedule_id)
+    SELECT made, m.name, m.args, coalesce(m.topic, h.topic, 'default'), m.priority, clock_timestamp(),
+           coalesce(m.max_attempts, h.max_attempts, t.max_attempts, s.max_attempts),
+           coalesce(m.timeout_s, h.timeout_s, t.timeout_s, s.timeout_s), m.id
+    FROM pulse.schedules m
+    LEFT JOIN pulse.handlers h ON h.name = m.name
+    LEFT JOIN pulse.topics t ON t.topic = coalesce(m.topic, h.topic, 'default')
+    LEFT JOIN pulse.topics s ON s.topic = ''
+    WHERE m.id = trigger_schedule.id
+    ON CONFLICT (id) DO NOTHING;
+    IF NOT EXISTS (SELECT FROM pulse.jobs j WHERE j.id = made AND j.schedule_id = trigger_schedule.id) THEN
+        RAISE EXCEPTION 'job % exists already, and is not of this schedule', made USING ERRCODE = 'unique_violation';
+    END IF;
+    PERFORM pulse.note('schedules.trigger', schedule_id => trigger_schedule.id, job_id => made);
+    PERFORM pulse.notify_work();
+    RETURN made;
+END
+$$;
+
+-- Remove a schedule. Its jobs stay, but those that are held back behind another one are canceled. False: there is none.
+CREATE FUNCTION pulse.delete_schedule(id uuid) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    DELETE FROM pulse.schedules s WHERE s.id = delete_schedule.id;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    UPDATE pulse.jobs j SET status = 'CANCELED', completed_at = clock_timestamp()
+    WHERE j.schedule_id = delete_schedule.id AND j.status = 'PENDING' AND j.next_run_at = '9999-12-30 00:00+00';
+    PERFORM pulse.note('schedules.delete', schedule_id => delete_schedule.id);
+    RETURN true;
+END
+$$;
