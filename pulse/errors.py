@@ -24,6 +24,7 @@ __all__ = [
     "PulseError",
     "RefusedError",
     "SchemaError",
+    "StatementError",
     "TooLargeError",
     "UnauthorizedError",
     "UnavailableError",
@@ -130,6 +131,25 @@ class UnavailableError(RefusedError):
 
 class ContestedError(UnavailableError):
     """A statement waited too long: somebody holds a lock on one of its rows, or it was too large."""
+
+
+class StatementError(UnavailableError):
+    """
+    The database answers, and refuses a statement; nothing was changed.
+
+    Attributes:
+        sqlstate: Five characters, also such as no PostgreSQL of today knows.
+        statement: Its name in ``queries.sql``, or how it begins.
+        is_value: The values given cannot be stored, whoever tries again; else the cause may pass.
+        code: ``bad_request`` of such values, and where a function raised of its own will; else ``unavailable``.
+    """
+
+    def __init__(self, message: str, *, sqlstate: str, statement: str, is_value: bool = False) -> None:
+        super().__init__(message)
+        self.sqlstate = sqlstate
+        self.statement = statement
+        self.is_value = is_value
+        self.code = BadRequestError.code if is_value or sqlstate.startswith("P0") else UnavailableError.code
 
 
 class InternalError(RefusedError):

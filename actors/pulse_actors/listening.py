@@ -13,7 +13,8 @@ import anyio
 import structlog
 
 from pulse.errors import PulseError
-from pulse.store.pool import FAILURES, STATEMENT_DEADLINE_S, Target, connect
+from pulse.store.failures import FAILURES
+from pulse.store.pool import STATEMENT_DEADLINE_S, Target, connect
 from pulse_actors.runtime import Backoff
 
 log = structlog.get_logger()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Final, Generic, Protocol, TypeVar
 
-import asyncpg
-
-from pulse.errors import ContestedError
-from pulse.store.pool import is_bad_row
+from pulse.errors import ContestedError, StatementError, UnavailableError
+from pulse.store.failures import refusal_of
 from pulse.store.store import Store
+
+IN_VAIN: Final = 8  # rows that were refused, each by itself, and none was written: it is not about rows
 
 
 class Row(Protocol):
@@ -24,7 +25,15 @@ class Row(Protocol):
 T = TypeVar("T", bound=Row)
 
 
-async def _nothing_bad(_row: object, _error: asyncpg.PostgresError) -> None:
+@dataclass(frozen=True, slots=True)
+class Left(Generic[T]):
+    """A row that was not written; ``error``: why the database refuses it, None: somebody else has locked it."""
+
+    row: T
+    error: StatementError | None = None
+
+
+async def _leave(_row: object, _error: StatementError) -> None:
     """For rows that hold nothing which could not be stored: a bad one is left as it is."""
 
 
@@ -32,45 +41,87 @@ async def write_merged(
     store: Store,
     rows: Sequence[T],
     together: Callable[[Sequence[T]], Awaitable[None]],
-    alone: Callable[[T, asyncpg.PostgresError], Awaitable[None]] = _nothing_bad,
-) -> list[T]:
+    alone: Callable[[T, StatementError], Awaitable[None]] = _leave,
+) -> list[Left[T]]:
     """
     Write *rows* in one statement.
 
-    Where one of them cannot be stored, in halves, until the bad one is alone. Where somebody else holds a lock on some,
+    Where the database refuses it, in halves, until what it refuses is alone. Where somebody else holds a lock on some,
     the others without them. Where the statement took too long, in halves.
 
     Args:
         store: Knows which rows are locked.
         rows: What to write.
         together: Writes rows in one statement.
-        alone: Deals with a row that cannot be stored; without it, it stays unwritten.
+        alone: Deals with a row whose values cannot be stored; without it, it stays unwritten.
 
     Returns:
-        Rows that are locked by somebody else: not written.
+        Rows that were not written, and may be later: others have locked them, or the database refuses them.
 
     Raises:
-        UnavailableError: The database is away; some rows may have been written.
+        UnavailableError: The database is away, or refuses whatever row it is; some rows may have been written.
     """
-    if not rows:
-        return []
-    try:
-        await together(rows)
-    except ContestedError:
-        free = await store.lockable([row.id for row in rows])
-        locked = [row for row in rows if row.id not in free]
-        if len(rows) == 1:
-            return list(rows)
-        if locked:
-            return locked + await write_merged(store, [row for row in rows if row.id in free], together, alone)
-    except asyncpg.PostgresError as error:
-        if not is_bad_row(error):
-            raise
-        if len(rows) == 1:
-            await alone(rows[0], error)
-            return []
-    else:
-        return []
-    middle = len(rows) // 2
-    locked = await write_merged(store, rows[:middle], together, alone)
-    return locked + await write_merged(store, rows[middle:], together, alone)
+    writing = _Writing(store, together, alone)
+    await writing.write(rows)
+    return writing.left
+
+
+class _Writing(Generic[T]):
+    """One such write, and how it goes."""
+
+    def __init__(
+        self,
+        store: Store,
+        together: Callable[[Sequence[T]], Awaitable[None]],
+        alone: Callable[[T, StatementError], Awaitable[None]],
+    ) -> None:
+        self._store = store
+        self._together = together
+        self._alone = alone
+        self._has_written = False
+        self._is_split = False
+        self._refused = 0
+        self.left: list[Left[T]] = []
+
+    async def write(self, rows: Sequence[T]) -> None:
+        if not rows:
+            return
+        try:
+            await self._together(rows)
+        except ContestedError:
+            if len(rows) == 1:
+                self.left.append(Left(rows[0]))
+                return
+            free = await self._store.lockable([row.id for row in rows])
+            locked = [row for row in rows if row.id not in free]
+            if locked:
+                self.left += map(Left, locked)
+                await self.write([row for row in rows if row.id in free])
+                return
+        except UnavailableError as error:
+            refusal = refusal_of(error) if self._is_split else error
+            if not isinstance(refusal, StatementError):
+                raise
+            if len(rows) == 1:
+                await self._refuse(rows[0], refusal)
+                return
+        else:
+            self._has_written = True
+            return
+        self._is_split = True
+        middle = len(rows) // 2
+        await self.write(rows[:middle])
+        await self.write(rows[middle:])
+
+    async def _refuse(self, row: T, error: StatementError) -> None:
+        if error.is_value:
+            try:
+                await self._alone(row, error)
+            except StatementError as again:
+                error = again
+            else:
+                return
+        self.left.append(Left(row, error))
+        self._refused += 1
+        if self._refused >= IN_VAIN and not self._has_written:
+            raise error

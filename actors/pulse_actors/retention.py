@@ -17,7 +17,7 @@ from typing import Final
 import anyio
 import structlog
 
-from pulse.errors import UnavailableError
+from pulse.errors import StatementError, UnavailableError
 from pulse.ids import first_at, time_of
 from pulse.store.rows import Forgotten
 from pulse.store.store import Store
@@ -26,6 +26,7 @@ from pulse_actors.pacing import rest_s
 from pulse_actors.runtime import Backoff
 
 WINDOW: Final = 2000  # jobs of one statement: some milliseconds
+NARROWER: Final = 8  # times, is a window in which something is refused
 SHARE: Final = 0.1  # of the time
 BUSY_SHARE: Final = 0.3  # while most of what is met is to go
 MIN_PAUSE_S: Final = 2.0  # between two walks ...
@@ -64,7 +65,7 @@ class Walk:
         self._keep_s = keep_s
         self._pause_s = min(max(keep_s / PAUSES, MIN_PAUSE_S), MAX_PAUSE_S)
 
-    def took(self, step: Forgotten, took_s: float, now_s: float, wall_s: float) -> float:
+    def took(self, step: Forgotten, took_s: float, now_s: float, wall_s: float, window: int = WINDOW) -> float:
         """
         Take note of a step.
 
@@ -73,6 +74,7 @@ class Walk:
             took_s: How long it took.
             now_s: Monotonic.
             wall_s: Unix seconds.
+            window: Jobs that it was to go through.
 
         Returns:
             Seconds until the next one.
@@ -82,7 +84,7 @@ class Walk:
             return OTHERS_S
         if self.at == FIRST:
             self._whole_s = now_s
-        self.is_over = step.walked < WINDOW
+        self.is_over = step.walked < window
         self.gone += step.gone
         self._low = self._low or step.first_left
         going_on = self.at if step.last is None else after(step.last)
@@ -148,26 +150,39 @@ async def retain(store: Store, retention_s: float | None) -> None:
         retention_s: How long completed and canceled jobs are kept; None: 7 days.
     """
     keep_s, keep_dead_s = keeps(retention_s)
-    walk, backoff, progress = Walk(keep_s), Backoff(), Progress()
+    walk, backoff, progress, window = Walk(keep_s), Backoff(), Progress(), WINDOW
     while True:
         began_s = time.monotonic()
         try:
             walk.keeping(shortest_s((await store.topics.live()).values(), keep_s))
-            step = await store.forget(walk.at, WINDOW, keep_s, keep_dead_s)
+            step = await store.forget(walk.at, window, keep_s, keep_dead_s)
         except UnavailableError as error:
-            if backoff.may_log():
-                log.warning("database_away", step="retention", error=error.message)
-            await anyio.sleep(backoff.next_s())
+            if isinstance(error, StatementError) and window > 1:
+                window = max(1, window // NARROWER)  # one of these jobs cannot be deleted: the others can
+                continue
+            await anyio.sleep(backoff.failed(error, "retention"))
+            if isinstance(error, StatementError):
+                walk.at = await _behind(store, walk.at)
             continue
         backoff.reset()
+        looked_through, window = window, min(WINDOW, window * NARROWER)
         now_s, gone, begins = time.monotonic(), walk.gone + step.gone, walk.is_over
-        pause_s = walk.took(step, now_s - began_s, now_s, time.time())
+        pause_s = walk.took(step, now_s - began_s, now_s, time.time(), looked_through)
         due = progress.took(step, now_s, begins=begins, ends=walk.is_over) if step.mine else None
         if due is not None:
             await _tell(store, *due, ends=walk.is_over)
         if gone and not walk.gone:  # the walk is over
             log.info("jobs_forgotten", count=gone)
         await anyio.sleep(pause_s)
+
+
+async def _behind(store: Store, at: bytes) -> bytes:
+    """Behind the first job from *at* on: it is passed over in this walk."""
+    try:
+        first = await store.set_aside.first_from(at)
+    except UnavailableError:
+        return at
+    return FIRST if first is None else after(first)
 
 
 async def _tell(store: Store, walked: int, gone: int, begins: bool, *, ends: bool) -> None:

@@ -27,7 +27,7 @@ import asyncpg
 import structlog
 
 from pulse import config, procs
-from pulse.errors import ConfigError, PulseError, SchemaError, UnavailableError
+from pulse.errors import ConfigError, PulseError, SchemaError, StatementError, UnavailableError
 from pulse.logs import configure_logging
 from pulse.store.pool import Target
 from pulse.store.store import Store
@@ -36,14 +36,16 @@ from pulse_actors.bus import Bus, BusFrame, Hint
 
 EXIT_STOPPED: Final = 0
 EXIT_INTERNAL: Final = 70  # EX_SOFTWARE: restarted
+EXIT_DATABASE: Final = 75  # EX_TEMPFAIL: restarted, and not counted, however often: no restart brings a database back
 EXIT_REFUSED: Final = 78  # EX_CONFIG: a restart would not help
 BOOT_DEADLINE_S: Final = 20.0  # how long a first start waits for the database before it refuses
 RETRY_MIN_S: Final = 0.05
 RETRY_MAX_S: Final = 1.5  # while the database is away: soon back after its return; a vain try costs a millisecond
+REFUSED_EVERY_S: Final = 1.0  # between two lines of one loop whose statement is refused: somebody has to do something
 LOG_EVERY_S: Final = 10.0  # of each of the six loops that need the database: less than a line a second in all
 MOST_NUDGES: Final = 100  # hints that wait, when no more of those are taken that anybody may send
 QUIET_S: Final = 1.0  # who comes before the database does says nothing for so long
-_NOT_THERE: Final = (UnavailableError, ConfigError, asyncpg.PostgresError)  # what a status answer tells of
+_NOT_THERE: Final = (UnavailableError, ConfigError)  # what a status answer tells of
 _REFUSALS: Final = (ConfigError, SchemaError, UnavailableError)
 
 log = structlog.get_logger()
@@ -117,13 +119,23 @@ class Backoff:
         pause_s, self.pause_s = self.pause_s, min(RETRY_MAX_S, self.pause_s * 2)
         return pause_s * random.uniform(0.5, 1.0)  # noqa: S311 - spreads retries, guards nothing
 
-    def may_log(self) -> bool:
-        """Whether LOG_EVERY_S have passed since the last line."""
+    def failed(self, error: UnavailableError, step: str) -> float:
+        """*step* failed: say so now and then, with what it was; the next pause."""
         now_s = time.monotonic()
-        if now_s - self.logged_s < LOG_EVERY_S:
-            return False
-        self.logged_s = now_s
-        return True
+        is_refused = isinstance(error, StatementError)
+        if now_s - self.logged_s >= (REFUSED_EVERY_S if is_refused else LOG_EVERY_S):
+            self.logged_s = now_s
+            if isinstance(error, StatementError):
+                log.error(
+                    "statement_refused",
+                    step=step,
+                    statement=error.statement,
+                    sqlstate=error.sqlstate,
+                    error=error.message,
+                )
+            else:
+                log.warning("database_away", step=step, error=error.message)
+        return self.next_s()
 
     def reset(self) -> None:
         """It is back."""
@@ -144,9 +156,8 @@ async def until_available(step: Callable[[], Awaitable[T]], what: str, *, deadli
         except UnavailableError as error:
             if deadline_s is not None and time.monotonic() - started_s > deadline_s:
                 raise
-            if time.monotonic() - started_s > QUIET_S and backoff.may_log():
-                log.warning("database_away", step=what, error=error.message)
-            await anyio.sleep(backoff.next_s())
+            is_early = time.monotonic() - started_s <= QUIET_S
+            await anyio.sleep(backoff.next_s() if is_early else backoff.failed(error, what))
 
 
 class Runtime:
@@ -177,7 +188,7 @@ class Runtime:
     async def prime(self, actor: Actor) -> None:
         """Bring the schema up to date and let the actor read what it needs."""
         deadline_s = BOOT_DEADLINE_S if self.boot else None
-        await until_available(self.store.prepare, "schema", deadline_s=deadline_s)
+        await until_available(lambda: self.store.prepare(install=self.boot), "schema", deadline_s=deadline_s)
         await until_available(lambda: actor.prime(boot=self.boot), "prime", deadline_s=deadline_s)
         self._on_status = actor.status
         gc.collect()
@@ -195,9 +206,7 @@ class Runtime:
             try:
                 result = await actor.turn(Turn(time.monotonic(), inbox))
             except UnavailableError as error:
-                pause_s = backoff.next_s()
-                if backoff.may_log():
-                    log.warning("database_away", actor=self.name, error=error.message)
+                pause_s = backoff.failed(error, "turn")
             else:
                 backoff.reset()
                 pause_s = result.next_s
@@ -305,8 +314,9 @@ async def _run(name: str, bus_fd: int, main: ActorMain) -> int:
     if settings.dsn is None:
         message = "the supervisor gave no DSN"
         raise ConfigError(message)
-    store = Store(Target(settings.dsn, f"pulse {name}"))
-    runtime = Runtime(name, bus, settings, store, boot=bool(start.body.get("boot")))
+    boot = bool(start.body.get("boot"))
+    store = Store(Target(settings.dsn, f"pulse {name}"), proved=not boot)
+    runtime = Runtime(name, bus, settings, store, boot=boot)
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(runtime.listen, tasks.cancel_scope)
@@ -315,6 +325,8 @@ async def _run(name: str, bus_fd: int, main: ActorMain) -> int:
             except PulseError as error:
                 await bus.send("failed", None, {"message": error.message})
                 log.warning("actor_refused", error=error.message)
+                if isinstance(error, UnavailableError) and not runtime.boot:
+                    return EXIT_DATABASE
                 return EXIT_REFUSED if isinstance(error, _REFUSALS) else EXIT_INTERNAL
             finally:
                 tasks.cancel_scope.cancel()
@@ -351,7 +363,14 @@ def run(name: str, *, bus_fd: int, parent_pid: int, main: ActorMain) -> int:
         return anyio.run(_run, name, bus_fd, main, backend="asyncio", backend_options=_loop_options())
     except BaseException as error:  # the last word of a process that dies of a bug
         log.exception("actor_failed", actor=name, error=repr(error))
-        return EXIT_INTERNAL
+        return EXIT_DATABASE if _is_of_database(error) else EXIT_INTERNAL
+
+
+def _is_of_database(error: BaseException) -> bool:
+    """Whether *error*, or all that it holds together, comes from the database: it is one that nobody has caught."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_of_database, error.exceptions))
+    return isinstance(error, (UnavailableError, asyncpg.PostgresError, asyncpg.InterfaceError))
 
 
 def _loop_options() -> dict[str, Any]:

@@ -8,19 +8,21 @@ that the next turn of another does not do: what is due is due, what is not recko
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from time import monotonic
 from typing import Final
 
 import anyio
 import structlog
 
-from pulse.errors import BadRequestError
+from pulse.errors import BadRequestError, StatementError
 from pulse.store.rows import Fired, Firing, Reckoned, Work
 from pulse.store.schedules import SCHEDULES_CHANNEL
 from pulse.store.store import Store
 from pulse_actors.bus import Hint
 from pulse_actors.catchup import firing_of, reckoned_of
 from pulse_actors.listening import listen
+from pulse_actors.merging import IN_VAIN
 from pulse_actors.runtime import Runtime, Turn, TurnResult, database_status
 
 FIRE_LIMIT: Final = 500  # of one statement; repeated until none is due
@@ -57,16 +59,23 @@ class Scheduler:
         end_s = turn.now_s + TURN_S
         work = await self._store.schedules.work()
         if work.waiting:
-            self._ready |= bool(await self._store.schedules.release(FIRE_LIMIT))
+            await self._release()
         while (_is_due(work) or work.reckon) and monotonic() <= end_s:
-            if _is_due(work):
-                await self._fire()
-            else:
+            if not _is_due(work):
                 await self._reckon()
+            elif not await self._fire():  # what is due is refused: later
+                return TurnResult(LOOK_S, self._hints())
             work = await self._store.schedules.work()
         return TurnResult(_pause_s(work), self._hints())
 
-    async def _fire(self) -> None:
+    async def _release(self) -> None:
+        try:
+            self._ready |= bool(await self._store.schedules.release(FIRE_LIMIT))
+        except StatementError as error:  # what is due fires all the same
+            log.error("release_refused", sqlstate=error.sqlstate, error=error.message)  # noqa: TRY400 - told
+
+    async def _fire(self) -> bool:
+        """Fire what is due; whether something came of it."""
         due = await self._store.schedules.due(FIRE_LIMIT)
         firings, stuck = list[Firing](), list[Reckoned]()
         for one in due:
@@ -77,8 +86,28 @@ class Scheduler:
                     Reckoned(one.id, one.cursor_us, one.revision, one.cursor_us, one.following_us, error.message)
                 )
         await self._note(stuck)
-        if firings:
-            self._tell(await self._store.schedules.fire(firings), sum(firing.passed for firing in firings))
+        refused = list[Firing]()
+        fired = await self._fire_readable(firings, refused) if firings else []
+        if firings and len(refused) < len(firings):
+            self._tell(fired, sum(firing.passed for firing in firings if firing not in refused))
+        return not refused or len(refused) < len(firings) or bool(stuck)
+
+    async def _fire_readable(self, firings: Sequence[Firing], refused: list[Firing]) -> list[Fired]:
+        """Fire these; where the database refuses that, in halves, until what it refuses is alone: that is left."""
+        if len(refused) >= IN_VAIN:
+            refused += firings
+            return []
+        try:
+            return await self._store.schedules.fire(firings)
+        except StatementError as error:
+            if len(firings) == 1:
+                schedule = str(uuid.UUID(bytes=firings[0].schedule_id))
+                log.error("schedule_refused", schedule=schedule, sqlstate=error.sqlstate, error=error.message)  # noqa: TRY400 - told
+                refused += firings
+                return []
+        middle = len(firings) // 2
+        fired = await self._fire_readable(firings[:middle], refused)
+        return fired + await self._fire_readable(firings[middle:], refused)
 
     def _tell(self, fired: list[Fired], passed: int) -> None:
         self._ready |= any(one.verdict == "fired" and one.level is not None for one in fired)

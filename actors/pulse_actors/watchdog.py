@@ -13,7 +13,6 @@ from datetime import datetime
 from typing import Final
 
 import anyio
-import asyncpg
 import structlog
 
 from pulse.store.rows import Ended, Ending, EndingKind
@@ -109,16 +108,13 @@ class Watchdog:
         return {one for one in workers if self._sees_deaths and identities.is_in_hand(self._host, one)}
 
     async def _reap(self, endings: list[Ending], at: datetime) -> list[Ended]:
-        """End those attempts; a row that somebody has locked is left to the next sweep."""
+        """End those attempts; a row that is locked, or refused, is left to the next sweep."""
         ended: list[Ended] = []
 
         async def together(some: Sequence[Ending]) -> None:
             ended.extend(await self._store.end(some, now=at))
 
-        async def alone(_bad: Ending, error: asyncpg.PostgresError) -> None:
-            raise error
-
-        await write_merged(self._store, endings, together, alone)
+        await write_merged(self._store, endings, together)
         return ended
 
     async def status(self) -> dict[str, object]:

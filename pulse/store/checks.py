@@ -19,7 +19,8 @@ import asyncpg
 
 from pulse import procs
 from pulse.errors import ConflictError, NotFoundError, PulseError, SchemaError, UnavailableError
-from pulse.store.pool import CONTESTED_SQLSTATES, Target, connect, is_unavailable
+from pulse.store.failures import Meaning, meaning_of
+from pulse.store.pool import Target, connect
 from pulse.store.schema import SCHEMA_VERSION
 from pulse.store.statements import STATEMENTS, Statement, parse
 
@@ -172,7 +173,7 @@ class Examination:
                 return _finding(check, await _held_by_dead(connection), self._examples)
             rows = await self._fetch(connection, check.statement)
         except asyncpg.PostgresError as error:
-            if error.sqlstate not in CONTESTED_SQLSTATES:
+            if meaning_of(error) is not Meaning.CONTESTED:
                 raise
             return Finding(check, "unfinished", reason=f"not done in time: {error}")
         examples = tuple(Example(row["id"], row["detail"]) for row in rows)
@@ -225,7 +226,7 @@ async def connected(target: Target, settings: dict[str, str]) -> AsyncGenerator[
     except PulseError:
         raise
     except Exception as error:
-        if is_unavailable(error):
+        if meaning_of(error) in {Meaning.AWAY, Meaning.CONTESTED}:
             raise UnavailableError(f"the database {target.shown} is away: {str(error) or 'no answer'}") from error
         if isinstance(error, asyncpg.PostgresError):
             raise PulseError(f"the database refused: {error}") from error

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 
 from pulse.errors import PulseError, UnavailableError
-from pulse.store.pool import FAILURES, Target, connect, is_unavailable
+from pulse.store.failures import FAILURES, Meaning, meaning_of
+from pulse.store.pool import Target, connect
 from pulse.store.schema import SCHEMA_VERSION, schema_sql
 from pulse.store.statements import parse
 
@@ -123,7 +124,7 @@ async def _ask(seen: Seen, connection: Connection[Record], name: str) -> None:
     except asyncpg.LockNotAvailableError:
         seen.failed[name] = f"another session locks what is looked at, for more than {LOCK_S:g} s"
     except asyncpg.PostgresError as error:
-        if is_unavailable(error):
+        if meaning_of(error) is Meaning.AWAY:
             raise
         seen.failed[name] = str(error)
 

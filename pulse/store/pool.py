@@ -21,7 +21,9 @@ import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 
 from pulse.dsn import as_url, redact_dsn
-from pulse.errors import ConfigError, ContestedError, UnavailableError
+from pulse.errors import ConfigError, ContestedError, StatementError, UnavailableError
+from pulse.store.failures import FAILURES, Failing, error_of, is_safe_after
+from pulse.store.session import Session
 from pulse.store.turns import Turns
 from pulse.store.usage import Usage
 
@@ -63,39 +65,8 @@ COUNT_SETTINGS: Final[Mapping[str, str]] = {
     "lock_timeout": "100ms",
 }
 
-# The one table of what is worth trying again: the server is away, restarting, full, read-only, or chose us as a victim.
-RETRYABLE_CLASSES: Final = frozenset({"08", "53"})  # connection; disk full, out of memory, too many connections
-RETRYABLE_SQLSTATES: Final = frozenset(
-    {"57P01", "57P02", "57P03", "57P05", "25006", "40001", "40P01", "55P03", "57014", "25P03", "58030"}
-)
-# Of those, what is the trouble of one row, or of too many: a lock that is held, and the statement's own limit.
-CONTESTED_SQLSTATES: Final = frozenset({"55P03", "57014"})
 # Only a change of the settings helps: wrong password, unknown user or database, no permission.
 REFUSED_SQLSTATES: Final = frozenset({"28000", "28P01", "3D000", "42501"})
-# One row of a merged statement is bad: 22 data exception, 23 constraint, 54 limit exceeded.
-BAD_ROW_CLASSES: Final = frozenset({"22", "23", "54"})
-
-
-# All that a connection raises; InternalClientError, too, where it is cut just before it is used.
-FAILURES: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
-
-
-def is_unavailable(error: BaseException) -> bool:
-    """Whether *error* says that the database is away for now."""
-    if isinstance(error, asyncpg.PostgresError):
-        state = error.sqlstate or ""
-        return state in RETRYABLE_SQLSTATES or state[:2] in RETRYABLE_CLASSES
-    return isinstance(error, FAILURES)
-
-
-def is_bad_row(error: BaseException) -> bool:
-    """Whether *error* says that the values given cannot be stored, so that a part of the statement might be."""
-    return isinstance(error, asyncpg.PostgresError) and (error.sqlstate or "")[:2] in BAD_ROW_CLASSES
-
-
-def ran_too_long(error: BaseException) -> bool:
-    """Whether *error* says that a statement took too long, and not that it waited for somebody's lock."""
-    return isinstance(error, ContestedError) and isinstance(error.__cause__, asyncpg.QueryCanceledError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +90,7 @@ class Target:
 
 async def connect(
     target: Target, settings: Mapping[str, str], *, limits: Mapping[str, str] = SERVER_SETTINGS, statements: int = 100
-) -> Connection[Record]:
+) -> Session:
     """
     A new connection, within CONNECT_DEADLINE_S.
 
@@ -135,11 +106,12 @@ async def connect(
     """
     try:
         async with asyncio.timeout(CONNECT_DEADLINE_S):
-            connection = await asyncpg.connect(
+            connection: Session = await asyncpg.connect(
                 as_url(target.dsn),
                 timeout=CONNECT_DEADLINE_S,
                 server_settings={**limits, **settings, "application_name": target.application_name},
                 statement_cache_size=statements,
+                connection_class=Session,
                 target_session_attrs=SessionAttribute.read_write if "," in target.dsn else SessionAttribute.any,
             )
     except (*FAILURES, ValueError) as error:
@@ -184,19 +156,24 @@ class Pool:
         target: Where to connect.
         size: Most connections at once.
         settings: Server settings of this kind, over SERVER_SETTINGS.
+        failing: Takes note of statements that are refused; pools of one process may share it.
 
     Attributes:
         usage: How it is used, and how long that takes.
+        proved: The database has let us in.
     """
 
-    def __init__(self, target: Target, *, size: int, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, target: Target, *, size: int, settings: Mapping[str, str] | None = None, failing: Failing | None = None
+    ) -> None:
         self.target = target
         self._settings = settings or {}
+        self.failing = failing or Failing()
         self.usage = Usage(size)
         self._turns = Turns(size)
-        self._idle: list[Connection[Record]] = []
+        self._idle: list[Session] = []
         self._closed = False
-        self._proved = False
+        self.proved = False
 
     @contextlib.asynccontextmanager
     async def connection(self, deadline_s: float = STATEMENT_DEADLINE_S) -> AsyncGenerator[Connection[Record]]:
@@ -206,10 +183,11 @@ class Pool:
         Raises:
             UnavailableError: The database is away; whether the block's last statement was committed is unknown. Or the
                 role may not do that.
+            ContestedError: A lock is held for too long, or the statement took too long.
+            StatementError: The database answers, and refuses the statement.
             ConfigError: The database refuses to let us in, and never did let us in.
-            asyncpg.PostgresError: The statement is at fault, not the database.
         """
-        connection: Connection[Record] | None = None
+        connection: Session | None = None
         clean, waited, began_s = False, True, time.monotonic()
         try:
             async with asyncio.timeout(deadline_s):
@@ -221,7 +199,7 @@ class Pool:
                         yield connection
                         clean = True
                     except asyncpg.PostgresError as error:
-                        clean = not is_unavailable(error)
+                        clean = is_safe_after(error)
                         raise
                     finally:
                         self.usage.in_use -= 1
@@ -233,42 +211,36 @@ class Pool:
             raise
         except ConfigError:
             raise
-        except asyncpg.InsufficientPrivilegeError as error:  # somebody who may has to grant it; then all goes on
-            self.usage.failed(time.monotonic())
-            reason = f"{error.args[0]}; pulse doctor says which rights are missing"
-            message = f"the database {self.target.shown} refuses: {reason}"
-            raise UnavailableError(message) from error
         except Exception as error:
-            if is_unavailable(error):
-                if waited:
-                    message = f"no turn within {deadline_s:g} s: the database {self.target.shown} is away, or slow"
-                    raise UnavailableError(message) from error
-                reason = str(error) or f"no answer within {deadline_s:g} s"
-                if getattr(error, "sqlstate", None) in CONTESTED_SQLSTATES:
-                    raise ContestedError(f"a statement waited too long: {reason}") from error
-                self.usage.failed(time.monotonic())
-                message = f"the database {self.target.shown} is away: {reason}"
+            if waited and isinstance(error, TimeoutError):
+                message = f"no turn within {deadline_s:g} s: the database {self.target.shown} is away, or slow"
                 raise UnavailableError(message) from error
-            raise
+            meant = error_of(error, self.failing, self.target.shown, deadline_s)
+            if meant is None:
+                raise
+            if not isinstance(meant, (ContestedError, StatementError)):
+                self.usage.failed(time.monotonic())
+            raise meant from error
 
-    async def _connect(self) -> Connection[Record]:
+    async def _connect(self) -> Session:
         try:
             connection = await connect(self.target, self._settings)
         except ConfigError as error:
-            if self._proved:  # these settings were right: a password is being changed, or a database restored
+            if self.proved:  # these settings were right: a password is being changed, or a database restored
                 raise UnavailableError(error.message) from error
             raise
-        self._proved = True
+        self.proved = True
+        connection.failing = self.failing
         return connection
 
-    def _take(self) -> Connection[Record] | None:
+    def _take(self) -> Session | None:
         while self._idle:
             connection = self._idle.pop()
             if not connection.is_closed():
                 return connection
         return None
 
-    def _give_back(self, connection: Connection[Record], *, clean: bool) -> None:
+    def _give_back(self, connection: Session, *, clean: bool) -> None:
         if clean and not self._closed and not connection.is_closed() and not connection.is_in_transaction():
             self._idle.append(connection)
         else:

@@ -137,9 +137,9 @@ WHERE j.name <> d.name OR j.topic <> coalesce(d.topic, h.topic, 'default') OR j.
 --          $6 level topics text[], $7 level priorities smallint[], $8 from when float8[] (Unix; NULL: what became due
 --          in the last 5 s; same length, in the order in which levels are served) where it is none; $9 ageing_s float8[] (of
 --          the topics of $1 or $6: seconds of waiting that are worth one priority, NULL: strict; $9 NULL: none of them
---          ages), $10 now
--- Guard:   the gate, until the time at which a pause ends; status IN ('PENDING', 'RETRYING'), due and not expired, under
---          SKIP LOCKED, and status again in the outer UPDATE (a row that changed between the two is not claimed twice).
+--          ages), $10 ids uuid[]: these alone, also where they are set aside (NULL: any that is not), $11 now
+-- Guard:   the gate, until the time at which a pause ends; status IN ('PENDING', 'RETRYING'), due, not expired and not set aside,
+--          under SKIP LOCKED, and status again in the outer UPDATE (a row that changed between the two is not claimed twice).
 -- Returns: the claimed jobs. Each level (topic, priority) is a range scan that ends at now: what is not due is never read.
 --          It begins where the caller says that it claimed last, so it does not meet the dead entries before; a full claim
 --          begins at the start, and finds the levels by a loose index scan.
@@ -152,11 +152,11 @@ WHERE j.name <> d.name OR j.topic <> coalesce(d.topic, h.topic, 'default') OR j.
 --          A claim ends after 8 MiB of args, checkpoints, and what the attempt before came to (its error and progress): what it returns has to fit into memory, and through a socket, at
 --          once. Short args are not measured: their text is not longer than 2000 bytes by much, if they are not compressed.
 WITH RECURSIVE clock AS MATERIALIZED (
-    SELECT coalesce($10, clock_timestamp()) AS at
+    SELECT coalesce($11, clock_timestamp()) AS at
 ), open AS (
     SELECT t.topic, t.age_s, t.place FROM unnest($1::text[], $9::float8[]) WITH ORDINALITY AS t(topic, age_s, place)
     WHERE NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', t.topic)
-                        AND coalesce(g.paused_until > coalesce($10, now()), true))
+                        AND coalesce(g.paused_until > coalesce($11, now()), true))
 ), found AS (
     SELECT o.topic, o.age_s, o.place, (
         SELECT j.priority FROM pulse.jobs j WHERE j.topic = o.topic AND j.status IN ('PENDING', 'RETRYING')
@@ -170,32 +170,32 @@ WITH RECURSIVE clock AS MATERIALIZED (
 ), levels AS (
     SELECT f.topic, f.priority, '-infinity'::timestamptz AS from_at, f.age_s, f.place FROM found f WHERE f.priority IS NOT NULL
     UNION ALL
-    SELECT k.topic, k.priority, coalesce(to_timestamp(k.from_s), coalesce($10, now()) - interval '5 seconds'), k.age_s, k.place
+    SELECT k.topic, k.priority, coalesce(to_timestamp(k.from_s), coalesce($11, now()) - interval '5 seconds'), k.age_s, k.place
     FROM unnest($6::text[], $7::smallint[], $8::float8[], $9::float8[]) WITH ORDINALITY AS k(topic, priority, from_s, age_s, place)
     WHERE NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', k.topic)
-                        AND coalesce(g.paused_until > coalesce($10, now()), true))
+                        AND coalesce(g.paused_until > coalesce($11, now()), true))
 ), ranked AS MATERIALIZED (
-    SELECT w.*, w.priority + coalesce(extract(epoch FROM coalesce($10, now()) - h.next_run_at)::float8 / w.age_s, 0) AS rank
+    SELECT w.*, w.priority + coalesce(extract(epoch FROM coalesce($11, now()) - h.next_run_at)::float8 / w.age_s, 0) AS rank
     FROM levels w
     CROSS JOIN LATERAL (
         SELECT q.next_run_at FROM pulse.jobs q
         WHERE q.topic = w.topic AND q.priority = w.priority AND q.status IN ('PENDING', 'RETRYING')
-          AND q.next_run_at >= w.from_at AND q.next_run_at <= coalesce($10, now())
+          AND q.next_run_at >= w.from_at AND q.next_run_at <= coalesce($11, now())
         ORDER BY q.next_run_at LIMIT 1) AS h
     WHERE $9::float8[] IS NOT NULL
 ), bar AS MATERIALIZED (
-    SELECT b.priority + coalesce(extract(epoch FROM coalesce($10, now()) - n.next_run_at)::float8 / b.age_s, 0) AS rank
+    SELECT b.priority + coalesce(extract(epoch FROM coalesce($11, now()) - n.next_run_at)::float8 / b.age_s, 0) AS rank
     FROM (SELECT * FROM ranked ORDER BY rank DESC, place LIMIT 1) AS b
     CROSS JOIN LATERAL (
         SELECT q.next_run_at FROM pulse.jobs q
         WHERE q.topic = b.topic AND q.priority = b.priority AND q.status IN ('PENDING', 'RETRYING')
-          AND q.next_run_at >= b.from_at AND q.next_run_at <= coalesce($10, now())
+          AND q.next_run_at >= b.from_at AND q.next_run_at <= coalesce($11, now())
         ORDER BY q.next_run_at OFFSET $2 - 1 LIMIT 1) AS n
 ), cut AS (
     SELECT r.*, CASE
-        WHEN r.priority >= coalesce((SELECT rank FROM bar), r.priority) OR r.rank >= (SELECT max(rank) FROM ranked) THEN coalesce($10, now())
+        WHEN r.priority >= coalesce((SELECT rank FROM bar), r.priority) OR r.rank >= (SELECT max(rank) FROM ranked) THEN coalesce($11, now())
         WHEN r.age_s IS NULL THEN '-infinity'
-        ELSE coalesce($10, now()) - least(((SELECT rank FROM bar) - r.priority) * r.age_s, 6.4e10) * interval '1 second' END AS until_at
+        ELSE coalesce($11, now()) - least(((SELECT rank FROM bar) - r.priority) * r.age_s, 6.4e10) * interval '1 second' END AS until_at
     FROM ranked r
 ), picked AS (
     (SELECT p.id, p.next_run_at, p.size, l.priority::float8 AS rank
@@ -207,12 +207,13 @@ WITH RECURSIVE clock AS MATERIALIZED (
                + coalesce(octet_length(to_json(j.last_error)::text), 0) + coalesce(octet_length(j.progress::text), 0) AS size
         FROM pulse.jobs j
         WHERE j.topic = l.topic AND j.priority = l.priority AND j.status IN ('PENDING', 'RETRYING')
-          AND j.next_run_at >= l.from_at AND j.next_run_at <= coalesce($10, now())
+          AND j.next_run_at >= l.from_at AND j.next_run_at <= coalesce($11, now())
           AND (j.expires_at IS NULL OR j.expires_at > (SELECT c.at FROM clock c))
+          AND CASE WHEN $10::uuid[] IS NULL THEN j.id <> ALL (ARRAY(SELECT s.job_id FROM pulse.set_aside s)) ELSE j.id = ANY ($10) END
         ORDER BY j.next_run_at LIMIT $2 FOR UPDATE SKIP LOCKED) AS p
     LIMIT $2)
     UNION ALL
-    (SELECT p.id, p.next_run_at, p.size, c.priority + coalesce(extract(epoch FROM coalesce($10, now()) - p.next_run_at)::float8 / c.age_s, 0)
+    (SELECT p.id, p.next_run_at, p.size, c.priority + coalesce(extract(epoch FROM coalesce($11, now()) - p.next_run_at)::float8 / c.age_s, 0)
     FROM cut c
     CROSS JOIN LATERAL (
         SELECT q.id, q.next_run_at,
@@ -222,7 +223,8 @@ WITH RECURSIVE clock AS MATERIALIZED (
         FROM pulse.jobs q
         WHERE q.topic = c.topic AND q.priority = c.priority AND q.status IN ('PENDING', 'RETRYING')
           AND q.next_run_at >= c.from_at AND q.next_run_at <= c.until_at
-           AND (q.expires_at IS NULL OR q.expires_at > (SELECT c.at FROM clock c))
+          AND (q.expires_at IS NULL OR q.expires_at > (SELECT c.at FROM clock c))
+          AND CASE WHEN $10::uuid[] IS NULL THEN q.id <> ALL (ARRAY(SELECT s.job_id FROM pulse.set_aside s)) ELSE q.id = ANY ($10) END
         ORDER BY q.next_run_at LIMIT $2 FOR UPDATE SKIP LOCKED) AS p
     ORDER BY 4 DESC, c.place, p.next_run_at LIMIT $2)
 ), seated AS (
@@ -231,7 +233,7 @@ WITH RECURSIVE clock AS MATERIALIZED (
 )
 UPDATE pulse.jobs j
 SET status = 'RUNNING', attempts = j.attempts + 1, locked_by = ($3::text[])[coalesce(($4::int[])[s.seat], 1)],
-    started_at = (SELECT c.at FROM clock c), lease_until = coalesce($10, clock_timestamp()) + $5 * interval '1 second',
+    started_at = (SELECT c.at FROM clock c), lease_until = coalesce($11, clock_timestamp()) + $5 * interval '1 second',
     progress = NULL
 FROM seated s
 WHERE j.id BETWEEN s.id AND s.id AND j.status::text IN ('PENDING', 'RETRYING') AND s.before_bytes < 8388608
@@ -242,6 +244,72 @@ RETURNING uuid_send(j.id) AS id, j.attempts, j.name, j.topic, j.args::text AS ar
         SELECT jsonb_build_array(a.outcome, a.error, a.worker, a.progress::text)::text
         FROM pulse.attempts a WHERE a.job_id = j.id AND a.attempt < j.attempts ORDER BY a.attempt DESC LIMIT 1) END AS previous,
     CASE WHEN octet_length(j.traceparent) <= 55 THEN j.traceparent END AS traceparent;
+
+
+-- name: claimable_jobs :many
+-- What:    which jobs a claim would look at, to find the one that it fails for: nothing is read of them that may be broken.
+-- Args:    $1 topics text[] of a full claim, $2 limit int, $3 level topics text[], $4 level priorities smallint[], $5 from when
+--          float8[] (all as for claim_jobs), $6 now
+-- Guard:   none: reads.   Returns: id, topic, priority, due time (Unix), in the order in which they are served.
+WITH RECURSIVE found AS (
+    SELECT t.topic, (
+        SELECT j.priority FROM pulse.jobs j WHERE j.topic = t.topic AND j.status IN ('PENDING', 'RETRYING')
+        ORDER BY j.priority DESC LIMIT 1) AS priority
+    FROM unnest($1::text[]) AS t(topic)
+    UNION ALL
+    SELECT l.topic, (
+        SELECT j.priority FROM pulse.jobs j WHERE j.topic = l.topic AND j.status IN ('PENDING', 'RETRYING')
+        AND j.priority < l.priority ORDER BY j.priority DESC LIMIT 1)
+    FROM found l WHERE l.priority IS NOT NULL
+), levels AS (
+    SELECT f.topic, f.priority, '-infinity'::timestamptz AS from_at FROM found f WHERE f.priority IS NOT NULL
+    UNION ALL
+    SELECT k.topic, k.priority, coalesce(to_timestamp(k.from_s), coalesce($6, now()) - interval '5 seconds')
+    FROM unnest($3::text[], $4::smallint[], $5::float8[]) AS k(topic, priority, from_s)
+)
+SELECT uuid_send(p.id) AS id, l.topic, l.priority, date_part('epoch', p.next_run_at) AS due_s
+FROM levels l
+CROSS JOIN LATERAL (
+    SELECT j.id, j.next_run_at FROM pulse.jobs j
+    WHERE j.topic = l.topic AND j.priority = l.priority AND j.status IN ('PENDING', 'RETRYING')
+      AND j.next_run_at >= l.from_at AND j.next_run_at <= coalesce($6, now())
+      AND j.id <> ALL (ARRAY(SELECT s.job_id FROM pulse.set_aside s))
+    ORDER BY j.next_run_at LIMIT $2) AS p
+ORDER BY l.priority DESC, p.next_run_at LIMIT $2;
+
+
+-- name: set_aside_jobs :exec
+-- What:    keep jobs that the database refuses from what others of them are done with.
+-- Args:    $1 ids uuid[] (sorted), $2 SQLSTATEs text[], $3 statements text[], $4 errors text[] (same length), $5 pause_s float8
+--          until each is tried by itself
+-- Guard:   the primary key; one that an operator set aside stays so.   Returns: nothing.
+INSERT INTO pulse.set_aside AS s (job_id, sqlstate, statement, error, next_try_at)
+SELECT d.id, d.sqlstate, d.statement, d.error, clock_timestamp() + $5 * interval '1 second'
+FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) AS d(id, sqlstate, statement, error)
+ON CONFLICT (job_id) DO UPDATE SET sqlstate = excluded.sqlstate, statement = excluded.statement, error = excluded.error,
+    tries = s.tries + 1, next_try_at = greatest(s.next_try_at, excluded.next_try_at);
+
+
+-- name: next_set_aside :one
+-- What:    the job whose turn it is to be tried by itself; the others have theirs first from now on.
+-- Args:    $1 pause_s float8 until its next turn
+-- Guard:   SKIP LOCKED: of several servers one tries it.
+-- Returns: id, status (NULL: it is gone), topic, priority, due time (Unix), the statement that was refused; or nothing.
+WITH mine AS (
+    SELECT s.job_id FROM pulse.set_aside s WHERE s.next_try_at <= clock_timestamp()
+    ORDER BY s.next_try_at LIMIT 1 FOR UPDATE SKIP LOCKED
+)
+UPDATE pulse.set_aside s SET next_try_at = clock_timestamp() + $1 * interval '1 second', tries = s.tries + 1
+FROM mine m LEFT JOIN pulse.jobs j ON j.id = m.job_id
+WHERE s.job_id = m.job_id
+RETURNING uuid_send(s.job_id) AS id, j.status::text AS status, j.topic, j.priority, date_part('epoch', j.next_run_at) AS due_s,
+    s.statement;
+
+
+-- name: readmit_jobs :exec
+-- What:    these are refused no more.   Args: $1 ids uuid[]
+-- Guard:   what an operator set aside stays so.   Returns: nothing.
+DELETE FROM pulse.set_aside s WHERE s.job_id = ANY ($1::uuid[]) AND s.next_try_at <> 'infinity';
 
 
 -- name: find_levels :many
@@ -518,13 +586,14 @@ SELECT uuid_send(t.id) AS id, t.attempts, t.locked_by FROM target t JOIN changed
 -- name: expire_jobs :one
 -- What:    dead-letter jobs that were not started in time.   From/to: PENDING, RETRYING -> DEAD_LETTERED
 -- Args:    $1 limit int, $2 now
--- Guard:   status and expires_at, under SKIP LOCKED (what is being claimed or canceled now is looked at again a second later),
+-- Guard:   status and expires_at, not set aside, under SKIP LOCKED (what is being claimed or canceled now is looked at again a second later),
 --          and status again in the UPDATE.
 -- Returns: how many. Their history gets an attempt 0: none was made.
 --          The partial index holds only jobs that may expire, so all others cost nothing.
 WITH late AS (
     SELECT j.id FROM pulse.jobs j
     WHERE j.status IN ('PENDING', 'RETRYING') AND j.expires_at <= coalesce($2, now())
+      AND j.id <> ALL (ARRAY(SELECT s.job_id FROM pulse.set_aside s))
     ORDER BY j.expires_at LIMIT $1 FOR UPDATE SKIP LOCKED
 ), changed AS (
     UPDATE pulse.jobs j
@@ -539,6 +608,18 @@ WITH late AS (
     ON CONFLICT (job_id, attempt) DO UPDATE SET ended_at = excluded.ended_at, error = excluded.error, progress = excluded.progress
 )
 SELECT count(*) AS expired FROM changed;
+
+
+-- name: first_late_job :one
+-- What:    the job that expire_jobs would end first.   Args: $1 now.   Guard: none: reads.   Returns: id, or nothing.
+SELECT uuid_send(j.id) AS id FROM pulse.jobs j
+WHERE j.status IN ('PENDING', 'RETRYING') AND j.expires_at <= coalesce($1, now()) AND j.id <> ALL (ARRAY(SELECT s.job_id FROM pulse.set_aside s))
+ORDER BY j.expires_at LIMIT 1;
+
+
+-- name: first_job_from :one
+-- What:    the first job in the order of ids.   Args: $1 from uuid.   Guard: none: reads.   Returns: id, or nothing.
+SELECT uuid_send(j.id) AS id FROM pulse.jobs j WHERE j.id >= $1 ORDER BY j.id LIMIT 1;
 
 
 -- name: retry_jobs :many

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import asyncpg
 
-from pulse.errors import SchemaError
+from pulse.errors import SchemaError, UnavailableError
 from pulse.store.roles import become, grants_sql, standing
 from pulse.store.statements import STATEMENTS
 
@@ -34,14 +34,19 @@ def _step_sql(version: int) -> str:
     return (files("pulse.store") / "upgrades" / f"{version}.sql").read_text("utf-8")
 
 
-async def ensure_schema(connection: Connection[Record]) -> int:
+async def ensure_schema(connection: Connection[Record], *, install: bool = True) -> int:
     """
     Bring the schema to SCHEMA_VERSION.
+
+    Args:
+        connection: Of a role that may do that.
+        install: False: only look. Whoever is restarted may meet a restore that is half done, and must not spoil it.
 
     Returns:
         The version that was found; 0 when there was none. Equal to SCHEMA_VERSION: nothing was done.
 
     Raises:
+        UnavailableError: It is not there, or older, and not to be installed.
         SchemaError: The schema is newer than this pulse, the server older than PostgreSQL 15, or the role may not do
             that.
     """
@@ -52,6 +57,13 @@ async def ensure_schema(connection: Connection[Record]) -> int:
     found: int | None = None
     try:
         found = await _installed(connection)
+        if found != SCHEMA_VERSION and not install:
+            there = f"is at version {found}" if found else "is not there"
+            message = (
+                f"the schema pulse {there}; this pulse waits for version {SCHEMA_VERSION}: it is being restored, "
+                "or pulse migrate has to be run"
+            )
+            raise UnavailableError(message)
         if found != SCHEMA_VERSION:
             async with connection.transaction():
                 await _bring_up_to_date(connection)

@@ -84,3 +84,10 @@ def _statement(name: str, result: Result, block: str) -> Statement:
 
 
 STATEMENTS: Final = parse((files("pulse.store") / "queries.sql").read_text("utf-8"))
+_NAMES: Final = {one.sql: one.name for one in STATEMENTS.values()}
+_SHOWN: Final = 60
+
+
+def name_of(sql: str) -> str:
+    """The name of a statement, by its text; of one that is not of ``queries.sql``: how it begins."""
+    return _NAMES.get(sql) or " ".join(sql.split())[:_SHOWN]

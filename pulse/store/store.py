@@ -26,6 +26,7 @@ from pulse.store.acting import Acting, Operator, acting
 from pulse.store.arguments import fence_columns, job_columns, pair_columns, short, trace_column, uuids
 from pulse.store.audit import AuditStore
 from pulse.store.depths import DepthStore
+from pulse.store.failures import Failing
 from pulse.store.gate import GateStore
 from pulse.store.incidents import IncidentStore
 from pulse.store.listing import Listing
@@ -48,6 +49,7 @@ from pulse.store.rows import (
 )
 from pulse.store.schedules import ScheduleStore
 from pulse.store.schema import ensure_schema
+from pulse.store.set_aside import SetAsideStore
 from pulse.store.statements import STATEMENTS
 from pulse.store.topics import TopicStore
 
@@ -79,13 +81,18 @@ class Store(Operations):
         target: Where it is.
         hot: Connections for claims, results and submits.
         queries: Connections for everything else.
+        proved: It is known to let us in: should it not, then it is away.
     """
 
-    def __init__(self, target: Target, *, hot: int = 4, queries: int = 2) -> None:
-        self.hot = Pool(target, size=hot, settings=HOT_SETTINGS)
-        self.beats = Pool(target, size=1, settings=BEAT_SETTINGS)
-        self.query = Pool(target, size=queries)
-        self.counting = Pool(target, size=1, settings=COUNT_SETTINGS)
+    def __init__(self, target: Target, *, hot: int = 4, queries: int = 2, proved: bool = False) -> None:
+        self.failing = Failing()
+        self.hot = Pool(target, size=hot, settings=HOT_SETTINGS, failing=self.failing)
+        self.beats = Pool(target, size=1, settings=BEAT_SETTINGS, failing=self.failing)
+        self.query = Pool(target, size=queries, failing=self.failing)
+        self.counting = Pool(target, size=1, settings=COUNT_SETTINGS, failing=self.failing)
+        for pool in (self.hot, self.beats, self.query, self.counting):
+            pool.proved = proved
+        self.set_aside = SetAsideStore(self.hot)
         self.depths = DepthStore(self.counting)
         self.incidents = IncidentStore(self.counting)
         self.reads = Reads(self.query)
@@ -100,17 +107,17 @@ class Store(Operations):
         """What people ask for does not wait behind what workers do."""
         return self.query
 
-    async def prepare(self) -> int:
-        """Install or upgrade the schema; the version that was found (0: none)."""
+    async def prepare(self, *, install: bool = True) -> int:
+        """Install or upgrade the schema, or look that it is there; the version that was found (0: none)."""
         async with self.query.connection(deadline_s=60.0) as connection:
-            return await ensure_schema(connection)
+            return await ensure_schema(connection, install=install)
 
     async def warm(self) -> None:
         """Carry out, on nothing, what must be quick the first time, too: to plan it all takes a connection 20 ms."""
         async with contextlib.AsyncExitStack() as taken:
             for _ in range(_WARM):
                 connection = await taken.enter_async_context(self.hot.connection())
-                await connection.fetch(_CLAIM, [], 0, [], [], 1.0, None, None, None, None, None)
+                await connection.fetch(_CLAIM, [], 0, [], [], 1.0, None, None, None, None, None, None)
                 for sql, arrays in ((_COMPLETE, 2), (_END, 8)):  # behind the fence
                     await connection.fetch(sql, *fence_columns([]), *(() for _ in range(arrays)), None)
                 await connection.fetch(_SUBMIT, *job_columns([]), [], None)
@@ -130,8 +137,7 @@ class Store(Operations):
         Insert *jobs*, each of which has an id; all or none.
 
         Raises:
-            asyncpg.UniqueViolationError: An id exists already: ask again by ``submit_again``.
-            asyncpg.PostgresError: Class 22, 23 or 54: a job cannot be stored.
+            StatementError: A job cannot be stored. UNIQUE_VIOLATION: an id exists already: ask again by ``submit_again``.
         """
         async with self.hot.connection() as connection:
             rows = await connection.fetch(_SUBMIT, *job_columns(jobs), trace_column(jobs), now)
@@ -162,8 +168,7 @@ class Store(Operations):
             What was handed out, and the levels at which there is something to claim now.
 
         Raises:
-            asyncpg.UniqueViolationError: An id exists already: ask again by ``submit_again``.
-            asyncpg.PostgresError: Class 22, 23 or 54: a job cannot be stored.
+            StatementError: A job cannot be stored. UNIQUE_VIOLATION: an id exists already: ask again by ``submit_again``.
         """
         used = [workers[seat] for seat in seats[: len(jobs)]]
         async with self.hot.connection() as connection:
@@ -202,6 +207,7 @@ class Store(Operations):
         *,
         levels: Sequence[tuple[str, int, float | None]] | None = None,
         ageing_s: Mapping[str, float] | None = None,
+        only: Sequence[bytes] | None = None,
         now: datetime | None = None,
     ) -> list[Claim]:
         """
@@ -215,6 +221,8 @@ class Store(Operations):
             levels: Topics and priorities, in the order in which they are served, each with the due time (Unix seconds)
                 to begin at, None: the last seconds; None: a full claim, of all levels from their start.
             ageing_s: Of the topics that age: how many seconds of waiting are worth one priority.
+            only: These jobs alone, also where they are set aside; None: any that is not.
+            now: Instead of the database's clock.
         """
         ages: list[float | None] = []
         if ageing_s:
@@ -225,8 +233,9 @@ class Store(Operations):
         async with self.hot.connection() as connection:
             columns = [None] * 3 if levels is None else [[level[place] for level in levels] for place in range(3)]
             rows = await connection.fetch(
-                _CLAIM, topics, len(seats), workers, one_based, lease_s, *columns, ages if any(ages) else None, now
-            )
+                _CLAIM, topics, len(seats), workers, one_based, lease_s, *columns, ages if any(ages) else None,
+                None if only is None else uuids(only), now,
+            )  # fmt: skip
         return list(map(Claim._make, rows))
 
     async def find_levels(self, after: Level, limit: int, *, now: datetime | None = None) -> list[Head]:

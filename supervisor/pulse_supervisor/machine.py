@@ -57,6 +57,7 @@ from pulse_supervisor.tree import Child, Kind, StopStep
 
 EXIT_REFUSED: Final = 1  # of the supervisor: the configuration or the database cannot be worked with
 EXIT_RESTART_LIMIT: Final = 70  # of the supervisor: EX_SOFTWARE; starting all afresh is the service manager's turn
+CHILD_LACKS_DATABASE: Final = 75  # of a child: EX_TEMPFAIL; however often, it is no reason to give up
 CHILD_REFUSES: Final = 78  # of a child: EX_CONFIG; starting it again cannot help
 
 
@@ -292,6 +293,8 @@ def _died(child: Child, state: ChildState, event: Exited, now_s: float) -> Outco
         return _dead(state, Phase.FAILED, message), (StopAll(EXIT_REFUSED, message),)
     if not child.restart.applies(normal=event.code == 0):
         return _dead(state, Phase.STOPPED), ()
+    if event.code == CHILD_LACKS_DATABASE:
+        return replace(_dead(state, Phase.WAITING, str(event)), due_s=now_s + child.delay.longest_s), ()
     return _restart(child, state, str(event), now_s)
 
 

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 import pytest
 
-from pulse.errors import UnavailableError
-from pulse.store.pool import is_bad_row, is_unavailable
+from pulse.errors import ContestedError, StatementError
+from pulse.store.explain import explain
 from pulse.store.rows import Completion, Ending, EndingKind, Renewal
 from pulse.store.store import Store
-from pulse_actors.dispatcher.explain import explain
 from tests.store.helpers import LEASE_S, WORKER, count, fence, forge, job, read
 
 if TYPE_CHECKING:
@@ -77,10 +76,10 @@ BAD_ENDINGS: Final[dict[str, dict[str, Any]]] = {
 
 async def refused(doing: Awaitable[object]) -> None:
     """*doing* fails by a bad row, which is not the same as an absent database."""
-    with pytest.raises(asyncpg.PostgresError) as caught:
+    with pytest.raises(StatementError) as caught:
         await doing
-    assert is_bad_row(caught.value), caught.value
-    assert not is_unavailable(caught.value)
+    assert caught.value.is_value, caught.value
+    assert caught.value.code == "bad_request"
 
 
 async def alone(
@@ -150,14 +149,13 @@ async def test_what_looks_bad_and_is_not(store: Store, connection: Connection[Re
 
 
 async def test_other_errors_are_not_bad_rows(store: Store, connection: Connection[Record]) -> None:
-    """A missing table is neither a bad row nor an absent database; a cancelled statement is an absent database."""
-    with pytest.raises(asyncpg.UndefinedTableError) as caught:
+    """A missing table is no bad row: it may come back; neither is a statement that took too long."""
+    with pytest.raises(StatementError, match="relation .nowhere. does not exist .SQLSTATE 42P01") as caught:
         async with store.hot.connection() as hot:
             await hot.fetch("SELECT FROM nowhere")
-    assert not is_bad_row(caught.value)
-    assert not is_unavailable(caught.value)
-    assert not is_bad_row(ValueError())
-    with pytest.raises(UnavailableError):
+    assert (caught.value.is_value, caught.value.code) == (False, "unavailable")
+    assert (caught.value.sqlstate, caught.value.statement) == ("42P01", "SELECT FROM nowhere")
+    with pytest.raises(ContestedError):
         async with store.hot.connection() as hot:
             await hot.execute("SET statement_timeout = 10; SELECT pg_sleep(5)")
 

@@ -6,6 +6,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
+from anyio.lowlevel import checkpoint
+
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
@@ -22,6 +24,7 @@ async def until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
     """
     deadline_s = time.monotonic() + DEADLINE_S
     while not await condition():
+        await checkpoint()
         assert time.monotonic() < deadline_s, f"waited in vain for: {what}"
 
 

@@ -16,6 +16,9 @@ from pulse_actors.dispatcher.desk import ClaimPlan
 
 SHORTEST_S: Final = 0.5
 LONGEST_S: Final = 10.0
+REFUSED_S: Final = (
+    2.0  # where the database refuses the claim for another reason than its length: that may heal at any time
+)
 APART_S: Final = 60.0  # then all of them are claimed together again, unless one is still barred
 
 
@@ -23,7 +26,9 @@ class Barred:
     """The topics of claims that failed."""
 
     def __init__(self) -> None:
-        self._pauses: dict[frozenset[str], tuple[float, float]] = {}  # until when; how long that was
+        self._pauses: dict[
+            frozenset[str], tuple[float, float, bool]
+        ] = {}  # until when; how long that was; whether it lasts
         self._full: set[frozenset[str]] = set()  # of claims that were to look at everything
         self._apart: dict[frozenset[str], float] = {}  # what is claimed in halves, until when
 
@@ -40,14 +45,14 @@ class Barred:
         key = frozenset(topics)
         if full:
             self._full.add(key)
-        _, before_s = self._pauses.get(key, (0.0, SHORTEST_S / 2))
-        pause_s = LONGEST_S if lasts else min(LONGEST_S, 2 * before_s)
+        _, before_s, _ = self._pauses.get(key, (0.0, SHORTEST_S / 2, False))
+        pause_s = REFUSED_S if lasts else min(LONGEST_S, 2 * before_s)
         wholes = [one for one in self._apart if key < one]
-        if len(key) > 1 and (wholes or pause_s >= LONGEST_S):  # of what is divided no half is waited for first
+        if len(key) > 1 and (wholes or lasts or pause_s >= LONGEST_S):  # of what is divided no half is waited for first
             self._pauses.pop(key, None)
             self._apart.update(dict.fromkeys([*wholes, key], now_s + APART_S))
             return 0.0
-        self._pauses[key] = (now_s + pause_s, pause_s)
+        self._pauses[key] = (now_s + pause_s, pause_s, lasts)
         return pause_s
 
     def succeeded(self, topics: Sequence[str]) -> None:
@@ -57,7 +62,7 @@ class Barred:
 
     def has_missed(self, now_s: float) -> bool:
         """Whether some may be claimed again of which there is everything to be looked at; said once."""
-        over = {key for key in self._full if now_s >= self._pauses.get(key, (now_s, 0.0))[0]}
+        over = {key for key in self._full if now_s >= self._pauses.get(key, (now_s, 0.0, False))[0]}
         self._full -= over
         return bool(over)
 
@@ -67,8 +72,8 @@ class Barred:
 
     def is_barred(self, topic: str, now_s: float) -> bool:
         """Whether a job of *topic* waits for that, and not only for a moment."""
-        until_s, pause_s = self._pauses.get(frozenset((topic,)), (0.0, 0.0))
-        return now_s < until_s and pause_s >= LONGEST_S
+        until_s, pause_s, lasts = self._pauses.get(frozenset((topic,)), (0.0, 0.0, False))
+        return now_s < until_s and (lasts or pause_s >= LONGEST_S)
 
     def parts(self, topics: tuple[str, ...], now_s: float) -> list[tuple[str, ...]]:
         """Which of *topics* to claim together now, without those that are left alone."""
@@ -77,7 +82,7 @@ class Barred:
             ordered = tuple(sorted(key))  # they are the same halves each time
             middle = len(ordered) // 2
             return [*self.parts(ordered[:middle], now_s), *self.parts(ordered[middle:], now_s)]
-        return [] if now_s < self._pauses.get(key, (now_s, 0.0))[0] else [topics]
+        return [] if now_s < self._pauses.get(key, (now_s, 0.0, False))[0] else [topics]
 
     def divided(
         self, plans: Sequence[ClaimPlan], plan_again: Callable[[], Sequence[ClaimPlan]], now_s: float

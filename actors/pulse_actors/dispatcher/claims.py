@@ -9,22 +9,21 @@ from operator import attrgetter
 from typing import Final
 
 import anyio
-import asyncpg
 import structlog
 
-from pulse.errors import ContestedError, UnavailableError
+from pulse.errors import ContestedError, StatementError, UnavailableError
 from pulse.protocol import NewJob
-from pulse.store.pool import is_bad_row, ran_too_long
+from pulse.store.failures import ran_too_long
 from pulse.store.rows import Claim, Ending, EndingKind, Fence, Level, Renewal, Running, Wake
 from pulse.store.store import Store
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.assignments import ASSIGN_CHARS, frames
+from pulse_actors.dispatcher.bad_jobs import BadJobs
 from pulse_actors.dispatcher.barred import Barred
 from pulse_actors.dispatcher.counting import count_assigned, count_submitted
 from pulse_actors.dispatcher.cursors import FEW_TOPICS, LEVELS_MAX, SURVEY, Cursors, Start
 from pulse_actors.dispatcher.desk import DOUBTFUL_BEATS, ClaimPlan, Desk, Held, Pair, Worker, length_of
 from pulse_actors.dispatcher.due import DueTimes
-from pulse_actors.dispatcher.explain import explain
 from pulse_actors.dispatcher.printed import excess
 from pulse_actors.merging import write_merged
 from pulse_actors.runtime import Backoff
@@ -76,6 +75,7 @@ class Claims:
         self._in_doubt: set[str] = set()  # a claim may have taken jobs for them whose answer was lost
         self._doubted: set[str] = set()  # the claim of a dispatcher before this one may have
         self.barred = Barred()
+        self.bad_jobs = BadJobs(store, desk, self)
         self.learned: Callable[[Worker, list[tuple[Pair, Held]]], None] = _nobody
         self.work_left: Callable[[Iterable[str]], None] = _nobody
 
@@ -135,9 +135,7 @@ class Claims:
             try:
                 more = await self.pass_once()
             except UnavailableError as error:
-                if backoff.may_log():
-                    log.warning("database_away", step="claim", error=error.message)
-                await anyio.sleep(backoff.next_s())
+                await anyio.sleep(backoff.failed(error, "claim"))
                 continue
             backoff.reset()
             if not more:
@@ -235,18 +233,35 @@ class Claims:
         return time.monotonic() - began_s
 
     async def _claim_readable(self, plan: ClaimPlan, starts: list[Start] | None, news_count: int) -> bool:
-        """Claim; where the database cannot read one of the jobs, or not in time, leave its topics alone for a while."""
+        """Claim; where the database refuses one of the jobs, the others; else leave its topics alone for a while."""
         try:
             more = await self._claim(plan, starts, news_count)
-        except (asyncpg.PostgresError, ContestedError) as error:
-            if not is_bad_row(error) and not ran_too_long(error):
+        except (StatementError, ContestedError) as error:
+            lasts = isinstance(error, StatementError)
+            if not lasts and not ran_too_long(error):
                 raise
-            log.error("claim_failed", topics=plan.topics[:FEW_TOPICS], error=explain(error))  # noqa: TRY400 - told
-            lasts, now_s = is_bad_row(error), time.monotonic()
+            if lasts and await self.bad_jobs.search(plan, starts):
+                return True
+            log.error("claim_failed", topics=plan.topics[:FEW_TOPICS], error=error.message)  # noqa: TRY400 - told
+            now_s = time.monotonic()
             self.wake_recent(self.barred.failed(plan.topics, now_s, lasts=lasts, full=starts is None))
             return False
         self.barred.succeeded(plan.topics)
         return more
+
+    async def claim_these(self, plan: ClaimPlan, starts: Sequence[Start], only: Sequence[bytes]) -> bool:
+        """Claim these jobs alone, also such as are set aside; whether one was. Call it with the lock."""
+        self._in_doubt.update(plan.workers)
+        self._canceled.clear()
+        try:
+            claims = await self._store.claim(
+                plan.topics, plan.workers, plan.seats[: len(only)], self.lease_s, levels=starts, only=only
+            )
+        except StatementError:  # nothing was done
+            self._in_doubt.difference_update(plan.workers)
+            raise
+        await self._take(plan, claims)
+        return bool(claims)
 
     async def _claim(self, plan: ClaimPlan, starts: list[Start] | None, news_count: int) -> bool:
         self._in_doubt.update(plan.workers)  # until the claim is known to have failed, or is in the book
@@ -276,7 +291,7 @@ class Claims:
 
         Raises:
             UnavailableError: The database is away.
-            asyncpg.PostgresError: As of ``Store.submit``.
+            StatementError: As of ``Store.submit``.
         """
         if not self._may_hand_out(jobs):
             return await self._submit(jobs)
@@ -318,7 +333,7 @@ class Claims:
             claims, woken = await self._store.submit_and_claim(
                 jobs, plan.topics, plan.workers, plan.seats, self.lease_s
             )
-        except asyncpg.PostgresError:  # nothing was done
+        except StatementError:  # nothing was done
             self._in_doubt.difference_update(plan.workers)
             raise
         count_submitted(self._desk.tally, woken, claims)
@@ -425,7 +440,7 @@ class Claims:
         self._doubted = (self._doubted - asked) | stuck
 
     async def _give_back(self, unlisted: Sequence[Fence]) -> set[str]:
-        """Give these back; whose rows somebody else has locked."""
+        """Give these back; whose rows could not be written."""
 
         async def together(some: Sequence[Ending]) -> None:
             for ended in await self._store.end(some):
@@ -434,9 +449,9 @@ class Claims:
         if not unlisted:
             return set()
         endings = [Ending(*fence, EndingKind.RELEASED) for fence in unlisted]
-        locked = await write_merged(self._store, endings, together)
+        left = await write_merged(self._store, endings, together)
         log.info("claims_given_back", workers=sorted({fence.worker for fence in unlisted}), count=len(unlisted))
-        return {ending.worker for ending in locked}
+        return {one.row.worker for one in left}
 
 
 def _nobody(*_told: object) -> None:

@@ -7,10 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import asyncpg
 import structlog
 
-from pulse.errors import UnavailableError
+from pulse.errors import StatementError, UnavailableError
 from pulse.protocol import Beat
 from pulse.store.rows import Renewal
 from pulse.store.store import Store
@@ -21,7 +20,7 @@ from pulse_actors.dispatcher.desk import Desk, Link, Pair
 from pulse_actors.dispatcher.printed import comes_back
 from pulse_actors.dispatcher.roll import Roll
 from pulse_actors.dispatcher.room import kept_by_nobody
-from pulse_actors.merging import write_merged
+from pulse_actors.merging import Left, write_merged
 
 BATCH: Final = 5000
 
@@ -143,7 +142,7 @@ class Leases:
         async def together(some: Sequence[Renewal]) -> None:
             extended.update(await self._store.extend(some, self._lease_s))
 
-        async def alone(bad: Renewal, _error: asyncpg.PostgresError) -> None:
+        async def alone(bad: Renewal, _error: StatementError) -> None:
             await together([_without_progress(bad)])
 
         rows = [one if comes_back(one.progress) else _without_progress(one) for one in renewals]
@@ -159,7 +158,7 @@ class Leases:
             log.warning("checkpoint_not_storable", worker=bad.worker)
             kept.add((bad.id, bad.attempt))  # not lost to its worker
 
-        async def alone(bad: Renewal, _error: asyncpg.PostgresError) -> None:
+        async def alone(bad: Renewal, _error: StatementError) -> None:
             drop(bad)
 
         rows: list[Renewal] = []
@@ -176,9 +175,9 @@ def _without_progress(bad: Renewal) -> Renewal:
     return bad._replace(progress=None)
 
 
-def _pairs(locked: Sequence[Renewal]) -> set[Pair]:
-    """Rows that somebody else has locked: not extended now, and not lost either; the next heartbeat tries again."""
-    return {(one.id, one.attempt) for one in locked}
+def _pairs(left: Sequence[Left[Renewal]]) -> set[Pair]:
+    """Rows that are locked, or refused: not written now, and not lost either; the next heartbeat tries again."""
+    return {(one.row.id, one.row.attempt) for one in left}
 
 
 def _weight(beat: Beating) -> int:

@@ -93,9 +93,9 @@ async def _end(store: Store, identity: str, kind: EndingKind, reason: str | None
     async def together(endings: Sequence[Ending]) -> None:
         await store.end(endings)
 
-    locked = await write_merged(store, [Ending(*pair, identity, kind, reason) for pair in held], together)
+    left = await write_merged(store, [Ending(*pair, identity, kind, reason) for pair in held], together)
     log.warning("worker_died", worker=identity, reason=reason, held=len(held))
-    return locked
+    return [one.row for one in left]
 
 
 def ended_boots(seen_ago_s: Mapping[str, float], host: identities.Host, uptime_s: float, margin_s: float) -> set[str]:

@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
+from uuid import UUID
 
 import anyio
-import asyncpg
 import structlog
 
-from pulse.errors import UnavailableError
+from pulse.errors import StatementError, UnavailableError
 from pulse.protocol import Result, ResultExtra
 from pulse.store.rows import Completion, Ended, Ending, EndingKind, Level
 from pulse.store.store import Store
@@ -22,17 +22,17 @@ from pulse_actors.dispatcher.batching import ROW_BYTES, Batcher
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.counting import count_completed, count_ended, count_reaped, count_runs
 from pulse_actors.dispatcher.desk import Desk, Pair, Worker
-from pulse_actors.dispatcher.explain import explain
 from pulse_actors.dispatcher.policies import topic_of
 from pulse_actors.dispatcher.printed import comes_back, excess
 from pulse_actors.dispatcher.room import kept_by_nobody
 from pulse_actors.dispatcher.tally import Tally
-from pulse_actors.merging import write_merged
+from pulse_actors.merging import Left, write_merged
 from pulse_actors.runtime import Backoff
 
 BATCH: Final = 2000  # rows of one statement
 MAX_RESULT_BYTES: Final = 4 * 1024 * 1024  # jsonb prints more than it was given, and has to fit into a frame again
 LOCKED_PAUSE_S: Final = 0.2  # between two looks at rows that somebody else has locked
+REFUSED_PAUSE_S: Final = 1.0  # between two tries of a row that the database refuses
 MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_CODE: Final = 2**31 - 1  # the column is an integer
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
@@ -48,6 +48,7 @@ _KINDS: Final = {
 
 _STOPS: Final = {"timeout": EndingKind.TIMEOUT, "stalled": EndingKind.STALLED}
 
+Row = TypeVar("Row", Completion, Ending)
 ByFate: TypeAlias = Callable[[Sequence[Completion]], list[tuple[bool, Sequence[Completion]]]]
 
 log = structlog.get_logger()
@@ -82,6 +83,15 @@ class Obituary:
         return [(ending.id, ending.attempt) for ending in self.endings]
 
 
+@dataclass(frozen=True, slots=True)
+class _Aside:
+    """What waits to be written again, for the jobs *left* of it, and not before that time; monotonic."""
+
+    item: Reported | Obituary
+    left: frozenset[bytes]
+    not_before_s: float
+
+
 class Results:
     """
     Collects reports and writes them; what is written is answered after the commit.
@@ -99,7 +109,8 @@ class Results:
         self._desk = desk
         self._claims = claims
         self._kept: set[Pair] = set()  # written, of reports that are still to be answered
-        self._aside: list[tuple[Reported | Obituary, frozenset[bytes]]] = []  # with those of their rows that are locked
+        self._aside: list[_Aside] = []
+        self._refused: set[bytes] = set()  # jobs of which the database refuses to write how they ended
         self._put_aside = anyio.Event()
         self.batcher: Batcher[Reported | Obituary] = Batcher(self._write, _weight, BATCH)
 
@@ -116,18 +127,20 @@ class Results:
                         await self._bring_back()
 
     async def _bring_back(self) -> None:
-        """Have those written whose rows nobody has locked any more; a statement that met a lock would wait for it."""
-        aside, self._aside = self._aside, []
+        """Have those written whose time has come and whose rows nobody has locked; a statement would wait for a lock."""
+        now_s = time.monotonic()
+        aside = [one for one in self._aside if one.not_before_s <= now_s]
+        self._aside = [one for one in self._aside if one.not_before_s > now_s]
         try:
-            free = await self._store.lockable([job for _, locked in aside for job in locked])
+            free = await self._store.lockable([job for one in aside for job in one.left]) if aside else set[bytes]()
         except UnavailableError:
             self._aside += aside
             raise
-        for item, locked in aside:
-            if locked <= free:
-                self.batcher.put(item)
+        for one in aside:
+            if one.left <= free:
+                self.batcher.put(one.item)
             else:
-                self._aside.append((item, locked))
+                self._aside.append(one)
 
     def accept(self, report: Reported) -> None:
         """Take a report to be written with the next flush."""
@@ -161,14 +174,30 @@ class Results:
         count_reaped(self._desk.tally, obituaries, batch.ended, began_s)
         self._free(obituaries, batch)
         self._claims.room()
-        if batch.locked:
-            log.warning("rows_locked", count=len(batch.locked))
+        await self._note_refused(items, batch)
+        if batch.left:
+            if len(batch.left) > len(batch.refused):
+                log.warning("rows_locked", count=len(batch.left) - len(batch.refused))
             self._put_aside.set()
             for item in items:
-                locked = batch.locked.intersection(item.pairs)
-                if locked:
+                left = frozenset(job for job, _ in batch.left.intersection(item.pairs))
+                if left:
                     self._kept |= batch.written.intersection(item.pairs)
-                    self._aside.append((item, frozenset(job for job, _ in locked)))
+                    pause_s = LOCKED_PAUSE_S if left.isdisjoint(batch.refused) else REFUSED_PAUSE_S
+                    self._aside.append(_Aside(item, left, time.monotonic() + pause_s))
+
+    async def _note_refused(self, items: Sequence[Reported | Obituary], batch: _Batch) -> None:
+        """Tell of what the database refuses for one job alone, and of what it refuses no more."""
+        again = self._refused.intersection(job for item in items for job, _ in item.pairs) - batch.refused.keys()
+        for job, error in batch.refused.items():
+            if job not in self._refused:
+                log.error("report_refused", job=str(UUID(bytes=job)), sqlstate=error.sqlstate, error=error.message)
+        self._refused = (self._refused - again) | batch.refused.keys()
+        with suppress(UnavailableError):  # where people look; what is to be written is kept here
+            if batch.refused:
+                await self._store.set_aside.add([*batch.refused.items()], REFUSED_PAUSE_S)
+            if again:
+                await self._store.set_aside.readmit([*again])
 
     async def _locked_among(self, items: Sequence[Reported | Obituary]) -> set[Pair]:
         """Whoever has locked some rows may have locked others: looked at beforehand, since a statement would wait."""
@@ -187,9 +216,9 @@ class Results:
                 self._desk.free(worker, [(ending.id, ending.attempt)])
 
     def _answer(self, report: Reported, batch: _Batch) -> None:
-        """Tell what was stale; a report some of whose rows are locked is answered when they are not."""
+        """Tell what was stale; a report some of whose rows are not written yet is answered when they are."""
         pairs = report.pairs
-        if not batch.locked.isdisjoint(pairs):
+        if not batch.left.isdisjoint(pairs):
             return
         stale = [pair for pair in pairs if pair not in batch.written]
         if stale:
@@ -211,23 +240,29 @@ class Results:
             try:
                 await write()
             except UnavailableError as error:
-                if backoff.may_log():
-                    log.warning("database_away", step="report", error=error.message)
-                await anyio.sleep(backoff.next_s())
+                await anyio.sleep(backoff.failed(error, "report"))
             else:
                 return
 
 
 class _Batch:
-    """What became of the rows of one flush; ``locked``: not written, since somebody else has locked them."""
+    """
+    What became of the rows of one flush.
+
+    Attributes:
+        written: Attempts that are ended, by this or before.
+        left: Not written now: somebody else has locked them, or the database refuses them.
+        refused: Jobs of those that it refuses, and why.
+        ended: What became of those that did not succeed.
+    """
 
     def __init__(self, store: Store, tally: Tally, by_fate: ByFate, locked: set[Pair]) -> None:
         self._store = store
         self._tally = tally
         self._by_fate = by_fate
         self.written: set[Pair] = set()
-        self.locked = locked
-        self.locked_endings: list[Ending] = []
+        self.left = locked
+        self.refused: dict[bytes, StatementError] = {}
         self.ended: list[Ended] = []
         self._rejected: list[Ending] = []
 
@@ -238,16 +273,15 @@ class _Batch:
             for keep, chosen in self._by_fate(some):
                 self.written |= await self._store.complete(chosen, keep=keep)
 
-        async def alone(bad: Completion, error: asyncpg.PostgresError) -> None:
-            if bad.progress is not None:
-                await write_merged(self._store, [bad._replace(progress=None)], together, alone)
+        async def alone(bad: Completion, error: StatementError) -> None:
+            again = error if bad.progress is None else await _without_progress(bad, together)
+            if again is None:
                 return
-            text = clean(f"result is not storable: {explain(error)}")
+            text = clean(f"result is not storable: {again.message}")
             self._rejected.append(Ending(bad.id, bad.attempt, bad.worker, EndingKind.ERROR, text))
 
-        rows = [row for row in completions if row[:2] not in self.locked] if self.locked else completions
-        locked = await write_merged(self._store, rows, together, alone)
-        self.locked |= {(row.id, row.attempt) for row in locked}
+        rows = [row for row in completions if row[:2] not in self.left] if self.left else completions
+        self._leave(await write_merged(self._store, rows, together, alone))
 
     async def end(self, endings: Sequence[Ending]) -> None:
         async def together(some: Sequence[Ending]) -> None:
@@ -256,16 +290,32 @@ class _Batch:
             self.ended += ended
             self.written |= {(one.id, one.attempt) for one in ended}
 
-        async def alone(bad: Ending, error: asyncpg.PostgresError) -> None:
-            if bad.progress is not None:
-                await write_merged(self._store, [bad._replace(progress=None)], together, alone)
+        async def alone(bad: Ending, error: StatementError) -> None:
+            if bad.progress is not None and await _without_progress(bad, together) is None:
                 return
-            log.warning("ending_not_storable", error=explain(error))
+            log.warning("ending_not_storable", error=error.message)
             await together([bad._replace(error="error text is not storable", stack=None)])
 
-        rows = [row for row in (*endings, *self._rejected) if row[:2] not in self.locked]
-        self.locked_endings = await write_merged(self._store, rows, together, alone)
-        self.locked |= {(row.id, row.attempt) for row in self.locked_endings}
+        rows = [row for row in (*endings, *self._rejected) if row[:2] not in self.left]
+        self._leave(await write_merged(self._store, rows, together, alone))
+
+    def _leave(self, left: Sequence[Left[Completion]] | Sequence[Left[Ending]]) -> None:
+        """These were not written now."""
+        for one in left:
+            self.left.add((one.row.id, one.row.attempt))
+            if one.error is not None:
+                self.refused[one.row.id] = one.error
+
+
+async def _without_progress(bad: Row, write: Callable[[Sequence[Row]], Awaitable[None]]) -> StatementError | None:
+    """Write *bad* without its progress, which may be all that is wrong with it; why that cannot be stored either."""
+    try:
+        await write([bad._replace(progress=None)])
+    except StatementError as error:
+        if not error.is_value:
+            raise
+        return error
+    return None
 
 
 def _weight(item: Reported | Obituary) -> int:

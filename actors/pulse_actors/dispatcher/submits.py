@@ -6,21 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import asyncpg
 import msgspec
 
-from pulse.errors import BadRequestError, ConflictError, PulseError
+from pulse.errors import BadRequestError, ConflictError, PulseError, StatementError
 from pulse.ids import uuid7
 from pulse.protocol import NewJob
-from pulse.store.pool import is_bad_row
+from pulse.store.failures import UNIQUE_VIOLATION
 from pulse.store.rows import Level, Wake
 from pulse.store.store import Store
 from pulse.store.times import from_s
 from pulse_actors.dispatcher.batching import ROW_BYTES, Batcher, halve
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.desk import Link
-from pulse_actors.dispatcher.explain import explain
 from pulse_actors.dispatcher.printed import excess
+from pulse_actors.merging import IN_VAIN
 
 BATCH: Final = 5000  # jobs of one statement
 MAX_ARGS_BYTES: Final = 1024 * 1024  # larger work belongs into a file whose path is the argument
@@ -47,45 +46,43 @@ class Submits:
     def __init__(self, store: Store, claims: Claims) -> None:
         self._store = store
         self._claims = claims
+        self._in_vain = 0  # of one batch: requests that were refused, each by itself, before one was carried out
         self.batcher: Batcher[Submitted] = Batcher(self._write, _weight, BATCH)
 
     async def _write(self, submits: Sequence[Submitted]) -> None:
+        self._in_vain = 0
         await halve(submits, self._insert)
 
     async def _insert(self, submits: Sequence[Submitted]) -> bool:
         try:
             woken = await self._claims.submit([job for submit in submits for job in submit.jobs])
+        except StatementError as error:
+            if len(submits) > 1 and self._in_vain < IN_VAIN:
+                return False
+            if len(submits) == 1 and error.sqlstate == UNIQUE_VIOLATION:
+                await self._insert_again(submits[0])
+                return True
+            self._in_vain += not error.is_value
+            for submit in submits:
+                _refuse(submit, _refusal(submit, error))
+            return True
         except PulseError as error:
             for submit in submits:
-                submit.link.send("error", submit.request, {"code": error.code, "message": error.message})
+                _refuse(submit, error)
             return True
-        except asyncpg.PostgresError as error:
-            if not is_bad_row(error):
-                raise
-            if len(submits) > 1:
-                return False
-            await self._insert_one(submits[0], error)
-            return True
+        self._in_vain = -BATCH  # what is refused beside this is refused for itself
         self._done(submits, woken)
         return True
 
-    async def _insert_one(self, submit: Submitted, error: asyncpg.PostgresError) -> None:
-        """A request that cannot be inserted as it is: a repeated one, or a bad one."""
-        refusal: PulseError
+    async def _insert_again(self, submit: Submitted) -> None:
+        """A request some of whose ids exist: a repeated one, or somebody else's."""
         try:
-            if not isinstance(error, asyncpg.UniqueViolationError):
-                raise error
             self._done([submit], await self._store.submit_again(submit.jobs))
-        except PulseError as caught:
-            refusal = caught
-        except asyncpg.UniqueViolationError as caught:  # somebody inserted it in between
-            refusal = ConflictError(str(caught))
-        except asyncpg.PostgresError as caught:
-            which = f"job {submit.jobs[0].name}" if len(submit.jobs) == 1 else f"one of {len(submit.jobs)} jobs"
-            refusal = BadRequestError(f"{which} cannot be stored: {explain(caught)}")
-        else:
-            return
-        submit.link.send("error", submit.request, {"code": refusal.code, "message": refusal.message})
+        except StatementError as error:
+            inserted_between = error.sqlstate == UNIQUE_VIOLATION
+            _refuse(submit, ConflictError(error.message) if inserted_between else _refusal(submit, error))
+        except PulseError as error:
+            _refuse(submit, error)
 
     def _done(self, submits: Sequence[Submitted], woken: Sequence[Wake]) -> None:
         for wake in woken:  # first: the claim is on its way while the answers are written
@@ -96,6 +93,18 @@ class Submits:
         delays = [job.delay_s for submit in submits for job in submit.jobs if job.delay_s]
         if delays:
             self._claims.wake_recent(min(delays))
+
+
+def _refuse(submit: Submitted, error: PulseError) -> None:
+    submit.link.send("error", submit.request, {"code": error.code, "message": error.message})
+
+
+def _refusal(submit: Submitted, error: StatementError) -> PulseError:
+    """What is said of a request that the database refuses for itself."""
+    if error.code != BadRequestError.code:
+        return error
+    which = f"job {submit.jobs[0].name}" if len(submit.jobs) == 1 else f"one of {len(submit.jobs)} jobs"
+    return BadRequestError(f"{which} cannot be stored: {error.message}")
 
 
 def _weight(submit: Submitted) -> int:

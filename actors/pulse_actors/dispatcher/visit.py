@@ -12,7 +12,6 @@ from typing import Final
 
 import anyio
 import anyio.abc
-import asyncpg
 import msgspec
 import structlog
 
@@ -24,12 +23,12 @@ from pulse.errors import (
     ProtocolError,
     PulseError,
     RefusedError,
+    StatementError,
     UnavailableError,
     UnsupportedVersionError,
 )
 from pulse.protocol import Frame, Hello, Role
 from pulse.protocol.access import ACCESS_OF, CONTENTS, Access, refusal
-from pulse.store.pool import is_bad_row
 from pulse.store.rows import Running
 from pulse.store.turns import ASKER
 from pulse_actors import identity as identities
@@ -37,7 +36,6 @@ from pulse_actors.dispatcher.callers import NOBODY, Caller, Entry
 from pulse_actors.dispatcher.connection import Connection
 from pulse_actors.dispatcher.counting import count_started
 from pulse_actors.dispatcher.desk import Held, Pair, Worker
-from pulse_actors.dispatcher.explain import explain
 from pulse_actors.dispatcher.leases import Beating, may_speak_for
 from pulse_actors.dispatcher.manners import BackDoor, manners_of
 from pulse_actors.dispatcher.office import Office
@@ -433,13 +431,10 @@ class Visit:
                     self._connection.settle(frame.request)
                     return
                 answer = self._desktop.redaction.answer(await REQUESTS[frame.kind](self._desktop, body))
+        except StatementError as error:
+            self._connection.refuse(frame.request, error.code, f"{frame.kind}: {error.message}")
         except PulseError as error:
             self._connection.refuse(frame.request, error.code, error.message)
-        except asyncpg.PostgresError as error:
-            code = "bad_request" if is_bad_row(error) else "internal"
-            if code == "internal":
-                log.exception("request_failed", kind=frame.kind)
-            self._connection.refuse(frame.request, code, f"{frame.kind}: {explain(error)}")
         except Exception:
             log.exception("request_failed", kind=frame.kind)  # one request's trouble: the peer's others go on
             self._connection.refuse(frame.request, "internal", f"{frame.kind} failed; the server's log says why")

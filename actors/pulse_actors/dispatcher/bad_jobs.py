@@ -1,0 +1,165 @@
+"""
+Jobs that the database refuses to hand out, each by itself: a corrupt value, a trigger that raises.
+
+A claim that is refused is made in halves, until the jobs that it is refused for are alone. These are set aside, in the
+database, where all dispatchers see it, and all others go on. From then on they are tried one at a time, each second the
+one that has waited longest; one that can be handed out is, and the next follows at once. So what heals is not missed.
+
+That every job is refused says nothing of any of them: then the claim fails as a whole, and its topics wait a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+import anyio
+import structlog
+
+from pulse.errors import StatementError, UnavailableError
+from pulse.store.failures import refusal_of
+from pulse.store.rows import Level
+from pulse.store.set_aside import SetAside, Suspect
+from pulse.store.store import Store
+from pulse_actors.dispatcher.cursors import Start
+from pulse_actors.dispatcher.desk import ClaimPlan, Desk
+from pulse_actors.merging import IN_VAIN
+
+if TYPE_CHECKING:
+    from pulse_actors.dispatcher.claims import Claims
+
+TRY_S: Final = 1.0  # between two that are tried
+ROUNDED_S: Final = 0.001  # due times lose some digits on their way
+CLAIM: Final = "claim_jobs"
+
+log = structlog.get_logger()
+
+
+class BadJobs:
+    """
+    Finds them, and tries them again.
+
+    Args:
+        store: The database.
+        desk: Who has room.
+        claims: Hands out what can be.
+    """
+
+    def __init__(self, store: Store, desk: Desk, claims: Claims) -> None:
+        self._store = store
+        self._desk = desk
+        self._claims = claims
+
+    async def search(self, plan: ClaimPlan, starts: Sequence[Start] | None) -> bool:
+        """
+        Hand out what can be of a claim that was refused, and set aside what cannot; call it with the lock of the claims.
+
+        Returns:
+            Whether something of either kind was found: the claim can be made now.
+
+        Raises:
+            UnavailableError: The database is away, or refuses this, too.
+        """
+        suspects = await self._store.set_aside.claimable(plan.topics, len(plan.seats), starts)
+        search = _Search(self._claims, self._desk, plan)
+        if await search.through(suspects):
+            return search.has_claimed
+        if search.bad:
+            await self._store.set_aside.add([(one.id, error) for one, error in search.bad], TRY_S)
+            for one, error in search.bad:
+                log.error(
+                    "job_set_aside",
+                    job=_shown(one.id),
+                    topic=one.level.topic,
+                    sqlstate=error.sqlstate,
+                    error=error.message,
+                )
+        return search.has_claimed or bool(search.bad)
+
+    async def run(self) -> None:
+        """Try those that are set aside, until cancelled."""
+        while True:
+            try:
+                is_done = await self.try_next()
+            except UnavailableError:
+                is_done = False  # the claims, too, are told so, and say it
+            if not is_done:
+                await anyio.sleep(TRY_S)
+
+    async def try_next(self) -> bool:
+        """Try the one whose turn it is; whether it is done with, so that another may be, too."""
+        found = await self._store.set_aside.next(TRY_S)
+        if found is None:
+            return False
+        if found.suspect is None:
+            return await self._forget(found)
+        async with self._claims.lock:
+            plan = next(
+                (one for one in self._desk.plan(1, again=True) if found.suspect.level.topic in one.topics), None
+            )
+            if plan is None or self._desk.closed or not plan.seats:
+                return False  # it is another host's turn, or somebody has room later
+            try:
+                claimed = await self._claims.claim_these(plan, *_these([found.suspect]))
+            except UnavailableError as error:
+                refusal = refusal_of(error)
+                if refusal is None:
+                    raise
+                await self._store.set_aside.add([(found.id, refusal)], TRY_S)
+                return False
+        if claimed or found.statement != CLAIM:  # whoever was refused something else tries that again
+            await self._store.set_aside.readmit([found.id])
+            log.info("job_readmitted", job=_shown(found.id))
+        return claimed
+
+    async def _forget(self, found: SetAside) -> bool:
+        """It waits no more; of one that runs its report may be what is refused."""
+        if found.status == "RUNNING" and found.statement != CLAIM:
+            return False
+        await self._store.set_aside.readmit([found.id])
+        return True
+
+
+class _Search:
+    """One search, by halves."""
+
+    def __init__(self, claims: Claims, desk: Desk, plan: ClaimPlan) -> None:
+        self._claims = claims
+        self._desk = desk
+        self._topics = frozenset(plan.topics)
+        self.has_claimed = False
+        self.bad: list[tuple[Suspect, StatementError]] = []
+
+    async def through(self, suspects: Sequence[Suspect]) -> bool:
+        """Look at all of *suspects*; whether it was broken off: there is no room any more, or each is refused."""
+        plans = self._desk.plan(len(suspects), again=True)
+        plan = next((one for one in plans if self._topics.issubset(one.topics)), None)
+        if not suspects or plan is None:
+            return bool(suspects)
+        some = suspects[: len(plan.seats)]
+        try:
+            self.has_claimed |= await self._claims.claim_these(plan, *_these(some))
+        except UnavailableError as error:
+            refusal = refusal_of(error)
+            if refusal is None:
+                raise
+            if len(some) == 1:
+                self.bad.append((some[0], refusal))
+                return len(self.bad) >= IN_VAIN and not self.has_claimed
+            middle = len(some) // 2
+            return await self.through(some[:middle]) or await self.through(some[middle:])
+        return len(some) < len(suspects)
+
+
+def _these(suspects: Sequence[Suspect]) -> tuple[list[Start], list[bytes]]:
+    """Where a claim of these begins, and which they are."""
+    begins: dict[Level, float] = {}
+    for one in suspects:
+        begins[one.level] = min(begins.get(one.level, one.due_s), one.due_s)
+    levels = sorted(begins, key=lambda level: -level.priority)
+    return [Start(*level, begins[level] - ROUNDED_S) for level in levels], [one.id for one in suspects]
+
+
+def _shown(job: bytes) -> str:
+    return str(UUID(bytes=job))

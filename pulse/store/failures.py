@@ -1,0 +1,182 @@
+"""
+What an error of the database means: the one place that decides.
+
+========== =================================================== ===========================================
+meaning    what it is                                          what is done, and as what it is raised
+========== =================================================== ===========================================
+away       going, coming, full of connections, read-only       back off, keep, repeat: UnavailableError
+contested  somebody's lock, or the statement's own time limit  ContestedError: the others without these rows
+value      what was given cannot be stored                     StatementError, ``is_value``: refuse that alone
+statement  all else, also what no PostgreSQL of today says     StatementError: find the row, or back off
+========== =================================================== ===========================================
+
+A server that is away says so of every statement. One that answers all others, and always says "away" of the same one,
+is not away: that statement meets a row, a trigger or a page of the disk that does so.
+"""
+
+from __future__ import annotations
+
+import enum
+import time
+from dataclasses import dataclass, replace
+from typing import Final
+
+import asyncpg
+
+from pulse.errors import ContestedError, StatementError, UnavailableError
+from pulse.store.explain import explain
+from pulse.store.statements import name_of
+
+__all__ = [
+    "FAILURES",
+    "UNIQUE_VIOLATION",
+    "Failing",
+    "Failure",
+    "Meaning",
+    "error_of",
+    "is_safe_after",
+    "meaning_of",
+    "ran_too_long",
+    "refusal_of",
+]
+
+# All that a connection raises; InternalClientError, too, where it is cut just before it is used.
+FAILURES: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
+
+AWAY_CLASSES: Final = frozenset({"08"})
+# Shut down, starting, dropped; too many connections; read-only; the session was idle for too long.
+AWAY_SQLSTATES: Final = frozenset({"57P01", "57P02", "57P03", "57P04", "57P05", "53300", "25006", "25P03"})
+CONTESTED_SQLSTATES: Final = frozenset({"55P03", "57014"})
+# Data exception, constraint, check option of a view; too complex, too many columns or arguments.
+VALUE_CLASSES: Final = frozenset({"22", "23", "44"})
+VALUE_SQLSTATES: Final = frozenset({"54001", "54011", "54023"})
+# Behind these the session is as good as before: the server looked at values, or somebody's function raised.
+SAFE_CLASSES: Final = frozenset({"22", "23", "44", "P0"})
+UNIQUE_VIOLATION: Final = "23505"
+STUBBORN: Final = 5  # times in a row that one statement hears "away", of a server that lets us in each time
+OLD_S: Final = 60.0  # since a statement failed last, without success behind it: nobody tries it any more
+
+
+class Meaning(enum.Enum):
+    """See above."""
+
+    AWAY = enum.auto()
+    CONTESTED = enum.auto()
+    VALUE = enum.auto()
+    STATEMENT = enum.auto()
+
+
+def meaning_of(error: BaseException) -> Meaning | None:
+    """What *error* means, by itself; None: it is none of a connection."""
+    if not isinstance(error, asyncpg.PostgresError):
+        return Meaning.AWAY if isinstance(error, FAILURES) else None
+    state = error.sqlstate or ""
+    if state in AWAY_SQLSTATES or state[:2] in AWAY_CLASSES:
+        return Meaning.AWAY
+    if state in CONTESTED_SQLSTATES:
+        return Meaning.CONTESTED
+    if state in VALUE_SQLSTATES or state[:2] in VALUE_CLASSES:
+        return Meaning.VALUE
+    return Meaning.STATEMENT
+
+
+def is_safe_after(error: asyncpg.PostgresError) -> bool:
+    """Whether the session can be used again: of all else nobody knows what state it is in."""
+    return (error.sqlstate or "")[:2] in SAFE_CLASSES
+
+
+def refusal_of(error: UnavailableError) -> StatementError | None:
+    """
+    *error* as what the server said of the statement; None: it said nothing, or that a lock was in the way.
+
+    For who carries out parts of a statement that was refused: one part says "away" where the others succeed.
+    """
+    if isinstance(error, StatementError):
+        return error
+    cause = error.__cause__
+    if isinstance(error, ContestedError) or not isinstance(cause, asyncpg.PostgresError):
+        return None
+    return StatementError(error.message, sqlstate=cause.sqlstate or "?????", statement=getattr(cause, "statement", ""))
+
+
+def ran_too_long(error: BaseException) -> bool:
+    """Whether *error* says that a statement took too long, and not that it waited for somebody's lock."""
+    return isinstance(error, ContestedError) and isinstance(error.__cause__, asyncpg.QueryCanceledError)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """
+    A statement that the database refuses.
+
+    Attributes:
+        statement: Its name.
+        sqlstate: What the last refusal was.
+        error: In one line.
+        times: In a row.
+        first_s: Monotonic clock, as ``last_s``.
+    """
+
+    statement: str
+    sqlstate: str
+    error: str
+    times: int
+    first_s: float
+    last_s: float
+
+
+class Failing:
+    """The statements of a process that are refused, each until it succeeds."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, Failure] = {}
+
+    def refused(self, statement: str, sqlstate: str, error: str) -> Failure:
+        """One more time."""
+        now_s = time.monotonic()
+        known = self._of.get(statement) or Failure(statement, sqlstate, error, 0, now_s, now_s)
+        found = replace(known, sqlstate=sqlstate, error=error, times=known.times + 1, last_s=now_s)
+        self._of[statement] = found
+        return found
+
+    def succeeded(self, sql: str) -> None:
+        """The statement was carried out."""
+        if self._of:
+            self._of.pop(name_of(sql), None)
+
+    def now(self) -> list[Failure]:
+        """What is refused now, the newest last; of single values nobody is told."""
+        now_s = time.monotonic()
+        self._of = {name: one for name, one in self._of.items() if now_s - one.last_s < OLD_S}
+        return sorted(self._of.values(), key=lambda one: one.last_s)
+
+
+def error_of(error: Exception, failing: Failing, shown: str, deadline_s: float) -> UnavailableError | None:
+    """
+    As what *error* is raised; None: as it is.
+
+    Args:
+        error: As the connection raised it; it knows its statement, where it is of one.
+        failing: Takes note of it.
+        shown: The DSN without its password.
+        deadline_s: How long the statement had.
+    """
+    meaning = meaning_of(error)
+    if meaning is None:
+        return None
+    reason = str(error) or f"no answer within {deadline_s:g} s"
+    if isinstance(error, asyncpg.InsufficientPrivilegeError):
+        reason = f"{error.args[0]}; pulse doctor says which rights are missing"
+    if meaning is Meaning.CONTESTED:
+        return ContestedError(f"a statement waited too long: {reason}")
+    if not isinstance(error, asyncpg.PostgresError):
+        return UnavailableError(f"the database {shown} is away: {reason}")
+    statement: str = getattr(error, "statement", "a transaction")  # whose end was refused, not one of its statements
+    sqlstate = error.sqlstate or "?????"
+    if meaning is Meaning.VALUE:
+        return StatementError(explain(error), sqlstate=sqlstate, statement=statement, is_value=True)
+    failure = failing.refused(statement, sqlstate, explain(error))
+    if meaning is Meaning.AWAY and failure.times < STUBBORN:
+        return UnavailableError(f"the database {shown} is away: {reason}")
+    message = f"the database {shown} refuses {statement}: {reason} (SQLSTATE {sqlstate})"
+    return StatementError(message, sqlstate=sqlstate, statement=statement)

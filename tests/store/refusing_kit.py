@@ -1,0 +1,67 @@
+"""A database that refuses what a test says: by a trigger of the user, with any SQLSTATE, for one job or for all."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import asyncpg
+import asyncpg.exceptions
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+UNKNOWN: Final = ("ZZ999", "0Q0Q0", "99XYZ")  # no PostgreSQL says that yet
+_REFUSE: Final = """
+    CREATE SCHEMA IF NOT EXISTS mine;
+    CREATE OR REPLACE FUNCTION mine.refuse() RETURNS trigger LANGUAGE plpgsql AS $body$
+    DECLARE
+        one text[] := string_to_array(TG_ARGV[1], ' ');
+    BEGIN
+        IF (one = '{}' OR new.id::text = ANY (one)) AND new.status::text = ANY (string_to_array(TG_ARGV[2], ' ')) THEN
+            RAISE EXCEPTION 'not with me' USING ERRCODE = TG_ARGV[0];
+        END IF;
+        RETURN new;
+    END
+    $body$;"""
+
+
+def sqlstates() -> list[str]:
+    """One of each class of errcodes.txt, as asyncpg knows them, and some that nobody knows."""
+    known = sorted(
+        {
+            error.sqlstate
+            for error in vars(asyncpg.exceptions).values()
+            if isinstance(error, type) and issubclass(error, asyncpg.PostgresError) and error.sqlstate
+        }
+    )
+    by_class = {state[:2]: state for state in known if state[:2] not in {"00", "01", "02"}}  # those are no errors
+    # Those that pulse tells from others of their class.
+    told_apart = {"57014", "57P01", "57P03", "55P03", "53300", "25006", "40001", "40P01", "42501", "54000", "54001", "23505"}
+    return sorted({*by_class.values(), *told_apart, *UNKNOWN})
+
+
+@contextlib.asynccontextmanager
+async def refusing(
+    connection: Connection[Record], sqlstate: str, *statuses: str, jobs: Sequence[bytes] = ()
+) -> AsyncIterator[None]:
+    """
+    Meanwhile no job, or none of *jobs*, may become what it is to become.
+
+    Args:
+        connection: Whose role owns the table.
+        sqlstate: What is raised.
+        statuses: Which rows, by the status that they are to have.
+        jobs: Which ones; none named: all.
+    """
+    ids = " ".join(str(asyncpg.pgproto.pgproto.UUID(job)) for job in jobs)
+    await connection.execute(_REFUSE)
+    await connection.execute(
+        "CREATE TRIGGER mine BEFORE INSERT OR UPDATE ON pulse.jobs FOR EACH ROW EXECUTE FUNCTION "
+        f"mine.refuse('{sqlstate}', '{ids}', '{' '.join(statuses)}')"
+    )
+    try:
+        yield
+    finally:
+        await connection.execute("DROP TRIGGER IF EXISTS mine ON pulse.jobs")
