@@ -82,7 +82,8 @@ def meaning_of(error: BaseException) -> Meaning | None:
 
 def is_safe_after(error: asyncpg.PostgresError) -> bool:
     """Whether the session can be used again: of all else nobody knows what state it is in."""
-    return (error.sqlstate or "")[:2] in SAFE_CLASSES
+    state = error.sqlstate or ""
+    return state[:2] in SAFE_CLASSES or state in VALUE_SQLSTATES
 
 
 def refusal_of(error: UnavailableError) -> StatementError | None:

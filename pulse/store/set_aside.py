@@ -64,7 +64,7 @@ class SetAsideStore:
 
     async def add(self, refused: Sequence[tuple[bytes, StatementError]], pause_s: float) -> None:
         """Set these aside, or take note that they were refused again."""
-        ordered = sorted({job: error for job, error in refused}.items())
+        ordered = sorted(dict(refused).items())
         async with self._pool.connection() as connection:
             await connection.execute(
                 STATEMENTS["set_aside_jobs"].sql,

@@ -137,7 +137,7 @@ class Store(Operations):
         Insert *jobs*, each of which has an id; all or none.
 
         Raises:
-            StatementError: A job cannot be stored. UNIQUE_VIOLATION: an id exists already: ask again by ``submit_again``.
+            StatementError: A job cannot be stored; UNIQUE_VIOLATION: an id exists, ask again by ``submit_again``.
         """
         async with self.hot.connection() as connection:
             rows = await connection.fetch(_SUBMIT, *job_columns(jobs), trace_column(jobs), now)
@@ -168,7 +168,7 @@ class Store(Operations):
             What was handed out, and the levels at which there is something to claim now.
 
         Raises:
-            StatementError: A job cannot be stored. UNIQUE_VIOLATION: an id exists already: ask again by ``submit_again``.
+            StatementError: A job cannot be stored; UNIQUE_VIOLATION: an id exists, ask again by ``submit_again``.
         """
         used = [workers[seat] for seat in seats[: len(jobs)]]
         async with self.hot.connection() as connection:

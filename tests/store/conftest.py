@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 ANY: Final = object()
 EMPTY: Final = f"""
-    DELETE FROM pulse.jobs; DELETE FROM pulse.attempts; DELETE FROM pulse.set_aside; DELETE FROM pulse.schedules; DELETE FROM pulse.handlers;
+    DELETE FROM pulse.jobs; DELETE FROM pulse.attempts; DELETE FROM pulse.set_aside;
+    DELETE FROM pulse.schedules; DELETE FROM pulse.handlers;
     DELETE FROM pulse.hosts; DELETE FROM pulse.topics; DELETE FROM pulse.dispatch_control;
     DELETE FROM pulse.schema_version WHERE version > {SCHEMA_VERSION};
     DELETE FROM pulse.audit; DELETE FROM pulse.retention_mark; INSERT INTO pulse.retention_mark DEFAULT VALUES;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 import asyncpg
@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 UNKNOWN: Final = ("ZZ999", "0Q0Q0", "99XYZ")  # no PostgreSQL says that yet
 _REFUSE: Final = """
     CREATE SCHEMA IF NOT EXISTS mine;
+    CREATE TABLE IF NOT EXISTS mine.refused (job uuid, sqlstate text);
+    TRUNCATE mine.refused;
     CREATE OR REPLACE FUNCTION mine.refuse() RETURNS trigger LANGUAGE plpgsql AS $body$
     DECLARE
-        one text[] := string_to_array(TG_ARGV[1], ' ');
+        code text := (SELECT r.sqlstate FROM mine.refused r WHERE coalesce(r.job, new.id) = new.id LIMIT 1);
     BEGIN
-        IF (one = '{}' OR new.id::text = ANY (one)) AND new.status::text = ANY (string_to_array(TG_ARGV[2], ' ')) THEN
-            RAISE EXCEPTION 'not with me' USING ERRCODE = TG_ARGV[0];
+        IF code IS NOT NULL AND new.status::text = ANY (string_to_array(TG_ARGV[0], ' ')) THEN
+            RAISE EXCEPTION 'not with me' USING ERRCODE = code;
         END IF;
         RETURN new;
     END
@@ -38,28 +40,41 @@ def sqlstates() -> list[str]:
     )
     by_class = {state[:2]: state for state in known if state[:2] not in {"00", "01", "02"}}  # those are no errors
     # Those that pulse tells from others of their class.
-    told_apart = {"57014", "57P01", "57P03", "55P03", "53300", "25006", "40001", "40P01", "42501", "54000", "54001", "23505"}
+    told_apart = {
+        "57014",
+        "57P01",
+        "57P03",
+        "55P03",
+        "53300",
+        "25006",
+        "40001",
+        "40P01",
+        "42501",
+        "54000",
+        "54001",
+        "23505",
+    }
     return sorted({*by_class.values(), *told_apart, *UNKNOWN})
 
 
 @contextlib.asynccontextmanager
 async def refusing(
-    connection: Connection[Record], sqlstate: str, *statuses: str, jobs: Sequence[bytes] = ()
+    connection: Connection[Record], refused: Mapping[bytes, str] | str, *statuses: str
 ) -> AsyncIterator[None]:
     """
-    Meanwhile no job, or none of *jobs*, may become what it is to become.
+    Meanwhile no job, or none of *refused*, may become what it is to become.
 
     Args:
         connection: Whose role owns the table.
-        sqlstate: What is raised.
-        statuses: Which rows, by the status that they are to have.
-        jobs: Which ones; none named: all.
+        refused: What is raised for each job; one text: for every job.
+        statuses: Of the rows as they are to be written.
     """
-    ids = " ".join(str(asyncpg.pgproto.pgproto.UUID(job)) for job in jobs)
     await connection.execute(_REFUSE)
+    rows = [(None, refused)] if isinstance(refused, str) else [(job.hex(), state) for job, state in refused.items()]
+    await connection.executemany("INSERT INTO mine.refused (job, sqlstate) VALUES ($1, $2)", rows)
     await connection.execute(
-        "CREATE TRIGGER mine BEFORE INSERT OR UPDATE ON pulse.jobs FOR EACH ROW EXECUTE FUNCTION "
-        f"mine.refuse('{sqlstate}', '{ids}', '{' '.join(statuses)}')"
+        "CREATE TRIGGER mine BEFORE INSERT OR UPDATE ON pulse.jobs FOR EACH ROW "
+        f"EXECUTE FUNCTION mine.refuse('{' '.join(statuses)}')"
     )
     try:
         yield

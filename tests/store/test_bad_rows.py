@@ -150,7 +150,7 @@ async def test_what_looks_bad_and_is_not(store: Store, connection: Connection[Re
 
 async def test_other_errors_are_not_bad_rows(store: Store, connection: Connection[Record]) -> None:
     """A missing table is no bad row: it may come back; neither is a statement that took too long."""
-    with pytest.raises(StatementError, match="relation .nowhere. does not exist .SQLSTATE 42P01") as caught:
+    with pytest.raises(StatementError, match=r"relation .nowhere. does not exist .SQLSTATE 42P01") as caught:
         async with store.hot.connection() as hot:
             await hot.fetch("SELECT FROM nowhere")
     assert (caught.value.is_value, caught.value.code) == (False, "unavailable")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import asyncpg
 import pytest
 
+from pulse.errors import StatementError
 from pulse.protocol import HandlerInfo
 from pulse.store.rows import Ended, Ending, EndingKind
 from pulse.store.store import Store
@@ -183,7 +183,7 @@ async def test_a_dead_letter_needs_a_reason(store: Store, connection: Connection
     """A budget cannot be spent without saying why: the whole statement is refused, and nothing is changed."""
     identity = await forge(connection, "RUNNING")
     before = await read(connection, identity)
-    with pytest.raises(asyncpg.CheckViolationError, match="jobs_dead_letter_reason"):
+    with pytest.raises(StatementError, match="jobs_dead_letter_reason"):
         await store.end([_ending(identity, EndingKind.DISCARDED)])
     assert await read(connection, identity) == before
     assert await history(connection, identity) == []

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 
-from pulse.errors import ContestedError
+from pulse.errors import ContestedError, StatementError, UnavailableError
 from pulse.store.rows import Completion, Renewal
 from pulse.store.store import Store
-from pulse_actors.merging import write_merged
+from pulse_actors.merging import IN_VAIN, Left, write_merged
 from tests.store.helpers import LEASE_S, NOW, TOPIC, WORKER, forge, read
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.heavy]
 
 
-async def never(row: Completion | Renewal, error: asyncpg.PostgresError) -> None:
+async def never(row: Completion | Renewal, error: StatementError) -> None:
     """No row of these tests is bad."""
     raise AssertionError((row, error))
 
@@ -39,9 +39,9 @@ async def test_a_locked_row_waits_alone(store: Store, connection: Connection[Rec
         async with stranger.transaction():
             await stranger.execute("SELECT FROM pulse.jobs WHERE id = encode($1, 'hex')::uuid FOR UPDATE", ids[2])
             locked = await write_merged(store, rows, together, never)
-            assert locked == [rows[2]]
+            assert locked == [Left(rows[2])]
             assert done == {(one, 1) for one in ids if one != ids[2]}
-        assert await write_merged(store, locked, together, never) == []
+        assert await write_merged(store, [one.row for one in locked], together, never) == []
     finally:
         await stranger.close()
     assert [(await read(connection, one))["status"] for one in ids] == ["COMPLETED"] * 5
@@ -62,7 +62,7 @@ async def test_a_locked_row_does_not_stop_heartbeats(store: Store, connection: C
             locked = await write_merged(store, [Renewal(one, 1, WORKER, None) for one in ids], together, never)
     finally:
         await stranger.close()
-    assert [one.id for one in locked] == [ids[0]]
+    assert [one.row.id for one in locked] == [ids[0]]
     assert extended == {(ids[1], 1), (ids[2], 1)}
 
 
@@ -80,6 +80,75 @@ async def test_a_statement_that_takes_too_long_is_halved(store: Store, connectio
     assert await write_merged(store, [Completion(one, 1, WORKER, None) for one in ids], together, never) == []
     assert sizes == [6, 3, 1, 2, 3, 1, 2]
     assert [(await read(connection, one))["status"] for one in ids] == ["COMPLETED"] * 6
+
+
+def refusal(*, is_value: bool = False) -> StatementError:
+    """What the database says of one row."""
+    return StatementError("no", sqlstate="XX001", statement="complete_jobs", is_value=is_value)
+
+
+async def test_what_is_refused_is_found(store: Store) -> None:
+    """By halves, until it is alone; a value that cannot be stored is dealt with, all else is left with its reason."""
+    rows = [Completion(bytes([place]) * 16, 1, WORKER, None) for place in range(16)]
+    bad = {rows[3]: refusal(), rows[9]: refusal(is_value=True), rows[12]: refusal(is_value=True)}
+    written: list[Completion] = []
+    dealt_with: list[Completion] = []
+
+    async def together(some: Sequence[Completion]) -> None:
+        for one in some:
+            if one in bad:
+                raise bad[one]
+        written.extend(some)
+
+    async def alone(row: Completion, error: StatementError) -> None:
+        assert error is bad[row]
+        if row == rows[12]:
+            raise refusal()
+        dealt_with.append(row)
+
+    left = await write_merged(store, rows, together, alone)
+    assert [one.row for one in left] == [rows[3], rows[12]]
+    assert all(one.error is not None for one in left)
+    assert (sorted(written), dealt_with) == ([one for one in rows if one not in bad], [rows[9]])
+
+
+async def test_whatever_row_it_is(store: Store) -> None:
+    """Where each row by itself is refused, and none was written, it is not about rows: the whole is tried later."""
+    rows = [Completion(place.to_bytes(16), 1, WORKER, None) for place in range(1000)]
+    tries: list[int] = []
+
+    async def together(some: Sequence[Completion]) -> None:
+        tries.append(len(some))
+        raise refusal()
+
+    with pytest.raises(StatementError):
+        await write_merged(store, rows, together, never)
+    assert tries.count(1) == IN_VAIN
+    assert len(tries) <= 3 * IN_VAIN
+
+
+async def test_a_part_that_hears_away(store: Store) -> None:
+    """Where a part was refused, "away" from a server that answered is a refusal, too; without an answer it is not."""
+    rows = [Completion(place.to_bytes(16), 1, WORKER, None) for place in range(4)]
+    causes: list[Exception] = [
+        refusal(),
+        asyncpg.AdminShutdownError("terminating"),
+        asyncpg.AdminShutdownError("again"),
+    ]
+
+    async def together(some: Sequence[Completion]) -> None:
+        if rows[0] in some and causes:
+            cause = causes.pop(0)
+            raise cause if isinstance(cause, StatementError) else UnavailableError("away") from cause
+
+    left = await write_merged(store, rows, together, never)
+    assert [(one.row, one.error and one.error.sqlstate) for one in left] == [(rows[0], "57P01")]
+    causes = [UnavailableError("away")]
+    with pytest.raises(UnavailableError):
+        await write_merged(store, rows, together, never)
+    causes = [refusal(), OSError("gone")]
+    with pytest.raises(UnavailableError):
+        await write_merged(store, rows, together, never)
 
 
 async def test_a_lock_is_told_from_an_outage(store: Store, connection: Connection[Record], dsn: str) -> None:

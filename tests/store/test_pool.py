@@ -9,12 +9,12 @@ import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final
 
-import asyncpg
 import pytest
 from anyio.lowlevel import checkpoint
 
-from pulse.errors import ConfigError, UnavailableError
+from pulse.errors import ConfigError, StatementError, UnavailableError
 from pulse.store import pool as pool_module
+from pulse.store.failures import STUBBORN
 from pulse.store.pool import BEAT_SETTINGS, HOT_SETTINGS, SERVER_SETTINGS, Pool, Target, connect
 from pulse.store.store import Store
 from tests.support.confidential import confidential
@@ -208,12 +208,53 @@ async def test_a_backend_that_was_terminated_in_mid_statement(pool: Pool, connec
 
 
 async def test_a_statement_at_fault(pool: Pool) -> None:
-    """An error of the statement itself is raised as it is, and the connection is kept."""
+    """A value that it refuses says so, and the connection is kept; of what else it refuses nobody knows the session."""
     before = await pid_of(pool)
-    with pytest.raises(asyncpg.DivisionByZeroError):
+    with pytest.raises(StatementError, match="division by zero") as caught:
         async with pool.connection() as connection:
             await connection.fetch("SELECT 1 / 0")
+    assert (caught.value.is_value, caught.value.sqlstate) == (True, "22012")
     assert await pid_of(pool) == before
+    with pytest.raises(StatementError, match=r"refuses SELECT FROM nowhere: .* \(SQLSTATE 42P01\)") as caught:
+        async with pool.connection() as connection:
+            await connection.fetch("SELECT FROM nowhere")
+    assert not caught.value.is_value
+    assert await pid_of(pool) != before
+
+
+async def test_away_of_one_statement_alone(pool: Pool) -> None:
+    """A server that lets us in each time, and always says "away" of the same statement, refuses that statement."""
+    sql = "DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '57P03'; END $$"
+    told: list[type[Exception]] = []
+    for _ in range(STUBBORN):
+        try:
+            async with pool.connection() as connection:
+                await connection.fetch(sql)
+        except UnavailableError as error:
+            told.append(type(error))
+    assert told == [UnavailableError] * (STUBBORN - 1) + [StatementError]
+    assert [(one.statement[:8], one.sqlstate, one.times) for one in pool.failing.now()] == [
+        ("DO $$ BE", "57P03", STUBBORN)
+    ]
+
+
+async def test_what_succeeds_is_refused_no_more(pool: Pool) -> None:
+    """The newest refusal of each statement is told until it is carried out."""
+    for _ in range(2):
+        with pytest.raises(StatementError):
+            async with pool.connection() as connection:
+                await connection.fetch("SELECT nothing FROM pulse.jobs")
+    assert [(one.sqlstate, one.times) for one in pool.failing.now()] == [("42703", 2)]
+    async with pool.connection() as connection:
+        await connection.fetch("SELECT 1")
+    assert len(pool.failing.now()) == 1
+    async with pool.connection() as connection:
+        await connection.execute("ALTER TABLE pulse.jobs ADD nothing int")
+        try:
+            await connection.fetch("SELECT nothing FROM pulse.jobs")
+        finally:
+            await connection.execute("ALTER TABLE pulse.jobs DROP nothing")
+    assert pool.failing.now() == []
 
 
 async def test_an_error_of_our_own(pool: Pool) -> None:
@@ -229,7 +270,7 @@ async def test_an_open_transaction(pool: Pool) -> None:
     """A connection that comes back inside a transaction, sound or failed, is not used again."""
     for statement in ("BEGIN", "BEGIN; SELECT 1 / 0"):
         before = await pid_of(pool)
-        with pytest.raises(asyncpg.DivisionByZeroError) if "/" in statement else contextlib.nullcontext():
+        with pytest.raises(StatementError) if "/" in statement else contextlib.nullcontext():
             async with pool.connection() as connection:
                 await connection.execute(statement)
         assert await pid_of(pool) != before

@@ -5,37 +5,39 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 import anyio
+import asyncpg
 import pytest
-from structlog.testing import capture_logs
 
-from pulse.errors import StatementError, UnavailableError
-from pulse.protocol import Beat, NewJob, Result
+from pulse.protocol import Beat, Result
 from pulse.store import failures
-from pulse.store.rows import Completion, Ending, EndingKind
+from pulse.store.failures import UNIQUE_VIOLATION
 from pulse.store.store import Store
 from pulse_actors import runtime
 from pulse_actors.dispatcher import bad_jobs, results
 from pulse_actors.dispatcher.leases import Beating, Leases
 from pulse_actors.dispatcher.results import Reported
 from pulse_actors.dispatcher.submits import Submits, Submitted
-from pulse_actors.merging import IN_VAIN, write_merged
-from tests.store.helpers import TOPIC, forge, job, read
-from tests.store.recovery_kit import DEADLINE_S, HOST, LEASE_S, Floor, Wire, new_worker, wire_of
+from tests.store.helpers import forge, job, read
+from tests.store.recovery_kit import HOST, LEASE_S, Floor, Wire, new_worker, wire_of
 from tests.store.refusing_kit import refusing, sqlstates
-from tests.support.waiting import until
+from tests.support.waiting import until as until_within
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
+
     from pulse_actors.dispatcher.desk import Worker
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.heavy]
 
 STATES: Final = sqlstates()
 PAST: Final = datetime(2020, 1, 1, tzinfo=UTC)
+until = partial(until_within, deadline_s=60.0)  # of many statements that are refused, on a busy machine
 WAITED: Final = frozenset({"55P03", "57014"})  # a claim that had to wait, or took too long, blames no job
+UNWAITED: Final = [state for state in STATES if state not in WAITED]
 
 
 class Counter(Floor):
@@ -101,115 +103,168 @@ async def aside(connection: Connection[Record]) -> dict[bytes, str]:
     return {row["id"]: row["sqlstate"] for row in rows}
 
 
-@pytest.mark.parametrize("sqlstate", STATES)
-async def test_claims(counter: Counter, connection: Connection[Record], sqlstate: str) -> None:
-    """A job that is refused is set aside, all others are handed out, and it is, too, as soon as that works."""
-    jobs = [await forge(connection, next_run_at=PAST) for _ in range(5)]
-    bad = jobs[2]
+async def test_claims(counter: Counter, connection: Connection[Record]) -> None:
+    """Jobs that are refused are set aside, all others are handed out, and they are, too, as soon as that works."""
+    jobs = [await forge(connection, next_run_at=PAST) for _ in range(2 * len(UNWAITED))]
+    bad = dict(zip(jobs[1::2], UNWAITED, strict=True))
     async with counter.open():
-        async with refusing(connection, sqlstate, "RUNNING", jobs=[bad]):
+        async with refusing(connection, bad, "RUNNING"):
             counter.claims.wake()
 
-            async def refused_once() -> bool:
-                return counter.store.hot.usage.took.count > 0 or bool(counter.claims.barred._pauses)
-
             async def others() -> bool:
-                return counter.assigned() == {*jobs} - {bad}
+                return counter.assigned() == {*jobs} - {*bad} and await aside(connection) == bad
 
-            if sqlstate not in WAITED:
-                await until(others, "the other jobs")
-            else:
-                await until(refused_once, "a claim that fails")
-        counter.claims.wake()
-        counter.claims.barred._pauses.clear()
+            await until(others, "the other jobs")
 
         async def all_of_them() -> bool:
             return counter.assigned() == {*jobs} and not await aside(connection)
 
-        await until(all_of_them, "the job itself")
-    assert [(await read(connection, one))["attempts"] for one in jobs] == [1] * 5
+        await until(all_of_them, "the jobs themselves")
+    assert [(await read(connection, one))["attempts"] for one in jobs] == [1] * len(jobs)
 
 
-@pytest.mark.parametrize("sqlstate", STATES)
-async def test_reports(counter: Counter, connection: Connection[Record], sqlstate: str) -> None:
-    """Results of others are written; what is refused is kept, and written when it is not any more."""
-    good = [await counter.running(counter.worker) for _ in range(4)]
-    bad = await counter.running(counter.worker)
+@pytest.mark.parametrize("sqlstate", sorted(WAITED))
+async def test_a_claim_that_waits(counter: Counter, connection: Connection[Record], sqlstate: str) -> None:
+    """One that met a lock, or took too long, blames no job; it is made as soon as that works."""
+    jobs = [await forge(connection, next_run_at=PAST) for _ in range(3)]
     async with counter.open():
-        async with refusing(connection, sqlstate, "COMPLETED", "RETRYING", jobs=[bad]):
-            counter.report(Result(bad, 1, "ok"), *(Result(one, 1, "ok") for one in good))
+        async with refusing(connection, {jobs[1]: sqlstate}, "RUNNING"):
+            counter.claims.wake()
+
+            async def is_refused() -> bool:
+                return counter.store.hot.usage.in_use == 0 and not counter.claims._wake.is_set()
+
+            await until(is_refused, "a claim")
+        counter.claims.barred._pauses.clear()
+
+        async def all_of_them() -> bool:
+            counter.claims.wake()
+            return counter.assigned() == {*jobs}
+
+        await until(all_of_them, "the jobs")
+    assert await aside(connection) == {}
+
+
+async def test_reports(counter: Counter, connection: Connection[Record]) -> None:
+    """Results of others are written; what is refused is kept, and written when it is not any more."""
+    good = [await counter.running(counter.worker) for _ in STATES]
+    bad = {await counter.running(counter.worker): sqlstate for sqlstate in STATES}
+    values = [one for one, sqlstate in bad.items() if is_value(sqlstate)]  # those are taken for bad results
+    async with counter.open():
+        async with refusing(connection, bad, "COMPLETED"):
+            for one, other in zip(good, bad, strict=True):
+                counter.report(Result(one, 1, "ok"), Result(other, 1, "ok"))
             await until(lambda: counter.is_status("COMPLETED", *good), "the others' results")
-            assert (bad, 1) in counter.worker.held
-        await until(lambda: counter.is_status("RUNNING", bad), "nothing")
-        is_value = failures.meaning_of(_error(sqlstate)) is failures.Meaning.VALUE
-        await until(lambda: counter.is_status("RETRYING" if is_value else "COMPLETED", bad), "its own result")
+            await until(lambda: counter.is_status("RETRYING", *values), "what cannot be stored")
+            kept = {*bad} - {*values}
+            assert {pair[0] for pair in counter.worker.held} >= kept
+            assert await counter.is_status("RUNNING", *kept)
+        await until(lambda: counter.is_status("COMPLETED", *kept), "their own results")
 
         async def is_free() -> bool:
             return not counter.worker.held and not await aside(connection)
 
-        await until(is_free, "its place")
+        await until(is_free, "their places")
 
 
-@pytest.mark.parametrize("sqlstate", STATES)
-async def test_ends(counter: Counter, connection: Connection[Record], sqlstate: str) -> None:
+async def test_ends(counter: Counter, connection: Connection[Record]) -> None:
     """The same of attempts that did not succeed."""
-    good = [await counter.running(counter.worker) for _ in range(4)]
-    bad = await counter.running(counter.worker)
+    good = [await counter.running(counter.worker) for _ in STATES]
+    bad = {await counter.running(counter.worker): sqlstate for sqlstate in STATES}
     async with counter.open():
-        async with refusing(connection, sqlstate, "RETRYING", jobs=[bad]):
-            counter.report(*(Result(one, 1, "error", "boom") for one in (good[0], bad, *good[1:])))
+        async with refusing(connection, bad, "RETRYING"):
+            for one, other in zip(good, bad, strict=True):
+                counter.report(Result(one, 1, "error", "boom"), Result(other, 1, "error", "boom"))
             await until(lambda: counter.is_status("RETRYING", *good), "the others' ends")
-        await until(lambda: counter.is_status("RETRYING", bad), "its own end")
+        await until(lambda: counter.is_status("RETRYING", *bad), "their own ends")
 
 
-@pytest.mark.parametrize("sqlstate", STATES)
-async def test_heartbeats_and_checkpoints(counter: Counter, connection: Connection[Record], sqlstate: str) -> None:
+async def test_heartbeats_and_checkpoints(counter: Counter, connection: Connection[Record]) -> None:
     """Leases of others are extended, their checkpoints kept; what is refused is not lost to its worker."""
-    jobs = [await counter.running(counter.worker) for _ in range(4)]
+    good = [await counter.running(counter.worker) for _ in STATES]
+    bad = {await counter.running(counter.worker): sqlstate for sqlstate in STATES}
+    jobs = [one for both in zip(good, bad, strict=True) for one in both]
     leases = {one: (await read(connection, one))["lease_until"] for one in jobs}
-    async with counter.open(), refusing(connection, sqlstate, "RUNNING", jobs=jobs[:1]):
+    async with counter.open(), refusing(connection, bad, "RUNNING"):
 
         async def are_written() -> bool:
-            counter.beat(*jobs)
-            counter.beat(*jobs, text='{"at": 1}')
-            rows = [await read(connection, one) for one in jobs[1:]]
-            return all(row["lease_until"] != leases[one] and row["checkpoint"] for one, row in zip(jobs[1:], rows, strict=True))
+            if not len(counter.leases.batcher):
+                counter.beat(*jobs)
+                counter.beat(*jobs, text='{"at": 1}')
+            rows = [await read(connection, one) for one in good]
+            return all(row["lease_until"] != leases[row["id"].bytes] and row["checkpoint"] for row in rows)
 
         await until(are_written, "the others' leases")
+        assert {(await read(connection, one))["lease_until"] == leases[one] for one in bad} == {True}
     assert all(not body["lost"] for body in counter.client.bodies("beat"))
-    assert (await read(connection, jobs[0]))["lease_until"] == leases[jobs[0]]
 
 
-@pytest.mark.parametrize("sqlstate", STATES)
-async def test_submits(counter: Counter, connection: Connection[Record], sqlstate: str) -> None:
+async def test_submits(counter: Counter, connection: Connection[Record]) -> None:
     """A request that is refused is answered, with what was said; all others of the same statement are carried out."""
-    jobs = [job() for _ in range(5)]
-    bad = jobs[2].id
-    assert bad is not None
-    async with counter.open(), refusing(connection, sqlstate, "PENDING", "RUNNING", jobs=[bad]):
-        sent: dict[bytes | None, Wire] = {}
+    jobs = [job() for _ in range(2 * len(STATES))]
+    ids = [one.id or b"" for one in jobs]
+    bad = dict(zip(ids[1::2], STATES, strict=True))
+    expected = {state: code_of(state) for state in STATES}
+    sent: dict[bytes, Wire] = {}
+
+    def codes() -> dict[str, str]:
+        """What was said of each that is refused."""
+        return {bad[one]: sent[one].sent[-1][2].get("code", "") for one in bad}
+
+    def ask_again() -> None:
+        """As clients do who are told that the database is away."""
+        for one, identity in zip(jobs, ids, strict=True):
+            wire = sent.get(identity)
+            code = "" if wire is None or not wire.sent else wire.sent[-1][2].get("code", "")
+            if wire is None or (code == "unavailable" and code_of(bad.get(identity, UNIQUE_VIOLATION)) != code):
+                sent[identity] = Wire()
+                counter.submits.batcher.put(Submitted(sent[identity], 1, [one]))
+
+    async with counter.open(), refusing(connection, bad, "PENDING", "RUNNING"):
 
         async def are_answered() -> bool:
-            for one in jobs:
-                answers = sent[one.id].sent if one.id in sent else [("error", None, {"code": "unavailable"})]
-                if answers and (answers[-1][0], answers[-1][2].get("code")) == ("error", "unavailable") and not (
-                    one.id == bad and "not with me" in str(answers[-1])
-                ):
-                    sent[one.id] = Wire()
-                    counter.submits.batcher.put(Submitted(sent[one.id], 1, [one]))
-            return all(wire.sent and (wire.sent[-1][0] == "ok" or one == bad) for one, wire in sent.items())
+            ask_again()
+            kinds = {one: wire.sent[-1][0] if wire.sent else "" for one, wire in sent.items()}
+            return kinds == {one: "error" if one in bad else "ok" for one in ids} and codes() == expected
 
         await until(are_answered, "all answers")
-        ((kind, _, answer),) = sent[bad].sent
-        assert kind == "error"
-        assert answer["code"] in {"unavailable", "bad_request", "conflict"}
-    assert {row["id"].bytes for row in await connection.fetch("SELECT id FROM pulse.jobs")} == {one.id for one in jobs} - {bad}
+    stored = {row["id"].bytes for row in await connection.fetch("SELECT id FROM pulse.jobs")}
+    assert stored == {*ids} - {*bad}
 
 
-def _error(sqlstate: str) -> Exception:
-    """An error of the database with that SQLSTATE."""
-    import asyncpg
+@pytest.mark.parametrize("sqlstate", ["42P10", "54000", "ZZ999"])
+async def test_every_row_is_refused(counter: Counter, connection: Connection[Record], sqlstate: str) -> None:
+    """Nothing is lost and no row is blamed while there are many; all goes on at once when the cause has gone."""
+    waiting = [await forge(connection, next_run_at=PAST) for _ in range(20)]
+    done = [await counter.running(counter.worker) for _ in range(20)]
+    async with counter.open():
+        async with refusing(connection, sqlstate, "RUNNING", "COMPLETED"):
+            counter.claims.wake()
+            counter.report(*(Result(one, 1, "ok") for one in done))
 
+            async def are_failing() -> bool:
+                return {"claim_jobs", "complete_jobs"} <= {one.statement for one in counter.store.failing.now()}
+
+            await until(are_failing, "both statements")
+            assert await aside(connection) == {}
+        counter.claims.barred._pauses.clear()
+
+        async def all_of_them() -> bool:
+            return counter.assigned() == {*waiting} and await counter.is_status("COMPLETED", *done)
+
+        await until(all_of_them, "everything")
+    assert {"claim_jobs", "complete_jobs"}.isdisjoint(one.statement for one in counter.store.failing.now())
+
+
+def code_of(sqlstate: str) -> str:
+    """What the one who asked is told."""
+    if sqlstate == UNIQUE_VIOLATION:
+        return "conflict"
+    return "bad_request" if is_value(sqlstate) or sqlstate.startswith("P0") else "unavailable"
+
+
+def is_value(sqlstate: str) -> bool:
+    """Whether that says that what was given cannot be stored."""
     error = asyncpg.PostgresError("not with me")
     error.sqlstate = sqlstate
-    return error
+    return failures.meaning_of(error) is failures.Meaning.VALUE

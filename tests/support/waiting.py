@@ -15,17 +15,17 @@ DEADLINE_S: Final = 10.0
 _BLOCKED: Final = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid)))"
 
 
-async def until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], what: str, deadline_s: float = DEADLINE_S) -> None:
     """
     Return when *condition* holds.
 
     Raises:
-        AssertionError: It did not within DEADLINE_S; names *what* was waited for.
+        AssertionError: It did not within *deadline_s*; names *what* was waited for.
     """
-    deadline_s = time.monotonic() + DEADLINE_S
+    until_s = time.monotonic() + deadline_s
     while not await condition():
         await checkpoint()
-        assert time.monotonic() < deadline_s, f"waited in vain for: {what}"
+        assert time.monotonic() < until_s, f"waited in vain for: {what}"
 
 
 async def until_blocked(connection: Connection[Record], *, by: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from pulse_actors.dispatcher.barred import APART_S, LONGEST_S, SHORTEST_S, Barred
+from pulse_actors.dispatcher.barred import APART_S, LONGEST_S, REFUSED_S, SHORTEST_S, Barred
 from pulse_actors.dispatcher.desk import ClaimPlan
 
 
@@ -20,7 +20,7 @@ def test_what_may_have_passed_is_tried_again_soon() -> None:
     assert pauses == [SHORTEST_S, 1.0, 2.0, 4.0, 8.0, LONGEST_S]
     barred.succeeded(("a",))
     assert barred.failed(("a",), now_s, lasts=False) == SHORTEST_S
-    assert barred.failed(("a",), now_s, lasts=True) == LONGEST_S
+    assert barred.failed(("a",), now_s, lasts=True) == REFUSED_S
 
 
 def test_others_go_on() -> None:
@@ -29,12 +29,12 @@ def test_others_go_on() -> None:
     assert barred.failed(("a", "b"), 100.0, lasts=False) == SHORTEST_S
     assert barred.are_barred(("b", "a"), 100.1)
     assert not barred.is_barred("a", 100.1)  # a slow moment blames no job
-    assert barred.failed(("a",), 100.0, lasts=True) == LONGEST_S
-    assert [barred.are_barred(topics, 105.0) for topics in (("a", "b"), ("a",), ("c",))] == [False, True, False]
-    assert [barred.is_barred(topic, 105.0) for topic in "abc"] == [True, False, False]
-    assert not barred.is_barred("a", 110.0)
+    assert barred.failed(("a",), 100.0, lasts=True) == REFUSED_S
+    assert [barred.are_barred(topics, 101.0) for topics in (("a", "b"), ("a",), ("c",))] == [False, True, False]
+    assert [barred.is_barred(topic, 101.0) for topic in "abc"] == [True, False, False]
+    assert not barred.is_barred("a", 102.0)
     barred.succeeded(("c",))
-    assert barred.is_barred("a", 105.0)
+    assert barred.is_barred("a", 101.0)
     barred.failed(("d",), 100.0, lasts=False)
     assert not barred.is_barred("d", 100.1)
 
@@ -47,7 +47,7 @@ def test_the_topic_is_found() -> None:
         assert barred.failed(failing, 100.0, lasts=True) == 0.0
         assert not barred.are_barred(topics, 100.0)
     assert barred.parts(topics, 100.0) == [("a", "b"), ("c",), ("d",), ("e",)]
-    assert barred.failed(("d",), 100.0, lasts=True) == LONGEST_S
+    assert barred.failed(("d",), 100.0, lasts=True) == REFUSED_S
     assert barred.parts(topics, 100.1) == [("a", "b"), ("c",), ("e",)]
     assert barred.parts(("d",), 100.1) == []
     assert (barred.are_barred(("d",), 100.1), barred.are_barred(topics, 100.1)) == (True, False)
@@ -124,10 +124,10 @@ def test_what_was_to_look_at_everything_is_to_be_made_up_for() -> None:
     """Once, when its topics may be claimed again; whatever others have looked at meanwhile."""
     barred = Barred()
     barred.failed(("b",), 100.0, lasts=True)
-    assert not barred.has_missed(110.0)
+    assert not barred.has_missed(102.0)
     barred.failed(("a",), 100.0, lasts=True, full=True)
-    assert not barred.has_missed(109.9)
-    assert [barred.has_missed(110.0) for _ in range(2)] == [True, False]
+    assert not barred.has_missed(101.9)
+    assert [barred.has_missed(102.0) for _ in range(2)] == [True, False]
     barred.failed(("a",), 120.0, lasts=True, full=True)
     barred.succeeded(("a",))
     assert barred.has_missed(121.0)

@@ -195,7 +195,7 @@ def test_this_dispatcher() -> None:
     """Whether it stops, whether claims of the topic fail for a while, and whether the topic ages."""
     on = site(worker())
     on.desk.closed = True
-    on.claims.barred._pauses = {frozenset({"a"}): (9.5, LONGEST_S), frozenset({"c"}): (9.0, LONGEST_S)}
+    on.claims.barred._pauses = {frozenset({"a"}): (9.5, LONGEST_S, False), frozenset({"c"}): (9.0, LONGEST_S, False)}
     on.desk.rules.ageing_s["a"] = 5.0
     found = known(on)
     assert (found.is_stopping, found.is_unreadable, found.is_ageing) == (True, True, True)

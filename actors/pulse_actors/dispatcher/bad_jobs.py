@@ -53,16 +53,22 @@ class BadJobs:
 
     async def search(self, plan: ClaimPlan, starts: Sequence[Start] | None) -> bool:
         """
-        Hand out what can be of a claim that was refused, and set aside what cannot; call it with the lock of the claims.
+        Hand out what can be of a claim that was refused, and set aside what cannot; call it with the claims' lock.
 
         Returns:
-            Whether something of either kind was found: the claim can be made now.
+            Whether something of either kind was found: the claim can be made now. Else it is about no single job.
 
         Raises:
-            UnavailableError: The database is away, or refuses this, too.
+            UnavailableError: The database is away.
         """
-        suspects = await self._store.set_aside.claimable(plan.topics, len(plan.seats), starts)
         search = _Search(self._claims, self._desk, plan)
+        try:
+            return await self._search(search, plan, starts)
+        except StatementError:  # it refuses this, too
+            return search.has_claimed
+
+    async def _search(self, search: _Search, plan: ClaimPlan, starts: Sequence[Start] | None) -> bool:
+        suspects = await self._store.set_aside.claimable(plan.topics, len(plan.seats), starts)
         if await search.through(suspects):
             return search.has_claimed
         if search.bad:

@@ -127,7 +127,7 @@ class Results:
                         await self._bring_back()
 
     async def _bring_back(self) -> None:
-        """Have those written whose time has come and whose rows nobody has locked; a statement would wait for a lock."""
+        """Have those written whose time has come and whose rows nobody has locked: a statement would wait for that."""
         now_s = time.monotonic()
         aside = [one for one in self._aside if one.not_before_s <= now_s]
         self._aside = [one for one in self._aside if one.not_before_s > now_s]

@@ -127,10 +127,6 @@ CLAIMS: Final = Guarded(
             ("Claims.run", "if not more:", "if True:"),
             ("Claims.run", "if not more:", "if False:"),
         ],
-        _GUARDS + "test_an_outage_is_logged_now_and_then": [
-            ("Claims.run", "backoff.may_log()", "True"),
-            ("Claims.run", "backoff.may_log()", "False"),
-        ],
         _GUARDS + "test_the_first_claim_is_full_and_the_next_is_not": [
             ("Claims.pass_once", "self._cursors.is_full_due(began_s)", "True"),
             ("Claims.pass_once", "self._cursors.is_full_due(began_s)", "False"),
@@ -157,9 +153,12 @@ CLAIMS: Final = Guarded(
                 ),
             ),
         ],
-        _GUARDS + "test_a_job_that_cannot_be_read": [
-            ("Claims._claim_readable", "not is_bad_row(error) and ", ""),
-            ("Claims._claim_readable", "lasts, now_s = is_bad_row(error)", "lasts, now_s = False"),
+        _REFUSED + "test_claims": [
+            ("Claims._claim_readable", "if lasts and await self.bad_jobs.search(plan, starts):", "if False:"),
+        ],
+        _GUARDS + "test_a_topic_that_cannot_be_read": [
+            ("Claims._claim_readable", "not lasts and ", ""),
+            ("Claims._claim_readable", "lasts = isinstance(error, StatementError)", "lasts = False"),
             ("Claims.pass_once", " if not self.barred.are_barred(plan.topics, began_s)]", "]"),
         ],
         _GUARDS + "test_topics_that_are_claimed_together_go_on": [
@@ -181,12 +180,9 @@ CLAIMS: Final = Guarded(
             ("Claims._claim_readable", "full=starts is None", "full=False"),
             ("Claims._claim_readable", " and not ran_too_long(error)", ""),
             ("Claims._claim_readable", "not ran_too_long(error)", "False"),
-            ("Claims._claim_readable", "lasts, now_s = is_bad_row(error)", "lasts, now_s = True"),
+            ("Claims._claim_readable", "lasts = isinstance(error, StatementError)", "lasts = True"),
             ("Claims._claim_readable", "self.wake_recent(", "("),
             ("Claims._claim_readable", "self.barred.succeeded(plan.topics)", "pass"),
-        ],
-        _GUARDS + "test_a_claim_that_is_wrong_is_not_hidden": [
-            ("Claims._claim_readable", "if not is_bad_row(error) and not ran_too_long(error):", "if False:"),
         ],
         _GUARDS + "test_much_work_behind_the_cursor": [
             ("Claims._claim", "claimed(claims, more=more)", "claimed(claims)"),

@@ -71,10 +71,6 @@ RESULTS: Final = Guarded(
         _GUARDS + "test_a_result_that_cannot_be_stored_is_an_error": [
             ("_Batch.end", "(*endings, *self._rejected)", "endings"),
         ],
-        _GUARDS + "test_an_outage_is_logged_now_and_then": [
-            ("Results._insist", "backoff.may_log()", "True"),
-            ("Results._insist", "backoff.may_log()", "False"),
-        ],
         "store/test_visit_guards.py::test_a_process_brings_no_more_than_has_room": [
             ("Results._answer", "report.settled()", "pass"),
         ],
