@@ -2,8 +2,8 @@
 Whether the database has gone back, from what it says of itself and what this host remembers of it. Pure.
 
 What proves it: it does not know this host, or has counted less of it than it had confirmed; its newest epoch is older
-than one that was accepted; or it is another database under the same name. Attempts of which it knows less prove it, too:
-those are asked for at a new place, since the counter moves only once a second. A new server, or a new timeline, proves
+than one that was accepted; or it is another database under the same name. So do attempts of which it knows less: those
+are asked for at a new place, since the counter moves only once a second. A new server, or a new timeline, proves
 nothing: a synchronous failover loses nothing.
 """
 

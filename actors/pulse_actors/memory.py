@@ -58,11 +58,12 @@ class Notebook:
         directory: The state directory, made when it is missing; None: there is none, and nothing is kept.
 
     Attributes:
+        directory: As above.
         problem: Why nothing can be kept; None: it can.
     """
 
     def __init__(self, directory: Path | None) -> None:
-        self._directory = directory
+        self.directory = directory
         self._path: Path | None = None
         self._lock: int | None = None
         self.problem = "there is no state directory" if directory is None else None
@@ -80,11 +81,11 @@ class Notebook:
         return kept if kept is not None and kept.lineage == lineage else Memory(lineage, uuid4())
 
     def _own(self, lineage: UUID) -> Path | None:
-        if self._directory is None:
+        if self.directory is None:
             return None
-        self._directory.mkdir(0o711 if os.geteuid() == _ROOT else 0o700, parents=True, exist_ok=True)
+        self.directory.mkdir(0o711 if os.geteuid() == _ROOT else 0o700, parents=True, exist_ok=True)
         for number in range(_FILES):
-            path = self._directory / f"database-{lineage}{f'.{number}' if number else ''}.json"
+            path = self.directory / f"database-{lineage}{f'.{number}' if number else ''}.json"
             lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -93,7 +94,7 @@ class Notebook:
                 continue
             self._lock = lock
             return path
-        self.problem = f"{_FILES} processes keep what they know of it in {self._directory}"
+        self.problem = f"{_FILES} processes keep what they know of it in {self.directory}"
         return None
 
     def keep(self, memory: Memory) -> None:
@@ -102,10 +103,12 @@ class Notebook:
             return
         fresh = self._path.with_suffix(".new")
         try:
-            with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
-                file.write(msgspec.json.encode(memory))
-                file.flush()
-                os.fsync(file.fileno())
+            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(descriptor, msgspec.json.encode(memory))
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
             fresh.replace(self._path)
             self.problem = None
         except OSError as error:

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
+from pulse.errors import UnavailableError
 from pulse.store.arguments import pair_columns, uuids
 from pulse.store.statements import STATEMENTS
 
@@ -21,7 +22,18 @@ if TYPE_CHECKING:
     from pulse.store.pool import Pool
     from pulse.store.rows import Claim
 
-__all__ = ["CLOSED", "FIRST_HIGHEST", "UNWITNESSED", "EpochStore", "Held", "Knowledge", "Mark", "Raised", "Seen", "Witnessed"]
+__all__ = [
+    "CLOSED",
+    "FIRST_HIGHEST",
+    "UNWITNESSED",
+    "EpochStore",
+    "Held",
+    "Knowledge",
+    "Mark",
+    "Raised",
+    "Seen",
+    "Witnessed",
+]
 
 FIRST_HIGHEST: Final = 1000  # attempts up to there are handed out before anything has to be remembered of them
 APART_S: Final = 10.0  # hosts that were seen so long apart were both alive
@@ -77,7 +89,7 @@ class Seen:
         newest: The highest bound of attempts of all hosts.
     """
 
-    lineage: UUID | None
+    lineage: UUID
     system_id: str
     timeline: int | None
     started_at: datetime
@@ -127,7 +139,8 @@ class EpochStore:
         """
         async with self._pool.connection() as connection:
             row = await connection.fetchrow(STATEMENTS["look_at_epoch"].sql, instance, back_to, wait_s, APART_S)
-        assert row is not None  # epoch 1 is installed with the schema
+        if row is None or row["lineage"] is None:
+            raise UnavailableError("pulse.epochs is empty: somebody has deleted what was installed with the schema")
         said: Mapping[str, Any] = dict(row)
         return Seen(**{"floor" if name == "attempts_floor" else name: value for name, value in said.items()})
 
@@ -183,7 +196,9 @@ class EpochStore:
             )
             if row is not None and held.is_over:
                 ids = uuids(sorted(held.ids))
-                await connection.fetchval(STATEMENTS["end_epoch"].sql, held.workers, host, ids, held.put_off_s, why, None)
+                await connection.fetchval(
+                    STATEMENTS["end_epoch"].sql, held.workers, host, ids, held.put_off_s, why, None
+                )
                 await connection.execute(STATEMENTS["put_off_jobs"].sql, ids, held.put_off_s, None)
         return raised, None if row is None else Mark(*row)
 
@@ -232,4 +247,3 @@ class Held:
     ids: Sequence[bytes]
     put_off_s: float
     is_over: bool = True
-

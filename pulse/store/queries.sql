@@ -1155,19 +1155,19 @@ RETURNING counter, seen_at, highest;
 WITH fence AS MATERIALIZED (
     SELECT e.attempts_floor, e.first_id FROM pulse.epochs e ORDER BY e.epoch DESC LIMIT 1
 ), target AS (
-    SELECT j.id, j.attempts, j.locked_by, j.started_at, j.progress FROM pulse.jobs j
+    SELECT j.id, j.attempts AS attempt, j.locked_by AS worker, j.started_at FROM pulse.jobs j
     WHERE j.status = 'RUNNING' AND (j.locked_by = ANY ($1::text[]) OR starts_with(j.locked_by, $2 || '/'))
       AND j.attempts <= (SELECT f.attempts_floor FROM fence f)
       AND (j.id < (SELECT f.first_id FROM fence f) OR get_byte(uuid_send(j.id), 6) >> 4 <> 7 OR j.id >= '04000000-0000-0000-0000-000000000000')
     ORDER BY j.id FOR UPDATE SKIP LOCKED
 ), changed AS (
     UPDATE pulse.jobs j
-    SET status = (CASE WHEN t.attempts = j.uncharged + 1 THEN 'PENDING' ELSE 'RETRYING' END)::pulse.job_status,
+    SET status = (CASE WHEN t.attempt = j.uncharged + 1 THEN 'PENDING' ELSE 'RETRYING' END)::pulse.job_status,
         next_run_at = coalesce($6, clock_timestamp()) + CASE WHEN j.id = ANY ($3::uuid[]) THEN $4 ELSE 0 END * interval '1 second',
         uncharged = j.uncharged + 1, last_error = $5, locked_by = NULL, lease_until = NULL
     FROM target t
-    WHERE j.id = t.id AND j.status::text = 'RUNNING' AND j.locked_by = t.locked_by AND j.attempts = t.attempts
-    RETURNING j.id, j.attempts, t.locked_by AS worker, t.started_at, j.progress
+    WHERE j.id BETWEEN t.id AND t.id AND j.status::text = 'RUNNING' AND j.locked_by = t.worker AND j.attempts = t.attempt
+    RETURNING j.id, j.attempts, t.worker, t.started_at, j.progress
 ), history AS (
     INSERT INTO pulse.attempts (job_id, attempt, worker, started_at, ended_at, outcome, error, progress)
     SELECT c.id, c.attempts, c.worker, c.started_at, coalesce($6, clock_timestamp()), 'released', $5, c.progress FROM changed c

@@ -124,7 +124,9 @@ class Store(Operations, Defaults):
                 for sql, arrays in ((_COMPLETE, 2), (_END, 8)):  # behind the fence
                     await connection.fetch(sql, *fence_columns([]), *(() for _ in range(arrays)), None)
                 await connection.fetch(_SUBMIT, *job_columns([]), [], None)
-                await connection.fetch(_SUBMIT_AND_CLAIM, *job_columns([], due=True), [], [], 1.0, [], *UNWITNESSED, None)
+                await connection.fetch(
+                    _SUBMIT_AND_CLAIM, *job_columns([], due=True), [], [], 1.0, [], *UNWITNESSED, None
+                )
 
     def close(self) -> None:
         """Drop all connections."""
@@ -181,7 +183,9 @@ class Store(Operations, Defaults):
             rows = await connection.fetch(_SUBMIT_AND_CLAIM, *columns, *self._witnessed, now)
         seat_of = dict(zip(used, seats, strict=False))
         claims = [
-            Claim._make((*row[:8], seat_of[row["worker"]], row["attempts"] - 1, 0, None, None, None, row["traceparent"]))
+            Claim._make(
+                (*row[:8], seat_of[row["worker"]], row["attempts"] - 1, 0, None, None, None, row["traceparent"])
+            )
             for row in rows
             if row["attempts"]
         ]

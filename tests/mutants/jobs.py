@@ -309,8 +309,8 @@ CLAIMS: Final = [
     ),
     swap(
         CLAIM,
-        "attempts = j.attempts + 1",
-        "attempts = greatest(j.attempts, 1)",
+        "attempts = greatest(j.attempts, s.floor) + 1",
+        "attempts = greatest(j.attempts, s.floor, 1)",
         "test_claim.py::test_a_claim_opens_the_lease",
     ),
     swap(

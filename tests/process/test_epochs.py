@@ -41,5 +41,10 @@ def test_a_restore_of_a_base_backup_under_running_workers() -> None:
         assert epoch["reopened"] > 0
         (line,) = whole.log("database_went_back")
         assert line["reopened"] == epoch["reopened"]
-        assert sql.value("SELECT count(*) FROM pulse.jobs WHERE attempts BETWEEN 1 AND 1000 AND id < $1", epoch["first_id"]) != 0
+        assert (
+            sql.value(
+                "SELECT count(*) FROM pulse.jobs WHERE attempts BETWEEN 1 AND 1000 AND id < $1", epoch["first_id"]
+            )
+            != 0
+        )
         assert json.loads(epoch["detail"])["hosts"] == []

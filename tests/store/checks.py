@@ -28,10 +28,22 @@ BASE: Final[dict[str, Columns]] = {
     "topics": {"topic": "'t'"},
     "sweep_mark": {"one": "true"},
     "retention_mark": {"one": "true"},
-    "set_aside": {"job_id": "'00000000-0000-0000-0000-000000000007'", "sqlstate": "'XX001'", "statement": "'claim_jobs'", "error": "'e'"},
+    "set_aside": {
+        "job_id": "'00000000-0000-0000-0000-000000000007'",
+        "sqlstate": "'XX001'",
+        "statement": "'claim_jobs'",
+        "error": "'e'",
+    },
     "audit": {"action": "'jobs.cancel'"},
     "epochs": {"epoch": "77"},
-    "witnesses": {"instance": "'00000000-0000-0000-0000-000000000007'", "counter": "1", "epoch": "1", "highest": "1000", "place": "'p'", "host": "'h'"},
+    "witnesses": {
+        "instance": "'00000000-0000-0000-0000-000000000007'",
+        "counter": "1",
+        "epoch": "1",
+        "highest": "1000",
+        "place": "'p'",
+        "host": "'h'",
+    },
 }
 _RUNNING: Final = {
     "status": "'RUNNING'",

@@ -275,7 +275,7 @@ class Desk:
         return {job for worker in self.everybody() for job, _ in worker.held}.intersection(jobs)
 
     def running_in_hand(self, jobs: Iterable[bytes]) -> set[bytes]:
-        """Which of *jobs* somebody runs whose process is watched: it will end, and be seen to; or whose end is awaited."""
+        """Which of *jobs* somebody runs whose process is watched: it will end, and be seen to; or is waited for."""
         pairs = {pair for one in self.everybody() for pair in one.held if one.watched or pair in self.lost}
         return {job for job, _ in pairs - self.reporting}.intersection(jobs)
 

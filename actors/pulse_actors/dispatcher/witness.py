@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Final
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import anyio
 import anyio.to_thread
@@ -28,7 +28,7 @@ from pulse.store.store import Store
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.desk import Desk
 from pulse_actors.dispatcher.finished import Finished
-from pulse_actors.epochs import STEP, Verdict, bound_of, judge, next_epoch
+from pulse_actors.epochs import Verdict, bound_of, judge, next_epoch
 from pulse_actors.memory import Memory, Notebook
 from pulse_actors.runtime import Backoff
 
@@ -137,9 +137,7 @@ class Witness:
         """What is remembered of the database that answers; in this process the one that was used."""
         if self._memory is None:
             seen = await self._store.epochs.look(CLOSED.instance or UUID(int=0), None, self._lease_s)
-            if seen.lineage is None:
-                raise UnavailableError("epoch 1 is missing: the schema was changed by hand")
-            self._memory = await anyio.to_thread.run_sync(self._notebook.open, seen.lineage)
+            self._memory = await self._opened(seen.lineage)
             if self._notebook.problem is not None:
                 log.warning("memory_not_kept", error=self._notebook.problem)
         return self._memory
@@ -161,7 +159,7 @@ class Witness:
         if mark is None:
             return False
         self._others_until_s, self._back_to = time.monotonic() + OTHERS_S, seen.back_to
-        await self._counted(seen, mark, seen.epoch)
+        await self._counted(memory, seen, mark, seen.epoch)
         return True
 
     async def _tick(self, memory: Memory, seen: Seen) -> bool:
@@ -173,7 +171,7 @@ class Witness:
             self.witnessed = CLOSED  # what was true a moment ago is not any more
             return False
         self._before = {}
-        await self._counted(seen, mark, memory.epoch)
+        await self._counted(memory, seen, mark, memory.epoch)
         return True
 
     async def _begin(self, memory: Memory, seen: Seen, *, is_new: bool) -> None:
@@ -198,7 +196,7 @@ class Witness:
         self._before, self._handed_out, self._back_to = {}, {}, None
         if not self._was_open:
             self._rejoin_until_s = time.monotonic() + REJOIN_S
-        await self._counted(seen, mark, epoch.epoch)
+        await self._counted(memory, seen, mark, epoch.epoch)
         await self._tell(epoch, seen, memory, len(pairs))
 
     async def _tell(self, epoch: Raised, seen: Seen, memory: Memory, held: int) -> None:
@@ -220,21 +218,20 @@ class Witness:
             jobs=[str(UUID(bytes=job)) for job in reopened[:3]],
         )
 
-    async def _counted(self, seen: Seen, mark: Mark, epoch: int) -> None:
-        assert self._memory is not None and seen.lineage is not None and seen.timeline is not None  # noqa: PT018 - one fact
-        if self._memory.lineage != seen.lineage:  # another database under the same name
-            await anyio.to_thread.run_sync(self._notebook.open, seen.lineage)
+    async def _counted(self, memory: Memory, seen: Seen, mark: Mark, epoch: int) -> None:
+        if memory.lineage != seen.lineage:  # another database under the same name
+            await self._opened(seen.lineage)
         await self._remember(
             msgspec.structs.replace(
-                self._memory,
+                memory,
                 lineage=seen.lineage,
                 counter=mark.counter,
                 seen_at=mark.seen_at,
                 epoch=epoch,
-                highest=max(self._memory.highest, mark.highest),
+                highest=max((self._memory or memory).highest, mark.highest),
                 place=seen.place,
                 system_id=seen.system_id,
-                timeline=seen.timeline,
+                timeline=seen.timeline or 0,
             )
         )
         if self.witnessed is not CLOSED:
@@ -242,7 +239,13 @@ class Witness:
 
     async def _remember(self, memory: Memory) -> None:
         self._memory = memory
-        await anyio.to_thread.run_sync(self._notebook.keep, memory)
+        if self._notebook.directory is not None:  # the disk may be slow
+            await anyio.to_thread.run_sync(self._notebook.keep, memory)
+
+    async def _opened(self, lineage: UUID) -> Memory:
+        if self._notebook.directory is None:
+            return Memory(lineage, uuid4())
+        return await anyio.to_thread.run_sync(self._notebook.open, lineage)
 
     def _may_open(self, seen: Seen) -> bool:
         """Whether all are there who must be, or were waited for."""
@@ -251,11 +254,10 @@ class Witness:
         return not seen.elsewhere or time.monotonic() >= self._others_until_s
 
     def _open(self, seen: Seen) -> None:
-        memory = self._memory
-        assert memory is not None
-        was_closed = self.witnessed is CLOSED
-        self.witnessed = Witnessed(memory.instance, memory.counter, memory.epoch, seen.started_at, seen.relation)
-        self._was_open = True
+        memory, was_closed = self._memory, self.witnessed is CLOSED
+        if memory is not None:
+            self.witnessed = Witnessed(memory.instance, memory.counter, memory.epoch, seen.started_at, seen.relation)
+            self._was_open = True
         if was_closed:
             self._claims.wake()
 
