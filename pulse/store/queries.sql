@@ -1163,7 +1163,7 @@ WITH fence AS MATERIALIZED (
 ), changed AS (
     UPDATE pulse.jobs j
     SET status = (CASE WHEN t.attempt = j.uncharged + 1 THEN 'PENDING' ELSE 'RETRYING' END)::pulse.job_status,
-        next_run_at = coalesce($6, clock_timestamp()) + CASE WHEN j.id = ANY ($3::uuid[]) THEN $4 ELSE 0 END * interval '1 second',
+        next_run_at = coalesce($6, clock_timestamp()) + CASE WHEN j.id = ANY ($3::uuid[]) THEN $4::float8 ELSE 0 END * interval '1 second',
         uncharged = j.uncharged + 1, last_error = $5, locked_by = NULL, lease_until = NULL
     FROM target t
     WHERE j.id BETWEEN t.id AND t.id AND j.status::text = 'RUNNING' AND j.locked_by = t.worker AND j.attempts = t.attempt

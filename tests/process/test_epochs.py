@@ -7,7 +7,8 @@ import json
 import pytest
 
 from tests.process.epoch_kit import SPEED_S, Load, overlaps, restorable, starts, twice
-from tests.process.system_kit import measured, until
+from tests.process.system_kit import measured
+from tests.support.system import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres]
 
