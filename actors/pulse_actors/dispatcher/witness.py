@@ -39,7 +39,7 @@ SOON_S: Final = 0.1  # between two looks while claims wait for something
 OTHERS_S: Final = 3.0  # for other hosts to come to a new place: they look every second, and retry within 1.5 s
 REJOIN_S: Final = 2.0  # for workers to come back to a dispatcher that was started on a database that has gone back
 REFUSED_S: Final = 60.0  # a server that was refused longer ago may be gone
-PUT_OFF_S: Final = 5.0  # renewed at each tick while an attempt from before may run yet
+PUT_OFF_S: Final = 3.0  # renewed at each tick while an attempt from before may run yet
 
 log = structlog.get_logger()
 
