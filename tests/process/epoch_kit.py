@@ -151,7 +151,9 @@ class Pair:
         (standby.data_dir / "postmaster.pid").unlink(missing_ok=True)
         query = parse_qs(urlsplit(primary.dsn).query)
         with (standby.data_dir / "postgresql.auto.conf").open("a") as file:
-            file.write(f"primary_conninfo = 'host={query['host'][0]} port={query['port'][0]} user=pulse application_name=two'\n")
+            file.write(
+                f"primary_conninfo = 'host={query['host'][0]} port={query['port'][0]} user=pulse application_name=two'\n"
+            )
         signal_file = standby.data_dir / "standby.signal"
         signal_file.touch()
         owner = (standby.data_dir / "PG_VERSION").stat()

@@ -184,7 +184,10 @@ def test_a_failover_with_a_gap_and_the_old_primary_back() -> None:
             assert ask(pair.standby, "SELECT max(epoch) FROM pulse.epochs") == 2
             pair.primary.up()
             before = ask(pair.primary, "SELECT count(*) FROM pulse.jobs")
-            ask(pair.standby, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name LIKE 'pulse %'")
+            ask(
+                pair.standby,
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name LIKE 'pulse %'",
+            )
             more(whole, 100)
             assert ask(pair.primary, "SELECT count(*) FROM pulse.jobs") == before
             said = whole.command("ctl", "status").stdout
