@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
+from uuid import UUID
 
 from pulse.protocol import HandlerInfo, NewJob
 from pulse.store.acting import Operator
 from pulse.store.depths import Depths
+from pulse.store.epochs import Knowledge, Mark, Seen, Witnessed
 from pulse.store.operations import Moved
 from pulse.store.rows import (
     Canceled,
@@ -31,14 +33,33 @@ from pulse.store.rows import (
     Wake,
 )
 from pulse.store.schema import SCHEMA_VERSION
+from pulse.store.timelines import Timelines
 from pulse.store.topics import LivePolicy
-from tests.simulation.database import Database
+from tests.simulation.database import EPOCH, Database
 
 Pair = tuple[bytes, int]
 
 
 def _ids(rows: Sequence[Fence | Completion | Ending | Renewal]) -> list[bytes]:
     return [row.id for row in rows]
+
+
+class NeverBack:
+    """What ``pulse.store.epochs.EpochStore`` is to a dispatcher whose database never goes back."""
+
+    def __init__(self) -> None:
+        self._counter = 0
+
+    async def look(self, _instance: UUID, _back_to: datetime | None, _wait_s: float) -> Seen:
+        counter = self._counter or None
+        return Seen(UUID(int=1), "1", 1, EPOCH, 1, "here", 1, 0, counter, 1, None, 0, 0, None)
+
+    async def begin(self, *_given: object, **_more: object) -> tuple[None, Mark]:
+        return None, await self.tick(Witnessed(None), 0, "")
+
+    async def tick(self, _known: Witnessed, _highest: int, _place: str) -> Mark:
+        self._counter += 1
+        return Mark(self._counter, EPOCH)
 
 
 class FakeStore:
@@ -54,6 +75,9 @@ class FakeStore:
         self.depths = self
         self.incidents = self
         self.audit = self  # only how far retention has got is written there
+        self.epochs = NeverBack()
+        self.timelines = Timelines()
+        self.knowledge: Knowledge | None = None
 
     @contextlib.asynccontextmanager
     async def acting(self, _operator: Operator) -> AsyncGenerator[FakeStore]:

@@ -35,6 +35,15 @@ BASE: Final[dict[str, Columns]] = {
         "error": "'e'",
     },
     "audit": {"action": "'jobs.cancel'"},
+    "epochs": {"epoch": "77"},
+    "witnesses": {
+        "instance": "'00000000-0000-0000-0000-000000000007'",
+        "counter": "1",
+        "epoch": "1",
+        "highest": "1000",
+        "place": "'p'",
+        "host": "'h'",
+    },
 }
 _RUNNING: Final = {
     "status": "'RUNNING'",
@@ -273,6 +282,12 @@ CHECKS: Final = [
     _column("attempts", "attempts_peak_rss_bytes_check", "peak_rss_bytes", good=("0", str(2**62)), bad=("-1",)),
     _column("sweep_mark", "sweep_mark_one_check", "one", good=("true",), bad=("false",)),
     _column("retention_mark", "retention_mark_one_check", "one", good=("true",), bad=("false",)),
+    _column("epochs", "epochs_epoch_check", "epoch", good=("77",), bad=("0", "-1")),
+    _column("epochs", "epochs_attempts_floor_check", "attempts_floor", good=("0", "1000"), bad=("-1",)),
+    _column("epochs", "epochs_reopened_check", "reopened", good=("0", "7"), bad=("-1",)),
+    _column("epochs", "epochs_detail_check", "detail", good=("'{}'",), bad=("'[]'", "'1'")),
+    _column("epochs", "epochs_lineage", "lineage", good=("NULL",), bad=("gen_random_uuid()",)),
+    _column("witnesses", "witnesses_counter_check", "counter", good=("1",), bad=("0",)),
     _column("audit", "audit_action_check", "action", good=("'a'", "repeat('é', 64)"), bad=("''", "repeat('é', 65)")),
     _column("audit", "audit_uid_check", "uid", good=("0", "4294967295"), bad=("-1",)),
     _column("audit", "audit_jobs_check", "jobs", good=("0", "10000"), bad=("-1",)),

@@ -53,16 +53,15 @@ _NULLS: Final = "{" + ",".join(["NULL"] * BATCH) + "}"
 _ERRORS: Final = "{" + ",".join(["error"] * BATCH) + "}"
 _CLAIM: Final = (f"{{{TOPIC},u}}", str(BATCH), f"{{{WORKER}}}", _ONES, str(LEASE_S))
 ARGUMENTS: Final[dict[str, tuple[str | None, ...]]] = {
-    "claim_jobs": (*_CLAIM, None, None, None, None, None, NOW.isoformat()),
-    "claim_jobs ageing": (*_CLAIM, None, None, None, "{10,NULL}", None, NOW.isoformat()),
+    "claim_jobs": (*_CLAIM, *[None] * 10, NOW.isoformat()),
+    "claim_jobs ageing": (*_CLAIM, None, None, None, "{10,NULL}", *[None] * 6, NOW.isoformat()),
     "claim_jobs known": (
         "{}",
         *_CLAIM[1:],
         f"{{{TOPIC},{TOPIC},u}}",
         "{2,1,0}",
         "{0,0,0}",
-        None,
-        None,
+        *[None] * 7,
         NOW.isoformat(),
     ),
     "find_levels": ("", "0", str(BATCH), NOW.isoformat()),
