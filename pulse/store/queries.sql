@@ -454,6 +454,12 @@ WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by 
 RETURNING uuid_send(j.id) AS id, j.attempts;
 
 
+-- name: doubt_leases :exec
+-- What:    heartbeats were heard that cannot be written: nobody may reap for a while.   Args: $1 wait_s float8, $2 now.
+-- Guard:   a wait is never made shorter.   Returns: nothing.
+UPDATE pulse.sweep_mark m SET wait_until = GREATEST(m.wait_until, coalesce($2, clock_timestamp()) + $1 * interval '1 second');
+
+
 -- name: lapsed_attempts :many
 -- What:    RUNNING jobs whose lease has lapsed: what the watchdog ends as lease_expired.
 -- Args:    $1 limit int, $2 workers text[] that are looked after otherwise, $3 now
@@ -1104,9 +1110,12 @@ FROM pulse.retention_mark m;
 --          a gap nobody may reap for a while: that is noted too, for those who see no gap because this one's mark is new;
 --          never for longer than that while, however far the clock was set back since.
 -- Args:    $1 gap_s float8: the longest that is none, $2 wait_s float8: how long to wait after one, $3 now
--- Guard:   the row's lock: of two that begin at once one waits, and sees the other's mark.
+-- Guard:   the row's lock: of two that begin at once one waits, and sees the other's mark. And the lock of the table that a
+--          heartbeat takes: while nobody can extend a lease no mark is made either, so that this is a gap to everybody.
 -- Returns: seconds since the newest mark, the database's time in Unix seconds, seconds until sweeps may reap (0: now).
-WITH before AS (SELECT m.swept_at, coalesce($3, clock_timestamp()) AS now FROM pulse.sweep_mark m FOR UPDATE)
+WITH writable AS (
+    UPDATE pulse.jobs j SET lease_until = j.lease_until WHERE false
+), before AS (SELECT m.swept_at, coalesce($3, clock_timestamp()) AS now FROM pulse.sweep_mark m FOR UPDATE)
 UPDATE pulse.sweep_mark m
 SET swept_at = b.now,
     wait_until = CASE WHEN b.now - b.swept_at > $1 * interval '1 second' THEN b.now + $2 * interval '1 second'

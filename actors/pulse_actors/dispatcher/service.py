@@ -256,6 +256,7 @@ def dispatcher(listen_fd: int, tcp_fd: int | None = None) -> ActorMain:
                 office.results.run,
                 office.leases.batcher.run,
                 office.leases.checkpoints.run,
+                office.leases.unwritten.run,
                 office.submits.batcher.run,
                 office.desktop.stats.run,
                 office.desktop.incidents.run,

@@ -34,6 +34,7 @@ from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.deaths import Deaths
 from pulse_actors.dispatcher.desk import Desk, Held, Sentence, Worker
 from pulse_actors.dispatcher.results import Obituary, Results
+from pulse_actors.dispatcher.unwritten import Unwritten
 from pulse_actors.merging import write_merged
 
 REASON: Final = "worker lease expired"
@@ -107,6 +108,7 @@ class Silence:
         self._results = results
         self._host = host
         self._lease_s = lease_s
+        self._unwritten = Unwritten(store, lease_s=lease_s)
         self._awake_s = time.monotonic()
         self._being_killed: set[str] = set()
 
@@ -119,6 +121,7 @@ class Silence:
         """
         pause_s = self._lease_s / LOOKS
         async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._unwritten.run)
             await self.lapsed(living)
             self._awake_s = looked_s = time.monotonic()
             while True:
@@ -184,6 +187,7 @@ class Silence:
             await self._renew(renewals, strangers)
         except UnavailableError as error:
             log.warning("database_away", step="renew", error=error.message)
+            _beyond_doubt(strangers, now_s)
 
     def _lease_of(self, worker: Worker) -> float:
         """The longest of the leases of what *worker* holds: a topic may have one of its own."""
@@ -193,7 +197,7 @@ class Silence:
         """Extend leases; a row that somebody else has locked lapses by itself."""
 
         async def together(some: Sequence[Renewal]) -> None:
-            await self._store.extend(some, self._lease_s)
+            await self._unwritten.extend(some)
 
         await write_merged(self._store, renewals, together)
         for stranger in strangers:
@@ -215,6 +219,7 @@ class Silence:
             leases = await self._store.leases_of([stranger.identity for stranger in strangers])
         except UnavailableError as error:
             log.warning("database_away", step="strangers", error=error.message)
+            _beyond_doubt(strangers, asked_s)
             return False
         for stranger in strangers:
             held = leases.get(stranger.identity, {})
@@ -258,6 +263,12 @@ class Silence:
                 return False
             await anyio.sleep(min(within_s, ASK_S) / 20)
         return False
+
+
+def _beyond_doubt(strangers: Iterable[Worker], now_s: float) -> None:
+    """While nobody can write, or look, that their leases do not move says nothing of them."""
+    for stranger in strangers:
+        stranger.beaten_s = now_s
 
 
 def _renewals(worker: Worker) -> list[Renewal]:
