@@ -21,6 +21,7 @@ from pulse.store.store import Store
 from pulse_actors.dispatcher import silence as looking
 from pulse_actors.dispatcher.desk import Worker
 from pulse_actors.dispatcher.silence import Silence
+from pulse_actors.dispatcher.unwritten import Unwritten
 from tests.store.helpers import TOPIC, history
 from tests.store.recovery_kit import (
     DEADLINE_S,
@@ -56,7 +57,10 @@ class Room(Floor):
 
     def __init__(self, store: Store, connection: Connection[Record]) -> None:
         super().__init__(store, connection)
-        self.silence = Silence(store, self.desk, self.claims, self.deaths, self.results, HOST, lease_s=LEASE_S)
+        unwritten = Unwritten(store, self.desk, lease_s=LEASE_S)
+        self.silence = Silence(
+            store, self.desk, self.claims, self.deaths, self.results, unwritten, HOST, lease_s=LEASE_S
+        )
         self.silence._awake_s = time.monotonic() - LONG_S
         self.signals: list[signal.Signals] = []
         send = self.deaths.signal

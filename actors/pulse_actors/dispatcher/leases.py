@@ -71,7 +71,7 @@ class Leases:
         self._desk = desk
         self._host = host
         self._lease_s = lease_s
-        self.unwritten = Unwritten(store, lease_s=lease_s)
+        self.unwritten = Unwritten(store, desk, lease_s=lease_s)
         self.batcher: Batcher[Beating] = Batcher(self._beat, _weight, BATCH)
         self.checkpoints: Batcher[Beating] = Batcher(self._save, _weight, BATCH)
 

@@ -59,11 +59,14 @@ class Dispatcher:
         mine = host if settings.proof_of_death else None
         claims = Claims(store, desk, mine, lease_s=settings.lease_s, poll_s=settings.poll_s, batch=settings.batch)
         results = Results(store, desk, claims, keep=settings.retention_s != 0)
+        leases = Leases(store, desk, host, lease_s=settings.lease_s)
         stacks, stats = Stacks(desk), Stats(store, desk)
         deaths, self.silence, overdue = None, None, None
         if settings.proof_of_death:
             deaths = Deaths(store, desk, claims, results)
-            self.silence = Silence(store, desk, claims, deaths, results, host, lease_s=settings.lease_s)
+            self.silence = Silence(
+                store, desk, claims, deaths, results, leases.unwritten, host, lease_s=settings.lease_s
+            )
             overdue = Overdue(desk, deaths, stacks, obey_s=settings.obey_s, heartbeat_s=settings.heartbeat_s)
             claims.learned = overdue.started
         self.news = News(store, desk)
@@ -85,7 +88,7 @@ class Dispatcher:
             ),
             claims,
             results,
-            Leases(store, desk, host, lease_s=settings.lease_s),
+            leases,
             Submits(store, claims),
             host,
             f"pulse {version.VERSION}",

@@ -86,6 +86,7 @@ class Silence:
         claims: Gives back what a worker was never told of.
         deaths: Who is watched; kills, and buries.
         results: Writes endings.
+        unwritten: Extends leases.
         host: This host.
         lease_s: Length of a lease.
     """
@@ -97,6 +98,7 @@ class Silence:
         claims: Claims,
         deaths: Deaths,
         results: Results,
+        unwritten: Unwritten,
         host: identities.Host,
         *,
         lease_s: float,
@@ -108,7 +110,7 @@ class Silence:
         self._results = results
         self._host = host
         self._lease_s = lease_s
-        self._unwritten = Unwritten(store, lease_s=lease_s)
+        self._unwritten = unwritten
         self._awake_s = time.monotonic()
         self._being_killed: set[str] = set()
 
@@ -121,7 +123,6 @@ class Silence:
         """
         pause_s = self._lease_s / LOOKS
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._unwritten.run)
             await self.lapsed(living)
             self._awake_s = looked_s = time.monotonic()
             while True:
