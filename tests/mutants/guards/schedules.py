@@ -54,6 +54,10 @@ CATCH_UP: Final = Guarded(
         _CATCH_UP + "test_all": [
             ("_of_missed", 'MAX_CATCH_UP if due.catch_up == "all" else 1', "1"),
             ("_of_missed", "[-limit:]", ""),
+            ("_of_missed", "rule.at_most(cursor_us, due.now_us) <= limit", "True"),
+        ],
+        _CATCH_UP + "test_all_goes_through_nothing": [
+            ("_of_missed", "rule.at_most(cursor_us, due.now_us) <= limit", "False"),
         ],
         _CATCH_UP + "test_jitter": [
             ("_late_us", "jittered_us(due.id, occurrence_us, due.jitter_s)", "occurrence_us"),

@@ -132,7 +132,7 @@ UNWRITTEN: Final = Guarded(
         ],
         _UNWRITTEN + "test_what_stays_locked_is_told": [
             ("Unwritten.extend", "            self._failed(renewals, began_s)\n", ""),
-            ("Unwritten._failed", "            self._bell.set()\n", "            pass\n"),
+            ("Unwritten._failed", "self._bell.set()", "pass"),
             ("Unwritten._late", "TOLD * self._lease_s", "2 * TOLD * self._lease_s"),
             ("Unwritten.look", "        self._bell = anyio.Event()\n", ""),
             ("Unwritten.look", "await self._store.doubt_leases(self._lease_s)", "pass"),
