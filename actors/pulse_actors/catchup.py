@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pulse.store.rows import Due
 
 GRACE_S: Final = 5.0  # a restart of the scheduler, a short stall of the database: nobody would call that missed
-# A week of a schedule of once a minute. A hundred fire in a second; and nobody wants the millions of one that was paused
-# for a year.
+# A week of a schedule of once a minute. Some hundred fire in a second; and nobody wants the millions of one that was
+# paused for a year.
 MAX_CATCH_UP: Final = 10_000
 _UNDUE: Final = 2  # that lie before now and whose jitter does not: one, since it is no longer than the interval, or two
 # where the clock was set forward

@@ -143,7 +143,7 @@ class Recurrence:
             found = self.after(found)
 
     def at_most(self, cursor_us: int, now_us: int) -> float:
-        """How many occurrences lie from *cursor_us* to *now_us*, or more: soon told, where ``newest`` goes through them."""
+        """No more occurrences lie from *cursor_us* to *now_us*: soon told, where ``newest`` goes through them."""
         interval_s = self.every_s or cron_interval_s(self.cron or "", self.timezone or DEFAULT_ZONE)
         return (now_us - cursor_us) / (interval_s * _SECOND_US) + 1
 

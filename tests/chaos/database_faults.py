@@ -249,7 +249,7 @@ class PinSnapshot(_Holding):
 
 
 class LockTable(_Holding):
-    """Somebody holds the whole table: a migration, a careless ALTER TABLE; or, so that all can read it, CREATE INDEX."""
+    """Somebody holds the whole table: a migration, a careless ALTER TABLE; or CREATE INDEX, so that all can read."""
 
     row, name = 53, "lock-table"
     stalls = True

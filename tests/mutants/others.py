@@ -234,7 +234,7 @@ OPERATORS: Final = [
         "test_watchdog_guards.py::test_no_sweep_begins_while_nobody_can_beat",
     ),
     swap("doubt_leases", "GREATEST(m.wait_until, ", "(", _OPS + "test_doubted_leases"),
-    swap("doubt_leases", "$1 * interval", "0 * interval", _OPS + "test_doubted_leases"),
+    swap("doubt_leases", "interval '1 second'", "interval '0 second'", _OPS + "test_doubted_leases"),
     swap(
         "mark_sweep",
         "WHEN b.now - b.swept_at > $1",

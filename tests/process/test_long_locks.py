@@ -1,4 +1,4 @@
-"""Locks that last longer than a lease, on two hosts: who cannot write a heartbeat lives, and nobody believes otherwise."""
+"""Locks that last longer than a lease, on two hosts: whose heartbeat cannot be written lives, and nobody runs twice."""
 
 from __future__ import annotations
 

@@ -28,7 +28,10 @@ LOCK_TIMEOUT_S: Final = 2.0
 DEADLINE_S: Final = 3.0  # of a statement that nobody answers
 # What takes a lock of the table of jobs that a SHARE lock keeps out.
 WRITES: Final = frozenset(
-    "submit submit_and_claim submit_again claim move complete end extend checkpoint cancel retry delete change mark_sweep".split()
+    (
+        *("submit", "submit_and_claim", "submit_again", "claim", "move", "complete", "end", "extend", "checkpoint"),
+        *("cancel", "retry", "delete", "change", "mark_sweep"),
+    )
 )
 T = TypeVar("T")
 

@@ -59,7 +59,7 @@ class Room(Floor):
         super().__init__(store, connection)
         unwritten = Unwritten(store, self.desk, lease_s=LEASE_S)
         self.silence = Silence(
-            store, self.desk, self.claims, self.deaths, self.results, unwritten, HOST, lease_s=LEASE_S
+            store, self.desk, self.claims, self.deaths, self.results, HOST, unwritten=unwritten, lease_s=LEASE_S
         )
         self.silence._awake_s = time.monotonic() - LONG_S
         self.signals: list[signal.Signals] = []
@@ -369,7 +369,7 @@ async def test_a_dispatcher_that_was_stopped_blames_nobody(
     looks: list[float] = []
     monkeypatch.setattr(at.deaths, "note_oom_kills", lambda: looks.append(Clock.monotonic()))
     unwritten = Unwritten(at.store, at.desk, lease_s=2.0)
-    silence = Silence(at.store, at.desk, at.claims, at.deaths, at.results, unwritten, HOST, lease_s=2.0)
+    silence = Silence(at.store, at.desk, at.claims, at.deaths, at.results, HOST, unwritten=unwritten, lease_s=2.0)
     with process() as living:
         worker = at.silent(living.pid, 0.0)
         worker.beaten_s = time.monotonic() + LONG_S  # as far as this test is concerned it beats
@@ -546,9 +546,7 @@ async def test_strangers_while_nobody_can_write(
         assert worker.beaten_s >= before_s
 
 
-async def test_strangers_while_somebody_reads_the_whole_table(
-    at: Room, tasks: anyio.abc.TaskGroup, dsn: str
-) -> None:
+async def test_strangers_while_somebody_reads_the_whole_table(at: Room, tasks: anyio.abc.TaskGroup, dsn: str) -> None:
     """CREATE INDEX lets nobody beat, for longer than a lease: nobody is killed for it."""
     with process() as living:
         await at.row(identity_of(living.pid))

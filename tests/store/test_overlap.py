@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from pulse.ids import uuid7
-from pulse.store.rows import Completion, Due, Ending, EndingKind, Fired, Level, NewSchedule
 from pulse.store import schedules as scheduled
+from pulse.store.rows import Completion, Due, Ending, EndingKind, Fired, Level, NewSchedule
 from pulse.store.schedules import MAX_HELD
 from pulse.store.store import Store
 from pulse.store.times import from_us

@@ -65,7 +65,7 @@ class Dispatcher:
         if settings.proof_of_death:
             deaths = Deaths(store, desk, claims, results)
             self.silence = Silence(
-                store, desk, claims, deaths, results, leases.unwritten, host, lease_s=settings.lease_s
+                store, desk, claims, deaths, results, host, unwritten=leases.unwritten, lease_s=settings.lease_s
             )
             overdue = Overdue(desk, deaths, stacks, obey_s=settings.obey_s, heartbeat_s=settings.heartbeat_s)
             claims.learned = overdue.started

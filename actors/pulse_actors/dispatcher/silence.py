@@ -86,8 +86,8 @@ class Silence:
         claims: Gives back what a worker was never told of.
         deaths: Who is watched; kills, and buries.
         results: Writes endings.
-        unwritten: Extends leases.
         host: This host.
+        unwritten: Extends leases.
         lease_s: Length of a lease.
     """
 
@@ -98,9 +98,9 @@ class Silence:
         claims: Claims,
         deaths: Deaths,
         results: Results,
-        unwritten: Unwritten,
         host: identities.Host,
         *,
+        unwritten: Unwritten,
         lease_s: float,
     ) -> None:
         self._store = store

@@ -24,7 +24,8 @@ from pulse_actors.dispatcher.desk import Desk, Pair
 from pulse_actors.runtime import Backoff
 
 # Share of a lease for which something cannot be written before that is told. A row that somebody locks for a moment
-# must not keep anybody from reaping; and with three heartbeats in a lease, or more, one fails between this and twice it.
+# must not keep anybody from reaping; and with three heartbeats in a lease, or more, one falls between this and twice
+# that.
 TOLD: Final = 0.25
 LOOK: Final = TOLD / 2  # share of a lease between two looks at the reports
 AGAIN_S: Final = 1.0  # between two words of it
