@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from pulse.store.rows import Due
 
 GRACE_S: Final = 5.0  # a restart of the scheduler, a short stall of the database: nobody would call that missed
-MAX_CATCH_UP: Final = 100  # an hour and a half of a schedule of once a minute
+# A week of a schedule of once a minute. Some hundred fire in a second; and nobody wants the millions of one that was
+# paused for a year.
+MAX_CATCH_UP: Final = 10_000
 _UNDUE: Final = 2  # that lie before now and whose jitter does not: one, since it is no longer than the interval, or two
 # where the clock was set forward
 
@@ -81,6 +83,8 @@ def reckoned_of(due: Due) -> Reckoned:
 def _of_missed(due: Due, rule: Recurrence, cursor_us: int) -> int:
     """Which of several that are due is the next to fire, if one is."""
     limit = MAX_CATCH_UP if due.catch_up == "all" else 1
+    if rule.at_most(cursor_us, due.now_us) <= limit:  # not to go through all of them for each
+        return cursor_us
     near = rule.newest(cursor_us, due.now_us, limit + _UNDUE)
     missed = list(takewhile(lambda one: _is_due(due, one), near))[-limit:]
     return missed[0] if missed else cursor_us

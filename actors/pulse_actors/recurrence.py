@@ -142,6 +142,11 @@ class Recurrence:
             yield found
             found = self.after(found)
 
+    def at_most(self, cursor_us: int, now_us: int) -> float:
+        """No more occurrences lie from *cursor_us* to *now_us*: soon told, where ``newest`` goes through them."""
+        interval_s = self.every_s or cron_interval_s(self.cron or "", self.timezone or DEFAULT_ZONE)
+        return (now_us - cursor_us) / (interval_s * _SECOND_US) + 1
+
     def newest(self, cursor_us: int, now_us: int, limit: int) -> list[int]:
         """
         The newest occurrences from *cursor_us*, which is one, up to *now_us*; oldest first, at most *limit*.

@@ -29,6 +29,7 @@ FIRE_LIMIT: Final = 500  # of one statement; repeated until none is due
 RECKON_LIMIT: Final = 100  # 10 ms of the cron library where no two are alike: what is due meanwhile waits no longer
 LOOK_S: Final = 1.0  # schedules that SQL or another host changed are seen within that; what this host changes is told
 WAIT_S: Final = 0.25  # while jobs are held back: their turn comes when another one ends, which nobody tells
+SOON_S: Final = 0.01  # the same where one was just let go: the short jobs of a queue end soon
 MIN_PAUSE_S: Final = 0.001
 TURN_S: Final = 5.0  # then the next turn goes on: an unfinished turn of 30 s looks stuck to the supervisor
 HINT_JOBS: Final = 50  # ids in one hint; a frame of the bus has 4 KiB
@@ -47,6 +48,7 @@ class Scheduler:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._ready = False
+        self._wait_s = WAIT_S
         self._canceled: list[bytes] = []
 
     async def prime(self, *, boot: bool) -> None:
@@ -66,13 +68,16 @@ class Scheduler:
             elif not await self._fire():  # what is due is refused: later
                 return TurnResult(LOOK_S, self._hints())
             work = await self._store.schedules.work()
-        return TurnResult(_pause_s(work), self._hints())
+        return TurnResult(_pause_s(work, self._wait_s), self._hints())
 
     async def _release(self) -> None:
+        released = False
         try:
-            self._ready |= bool(await self._store.schedules.release(FIRE_LIMIT))
+            released = bool(await self._store.schedules.release(FIRE_LIMIT))
         except StatementError as error:  # what is due fires all the same
             log.error("release_refused", sqlstate=error.sqlstate, error=error.message)  # noqa: TRY400 - told
+        self._ready |= released
+        self._wait_s = SOON_S if released else min(WAIT_S, 2 * self._wait_s)
 
     async def _fire(self) -> bool:
         """Fire what is due; whether something came of it."""
@@ -149,10 +154,10 @@ def _is_due(work: Work) -> bool:
     return work.due_s is not None and work.due_s <= 0
 
 
-def _pause_s(work: Work) -> float:
+def _pause_s(work: Work, wait_s: float) -> float:
     if work.reckon:
         return MIN_PAUSE_S
-    longest_s = WAIT_S if work.waiting else LOOK_S
+    longest_s = wait_s if work.waiting else LOOK_S
     return longest_s if work.due_s is None else min(longest_s, max(MIN_PAUSE_S, work.due_s))
 
 

@@ -547,6 +547,12 @@ WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by 
 RETURNING uuid_send(j.id) AS id, j.attempts;
 
 
+-- name: doubt_leases :exec
+-- What:    heartbeats were heard that cannot be written: nobody may reap for a while.   Args: $1 wait_s float8, $2 now.
+-- Guard:   a wait is never made shorter.   Returns: nothing.
+UPDATE pulse.sweep_mark m SET wait_until = GREATEST(m.wait_until, coalesce($2, clock_timestamp()) + $1 * interval '1 second');
+
+
 -- name: lapsed_attempts :many
 -- What:    RUNNING jobs whose lease has lapsed: what the watchdog ends as lease_expired.
 -- Args:    $1 limit int, $2 workers text[] that are looked after otherwise, $3 now
@@ -1370,9 +1376,12 @@ FROM pulse.retention_mark m;
 --          a gap nobody may reap for a while: that is noted too, for those who see no gap because this one's mark is new;
 --          never for longer than that while, however far the clock was set back since.
 -- Args:    $1 gap_s float8: the longest that is none, $2 wait_s float8: how long to wait after one, $3 now
--- Guard:   the row's lock: of two that begin at once one waits, and sees the other's mark.
+-- Guard:   the row's lock: of two that begin at once one waits, and sees the other's mark. And the lock of the table that a
+--          heartbeat takes: while nobody can extend a lease no mark is made either, so that this is a gap to everybody.
 -- Returns: seconds since the newest mark, the database's time in Unix seconds, seconds until sweeps may reap (0: now).
-WITH before AS (SELECT m.swept_at, coalesce($3, clock_timestamp()) AS now FROM pulse.sweep_mark m FOR UPDATE)
+WITH writable AS (
+    UPDATE pulse.jobs j SET lease_until = j.lease_until WHERE false
+), before AS (SELECT m.swept_at, coalesce($3, clock_timestamp()) AS now FROM pulse.sweep_mark m FOR UPDATE)
 UPDATE pulse.sweep_mark m
 SET swept_at = b.now,
     wait_until = CASE WHEN b.now - b.swept_at > $1 * interval '1 second' THEN b.now + $2 * interval '1 second'
@@ -1476,7 +1485,8 @@ SELECT (SELECT extract(epoch FROM min(s.due_at) - coalesce($1, clock_timestamp()
 --          From/to: PENDING, RETRYING, RUNNING -> CANCELED
 -- Args:    $1 schedule ids uuid[], $2 expected cursors timestamptz[], $3 expected revisions int[], $4 occurrences timestamptz[] (NULL: none,
 --          they are passed over), $5 next cursors timestamptz[] (NULL: no more), $6 the ones after those timestamptz[] (NULL: not
---          reckoned, or none; all of the same length, sorted by schedule id), $7 most jobs that one schedule holds back int, $7 now
+--          reckoned, or none; all of the same length, sorted by schedule id), $7 most jobs that one schedule holds back int, $8 the same
+--          of one that makes up for all that it missed, $9 now
 -- Guard:   compare-and-set on the cursor, locked in id order first: of two that fire the same occurrence one finds it moved; the
 --          revision, for what was reckoned by another rule; and no job of that occurrence yet: not even a cursor that was set back
 --          fires twice. Its id is a new one: one that could be reckoned whoever may submit could take beforehand, and keep the
@@ -1485,6 +1495,7 @@ SELECT (SELECT extract(epoch FROM min(s.due_at) - coalesce($1, clock_timestamp()
 --          statistics tell of would be a loop in a loop: id, topic and priority of each job inserted; id and the job canceled.
 WITH due AS (
     SELECT s.id, s.next_run_at, s.revision, d.occurrence, d.next_at, d.following_at, s.overlap, s.last_job_id, s.waiting,
+           CASE s.catch_up WHEN 'all' THEN $8::int ELSE $7::int END AS most_held,
            (SELECT x.id FROM pulse.jobs x WHERE x.schedule_id = s.id AND x.occurrence = d.occurrence LIMIT 1) AS there_id
     FROM unnest($1::uuid[], $2::timestamptz[], $3::int[], $4::timestamptz[], $5::timestamptz[], $6::timestamptz[])
         AS d(id, cursor, revision, occurrence, next_at, following_at)
@@ -1498,9 +1509,9 @@ WITH due AS (
         WHEN NOT (d.waiting > 0 OR EXISTS (SELECT FROM pulse.jobs j WHERE j.id BETWEEN d.last_job_id AND d.last_job_id
                                            AND j.status::text IN ('PENDING', 'RETRYING', 'RUNNING'))) THEN 'fired'
         WHEN d.overlap = 'skip' THEN 'skipped'
-        WHEN d.waiting < $7 OR (  -- of those that were counted some may have been canceled
+        WHEN d.waiting < d.most_held OR (  -- of those that were counted some may have been canceled
             SELECT count(*) FROM pulse.jobs q
-            WHERE q.schedule_id = d.id AND q.status = 'PENDING' AND q.next_run_at = '9999-12-30 00:00+00') < $7 THEN 'held'
+            WHERE q.schedule_id = d.id AND q.status = 'PENDING' AND q.next_run_at = '9999-12-30 00:00+00') < d.most_held THEN 'held'
         ELSE 'full' END AS verdict
     FROM due d
 ), moved AS (
@@ -1515,8 +1526,8 @@ WITH due AS (
         CASE WHEN d.overlap = 'cancel' AND d.verdict = 'fired' THEN d.last_job_id END AS old_job_id
 ), put AS (
     INSERT INTO pulse.jobs AS j (id, name, args, topic, priority, submitted_at, next_run_at, max_attempts, timeout_s, schedule_id, occurrence)
-    SELECT m.job_id, m.name, m.args, coalesce(m.topic, h.topic, 'default'), m.priority, coalesce($8, clock_timestamp()),
-           CASE WHEN m.verdict = 'held' THEN '9999-12-30 00:00+00' ELSE coalesce($8, clock_timestamp()) END,
+    SELECT m.job_id, m.name, m.args, coalesce(m.topic, h.topic, 'default'), m.priority, coalesce($9, clock_timestamp()),
+           CASE WHEN m.verdict = 'held' THEN '9999-12-30 00:00+00' ELSE coalesce($9, clock_timestamp()) END,
            coalesce(m.max_attempts, h.max_attempts, t.max_attempts, s.max_attempts),
            coalesce(m.timeout_s, h.timeout_s, t.timeout_s, s.timeout_s), m.id, m.occurrence
     FROM moved m
@@ -1531,7 +1542,7 @@ WITH due AS (
     WHERE m.old_job_id <> m.job_id ORDER BY j.id FOR UPDATE OF j
 ), canceled AS (
     UPDATE pulse.jobs j
-    SET status = 'CANCELED', completed_at = coalesce($8, clock_timestamp()), locked_by = NULL, lease_until = NULL
+    SET status = 'CANCELED', completed_at = coalesce($9, clock_timestamp()), locked_by = NULL, lease_until = NULL
     FROM old o WHERE j.id = o.id AND j.status::text IN ('PENDING', 'RETRYING', 'RUNNING')
     RETURNING j.id, o.schedule_id, j.completed_at
 ), history AS (

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SCHEDULES_CHANNEL: Final = "pulse_schedules"  # NOTIFY of pulse.create_schedule, update_schedule and resume_schedule
 MAX_HELD: Final = 100  # jobs that one schedule with overlap `queue` holds back; what comes then is passed over
+MAX_HELD_OF_ALL: Final = 10_000  # of one with catch_up `all`, which wants each: as many as it makes up for
 
 
 class ScheduleStore:
@@ -120,6 +121,7 @@ class ScheduleStore:
                 [_moment(firing.next_us) for firing in ordered],
                 [_moment(firing.following_us) for firing in ordered],
                 MAX_HELD,
+                MAX_HELD_OF_ALL,
                 now,
             )
         levels = {row["id"]: Level(row["topic"], row["priority"]) for row in rows if row["topic"] is not None}

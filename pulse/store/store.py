@@ -448,6 +448,11 @@ class Store(Operations, Defaults):
             return float("inf"), 0.0, wait_s
         return row["gap_s"], row["now_s"], row["wait_s"]
 
+    async def doubt_leases(self, wait_s: float, *, now: datetime | None = None) -> None:
+        """Nobody may take a lease for lapsed for so long: heartbeats that were heard cannot be written."""
+        async with self.query.connection() as connection:
+            await connection.execute(_sql("doubt_leases"), wait_s, now)
+
     async def note_host(self, host: str, boot: str, pidns: int) -> None:
         """This host's supervisor is alive."""
         async with self.query.connection() as connection:

@@ -249,7 +249,7 @@ class PinSnapshot(_Holding):
 
 
 class LockTable(_Holding):
-    """Somebody holds the whole table: a migration, a careless ALTER TABLE."""
+    """Somebody holds the whole table: a migration, a careless ALTER TABLE; or CREATE INDEX, so that all can read."""
 
     row, name = 53, "lock-table"
     stalls = True
@@ -260,7 +260,8 @@ class LockTable(_Holding):
         """Lock it."""
         self.held = self.site.sql.hold()
         for one in self.held:
-            self.site.sql.on(one, "BEGIN; LOCK TABLE pulse.jobs IN ACCESS EXCLUSIVE MODE")
+            mode = self.rng.choice(("ACCESS EXCLUSIVE", "SHARE"))
+            self.site.sql.on(one, f"BEGIN; LOCK TABLE pulse.jobs IN {mode} MODE")
 
 
 def _is_backend(pid: int) -> bool:

@@ -2,8 +2,8 @@
  * No mass reaping: after the database, or every watchdog, was away, a worker that lives and beats keeps its attempt.
  *
  * One job, RUNNING on a worker that no watchdog can see: only its lease tells. Two watchdogs on two hosts, one of which
- * may be frozen, the other killed and started again. The database is away OUTAGES times, for any time; its clock is set
- * forward STEPS times, by any amount. Ticks are half a heartbeat, 5 s with the default settings: beats and sweeps come
+ * may be frozen, the other killed and started again. The database is away OUTAGES times, for any time; the jobs are locked
+ * LOCKS times, against who writes; its clock is set forward STEPS times, by any amount. Ticks are half a heartbeat, 5 s with the default settings: beats and sweeps come
  * every 2. A tick waits for those that are due; within a tick they come in any order.
  */
 
@@ -23,6 +23,9 @@
 #ifndef OUTAGES
 #define OUTAGES 1
 #endif
+#ifndef LOCKS
+#define LOCKS 0
+#endif
 #ifndef STEPS
 #define STEPS 0
 #endif
@@ -37,6 +40,7 @@
 hidden byte a_beating_worker_is_not_reaped = 1;
 
 bool there = true;      /* the database */
+bool writable = true;   /* nobody holds a lock on pulse.jobs that keeps heartbeats out */
 bool lives = true;      /* the worker */
 byte unbeaten;          /* ticks since the worker last tried to beat */
 byte mark_age = GAP;    /* pulse.sweep_mark, by the database's clock; GAP + 1: older */
@@ -50,7 +54,7 @@ typedef Memory {        /* SweepGuard, and when it is called */
     bool lapsed         /* the lease had lapsed when it began to sweep, and has not been extended since */
 }
 Memory watchdog[3];
-byte outages, steps, freezes, restarts;
+byte outages, locks, steps, freezes, restarts;
 
 #define LATER(age, by) age = (age + (by) > GAP + 1 -> GAP + 1 : age + (by))
 #define LESS(time, by) time = ((time) > (by) -> time - (by) : 0)
@@ -65,6 +69,11 @@ byte outages, steps, freezes, restarts;
 #define STEPPED(w) false
 #else
 #define STEPPED(w) (!watchdog[w].is_fresh && watchdog[w].step > STEP)
+#endif
+#ifdef MARKS_UNDER_A_LOCK
+#define MARKABLE there
+#else
+#define MARKABLE (there && writable) /* mark_sweep takes the lock of a heartbeat */
 #endif
 #ifdef REAPS_AS_OF_NOW
 #define HAD_LAPSED(w) LAPSED
@@ -119,7 +128,7 @@ end:
            lives && unbeaten == BEAT ->
            unbeaten = 0;
            if
-           :: there && status == RUNNING ->
+           :: there && writable && status == RUNNING ->
                extend_leases();
                watchdog[1].lapsed = false;
                watchdog[2].lapsed = false
@@ -134,9 +143,9 @@ proctype Watchdog(byte me) {
     bool may_reap;
 end:
     do
-    :: atomic { watchdog[me].runs && watchdog[me].unswept == SWEEP && !there -> watchdog[me].unswept = 0 }
+    :: atomic { watchdog[me].runs && watchdog[me].unswept == SWEEP && !MARKABLE -> watchdog[me].unswept = 0 }
     :: atomic {
-           watchdog[me].runs && watchdog[me].unswept == SWEEP && there ->
+           watchdog[me].runs && watchdog[me].unswept == SWEEP && MARKABLE ->
            watchdog[me].unswept = 0;
            if
            :: LONG_GAP -> mark_wait = WAIT; watchdog[me].wait = WAIT
@@ -151,7 +160,7 @@ end:
        };
        atomic { /* it may have been frozen in between; what it ends had lapsed by the time of its mark */
            if
-           :: may_reap && there && HAD_LAPSED(me) && LAPSED ->
+           :: may_reap && there && writable && HAD_LAPSED(me) && LAPSED ->
                MUST(a_beating_worker_is_not_reaped, !lives);
                end_charged()
            :: else
@@ -170,6 +179,7 @@ active proctype Fate() {
 end:
     do
     :: atomic { there && outages < OUTAGES -> outages++; there = false }
+    :: atomic { writable && locks < LOCKS -> locks++; writable = false }
     :: atomic {
            there && steps < STEPS ->
            steps++;
@@ -198,7 +208,7 @@ end:
            by = 0
        }
     :: atomic { lives -> lives = false; unbeaten = 0 }
-    :: !there /* nothing, perhaps */
+    :: !there || !writable /* nothing, perhaps */
     od
 }
 
@@ -207,6 +217,7 @@ active proctype Return() {
 end:
     do
     :: atomic { !there -> there = true }
+    :: atomic { !writable -> writable = true }
     :: atomic { !watchdog[1].runs && freezes > 0 -> watchdog[1].runs = true }
     od
 }

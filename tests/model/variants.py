@@ -22,6 +22,7 @@ HOLD: Final = (
     Variant("ladder", ("ONE_HOST",), live=True, floor=20_000),
     Variant("outage", floor=100_000),
     Variant("outage", ("OUTAGES=0", "STEPS=2", "RESTARTS=0"), floor=300_000),
+    Variant("outage", ("OUTAGES=0", "LOCKS=1"), floor=100_000),
     Variant("outage", live=True, floor=150_000),
 )
 
@@ -83,6 +84,7 @@ BREAK: Final = (
     Variant("outage", ("OUTAGES=0", "STEPS=2", "RESTARTS=0", "CLOCK_IS_TRUSTED"), "a_beating_worker_is_not_reaped"),
     Variant("outage", ("WAITS_ONE_SWEEP",), "a_beating_worker_is_not_reaped"),
     Variant("outage", ("REAPS_AS_OF_NOW",), "a_beating_worker_is_not_reaped"),
+    Variant("outage", ("OUTAGES=0", "LOCKS=1", "MARKS_UNDER_A_LOCK"), "a_beating_worker_is_not_reaped"),
     Variant("outage", ("GAP=6", "SWEEP=4"), "a_beating_worker_is_not_reaped"),  # sweeps too rare for any gap: not safe
     Variant("outage", ("WATCHDOGS=1", "SWEEP=4"), FOR_EVER, live=True),  # ... or nobody is ever reaped
 )

@@ -65,6 +65,7 @@ GUARDED: Final[list[Guarded]] = [
     restarts.POLICY,
     restarts.RESTARTS,
     sweeps.SWEEPS,
+    sweeps.UNWRITTEN,
     sweeps.WATCHDOG,
     identity.IDENTITY,
     incidents.CONDITION,

@@ -229,6 +229,14 @@ OPERATORS: Final = [
     cut("mark_sweep", " FOR UPDATE", _OPS + "test_two_sweeps_at_once"),
     swap(
         "mark_sweep",
+        "UPDATE pulse.jobs j SET lease_until = j.lease_until WHERE false",
+        "SELECT FROM pulse.jobs WHERE false",
+        "test_watchdog_guards.py::test_no_sweep_begins_while_nobody_can_beat",
+    ),
+    swap("doubt_leases", "GREATEST(m.wait_until, ", "(", _OPS + "test_doubted_leases"),
+    swap("doubt_leases", "interval '1 second'", "interval '0 second'", _OPS + "test_doubted_leases"),
+    swap(
+        "mark_sweep",
         "WHEN b.now - b.swept_at > $1",
         "WHEN false AND b.now - b.swept_at > $1",
         _OPS + "test_sweeps_are_marked",

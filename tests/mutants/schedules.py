@@ -163,7 +163,14 @@ MUTANTS: Final = [
     swap(FIRE, "d.overlap IN ('allow', 'cancel')", "d.overlap = 'cancel'", _OVERLAP + "test_allow"),
     swap(FIRE, "WHEN d.occurrence IS NULL THEN 'passed'", "WHEN false THEN 'passed'", _SCHEDULES + "test_passing_over"),
     cut(FIRE, "d.waiting > 0 OR ", _OVERLAP + "test_what_is_held_keeps_its_turn"),
-    swap(FIRE, "d.waiting < $7", "true OR d.waiting < $7", _OVERLAP + "test_a_queue_is_bounded"),
+    swap(FIRE, "d.waiting < d.most_held", "true OR d.waiting < d.most_held", _OVERLAP + "test_a_queue_is_bounded"),
+    swap(
+        FIRE,
+        "WHEN 'all' THEN $8::int ELSE",
+        "WHEN '' THEN $8::int ELSE",
+        _OVERLAP + "test_a_queue_that_makes_up_for_all",
+    ),
+    swap(FIRE, "$8::int ELSE $7::int", "$8::int ELSE $8::int", _OVERLAP + "test_a_queue_is_bounded"),
     swap(FIRE, "WHEN d.overlap = 'skip' THEN 'skipped'", "WHEN false THEN 'skipped'", _OVERLAP + "test_skip"),
     swap(
         FIRE,

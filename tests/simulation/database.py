@@ -26,6 +26,13 @@ SLOW_S: Final = 0.02
 LATE_S: Final = 3.0  # a statement whose client is gone
 LOCK_TIMEOUT_S: Final = 2.0
 DEADLINE_S: Final = 3.0  # of a statement that nobody answers
+# What takes a lock of the table of jobs that a SHARE lock keeps out.
+WRITES: Final = frozenset(
+    (
+        *("submit", "submit_and_claim", "submit_again", "claim", "move", "complete", "end", "extend", "checkpoint"),
+        *("cancel", "retry", "delete", "change", "mark_sweep"),
+    )
+)
 T = TypeVar("T")
 
 
@@ -41,7 +48,9 @@ class Database:
         losing: Statements whose next answer is lost.
         stepped_s: By how much its clock was set.
         locked: Jobs that somebody else has locked.
+        table_locked: Somebody reads the whole table, and lets nobody write.
         troubles: When something kept heartbeats from being written: start, end, and how many of them it may have been.
+        locks: The same of locks, which a dispatcher that lives can tell of.
     """
 
     def __init__(self, world: World) -> None:
@@ -52,17 +61,19 @@ class Database:
         self.losing: set[str] = set()
         self.stepped_s = 0.0
         self.locked: set[bytes] = set()
+        self.table_locked = False
         self.troubles: list[list[float]] = []
+        self.locks: list[list[float]] = []
         self.rows = Rows(swept_at=self.now())
 
     def now(self) -> datetime:
         """Its clock."""
         return EPOCH + timedelta(seconds=trio.current_time() + self.stepped_s)
 
-    def trouble_begins(self, times: int) -> Callable[[], None]:
+    def trouble_begins(self, times: int, kept: list[list[float]] | None = None) -> Callable[[], None]:
         """From now on heartbeats may fail, so many times in a row; call what is returned when they do no longer."""
         trouble = [trio.current_time(), float("inf"), times]
-        self.troubles.append(trouble)
+        (self.troubles if kept is None else kept).append(trouble)
 
         def ends() -> None:
             trouble[1] = trio.current_time()
@@ -70,8 +81,15 @@ class Database:
         return ends
 
     def troubles_since(self, since_s: float) -> float:
-        """How many heartbeats in a row may have failed since then."""
+        """How many heartbeats in a row may have failed since then, other than by locks."""
         return sum(times for _, until_s, times in self.troubles if until_s >= since_s)
+
+    def was_locked_since(self, since_s: float) -> bool:
+        """Whether anything was locked by somebody else since then."""
+        return any(until_s >= since_s for _, until_s, _ in self.locks)
+
+    def _is_contested(self, name: str, locks: Sequence[bytes]) -> bool:
+        return bool(self.locked.intersection(locks)) or (self.table_locked and name in WRITES)
 
     def _loses(self, name: str, process: Process) -> bool:
         """Whether the answer of a statement does not arrive."""
@@ -94,9 +112,9 @@ class Database:
                 if self.down and self.mute:
                     await trio.sleep(DEADLINE_S)
                 raise UnavailableError("the database is away")
-            if self.locked.intersection(locks):
+            if self._is_contested(name, locks):
                 await trio.sleep(LOCK_TIMEOUT_S)
-                if self.locked.intersection(locks):
+                if self._is_contested(name, locks):
                     raise ContestedError("a statement waited too long: canceling statement due to lock timeout")
             statement.carry_out()
             world.nemesis.reached(f"{name}:after")

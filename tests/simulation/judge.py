@@ -204,7 +204,9 @@ class Judge:
         if kind != "lease_expired":
             return False
         database = self.world.database
-        obituary_is_late = holder.dead and database.troubles_since(holder.died_s) > 0
+        obituary_is_late = holder.dead and (
+            database.troubles_since(holder.died_s) > 0 or database.was_locked_since(holder.died_s)
+        )
         its = holder.machine
         cut_off = its.cut_off or its.cut_off_s >= log.renewed_s
         renewal_failed = by.machine is not its and (cut_off or database.troubles_since(log.renewed_s) > 1)

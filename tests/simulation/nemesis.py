@@ -225,13 +225,28 @@ class Nemesis:
         if jobs:
             locked = set(self._chance.sample(jobs, self._chance.randrange(1, min(4, len(jobs) + 1))))
             database.locked |= locked
-            ends = database.trouble_begins(MANY)
+            ends = database.trouble_begins(MANY, database.locks)
 
             def unlocked() -> None:
                 database.locked -= locked
                 ends()
 
-            self._later(self._chance.uniform(0.2, 6.0), unlocked)
+            self._later(self._lock_s(), unlocked)
+
+    def _lock_table(self) -> None:
+        database = self._world.database
+        if database.table_locked:
+            return
+        database.table_locked, ends = True, database.trouble_begins(MANY, database.locks)
+
+        def unlocked() -> None:
+            database.table_locked = False
+            ends()
+
+        self._later(self._lock_s(), unlocked)
+
+    def _lock_s(self) -> float:
+        return self._chance.choice((0.4, LEASE_S / 2, LEASE_S, 2 * LEASE_S)) * self._chance.uniform(0.5, 1.5)
 
     def _cut_machine_off(self) -> None:
         machine = self._site().machine
@@ -281,6 +296,7 @@ EVIL: Final[dict[str, Callable[[Nemesis], None]]] = {
     "database flaky": Nemesis._database_flaky,
     "database clock set": Nemesis._clock_set,
     "rows locked": Nemesis._lock_rows,
+    "table locked": Nemesis._lock_table,
     "machine cut off": Nemesis._cut_machine_off,
     "machine stopped": Nemesis._stop_machine,
     "reboot": Nemesis._reboot,

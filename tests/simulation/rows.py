@@ -234,6 +234,10 @@ class Rows(Model):
         left_s = 0.0 if self.wait_until is None else max(0.0, (self.wait_until - now).total_seconds())
         return since_s, now.timestamp(), left_s
 
+    def doubt_leases(self, wait_s: float, now: datetime) -> None:
+        """Nobody may reap for so long."""
+        self.wait_until = max(self.wait_until or now, now + timedelta(seconds=wait_s))
+
     def host_boots(self, host: str, now: datetime) -> dict[str, float]:
         """The boots of a host, and how long ago each was seen."""
         seen: dict[str, datetime] = {}

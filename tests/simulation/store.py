@@ -254,5 +254,8 @@ class FakeStore:
     async def mark_sweep(self, gap_s: float, wait_s: float) -> tuple[float, float, float]:
         return await self._do("mark_sweep", lambda: self._rows.mark_sweep(gap_s, wait_s, self._now()))
 
+    async def doubt_leases(self, wait_s: float) -> None:
+        await self._do("doubt_leases", lambda: self._rows.doubt_leases(wait_s, self._now()))
+
     async def note_host(self, host: str, boot: str, pidns: int) -> None:
         await self._do("note_host", lambda: self._rows.hosts.__setitem__((host, boot, pidns), self._now()))

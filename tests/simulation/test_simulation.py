@@ -89,6 +89,7 @@ def test_what_happens_in_a_world() -> None:
         "stop a worker",
         "database away",
         "rows locked",
+        "table locked",
     }
 
 

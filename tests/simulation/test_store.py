@@ -163,7 +163,11 @@ class Twins:
         assert await self.store.reads.last_workers(ids) == self.rows.last_workers(ids)
 
     async def sweep(self) -> None:
-        """Both are swept; the gap before the first sweep is that since the table was made."""
+        """Both are swept, and their leases doubted; the gap before the first sweep is that since the table was made."""
+        if self.chance.random() < 0.3:
+            wait_s = self.chance.choice((1.0, LEASE_S))
+            await self.store.doubt_leases(wait_s, now=self.now)
+            self.rows.doubt_leases(wait_s, self.now)
         gap_s = self.chance.choice((5.0, 20.0))
         said = await self.store.mark_sweep(gap_s, LEASE_S, now=self.now)
         assert said == pytest.approx(self.rows.mark_sweep(gap_s, LEASE_S, self.now))

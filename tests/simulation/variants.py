@@ -15,7 +15,8 @@ from pulse.errors import UnavailableError
 from pulse.store.rows import Ending, EndingKind
 from pulse.worker import connection, desk
 from pulse_actors import sweeps, watchdog
-from pulse_actors.dispatcher import claims, deaths, jobs, overdue, results, silence
+from pulse_actors.dispatcher import claims, deaths, jobs, overdue, results, silence, unwritten
+from tests.simulation import database
 from tests.store.model import ModelJob
 
 Change = tuple[object, str, object]
@@ -134,6 +135,16 @@ VARIANTS: Final[dict[str, Variant]] = {
         ("database away", "database clock set"),
         first=87,
         within=600,
+    ),
+    "what cannot be written is not told": Variant(
+        ((unwritten.Unwritten, "run", _nothing),), "lives and beats", ("rows locked",), first=21, within=400
+    ),
+    "marks are made while nobody can write": Variant(
+        ((database, "WRITES", database.WRITES - {"mark_sweep"}), (unwritten.Unwritten, "run", _nothing)),
+        "lives and beats",
+        ("table locked",),
+        first=41,
+        within=400,
     ),
     "reaped before it is dead": Variant(((silence.Silence, "_kill", _reap_the_living),), "lives and knows of it"),
     "reports are written once": Variant(((results.Results, "_insist", _insist_once),), "its report was answered"),

@@ -21,6 +21,7 @@ from pulse.store.store import Store
 from pulse_actors.dispatcher import silence as looking
 from pulse_actors.dispatcher.desk import Worker
 from pulse_actors.dispatcher.silence import Silence
+from pulse_actors.dispatcher.unwritten import Unwritten
 from tests.store.helpers import TOPIC, history
 from tests.store.recovery_kit import (
     DEADLINE_S,
@@ -56,7 +57,10 @@ class Room(Floor):
 
     def __init__(self, store: Store, connection: Connection[Record]) -> None:
         super().__init__(store, connection)
-        self.silence = Silence(store, self.desk, self.claims, self.deaths, self.results, HOST, lease_s=LEASE_S)
+        unwritten = Unwritten(store, self.desk, lease_s=LEASE_S)
+        self.silence = Silence(
+            store, self.desk, self.claims, self.deaths, self.results, HOST, unwritten=unwritten, lease_s=LEASE_S
+        )
         self.silence._awake_s = time.monotonic() - LONG_S
         self.signals: list[signal.Signals] = []
         send = self.deaths.signal
@@ -364,7 +368,8 @@ async def test_a_dispatcher_that_was_stopped_blames_nobody(
     monkeypatch.setattr(looking, "time", Clock)
     looks: list[float] = []
     monkeypatch.setattr(at.deaths, "note_oom_kills", lambda: looks.append(Clock.monotonic()))
-    silence = Silence(at.store, at.desk, at.claims, at.deaths, at.results, HOST, lease_s=2.0)
+    unwritten = Unwritten(at.store, at.desk, lease_s=2.0)
+    silence = Silence(at.store, at.desk, at.claims, at.deaths, at.results, HOST, unwritten=unwritten, lease_s=2.0)
     with process() as living:
         worker = at.silent(living.pid, 0.0)
         worker.beaten_s = time.monotonic() + LONG_S  # as far as this test is concerned it beats
@@ -505,7 +510,7 @@ async def test_a_stranger_that_holds_nothing_any_more(at: Room, tasks: anyio.abc
 async def test_strangers_while_the_database_is_away(
     at: Room, tasks: anyio.abc.TaskGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether somebody beats for them cannot be known: they are not killed. Others are."""
+    """Whether somebody beats for them cannot be known: they are not killed, nor at its return. Others are."""
 
     async def away(_workers: object) -> None:
         raise UnavailableError("away")
@@ -517,7 +522,45 @@ async def test_strangers_while_the_database_is_away(
         await at.running(silent)
         monkeypatch.setattr(at.store, "leases_of", away)
         await look(at, tasks)
+        monkeypatch.undo()
+        await look(at, tasks)
         assert at.silence._being_killed == {silent.identity}
+
+
+async def test_strangers_while_nobody_can_write(
+    at: Room, tasks: anyio.abc.TaskGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their leases do not move, whoever beats for them: that says nothing."""
+
+    async def away(*_: object) -> None:
+        raise UnavailableError("away")
+
+    with process() as living:
+        await at.row(identity_of(living.pid))
+        worker = await stranger(at, living.pid)
+        worker.beaten_s += 0.2 * LEASE_S
+        worker.extended_s = worker.beaten_s
+        monkeypatch.setattr(at.store, "extend", away)
+        before_s = time.monotonic()
+        await look(at, tasks)
+        assert worker.beaten_s >= before_s
+
+
+async def test_strangers_while_somebody_reads_the_whole_table(at: Room, tasks: anyio.abc.TaskGroup, dsn: str) -> None:
+    """CREATE INDEX lets nobody beat, for longer than a lease: nobody is killed for it."""
+    with process() as living:
+        await at.row(identity_of(living.pid))
+        worker = await stranger(at, living.pid)
+        worker.beaten_s += 0.2 * LEASE_S
+        worker.extended_s = worker.beaten_s
+        other = await asyncpg.connect(dsn)
+        async with other.transaction():
+            await other.execute("LOCK TABLE pulse.jobs IN SHARE MODE")
+            before_s = time.monotonic()
+            await look(at, tasks)
+        await other.close()
+        assert worker.beaten_s >= before_s
+        assert not at.silence._being_killed
 
 
 async def test_a_row_that_somebody_has_locked(at: Room, tasks: anyio.abc.TaskGroup, dsn: str) -> None:

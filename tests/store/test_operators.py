@@ -276,6 +276,15 @@ async def test_a_mark_that_is_gone(store: Store, connection: Connection[Record])
     await connection.execute("INSERT INTO pulse.sweep_mark DEFAULT VALUES")
 
 
+async def test_doubted_leases(store: Store) -> None:
+    """Every sweep hears how long it has to wait; who doubts for less time makes no wait shorter."""
+    await store.mark_sweep(1e9, 0.0, now=NOW)
+    await store.doubt_leases(20.0, now=NOW)
+    await store.doubt_leases(5.0, now=NOW)
+    assert (await store.mark_sweep(15.0, 30.0, now=NOW + timedelta(seconds=5)))[2] == 15.0
+    assert (await store.mark_sweep(15.0, 30.0, now=NOW + timedelta(seconds=20)))[2] == 0.0
+
+
 async def test_two_sweeps_at_once(store: Store, connection: Connection[Record]) -> None:
     """Of two watchdogs that begin together the second waits, and hears of the first one's mark."""
     await store.mark_sweep(15.0, 30.0, now=NOW)

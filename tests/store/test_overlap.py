@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from pulse.ids import uuid7
+from pulse.store import schedules as scheduled
 from pulse.store.rows import Completion, Due, Ending, EndingKind, Fired, Level, NewSchedule
 from pulse.store.schedules import MAX_HELD
 from pulse.store.store import Store
@@ -260,3 +261,10 @@ async def test_deleting_cancels_what_is_held(store: Store, connection: Connectio
     await verdicts(store, 0, 1, 2)
     assert await store.schedules.delete(schedule)
     assert await statuses(connection) == ["PENDING", "CANCELED", "CANCELED"]
+
+
+async def test_a_queue_that_makes_up_for_all(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who wants each that was missed has as many wait as may be made up for."""
+    monkeypatch.setattr(scheduled, "MAX_HELD_OF_ALL", MAX_HELD + 2)
+    await make(store, "queue", catch_up="all")
+    assert await verdicts(store, *range(MAX_HELD + 4)) == ["fired", *["held"] * (MAX_HELD + 2), "full"]

@@ -27,7 +27,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from pulse.store.pool import Target
 from pulse.store.rows import Due, Fired, Firing, NewSchedule
-from pulse.store.schedules import MAX_HELD
+from pulse.store.schedules import MAX_HELD, MAX_HELD_OF_ALL
 from pulse.store.store import Store
 from pulse.store.times import from_us, to_us
 from pulse_actors.catchup import GRACE_S, MAX_CATCH_UP, firing_of, reckoned_of
@@ -317,8 +317,9 @@ class Schedulers(RuleBasedStateMachine):
             )
         )
         for row in rows:
-            assert row["held"] == row["waiting"] <= MAX_HELD
-            if self.known[row["id"].bytes].new.overlap != "allow":
+            new = self.known[row["id"].bytes].new
+            assert row["held"] == row["waiting"] <= (MAX_HELD_OF_ALL if new.catch_up == "all" else MAX_HELD)
+            if new.overlap != "allow":
                 assert row["open"] <= 1
 
     def teardown(self) -> None:

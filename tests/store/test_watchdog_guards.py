@@ -12,6 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from pulse import procs
+from pulse.errors import ContestedError
 from pulse.store.store import Store
 from pulse_actors import watchdog as watching
 from pulse_actors.bus import Hint
@@ -105,6 +106,34 @@ async def test_a_sweep_that_waits_says_why(watchdog: Watchdog, connection: Conne
         await turn(watchdog)
     (entry,) = [one for one in logs if one["event"] == "sweeps_wait"]
     assert entry["reason"].startswith("the last sweep was 20.")
+
+
+async def test_no_sweep_begins_while_nobody_can_beat(
+    watchdog: Watchdog, connection: Connection[Record], dsn: str
+) -> None:
+    """CREATE INDEX lets everybody read and nobody extend a lease: a mark would say that somebody could."""
+    before = await connection.fetchval("SELECT swept_at FROM pulse.sweep_mark")
+    dba = await asyncpg.connect(dsn)
+    try:
+        async with dba.transaction():
+            await dba.execute("LOCK TABLE pulse.jobs IN SHARE MODE")
+            with pytest.raises(ContestedError):
+                await turn(watchdog)
+    finally:
+        await dba.close()
+    assert await connection.fetchval("SELECT swept_at FROM pulse.sweep_mark") == before
+    await turn(watchdog)
+    assert await connection.fetchval("SELECT swept_at FROM pulse.sweep_mark") > before
+
+
+async def test_what_somebody_doubts_is_not_reaped(
+    watchdog: Watchdog, store: Store, connection: Connection[Record]
+) -> None:
+    """On whatever host: a dispatcher that cannot write heartbeats keeps every sweep from believing leases."""
+    lapsed = await forge(connection, "RUNNING", lease_until=LAPSED)
+    await store.doubt_leases(30.0)
+    await turn(watchdog)
+    assert (await read(connection, lapsed))["status"] == "RUNNING"
 
 
 async def test_a_sweep_that_does_not_wait_says_nothing(watchdog: Watchdog) -> None:

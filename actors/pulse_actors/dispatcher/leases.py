@@ -20,6 +20,7 @@ from pulse_actors.dispatcher.desk import Desk, Link, Pair
 from pulse_actors.dispatcher.printed import comes_back
 from pulse_actors.dispatcher.roll import Roll
 from pulse_actors.dispatcher.room import kept_by_nobody
+from pulse_actors.dispatcher.unwritten import Unwritten
 from pulse_actors.merging import Left, write_merged
 
 BATCH: Final = 5000
@@ -69,6 +70,7 @@ class Leases:
         self._desk = desk
         self._host = host
         self._lease_s = lease_s
+        self.unwritten = Unwritten(store, desk, lease_s=lease_s)
         self.batcher: Batcher[Beating] = Batcher(self._beat, _weight, BATCH)
         self.checkpoints: Batcher[Beating] = Batcher(self._save, _weight, BATCH)
 
@@ -140,7 +142,7 @@ class Leases:
         extended: set[Pair] = set()
 
         async def together(some: Sequence[Renewal]) -> None:
-            extended.update(await self._store.extend(some, self._lease_s))
+            extended.update(await self.unwritten.extend(some))
 
         async def alone(bad: Renewal, _error: StatementError) -> None:
             await together([_without_progress(bad)])

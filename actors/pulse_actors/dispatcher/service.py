@@ -62,11 +62,14 @@ class Dispatcher:
         self.witness = Witness(store, desk, claims, host.id, store.timelines.directory, lease_s=settings.lease_s)
         store.knowledge = self.witness
         results = Results(store, desk, claims, keep=settings.retention_s != 0)
+        leases = Leases(store, desk, host, lease_s=settings.lease_s)
         stacks, stats = Stacks(desk), Stats(store, desk)
         deaths, self.silence, overdue = None, None, None
         if settings.proof_of_death:
             deaths = Deaths(store, desk, claims, results)
-            self.silence = Silence(store, desk, claims, deaths, results, host, lease_s=settings.lease_s)
+            self.silence = Silence(
+                store, desk, claims, deaths, results, host, unwritten=leases.unwritten, lease_s=settings.lease_s
+            )
             overdue = Overdue(desk, deaths, stacks, obey_s=settings.obey_s, heartbeat_s=settings.heartbeat_s)
             claims.learned = overdue.started
         self.news = News(store, desk)
@@ -88,7 +91,7 @@ class Dispatcher:
             ),
             claims,
             results,
-            Leases(store, desk, host, lease_s=settings.lease_s),
+            leases,
             Submits(store, claims),
             host,
             f"pulse {version.VERSION}",
@@ -261,6 +264,7 @@ def dispatcher(listen_fd: int, tcp_fd: int | None = None) -> ActorMain:
                 office.results.run,
                 office.leases.batcher.run,
                 office.leases.checkpoints.run,
+                office.leases.unwritten.run,
                 office.submits.batcher.run,
                 office.desktop.stats.run,
                 office.desktop.incidents.run,

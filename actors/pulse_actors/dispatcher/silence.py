@@ -34,6 +34,7 @@ from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.deaths import Deaths
 from pulse_actors.dispatcher.desk import Desk, Held, Sentence, Worker
 from pulse_actors.dispatcher.results import Obituary, Results
+from pulse_actors.dispatcher.unwritten import Unwritten
 from pulse_actors.merging import write_merged
 
 REASON: Final = "worker lease expired"
@@ -86,6 +87,7 @@ class Silence:
         deaths: Who is watched; kills, and buries.
         results: Writes endings.
         host: This host.
+        unwritten: Extends leases.
         lease_s: Length of a lease.
     """
 
@@ -98,6 +100,7 @@ class Silence:
         results: Results,
         host: identities.Host,
         *,
+        unwritten: Unwritten,
         lease_s: float,
     ) -> None:
         self._store = store
@@ -107,6 +110,7 @@ class Silence:
         self._results = results
         self._host = host
         self._lease_s = lease_s
+        self._unwritten = unwritten
         self._awake_s = time.monotonic()
         self._being_killed: set[str] = set()
 
@@ -166,7 +170,7 @@ class Silence:
 
     async def _look(self, now_s: float, tasks: anyio.abc.TaskGroup) -> None:
         """One look at everybody who holds something."""
-        known = await self._hear_of_strangers()
+        await self._hear_of_strangers()
         renewals: list[Renewal] = []
         strangers: list[Worker] = []
         for worker in self._deaths.in_hand():
@@ -177,45 +181,46 @@ class Silence:
             if verdict is not Verdict.LEAVE:
                 renewals += _renewals(worker)
                 strangers += [worker] * is_stranger
-            if verdict is Verdict.KILL and worker.identity not in self._being_killed and (known or not is_stranger):
+            if verdict is Verdict.KILL and worker.identity not in self._being_killed:
                 self._being_killed.add(worker.identity)
                 tasks.start_soon(self._kill, worker)
         try:
             await self._renew(renewals, strangers)
         except UnavailableError as error:
             log.warning("database_away", step="renew", error=error.message)
+            _beyond_doubt(strangers, now_s)
 
     def _lease_of(self, worker: Worker) -> float:
         """The longest of the leases of what *worker* holds: a topic may have one of its own."""
         return max(self._desk.rules.lease_s(held.topic, self._lease_s) for held in worker.held.values())
 
-    async def _renew(self, renewals: Sequence[Renewal], strangers: Iterable[Worker]) -> None:
+    async def _renew(self, renewals: Sequence[Renewal], strangers: Sequence[Worker]) -> None:
         """Extend leases; a row that somebody else has locked lapses by itself."""
 
         async def together(some: Sequence[Renewal]) -> None:
-            await self._store.extend(some, self._lease_s)
+            await self._unwritten.extend(some)
 
-        await write_merged(self._store, renewals, together)
+        locked = {one.worker for one in await write_merged(self._store, renewals, together)}
+        now_s = time.monotonic()
         for stranger in strangers:
-            stranger.until_s = time.monotonic() + self._lease_s
+            stranger.until_s = now_s + self._lease_s
+        _beyond_doubt((stranger for stranger in strangers if stranger.identity in locked), now_s)
 
-    async def _hear_of_strangers(self) -> bool:
+    async def _hear_of_strangers(self) -> None:
         """
         What the database says of workers that have not said hello here. They may work for another supervisor of this
         host: then that one extends their leases, and gives them other jobs.
-
-        Returns:
-            Whether it could be asked.
         """
         strangers = list(self._desk.strangers.values())
         if not strangers:
-            return True
+            return
         asked_s = time.monotonic()
         try:
             leases = await self._store.leases_of([stranger.identity for stranger in strangers])
         except UnavailableError as error:
             log.warning("database_away", step="strangers", error=error.message)
-            return False
+            _beyond_doubt(strangers, asked_s)
+            return
         for stranger in strangers:
             held = leases.get(stranger.identity, {})
             if not held:
@@ -229,7 +234,6 @@ class Silence:
                 pair: stranger.held.get(pair) or Held(lease.name, lease.topic, started=True, timeout_s=lease.timeout_s)
                 for pair, lease in held.items()
             }
-        return True
 
     async def _kill(self, worker: Worker) -> None:
         """The ladder: ask, SIGTERM, SIGKILL; then it is buried, and what it held is over."""
@@ -258,6 +262,12 @@ class Silence:
                 return False
             await anyio.sleep(min(within_s, ASK_S) / 20)
         return False
+
+
+def _beyond_doubt(strangers: Iterable[Worker], now_s: float) -> None:
+    """While nobody can write, or look, that their leases do not move says nothing of them."""
+    for stranger in strangers:
+        stranger.beaten_s = now_s
 
 
 def _renewals(worker: Worker) -> list[Renewal]:

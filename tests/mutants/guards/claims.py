@@ -8,6 +8,7 @@ from tests.mutants.code import Guarded
 
 _CLAIMS: Final = "store/test_dispatcher_claims.py::"
 _GUARDS: Final = "store/test_claim_guards.py::"
+_REFUSED: Final = "store/test_refused.py::"
 _SUBMITS: Final = "store/test_submit_and_claim.py::"
 _FULL: Final = "if full:\n            "
 _DEEDS: Final = ("self._cursors.full_begins", "self._cursors.full_done")

@@ -8,6 +8,7 @@ from tests.mutants.code import Guarded
 
 _CRON: Final = "unit/test_cron.py::"
 _CATCH_UP: Final = "unit/test_catchup.py::"
+_CATCHING_UP: Final = "store/test_catching_up.py::"
 _TURNS: Final = "store/test_actor_turns.py::"
 
 CRON: Final = Guarded(
@@ -54,6 +55,10 @@ CATCH_UP: Final = Guarded(
         _CATCH_UP + "test_all": [
             ("_of_missed", 'MAX_CATCH_UP if due.catch_up == "all" else 1', "1"),
             ("_of_missed", "[-limit:]", ""),
+            ("_of_missed", "rule.at_most(cursor_us, due.now_us) <= limit", "True"),
+        ],
+        _CATCH_UP + "test_all_goes_through_nothing": [
+            ("_of_missed", "rule.at_most(cursor_us, due.now_us) <= limit", "False"),
         ],
         _CATCH_UP + "test_jitter": [
             ("_late_us", "jittered_us(due.id, occurrence_us, due.jitter_s)", "occurrence_us"),
@@ -78,6 +83,12 @@ SCHEDULER: Final = Guarded(
         ],
         _TURNS + "test_long_firing_is_cut_into_turns": [
             ("Scheduler.turn", " and monotonic() <= end_s", ""),
+        ],
+        _CATCHING_UP + "test_a_queue_lets_short_jobs_go_soon": [
+            ("Scheduler.turn", "SOON_S if released else", ""),
+            ("Scheduler.turn", "min(WAIT_S, 2 * self._wait_s)", "WAIT_S"),
+            ("Scheduler.turn", "min(WAIT_S, 2 * self._wait_s)", "2 * self._wait_s"),
+            ("_pause_s", "wait_s if work.waiting else LOOK_S", "LOOK_S"),
         ],
     },
     is_part=True,

@@ -1,4 +1,4 @@
-"""The guard of the sweeps, and the watchdog that asks it."""
+"""The guard of the sweeps, the watchdog that asks it, and who tells it what cannot be written."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from tests.mutants.code import Guarded
 _SWEEPS: Final = "unit/test_sweeps.py::"
 _TURNS: Final = "store/test_actor_turns.py::"
 _WATCHDOG: Final = "store/test_watchdog_guards.py::"
+_UNWRITTEN: Final = "store/test_unwritten.py::"
 
 SWEEPS: Final = Guarded(
     "pulse_actors.sweeps",
@@ -115,6 +116,59 @@ WATCHDOG: Final = Guarded(
         _WATCHDOG + "test_a_full_statement_that_was_the_last_one": [
             ("Watchdog.turn", "len(lapsed) == SWEEP_LIMIT and ", ""),
             ("Watchdog.turn", "while more:", "while True:"),
+        ],
+    },
+)
+
+UNWRITTEN: Final = Guarded(
+    "pulse_actors.dispatcher.unwritten",
+    {
+        _UNWRITTEN + "test_what_can_be_written_is_told_to_nobody": [
+            ("Unwritten.look", "not reports and not self._bell.is_set()", "False"),
+        ],
+        _UNWRITTEN + "test_a_row_that_is_locked_for_a_moment": [
+            ("Unwritten._late", "TOLD * self._lease_s", "0"),
+            ("Unwritten._failed", "if self._late(", "if any("),
+        ],
+        _UNWRITTEN + "test_what_stays_locked_is_told": [
+            ("Unwritten.extend", "            self._failed(renewals, began_s)\n", ""),
+            ("Unwritten._failed", "self._bell.set()", "pass"),
+            ("Unwritten._late", "TOLD * self._lease_s", "2 * TOLD * self._lease_s"),
+            ("Unwritten.look", "        self._bell = anyio.Event()\n", ""),
+            ("Unwritten.look", "await self._store.doubt_leases(self._lease_s)", "pass"),
+            ("Unwritten.look", "doubt_leases(self._lease_s)", "doubt_leases(1.0)"),
+            ("Unwritten.look", " and not self._bell.is_set()", ""),
+        ],
+        _UNWRITTEN + "test_a_trigger_that_raises": [
+            ("Unwritten.extend", "except Exception:", "except UnavailableError:"),
+        ],
+        _UNWRITTEN + "test_a_statement_that_takes_long": [
+            ("Unwritten._failed", "(one.id, one.attempt), began_s)", "(one.id, one.attempt), time.monotonic())"),
+        ],
+        _UNWRITTEN + "test_what_was_extended_again": [
+            ("Unwritten.extend", "self._beats_s.pop((one.id, one.attempt), None)", "pass"),
+        ],
+        _UNWRITTEN + "test_what_failed_long_ago": [
+            ("Unwritten._failed", "began_s - self._failed_s > self._lease_s", "False"),
+        ],
+        _UNWRITTEN + "test_a_report_that_waits": [
+            ("Unwritten.look", "not reports and not", "not"),
+            ("Unwritten.look", "self._reports_s.get(pair, now_s)", "now_s"),
+        ],
+        _UNWRITTEN + "test_a_report_that_was_written": [
+            ("Unwritten.look", "self._reports_s = {pair", "self._reports_s |= {pair"),
+        ],
+        _UNWRITTEN + "test_what_cannot_be_told_is_told_later": [
+            ("Unwritten.look", "            self._bell.set()\n", "            pass\n"),
+            ("Unwritten.look", "except (UnavailableError, asyncpg.PostgresError):", "except asyncpg.PostgresError:"),
+        ],
+        _UNWRITTEN + "test_it_is_told_at_once_and_again": [
+            ("Unwritten.run", "await self._bell.wait()", "await anyio.sleep_forever()"),
+            ("Unwritten.look", "if backoff.may_log():", "if True:"),
+            ("Unwritten.look", "if backoff.may_log():", "if False:"),
+        ],
+        _UNWRITTEN + "test_reports_are_looked_at_by_themselves": [
+            ("Unwritten.run", "anyio.move_on_after(LOOK * self._lease_s)", "anyio.CancelScope()"),
         ],
     },
 )
