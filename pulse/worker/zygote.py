@@ -26,7 +26,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from pulse import procs
+from pulse import logsink, procs
 from pulse.app import App
 from pulse.logs import configure_logging
 from pulse.tracing import preload
@@ -214,4 +214,5 @@ class Zygote:
 
 if __name__ == "__main__":
     code = main(sys.argv[1:])
+    logsink.last_words()
     os._exit(code)  # threads and exit hooks of the app are no business of a process that never ran a handler
