@@ -16,7 +16,6 @@ import _thread
 import atexit
 import contextlib
 import contextvars
-import functools
 import io
 import os
 import select
@@ -58,7 +57,8 @@ class Sink(io.RawIOBase):
     def __init__(self, fd: int, told: Callable[[int], bytes]) -> None:
         self.name = self._number = fd
         self._told = told
-        self._fd, self._send, self._at_once = _own(fd)
+        self._socket: socket.socket | None = None
+        self._fd, self._at_once = self._own()
         self._is_file = stat.S_ISREG(os.fstat(fd).st_mode)
         # A pipe takes so much in one piece: of more, lines of other processes come between.
         self._piece_bytes = MAX_WAITING_BYTES if self._is_file else select.PIPE_BUF
@@ -77,11 +77,25 @@ class Sink(io.RawIOBase):
         self._midline = False  # what was written last is no whole line
         self._torn = False  # and the rest of it was dropped
 
+    def _own(self) -> tuple[int, bool]:
+        """A descriptor of our own for the same, and whether writing there never blocks."""
+        kind = os.fstat(self._number).st_mode
+        if not stat.S_ISREG(kind) and not stat.S_ISSOCK(kind):
+            with contextlib.suppress(OSError):  # of another user, or nobody reads
+                return os.open(f"/proc/self/fd/{self._number}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY), True
+        own = os.dup(self._number)
+        if stat.S_ISSOCK(kind):
+            self._socket = socket.socket(fileno=own)
+        return own, self._socket is not None
+
     # What streams need.
 
     def writable(self) -> bool:
         """It is."""
         return True
+
+    def close(self) -> None:
+        """Nothing: the other stream may write here, too, and nobody is to fail."""
 
     def fileno(self) -> int:
         """The descriptor that was given, for programs that are to inherit it."""
@@ -126,9 +140,10 @@ class Sink(io.RawIOBase):
 
     def _put(self, data: bytes, stands_for: int = 0) -> bytes:
         """Write; returns what is left where that would block. For one caller at a time."""
-        if self._torn:
-            data, self._torn = _LINE_END + data, False
         try:
+            if self._torn:
+                self._send(_LINE_END)
+                self._torn = self._midline = False
             while data:
                 sent = self._send(data)
                 self._midline = not data.endswith(_LINE_END, 0, sent)
@@ -140,6 +155,11 @@ class Sink(io.RawIOBase):
             self._drop(stands_for or data.count(_LINE_END))
             return b""
         return self._tell() if self._dropped and not self._waiting else b""
+
+    def _send(self, data: bytes) -> int:
+        if self._socket is not None:
+            return self._socket.send(data, socket.MSG_DONTWAIT)
+        return os.write(self._fd, data)
 
     def _tell(self) -> bytes:
         with self._lock:
@@ -232,22 +252,6 @@ class Sink(io.RawIOBase):
             self._writes = False
             self._changed.notify_all()
             return self._runs
-
-
-def _own(fd: int) -> tuple[int, Callable[[bytes], int], bool]:
-    """A descriptor of our own for what *fd* names, how to write to it, and whether that never blocks."""
-    kind = os.fstat(fd).st_mode
-    if stat.S_ISSOCK(kind):
-        sock = socket.socket(fileno=os.dup(fd))
-        return sock.fileno(), lambda data: sock.send(data, socket.MSG_DONTWAIT), True
-    own = -1
-    if not stat.S_ISREG(kind):
-        with contextlib.suppress(OSError):  # of another user, or nobody reads
-            own = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
-    at_once = own >= 0
-    if not at_once:
-        own = os.dup(fd)
-    return own, functools.partial(os.write, own), at_once
 
 
 def install(told: Callable[[str, int], bytes]) -> None:

@@ -1,0 +1,373 @@
+"""Streams that never block and never fail: on pipes that nobody reads, full disks, sockets, terminals, across forks."""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import errno
+import fcntl
+import io
+import json
+import os
+import pty
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import pytest
+
+from pulse import procs
+from pulse.logsink import MAX_WAITING_BYTES, Sink
+from tests.support.peers import until
+
+DEADLINE_S: Final = 10.0
+AT_ONCE_S: Final = 1.0  # far more than the one pause that is allowed, far less than for ever
+PIPE_BYTES: Final = 4096
+LINE: Final = b"x" * 99 + b"\n"
+Make: TypeAlias = Callable[[int], Sink]
+FAR: Final = 1 << 30  # beyond every other file of this process: so much a file may have, and no more
+
+
+def told(count: int) -> bytes:
+    """The line with the count."""
+    return b"dropped %d\n" % count
+
+
+class Reader:
+    """The other end; it reads when it is asked to."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self.text = b""
+        os.set_blocking(fd, False)
+
+    def read(self, until: Callable[[bytes], object]) -> bytes:
+        """All that has come, as soon as *until* is content with it."""
+        deadline_s = time.monotonic() + DEADLINE_S
+        while not until(self.text):
+            assert time.monotonic() < deadline_s, self.text[-200:]
+            with contextlib.suppress(BlockingIOError):
+                self.text += os.read(self._fd, 1 << 20)
+        return self.text
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    """Makes sinks that are closed at the end, when nothing waits in them any more or nobody is left to read it."""
+    made: list[Sink] = []
+
+    def new(fd: int) -> Sink:
+        made.append(Sink(fd, told))
+        return made[-1]
+
+    yield new
+    for sink in made:
+        assert sink.drain(DEADLINE_S)
+        if sink._socket is not None:
+            sink._socket.close()
+        else:
+            os.close(sink._fd)
+
+
+@pytest.fixture(params=["pipe", "socket", "pipe of another user"])
+def ends(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, Reader]]:
+    """A small stream that somebody may read, of each kind."""
+    if request.param == "socket":
+        near, far = socket.socketpair()
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, PIPE_BYTES)
+        write, read = near.detach(), far.detach()
+    else:
+        read, write = os.pipe()
+        fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    if request.param == "pipe of another user":
+        monkeypatch.setattr(os, "open", refuse)  # what the kernel answers then
+    yield write, Reader(read)
+    os.close(read)  # a thread that still writes ends by it
+    os.close(write)
+
+
+def refuse(*_: object) -> int:
+    """As the kernel answers whoever opens what is not theirs."""
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def has_thread(sink: Sink) -> bool:
+    """Whether its thread runs."""
+    return sink._runs
+
+
+def dropped_of(text: bytes) -> int:
+    """How many lines were dropped, as the stream itself says."""
+    return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith(b"dropped"))
+
+
+def test_nobody_reads(make: Make, ends: tuple[int, Reader]) -> None:
+    """Whoever writes does not wait; what fits is kept, the rest counted, and it is told once somebody reads."""
+    fd, reader = ends
+    sink, count = make(fd), 10_000
+    start_s = time.monotonic()
+    for _ in range(count):
+        assert sink.write(LINE) == len(LINE)
+    assert time.monotonic() - start_s < AT_ONCE_S
+    assert os.get_blocking(fd)  # it is others' too
+    assert not sink.drain(0)
+    text = reader.read(lambda text: b"dropped" in text)
+    lines = text.splitlines(keepends=True)
+    assert text.endswith(b"\n")
+    assert set(lines[:-1]) == {LINE}
+    assert len(lines) - 1 + dropped_of(text) == count
+    assert MAX_WAITING_BYTES - len(LINE) <= len(text) < MAX_WAITING_BYTES + 64 * PIPE_BYTES
+    sink.write(b"after\n")
+    assert reader.read(lambda text: b"after" in text).count(b"dropped") == 1
+
+
+def test_a_slow_reader_loses_nothing(make: Make, ends: tuple[int, Reader]) -> None:
+    """What is more than a pipe holds, and a line longer than all that waits, comes in order and whole."""
+    fd, reader = ends
+    sink = make(fd)
+    lines = [b"%d\n" % number for number in range(2000)]
+    for line in lines:
+        sink.write(line)
+    assert reader.read(lambda text: text.count(b"\n") == len(lines)) == b"".join(lines)
+    long = b"y" * 3 * MAX_WAITING_BYTES + b"\n"
+    assert sink.drain(DEADLINE_S)
+    sink.write(long)
+    assert reader.read(lambda text: text.count(b"\n") > len(lines)).endswith(long)
+
+
+def test_who_writes_fast_waits_for_who_reads_fast(make: Make) -> None:
+    """A reader that lives loses nothing, however much is written in one go."""
+    read, write = os.pipe()
+    sink, got = make(write), bytearray()
+    text = LINE * (MAX_WAITING_BYTES // len(LINE))
+
+    def reading() -> None:
+        while len(got) < 20 * len(text):
+            got.extend(os.read(read, 1 << 16))
+
+    thread = threading.Thread(target=reading)
+    thread.start()
+    for _ in range(20):
+        sink.write(text)
+    thread.join(DEADLINE_S)
+    os.close(write)
+    os.close(read)
+    assert bytes(got) == text * 20
+
+
+def test_lines_of_threads_are_whole(make: Make, ends: tuple[int, Reader]) -> None:
+    """Several threads write at once: nobody's line comes into another's."""
+    fd, reader = ends
+    sink = make(fd)
+    mine = [b"%d" % number * 50 + b"\n" for number in range(4)]
+    threads = [threading.Thread(target=lambda line=line: [sink.write(line) for _ in range(300)]) for line in mine]
+    for thread in threads:
+        thread.start()
+    text = reader.read(lambda text: text.count(b"\n") == 1200)
+    for thread in threads:
+        thread.join()
+    assert sorted(text.splitlines(keepends=True)) == sorted(mine * 300)
+
+
+def test_nobody_ever_reads_again(make: Make) -> None:
+    """A pipe without a reader costs the lines, and a full device too."""
+    read, write = os.pipe()
+    sink = make(write)
+    os.close(read)
+    sink.write(LINE)
+    late = make(write)  # such a pipe cannot be opened any more
+    late.write(LINE)
+    assert late.drain(DEADLINE_S)
+    os.close(write)
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        last = make(full.fileno())
+        for _ in range(3):
+            last.write(LINE)
+        last.write(LINE * 2)
+    assert [one._dropped for one in (sink, late, last)] == [1, 1, 5]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[tuple[int, Path, Callable[[int], None]]]:
+    """A file that may have so many bytes from where writing begins: what is more fails, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    path = tmp_path / "log"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    os.lseek(fd, FAR, os.SEEK_SET)
+    yield fd, path, lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (FAR + size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, ignored)
+    os.close(fd)
+
+
+def test_a_disk_has_room_again(make: Make, file: tuple[int, Path, Callable[[int], None]]) -> None:
+    """A line that was cut short by a full disk does not spoil the next one, behind which the count stands."""
+    fd, _, limit = file
+    sink = make(fd)
+    limit(150)
+    for _ in range(3):
+        sink.write(LINE)
+        assert sink.drain(DEADLINE_S)
+    limit(1000)
+    sink.write(b"again\n")
+    assert sink.drain(DEADLINE_S)
+    assert os.pread(fd, 1000, FAR) == LINE + b"x" * 50 + b"\nagain\ndropped 2\n"
+
+
+def test_the_count_is_not_lost_with_its_line(make: Make, file: tuple[int, Path, Callable[[int], None]]) -> None:
+    """Where the line fits and the count does not, the count is told later."""
+    fd, _, limit = file
+    sink = make(fd)
+    limit(10)
+    sink.write(LINE)
+    sink.write(b"\n" * 20)
+    assert sink.drain(DEADLINE_S)
+    limit(20)
+    sink.write(b"a\n")
+    assert sink.drain(DEADLINE_S)
+    limit(1000)
+    sink.write(b"b\n")
+    assert sink.drain(DEADLINE_S)
+    assert os.pread(fd, 1000, FAR).endswith(b"\nb\ndropped 21\n")
+
+
+def test_a_terminal(make: Make) -> None:
+    """One that is held (Ctrl-S) holds nobody up; it is still a terminal."""
+    main, terminal = pty.openpty()
+    sink = make(terminal)
+    stream = io.TextIOWrapper(sink, line_buffering=True)
+    assert stream.isatty()
+    assert stream.fileno() == terminal
+    for _ in range(1000):
+        stream.write("x" * 99 + "\n")  # nobody reads the other side
+    assert not sink.drain(0)
+    reader = Reader(main)
+    reader.read(lambda text: text.count(b"x" * 99 + b"\r\n") == 1000)
+    os.close(main)
+    os.close(terminal)
+
+
+def test_no_thread_stays_where_nothing_waits(make: Make, ends: tuple[int, Reader]) -> None:
+    """A process may fork: before that the thread ends, where it can; the child has none of what waits."""
+    fd, reader = ends
+    before = len(procs.threads(os.getpid()))
+    sink = make(fd)
+    sink.write(LINE * 100)
+    sink.pause()  # in vain, and not for ever
+    assert has_thread(sink)
+    sink.begin_anew()  # as in the child
+    assert not has_thread(sink)
+    assert sink.drain(0)
+    sink.write(b"child\n")
+    text = reader.read(lambda text: b"child\n" in text)
+    assert text.count(LINE) <= 100
+    assert sink.drain(DEADLINE_S)
+    sink.pause()
+    assert not has_thread(sink)
+    reader.read(lambda _: len(procs.threads(os.getpid())) <= before)
+
+
+def test_a_thread_that_waits_for_lines_ends_for_a_fork(make: Make, tmp_path: Path) -> None:
+    """It would wait a second for more."""
+    with (tmp_path / "log").open("wb") as file:
+        sink = make(file.fileno())
+        sink.write(LINE)
+        assert sink.drain(DEADLINE_S)
+        assert has_thread(sink)
+        sink.pause()
+        assert not has_thread(sink)
+        sink.write(LINE)
+        assert sink.drain(DEADLINE_S)
+        sink.begin_anew()
+        sink.write(LINE)  # what a fork says is there at once
+        assert (tmp_path / "log").read_bytes() == LINE * 3
+
+
+def test_no_room_for_a_thread(make: Make, ends: tuple[int, Reader], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where none can be started the lines are counted, and nobody fails."""
+    fd, reader = ends
+
+    def refuse_thread(*_: object) -> int:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(_thread, "start_new_thread", refuse_thread)
+    sink = make(fd)
+    for _ in range(200):
+        sink.write(LINE)
+    monkeypatch.undo()
+    reader.read(lambda _: sink.write(b"again\n") and sink._dropped == 0)
+    text = reader.read(lambda text: b"dropped" in text)
+    assert text.count(LINE) + dropped_of(text) >= 200
+
+
+PROGRAM: Final = """
+import os, sys
+from pulse.logs import configure_logging
+import structlog
+configure_logging("info", "json")
+log = structlog.get_logger()
+"""
+
+
+def run(code: str, *, out: int, err: int) -> subprocess.CompletedProcess[bytes]:
+    """A program that logs, to its end."""
+    return subprocess.run([sys.executable, "-c", PROGRAM + code], stdout=out, stderr=err, timeout=60, check=False)
+
+
+def test_last_words(tmp_path: Path) -> None:
+    """Whatever the log is, what a process says before it ends is there, also before its traceback."""
+    with (tmp_path / "log").open("wb") as log:
+        done = run("log.info('first'); print('second'); log.info('third'); 1 / 0", out=log.fileno(), err=log.fileno())
+    lines = (tmp_path / "log").read_text("utf-8").splitlines()
+    assert ["first" in lines[0], lines[1], "third" in lines[2]] == [True, "second", True]
+    assert lines[-1] == "ZeroDivisionError: division by zero"
+    assert done.returncode == 1
+
+
+def test_a_fork_says_its_own_words(tmp_path: Path) -> None:
+    """A child of a handler that ends without a word to Python has its lines written, and none of its parent's."""
+    code = "print('mine')\nif not os.fork(): print('theirs'); os._exit(0)\nos.wait(); print('end')"
+    with (tmp_path / "log").open("wb") as log:
+        assert run(code, out=log.fileno(), err=log.fileno()).returncode == 0
+    assert (tmp_path / "log").read_text("utf-8").splitlines() == ["mine", "theirs", "end"]
+
+
+def test_what_standard_output_loses_is_told_on_standard_error(tmp_path: Path) -> None:
+    """There it is one of many events, and has the name of the stream."""
+    code = "for _ in range(100): print('x' * 6000)\nlog.info('printed'); sys.stdin.read(1)"
+    read, write = os.pipe()
+    reader, log = Reader(read), tmp_path / "log"
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    with (
+        log.open("wb") as err,
+        subprocess.Popen([sys.executable, "-c", PROGRAM + code], stdin=subprocess.PIPE, stdout=write, stderr=err) as it,
+    ):
+        os.close(write)
+        until(lambda: b"printed" in log.read_bytes(), "all is printed", DEADLINE_S)
+        reader.read(lambda _: b"dropped" in log.read_bytes())
+        it.communicate(b"x", DEADLINE_S)
+    os.close(read)
+    line = json.loads(log.read_text("utf-8").splitlines()[1])
+    assert (line["event"], line["level"], line["stream"]) == ("log_lines_dropped", "warning", "stdout")
+    assert line["count"] + reader.text.count(b"x" * 6000) == 100
+
+
+@pytest.mark.parametrize("closed", ["1", "2", "1 2"])
+def test_closed_streams(closed: str, tmp_path: Path) -> None:
+    """A program whose streams were closed before it began runs, and takes nothing else for them."""
+    closing = " ".join(f"{fd}>&-" for fd in closed.split())
+    code = PROGRAM + "print('out'); log.info('err')\nopen(sys.argv[1], 'w').write('done')"
+    mark = tmp_path / "mark"
+    subprocess.run(
+        ["sh", "-c", f'exec "$0" -c "$1" "$2" {closing}', sys.executable, code, str(mark)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60, check=True,
+    )  # fmt: skip
+    assert mark.read_text("utf-8") == "done"
