@@ -41,7 +41,9 @@ def add_job(_logger: object, _name: str, event: MutableMapping[str, Any]) -> Mut
     return event
 
 
-def configure_logging(level: str = "info", log_format: Literal["json", "console"] | None = None) -> None:
+def configure_logging(
+    level: str = "info", log_format: Literal["json", "console"] | None = None, *, runs_handlers: bool = False
+) -> None:
     """
     Set structlog up for this process, and the standard library's logging from warnings on.
 
@@ -50,8 +52,9 @@ def configure_logging(level: str = "info", log_format: Literal["json", "console"
     Args:
         level: Lowest level that is shown.
         log_format: None chooses: console when standard error is a terminal, JSON otherwise.
+        runs_handlers: Much may be printed here: for a log file on a disk that hangs this process waits.
     """
-    logsink.install(_dropped)
+    logsink.install(_dropped, files_at_once=runs_handlers)
     console = log_format == "console" or (log_format is None and sys.stderr.isatty())
     final: structlog.typing.Processor
     if console:

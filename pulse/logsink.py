@@ -7,7 +7,9 @@ What does not fit or fails is dropped and counted, and the next line that can be
 
 O_NONBLOCK is a property of the open file, which other processes share, so it is not set on what was inherited: pipes
 and terminals are opened once more, and sockets know a flag for each call. What has neither (files, since a disk that
-hangs blocks every writer; pipes of another user) is left to the thread.
+hangs blocks every writer; pipes of another user) is left to the thread. For a file whoever writes waits for that
+thread, 50 ms at most: 40 µs, which is nothing for a server's log and too much for what handlers print; their processes
+write files themselves.
 """
 
 from __future__ import annotations
@@ -51,20 +53,23 @@ class Sink(io.RawIOBase):
     Args:
         fd: The descriptor; it is neither changed nor closed.
         told: The line, if any, that is to be written here to say that so many were dropped.
+        files_at_once: Whoever writes to a regular file does it himself, and waits for a disk that hangs.
 
     """
 
-    def __init__(self, fd: int, told: Callable[[int], bytes]) -> None:
+    def __init__(self, fd: int, told: Callable[[int], bytes], *, files_at_once: bool = False) -> None:
         self.name = self._number = fd
         self._told = told
         self._socket: socket.socket | None = None
-        self._fd, self._at_once = self._own()
         self._is_file = stat.S_ISREG(os.fstat(fd).st_mode)
+        self._fd, self._at_once = self._own()
+        self._at_once = self._at_once or (self._is_file and files_at_once)
         # A pipe takes so much in one piece: of more, lines of other processes come between.
         self._piece_bytes = MAX_WAITING_BYTES if self._is_file else select.PIPE_BUF
-        self._begin()
+        self.begin_anew()
 
-    def _begin(self) -> None:
+    def begin_anew(self) -> None:
+        """Also in the child of a fork: its parent writes what waits."""
         self._lock = threading.RLock()  # a signal's handler may log while its thread does
         self._changed = threading.Condition(self._lock)
         self._waiting: deque[bytes] = deque()
@@ -113,6 +118,8 @@ class Sink(io.RawIOBase):
                 rest = self._put(text)
             if rest:
                 self._keep(rest)
+                if self._is_file:  # what is logged is there, unless the disk hangs
+                    self._is_soon_idle()
         return len(text)
 
     # The rest.
@@ -129,11 +136,6 @@ class Sink(io.RawIOBase):
             self._changed.notify_all()
             self._changed.wait_for(lambda: not self._runs, _FORK_S)
             self._leaving = False
-
-    def begin_anew(self) -> None:
-        """In the child of a fork: its parent writes what waits. Forks end without a word: they write files at once."""
-        self._begin()
-        self._at_once = self._at_once or self._is_file
 
     def _is_idle(self) -> bool:
         return not self._waiting and not self._writes
@@ -163,7 +165,7 @@ class Sink(io.RawIOBase):
 
     def _tell(self) -> bytes:
         with self._lock:
-            count, self._dropped, self._patient = self._dropped, 0, True
+            count, self._dropped = self._dropped, 0
         with contextlib.suppress(Exception):  # it is about logging: nobody is to fail for it
             return self._put(self._told(count), count)
         return b""
@@ -217,6 +219,7 @@ class Sink(io.RawIOBase):
                 self._waiting.appendleft(rest)
                 self._waiting_bytes += len(rest)
                 return False
+        self._patient = True
         return True
 
     # The thread.
@@ -242,27 +245,28 @@ class Sink(io.RawIOBase):
     def _wait_for_lines(self) -> bool:
         """Once more; False: none have come for a while, and the thread has ended."""
         with self._lock:
-            if not self._waiting and not self._leaving:
-                self._changed.wait(_LINGER_S)
+            self._changed.wait_for(lambda: self._waiting or self._leaving, _LINGER_S)
             self._runs = self._writes = bool(self._waiting)
             piece = self._take() if self._waiting else b""
         while piece := self._put(piece):  # somebody else has made it a non-blocking one
             self._poll()
         with self._lock:
             self._writes = False
+            self._patient = self._patient or not self._waiting
             self._changed.notify_all()
             return self._runs
 
 
-def install(told: Callable[[str, int], bytes]) -> None:
+def install(told: Callable[[str, int], bytes], *, files_at_once: bool) -> None:
     """
     Have sys.stderr and sys.stdout write to sinks, one where both are the same file; a second time does nothing.
 
     Args:
         told: The line that says, on standard error, of which of the two how many lines were dropped.
+        files_at_once: See ``Sink``.
 
     """
-    errors = _sink(sys.stderr, lambda count: told("stderr", count))
+    errors = _sink(sys.stderr, lambda count: told("stderr", count), files_at_once=files_at_once)
     sys.stderr = _stream(sys.stderr, errors)
 
     def told_there(count: int) -> bytes:
@@ -270,7 +274,7 @@ def install(told: Callable[[str, int], bytes]) -> None:
         return b""
 
     is_same = errors is not None and sys.stdout is not None and _is_same(errors, sys.stdout)
-    sys.stdout = _stream(sys.stdout, errors if is_same else _sink(sys.stdout, told_there))
+    sys.stdout = _stream(sys.stdout, errors if is_same else _sink(sys.stdout, told_there, files_at_once=files_at_once))
 
 
 def _is_same(sink: Sink, stream: TextIO) -> bool:
@@ -280,12 +284,12 @@ def _is_same(sink: Sink, stream: TextIO) -> bool:
         return False
 
 
-def _sink(stream: TextIO | None, told: Callable[[int], bytes]) -> Sink | None:
+def _sink(stream: TextIO | None, told: Callable[[int], bytes], *, files_at_once: bool) -> Sink | None:
     """For *stream*; None: it needs none."""
     if stream is None or isinstance(getattr(stream, "buffer", None), Sink):
         return None
     try:
-        sink = Sink(stream.fileno(), told)
+        sink = Sink(stream.fileno(), told, files_at_once=files_at_once)
     except (OSError, ValueError):  # no descriptor behind it, or one that is closed
         return None
     if not _installed:

@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
         signal.signal(number, _leave_it)  # the handler process decides; SIG_IGN would be inherited by what cells exec
     control = socket.socket(fileno=options.control_fd)
     control.set_inheritable(False)
-    configure_logging(options.pool.log_level, options.pool.log_format)
+    configure_logging(options.pool.log_level, options.pool.log_format, runs_handlers=True)
     try:
         app = load_app(options.pool.app)
     except AppError as error:

@@ -22,16 +22,21 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 import pytest
+import structlog
 
-from pulse import procs
+from pulse import logs, procs
 from pulse.logsink import MAX_WAITING_BYTES, Sink
+from pulse.protocol import Assignment
 from tests.support.peers import until
+
+pytestmark = pytest.mark.timeout(30)  # what blocks for ever has failed
 
 DEADLINE_S: Final = 10.0
 AT_ONCE_S: Final = 1.0  # far more than the one pause that is allowed, far less than for ever
 PIPE_BYTES: Final = 4096
 LINE: Final = b"x" * 99 + b"\n"
 Make: TypeAlias = Callable[[int], Sink]
+JOB: Final = Assignment(id=bytes(16), attempt=1, topic="t", name="n", args="{}", timeout_s=None, lease_s=1.0)
 FAR: Final = 1 << 30  # beyond every other file of this process: so much a file may have, and no more
 
 
@@ -239,6 +244,66 @@ def test_the_count_is_not_lost_with_its_line(make: Make, file: tuple[int, Path, 
     assert os.pread(fd, 1000, FAR).endswith(b"\nb\ndropped 21\n")
 
 
+def test_a_disk_hangs(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who writes to its file waits a moment, once; when it goes on, everything is there, and is again at once."""
+    goes_on, real = threading.Event(), os.write
+
+    def write(fd: int, data: bytes) -> int:
+        goes_on.wait(DEADLINE_S)
+        return real(fd, data)
+
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        sink = make(file.fileno())
+        sink.write(LINE)
+        assert log.read_bytes() == LINE
+        monkeypatch.setattr(os, "write", write)
+        start_s = time.monotonic()
+        for _ in range(1000):
+            sink.write(LINE)
+        assert time.monotonic() - start_s < AT_ONCE_S
+        goes_on.set()
+        assert sink.drain(DEADLINE_S)
+        assert log.read_bytes() == LINE * 1001
+        sink.write(b"again\n")
+        assert log.read_bytes().endswith(b"again\n")
+
+
+def test_who_runs_handlers_writes_files_itself(tmp_path: Path) -> None:
+    """What a handler prints costs no other thread."""
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        sink = Sink(file.fileno(), told, files_at_once=True)
+        sink.write(LINE)
+        assert not has_thread(sink)
+        os.close(sink._fd)
+    assert log.read_bytes() == LINE
+
+
+def test_the_line_with_the_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no handler's, whichever logs at that moment; where it cannot be made, nobody fails."""
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, io.TextIOWrapper(io.BytesIO()))
+    before, job = structlog.get_config(), logs.LOGGED.set(JOB)
+    logs.configure_logging("info", "json")
+    line = json.loads(logs._dropped("stdout", 3))
+    logs.LOGGED.reset(job)
+    structlog.configure(**before)
+    assert line.pop("timestamp")
+    assert line == {"event": "log_lines_dropped", "level": "warning", "stream": "stdout", "count": 3}
+
+    def fail(_: int) -> bytes:
+        raise ValueError
+
+    read, write = os.pipe()
+    sink = Sink(write, fail)
+    sink._drop(1)
+    sink.write(LINE)
+    assert os.read(read, 1000) == LINE
+    for fd in (read, write, sink._fd):
+        os.close(fd)
+
+
 def test_a_terminal(make: Make) -> None:
     """One that is held (Ctrl-S) holds nobody up; it is still a terminal."""
     main, terminal = pty.openpty()
@@ -286,9 +351,7 @@ def test_a_thread_that_waits_for_lines_ends_for_a_fork(make: Make, tmp_path: Pat
         assert not has_thread(sink)
         sink.write(LINE)
         assert sink.drain(DEADLINE_S)
-        sink.begin_anew()
-        sink.write(LINE)  # what a fork says is there at once
-        assert (tmp_path / "log").read_bytes() == LINE * 3
+        assert (tmp_path / "log").read_bytes() == LINE * 2
 
 
 def test_no_room_for_a_thread(make: Make, ends: tuple[int, Reader], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,27 +380,69 @@ log = structlog.get_logger()
 """
 
 
-def run(code: str, *, out: int, err: int) -> subprocess.CompletedProcess[bytes]:
-    """A program that logs, to its end."""
-    return subprocess.run([sys.executable, "-c", PROGRAM + code], stdout=out, stderr=err, timeout=60, check=False)
+def run(code: str, *, out: int, err: int) -> int:
+    """A program that logs, to its end; its exit code."""
+    words = [sys.executable, "-c", PROGRAM + code]
+    return subprocess.run(words, stdout=out, stderr=err, timeout=DEADLINE_S, check=False).returncode
 
 
 def test_last_words(tmp_path: Path) -> None:
     """Whatever the log is, what a process says before it ends is there, also before its traceback."""
+    code = "log.info('first'); print('second'); sys.stdout.close(); log.info('third'); print('fo', end=''); 1 / 0"
     with (tmp_path / "log").open("wb") as log:
-        done = run("log.info('first'); print('second'); log.info('third'); 1 / 0", out=log.fileno(), err=log.fileno())
+        assert run(code, out=log.fileno(), err=log.fileno()) == 1
     lines = (tmp_path / "log").read_text("utf-8").splitlines()
     assert ["first" in lines[0], lines[1], "third" in lines[2]] == [True, "second", True]
-    assert lines[-1] == "ZeroDivisionError: division by zero"
-    assert done.returncode == 1
+    assert lines[-2:] == ["ZeroDivisionError: division by zero", "fo"]
+
+
+def test_who_ends_has_a_second_for_what_waits() -> None:
+    """A reader that is slow gets all of it; where there is none, the process ends all the same."""
+    code = (
+        "for number in range(2000): print(number)\nprint(len(__import__('pulse.logsink').logsink._installed), end='')"
+    )
+    read, write = os.pipe()
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    reader = Reader(read)
+    with subprocess.Popen([sys.executable, "-c", PROGRAM + code], stdout=write, stderr=write) as it:
+        reader.read(lambda text: text.endswith(b"\n1999\n1"))  # and both streams had the same sink
+        assert it.wait(DEADLINE_S) == 0
+    assert reader.text == b"".join(b"%d\n" % number for number in range(2000)) + b"1"
+    assert run(code, out=write, err=write) == 0
+    os.close(read)
+    os.close(write)
 
 
 def test_a_fork_says_its_own_words(tmp_path: Path) -> None:
     """A child of a handler that ends without a word to Python has its lines written, and none of its parent's."""
     code = "print('mine')\nif not os.fork(): print('theirs'); os._exit(0)\nos.wait(); print('end')"
     with (tmp_path / "log").open("wb") as log:
-        assert run(code, out=log.fileno(), err=log.fileno()).returncode == 0
+        assert run(code, out=log.fileno(), err=log.fileno()) == 0
     assert (tmp_path / "log").read_text("utf-8").splitlines() == ["mine", "theirs", "end"]
+
+
+def test_a_fork_while_lines_wait() -> None:
+    """Each line is written once: those of the parent by the parent."""
+    code = """
+for number in range(2000): print(number)
+if os.fork() == 0:
+    print("theirs")
+    logsink.last_words()
+    os._exit(0)
+os.wait()
+"""
+    read, write = os.pipe()
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    reader = Reader(read)
+    words = [sys.executable, "-c", f"{PROGRAM}from pulse import logsink\n{code}"]
+    with subprocess.Popen(words, stdout=write, stderr=write) as it:
+        reader.read(lambda text: len(text) >= PIPE_BYTES)
+        assert it.poll() is None
+        reader.read(lambda text: text.count(b"\n") == 2001 and b"theirs" in text)
+        assert it.wait(DEADLINE_S) == 0
+    assert sorted(reader.text.split()) == sorted([*(b"%d" % number for number in range(2000)), b"theirs"])
+    os.close(read)
+    os.close(write)
 
 
 def test_what_standard_output_loses_is_told_on_standard_error(tmp_path: Path) -> None:
@@ -354,10 +459,10 @@ def test_what_standard_output_loses_is_told_on_standard_error(tmp_path: Path) ->
         until(lambda: b"printed" in log.read_bytes(), "all is printed", DEADLINE_S)
         reader.read(lambda _: b"dropped" in log.read_bytes())
         it.communicate(b"x", DEADLINE_S)
-    os.close(read)
     line = json.loads(log.read_text("utf-8").splitlines()[1])
     assert (line["event"], line["level"], line["stream"]) == ("log_lines_dropped", "warning", "stdout")
-    assert line["count"] + reader.text.count(b"x" * 6000) == 100
+    reader.read(lambda text: line["count"] + text.count(b"\n") == 100)
+    os.close(read)
 
 
 @pytest.mark.parametrize("closed", ["1", "2", "1 2"])

@@ -134,6 +134,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.BytesIO]:
     """What is written, in JSON, by structlog and by the standard library."""
     written, root = io.BytesIO(), logging.getLogger()
     monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(written, errors="backslashreplace", line_buffering=True))
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO()))
     monkeypatch.setattr(root, "handlers", [])
     level, before = root.level, structlog.get_config()
     logs.configure_logging("info", "json")
