@@ -74,25 +74,25 @@ SINK: Final = Guarded(
             ("Sink._put", "except BlockingIOError:", "except ChildProcessError:"),
             ("Sink._own", "os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY", "os.O_WRONLY"),
             ("Sink._send", "socket.MSG_DONTWAIT", "0"),
-            ("Sink._own", "self._socket is not None", "True"),
+            ("Sink._own", "contextlib.suppress(OSError)", "contextlib.suppress(ChildProcessError)"),
+            ("Sink._own", "return own, self._socket is not None", "return own, True"),
             ("Sink._keep", "self._waiting_bytes + len(data) > MAX_WAITING_BYTES", "False"),
             ("Sink._keep", "self._drop(data.count(_LINE_END))", "pass"),
             ("Sink._is_soon_idle", "self._patient and ", ""),
             ("Sink._tell", "count, self._dropped = self._dropped, 0", "count = self._dropped"),
-            ("Sink.write", "not self._waiting or self._write_waiting()", "True"),
             ("Sink._put", "self._dropped and not self._waiting", "self._dropped"),
         ],
         _SINK + "test_a_slow_reader_loses_nothing": [
             ("Sink._keep", "not self._is_idle() and ", ""),
             ("Sink._wait_for_room", "self._poll()", "return False"),
             ("Sink._write_waiting", "self._waiting.appendleft(rest)", "pass"),
+            ("Sink.write", "(not self._waiting or self._write_waiting())", "True"),
         ],
         _SINK + "test_who_writes_fast_waits_for_who_reads_fast": [
             ("Sink._keep", "if not self._is_soon_idle():", "if True:"),
         ],
         _SINK + "test_nobody_ever_reads_again": [
             ("Sink._put", "except OSError:", "except ChildProcessError:"),
-            ("Sink._own", "contextlib.suppress(OSError)", "contextlib.suppress(ChildProcessError)"),
         ],
         _SINK + "test_a_disk_has_room_again": [
             ("Sink._put", "if self._torn:", "if False:"),
