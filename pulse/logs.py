@@ -7,18 +7,20 @@ job, attempt, topic and handler. What a job was given is never logged.
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
 import sys
 from collections.abc import Mapping, MutableMapping
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from uuid import UUID
 
 import structlog
 from structlog.stdlib import ProcessorFormatter
 
+from pulse import logsink
 from pulse.logtap import TAP
 
 if TYPE_CHECKING:
@@ -39,14 +41,20 @@ def add_job(_logger: object, _name: str, event: MutableMapping[str, Any]) -> Mut
     return event
 
 
-def configure_logging(level: str = "info", log_format: Literal["json", "console"] | None = None) -> None:
+def configure_logging(
+    level: str = "info", log_format: Literal["json", "console"] | None = None, *, runs_handlers: bool = False
+) -> None:
     """
     Set structlog up for this process, and the standard library's logging from warnings on.
+
+    Whoever writes to standard error or standard output from here on neither waits nor fails.
 
     Args:
         level: Lowest level that is shown.
         log_format: None chooses: console when standard error is a terminal, JSON otherwise.
+        runs_handlers: Much may be printed here: for a log file on a disk that hangs this process waits.
     """
+    logsink.install(_dropped, files_at_once=runs_handlers)
     console = log_format == "console" or (log_format is None and sys.stderr.isatty())
     final: structlog.typing.Processor
     if console:
@@ -65,9 +73,9 @@ def configure_logging(level: str = "info", log_format: Literal["json", "console"
         processors.append(structlog.processors.format_exc_info)
     TAP.open_by(os.environ)
     structlog.configure(
-        processors=[*processors, TAP, final],
+        processors=[*processors, TAP, final, cast("structlog.typing.Processor", _encoded)],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.BytesLoggerFactory(file=sys.stderr.buffer),  # past the text stream: a tenth less
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(sys.stderr)
@@ -78,6 +86,20 @@ def configure_logging(level: str = "info", log_format: Literal["json", "console"
         )
     )
     logging.basicConfig(level=max(logging.WARNING, _LEVELS[level]), handlers=[handler])
+
+
+def _dropped(stream: str, count: int) -> bytes:
+    """The line that says it; no handler's, whichever runs here."""
+    line = io.BytesIO()
+    log = structlog.wrap_logger(structlog.BytesLogger(line))
+    job = LOGGED.set(None)
+    log.warning("log_lines_dropped", stream=stream, count=count)
+    LOGGED.reset(job)
+    return line.getvalue()
+
+
+def _encoded(_logger: object, _name: str, line: str) -> bytes:
+    return line.encode("utf-8", "backslashreplace")
 
 
 def _dumps(event: Mapping[str, object], default: Any = repr, **_more: object) -> str:  # noqa: ANN401 - as json.dumps

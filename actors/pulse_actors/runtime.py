@@ -121,12 +121,17 @@ class Backoff:
         pause_s, self.pause_s = self.pause_s, min(RETRY_MAX_S, self.pause_s * 2)
         return pause_s * random.uniform(0.5, 1.0)  # noqa: S311 - spreads retries, guards nothing
 
+    def may_log(self, every_s: float = LOG_EVERY_S) -> bool:
+        """Whether so long has passed since the last line."""
+        now_s = time.monotonic()
+        if now_s - self.logged_s < every_s:
+            return False
+        self.logged_s = now_s
+        return True
+
     def failed(self, error: UnavailableError, step: str) -> float:
         """*step* failed: say so now and then, with what it was; the next pause."""
-        now_s = time.monotonic()
-        is_refused = isinstance(error, StatementError)
-        if now_s - self.logged_s >= (REFUSED_EVERY_S if is_refused else LOG_EVERY_S):
-            self.logged_s = now_s
+        if self.may_log(REFUSED_EVERY_S if isinstance(error, StatementError) else LOG_EVERY_S):
             if isinstance(error, StatementError):
                 log.error(
                     "statement_refused",

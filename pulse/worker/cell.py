@@ -13,7 +13,6 @@ import os
 import select
 import signal
 import socket
-import sys
 import threading
 import time
 import traceback
@@ -22,7 +21,7 @@ from typing import Final, NoReturn
 
 import anyio
 
-from pulse import procs
+from pulse import logsink, procs
 from pulse.app import App
 from pulse.handlers import Handler
 from pulse.logs import LOGGED
@@ -52,6 +51,7 @@ __all__ = ["run"]
 
 BROKEN: Final = 70  # exit code: the cell itself failed
 _RECEIVE_BYTES: Final = 256 * 1024
+_LAST_WORDS_S: Final = 0.1  # the next attempt may wait for its place
 _OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
 _OOM_MORE: Final = 200  # of 1000: when memory runs out, one job ends before the processes that run many
 _OOM_MOST: Final = 1000
@@ -80,9 +80,7 @@ def _go_first() -> None:
 
 
 def _leave(code: int) -> NoReturn:
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(BaseException):
-            stream.flush()
+    logsink.last_words(_LAST_WORDS_S)
     os._exit(code)
 
 

@@ -60,7 +60,7 @@ async def _wait_name(fd: int) -> str:
 def _configure_logging(options: HostOptions) -> None:
     from pulse.logs import configure_logging
 
-    configure_logging(options.pool.log_level, options.pool.log_format)
+    configure_logging(options.pool.log_level, options.pool.log_format, runs_handlers=True)
 
 
 if __name__ == "__main__":

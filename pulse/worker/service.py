@@ -11,7 +11,7 @@ from typing import Final
 import anyio
 from anyio.abc import TaskGroup
 
-from pulse import procs
+from pulse import logsink, procs
 from pulse.app import App
 from pulse.outcome import Ending
 from pulse.tracing import for_attempts
@@ -96,6 +96,7 @@ class Service:
                 group.start_soon(work)
             await self._over.wait()
             if self._desk.running:
+                logsink.last_words()
                 os._exit(
                     self._exit_code
                 )  # threads cannot be stopped; whatever they hold is given back once they are gone

@@ -26,7 +26,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from pulse import procs
+from pulse import logsink, procs
 from pulse.app import App
 from pulse.logs import configure_logging
 from pulse.tracing import preload
@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
         signal.signal(number, _leave_it)  # the handler process decides; SIG_IGN would be inherited by what cells exec
     control = socket.socket(fileno=options.control_fd)
     control.set_inheritable(False)
-    configure_logging(options.pool.log_level, options.pool.log_format)
+    configure_logging(options.pool.log_level, options.pool.log_format, runs_handlers=True)
     try:
         app = load_app(options.pool.app)
     except AppError as error:
@@ -214,4 +214,5 @@ class Zygote:
 
 if __name__ == "__main__":
     code = main(sys.argv[1:])
+    logsink.last_words()
     os._exit(code)  # threads and exit hooks of the app are no business of a process that never ran a handler

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import resource
 import signal
 from typing import ClassVar, Final
 
@@ -174,6 +175,37 @@ class CrashLoop(Fault):
         """A service manager would."""
         if self.site.whole.process is None:
             self.site.start(audit=False)
+
+
+class FullStderr(Fault):
+    """The log of the supervisor and the actors has no room for another byte, as on a full disk (here EFBIG)."""
+
+    row, name = 56, "full-stderr"
+    held_s: ClassVar = (3.0, 8.0)
+    alone = True  # what is started meanwhile inherits it, for all its files
+
+    def __init__(self, site: Site, rng: random.Random) -> None:
+        super().__init__(site, rng)
+        self._limits: dict[int, tuple[int, int]] = {}
+
+    def inject(self) -> None:
+        """No file of these processes may become longer than the log is."""
+        whole = self.site.whole
+        running = found(lambda: actors(self.site)) or {}
+        if not running or whole.process is None:
+            self.gave_up = "no actor runs"
+            return
+        for pid in (whole.process.pid, *running.values()):
+            with contextlib.suppress(OSError):
+                self._limits[pid] = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+                size = (whole.errors.stat().st_size, self._limits[pid][1])
+                resource.prlimit(pid, resource.RLIMIT_FSIZE, size)
+
+    def heal(self) -> None:
+        """There is room again."""
+        for pid, limits in self._limits.items():
+            with contextlib.suppress(OSError):
+                resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
 
 
 class SecondSupervisor(Fault):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.chaos.process_faults import CrashLoop, KillSupervisor, KillWorkerWithChild
+from tests.chaos.process_faults import CrashLoop, FullStderr, KillSupervisor, KillWorkerWithChild
 from tests.chaos.site import LEASE_S, site
 from tests.chaos.trial import Trial, standing
 from tests.process.system_kit import ACTORS, is_alive, measured, since
@@ -128,3 +128,18 @@ def test_row_9_an_actor_that_crashes_again_and_again(trial: Trial) -> None:
             measured(f"{fault.shots} kills to the end of the supervisor", since(started_s))
         assert fault.code == 70
         assert fault.shots == 6
+
+
+def test_row_56_the_log_is_full(trial: Trial) -> None:
+    """Nobody ends for what cannot be logged, and what died meanwhile is recovered; then the lines are counted."""
+    with trial.under_load() as site:
+        held, before = trial.hold(4), site.whole.pids()
+        with trial.suffering(FullStderr):
+            victim = held.starts[0].pid
+            os.kill(victim, signal.SIGKILL)
+            for job in held.of(victim):
+                site.wait_started(job, 2)  # the dispatcher has told it to its log
+        os.kill(site.wait_started(held.of(victim)[0], 2).pid, signal.SIGKILL)
+        until(lambda: site.whole.log("log_lines_dropped", actor="dispatcher"), "the count")
+        assert site.whole.pids() == before
+        held.let_go()

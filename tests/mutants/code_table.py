@@ -84,6 +84,8 @@ GUARDED: Final[list[Guarded]] = [
     leases.ROLL,
     logs.RING,
     logs.TAP,
+    logs.SINK,
+    logs.LOGS,
     logs.DOCTOR,
     news.LISTENING,
     others.PAGES,

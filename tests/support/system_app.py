@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
+import structlog
 from anyio.lowlevel import checkpoint
 
 import pulse
@@ -24,6 +26,7 @@ LEDGER: Final = "SYSTEM_LEDGER"  # the variable that names the file
 LOOK_S: Final = 0.01
 
 app = pulse.App()
+log = structlog.get_logger()
 
 
 class UnprintableError(Exception):
@@ -262,3 +265,31 @@ def leave_orphan(ctx: pulse.Context) -> None:
     """Start a process whose parent ends at once."""
     with noted(ctx):
         subprocess.run(["/bin/sh", "-c", "sleep 600 & exit 0"], check=True)
+
+
+def _shout(lines: int) -> int:
+    """Say a lot in every way that there is; how many lines that were."""
+    for number in range(lines):
+        print("x" * 99)  # noqa: T201 - what is tested
+        log.info("shouted", number=number)
+        logging.getLogger("other").warning("shouted %d", number)
+        sys.stderr.write("y" * 99 + "\n")
+    return 4 * lines
+
+
+@app.handler("shout")
+async def shout(lines: int) -> int:
+    """On the event loop."""
+    return _shout(lines)
+
+
+@app.handler("shout-plain")
+def shout_plain(lines: int) -> int:
+    """In a thread."""
+    return _shout(lines)
+
+
+@app.handler("shout-apart", isolate=True)
+async def shout_apart(lines: int) -> int:
+    """In a process of its own."""
+    return _shout(lines)

@@ -130,10 +130,11 @@ class _Sulky:
 
 
 @pytest.fixture
-def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.BytesIO]:
     """What is written, in JSON, by structlog and by the standard library."""
-    written, root = io.StringIO(), logging.getLogger()
-    monkeypatch.setattr(sys, "stderr", written)
+    written, root = io.BytesIO(), logging.getLogger()
+    monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(written, errors="backslashreplace", line_buffering=True))
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO()))
     monkeypatch.setattr(root, "handlers", [])
     level, before = root.level, structlog.get_config()
     logs.configure_logging("info", "json")
@@ -147,7 +148,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     [float("nan"), _Sulky(), {1: {2}}, "\ud800\x00\u2028\n", {(1, 2): 3}, b"\xff", 10**400],
     ids=["nan", "sulky", "set", "odd text", "odd key", "bytes", "long"],
 )
-def test_every_line_can_be_read(lines: io.StringIO, value: object) -> None:
+def test_every_line_can_be_read(lines: io.BytesIO, value: object) -> None:
     """Whatever is logged, it is one line of JSON, with the job whose handler it is."""
     token = logs.LOGGED.set(_job())
     try:

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 import anyio
-import asyncpg
 import structlog
 
 from pulse.errors import UnavailableError
@@ -96,6 +95,6 @@ class Unwritten:
             log.warning("leases_doubted", heartbeats=self._late(self._beats_s.values()), reports=reports)
         try:
             await self._store.doubt_leases(self._lease_s)
-        except (UnavailableError, asyncpg.PostgresError):
+        except UnavailableError:
             self._bell.set()
         await anyio.sleep(AGAIN_S)

@@ -64,3 +64,95 @@ DOCTOR: Final = Guarded(
     },
     is_part=True,
 )
+
+_SINK: Final = "unit/test_logsink.py::"
+_LIVE: Final = "process/test_logging.py::"
+SINK: Final = Guarded(
+    "pulse.logsink",
+    {
+        _SINK + "test_nobody_reads": [
+            ("Sink._put", "except BlockingIOError:", "except ChildProcessError:"),
+            ("Sink._own", "os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY", "os.O_WRONLY"),
+            ("Sink._send", "socket.MSG_DONTWAIT", "0"),
+            ("Sink._own", "contextlib.suppress(OSError)", "contextlib.suppress(ChildProcessError)"),
+            ("Sink._own", "return own, self._socket is not None", "return own, True"),
+            ("Sink._keep", "self._waiting_bytes + len(data) > MAX_WAITING_BYTES", "False"),
+            ("Sink._keep", "self._drop(data.count(_LINE_END))", "pass"),
+            ("Sink._is_soon_idle", "self._patient and ", ""),
+            ("Sink._tell", "count, self._dropped = self._dropped, 0", "count = self._dropped"),
+            ("Sink._put", "self._dropped and not self._waiting", "self._dropped"),
+        ],
+        _SINK + "test_a_slow_reader_loses_nothing": [
+            ("Sink._keep", "not self._is_idle() and ", ""),
+            ("Sink._wait_for_room", "self._poll()", "return False"),
+            ("Sink._write_waiting", "self._waiting.appendleft(rest)", "pass"),
+            ("Sink.write", "(not self._waiting or self._write_waiting())", "True"),
+        ],
+        _SINK + "test_who_writes_fast_waits_for_who_reads_fast": [
+            ("Sink._keep", "if not self._is_soon_idle():", "if True:"),
+        ],
+        _SINK + "test_nobody_ever_reads_again": [
+            ("Sink._put", "except OSError:", "except ChildProcessError:"),
+        ],
+        _SINK + "test_a_disk_has_room_again": [
+            ("Sink._put", "if self._torn:", "if False:"),
+        ],
+        _SINK + "test_the_count_is_not_lost_with_its_line": [
+            ("Sink._put", "stands_for or ", ""),
+            ("Sink._tell", "self._told(count), count", "self._told(count)"),
+        ],
+        _SINK + "test_a_disk_hangs": [
+            ("Sink.write", "if self._is_file:", "if False:"),
+            ("Sink._own", "return own, self._socket is not None", "return own, True"),
+            ("Sink._wait_for_lines", "self._patient = self._patient or not self._waiting", "pass"),
+        ],
+        _SINK + "test_who_runs_handlers_writes_files_itself": [
+            ("Sink.__init__", "(self._is_file and files_at_once)", "False"),
+        ],
+        _SINK + "test_no_thread_stays_where_nothing_waits": [
+            ("Sink.begin_anew", "self._runs = False", "pass"),
+        ],
+        _SINK + "test_a_thread_that_waits_for_lines_ends_for_a_fork": [
+            ("Sink.pause", "self._leaving = True", "pass"),
+        ],
+        _SINK + "test_no_room_for_a_thread": [
+            ("Sink._wake", "except RuntimeError:", "except ChildProcessError:"),
+        ],
+        _SINK + "test_the_line_with_the_count": [
+            ("Sink._tell", "contextlib.suppress(Exception)", "contextlib.suppress(ChildProcessError)"),
+        ],
+        _SINK + "test_a_terminal": [
+            ("Sink.isatty", "os.isatty(self._fd)", "False"),
+        ],
+        _SINK + "test_last_words": [
+            ("Sink", '"""Nothing: the other stream may write here, too, and nobody is to fail."""', "super().close()"),
+            ("last_words", "stream.flush()", "pass"),
+        ],
+        _SINK + "test_who_ends_has_a_second_for_what_waits": [
+            ("last_words", "sink.drain(until_s - time.monotonic())", "pass"),
+            ("install", "errors if is_same else ", ""),
+        ],
+        _SINK + "test_a_fork_while_lines_wait": [
+            ("_begin_anew", "sink.begin_anew()", "pass"),
+        ],
+        _SINK + "test_what_standard_output_loses_is_told_on_standard_error": [
+            ("install", 'sys.stderr.write(told("stdout", count).decode())', "pass"),
+        ],
+        _SINK + "test_closed_streams": [
+            ("_stream", "if stream is None:", "if False:"),
+        ],
+    },
+    is_part=True,
+)
+LOGS: Final = Guarded(
+    "pulse.logs",
+    {
+        _SINK + "test_the_line_with_the_count": [
+            ("_dropped", "LOGGED.set(None)", "LOGGED.set(LOGGED.get())"),
+        ],
+        _LIVE + "test_a_pool_alone_goes_on": [
+            ("configure_logging", "logsink.install(_dropped, files_at_once=runs_handlers)", "pass"),
+        ],
+    },
+    is_part=True,
+)

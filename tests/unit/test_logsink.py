@@ -1,0 +1,486 @@
+"""Streams that never block and never fail: on pipes that nobody reads, full disks, sockets, terminals, across forks."""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import errno
+import fcntl
+import io
+import json
+import os
+import pty
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import pytest
+import structlog
+
+from pulse import logs, procs
+from pulse.logsink import MAX_WAITING_BYTES, Sink
+from pulse.protocol import Assignment
+from tests.support.peers import until
+
+pytestmark = pytest.mark.timeout(30)  # what blocks for ever has failed
+
+DEADLINE_S: Final = 10.0
+AT_ONCE_S: Final = 1.0  # far more than the one pause that is allowed, far less than for ever
+PIPE_BYTES: Final = 4096
+LINE: Final = b"x" * 99 + b"\n"
+Make: TypeAlias = Callable[[int], Sink]
+JOB: Final = Assignment(id=bytes(16), attempt=1, topic="t", name="n", args="{}", timeout_s=None, lease_s=1.0)
+FAR: Final = 1 << 30  # beyond every other file of this process: so much a file may have, and no more
+
+
+def told(count: int) -> bytes:
+    """The line with the count."""
+    return b"dropped %d\n" % count
+
+
+class Reader:
+    """The other end; it reads when it is asked to."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self.text = b""
+        os.set_blocking(fd, False)
+
+    def look(self, size: int) -> None:
+        """Read so much, if it is there."""
+        with contextlib.suppress(BlockingIOError):
+            self.text += os.read(self._fd, size)
+
+    def read(self, until: Callable[[bytes], object]) -> bytes:
+        """All that has come, as soon as *until* is content with it."""
+        deadline_s = time.monotonic() + DEADLINE_S
+        while not until(self.text):
+            assert time.monotonic() < deadline_s, self.text[-200:]
+            self.look(1 << 20)
+        return self.text
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    """Makes sinks that are closed at the end, when nothing waits in them any more or nobody is left to read it."""
+    made: list[Sink] = []
+
+    def new(fd: int) -> Sink:
+        made.append(Sink(fd, told))
+        return made[-1]
+
+    yield new
+    for sink in made:
+        assert sink.drain(DEADLINE_S)
+        if sink._socket is not None:
+            sink._socket.close()
+        else:
+            os.close(sink._fd)
+
+
+@pytest.fixture(params=["pipe", "socket", "pipe of another user"])
+def ends(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, Reader]]:
+    """A small stream that somebody may read, of each kind."""
+    if request.param == "socket":
+        near, far = socket.socketpair()
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, PIPE_BYTES)
+        write, read = near.detach(), far.detach()
+    else:
+        read, write = os.pipe()
+        fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    if request.param == "pipe of another user":
+        monkeypatch.setattr(os, "open", refuse)  # what the kernel answers then
+    yield write, Reader(read)
+    os.close(read)  # a thread that still writes ends by it
+    os.close(write)
+
+
+def refuse(*_: object) -> int:
+    """As the kernel answers whoever opens what is not theirs."""
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def has_thread(sink: Sink) -> bool:
+    """Whether its thread runs."""
+    return sink._runs
+
+
+def dropped_of(text: bytes) -> int:
+    """How many lines were dropped, as the stream itself says."""
+    return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith(b"dropped"))
+
+
+def test_nobody_reads(make: Make, ends: tuple[int, Reader]) -> None:
+    """Whoever writes does not wait; what fits is kept, the rest counted, and it is told once somebody reads."""
+    fd, reader = ends
+    sink, count = make(fd), 10_000
+    start_s = time.monotonic()
+    for _ in range(count):
+        assert sink.write(LINE) == len(LINE)
+    assert time.monotonic() - start_s < AT_ONCE_S
+    assert os.get_blocking(fd)  # it is others' too
+    assert not sink.drain(0)
+    text = reader.read(lambda text: b"dropped" in text)
+    lines = text.splitlines(keepends=True)
+    assert text.endswith(b"\n")
+    assert set(lines[:-1]) == {LINE}
+    assert len(lines) - 1 + dropped_of(text) == count
+    assert MAX_WAITING_BYTES - len(LINE) <= len(text) < MAX_WAITING_BYTES + 64 * PIPE_BYTES
+    sink.write(b"after\n")
+    assert reader.read(lambda text: b"after" in text).count(b"dropped") == 1
+
+
+def test_a_slow_reader_loses_nothing(make: Make, ends: tuple[int, Reader]) -> None:
+    """What is more than a pipe holds, and a line longer than all that waits, comes in order and whole."""
+    fd, reader = ends
+    sink = make(fd)
+    lines = [b"%d\n" % number for number in range(2000)]
+    for number, line in enumerate(lines):
+        sink.write(line)
+        if number % 10 == 9:
+            reader.look(20)
+    assert reader.read(lambda text: text.count(b"\n") == len(lines)) == b"".join(lines)
+    long = b"y" * 3 * MAX_WAITING_BYTES + b"\n"
+    assert sink.drain(DEADLINE_S)
+    sink.write(long)
+    assert reader.read(lambda text: text.count(b"\n") > len(lines)).endswith(long)
+
+
+def test_who_writes_fast_waits_for_who_reads_fast(make: Make) -> None:
+    """A reader that lives loses nothing, however much is written in one go."""
+    read, write = os.pipe()
+    reader, sink = Reader(read), make(write)
+    text = LINE * (MAX_WAITING_BYTES // len(LINE))
+    writer = threading.Thread(target=lambda: [sink.write(text) for _ in range(20)])
+    writer.start()
+    assert reader.read(lambda got: len(got) >= 20 * len(text)) == 20 * text
+    writer.join()
+    os.close(write)
+    os.close(read)
+
+
+def test_lines_of_threads_are_whole(make: Make, ends: tuple[int, Reader]) -> None:
+    """Several threads write at once: nobody's line comes into another's."""
+    fd, reader = ends
+    sink = make(fd)
+    mine = [b"%d" % number * 50 + b"\n" for number in range(4)]
+    threads = [threading.Thread(target=lambda line=line: [sink.write(line) for _ in range(300)]) for line in mine]
+    for thread in threads:
+        thread.start()
+    text = reader.read(lambda text: text.count(b"\n") == 1200)
+    for thread in threads:
+        thread.join()
+    assert sorted(text.splitlines(keepends=True)) == sorted(mine * 300)
+
+
+def test_nobody_ever_reads_again(make: Make) -> None:
+    """A pipe without a reader costs the lines, and a full device too."""
+    read, write = os.pipe()
+    sink = make(write)
+    os.close(read)
+    sink.write(LINE)
+    late = make(write)  # such a pipe cannot be opened any more
+    late.write(LINE)
+    assert late.drain(DEADLINE_S)
+    os.close(write)
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        last = make(full.fileno())
+        for _ in range(3):
+            last.write(LINE)
+        last.write(LINE * 2)
+    assert [one._dropped for one in (sink, late, last)] == [1, 1, 5]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[tuple[int, Path, Callable[[int], None]]]:
+    """A file that may have so many bytes from where writing begins: what is more fails, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    path = tmp_path / "log"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    os.lseek(fd, FAR, os.SEEK_SET)
+    yield fd, path, lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (FAR + size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, ignored)
+    os.close(fd)
+
+
+def test_a_disk_has_room_again(make: Make, file: tuple[int, Path, Callable[[int], None]]) -> None:
+    """A line that was cut short by a full disk does not spoil the next one, behind which the count stands."""
+    fd, _, limit = file
+    sink = make(fd)
+    limit(150)
+    for _ in range(3):
+        sink.write(LINE)
+        assert sink.drain(DEADLINE_S)
+    limit(1000)
+    sink.write(b"again\n")
+    assert sink.drain(DEADLINE_S)
+    assert os.pread(fd, 1000, FAR) == LINE + b"x" * 50 + b"\nagain\ndropped 2\n"
+
+
+def test_the_count_is_not_lost_with_its_line(make: Make, file: tuple[int, Path, Callable[[int], None]]) -> None:
+    """Where the line fits and the count does not, the count is told later."""
+    fd, _, limit = file
+    sink = make(fd)
+    limit(10)
+    sink.write(LINE)
+    sink.write(b"\n" * 20)
+    assert sink.drain(DEADLINE_S)
+    limit(20)
+    sink.write(b"a\n")
+    assert sink.drain(DEADLINE_S)
+    limit(1000)
+    sink.write(b"b\n")
+    assert sink.drain(DEADLINE_S)
+    assert os.pread(fd, 1000, FAR).endswith(b"\nb\ndropped 21\n")
+
+
+def test_a_disk_hangs(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who writes to its file waits a moment, once; when it goes on, everything is there, and is again at once."""
+    goes_on, real = threading.Event(), os.write
+
+    def write(fd: int, data: bytes) -> int:
+        goes_on.wait(DEADLINE_S)
+        return real(fd, data)
+
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        sink = make(file.fileno())
+        sink.write(LINE)
+        assert log.read_bytes() == LINE
+        monkeypatch.setattr(os, "write", write)
+        start_s = time.monotonic()
+        for _ in range(1000):
+            sink.write(LINE)
+        assert time.monotonic() - start_s < AT_ONCE_S
+        goes_on.set()
+        assert sink.drain(DEADLINE_S)
+        assert log.read_bytes() == LINE * 1001
+        for _ in range(50):
+            sink.write(b"again\n")
+            assert sink.drain(0)
+
+
+def test_who_runs_handlers_writes_files_itself(tmp_path: Path) -> None:
+    """What a handler prints costs no other thread."""
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        sink = Sink(file.fileno(), told, files_at_once=True)
+        sink.write(LINE)
+        assert not has_thread(sink)
+        os.close(sink._fd)
+    assert log.read_bytes() == LINE
+
+
+def test_the_line_with_the_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no handler's, whichever logs at that moment; where it cannot be made, nobody fails."""
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, io.TextIOWrapper(io.BytesIO()))
+    before, job = structlog.get_config(), logs.LOGGED.set(JOB)
+    logs.configure_logging("info", "json")
+    line = json.loads(logs._dropped("stdout", 3))
+    logs.LOGGED.reset(job)
+    structlog.configure(**before)
+    assert line.pop("timestamp")
+    assert line == {"event": "log_lines_dropped", "level": "warning", "stream": "stdout", "count": 3}
+
+    def fail(_: int) -> bytes:
+        raise ValueError
+
+    read, write = os.pipe()
+    sink = Sink(write, fail)
+    sink._drop(1)
+    sink.write(LINE)
+    assert os.read(read, 1000) == LINE
+    for fd in (read, write, sink._fd):
+        os.close(fd)
+
+
+def test_a_terminal(make: Make) -> None:
+    """One that is held (Ctrl-S) holds nobody up; it is still a terminal."""
+    main, terminal = pty.openpty()
+    sink = make(terminal)
+    stream = io.TextIOWrapper(sink, line_buffering=True)
+    assert stream.isatty()
+    assert stream.fileno() == terminal
+    for _ in range(1000):
+        stream.write("x" * 99 + "\n")  # nobody reads the other side
+    assert not sink.drain(0)
+    reader = Reader(main)
+    reader.read(lambda text: text.count(b"x" * 99 + b"\r\n") == 1000)
+    os.close(main)
+    os.close(terminal)
+
+
+def test_no_thread_stays_where_nothing_waits(make: Make, ends: tuple[int, Reader]) -> None:
+    """A process may fork: before that the thread ends, where it can; the child has none of what waits."""
+    fd, reader = ends
+    before = len(procs.threads(os.getpid()))
+    sink = make(fd)
+    sink.write(LINE * 100)
+    sink.pause()  # in vain, and not for ever
+    assert has_thread(sink)
+    sink.begin_anew()  # as in the child
+    assert not has_thread(sink)
+    assert sink.drain(0)
+    sink.write(b"child\n")
+    text = reader.read(lambda text: b"child\n" in text)
+    assert text.count(LINE) <= 100
+    assert sink.drain(DEADLINE_S)
+    sink.pause()
+    assert not has_thread(sink)
+    reader.read(lambda _: len(procs.threads(os.getpid())) <= before)
+
+
+def test_a_thread_that_waits_for_lines_ends_for_a_fork(make: Make, tmp_path: Path) -> None:
+    """It would wait a second for more."""
+    with (tmp_path / "log").open("wb") as file:
+        sink = make(file.fileno())
+        sink.write(LINE)
+        assert sink.drain(DEADLINE_S)
+        assert has_thread(sink)
+        sink.pause()
+        assert not has_thread(sink)
+        sink.write(LINE)
+        assert sink.drain(DEADLINE_S)
+        assert (tmp_path / "log").read_bytes() == LINE * 2
+
+
+def test_no_room_for_a_thread(make: Make, ends: tuple[int, Reader], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where none can be started the lines are counted, and nobody fails."""
+    fd, reader = ends
+
+    def refuse_thread(*_: object) -> int:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(_thread, "start_new_thread", refuse_thread)
+    sink = make(fd)
+    for _ in range(200):
+        sink.write(LINE)
+    monkeypatch.undo()
+    reader.read(lambda _: sink.write(b"again\n") and sink._dropped == 0)
+    text = reader.read(lambda text: b"dropped" in text)
+    assert text.count(LINE) + dropped_of(text) >= 200
+
+
+PROGRAM: Final = """
+import os, sys
+from pulse.logs import configure_logging
+import structlog
+configure_logging("info", "json")
+log = structlog.get_logger()
+"""
+
+
+def run(code: str, *, out: int, err: int) -> int:
+    """A program that logs, to its end; its exit code."""
+    words = [sys.executable, "-c", PROGRAM + code]
+    return subprocess.run(words, stdout=out, stderr=err, timeout=DEADLINE_S, check=False).returncode
+
+
+def test_last_words(tmp_path: Path) -> None:
+    """Whatever the log is, what a process says before it ends is there, also before its traceback."""
+    code = "log.info('first'); print('second'); sys.stdout.close(); log.info('third'); print('fo', end=''); 1 / 0"
+    with (tmp_path / "log").open("wb") as log:
+        assert run(code, out=log.fileno(), err=log.fileno()) == 1
+    lines = (tmp_path / "log").read_text("utf-8").splitlines()
+    assert ["first" in lines[0], lines[1], "third" in lines[2]] == [True, "second", True]
+    assert lines[-2:] == ["ZeroDivisionError: division by zero", "fo"]
+
+
+def test_who_ends_has_a_second_for_what_waits(tmp_path: Path) -> None:
+    """A reader that is late gets all of it; where there is none, the process ends all the same."""
+    code = """
+from pulse import logsink
+logsink.last_words.__defaults__ = (float(sys.argv[1]),)
+for number in range(2000): print(number)
+print(len(logsink._installed), end="")
+open(sys.argv[2], "w").close()
+"""
+    read, write = os.pipe()
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    reader, mark = Reader(read), tmp_path / "mark"
+    words = [sys.executable, "-c", PROGRAM + code]
+    with subprocess.Popen([*words, str(DEADLINE_S), str(mark)], stdout=write, stderr=write) as it:
+        until(mark.exists, "all is printed", DEADLINE_S)
+        reader.read(lambda text: text.endswith(b"\n1999\n1"))  # and both streams had the same sink
+        assert it.wait(DEADLINE_S) == 0
+    assert reader.text == b"".join(b"%d\n" % number for number in range(2000)) + b"1"
+    with subprocess.Popen([*words, "0.1", str(mark)], stdout=write, stderr=write) as it:
+        assert it.wait(DEADLINE_S) == 0
+    os.close(read)
+    os.close(write)
+
+
+def test_a_fork_says_its_own_words(tmp_path: Path) -> None:
+    """A child of a handler that ends without a word to Python has its lines written, and none of its parent's."""
+    code = "print('mine')\nif not os.fork(): print('theirs'); os._exit(0)\nos.wait(); print('end')"
+    with (tmp_path / "log").open("wb") as log:
+        assert run(code, out=log.fileno(), err=log.fileno()) == 0
+    assert (tmp_path / "log").read_text("utf-8").splitlines() == ["mine", "theirs", "end"]
+
+
+def test_a_fork_while_lines_wait(tmp_path: Path) -> None:
+    """Each line is written once: those of the parent by the parent."""
+    code = """
+from pulse import logsink
+for number in range(2000): print(number)
+if os.fork() == 0:
+    print("theirs")
+    open(sys.argv[1], "w").close()
+    logsink.last_words(10)
+    os._exit(0)
+os.wait()
+logsink.last_words(10)
+"""
+    read, write = os.pipe()
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    reader, mark = Reader(read), tmp_path / "mark"
+    with subprocess.Popen([sys.executable, "-c", PROGRAM + code, str(mark)], stdout=write, stderr=write) as it:
+        os.close(write)
+        until(mark.exists, "the child has said it", DEADLINE_S)
+        reader.read(lambda _: it.poll() is not None)
+    reader.look(1 << 20)
+    os.close(read)
+    assert sorted(reader.text.split()) == sorted([*(b"%d" % number for number in range(2000)), b"theirs"])
+
+
+def test_what_standard_output_loses_is_told_on_standard_error(tmp_path: Path) -> None:
+    """There it is one of many events, and has the name of the stream."""
+    code = "for _ in range(100): print('x' * 6000)\nlog.info('printed'); sys.stdin.read(1)"
+    read, write = os.pipe()
+    reader, log = Reader(read), tmp_path / "log"
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    with (
+        log.open("wb") as err,
+        subprocess.Popen([sys.executable, "-c", PROGRAM + code], stdin=subprocess.PIPE, stdout=write, stderr=err) as it,
+    ):
+        os.close(write)
+        until(lambda: b"printed" in log.read_bytes(), "all is printed", DEADLINE_S)
+        reader.read(lambda _: b"dropped" in log.read_bytes())
+        it.communicate(b"x", DEADLINE_S)
+    line = json.loads(log.read_text("utf-8").splitlines()[1])
+    assert (line["event"], line["level"], line["stream"]) == ("log_lines_dropped", "warning", "stdout")
+    reader.read(lambda text: line["count"] + text.count(b"\n") == 100)
+    os.close(read)
+
+
+@pytest.mark.parametrize("closed", ["1", "2", "1 2"])
+def test_closed_streams(closed: str, tmp_path: Path) -> None:
+    """A program whose streams were closed before it began runs, and takes nothing else for them."""
+    closing = " ".join(f"{fd}>&-" for fd in closed.split())
+    code = PROGRAM + "print('out'); log.info('err')\nopen(sys.argv[1], 'w').write('done')"
+    mark = tmp_path / "mark"
+    subprocess.run(
+        ["sh", "-c", f'exec "$0" -c "$1" "$2" {closing}', sys.executable, code, str(mark)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60, check=True,
+    )  # fmt: skip
+    assert mark.read_text("utf-8") == "done"
