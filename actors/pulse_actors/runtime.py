@@ -30,6 +30,7 @@ from pulse import config, procs
 from pulse.errors import ConfigError, PulseError, SchemaError, UnavailableError
 from pulse.logs import configure_logging
 from pulse.store.pool import Target
+from pulse.store.pooler import PoolerError
 from pulse.store.store import Store
 from pulse_actors import gates
 from pulse_actors.bus import Bus, BusFrame, Hint
@@ -37,6 +38,7 @@ from pulse_actors.bus import Bus, BusFrame, Hint
 EXIT_STOPPED: Final = 0
 EXIT_INTERNAL: Final = 70  # EX_SOFTWARE: restarted
 EXIT_REFUSED: Final = 78  # EX_CONFIG: a restart would not help
+EXIT_POOLER: Final = 76  # EX_PROTOCOL: the same, and it does not pass: what is asked for a database is a pooler
 BOOT_DEADLINE_S: Final = 20.0  # how long a first start waits for the database before it refuses
 RETRY_MIN_S: Final = 0.05
 RETRY_MAX_S: Final = 1.5  # while the database is away: soon back after its return; a vain try costs a millisecond
@@ -177,6 +179,8 @@ class Runtime:
     async def prime(self, actor: Actor) -> None:
         """Bring the schema up to date and let the actor read what it needs."""
         deadline_s = BOOT_DEADLINE_S if self.boot else None
+        if self.boot:  # later, too, it would help nobody, but then there are those who are served
+            await until_available(self.store.check_sessions, "sessions", deadline_s=deadline_s)
         await until_available(self.store.prepare, "schema", deadline_s=deadline_s)
         await until_available(lambda: actor.prime(boot=self.boot), "prime", deadline_s=deadline_s)
         self._on_status = actor.status
@@ -315,6 +319,8 @@ async def _run(name: str, bus_fd: int, main: ActorMain) -> int:
             except PulseError as error:
                 await bus.send("failed", None, {"message": error.message})
                 log.warning("actor_refused", error=error.message)
+                if isinstance(error, PoolerError):
+                    return EXIT_POOLER
                 return EXIT_REFUSED if isinstance(error, _REFUSALS) else EXIT_INTERNAL
             finally:
                 tasks.cancel_scope.cancel()

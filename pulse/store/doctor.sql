@@ -20,6 +20,11 @@ SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $2,
 SELECT pg_backend_pid() AS pid, current_setting('server_version') AS version, current_setting('server_version_num')::int AS version_num,
        pg_is_in_recovery() AS in_recovery, extract(epoch FROM clock_timestamp())::float8 AS clock_s;
 
+-- name: session :one
+-- What:    what a session is that has asked for settings, when it began.
+-- Args:    $1 names text[], in lower case.   Guard: none: reads.   Returns: pid, their values as one JSON object.
+SELECT pg_backend_pid() AS pid, json_object_agg(lower(name), setting)::text AS settings FROM pg_settings WHERE lower(name) = ANY ($1);
+
 -- name: begin_probe :one
 -- What:    leave a mark in the session, to see whether the next transaction finds it.
 -- Args:    $1 mark text.   Guard: none: a setting of the session.   Returns: the process.
