@@ -27,7 +27,8 @@ FRAME_S: Final = 60.0  # from the first bytes of a frame to its last: 8 MiB at 1
 TURN_S: Final = 0.001  # of frames of one peer; then others have their turn
 TOGETHER: Final = 4  # frames that are handed on together
 MISTAKEN: Final = frozenset({BadRequestError.code, ForbiddenError.code, TooLargeError.code})  # nobody means that well
-GONE: Final = (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)  # TimeoutError is an OSError
+# TimeoutError is an OSError; behind TLS a write, too, meets the end of a stream that was cut.
+GONE: Final = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)
 LAST_WORDS_S: Final = 5.0  # a dead peer's last words end by themselves
 PARTING_S: Final = 0.5  # the supervisor waits 5 s for the dispatcher's end
 
@@ -44,6 +45,7 @@ class Connection:
 
     Attributes:
         manners: Of who is at the other end; its own, until that is known.
+        is_cut: Something that was sent to it did not arrive.
         relieved: Called when a backlog of more than BACKLOG_BYTES has been read.
     """
 
@@ -72,6 +74,7 @@ class Connection:
         self._page: int | None = None
         self._turn_s = time.monotonic()
         self.heard_out = anyio.Event()
+        self.is_cut = False
         self.relieved: Callable[[], None] = _nobody_waits
         self._answered = anyio.Event()
         self._answered.set()
@@ -168,7 +171,7 @@ class Connection:
         while True:
             try:
                 data = await self._receive()
-            except (anyio.EndOfStream, *GONE):
+            except GONE:
                 return
             try:
                 frames = self._reader.feed(data)
@@ -265,6 +268,7 @@ class Connection:
                 if self._closing and not self._out:
                     return
         except GONE:
+            self.is_cut = True
             self._end()
             with anyio.move_on_after(LAST_WORDS_S):  # it reads no more, but what it wrote before is still to be read
                 await self.heard_out.wait()

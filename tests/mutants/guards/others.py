@@ -91,6 +91,10 @@ CONNECTION: Final = Guarded(
             ("Connection.known", "begun or self._begun", "self._begun"),
             ("Connection.known", "begun or self._begun", "begun"),
         ],
+        "process/test_tcp.py::test_a_peer_that_is_cut_in_its_first_exchange": [
+            ("Connection.write", "except GONE:", "except OSError:"),
+            ("Connection.write", "self.is_cut = True", "pass"),
+        ],
         "unit/test_connection.py::test_others_have_their_turn_between_the_frames_of_one": [
             ("Connection._give_way", "await checkpoint()", "pass"),
         ],
