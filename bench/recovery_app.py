@@ -8,8 +8,11 @@ import json
 import os
 import signal
 import socket
+import stat
+import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pulse
 from pulse import procs
@@ -34,9 +37,14 @@ def lives(identity: str) -> bool:
 
 
 @contextlib.contextmanager
-def child_process() -> Iterator[int]:
-    """The pid of a process that was forked here, and so holds all descriptors, the worker's connection too."""
-    pid = os.fork()
+def child_process(kind: str) -> Iterator[int]:
+    """The pid of a process that holds the worker's connection; of kind ``kept`` nobody can tell whose it was."""
+    if kind == "kept":
+        sockets = [int(one.name) for one in Path("/proc/self/fd").iterdir() if is_socket(one)]
+        command = ["/bin/sleep", str(CHILD_S)]
+        pid = subprocess.Popen(command, env={}, start_new_session=True, pass_fds=sockets).pid
+    else:
+        pid = os.fork()
     if pid == 0:
         time.sleep(CHILD_S)
         os._exit(0)
@@ -47,11 +55,19 @@ def child_process() -> Iterator[int]:
         os.waitpid(pid, 0)
 
 
+def is_socket(descriptor: Path) -> bool:
+    """Whether it is one; what is closed is none."""
+    try:
+        return stat.S_ISSOCK(descriptor.stat().st_mode)
+    except OSError:
+        return False
+
+
 @app.handler("hold", topic="recovery")
-async def hold(ctx: pulse.Context, child: bool = False) -> None:  # noqa: FBT002 - args come by keyword
-    """Run until canceled; with *child* a process that was forked here holds the worker's sockets open."""
+async def hold(ctx: pulse.Context, child: str = "") -> None:
+    """Run until canceled; with *child* a process of that kind holds the worker's sockets open."""
     before = ctx.previous.worker if ctx.previous is not None else None
-    with child_process() if child and ctx.attempt == 1 else contextlib.nullcontext(0) as pid:
+    with child_process(child) if child and ctx.attempt == 1 else contextlib.nullcontext(0) as pid:
         tell(ctx, child=pid, before_lives=None if before is None else lives(before))
         await asyncio.sleep(3600)
 

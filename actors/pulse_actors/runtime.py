@@ -32,6 +32,7 @@ from pulse import config, places, procs
 from pulse.errors import ConfigError, PlaceError, PulseError, SchemaError, StatementError, UnavailableError
 from pulse.logs import configure_logging
 from pulse.store.pool import Target
+from pulse.store.pooler import PoolerError
 from pulse.store.store import Store
 from pulse_actors import gates
 from pulse_actors.bus import Bus, BusFrame, Hint
@@ -40,6 +41,7 @@ EXIT_STOPPED: Final = 0
 EXIT_INTERNAL: Final = 70  # EX_SOFTWARE: restarted
 EXIT_DATABASE: Final = 75  # EX_TEMPFAIL: restarted, and not counted, however often: no restart brings a database back
 EXIT_REFUSED: Final = 78  # EX_CONFIG: a restart would not help
+EXIT_POOLER: Final = 76  # EX_PROTOCOL: the same, and it does not pass: what is asked for a database is a pooler
 BOOT_DEADLINE_S: Final = 20.0  # how long a first start waits for the database before it refuses
 RETRY_MIN_S: Final = 0.05
 RETRY_MAX_S: Final = 1.5  # while the database is away: soon back after its return; a vain try costs a millisecond
@@ -195,6 +197,8 @@ class Runtime:
     async def prime(self, actor: Actor) -> None:
         """Bring the schema up to date and let the actor read what it needs."""
         deadline_s = BOOT_DEADLINE_S if self.boot else None
+        if self.boot:  # later, too, it would help nobody, but then there are those who are served
+            await until_available(self.store.check_sessions, "sessions", deadline_s=deadline_s)
         await until_available(lambda: self.store.prepare(install=self.boot), "schema", deadline_s=deadline_s)
         await until_available(lambda: actor.prime(boot=self.boot), "prime", deadline_s=deadline_s)
         self._on_status = actor.status
@@ -333,6 +337,8 @@ async def _run(name: str, bus_fd: int, main: ActorMain) -> int:
             except PulseError as error:
                 await bus.send("failed", None, {"message": error.message})
                 log.warning("actor_refused", error=error.message)
+                if isinstance(error, PoolerError):
+                    return EXIT_POOLER
                 if isinstance(error, UnavailableError) and not runtime.boot:
                     return EXIT_DATABASE
                 return EXIT_REFUSED if isinstance(error, _REFUSALS) else EXIT_INTERNAL

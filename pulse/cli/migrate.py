@@ -125,6 +125,7 @@ async def _migrate(dsn: str, prefix: str | None) -> list[str]:
 
     store = Store(Target(dsn, "pulse migrate"), hot=1, queries=1)
     try:
+        await store.check_sessions()
         done = [what_was_done(await store.prepare(), SCHEMA_VERSION)]
         return done if prefix is None else [*done, *_what_became(await _make_roles(store, prefix), prefix)]
     except Exception as error:

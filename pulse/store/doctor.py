@@ -27,7 +27,7 @@ from pulse.store.statements import parse
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-__all__ = ["QUESTIONS", "Seen", "expected_indexes", "look"]
+__all__ = ["QUESTIONS", "Seen", "expected_indexes", "look", "pooler_between"]
 
 STATEMENT_S: Final = 2.0  # of a statement on a server that is in trouble already
 LOCK_S: Final = 0.5
@@ -103,7 +103,7 @@ async def _ask_all(seen: Seen, target: Target, connection: Connection[Record], d
     (identity,) = seen.rows["identity"]
     skew = {"skew_s": identity["clock_s"] - (before_s + after_s) / 2, "trip_s": after_s - before_s}
     seen.rows["identity"] = [{**identity, **skew}]
-    seen.rows["pooler"] = [await _pooler(connection, identity["pid"], target)]
+    seen.rows["pooler"] = [await pooler_between(connection, identity["pid"], target)]
     version = await _schema_version(seen, connection)
     seen.rows["schema"] = [{"version": version, "wanted": SCHEMA_VERSION}]
     is_known = version == SCHEMA_VERSION
@@ -138,9 +138,9 @@ async def _schema_version(seen: Seen, connection: Connection[Record]) -> int:
     return int(next((row["version"] for row in seen.rows.get("schema_found", [])), 0) or 0)
 
 
-async def _pooler(connection: Connection[Record], pid: int, target: Target) -> Mapping[str, Any]:
+async def pooler_between(connection: Connection[Record], pid: int, target: Target) -> Mapping[str, Any]:
     """
-    Whether a pooler stands in between, and whether it keeps sessions apart.
+    Whether a pooler stands in between (``is_between``), and whether it keeps sessions apart (``keeps_session``).
 
     A pooler gives each client a process number of its own making. Whether a session keeps its process is tried by a
     mark that is left while another client keeps the first process busy.

@@ -23,6 +23,11 @@ SELECT pg_backend_pid() AS pid, current_setting('server_version') AS version, cu
        CASE WHEN NOT pg_is_in_recovery()
             THEN ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int END AS timeline;
 
+-- name: session :one
+-- What:    what a session is that has asked for settings, when it began.
+-- Args:    $1 names text[], in lower case.   Guard: none: reads.   Returns: pid, their values as one JSON object.
+SELECT pg_backend_pid() AS pid, json_object_agg(lower(name), setting)::text AS settings FROM pg_settings WHERE lower(name) = ANY ($1);
+
 -- name: begin_probe :one
 -- What:    leave a mark in the session, to see whether the next transaction finds it.
 -- Args:    $1 mark text.   Guard: none: a setting of the session.   Returns: the process.

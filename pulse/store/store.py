@@ -35,6 +35,7 @@ from pulse.store.incidents import IncidentStore
 from pulse.store.listing import Listing
 from pulse.store.operations import Connections, Operations
 from pulse.store.pool import BEAT_SETTINGS, COUNT_SETTINGS, HOT_SETTINGS, Pool, Target
+from pulse.store.pooler import refuse_pooler
 from pulse.store.reads import Reads
 from pulse.store.rows import (
     Claim,
@@ -116,6 +117,10 @@ class Store(Operations, Defaults):
     def lender(self) -> Connections:
         """What people ask for does not wait behind what workers do."""
         return self.query
+
+    async def check_sessions(self) -> None:
+        """Raise PoolerError where no session is as it was asked for."""
+        await refuse_pooler(self.query.target)
 
     async def prepare(self, *, install: bool = True) -> int:
         """Install or upgrade the schema, or look that it is there; the version that was found (0: none)."""

@@ -56,9 +56,11 @@ from pulse_supervisor.events import (
 from pulse_supervisor.tree import Child, Kind, StopStep
 
 EXIT_REFUSED: Final = 1  # of the supervisor: the configuration or the database cannot be worked with
+EXIT_CONFIG: Final = 78  # of the supervisor: EX_CONFIG; what the configuration names can never be worked with
 EXIT_RESTART_LIMIT: Final = 70  # of the supervisor: EX_SOFTWARE; starting all afresh is the service manager's turn
 CHILD_LACKS_DATABASE: Final = 75  # of a child: EX_TEMPFAIL; however often, it is no reason to give up
 CHILD_REFUSES: Final = 78  # of a child: EX_CONFIG; starting it again cannot help
+CHILD_MEETS_POOLER: Final = 76  # of a child: EX_PROTOCOL; nor can it help later
 
 
 class Phase(enum.Enum):
@@ -288,9 +290,10 @@ def _climb(state: ChildState, now_s: float) -> Outcome:
 
 
 def _died(child: Child, state: ChildState, event: Exited, now_s: float) -> Outcome:
-    if event.hopeless or event.code == CHILD_REFUSES:
-        message = event.hopeless or state.fault or f"{child.name} refuses to run (exit code {CHILD_REFUSES})"
-        return _dead(state, Phase.FAILED, message), (StopAll(EXIT_REFUSED, message),)
+    if event.hopeless or event.code in {CHILD_REFUSES, CHILD_MEETS_POOLER}:
+        message = event.hopeless or state.fault or f"{child.name} refuses to run (exit code {event.code})"
+        code = EXIT_CONFIG if event.code == CHILD_MEETS_POOLER else EXIT_REFUSED
+        return _dead(state, Phase.FAILED, message), (StopAll(code, message),)
     if not child.restart.applies(normal=event.code == 0):
         return _dead(state, Phase.STOPPED), ()
     if event.code == CHILD_LACKS_DATABASE:

@@ -2,7 +2,7 @@
 The command ``pulse-supervisor``.
 
 Exit codes: 0 stopped as asked; 1 refused or failed, one line on stderr; 2 bad usage; 70 a child died too often, and the
-service manager is to start all afresh.
+service manager is to start all afresh; 78 what is to be the database is a pooler that cannot be worked with.
 """
 
 from __future__ import annotations

@@ -130,6 +130,22 @@ def test_a_child_that_holds_the_socket(whole: Whole, pools: list[Pool]) -> None:
     until(lambda: not is_alive(child), "the child dies", SOON_S)
 
 
+def test_a_child_that_holds_the_socket_and_lives_on(whole: Whole, pools: list[Pool]) -> None:
+    """Nobody waits for the end of the connection, which such a child keeps open: what was written is in the socket."""
+    pools.append(whole.pool("--concurrency", "1"))
+    job = whole.jobs().submit("leave-holder")
+    child = int(str(whole.wait_entry(job, "child").more["child"]))
+    try:
+        killed_s = time.monotonic()
+        os.kill(whole.wait_entry(job).pid, signal.SIGKILL)
+        found = wait_history(whole, job, "crashed")
+        measured("SIGKILL of a worker whose child holds its socket to the end of the attempt", since(killed_s))
+        assert found.last_error == "worker process died: SIGKILL"
+        assert is_alive(child)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
 def test_a_stopped_worker_is_not_dead(whole: Whole, pools: list[Pool]) -> None:
     """SIGSTOP is silence, not death: the attempt goes on when the process does."""
     pools.append(whole.pool("--concurrency", "1"))

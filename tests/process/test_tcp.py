@@ -34,6 +34,7 @@ from pulse.config import Settings, load
 from pulse.credentials import hash_password
 from pulse.errors import ForbiddenError, NobodyAnswersError, UnauthorizedError, UnavailableError
 from pulse.login import Login
+from pulse.protocol import encode
 from pulse.targets import Remote
 from pulse_actors.dispatcher.crowd import MOST_UNKNOWN
 from pulse_actors.dispatcher.handshakes import A_SECOND
@@ -205,6 +206,25 @@ def test_who_speaks_no_tls_is_sent_away(edge: Edge) -> None:
     with socket.create_connection(("localhost", edge.port), timeout=15) as raw:
         assert raw.recv(1) == b""  # a slow-loris has five seconds
     assert edge.whole.log("tls_failed")
+
+
+def test_a_peer_that_is_cut_in_its_first_exchange(edge: Edge) -> None:
+    """It does not hear its answer, which is its own trouble: one line says so, and no traceback; who leaves is not cut."""
+    edge.peer("ann").close()
+    raw = socket.create_connection(("localhost", edge.port), timeout=15)
+    tls = ssl.create_default_context(cafile=str(edge.ca.file)).wrap_socket(raw, server_hostname="localhost")
+    hello = {"protocol": 1, "role": "client", "user": "ann", "password": SECRETS["ann"]}
+    tls.sendall(encode("hello", 0, hello) + encode("jobs.list", 1, {}))
+    with socket.socket(fileno=tls.detach()) as cut:  # without a word of TLS
+        cut.settimeout(15)
+        host, port = cut.getsockname()
+        cut.shutdown(socket.SHUT_WR)
+        while cut.recv(65536):
+            pass
+    until(lambda: edge.whole.log("peer_cut"), "it is told")
+    (told,) = edge.whole.log("peer_cut")
+    assert (told["level"], told["address"], told["times"]) == ("info", f"{host}:{port}", 1)
+    assert edge.whole.log("visit_failed") == []
 
 
 def test_handshakes_wait_for_their_turn(edge: Edge) -> None:

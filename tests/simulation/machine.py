@@ -49,7 +49,6 @@ class Machine:
         self.up_since_s = trio.current_time()
         self._pid = FIRST_PID
         self._fds: dict[int, tuple[Process, Process]] = {}  # of whom, and whose
-        self._raws: dict[int, End] = {}
         self._fd = FIRST_FD
         self._leaked: dict[Process, list[End]] = {}
         self.cut_off = False  # from the database
@@ -246,16 +245,6 @@ class Machine:
         end = self.backlog.popleft()
         end.belong(PROCESS.get())
         return end
-
-    def number_of(self, end: End) -> int:
-        """A descriptor for the socket of *end*."""
-        self._fd += 1
-        self._raws[self._fd] = end
-        return self._fd
-
-    def unread(self, fd: int) -> int:
-        """FIONREAD."""
-        return self._raws[fd].unread_bytes
 
 
 def _shut(ends: list[End]) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import struct
 import types
 from collections.abc import Callable, Iterator, MutableMapping
 from pathlib import Path
@@ -29,13 +28,12 @@ import pulse.worker.session
 from pulse import procs, trees
 from pulse.targets import Target
 from pulse_actors import identity
-from pulse_actors.dispatcher import connection, deaths, service, visit
+from pulse_actors.dispatcher import deaths, service, visit
 from tests.simulation.machine import Machine
 from tests.simulation.process import PROCESS, Process
 from tests.simulation.wire import End
 
 SOCKET: Final = Path("/simulated/pulse.sock")
-_UINT: Final = struct.Struct("=I")
 
 
 def _machine() -> Machine:
@@ -133,10 +131,6 @@ async def _wait_readable(fd: int) -> None:
     await process.died.wait()
 
 
-def _ioctl(fd: int, _request: int, buffer: bytearray) -> None:
-    buffer[:] = _UINT.pack(_machine().unread(fd))
-
-
 def _mark_of(pid: int) -> str | None:
     process = _look_up(pid)
     return process.name if process is not None and process.parent is not None else None
@@ -227,7 +221,6 @@ def installed() -> Iterator[None]:
         (deaths, "os", kernel),
         (deaths, "signal", _facade(signal, pidfd_send_signal=_pidfd_send_signal)),
         (visit, "os", kernel),
-        (connection, "fcntl", types.SimpleNamespace(ioctl=_ioctl)),
         (service, "socket", types.SimpleNamespace(socket=lambda fileno: fileno)),
         (anyio, "wait_readable", _wait_readable),
         (anyio, "connect_unix", _connect_unix),

@@ -90,6 +90,9 @@ class FakeStore:
     async def note_retention(self, _walked: int, _gone: int, *, begins: bool, ends: bool) -> None:
         """Of that nobody reads here either."""
 
+    async def check_sessions(self) -> None:
+        """Nothing is in between."""
+
     async def prepare(self) -> int:
         """The schema is there."""
         return await self._do("prepare", lambda: SCHEMA_VERSION)

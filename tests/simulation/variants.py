@@ -16,6 +16,7 @@ from pulse.store.rows import Ending, EndingKind
 from pulse.worker import connection, desk
 from pulse_actors import sweeps, watchdog
 from pulse_actors.dispatcher import claims, deaths, jobs, overdue, results, silence, unwritten
+from pulse_actors.dispatcher import connection as peers
 from tests.simulation import database
 from tests.store.model import ModelJob
 
@@ -109,7 +110,7 @@ _CLAIM: Final = claims.Claims._claim
 VARIANTS: Final[dict[str, Variant]] = {
     "fence by the id alone": Variant(((ModelJob, "is_held", _is_running),), " ended as ", ("operator",), first=124),
     "obituary before the last reports": Variant(
-        ((deaths.Deaths, "_hear_out", _nothing),), "was charged nothing", ("kill a worker", "trap at a word")
+        ((peers.Connection, "hear_out", _nothing),), "was charged nothing", ("kill a worker", "trap at a word")
     ),
     "started is told after the call": Variant(
         ((connection.Connection, "_turn", _start_before_telling),),

@@ -76,6 +76,7 @@ class End(ByteStream):
         self._buffer = bytearray()
         self._ended = False  # nothing more will come
         self._closed = False  # by this side
+        self._deaf = False  # this side reads what has come, and then the end
         self._changed = trio.Event()
 
     def belong(self, process: Process) -> None:
@@ -120,7 +121,7 @@ class End(ByteStream):
     def _check(self) -> None:
         if self._closed:
             raise anyio.ClosedResourceError
-        if self._ended or (self.owner is not None and self.owner.dead):
+        if self._ended or self.peer._deaf or (self.owner is not None and self.owner.dead):
             raise anyio.BrokenResourceError
 
     def take(self, part: bytes) -> None:
@@ -136,7 +137,7 @@ class End(ByteStream):
         while not self._buffer:
             if self._closed:
                 raise anyio.ClosedResourceError
-            if self._ended:
+            if self._ended or self._deaf:
                 raise anyio.EndOfStream
             await self._wait()
         if chance.random() < SLOW * self.link.world.scenario.slowness:
@@ -158,6 +159,11 @@ class End(ByteStream):
         """Have whoever waits look again."""
         self._changed.set()
         self._changed = trio.Event()
+
+    def hear_no_more(self) -> None:
+        """Nothing that is sent from now on comes here."""
+        self._deaf = True
+        self.wake()
 
     async def send_eof(self) -> None:
         """Nobody does that here."""
@@ -197,7 +203,6 @@ class RawSocket:
 
     def __init__(self, link: Link) -> None:
         self._link = link
-        self._number = link.connector.machine.number_of(link.server)
 
     def getsockopt(self, _level: int, option: int, _size: int = 0) -> Any:
         """Who is at the other end."""
@@ -210,6 +215,7 @@ class RawSocket:
         pid = process.pid if process.pidns == PROCESS.get().pidns else 0
         return self._UCRED.pack(pid, process.uid, process.uid)
 
-    def fileno(self) -> int:
-        """Its descriptor."""
-        return self._number
+    def shutdown(self, how: int) -> None:
+        """Nothing more comes."""
+        assert how == socket.SHUT_RD
+        self._link.server.hear_no_more()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import anyio
 import anyio.abc
+from anyio.lowlevel import checkpoint
 
 from pulse import procs
 from pulse.store.store import Store
@@ -37,27 +38,13 @@ def ago(seconds: float) -> datetime:
 
 @dataclass(slots=True)
 class Wire:
-    """
-    Keeps what is sent to a worker.
-
-    Attributes:
-        unread: What it has sent and nobody has read, each time somebody looks; the last one stays.
-        looks: How often somebody has looked.
-    """
+    """Keeps what is sent to a worker."""
 
     sent: list[tuple[str, int | None, Mapping[str, Any]]] = field(
         default_factory=list[tuple[str, int | None, Mapping[str, Any]]]
     )
-    unread: int = 0
-    looks: int = 0
     closed: bool = False
     backlog_bytes: int = 0
-
-    @property
-    def unread_bytes(self) -> int:
-        """What the peer has sent and nobody has taken from the socket yet."""
-        self.looks += 1
-        return self.unread
 
     def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
         """Remember a frame."""
@@ -130,10 +117,10 @@ class Floor:
         self.deaths = Deaths(store, self.desk, self.claims, self.results)
         self.host: Host = HOST
 
-    def watch(self, worker: Worker, heard_out: anyio.Event | None = None) -> Worker:
+    def watch(self, worker: Worker, hear_out: Callable[[], Awaitable[None]] = checkpoint) -> Worker:
         """The worker says hello, and is watched."""
         self.desk.join(worker)
-        self.deaths.watch(worker, os.pidfd_open(worker.pid), heard_out or _heard_out())
+        self.deaths.watch(worker, os.pidfd_open(worker.pid), hear_out)
         return worker
 
     async def running(self, worker: Worker, *, started: bool = True, **columns: Any) -> bytes:
@@ -163,12 +150,6 @@ class Floor:
             while self.deaths.watched(worker.identity) is worker:
                 await anyio.lowlevel.checkpoint()
             await self.results.batcher.wait_idle()
-
-
-def _heard_out() -> anyio.Event:
-    event = anyio.Event()
-    event.set()
-    return event
 
 
 F = TypeVar("F", bound=Floor)

@@ -74,7 +74,6 @@ class Wire:
         self.frames = 0
 
     backlog_bytes = 0
-    unread_bytes = 0
 
     def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
         """Remember the jobs of an assign frame."""

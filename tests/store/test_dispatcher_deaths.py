@@ -47,8 +47,7 @@ LONG_S: Final = 600.0  # no test waits for it
 
 @pytest.fixture
 async def at(store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Floor]:
-    """A dispatcher's floor, where nobody waits long for the last words of the dead."""
-    monkeypatch.setattr(watching, "QUIET_S", 0.01)
+    """A dispatcher's floor, where strangers are buried soon."""
     monkeypatch.setattr(watching, "STRANGER_S", 0.05)
     async with floor(Floor(store, connection)) as made:
         yield made
@@ -191,34 +190,23 @@ async def test_what_carries_its_mark_dies_with_it(at: Floor) -> None:
         assert daemon.wait(DEADLINE_S) == -signal.SIGKILL
 
 
-async def test_last_words_are_heard_out(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_last_words_are_heard_out(at: Floor) -> None:
     """What it had written before it died is read first: an attempt whose result is among it has not crashed."""
-    monkeypatch.setattr(watching, "LAST_WORDS", 10**6)
     with process() as dying:
-        worker, heard_out = new_worker(identity_of(dying.pid), dying.pid), anyio.Event()
-        wire_of(worker).unread = 1
-        at.watch(worker, heard_out)
+        worker = new_worker(identity_of(dying.pid), dying.pid)
+
+        async def hear_out() -> None:
+            await anyio.wait_all_tasks_blocked()
+            at.results.accept(Reported(worker, 1, [Result(job, 1, "ok")], [(job, 1)]))
+
+        at.watch(worker, hear_out)
         job = await at.running(worker)
         dying.kill()
         with anyio.fail_after(DEADLINE_S):
-            while wire_of(worker).looks < 3:
-                await anyio.lowlevel.checkpoint()
-        at.results.accept(Reported(worker, 1, [Result(job, 1, "ok")], [(job, 1)]))
-        wire_of(worker).unread = 0
+            await at.deaths.wait_buried(worker)
         await at.wait_buried(worker)
     assert (await at.read(job))["status"] == "COMPLETED"
     assert await history(at.connection, job) == []
-
-
-async def test_who_has_said_everything_is_buried_at_once(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the end of its connection nothing is waited for, whatever the socket says."""
-    monkeypatch.setattr(watching, "LAST_WORDS", 10**6)
-    with process() as dying:
-        worker = new_worker(identity_of(dying.pid), dying.pid)
-        wire_of(worker).unread = 1
-        at.watch(worker)
-        dying.kill()
-        await at.wait_buried(worker)
 
 
 async def test_claims_that_it_never_heard_of(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,12 +248,10 @@ async def test_a_claim_for_it_that_is_committed_late(at: Floor, monkeypatch: pyt
     assert (row["uncharged"], row["crashes"], row["last_error"]) == (1, 0, None)
 
 
-async def test_who_has_died_is_waited_for(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_has_died_is_waited_for(at: Floor) -> None:
     """Before the dispatcher ends, all are buried who are dead by then; nobody waits for the living."""
-    monkeypatch.setattr(watching, "LAST_WORDS", 7)
     with process() as dying, process() as living:
-        worker = at.watch(new_worker(identity_of(dying.pid), dying.pid), anyio.Event())
-        wire_of(worker).unread = 1  # it is not heard out before the time is over
+        worker = at.watch(new_worker(identity_of(dying.pid), dying.pid), anyio.wait_all_tasks_blocked)
         at.watch(new_worker(identity_of(living.pid), living.pid))
         job = await at.running(worker)
         dying.kill()
@@ -275,7 +261,6 @@ async def test_who_has_died_is_waited_for(at: Floor, monkeypatch: pytest.MonkeyP
         assert at.deaths.watched(worker.identity) is None
         await at.results.batcher.wait_idle()
         assert (await at.read(job))["crashes"] == 1
-    assert wire_of(worker).looks == 7
 
 
 async def test_an_end_is_told_louder_when_something_was_lost(at: Floor) -> None:
@@ -386,7 +371,7 @@ async def test_before_the_loops_run_nothing_is_watched(at: Floor) -> None:
     """A hello that comes while the dispatcher ends leaves no descriptor behind."""
     idle = Deaths(at.store, at.desk, at.claims, at.results)
     pidfd = os.pidfd_open(os.getpid())
-    idle.watch(new_worker("x", os.getpid()), pidfd, anyio.Event())
+    idle.watch(new_worker("x", os.getpid()), pidfd, anyio.lowlevel.checkpoint)
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(pidfd)
 

@@ -43,7 +43,6 @@ class Silent:
     """Takes frames and sends none."""
 
     backlog_bytes = 0
-    unread_bytes = 0
 
     def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
         """Nobody reads it."""

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import re
-import shutil
 import socket
-import subprocess
-import tempfile
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
-from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 import pytest
@@ -23,7 +16,8 @@ from anyio.lowlevel import checkpoint
 from pulse.doctor.finding import State
 from pulse.doctor.table import judge
 from pulse.store.doctor import QUESTIONS, expected_indexes, look
-from tests.store.doctor_kit import DEADLINE_S, WITHIN_S, Patient, said, until
+from tests.store.doctor_kit import WITHIN_S, Patient, said, until
+from tests.support.bouncer import bouncer
 from tests.support.confidential import confidential
 from tests.support.postgres import Postgres
 
@@ -348,10 +342,7 @@ async def test_a_database_that_is_away(patient: Patient) -> None:
 @pytest.mark.parametrize(("mode", "state"), [("session", State.WARNING), ("transaction", State.WRONG)])
 async def test_pooler(patient: Patient, mode: str, state: State) -> None:
     """A PgBouncer in between is seen, and told by what it does to sessions; all else is told through it."""
-    program = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin")
-    if program is None:
-        pytest.skip("package pgbouncer is not installed")
-    with bouncer(program, patient.dsn, mode) as dsn:
+    with bouncer(patient.dsn, mode) as dsn:
         found = await patient.found(dsn=dsn, served=set())
         assert await limits_left(dsn) == {"0", "on"}
     assert found.get("pooler", found["database"]).state is state, found
@@ -372,40 +363,3 @@ async def limits_left(dsn: str) -> set[str]:
         session.terminate()
     await checkpoint()
     return found
-
-
-def answers(path: Path) -> bool:
-    """Whether somebody listens there; a socket has its name a moment before."""
-    with socket.socket(socket.AF_UNIX) as client:
-        return client.connect_ex(str(path)) == 0
-
-
-@contextlib.contextmanager
-def bouncer(program: str, dsn: str, mode: str) -> Iterator[str]:
-    """A PgBouncer in front of *dsn*, and the way through it."""
-    parts = urlsplit(dsn)
-    there = {key: value[0] for key, value in parse_qs(parts.query).items()}
-    with tempfile.TemporaryDirectory(prefix="pulse-b-") as name, socket.create_server(("127.0.0.1", 0)) as free:
-        directory, port = Path(name), free.getsockname()[1]
-        directory.chmod(0o777)
-        free.close()
-        (directory / "users").write_text(f'"{there["user"]}" ""\n', "utf-8")
-        (directory / "ini").write_text(
-            f"[databases]\n* = host={there['host']} port={there['port']} user={there['user']}\n"
-            f"[pgbouncer]\nlisten_addr =\nlisten_port = {port}\nunix_socket_dir = {directory}\nauth_type = any\n"
-            f"auth_file = {directory}/users\npool_mode = {mode}\nlogfile = {directory}/log\n",
-            "utf-8",
-        )
-        who = ["-u", Path(there["host"]).owner()] if os.geteuid() == 0 else []  # root is refused; this one may enter
-        command = [program, *who, str(directory / "ini")]
-        with (directory / "said").open("wb") as sink:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink)
-        try:
-            deadline_s = time.monotonic() + DEADLINE_S
-            while not answers(directory / f".s.PGSQL.{port}"):
-                assert process.poll() is None, (directory / "said").read_text()
-                assert time.monotonic() < deadline_s
-            yield f"postgresql://{there['user']}@/{parts.path[1:]}?host={directory}&port={port}"
-        finally:
-            process.kill()
-            process.wait()

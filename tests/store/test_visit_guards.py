@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -33,7 +33,7 @@ from pulse_actors.dispatcher.desk import Held, Worker
 from pulse_actors.dispatcher.desktop import Desktop
 from pulse_actors.dispatcher.incidents import Incidents
 from pulse_actors.dispatcher.leases import Beating, Leases
-from pulse_actors.dispatcher.manners import Manners
+from pulse_actors.dispatcher.manners import MAX_REQUESTS, Manners
 from pulse_actors.dispatcher.office import Office
 from pulse_actors.dispatcher.reception import Reception
 from pulse_actors.dispatcher.refusals import Refusals
@@ -74,6 +74,14 @@ class Line(Wire):
         super().__init__()
         self.heard_out = anyio.Event()
         self.begun: Room | None = None
+
+    async def hear_out(self) -> None:
+        """It has said nothing."""
+
+    async def while_alive(self, wait: Callable[[], Awaitable[None]]) -> bool:
+        """It lives."""
+        await wait()
+        return True
 
     def known(self, _max_frame_bytes: int | None = None, begun: Room | None = None) -> None:
         """Its frames may be long."""
@@ -258,6 +266,37 @@ async def test_who_submits_more_than_is_stored_has_to_wait(lobby: Lobby) -> None
         tasks.start_soon(ask)
         await anyio.wait_all_tasks_blocked()
         assert (len(submits.batcher), over.is_set()) == (2, False)
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(("kind", "body"), [("submit", {"jobs": [{"name": "n"}]}), ("ping", {})])
+async def test_what_a_dead_worker_asked_holds_up_nothing(lobby: Lobby, kind: str, body: dict[str, Any]) -> None:
+    """The report behind it is heard although the request has no place yet; it is done when it has one."""
+    visit, _ = lobby.visit()
+    other, own = socket.socketpair()
+    async with await anyio.abc.UNIXSocketStream.from_socket(own) as stream, anyio.create_task_group() as tasks:
+        visit._connection = connection = Connection(stream, 2**20)
+        tasks.start_soon(visit.run)
+        with other, anyio.fail_after(DEADLINE_S):
+            other.sendall(
+                protocol.encode("hello", 0, {"protocol": 1, "role": "worker", "worker": NAME, "topics": [TOPIC]})
+            )
+            while visit._worker is None:
+                await anyio.lowlevel.checkpoint()
+            places, submits, reports = connection.manners.requests, visit._office.submits.batcher, lobby.results.batcher
+            for _ in range(MAX_REQUESTS):
+                await places.acquire()
+            submits._weight = int(ROOM * BATCH)
+            words = protocol.encode("report", 2, {"results": [[bytes(16), 1, "ok", None]]})
+            other.sendall(protocol.encode(kind, 1, body) + words)
+            await anyio.wait_all_tasks_blocked()
+            assert len(reports) == 0
+            await connection.hear_out()
+            assert (len(reports), len(submits)) == (1, int(kind == "submit"))
+            for _ in range(MAX_REQUESTS):
+                places.release()
+            while 1 in connection._owed and kind == "ping":
+                await anyio.lowlevel.checkpoint()
         tasks.cancel_scope.cancel()
 
 

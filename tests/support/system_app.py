@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -50,6 +51,14 @@ def note(event: str, ctx: pulse.Context, **more: object) -> None:
         os.write(descriptor, json.dumps(entry | more).encode() + b"\n")
     finally:
         os.close(descriptor)
+
+
+def is_socket(descriptor: Path) -> bool:
+    """Whether it is one; what is gone is none."""
+    try:
+        return stat.S_ISSOCK(descriptor.stat().st_mode)
+    except OSError:
+        return False
 
 
 @contextmanager
@@ -258,6 +267,16 @@ async def leave_child(gate: str, ctx: pulse.Context) -> int:
         while not is_open(gate, ctx):  # noqa: ASYNC110 - another process opens it
             await anyio.sleep(LOOK_S)
         return child
+
+
+@app.handler("leave-holder")
+async def leave_holder(ctx: pulse.Context) -> None:
+    """Start a process that has all sockets of this one, and nothing by which it could be told; then hold."""
+    sockets = [int(one.name) for one in Path("/proc/self/fd").iterdir() if is_socket(one)]
+    with noted(ctx):
+        holder = subprocess.Popen(["/bin/sleep", "600"], env={}, start_new_session=True, pass_fds=sockets)  # noqa: ASYNC220 - at once
+        note("child", ctx, child=holder.pid)
+        await anyio.sleep_forever()
 
 
 @app.handler("leave-orphan")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import time
 from collections import Counter
-from typing import Any, cast
+from collections.abc import AsyncIterator
+from typing import Any, Final, cast
 
 import anyio
 import anyio.lowlevel
@@ -346,3 +349,110 @@ async def test_those_in_the_lane_have_a_stretch_together() -> None:
         tasks.cancel_scope.cancel()
     assert len(heard) == 400
     assert max(Counter(heard).values()) <= 6
+
+
+WORDS: Final = b"".join(protocol.encode("ping", number, {}) for number in range(5000))  # more than is read at once
+HALF: Final = protocol.encode("submit", 1, {"args": "x" * 900})[:700]
+
+
+class Heard(list[int]):
+    """The requests that were heard of a peer whose other end somebody holds all the time."""
+
+    def __init__(self, connection: Connection, other: socket.socket) -> None:
+        super().__init__()
+        self.connection = connection
+        self.other = other
+
+    async def listen(self) -> None:
+        """Until nothing more comes."""
+        async for group in self.connection.frames():
+            self.extend(frame.request or 0 for frame in group)
+        self.connection.hear_no_more()
+
+    async def end(self) -> None:
+        """The peer dies."""
+        with anyio.fail_after(5):
+            await self.connection.hear_out()
+
+
+@contextlib.asynccontextmanager
+async def listening(begun: Room | None = None) -> AsyncIterator[Heard]:
+    """To a peer on a real socket, which somebody else holds when it has died."""
+    other, own = socket.socketpair()
+    other.setblocking(False)
+    with other:
+        async with await anyio.abc.UNIXSocketStream.from_socket(own) as stream:
+            yield Heard(Connection(stream, 2**30, begun=begun), other)
+
+
+@pytest.mark.parametrize("half", [b"", HALF])
+async def test_all_that_a_dead_peer_wrote_is_heard_at_once(half: bytes) -> None:
+    """It is in the socket, and nothing is waited for behind it: not for an end that somebody keeps back."""
+    async with listening() as heard, anyio.create_task_group() as tasks:
+        heard.other.sendall(WORDS + half)
+        tasks.start_soon(heard.listen)
+        await heard.end()
+        assert heard == list(range(5000))
+        with pytest.raises(BrokenPipeError):
+            heard.other.send(b"what a child of it says")
+        await heard.connection._stream.aclose()
+        await heard.end()  # it has ended already
+
+
+async def test_what_a_peer_wrote_before_it_died_has_its_time() -> None:
+    """However long the reader takes for it: nobody is heard out before the last frame is handed on."""
+    over = list[int]()
+    async with listening() as heard, anyio.create_task_group() as tasks:
+        heard.other.sendall(WORDS)
+
+        async def end() -> None:
+            await heard.end()
+            over.extend(heard)
+
+        tasks.start_soon(end)
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(heard.listen)
+    assert over == list(range(5000))
+
+
+@pytest.mark.parametrize("is_waiting", [False, True])
+async def test_a_dead_peer_waits_for_no_room(*, is_waiting: bool) -> None:
+    """What it has begun is torn: it is not read on, so it does not matter that others have the room of it."""
+    room = Room(1500)
+    assert room.has_taken(1500)
+    async with listening(room) as heard, anyio.create_task_group() as tasks:
+        heard.other.sendall(WORDS + HALF)
+        tasks.start_soon(heard.listen)
+        if is_waiting:
+            await anyio.wait_all_tasks_blocked()
+        await heard.end()
+        assert heard == list(range(5000))
+
+
+@pytest.mark.parametrize("is_waiting", [False, True])
+async def test_a_dead_peer_has_stood_in_the_lane_for_long_enough(*, is_waiting: bool) -> None:
+    """Whoever made many mistakes is read slowly while it lives."""
+    async with listening() as heard, anyio.create_task_group() as tasks:
+        heard.other.sendall(WORDS)
+        for _ in range(100 * int(MISTAKES_A_SECOND)):  # a hundred seconds of them
+            heard.connection.manners.mistake(time.monotonic())
+        tasks.start_soon(heard.listen)
+        if is_waiting:
+            await anyio.sleep(0.05)
+            assert heard == []
+        await heard.end()
+        assert heard == list(range(5000))
+
+
+@pytest.mark.parametrize("is_waiting", [False, True])
+async def test_a_dead_peer_is_heard_whatever_it_has_not_read(*, is_waiting: bool) -> None:
+    """A living one that reads nothing is not listened to."""
+    async with listening() as heard, anyio.create_task_group() as tasks:
+        heard.other.sendall(WORDS)
+        heard.connection.send("ok", None, {"text": "x" * (UNREAD_BYTES + 1)})
+        tasks.start_soon(heard.listen)
+        if is_waiting:
+            await anyio.wait_all_tasks_blocked()
+            assert len(heard) < 5000
+        await heard.end()
+        assert heard == list(range(5000))

@@ -112,7 +112,7 @@ async def test_want_of_memory_is_named(
 ) -> None:
     """Where the kernel has killed for want of memory since, and nobody else is known to have killed it."""
     worker.leaving = leaving
-    watch = Watch(worker, -1, anyio.Event())
+    watch = Watch(worker, -1, anyio.lowlevel.checkpoint)
     if oom is not None:
         (tmp_path / "memory.events").write_text(oom, "ascii")
         watch.oom_kills = OomKills(tmp_path / "memory.events", 3)

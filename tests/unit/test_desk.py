@@ -27,7 +27,6 @@ class Wire:
     sent: list[tuple[str, Mapping[str, object]]] = field(default_factory=list[tuple[str, Mapping[str, object]]])
     closed: bool = False
     backlog_bytes: int = 0
-    unread_bytes: int = 0
 
     def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
         """Remember a frame."""

@@ -45,8 +45,6 @@ RUNS: Final[dict[str, Any]] = {"status": "RUNNING", "locked_by": ME}
 class Wire:
     """Has so much to say yet."""
 
-    unread_bytes = 0
-
     def __init__(self) -> None:
         self.backlog_bytes = 0
 

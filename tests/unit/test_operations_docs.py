@@ -98,9 +98,11 @@ def _value(path: str) -> float:
 def test_exit_codes_are_those_of_the_code() -> None:
     """The codes of the table are the constants of those who exit with them."""
     rows = {row["code"]: row for row in table(section(PAGE, "Exit codes"))}
-    assert list(rows) == ["0", "1", "2", "3", "70", "128 + n"]
+    assert list(rows) == ["0", "1", "2", "3", "70", "78", "128 + n"]
     assert {machine.EXIT_RESTART_LIMIT, pool.CRASH_LOOP, runtime.EXIT_INTERNAL} == {70}
     assert (machine.EXIT_REFUSED, pool.REFUSED) == (1, 1)
+    assert machine.EXIT_CONFIG == 78
+    assert machine.CHILD_MEETS_POOLER == runtime.EXIT_POOLER
     assert {machine.CHILD_REFUSES, runtime.EXIT_REFUSED, service.REFUSED} == {78}
     assert "exits with 78" in PAGE
 

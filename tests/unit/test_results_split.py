@@ -32,11 +32,6 @@ class Deaf:
         """Nothing is kept."""
         return 0
 
-    @property
-    def unread_bytes(self) -> int:
-        """Nothing is sent."""
-        return 0
-
     def close(self) -> None:
         """Nothing is open."""
 

@@ -39,6 +39,7 @@ from pulse_supervisor.events import (
     StopNow,
 )
 from pulse_supervisor.machine import (
+    EXIT_CONFIG,
     EXIT_REFUSED,
     EXIT_RESTART_LIMIT,
     SHOWN,
@@ -311,6 +312,11 @@ class TestRestart:
         """Who refuses to run is not asked again, and its reason is what a person reads."""
         _, effects = step(ACTOR, play(ACTOR, [Refused("schema 9 is too new")], running()), Exited(code=78), 0.0)
         assert effects == (StopAll(EXIT_REFUSED, "schema 9 is too new"),)
+
+    def test_exit_code_76_is_told_to_the_service_manager_as_one_that_does_not_pass(self) -> None:
+        """A pooler in the place of the database is there at the next start, too."""
+        _, effects = step(ACTOR, play(ACTOR, [Refused("a pooler")], running()), Exited(code=76), 0.0)
+        assert effects == (StopAll(EXIT_CONFIG, "a pooler"),)
 
     def test_exit_code_78_without_a_word_still_has_a_clear_line(self) -> None:
         """A child that could not even say why is named."""
@@ -627,7 +633,11 @@ class World(RuleBasedStateMachine):
         self.next_pid += 1
 
     @precondition(lambda self: self.alive)
-    @rule(how=st.sampled_from([Exited(code=0), Exited(code=1), Exited(code=78), Exited(signal=9), Exited(signal=11)]))
+    @rule(
+        how=st.sampled_from(
+            [Exited(code=0), Exited(code=1), Exited(code=76), Exited(code=78), Exited(signal=9), Exited(signal=11)]
+        )
+    )
     def exit(self, how: Exited) -> None:
         """The process ends."""
         self.alive.clear()

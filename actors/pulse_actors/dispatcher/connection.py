@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
-import sys
-import termios
+import socket
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -29,7 +27,8 @@ FRAME_S: Final = 60.0  # from the first bytes of a frame to its last: 8 MiB at 1
 TURN_S: Final = 0.001  # of frames of one peer; then others have their turn
 TOGETHER: Final = 4  # frames that are handed on together
 MISTAKEN: Final = frozenset({BadRequestError.code, ForbiddenError.code, TooLargeError.code})  # nobody means that well
-GONE: Final = (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)  # TimeoutError is an OSError
+# TimeoutError is an OSError; behind TLS a write, too, meets the end of a stream that was cut.
+GONE: Final = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)
 LAST_WORDS_S: Final = 5.0  # a dead peer's last words end by themselves
 PARTING_S: Final = 0.5  # the supervisor waits 5 s for the dispatcher's end
 
@@ -46,6 +45,7 @@ class Connection:
 
     Attributes:
         manners: Of who is at the other end; its own, until that is known.
+        is_cut: Something that was sent to it did not arrive.
         relieved: Called when a backlog of more than BACKLOG_BYTES has been read.
     """
 
@@ -74,9 +74,12 @@ class Connection:
         self._page: int | None = None
         self._turn_s = time.monotonic()
         self.heard_out = anyio.Event()
+        self.is_cut = False
         self.relieved: Callable[[], None] = _nobody_waits
         self._answered = anyio.Event()
         self._answered.set()
+        self._is_dead = False
+        self._waiting = anyio.CancelScope()
 
     def known(self, max_frame_bytes: int | None = None, begun: Room | None = None) -> None:
         """It said hello: its frames may be long, or as *max_frame_bytes*; those of a worker have room in *begun*."""
@@ -106,16 +109,6 @@ class Connection:
     def backlog_bytes(self) -> int:
         """What is queued and not yet taken by the socket."""
         return self._out_bytes
-
-    @property
-    def unread_bytes(self) -> int:
-        """What the peer has sent and nobody has taken from the socket yet."""
-        count = bytearray(4)
-        try:
-            fcntl.ioctl(self._stream.extra(anyio.abc.SocketAttribute.raw_socket).fileno(), termios.FIONREAD, count)
-        except (OSError, ValueError, anyio.TypedAttributeLookupError):
-            return 0  # closed, or no socket
-        return int.from_bytes(count, sys.byteorder)
 
     def owe(self, request: int | None) -> None:
         """Remember that a request of that number is to be answered."""
@@ -178,7 +171,7 @@ class Connection:
         while True:
             try:
                 data = await self._receive()
-            except (anyio.EndOfStream, *GONE):
+            except GONE:
                 return
             try:
                 frames = self._reader.feed(data)
@@ -190,7 +183,7 @@ class Connection:
                 self._leave_room()
             at = 0
             while at < len(frames):
-                await self.manners.wait()
+                await self.while_alive(self.manners.wait)
                 count = 1 if self.manners.in_lane else TOGETHER
                 yield frames[at : at + count]
                 self.manners.done()
@@ -208,7 +201,7 @@ class Connection:
         if self._whole_s == float("inf"):  # most often nothing has begun: there is no room to find, nothing to bound
             return await self._stream.receive(READ_BYTES)
         asked_s = anyio.current_time()
-        await self._find_room(self._reader.begun_bytes)
+        await self.while_alive(self._find_room)
         self._whole_s += anyio.current_time() - asked_s
         with anyio.CancelScope(deadline=self._whole_s):
             return await self._stream.receive(READ_BYTES)
@@ -219,8 +212,30 @@ class Connection:
         self.heard_out.set()
         self._leave_room()
 
-    async def _find_room(self, size_bytes: int) -> None:
-        """Return when a frame that has begun has room; what the one before had is free."""
+    async def hear_out(self) -> None:
+        """
+        Return when all is read that the peer's process wrote before it died.
+
+        The kernel has had it in this socket since then. Behind that comes the end, as if nobody else held the other
+        end: a child of the process may, and what that writes is not heard.
+        """
+        self._is_dead = True
+        self._waiting.cancel()
+        with suppress(OSError):  # it has ended already
+            self._stream.extra(anyio.abc.SocketAttribute.raw_socket).shutdown(socket.SHUT_RD)
+        await self.heard_out.wait()
+
+    async def while_alive(self, wait: Callable[[], Awaitable[None]]) -> bool:
+        """Wait before more is read, but not behind the death of the peer's process; whether *wait* came to its end."""
+        if not self._is_dead:
+            with anyio.CancelScope() as self._waiting:
+                await wait()
+                return True
+        return False
+
+    async def _find_room(self) -> None:
+        """Return when the frame that has begun has room; what the one before had is free."""
+        size_bytes = self._reader.begun_bytes
         if size_bytes != self._begun_bytes:
             self._leave_room()
             await self._begun.enter(size_bytes)
@@ -233,11 +248,15 @@ class Connection:
 
     async def _give_way(self) -> None:
         """Let others have their turn; whoever reads nothing of its answers is read later."""
-        while self._out_bytes > UNREAD_BYTES and not self._closing:
-            await self._taken.wait()
+        if self._out_bytes > UNREAD_BYTES:
+            await self.while_alive(self._wait_taken)
         if time.monotonic() - self._turn_s > TURN_S:
             await checkpoint()
             self._turn_s = time.monotonic()
+
+    async def _wait_taken(self) -> None:
+        while self._out_bytes > UNREAD_BYTES and not self._closing:
+            await self._taken.wait()
 
     async def write(self) -> None:
         """Write what is queued until the connection is closed from either side; then close the stream."""
@@ -249,6 +268,7 @@ class Connection:
                 if self._closing and not self._out:
                     return
         except GONE:
+            self.is_cut = True
             self._end()
             with anyio.move_on_after(LAST_WORDS_S):  # it reads no more, but what it wrote before is still to be read
                 await self.heard_out.wait()

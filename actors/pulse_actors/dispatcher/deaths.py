@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +29,7 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 import structlog
+from anyio.lowlevel import checkpoint
 
 from pulse import procs, trees
 from pulse.errors import UnavailableError
@@ -40,8 +41,6 @@ from pulse_actors.dispatcher.counting import OUT_OF_MEMORY, count_death
 from pulse_actors.dispatcher.desk import Desk, Held, Pair, Sentence, Worker
 from pulse_actors.dispatcher.results import Obituary, Results
 
-QUIET_S: Final = 0.05  # an empty socket for that long has been read; EOF comes at once unless a child holds the socket
-LAST_WORDS: Final = 20  # looks at its socket, so long apart: not seconds, which pass while this process is stopped
 LATE_S: Final = 6.0  # by then a statement that nobody waits for has been committed, or it never will
 STRANGER_S: Final = 1.0  # for a dispatcher that the dead worker was connected to, which knows what had started
 
@@ -54,7 +53,7 @@ class Watch:
     A living process that is watched.
 
     Attributes:
-        heard_out: Set when its connection has been read to its end.
+        hear_out: Waits until all is read that it wrote before it died.
         oom_kills: How often the kernel had killed for want of memory, a moment ago.
         is_stranger: It has not said hello here.
         is_over: The process has ended, and is being buried.
@@ -63,7 +62,7 @@ class Watch:
 
     worker: Worker
     pidfd: int
-    heard_out: anyio.Event
+    hear_out: Callable[[], Awaitable[None]]
     is_stranger: bool = False
     is_over: bool = False
     buried: anyio.Event = field(default_factory=anyio.Event)
@@ -95,16 +94,16 @@ class Deaths:
         async with anyio.create_task_group() as self._tasks:
             await anyio.sleep_forever()
 
-    def watch(self, worker: Worker, pidfd: int, heard_out: anyio.Event) -> None:
+    def watch(self, worker: Worker, pidfd: int, hear_out: Callable[[], Awaitable[None]]) -> None:
         """
         Watch *worker*, which has said hello, until its process ends, or says hello again.
 
         Args:
             worker: Who said hello.
             pidfd: Of its process; closed here.
-            heard_out: Set when its connection has been read to its end.
+            hear_out: Waits until all is read that it wrote before it died.
         """
-        self._watch(Watch(worker, pidfd, heard_out))
+        self._watch(Watch(worker, pidfd, hear_out))
 
     async def adopt(self, host: identities.Host, identity: str) -> Worker | None:
         """
@@ -135,7 +134,7 @@ class Deaths:
             return None
         worker = stranger(host, identity, process[0])
         worker.held.update(held)
-        self._watch(Watch(worker, pidfd, anyio.Event(), is_stranger=True))
+        self._watch(Watch(worker, pidfd, checkpoint, is_stranger=True))
         log.info("stranger_watched", worker=identity, held=len(held))
         return worker
 
@@ -234,7 +233,7 @@ class Deaths:
             await anyio.sleep(STRANGER_S)
             endings = obituary(worker, reason, code, await self._still_running(worker))
         else:
-            await self._hear_out(watch)
+            await watch.hear_out()
             worker.link.close()
             await _kill_left(worker)
             # At once, whatever claim is under way: what that brings for it finds it gone, and goes to somebody else.
@@ -268,14 +267,6 @@ class Deaths:
     def _write(self, endings: list[Ending]) -> None:
         if endings:
             self._results.batcher.put(Obituary(endings))
-
-    async def _hear_out(self, watch: Watch) -> None:
-        """Read what it had still written."""
-        for _ in range(LAST_WORDS):
-            with anyio.move_on_after(QUIET_S):
-                await watch.heard_out.wait()
-            if watch.heard_out.is_set() or not watch.worker.link.unread_bytes:
-                return
 
     async def _still_running(self, worker: Worker) -> Mapping[Pair, Held]:
         """What a stranger held that nobody else has ended; which of it had started is not known."""
@@ -333,7 +324,6 @@ class _NoLink:
     """The connection of somebody who has none."""
 
     backlog_bytes = 0
-    unread_bytes = 0
 
     def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
         """Nobody hears it."""

@@ -42,11 +42,6 @@ class Link(Protocol):
         """What is queued and not yet taken by the socket."""
         ...
 
-    @property
-    def unread_bytes(self) -> int:
-        """What the peer has sent and nobody has taken from the socket yet."""
-        ...
-
     def close(self) -> None:
         """Close after what is queued."""
 

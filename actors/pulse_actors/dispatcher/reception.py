@@ -182,6 +182,10 @@ class Reception:
             await Visit(self._office, connection, entry, pidfd, number).run()
         except Exception:
             log.exception("visit_failed", entry=repr(entry))  # this peer's own trouble: nobody else notices
+        if connection.is_cut and isinstance(entry, Remote):
+            times = self._count("cut", source)
+            if times is not None:
+                log.info("peer_cut", address=entry.address, times=times)
 
     @contextlib.contextmanager
     def _entered(self, crowd: Crowd, source: str) -> Generator[Place]:

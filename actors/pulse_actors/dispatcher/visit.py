@@ -128,9 +128,8 @@ class Visit:
         try:
             with anyio.fail_after(HELLO_DEADLINE_S):
                 return await anext(groups, None)
-        except TimeoutError:
-            message = f"no hello within {HELLO_DEADLINE_S:g} s"
-            raise ProtocolError(message, UnavailableError.code) from None  # it may try again
+        except TimeoutError:  # it may try again
+            raise ProtocolError(f"no hello within {HELLO_DEADLINE_S:g} s", UnavailableError.code) from None
 
     async def _greet(self, frame: Frame, tasks: anyio.abc.TaskGroup) -> None:
         if frame.kind != "hello":
@@ -227,8 +226,7 @@ class Visit:
     def _refuse_outdated(self, request: int | None) -> None:
         """Refuse a hello that waited while its worker gave up on it and came again: what it lists is true no more."""
         if not self._office.desktop.desk.is_newest(self._identity, self._number):
-            message = "this worker has connected again"
-            raise ProtocolError(message, "conflict", request)
+            raise ProtocolError("this worker has connected again", "conflict", request)
 
     async def _over(self, listed: set[Pair], holds: Mapping[Pair, Running] | None) -> dict[bytes, Running]:
         """What the jobs are of which it still holds attempts that are over: their handlers, too, must end in time."""
@@ -265,7 +263,7 @@ class Visit:
         self._worker = worker
         if office.deaths is not None and self._pidfd is not None:
             pidfd, self._pidfd = self._pidfd, None
-            office.deaths.watch(worker, pidfd, self._connection.heard_out)
+            office.deaths.watch(worker, pidfd, self._connection.hear_out)
         lost = None if holds is None else sorted(listed - holds.keys())
         answer = {"session": worker.session, "lost": lost}
         self._connection.send("welcome", request, self._welcome() | answer)
@@ -369,9 +367,7 @@ class Visit:
             note_beat(worker, body.jobs or (), time.monotonic())
         settled, jobs, kept = self._unwritten.place(len(frame.body)), body.jobs, True
         if settled is None:
-            if (
-                body.session in self._brief or len(self._brief) >= MOST_BRIEF
-            ):  # one that says the same is not written yet
+            if body.session in self._brief or len(self._brief) >= MOST_BRIEF:  # what says the same is not written yet
                 raise UnavailableError(NO_ROOM)
             self._brief.add(body.session)
             settled, jobs, kept = partial(self._brief.discard, body.session), None, body.jobs is None
@@ -407,8 +403,12 @@ class Visit:
         if isinstance(body, protocol.Submit):
             batcher = self._office.submits.batcher
             batcher.put(Submitted(self._connection, frame.request, checked(body.jobs)))
-            await batcher.wait_room()
-            return
+            await self._connection.while_alive(batcher.wait_room)
+        elif not await self._connection.while_alive(begin := partial(self._begin, frame, body, tasks)):
+            tasks.start_soon(begin)  # the peer's process is dead: what it wrote behind this does not wait for it
+
+    async def _begin(self, frame: Frame, body: msgspec.Struct, tasks: anyio.abc.TaskGroup) -> None:
+        """Have it answered when it is its turn."""
         if frame.kind in LONG:
             await self._connection.wait_page(frame.request)
         place = self._connection.manners.place(frame.kind)

@@ -155,6 +155,10 @@ RECEPTION: Final = Guarded(
             ("Reception.serve", "(OSError, anyio.BrokenResourceError) as error", "anyio.BrokenResourceError as error"),
             ("Reception.serve", "error.__cause__ or error", "error"),
         ],
+        "process/test_tcp.py::test_a_peer_that_is_cut_in_its_first_exchange": [
+            ("Reception._visit", "if connection.is_cut and ", "if "),
+            ("Reception._visit", "if connection.is_cut and ", "if not connection.is_cut and "),
+        ],
         "store/test_visit_guards.py::test_of_whom_the_kernel_can_tell": [
             ("Reception._knows", "self._office.deaths is not None and ", ""),
             ("Reception._knows", "peer.pid != 0 and ", ""),

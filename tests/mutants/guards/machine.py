@@ -108,12 +108,17 @@ MACHINE: Final = Guarded(
             ("_restart", "delay_s == 0", "False"),
         ],
         _RESTART + "test_exit_code_78_stops_everything_with_the_childs_own_words": [
-            ("_died", "event.hopeless or event.code == CHILD_REFUSES", "event.hopeless"),
+            ("_died", "event.code in {CHILD_REFUSES, CHILD_MEETS_POOLER}", "event.code == CHILD_MEETS_POOLER"),
+            ("_died", "EXIT_CONFIG if event.code == CHILD_MEETS_POOLER else EXIT_REFUSED", "EXIT_CONFIG"),
             ("_died", "state.fault or ", ""),
             ("_refused", "fault=event.message", "fault=None"),
         ],
+        _RESTART + "test_exit_code_76_is_told_to_the_service_manager_as_one_that_does_not_pass": [
+            ("_died", "event.code in {CHILD_REFUSES, CHILD_MEETS_POOLER}", "event.code == CHILD_REFUSES"),
+            ("_died", "EXIT_CONFIG if event.code == CHILD_MEETS_POOLER else EXIT_REFUSED", "EXIT_REFUSED"),
+        ],
         _RESTART + "test_exit_code_78_without_a_word_still_has_a_clear_line": [
-            ("_died", ' or f"{child.name} refuses to run (exit code {CHILD_REFUSES})"', ' or ""'),
+            ("_died", ' or f"{child.name} refuses to run (exit code {event.code})"', ' or ""'),
         ],
         _RESTART + "test_a_hopeless_end_stops_everything": [
             ("_died", "if event.hopeless or ", "if "),

@@ -45,7 +45,8 @@ CONNECTION: Final = Guarded(
             ("Connection._flush", "self.relieved()", "pass"),
         ],
         "unit/test_connection.py::test_who_reads_nothing_is_not_listened_to": [
-            ("Connection._give_way", "self._out_bytes > UNREAD_BYTES and ", "False and "),
+            ("Connection._give_way", "if self._out_bytes > UNREAD_BYTES:", "if False:"),
+            ("Connection._wait_taken", "self._out_bytes > UNREAD_BYTES and ", "False and "),
             ("Connection._flush", "self._go_on()", "pass"),
         ],
         "unit/test_connection.py::test_long_answers_wait_for_each_other": [
@@ -56,7 +57,7 @@ CONNECTION: Final = Guarded(
             ("Connection.settle", "self._go_on()", "pass"),
         ],
         "unit/test_connection.py::test_who_waits_for_room_is_woken_by_the_end": [
-            ("Connection._give_way", " and not self._closing", ""),
+            ("Connection._wait_taken", " and not self._closing", ""),
             ("Connection._end", "self._taken.set()", "pass"),
         ],
         "unit/test_connection.py::test_a_frame_that_has_begun_ends_in_time": [
@@ -90,16 +91,39 @@ CONNECTION: Final = Guarded(
             ("Connection.known", "begun or self._begun", "self._begun"),
             ("Connection.known", "begun or self._begun", "begun"),
         ],
+        "process/test_tcp.py::test_a_peer_that_is_cut_in_its_first_exchange": [
+            ("Connection.write", "except GONE:", "except OSError:"),
+            ("Connection.write", "self.is_cut = True", "pass"),
+        ],
         "unit/test_connection.py::test_others_have_their_turn_between_the_frames_of_one": [
             ("Connection._give_way", "await checkpoint()", "pass"),
         ],
         "unit/test_connection.py::test_only_nonsense_is_a_mistake": [
             ("Connection.refuse", "if code in MISTAKEN:", "if True:"),
             ("Connection.refuse", "if code in MISTAKEN:", "if False:"),
-            ("Connection.frames", "await self.manners.wait()", "pass"),
+            ("Connection.frames", "await self.while_alive(self.manners.wait)", "pass"),
         ],
         "unit/test_connection.py::test_those_in_the_lane_have_a_stretch_together": [
             ("Connection.frames", "1 if self.manners.in_lane else TOGETHER", "TOGETHER"),
+        ],
+        "unit/test_connection.py::test_all_that_a_dead_peer_wrote_is_heard_at_once": [
+            ("Connection.hear_out", "self._stream.extra(", "str("),
+            ("Connection.hear_out", "with suppress(OSError):", "if True:"),
+        ],
+        "unit/test_connection.py::test_what_a_peer_wrote_before_it_died_has_its_time": [
+            ("Connection.hear_out", "await self.heard_out.wait()", "pass"),
+        ],
+        "unit/test_connection.py::test_a_dead_peer_waits_for_no_room": [
+            ("Connection.hear_out", "self._waiting.cancel()", "pass"),
+            ("Connection.hear_out", "self._is_dead = True", "pass"),
+            ("Connection._receive", "self.while_alive(self._find_room)", "self._find_room()"),
+        ],
+        "unit/test_connection.py::test_a_dead_peer_has_stood_in_the_lane_for_long_enough": [
+            ("Connection.frames", "self.while_alive(self.manners.wait)", "self.manners.wait()"),
+            ("Connection.while_alive", "if not self._is_dead:", "if True:"),
+        ],
+        "unit/test_connection.py::test_a_dead_peer_is_heard_whatever_it_has_not_read": [
+            ("Connection._give_way", "self.while_alive(self._wait_taken)", "self._wait_taken()"),
         ],
     },
     is_part=True,

@@ -38,7 +38,16 @@ VISIT: Final = Guarded(
             ("Visit._join", "self._connection.relieved = office.claims.room", "pass"),
         ],
         _VISIT + "test_who_submits_more_than_is_stored_has_to_wait": [
-            ("Visit._ask", "await batcher.wait_room()", "pass"),
+            ("Visit._ask", "await self._connection.while_alive(batcher.wait_room)", "pass"),
+        ],
+        _VISIT + "test_what_a_dead_worker_asked_holds_up_nothing": [
+            ("Visit._ask", "self._connection.while_alive(batcher.wait_room)", "batcher.wait_room()"),
+            (
+                "Visit._ask",
+                "not await self._connection.while_alive(begin := partial(self._begin, frame, body, tasks))",
+                "await self._begin(frame, body, tasks)",
+            ),
+            ("Visit._ask", "tasks.start_soon(begin)", "pass"),
         ],
         _VISIT + "test_a_worker_that_holds_nothing_has_just_beaten": [
             (_GREET, 'float("-inf") if listed else', 'float("-inf") if True else'),
