@@ -7,6 +7,7 @@ may expire: a look that finds none costs next to nothing.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import anyio
@@ -32,7 +33,7 @@ async def expire(store: Store) -> None:
     """
     expired, limit = 0, LIMIT
     while True:
-        some = await until_available(lambda limit=limit: _some(store, limit), "expiry")
+        some = await until_available(partial(_some, store, limit), "expiry")
         if some is None:
             limit = max(1, limit // NARROWER)
             continue
