@@ -24,7 +24,7 @@ from typing import Final, TypeAlias
 import pytest
 import structlog
 
-from pulse import logs, procs
+from pulse import logs, logsink, procs
 from pulse.logsink import MAX_WAITING_BYTES, Sink
 from pulse.protocol import Assignment
 from tests.support.peers import until
@@ -153,8 +153,9 @@ def test_a_slow_reader_loses_nothing(make: Make, ends: tuple[int, Reader]) -> No
     assert reader.read(lambda text: text.count(b"\n") > len(lines)).endswith(long)
 
 
-def test_who_writes_fast_waits_for_who_reads_fast(make: Make) -> None:
+def test_who_writes_fast_waits_for_who_reads_fast(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that lives loses nothing, however much is written in one go."""
+    monkeypatch.setattr(logsink, "_PATIENCE_S", DEADLINE_S)  # it shares a busy machine, and the interpreter
     read, write = os.pipe()
     reader, sink = Reader(read), make(write)
     text = LINE * (MAX_WAITING_BYTES // len(LINE))
@@ -264,6 +265,7 @@ def test_a_disk_hangs(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         goes_on.set()
         assert sink.drain(DEADLINE_S)
         assert log.read_bytes() == LINE * 1001
+        monkeypatch.setattr(logsink, "_PATIENCE_S", DEADLINE_S)
         for _ in range(50):
             sink.write(b"again\n")
             assert sink.drain(0)
@@ -328,7 +330,7 @@ def test_no_thread_stays_where_nothing_waits(make: Make, ends: tuple[int, Reader
     sink.write(LINE * 100)
     sink.pause()  # in vain, and not for ever
     assert has_thread(sink)
-    sink.begin_anew()  # as in the child
+    sink.forked()  # as in the child
     assert not has_thread(sink)
     assert sink.drain(0)
     sink.write(b"child\n")
@@ -451,6 +453,36 @@ logsink.last_words(10)
     reader.look(1 << 20)
     os.close(read)
     assert sorted(reader.text.split()) == sorted([*(b"%d" % number for number in range(2000)), b"theirs"])
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "file"])
+@pytest.mark.parametrize("opened", [0, 20])
+def test_a_daemon_closes_everything(kind: str, opened: int, tmp_path: Path) -> None:
+    """A fork that closes all descriptors but the first three is heard, and writes into nothing that it opens then."""
+    code = """
+if os.fork() == 0:
+    os.closerange(3, 256)
+    files = [open(f"{sys.argv[1]}/{number}", "w") for number in range(int(sys.argv[2]))]
+    print("theirs")
+    for file in files: file.write("x")
+    for file in files: file.close()
+    os._exit(0)
+os.wait()
+"""
+    log = tmp_path / "log"
+    if kind == "pipe":
+        read, write = os.pipe()
+    elif kind == "socket":
+        read, write = (end.detach() for end in socket.socketpair())
+    else:
+        log.touch()
+        read, write = os.open(log, os.O_RDONLY), os.open(log, os.O_WRONLY)
+    words = [sys.executable, "-c", PROGRAM + code, str(tmp_path), str(opened)]
+    subprocess.run(words, stdout=write, stderr=write, timeout=DEADLINE_S, check=True)
+    assert os.read(read, 1000) == b"theirs\n"
+    assert {(tmp_path / str(number)).read_text("utf-8") for number in range(opened)} <= {"x"}
+    os.close(read)
+    os.close(write)
 
 
 def test_what_standard_output_loses_is_told_on_standard_error(tmp_path: Path) -> None:

@@ -75,7 +75,6 @@ SINK: Final = Guarded(
             ("Sink._own", "os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY", "os.O_WRONLY"),
             ("Sink._send", "socket.MSG_DONTWAIT", "0"),
             ("Sink._own", "contextlib.suppress(OSError)", "contextlib.suppress(ChildProcessError)"),
-            ("Sink._own", "return own, self._socket is not None", "return own, True"),
             ("Sink._keep", "self._waiting_bytes + len(data) > MAX_WAITING_BYTES", "False"),
             ("Sink._keep", "self._drop(data.count(_LINE_END))", "pass"),
             ("Sink._is_soon_idle", "self._patient and ", ""),
@@ -133,7 +132,13 @@ SINK: Final = Guarded(
             ("install", "errors if is_same else ", ""),
         ],
         _SINK + "test_a_fork_while_lines_wait": [
-            ("_begin_anew", "sink.begin_anew()", "pass"),
+            ("Sink.forked", "self.begin_anew()", "pass"),
+        ],
+        _SINK + "test_a_daemon_closes_everything": [
+            ("Sink.forked", "self._is_fork = True", "pass"),
+            ("Sink._has_own", "return (found.st_dev, found.st_ino) == self._inode", "return True"),
+            ("Sink._has_own", "return False", "raise"),
+            ("Sink._own", "self._socket.detach()", "pass"),
         ],
         _SINK + "test_what_standard_output_loses_is_told_on_standard_error": [
             ("install", 'sys.stderr.write(told("stdout", count).decode())', "pass"),
