@@ -28,12 +28,7 @@ BASE: Final[dict[str, Columns]] = {
     "topics": {"topic": "'t'"},
     "sweep_mark": {"one": "true"},
     "retention_mark": {"one": "true"},
-    "set_aside": {
-        "job_id": "'00000000-0000-0000-0000-000000000007'",
-        "sqlstate": "'XX001'",
-        "statement": "'claim_jobs'",
-        "error": "'e'",
-    },
+    "set_aside": {"job_id": "'00000000-0000-0000-0000-000000000007'", "sqlstate": "'XX001'", "statement": "'claim_jobs'", "error": "'e'"},
     "audit": {"action": "'jobs.cancel'"},
 }
 _RUNNING: Final = {
