@@ -162,3 +162,12 @@ LOGS: Final = Guarded(
     },
     is_part=True,
 )
+CELL: Final = Guarded(
+    "pulse.worker.cell",
+    {
+        "process/test_worker_cells.py::test_last_words": [
+            ("_leave", "logsink.last_words(_LAST_WORDS_S)", "pass"),
+        ],
+    },
+    is_part=True,
+)
