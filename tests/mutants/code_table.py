@@ -87,6 +87,7 @@ GUARDED: Final[list[Guarded]] = [
     logs.TAP,
     logs.SINK,
     logs.LOGS,
+    logs.CELL,
     logs.DOCTOR,
     news.LISTENING,
     others.PAGES,
