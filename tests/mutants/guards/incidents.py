@@ -49,7 +49,7 @@ INCIDENTS: Final = Guarded(
         _LOOKS: [
             ("Incidents.run", "            await self._wanted.wait()\n", ""),
             ("Incidents.told", "if time.monotonic() - self._looked_s >= EVERY_S:", "if True:"),
-            ("Incidents.told", "return [] if is_old else ", "return "),
+            ("Incidents.told", "[] if is_old else ", ""),
         ],
     },
     is_part=True,
