@@ -52,7 +52,7 @@ def next_epoch(memory: Memory, seen: Seen) -> int:
 
 
 def given_back(claim: Claim) -> int:
-    """How often a job may have been given back, in its epoch and at most 10 times: a jump to a floor is no such time."""
+    """How often a job may have been given back, 10 times at most; that its number jumped to a floor does not count."""
     return min(claim.uncharged, (claim.attempt - 1) % STEP, _MOST)
 
 

@@ -83,9 +83,10 @@ async def test_other_hosts_are_tried(dsn: str, connection: Connection[Record], m
     timelines = ahead(await system_of(connection))
     admit, asked = timelines.admit, list[str]()
 
-    async def second_is_newer(connection: Connection[Record], shown: str) -> Standing:
+    async def second_is_newer(connection: Connection[Record], shown: str, *, writable: bool) -> Standing:
         asked.append(shown)
-        return Standing("another", 1) if len(asked) == 3 else await admit(connection, shown)
+        assert writable == (len(asked) > 1)
+        return Standing("another", 1) if len(asked) == 3 else await admit(connection, shown, writable=writable)
 
     monkeypatch.setattr(timelines, "admit", second_is_newer)
     pool = Pool(Target(several, "t"), size=1, timelines=timelines)

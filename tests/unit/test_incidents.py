@@ -83,7 +83,15 @@ async def test_what_is_known_without_the_database() -> None:
 
 def test_a_database_that_has_gone_back() -> None:
     """It is news for a day."""
-    row = {"epoch": 2, "age_s": 1.0, "back_to": None, "lost_s": None, "host": "h", "reopened": None, "jobs": []}
+    row: Mapping[str, Any] = {
+        "epoch": 2,
+        "age_s": 1.0,
+        "back_to": None,
+        "lost_s": None,
+        "host": "h",
+        "reopened": None,
+        "jobs": [],
+    }
     assert checks(queue_epochs=[row]) == ["epochs"]
     assert checks(queue_epochs=[{**row, "age_s": 90_000.0}]) == []
 
