@@ -11,6 +11,7 @@ import pytest
 from tests.process.epoch_kit import (
     SETTINGS,
     SPEED_S,
+    Dump,
     Load,
     ask,
     overlaps,
@@ -120,6 +121,22 @@ def test_a_restore_while_the_supervisor_does_not_run() -> None:
         assert sql.value("SELECT max(attempts_floor) FROM pulse.epochs") == FLOOR
         for job in late:  # submitted in the time that is lost
             assert sql.value("SELECT count(*) FROM pulse.jobs WHERE id = $1", job) == 0
+
+
+def test_a_dump_that_is_put_back_under_living_connections() -> None:
+    """The schema is another one from one statement to the next: none of them hands out what it does not know."""
+    with restorable() as (whole, backups, sql):
+        dump = Dump(backups.database)
+        whole.pool("--processes", "2", "--concurrency", "5")
+        with Load(whole):
+            more(whole, 30)
+            dump.take()
+            more(whole, 60)
+            back_s = dump.restore()
+            until(lambda: [one for one in starts(whole) if one.at_s > back_s], "jobs run again")
+            more(whole, 50)
+        is_sound(whole)
+        assert sql.value("SELECT max(epoch) FROM pulse.epochs") == 2
 
 
 def test_a_second_restore() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
 
 import pytest
+from anyio.lowlevel import checkpoint
 
 from pulse.errors import UnavailableError
 from pulse.store.pool import Pool, Target
@@ -18,6 +20,29 @@ if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+
+class Pools:
+    """Makes pools that are closed at the end, whatever happens."""
+
+    def __init__(self, dsn: str) -> None:
+        self.dsn = dsn
+        self.made: list[Pool] = []
+
+    def of(self, timelines: Timelines, dsn: str | None = None) -> Pool:
+        """One of one connection."""
+        self.made.append(Pool(Target(dsn or self.dsn, "t"), size=1, timelines=timelines))
+        return self.made[-1]
+
+
+@pytest.fixture
+async def pools(dsn: str) -> AsyncIterator[Pools]:
+    """Pools on the test's database."""
+    made = Pools(dsn)
+    yield made
+    for pool in made.made:
+        pool.close()
+    await checkpoint()  # the loop closes their sockets at its next turn
 
 
 async def system_of(connection: Connection[Record]) -> str:
@@ -32,38 +57,35 @@ def ahead(system_id: str) -> Timelines:
     return timelines
 
 
-async def test_a_server_on_an_older_timeline(dsn: str, connection: Connection[Record]) -> None:
+async def test_a_server_on_an_older_timeline(pools: Pools, connection: Connection[Record]) -> None:
     """It is away, and the reason is told."""
     timelines = ahead(await system_of(connection))
-    pool = Pool(Target(dsn, "t"), size=1, timelines=timelines)
+    pool = pools.of(timelines)
     with pytest.raises(UnavailableError, match="on timeline 1, and this host has seen timeline 2"):
         await pool.open()
     assert timelines.refused is not None
-    pool.close()
 
 
-async def test_what_another_process_has_seen(dsn: str, connection: Connection[Record], tmp_path: Path) -> None:
+async def test_what_another_process_has_seen(pools: Pools, connection: Connection[Record], tmp_path: Path) -> None:
     """The state directory tells it, as it is at each new connection."""
     system_id = await system_of(connection)
     timelines = Timelines()
     timelines.directory = tmp_path
-    pool = Pool(Target(dsn, "t"), size=1, timelines=timelines)
+    pool = pools.of(timelines)
     await pool.open()
-    pool.close()
     book = Notebook(tmp_path)
     known = book.open(UUID(int=1))
     fields: dict[str, Any] = {name: getattr(known, name) for name in known.__struct_fields__}
     book.keep(Memory(**{**fields, "system_id": system_id, "timeline": 2}))
-    other = Pool(Target(dsn, "t"), size=1, timelines=timelines)
+    other = pools.of(timelines)
     with pytest.raises(UnavailableError, match="this host has seen timeline 2"):
         await other.open()
-    other.close()
 
 
-async def test_idle_connections_to_an_older_timeline(dsn: str, connection: Connection[Record]) -> None:
+async def test_idle_connections_to_an_older_timeline(pools: Pools, connection: Connection[Record]) -> None:
     """They are dropped as soon as a newer one is seen; until then they are used again."""
     timelines = Timelines()
-    pool = Pool(Target(dsn, "t"), size=1, timelines=timelines)
+    pool = pools.of(timelines)
     async with pool.connection() as first:
         pass
     async with pool.connection() as again:
@@ -72,11 +94,13 @@ async def test_idle_connections_to_an_older_timeline(dsn: str, connection: Conne
     with pytest.raises(UnavailableError):
         await pool.open()
     assert first.is_closed()
-    pool.close()
 
 
-async def test_other_hosts_are_tried(dsn: str, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_other_hosts_are_tried(
+    pools: Pools, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where the first that takes writes is too old, the others, each by itself."""
+    dsn = pools.dsn
     query = parse_qs(urlsplit(dsn).query)
     place = f"{query['host'][0]}", query["port"][0]
     several = f"postgresql:///{urlsplit(dsn).path[1:]}?host={place[0]},{place[0]}&port={place[1]},{place[1]}&user=pulse"
@@ -89,7 +113,6 @@ async def test_other_hosts_are_tried(dsn: str, connection: Connection[Record], m
         return Standing("another", 1) if len(asked) == 3 else await admit(connection, shown, writable=writable)
 
     monkeypatch.setattr(timelines, "admit", second_is_newer)
-    pool = Pool(Target(several, "t"), size=1, timelines=timelines)
+    pool = pools.of(timelines, several)
     await pool.open()
     assert ["," in one for one in asked] == [True, False, False]
-    pool.close()

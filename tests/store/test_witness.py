@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 from structlog.testing import capture_logs
 
+from pulse.errors import UnavailableError
 from pulse.ids import uuid7
 from pulse.store.epochs import CLOSED
 from pulse.store.pool import Target
@@ -176,7 +177,14 @@ async def test_what_was_kept_is_put_back(host: Host, connection: Connection[Reco
     assert rejected == set()
 
 
-async def test_what_may_run_yet_is_handed_out_to_nobody(host: Host, connection: Connection[Record]) -> None:
+async def away(*_given: object) -> None:
+    """The database is away."""
+    raise UnavailableError
+
+
+async def test_what_may_run_yet_is_handed_out_to_nobody(
+    host: Host, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not by this host, whose book says so, though its worker is not watched; and not by others, as long as it is put off."""
     one = await due(connection)
     await host.witness.step()
@@ -184,7 +192,9 @@ async def test_what_may_run_yet_is_handed_out_to_nobody(host: Host, connection: 
     await host.witness.step()
     assert await host.claim() == [(one, 1)]
     await put_back(connection)
-    await host.witness.step()
+    with monkeypatch.context() as patch, pytest.raises(UnavailableError):
+        patch.setattr(host.store.epochs, "put_off", away)
+        await host.witness.step()
     first = (await read(connection, one))["next_run_at"]
     assert first > await connection.fetchval("SELECT clock_timestamp() + $1 * interval '0.5 seconds'", PUT_OFF_S)
     await host.witness.step()
@@ -344,6 +354,7 @@ async def test_hosts_that_have_not_come_to_a_new_place(
     await come(host.store, OTHER)
     for come_s in (None, OTHERS_S):
         await connection.execute("UPDATE pulse.witnesses SET place = 'elsewhere' WHERE instance = $1", OTHER)
+        await connection.execute("UPDATE pulse.witnesses SET seen_at = seen_at - interval '1 hour'")
         await _elsewhere(host)
         assert await host.witness.step() == SOON_S
         assert await host.witness.step() == SOON_S

@@ -161,7 +161,9 @@ def test_a_claim_that_its_seat_does_not_name_goes_to_an_heir() -> None:
     assert placement == Placement(moved=[(claim(1), Fence(claim(1).id, 1, "seat"), "large")])
 
 
-@pytest.mark.parametrize(("uncharged", "delay_s"), [(0, 5.0), (1, 10.0), (2, 20.0), (3, 40.0), (4, 60.0), (999, 60.0)])
+@pytest.mark.parametrize(
+    ("uncharged", "delay_s"), [(0, 5.0), (1, 10.0), (2, 20.0), (3, 40.0), (4, 60.0), (1_000_499, 60.0)]
+)
 def test_a_name_that_nobody_serves_is_put_back_later_and_later(uncharged: int, delay_s: float) -> None:
     """Put back uncharged, after 5 s, doubling to 60 s, and the row says why."""
     one = worker(names=["blue"])
@@ -395,7 +397,7 @@ def test_who_does_not_read_gets_no_more() -> None:
     assert slow.credit == 10
 
 
-@pytest.mark.parametrize(("uncharged", "delay_s"), [(0, 1.0), (1, 2.0), (3, 8.0), (4, 10.0), (999, 10.0)])
+@pytest.mark.parametrize(("uncharged", "delay_s"), [(0, 1.0), (1, 2.0), (3, 8.0), (4, 10.0), (1_000_499, 10.0)])
 def test_busy_names_come_back_later_and_later(uncharged: int, delay_s: float) -> None:
     """Jobs that nobody has room for bounce ever less often, at most every ten seconds."""
     desk = Desk()
@@ -551,7 +553,7 @@ def test_what_runs_in_hand() -> None:
     assert desk.running_in_hand(jobs.values()) == {jobs["connected"], jobs["stranger"]}
 
 
-@pytest.mark.parametrize(("uncharged", "delay_s"), [(0, 1.0), (2, 4.0), (998, 10.0)])
+@pytest.mark.parametrize(("uncharged", "delay_s"), [(0, 1.0), (2, 4.0), (1_000_499, 10.0)])
 def test_a_job_whose_earlier_attempt_runs_yet_waits(uncharged: int, delay_s: float) -> None:
     """It is put back, later and later, until the process that may run it yet has ended; others are not held up."""
     one, other = worker(), worker("other")

@@ -94,6 +94,7 @@ def test_a_notebook_keeps_what_it_is_given(tmp_path: Path) -> None:
     assert again.open(LINEAGE) == KNOWN
     assert again.open(UUID(int=2)).counter == 0
     assert again.problem is None
+    assert Notebook(tmp_path / "state").open(LINEAGE) == KNOWN
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "state").iterdir()} == {0o600}
 
 
