@@ -60,9 +60,8 @@ SELECT topic, priority, extract(epoch FROM min(next_run_at) FILTER (WHERE next_r
 --          not expired. The others are PENDING. That nothing else waits for these places is up to the caller.
 -- Returns: the jobs, as claim_jobs does where that is not the same for all; no attempt and no worker: it is PENDING.
 WITH clock AS MATERIALIZED (SELECT coalesce($19, clock_timestamp()) AS at), fence AS MATERIALIZED (
-    SELECT e.attempts_floor, e.first_id FROM pulse.epochs e
-    WHERE e.epoch = (SELECT max(n.epoch) FROM pulse.epochs n)
-      AND ($14::uuid IS NULL OR (e.epoch = $16 AND pg_postmaster_start_time() = $17 AND EXISTS (
+    SELECT e.attempts_floor, e.first_id FROM (SELECT n.* FROM pulse.epochs n ORDER BY n.epoch DESC LIMIT 1) AS e
+    WHERE ($14::uuid IS NULL OR (e.epoch = $16 AND pg_postmaster_start_time() = $17 AND EXISTS (
           SELECT FROM pulse.witnesses w WHERE w.instance = $14 AND w.counter >= $15 AND w.tableoid = $18)))
 )
 INSERT INTO pulse.jobs (id, name, args, topic, priority, submitted_at, next_run_at, max_attempts, timeout_s, expires_at, traceparent,
@@ -73,11 +72,10 @@ SELECT n.id, n.name, n.args, n.topic, n.priority, coalesce($19, clock_timestamp(
        CASE WHEN n.is_open THEN greatest((SELECT c.at FROM clock c), n.due_at) END,
        CASE WHEN n.is_open THEN coalesce($19, clock_timestamp()) + $12 * interval '1 second' END
 FROM (
-    SELECT r.*, CASE WHEN (SELECT f.attempts_floor FROM fence f) > 0
-                    AND (r.id < (SELECT f.first_id FROM fence f) OR get_byte(uuid_send(r.id), 6) >> 4 <> 7
-                         OR r.id >= '04000000-0000-0000-0000-000000000000')
-               THEN (SELECT f.attempts_floor FROM fence f) ELSE 0 END AS floor,
-           r.topic = ANY ($11::text[]) AND EXISTS (SELECT FROM fence) AND coalesce(r.expires_at > greatest((SELECT c.at FROM clock c), r.due_at), true)
+    SELECT r.*, CASE WHEN f.attempts_floor > 0 AND (r.id < f.first_id OR get_byte(uuid_send(r.id), 6) >> 4 <> 7
+                                                    OR r.id >= '04000000-0000-0000-0000-000000000000')
+                     THEN f.attempts_floor ELSE 0 END AS floor,
+           r.topic = ANY ($11::text[]) AND f.first_id IS NOT NULL AND coalesce(r.expires_at > greatest((SELECT c.at FROM clock c), r.due_at), true)
                AND NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', r.topic)
                                  AND coalesce(g.paused_until > coalesce($19, now()), true)) AS is_open
     FROM (
@@ -92,7 +90,7 @@ FROM (
             WITH ORDINALITY AS d(id, name, args, topic, priority, max_attempts, timeout_s, expires_at, expires_in_s, worker, traceparent, place)
         LEFT JOIN pulse.handlers h ON h.name = d.name
         LEFT JOIN pulse.topics t ON t.topic = coalesce(d.topic, h.topic, 'default')
-    ) AS r
+    ) AS r LEFT JOIN fence f ON true
 ) AS n
 ORDER BY n.id
 RETURNING uuid_send(id) AS id, attempts, name, topic, args::text AS args, timeout_s, priority,
@@ -168,13 +166,12 @@ WHERE j.name <> d.name OR j.topic <> coalesce(d.topic, h.topic, 'default') OR j.
 WITH RECURSIVE clock AS MATERIALIZED (
     SELECT coalesce($16, clock_timestamp()) AS at
 ), fence AS MATERIALIZED (
-    SELECT e.attempts_floor, e.first_id FROM pulse.epochs e
-    WHERE e.epoch = (SELECT max(n.epoch) FROM pulse.epochs n)
-      AND ($10::uuid IS NULL OR (e.epoch = $12 AND pg_postmaster_start_time() = $13 AND EXISTS (
+    SELECT e.attempts_floor, e.first_id FROM (SELECT n.* FROM pulse.epochs n ORDER BY n.epoch DESC LIMIT 1) AS e
+    WHERE ($10::uuid IS NULL OR (e.epoch = $12 AND pg_postmaster_start_time() = $13 AND EXISTS (
           SELECT FROM pulse.witnesses w WHERE w.instance = $10 AND w.counter >= $11 AND w.tableoid = $14)))
 ), open AS (
     SELECT t.topic, t.age_s, t.place FROM unnest($1::text[], $9::float8[]) WITH ORDINALITY AS t(topic, age_s, place)
-    WHERE EXISTS (SELECT FROM fence) AND NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', t.topic)
+    WHERE NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', t.topic)
                         AND coalesce(g.paused_until > coalesce($16, now()), true))
 ), found AS (
     SELECT o.topic, o.age_s, o.place, (
@@ -191,7 +188,7 @@ WITH RECURSIVE clock AS MATERIALIZED (
     UNION ALL
     SELECT k.topic, k.priority, coalesce(to_timestamp(k.from_s), coalesce($16, now()) - interval '5 seconds'), k.age_s, k.place
     FROM unnest($6::text[], $7::smallint[], $8::float8[], $9::float8[]) WITH ORDINALITY AS k(topic, priority, from_s, age_s, place)
-    WHERE EXISTS (SELECT FROM fence) AND NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', k.topic)
+    WHERE NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', k.topic)
                         AND coalesce(g.paused_until > coalesce($16, now()), true))
 ), ranked AS MATERIALIZED (
     SELECT w.*, w.priority + coalesce(extract(epoch FROM coalesce($16, now()) - h.next_run_at)::float8 / w.age_s, 0) AS rank
@@ -248,11 +245,10 @@ WITH RECURSIVE clock AS MATERIALIZED (
     ORDER BY 4 DESC, c.place, p.next_run_at LIMIT $2)
 ), seated AS (
     SELECT id, row_number() OVER place AS seat, sum(size) OVER place - size AS before_bytes,
-           CASE WHEN (SELECT f.attempts_floor FROM fence f) > 0
-                     AND (id < (SELECT f.first_id FROM fence f) OR get_byte(uuid_send(id), 6) >> 4 <> 7
-                          OR id >= '04000000-0000-0000-0000-000000000000')
-                THEN (SELECT f.attempts_floor FROM fence f) ELSE 0 END AS floor
-    FROM picked
+           CASE WHEN f.attempts_floor > 0 AND (id < f.first_id OR get_byte(uuid_send(id), 6) >> 4 <> 7
+                                               OR id >= '04000000-0000-0000-0000-000000000000')
+                THEN f.attempts_floor ELSE 0 END AS floor
+    FROM fence f CROSS JOIN picked
     WINDOW place AS (ORDER BY rank DESC, next_run_at, id)
 )
 UPDATE pulse.jobs j
