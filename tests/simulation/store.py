@@ -8,12 +8,14 @@ The methods are those of the real one, and their docstrings are there.
 from __future__ import annotations
 
 import contextlib
+import types
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
 
 from pulse.protocol import HandlerInfo, NewJob
 from pulse.store.acting import Operator
 from pulse.store.depths import Depths
+from pulse.store.epochs import UNWITNESSED, Knowledge, Witnessed
 from pulse.store.operations import Moved
 from pulse.store.rows import (
     Canceled,
@@ -33,6 +35,7 @@ from pulse.store.rows import (
 from pulse.store.schema import SCHEMA_VERSION
 from pulse.store.topics import LivePolicy
 from tests.simulation.database import Database
+from tests.simulation.epochs import FakeEpochs
 
 Pair = tuple[bytes, int]
 
@@ -53,6 +56,9 @@ class FakeStore:
         self.topics = self  # of policies, what is kept in memory
         self.depths = self
         self.incidents = self
+        self.epochs = FakeEpochs(database)
+        self.timelines = types.SimpleNamespace(directory=None)  # what is kept there is patched
+        self.knowledge: Knowledge | None = None
         self.audit = self  # only how far retention has got is written there
 
     @contextlib.asynccontextmanager
@@ -106,10 +112,26 @@ class FakeStore:
         seats: Sequence[int],
         lease_s: float,
     ) -> tuple[list[Claim], list[Wake]]:
-        def act() -> tuple[list[Claim], list[Wake]]:
-            return self._rows.submit_and_claim(jobs, topics, workers, seats, lease_s, self._now())
+        known = self._witnessed
 
-        return await self._do("submit_and_claim", act)
+        def act() -> tuple[list[Claim], list[Wake]]:
+            open_topics = topics if self._is_known(known) else ()
+            return self._rows.submit_and_claim(jobs, open_topics, workers, seats, lease_s, self._now())
+
+        claims, woken = await self._do("submit_and_claim", act)
+        await self._claimed(claims)
+        return claims, woken
+
+    @property
+    def _witnessed(self) -> Witnessed:
+        return UNWITNESSED if self.knowledge is None else self.knowledge.witnessed
+
+    def _is_known(self, known: Witnessed) -> bool:
+        return self._rows.ledger.knows(known, self._database.server)
+
+    async def _claimed(self, claims: Sequence[Claim]) -> None:
+        if self.knowledge is not None and claims:
+            await self.knowledge.claimed(claims)
 
     async def submit_again(self, jobs: Sequence[NewJob]) -> list[Wake]:
         return await self._do("submit_again", lambda: self._rows.submit_again(jobs, self._now()))
@@ -125,12 +147,16 @@ class FakeStore:
         ageing_s: Mapping[str, float] | None = None,
     ) -> list[Claim]:
         assert not ageing_s
-        locked = self._database.locked
+        locked, known = self._database.locked, self._witnessed
 
         def act() -> list[Claim]:
+            if not self._is_known(known):
+                return []
             return self._rows.claim(topics, workers, seats, lease_s, self._now(), levels=levels, locked=locked)
 
-        return await self._do("claim", act)
+        claims = await self._do("claim", act)
+        await self._claimed(claims)
+        return claims
 
     async def find_levels(self, _after: Level, _limit: int) -> list[Head]:
         """No worker serves so many topics."""
@@ -143,7 +169,10 @@ class FakeStore:
         return await self._do("move", act, [fence.id for fence, _ in claims])
 
     async def complete(self, completions: Sequence[Completion], *, keep: bool = True) -> set[Pair]:
-        return await self._do("complete", lambda: self._rows.complete(completions, self._now()), _ids(completions))
+        done = await self._do("complete", lambda: self._rows.complete(completions, self._now()), _ids(completions))
+        if self.knowledge is not None:
+            self.knowledge.completed(done)
+        return done
 
     async def completed_already(self, fences: Sequence[Pair]) -> set[Pair]:
         def act() -> set[Pair]:
