@@ -11,7 +11,7 @@ import re
 from typing import Final
 from urllib.parse import quote, unquote_plus, urlencode
 
-__all__ = ["as_url", "is_dsn", "redact_dsn"]
+__all__ = ["as_url", "hosts_of", "is_dsn", "redact_dsn"]
 
 _MASK: Final = "***"
 _MAX_PORT: Final = 65535
@@ -53,6 +53,29 @@ def as_url(dsn: str) -> str:
 
     """
     return dsn if dsn.startswith(_SCHEMES) else "postgresql:///?" + urlencode(_keywords(dsn), quote_via=quote)
+
+
+def hosts_of(dsn: str) -> list[str]:
+    """A URL for each host of *dsn*, a string that ``is_dsn`` accepts; one alone where it names none, or one."""
+    scheme, rest = as_url(dsn).split("://", 1)
+    base, mark, query = rest.partition("?")
+    userinfo, at, behind = base.rpartition("@")
+    hosts, slash, path = behind.partition("/")
+    if "," in hosts:
+        return [f"{scheme}://{userinfo}{at}{host}{slash}{path}{mark}{query}" for host in hosts.split(",")]
+    pairs = [pair.split("=", 1) for pair in query.split("&") if "=" in pair]
+    named = {key: unquote_plus(value).split(",") for key, value in pairs}
+    several = named.get("host", [])
+    if len(several) <= 1:
+        return [as_url(dsn)]
+    ports = named.get("port", [])
+    rests = "&".join(f"{key}={value}" for key, value in pairs if key not in {"host", "port"})
+    found: list[str] = []
+    for place, host in enumerate(several):
+        port = ports[place if len(ports) == len(several) else 0] if ports else ""
+        of_host = urlencode({"host": host, **({"port": port} if port else {})}, quote_via=quote)
+        found.append(f"{scheme}://{base}?{of_host}{'&' if rests else ''}{rests}")
+    return found
 
 
 def redact_dsn(dsn: str) -> str:

@@ -14,11 +14,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib.util
+import os
 import random
 import signal
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar, cast
 
 import anyio
@@ -26,8 +28,8 @@ import anyio.abc
 import asyncpg
 import structlog
 
-from pulse import config, procs
-from pulse.errors import ConfigError, PulseError, SchemaError, UnavailableError
+from pulse import config, places, procs
+from pulse.errors import ConfigError, PlaceError, PulseError, SchemaError, UnavailableError
 from pulse.logs import configure_logging
 from pulse.store.pool import Target
 from pulse.store.store import Store
@@ -306,6 +308,7 @@ async def _run(name: str, bus_fd: int, main: ActorMain) -> int:
         message = "the supervisor gave no DSN"
         raise ConfigError(message)
     store = Store(Target(settings.dsn, f"pulse {name}"))
+    store.timelines.directory = _state_dir(settings)
     runtime = Runtime(name, bus, settings, store, boot=bool(start.body.get("boot")))
     try:
         async with anyio.create_task_group() as tasks:
@@ -321,6 +324,14 @@ async def _run(name: str, bus_fd: int, main: ActorMain) -> int:
     finally:
         store.close()
     return EXIT_STOPPED
+
+
+def _state_dir(settings: config.Settings) -> Path | None:
+    """Where it is kept what dispatchers remember of the database; None: this user has no place for it."""
+    try:
+        return places.server_state_dir(os.environ, settings.state_dir)
+    except PlaceError:
+        return None
 
 
 async def _start_frame(bus: Bus) -> BusFrame | None:

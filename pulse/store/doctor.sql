@@ -74,6 +74,7 @@ FROM (VALUES ('jobs', '{SELECT,INSERT,UPDATE,DELETE}'), ('attempts', '{SELECT,IN
              ('schedules', '{SELECT,INSERT,UPDATE,DELETE}'), ('topics', '{SELECT,INSERT,UPDATE,DELETE}'),
              ('set_aside', '{SELECT,INSERT,UPDATE,DELETE}'),
              ('dispatch_control', '{SELECT,INSERT,UPDATE}'), ('handlers', '{SELECT,INSERT,UPDATE}'), ('hosts', '{SELECT,INSERT,UPDATE}'),
+             ('witnesses', '{SELECT,INSERT,UPDATE}'), ('epochs', '{SELECT,INSERT,UPDATE}'),
              ('sweep_mark', '{SELECT,UPDATE}'), ('retention_mark', '{SELECT,UPDATE}'), ('schema_version', '{SELECT}'),
              ('audit', '{SELECT,INSERT,UPDATE,DELETE}')) AS n(name, privileges)
 JOIN pg_class c ON c.relnamespace = to_regnamespace('pulse') AND c.relname = n.name

@@ -16,12 +16,14 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
 
 import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 
-from pulse.dsn import as_url, redact_dsn
+from pulse.dsn import as_url, hosts_of, redact_dsn
 from pulse.errors import ConfigError, ContestedError, UnavailableError
+from pulse.store.timelines import Standing, Timelines
 from pulse.store.turns import Turns
 from pulse.store.usage import Usage
 
@@ -184,17 +186,27 @@ class Pool:
         target: Where to connect.
         size: Most connections at once.
         settings: Server settings of this kind, over SERVER_SETTINGS.
+        timelines: What the process knows of them; None: of this pool alone.
 
     Attributes:
         usage: How it is used, and how long that takes.
     """
 
-    def __init__(self, target: Target, *, size: int, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        target: Target,
+        *,
+        size: int,
+        settings: Mapping[str, str] | None = None,
+        timelines: Timelines | None = None,
+    ) -> None:
         self.target = target
         self._settings = settings or {}
+        self._timelines = timelines or Timelines()
         self.usage = Usage(size)
         self._turns = Turns(size)
         self._idle: list[Connection[Record]] = []
+        self._standings: WeakKeyDictionary[Connection[Record], Standing] = WeakKeyDictionary()
         self._closed = False
         self._proved = False
 
@@ -253,7 +265,7 @@ class Pool:
 
     async def _connect(self) -> Connection[Record]:
         try:
-            connection = await connect(self.target, self._settings)
+            connection = await self._connect_to_newest()
         except ConfigError as error:
             if self._proved:  # these settings were right: a password is being changed, or a database restored
                 raise UnavailableError(error.message) from error
@@ -261,12 +273,42 @@ class Pool:
         self._proved = True
         return connection
 
+    async def _connect_to_newest(self) -> Connection[Record]:
+        """The first of the hosts that is not on an older timeline than was seen."""
+        try:
+            return await self._admitted(self.target)
+        except UnavailableError:
+            targets = [Target(dsn, self.target.application_name) for dsn in hosts_of(self.target.dsn)]
+            if self._timelines.refused is None or len(targets) <= 1:
+                raise
+            for target in targets:
+                with contextlib.suppress(UnavailableError):
+                    return await self._admitted(target, writable=True)
+            raise
+
+    async def _admitted(self, target: Target, *, writable: bool = False) -> Connection[Record]:
+        connection = await connect(target, self._settings)
+        try:
+            self._standings[connection] = await self._timelines.admit(connection, target.shown)
+            if writable and self._standings[connection].timeline is None:
+                raise UnavailableError(f"the database {target.shown} is a standby")
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
+
     def _take(self) -> Connection[Record] | None:
         while self._idle:
             connection = self._idle.pop()
-            if not connection.is_closed():
+            if not connection.is_closed() and not self._is_old(connection):
                 return connection
+            connection.terminate()
         return None
+
+    def _is_old(self, connection: Connection[Record]) -> bool:
+        """Whether it leads to a server that a newer timeline has left behind, or that was a standby."""
+        standing = self._standings.get(connection)
+        return standing is not None and (standing.timeline is None or self._timelines.is_old(standing))
 
     def _give_back(self, connection: Connection[Record], *, clean: bool) -> None:
         if clean and not self._closed and not connection.is_closed() and not connection.is_in_transaction():

@@ -54,27 +54,38 @@ SELECT topic, priority, extract(epoch FROM min(next_run_at) FILTER (WHERE next_r
 -- Args:    $1 ids uuid[], $2 names text[], $3 args text[], $4 topics text[], $5 priorities smallint[], $6 max_attempts int[],
 --          $7 timeout_s float8[], $8 expires_at float8[] (Unix), $9 expires_in_s float8[] (as above), $10 workers text[] (of each
 --          job), $11 topics text[] that they serve, $12 lease_s float8, $13 traceparents text[] (of
---          each job, as above), $14 now
--- Guard:   the primary key, as above; what is RUNNING at once is what a claim could take: of a topic that they serve, not paused,
+--          each job, as above), $14 witness uuid, $15 its counter bigint, $16 epoch int, $17 start of the server
+--          timestamptz, $18 table oid (of the fence, as of claim_jobs), $19 now
+-- Guard:   the primary key, as above, and the fence, as of claim_jobs: without it nothing is RUNNING; what is RUNNING at once is what a claim could take: of a topic that they serve, not paused,
 --          not expired. The others are PENDING. That nothing else waits for these places is up to the caller.
 -- Returns: the jobs, as claim_jobs does where that is not the same for all; no attempt and no worker: it is PENDING.
-WITH clock AS MATERIALIZED (SELECT coalesce($14, clock_timestamp()) AS at)
+WITH clock AS MATERIALIZED (SELECT coalesce($19, clock_timestamp()) AS at), fence AS MATERIALIZED (
+    SELECT e.attempts_floor, e.first_id FROM pulse.epochs e
+    WHERE e.epoch = (SELECT max(n.epoch) FROM pulse.epochs n)
+      AND ($14::uuid IS NULL OR (e.epoch = $16 AND pg_postmaster_start_time() = $17 AND EXISTS (
+          SELECT FROM pulse.witnesses w WHERE w.instance = $14 AND w.counter >= $15 AND w.epoch = $16 AND w.tableoid = $18)))
+)
 INSERT INTO pulse.jobs (id, name, args, topic, priority, submitted_at, next_run_at, max_attempts, timeout_s, expires_at, traceparent,
-                        status, attempts, locked_by, started_at, lease_until)
-SELECT n.id, n.name, n.args, n.topic, n.priority, coalesce($14, clock_timestamp()), n.due_at, n.max_attempts, n.timeout_s, n.expires_at, n.traceparent,
-       CASE WHEN n.is_open THEN 'RUNNING' ELSE 'PENDING' END::pulse.job_status, n.is_open::int, CASE WHEN n.is_open THEN n.worker END,
+                        status, attempts, uncharged, locked_by, started_at, lease_until)
+SELECT n.id, n.name, n.args, n.topic, n.priority, coalesce($19, clock_timestamp()), n.due_at, n.max_attempts, n.timeout_s, n.expires_at, n.traceparent,
+       CASE WHEN n.is_open THEN 'RUNNING' ELSE 'PENDING' END::pulse.job_status,
+       CASE WHEN n.is_open THEN n.floor + 1 ELSE 0 END, CASE WHEN n.is_open THEN n.floor ELSE 0 END, CASE WHEN n.is_open THEN n.worker END,
        CASE WHEN n.is_open THEN greatest((SELECT c.at FROM clock c), n.due_at) END,
-       CASE WHEN n.is_open THEN coalesce($14, clock_timestamp()) + $12 * interval '1 second' END
+       CASE WHEN n.is_open THEN coalesce($19, clock_timestamp()) + $12 * interval '1 second' END
 FROM (
-    SELECT r.*, r.topic = ANY ($11::text[]) AND coalesce(r.expires_at > greatest((SELECT c.at FROM clock c), r.due_at), true)
+    SELECT r.*, CASE WHEN (SELECT f.attempts_floor FROM fence f) > 0
+                    AND (r.id < (SELECT f.first_id FROM fence f) OR get_byte(uuid_send(r.id), 6) >> 4 <> 7
+                         OR r.id >= '04000000-0000-0000-0000-000000000000')
+               THEN (SELECT f.attempts_floor FROM fence f) ELSE 0 END AS floor,
+           r.topic = ANY ($11::text[]) AND EXISTS (SELECT FROM fence) AND coalesce(r.expires_at > greatest((SELECT c.at FROM clock c), r.due_at), true)
                AND NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', r.topic)
-                                 AND coalesce(g.paused_until > coalesce($14, now()), true)) AS is_open
+                                 AND coalesce(g.paused_until > coalesce($19, now()), true)) AS is_open
     FROM (
         SELECT d.id, d.name, d.args::jsonb AS args, coalesce(d.topic, h.topic, 'default') AS topic, coalesce(d.priority, 0) AS priority,
-               coalesce($14, now()) + (d.place - 1) * interval '1 microsecond' AS due_at,
+               coalesce($19, now()) + (d.place - 1) * interval '1 microsecond' AS due_at,
                coalesce(d.max_attempts, h.max_attempts, t.max_attempts, (SELECT s.max_attempts FROM pulse.topics s WHERE s.topic = '')) AS max_attempts,
                coalesce(d.timeout_s, h.timeout_s, t.timeout_s, (SELECT s.timeout_s FROM pulse.topics s WHERE s.topic = '')) AS timeout_s,
-               coalesce(to_timestamp(d.expires_at), coalesce($14, now()) + d.expires_in_s * interval '1 second') AS expires_at,
+               coalesce(to_timestamp(d.expires_at), coalesce($19, now()) + d.expires_in_s * interval '1 second') AS expires_at,
                d.worker, d.traceparent
         FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::int[], $7::float8[], $8::float8[], $9::float8[],
                     $10::text[], $13::text[])
@@ -137,8 +148,10 @@ WHERE j.name <> d.name OR j.topic <> coalesce(d.topic, h.topic, 'default') OR j.
 --          $6 level topics text[], $7 level priorities smallint[], $8 from when float8[] (Unix; NULL: what became due
 --          in the last 5 s; same length, in the order in which levels are served) where it is none; $9 ageing_s float8[] (of
 --          the topics of $1 or $6: seconds of waiting that are worth one priority, NULL: strict; $9 NULL: none of them
---          ages), $10 now
--- Guard:   the gate, until the time at which a pause ends; status IN ('PENDING', 'RETRYING'), due and not expired, under
+--          ages), $10 witness uuid, $11 its counter bigint, $12 epoch int, $13 start of the server timestamptz, $14 table oid (of
+--          fence; $10 NULL: no dispatcher asks), $15 now
+-- Guard:   the fence: the database knows all that this dispatcher has seen of it, is the very one, and no newer epoch has begun.
+--          Else nothing is claimed. The gate, until the time at which a pause ends; status IN ('PENDING', 'RETRYING'), due and not expired, under
 --          SKIP LOCKED, and status again in the outer UPDATE (a row that changed between the two is not claimed twice).
 -- Returns: the claimed jobs. Each level (topic, priority) is a range scan that ends at now: what is not due is never read.
 --          It begins where the caller says that it claimed last, so it does not meet the dead entries before; a full claim
@@ -147,16 +160,22 @@ WHERE j.name <> d.name OR j.topic <> coalesce(d.topic, h.topic, 'default') OR j.
 --          Where topics age, a job's rank is its priority and what its waiting is worth. Within a level that is the order of
 --          due times, so the levels are merged: from each as many as there are seats, but of all but the best level none that
 --          ranks below the last one that this level alone would fill them with. No row is rewritten for it.
+--          A job that may be older than the newest epoch gets an attempt above all that were ever handed out: that is charged to nobody.
 --          Expiry is held against a clock that is read when the first rows are, not when the statement was sent: it may have
 --          waited for a lock on the table since. Jobs start at that very moment, so none starts after its time.
 --          A claim ends after 8 MiB of args, checkpoints, and what the attempt before came to (its error and progress): what it returns has to fit into memory, and through a socket, at
 --          once. Short args are not measured: their text is not longer than 2000 bytes by much, if they are not compressed.
 WITH RECURSIVE clock AS MATERIALIZED (
-    SELECT coalesce($10, clock_timestamp()) AS at
+    SELECT coalesce($15, clock_timestamp()) AS at
+), fence AS MATERIALIZED (
+    SELECT e.attempts_floor, e.first_id FROM pulse.epochs e
+    WHERE e.epoch = (SELECT max(n.epoch) FROM pulse.epochs n)
+      AND ($10::uuid IS NULL OR (e.epoch = $12 AND pg_postmaster_start_time() = $13 AND EXISTS (
+          SELECT FROM pulse.witnesses w WHERE w.instance = $10 AND w.counter >= $11 AND w.epoch = $12 AND w.tableoid = $14)))
 ), open AS (
     SELECT t.topic, t.age_s, t.place FROM unnest($1::text[], $9::float8[]) WITH ORDINALITY AS t(topic, age_s, place)
-    WHERE NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', t.topic)
-                        AND coalesce(g.paused_until > coalesce($10, now()), true))
+    WHERE EXISTS (SELECT FROM fence) AND NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', t.topic)
+                        AND coalesce(g.paused_until > coalesce($15, now()), true))
 ), found AS (
     SELECT o.topic, o.age_s, o.place, (
         SELECT j.priority FROM pulse.jobs j WHERE j.topic = o.topic AND j.status IN ('PENDING', 'RETRYING')
@@ -170,32 +189,32 @@ WITH RECURSIVE clock AS MATERIALIZED (
 ), levels AS (
     SELECT f.topic, f.priority, '-infinity'::timestamptz AS from_at, f.age_s, f.place FROM found f WHERE f.priority IS NOT NULL
     UNION ALL
-    SELECT k.topic, k.priority, coalesce(to_timestamp(k.from_s), coalesce($10, now()) - interval '5 seconds'), k.age_s, k.place
+    SELECT k.topic, k.priority, coalesce(to_timestamp(k.from_s), coalesce($15, now()) - interval '5 seconds'), k.age_s, k.place
     FROM unnest($6::text[], $7::smallint[], $8::float8[], $9::float8[]) WITH ORDINALITY AS k(topic, priority, from_s, age_s, place)
-    WHERE NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', k.topic)
-                        AND coalesce(g.paused_until > coalesce($10, now()), true))
+    WHERE EXISTS (SELECT FROM fence) AND NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', k.topic)
+                        AND coalesce(g.paused_until > coalesce($15, now()), true))
 ), ranked AS MATERIALIZED (
-    SELECT w.*, w.priority + coalesce(extract(epoch FROM coalesce($10, now()) - h.next_run_at)::float8 / w.age_s, 0) AS rank
+    SELECT w.*, w.priority + coalesce(extract(epoch FROM coalesce($15, now()) - h.next_run_at)::float8 / w.age_s, 0) AS rank
     FROM levels w
     CROSS JOIN LATERAL (
         SELECT q.next_run_at FROM pulse.jobs q
         WHERE q.topic = w.topic AND q.priority = w.priority AND q.status IN ('PENDING', 'RETRYING')
-          AND q.next_run_at >= w.from_at AND q.next_run_at <= coalesce($10, now())
+          AND q.next_run_at >= w.from_at AND q.next_run_at <= coalesce($15, now())
         ORDER BY q.next_run_at LIMIT 1) AS h
     WHERE $9::float8[] IS NOT NULL
 ), bar AS MATERIALIZED (
-    SELECT b.priority + coalesce(extract(epoch FROM coalesce($10, now()) - n.next_run_at)::float8 / b.age_s, 0) AS rank
+    SELECT b.priority + coalesce(extract(epoch FROM coalesce($15, now()) - n.next_run_at)::float8 / b.age_s, 0) AS rank
     FROM (SELECT * FROM ranked ORDER BY rank DESC, place LIMIT 1) AS b
     CROSS JOIN LATERAL (
         SELECT q.next_run_at FROM pulse.jobs q
         WHERE q.topic = b.topic AND q.priority = b.priority AND q.status IN ('PENDING', 'RETRYING')
-          AND q.next_run_at >= b.from_at AND q.next_run_at <= coalesce($10, now())
+          AND q.next_run_at >= b.from_at AND q.next_run_at <= coalesce($15, now())
         ORDER BY q.next_run_at OFFSET $2 - 1 LIMIT 1) AS n
 ), cut AS (
     SELECT r.*, CASE
-        WHEN r.priority >= coalesce((SELECT rank FROM bar), r.priority) OR r.rank >= (SELECT max(rank) FROM ranked) THEN coalesce($10, now())
+        WHEN r.priority >= coalesce((SELECT rank FROM bar), r.priority) OR r.rank >= (SELECT max(rank) FROM ranked) THEN coalesce($15, now())
         WHEN r.age_s IS NULL THEN '-infinity'
-        ELSE coalesce($10, now()) - least(((SELECT rank FROM bar) - r.priority) * r.age_s, 6.4e10) * interval '1 second' END AS until_at
+        ELSE coalesce($15, now()) - least(((SELECT rank FROM bar) - r.priority) * r.age_s, 6.4e10) * interval '1 second' END AS until_at
     FROM ranked r
 ), picked AS (
     (SELECT p.id, p.next_run_at, p.size, l.priority::float8 AS rank
@@ -207,12 +226,12 @@ WITH RECURSIVE clock AS MATERIALIZED (
                + coalesce(octet_length(to_json(j.last_error)::text), 0) + coalesce(octet_length(j.progress::text), 0) AS size
         FROM pulse.jobs j
         WHERE j.topic = l.topic AND j.priority = l.priority AND j.status IN ('PENDING', 'RETRYING')
-          AND j.next_run_at >= l.from_at AND j.next_run_at <= coalesce($10, now())
+          AND j.next_run_at >= l.from_at AND j.next_run_at <= coalesce($15, now())
           AND (j.expires_at IS NULL OR j.expires_at > (SELECT c.at FROM clock c))
         ORDER BY j.next_run_at LIMIT $2 FOR UPDATE SKIP LOCKED) AS p
     LIMIT $2)
     UNION ALL
-    (SELECT p.id, p.next_run_at, p.size, c.priority + coalesce(extract(epoch FROM coalesce($10, now()) - p.next_run_at)::float8 / c.age_s, 0)
+    (SELECT p.id, p.next_run_at, p.size, c.priority + coalesce(extract(epoch FROM coalesce($15, now()) - p.next_run_at)::float8 / c.age_s, 0)
     FROM cut c
     CROSS JOIN LATERAL (
         SELECT q.id, q.next_run_at,
@@ -226,12 +245,18 @@ WITH RECURSIVE clock AS MATERIALIZED (
         ORDER BY q.next_run_at LIMIT $2 FOR UPDATE SKIP LOCKED) AS p
     ORDER BY 4 DESC, c.place, p.next_run_at LIMIT $2)
 ), seated AS (
-    SELECT id, row_number() OVER place AS seat, sum(size) OVER place - size AS before_bytes FROM picked
+    SELECT id, row_number() OVER place AS seat, sum(size) OVER place - size AS before_bytes,
+           CASE WHEN (SELECT f.attempts_floor FROM fence f) > 0
+                     AND (id < (SELECT f.first_id FROM fence f) OR get_byte(uuid_send(id), 6) >> 4 <> 7
+                          OR id >= '04000000-0000-0000-0000-000000000000')
+                THEN (SELECT f.attempts_floor FROM fence f) ELSE 0 END AS floor
+    FROM picked
     WINDOW place AS (ORDER BY rank DESC, next_run_at, id)
 )
 UPDATE pulse.jobs j
-SET status = 'RUNNING', attempts = j.attempts + 1, locked_by = ($3::text[])[coalesce(($4::int[])[s.seat], 1)],
-    started_at = (SELECT c.at FROM clock c), lease_until = coalesce($10, clock_timestamp()) + $5 * interval '1 second',
+SET status = 'RUNNING', attempts = greatest(j.attempts, s.floor) + 1, uncharged = j.uncharged + greatest(s.floor - j.attempts, 0),
+    locked_by = ($3::text[])[coalesce(($4::int[])[s.seat], 1)],
+    started_at = (SELECT c.at FROM clock c), lease_until = coalesce($15, clock_timestamp()) + $5 * interval '1 second',
     progress = NULL
 FROM seated s
 WHERE j.id BETWEEN s.id AND s.id AND j.status::text IN ('PENDING', 'RETRYING') AND s.before_bytes < 8388608
@@ -1026,6 +1051,168 @@ FROM pulse.handlers h WHERE coalesce(h.topic, 'default') = $1 ORDER BY h.name LI
 SELECT t.topic, t.stall_s, t.lease_s, t.retention_s, t.retention_dead_s, t.ageing_s FROM pulse.topics t
 WHERE t.stall_s IS NOT NULL OR t.lease_s IS NOT NULL OR t.retention_s IS NOT NULL OR t.retention_dead_s IS NOT NULL OR t.ageing_s IS NOT NULL
 ORDER BY t.topic;
+
+
+-- name: look_at_epoch :one
+-- What:    which database this is, which server it is on, how far it knows this host to be, and who else is not there yet.
+-- Args:    $1 witness uuid, $2 what the database knew of this host when it was first seen here timestamptz (NULL: what it knows now),
+--          $3 how long others are waited for after an epoch began float8 seconds, $4 how far apart they may have been seen float8
+--          seconds.
+-- Guard:   none: reads.
+-- Returns: lineage, system_id, timeline, started_at, relation, place (all of these in one), epoch, attempts_floor; counter, epoch_seen,
+--          back_to: of this host's own row (without one: when any other was seen last); elsewhere: hosts that were seen then and have
+--          not come to this place, behind: hosts that have not accepted this epoch and are waited for; newest: the highest of all
+--          witnesses.
+WITH here AS MATERIALIZED (
+    SELECT c.system_identifier::text AS system_id,
+           CASE WHEN NOT pg_is_in_recovery()
+                THEN ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int END AS timeline,
+           pg_postmaster_start_time() AS started_at, 'pulse.witnesses'::regclass::oid AS relation
+    FROM pg_control_system() AS c
+), put AS MATERIALIZED (
+    SELECT h.*, format('%s/%s/%s/%s/%s', h.system_id, h.timeline, (extract(epoch FROM h.started_at) * 1000000)::bigint,
+                       (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()), h.relation) AS place
+    FROM here h
+), seen AS MATERIALIZED (
+    SELECT p.*, coalesce($2, (SELECT w.seen_at FROM pulse.witnesses w WHERE w.instance = $1),
+                         (SELECT max(w.seen_at) FROM pulse.witnesses w WHERE w.place <> p.place)) AS back_to
+    FROM put p
+), newest AS MATERIALIZED (
+    SELECT e.* FROM pulse.epochs e ORDER BY e.epoch DESC LIMIT 1
+)
+SELECT (SELECT f.lineage FROM pulse.epochs f WHERE f.epoch = 1) AS lineage, s.system_id, s.timeline, s.started_at, s.relation, s.place,
+    n.epoch, n.attempts_floor, w.counter, w.epoch AS epoch_seen, s.back_to,
+    (SELECT count(*)::int FROM pulse.witnesses o
+     WHERE o.instance <> $1 AND o.place <> s.place AND o.seen_at >= s.back_to - $4 * interval '1 second') AS elsewhere,
+    (SELECT count(*)::int FROM pulse.witnesses o
+     WHERE o.instance <> $1 AND o.epoch < n.epoch AND n.detail->'hosts' ? o.instance::text
+       AND n.began_at > clock_timestamp() - $3 * interval '1 second') AS behind,
+    (SELECT max(o.highest) FROM pulse.witnesses o) AS newest
+FROM seen s CROSS JOIN newest n LEFT JOIN pulse.witnesses w ON w.instance = $1;
+
+
+-- name: server_standing :one
+-- What:    where the server stands: asked of each new connection.
+-- Args:    none.   Guard: none: reads no table.   Returns: system_id, timeline (NULL: it is a standby).
+SELECT c.system_identifier::text AS system_id,
+       CASE WHEN NOT pg_is_in_recovery()
+            THEN ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int END AS timeline
+FROM pg_control_system() AS c;
+
+
+-- name: tick_witness :one
+-- What:    count: from now on a database that has not counted this has gone back.
+-- Args:    $1 witness uuid, $2 counter bigint, $3 epoch int, $4 start of the server timestamptz, $5 table oid, $6 highest int,
+--          $7 place text
+-- Guard:   the fence of claim_jobs.
+-- Returns: counter, seen_at; nothing: look again.
+UPDATE pulse.witnesses w
+SET counter = w.counter + 1, seen_at = clock_timestamp(), highest = greatest(w.highest, $6), place = $7
+WHERE w.instance = $1 AND w.counter >= $2 AND w.epoch = $3 AND w.tableoid = $5 AND pg_postmaster_start_time() = $4
+  AND (SELECT max(n.epoch) FROM pulse.epochs n) = $3
+RETURNING w.counter, w.seen_at;
+
+
+-- name: raise_epoch :one
+-- What:    a new epoch begins: the database has gone back.
+-- Args:    $1 epoch int, $2 floor int: nothing that this host knows of is above it, $3 witness uuid, $4 host text, $5 what the database
+--          knows of this host timestamptz, $6 what it had known timestamptz, $7 how far apart others may have been seen float8 seconds,
+--          $8 system_id text, $9 timeline int, $10 a margin for clocks float8 seconds
+-- Guard:   the primary key, and that no newer one has begun: of two hosts one wins, and the other accepts.
+-- Returns: the epoch and its floor: a multiple of 1000 above all that any host says it has handed out.
+INSERT INTO pulse.epochs (epoch, attempts_floor, first_id, system_id, timeline, went_back_to, known_until, host, detail)
+SELECT $1, ceil(greatest($2, n.attempts_floor + 1000, (SELECT max(w.highest) FROM pulse.witnesses w)) / 1000.0)::int * 1000,
+    (lpad(to_hex(floor(extract(epoch FROM clock_timestamp()) * 1000 + $10::float8 * 1000)::bigint), 12, '0') || '00000000000000000000')::uuid,
+    $8, $9, $5, $6, $4,
+    jsonb_build_object('hosts', (SELECT coalesce(jsonb_agg(w.instance), '[]') FROM pulse.witnesses w
+                                 WHERE w.instance <> $3 AND coalesce(w.seen_at >= $5::timestamptz - $7::float8 * interval '1 second', true)))
+FROM pulse.epochs n
+WHERE n.epoch = (SELECT max(e.epoch) FROM pulse.epochs e) AND n.epoch < $1
+ON CONFLICT (epoch) DO NOTHING
+RETURNING epoch, attempts_floor;
+
+
+-- name: accept_epoch :one
+-- What:    this host has come to this place and this epoch.
+-- Args:    $1 witness uuid, $2 host text, $3 counter bigint, $4 epoch int, $5 highest int, $6 place text
+-- Guard:   it is the newest epoch, and the row is this host's alone.
+-- Returns: counter, seen_at, highest; nothing: look again.
+INSERT INTO pulse.witnesses AS w (instance, host, counter, epoch, highest, place)
+SELECT $1, $2, $3 + 1, $4, greatest($5, e.attempts_floor + 1000), $6 FROM pulse.epochs e
+WHERE e.epoch = $4 AND $4 = (SELECT max(n.epoch) FROM pulse.epochs n)
+ON CONFLICT (instance) DO UPDATE SET host = excluded.host, counter = greatest(w.counter + 1, excluded.counter), epoch = excluded.epoch,
+    highest = greatest(w.highest, excluded.highest), place = excluded.place, seen_at = clock_timestamp()
+RETURNING counter, seen_at, highest;
+
+
+-- name: end_epoch :one
+-- What:    what the workers of this host held before the newest epoch is lost to them.   From/to: RUNNING -> RETRYING, PENDING
+-- Args:    $1 workers text[], $2 host text: all of its own workers too, $3 ids uuid[] that they may run yet, $4 for how long these are put
+--          off float8 seconds, $5 why text, $6 now
+-- Guard:   id, status, locked_by, attempts: the number is not above the floor, of a job that may be older than the epoch. What somebody
+--          else has locked is being ended by his hand, or lapses.
+-- Returns: how many. Uncharged, in the order of ids.
+WITH fence AS MATERIALIZED (
+    SELECT e.attempts_floor, e.first_id FROM pulse.epochs e ORDER BY e.epoch DESC LIMIT 1
+), target AS (
+    SELECT j.id, j.attempts AS attempt, j.locked_by AS worker, j.started_at FROM pulse.jobs j
+    WHERE j.status = 'RUNNING' AND (j.locked_by = ANY ($1::text[]) OR starts_with(j.locked_by, $2 || '/'))
+      AND j.attempts <= (SELECT f.attempts_floor FROM fence f)
+      AND (j.id < (SELECT f.first_id FROM fence f) OR get_byte(uuid_send(j.id), 6) >> 4 <> 7 OR j.id >= '04000000-0000-0000-0000-000000000000')
+    ORDER BY j.id FOR UPDATE SKIP LOCKED
+), changed AS (
+    UPDATE pulse.jobs j
+    SET status = (CASE WHEN t.attempt = j.uncharged + 1 THEN 'PENDING' ELSE 'RETRYING' END)::pulse.job_status,
+        next_run_at = coalesce($6, clock_timestamp()) + CASE WHEN j.id = ANY ($3::uuid[]) THEN $4 ELSE 0 END * interval '1 second',
+        uncharged = j.uncharged + 1, last_error = $5, locked_by = NULL, lease_until = NULL
+    FROM target t
+    WHERE j.id BETWEEN t.id AND t.id AND j.status::text = 'RUNNING' AND j.locked_by = t.worker AND j.attempts = t.attempt
+    RETURNING j.id, j.attempts, t.worker, t.started_at, j.progress
+), history AS (
+    INSERT INTO pulse.attempts (job_id, attempt, worker, started_at, ended_at, outcome, error, progress)
+    SELECT c.id, c.attempts, c.worker, c.started_at, coalesce($6, clock_timestamp()), 'released', $5, c.progress FROM changed c
+    ON CONFLICT (job_id, attempt) DO NOTHING
+)
+SELECT count(*)::int AS ended FROM changed;
+
+
+-- name: put_off_jobs :exec
+-- What:    jobs of which an attempt from before an epoch may run on this host yet become due a little later, again and again until it has
+--          ended: no other host begins them meanwhile.
+-- Args:    $1 ids uuid[] (sorted), $2 for how long float8 seconds, $3 now
+-- Guard:   status; what is due later stays so.   Returns: nothing.
+UPDATE pulse.jobs j SET next_run_at = coalesce($3, clock_timestamp()) + $2 * interval '1 second'
+FROM (SELECT o.id FROM pulse.jobs o WHERE o.id = ANY ($1::uuid[]) AND o.status::text IN ('PENDING', 'RETRYING')
+      ORDER BY o.id FOR UPDATE SKIP LOCKED) AS l
+WHERE j.id = l.id AND j.status::text IN ('PENDING', 'RETRYING') AND j.next_run_at < coalesce($3, clock_timestamp()) + $2 * interval '1 second';
+
+
+-- name: attempts_gone_back :one
+-- What:    are there fewer attempts of one of these jobs than were handed out? They never shrink: the database has gone back.
+-- Args:    $1 ids text, $2 attempts text, $3 are they held now? bool[] (same length)
+-- Guard:   none: reads.   Returns: gone_back; a job that is held now, and is not there, is one, too.
+SELECT EXISTS (
+    SELECT FROM unnest($1::text::uuid[], $2::text::int[], $3::bool[]) AS d(id, attempt, is_held)
+    LEFT JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id
+    WHERE j.attempts < d.attempt OR (j.id IS NULL AND d.is_held)) AS gone_back;
+
+
+-- name: open_again :many
+-- What:    which of these jobs, that were completed, are not.
+-- Args:    $1 ids text
+-- Guard:   none: reads.   Returns: ids.
+SELECT uuid_send(j.id) AS id FROM unnest($1::text::uuid[]) AS d(id)
+JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id AND j.status::text IN ('PENDING', 'RETRYING', 'RUNNING');
+
+
+-- name: note_reopened :exec
+-- What:    tell with the epoch how many jobs were known to be finished that the database listed as open, and the first of them.
+-- Args:    $1 epoch int, $2 how many int, $3 ids uuid[]
+-- Guard:   none: each host that accepts adds its own once.   Returns: nothing.
+UPDATE pulse.epochs e
+SET reopened = coalesce(e.reopened, 0) + $2,
+    detail = jsonb_set(e.detail, '{reopened}', coalesce(e.detail->'reopened', '[]') || to_jsonb($3::uuid[]))
+WHERE e.epoch = $1;
 
 
 -- name: note_host :exec

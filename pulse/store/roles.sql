@@ -98,6 +98,8 @@ GRANT USAGE ON SCHEMA pulse TO :"server", :"submit", :"read";
 GRANT SELECT, INSERT, UPDATE, DELETE ON pulse.jobs, pulse.attempts, pulse.schedules, pulse.topics, pulse.set_aside TO :"server";
 GRANT SELECT, INSERT, UPDATE ON pulse.dispatch_control, pulse.handlers, pulse.hosts TO :"server";
 GRANT SELECT, UPDATE ON pulse.sweep_mark, pulse.retention_mark TO :"server";
+GRANT SELECT, INSERT, UPDATE (reopened, detail) ON pulse.epochs TO :"server";
+GRANT SELECT, INSERT, UPDATE ON pulse.witnesses TO :"server";
 GRANT SELECT ON pulse.schema_version TO :"server";
 -- INSERT lets pulse.note believe the server who asked; to lock rows takes an UPDATE of some column, and the number says nothing.
 GRANT SELECT, INSERT, UPDATE (id), DELETE ON pulse.audit TO :"server";
@@ -120,4 +122,4 @@ GRANT SELECT (id, created_at, next_run_at, last_run_at, run_at, every_s, timeout
     timezone, following_run_at, starts_at, ends_at, undeclared_at, jitter_s, last_job_id, revision, waiting, reckon, catch_up, overlap,
     key, declared_by, error, due_at) ON pulse.schedules TO :"read";
 GRANT SELECT ON pulse.dispatch_control, pulse.handlers, pulse.hosts, pulse.topics, pulse.audit, pulse.sweep_mark, pulse.retention_mark,
-    pulse.schema_version, pulse.set_aside TO :"read";
+    pulse.schema_version, pulse.set_aside, pulse.epochs, pulse.witnesses TO :"read";

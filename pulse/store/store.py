@@ -25,7 +25,9 @@ from pulse.errors import ConflictError
 from pulse.store.acting import Acting, Operator, acting
 from pulse.store.arguments import fence_columns, job_columns, pair_columns, short, trace_column, uuids
 from pulse.store.audit import AuditStore
+from pulse.store.defaults import Defaults
 from pulse.store.depths import DepthStore
+from pulse.store.epochs import UNWITNESSED, EpochStore, Knowledge, Witnessed
 from pulse.store.gate import GateStore
 from pulse.store.incidents import IncidentStore
 from pulse.store.listing import Listing
@@ -49,10 +51,11 @@ from pulse.store.rows import (
 from pulse.store.schedules import ScheduleStore
 from pulse.store.schema import ensure_schema
 from pulse.store.statements import STATEMENTS
+from pulse.store.timelines import Timelines
 from pulse.store.topics import TopicStore
 
 if TYPE_CHECKING:
-    from pulse.protocol import HandlerInfo, NewJob
+    from pulse.protocol import NewJob
 
 _by_id = itemgetter(0)
 
@@ -71,7 +74,7 @@ WORK_CHANNEL: Final = "pulse_work"  # NOTIFY of notify_work, and of SQL submits 
 _WARM: Final = 2  # connections: one claims, one writes; there may be no more to be had
 
 
-class Store(Operations):
+class Store(Operations, Defaults):
     """
     The database of one process.
 
@@ -79,13 +82,20 @@ class Store(Operations):
         target: Where it is.
         hot: Connections for claims, results and submits.
         queries: Connections for everything else.
+
+    Attributes:
+        timelines: Where the servers stand that were seen.
+        knowledge: What a dispatcher knows of the database; None: claims are made whatever it knows.
     """
 
     def __init__(self, target: Target, *, hot: int = 4, queries: int = 2) -> None:
-        self.hot = Pool(target, size=hot, settings=HOT_SETTINGS)
-        self.beats = Pool(target, size=1, settings=BEAT_SETTINGS)
-        self.query = Pool(target, size=queries)
-        self.counting = Pool(target, size=1, settings=COUNT_SETTINGS)
+        self.timelines = Timelines()
+        self.hot = Pool(target, size=hot, settings=HOT_SETTINGS, timelines=self.timelines)
+        self.beats = Pool(target, size=1, settings=BEAT_SETTINGS, timelines=self.timelines)
+        self.query = Pool(target, size=queries, timelines=self.timelines)
+        self.counting = Pool(target, size=1, settings=COUNT_SETTINGS, timelines=self.timelines)
+        self.knowledge: Knowledge | None = None
+        self.epochs = EpochStore(self.hot)
         self.depths = DepthStore(self.counting)
         self.incidents = IncidentStore(self.counting)
         self.reads = Reads(self.query)
@@ -110,11 +120,13 @@ class Store(Operations):
         async with contextlib.AsyncExitStack() as taken:
             for _ in range(_WARM):
                 connection = await taken.enter_async_context(self.hot.connection())
-                await connection.fetch(_CLAIM, [], 0, [], [], 1.0, None, None, None, None, None)
+                await connection.fetch(_CLAIM, [], 0, [], [], 1.0, *[None] * 4, *UNWITNESSED, None)
                 for sql, arrays in ((_COMPLETE, 2), (_END, 8)):  # behind the fence
                     await connection.fetch(sql, *fence_columns([]), *(() for _ in range(arrays)), None)
                 await connection.fetch(_SUBMIT, *job_columns([]), [], None)
-                await connection.fetch(_SUBMIT_AND_CLAIM, *job_columns([], due=True), [], [], 1.0, [], None)
+                await connection.fetch(
+                    _SUBMIT_AND_CLAIM, *job_columns([], due=True), [], [], 1.0, [], *UNWITNESSED, None
+                )
 
     def close(self) -> None:
         """Drop all connections."""
@@ -168,13 +180,16 @@ class Store(Operations):
         used = [workers[seat] for seat in seats[: len(jobs)]]
         async with self.hot.connection() as connection:
             columns = (*job_columns(jobs, due=True), used, topics, lease_s, trace_column(jobs))
-            rows = await connection.fetch(_SUBMIT_AND_CLAIM, *columns, now)
+            rows = await connection.fetch(_SUBMIT_AND_CLAIM, *columns, *self._witnessed, now)
         seat_of = dict(zip(used, seats, strict=False))
         claims = [
-            Claim._make((*row[:8], seat_of[row["worker"]], 0, 0, None, None, None, row["traceparent"]))
+            Claim._make(
+                (*row[:8], seat_of[row["worker"]], row["attempts"] - 1, 0, None, None, None, row["traceparent"])
+            )
             for row in rows
             if row["attempts"]
         ]
+        await self._claimed(claims)
         return claims, [Wake(row["topic"], row["priority"], row["due_at"], 1) for row in rows if not row["attempts"]]
 
     async def submit_again(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[Wake]:
@@ -225,9 +240,20 @@ class Store(Operations):
         async with self.hot.connection() as connection:
             columns = [None] * 3 if levels is None else [[level[place] for level in levels] for place in range(3)]
             rows = await connection.fetch(
-                _CLAIM, topics, len(seats), workers, one_based, lease_s, *columns, ages if any(ages) else None, now
-            )
-        return list(map(Claim._make, rows))
+                _CLAIM, topics, len(seats), workers, one_based, lease_s, *columns, ages if any(ages) else None,
+                *self._witnessed, now,
+            )  # fmt: skip
+        claims = list(map(Claim._make, rows))
+        await self._claimed(claims)
+        return claims
+
+    @property
+    def _witnessed(self) -> Witnessed:
+        return UNWITNESSED if self.knowledge is None else self.knowledge.witnessed
+
+    async def _claimed(self, claims: Sequence[Claim]) -> None:
+        if self.knowledge is not None and claims:
+            await self.knowledge.claimed(claims)
 
     async def find_levels(self, after: Level, limit: int, *, now: datetime | None = None) -> list[Head]:
         """The levels behind *after* that have jobs which wait, whoever serves them, in the order of the index."""
@@ -266,9 +292,12 @@ class Store(Operations):
             else:
                 done = await connection.fetchval(_sql("complete_and_forget"), *fence_columns(ordered))
         fences = [completion[:2] for completion in completions]
-        if done == len(fences):
-            return set(fences)
-        return await (self.completed_already(fences) if keep else self._not_there(fences))
+        found = set(fences)
+        if done != len(fences):
+            found = await (self.completed_already(fences) if keep else self._not_there(fences))
+        if self.knowledge is not None:
+            self.knowledge.completed(found)
+        return found
 
     async def _not_there(self, fences: Sequence[tuple[bytes, int]]) -> set[tuple[bytes, int]]:
         """Which of these attempts are of jobs that are gone."""
@@ -379,27 +408,6 @@ class Store(Operations):
         async with self.hot.connection() as connection:
             rows = await connection.fetch(_sql("running_workers"))
         return [row["worker"] for row in rows]
-
-    async def note_handlers(self, handlers: dict[str, HandlerInfo]) -> None:
-        """Remember what a worker said of its handlers."""
-        names = sorted(handlers)
-        infos = [handlers[name] for name in names]
-        async with self.query.connection() as connection:
-            await connection.execute(
-                _sql("note_handlers"),
-                names,
-                [info.topic for info in infos],
-                [info.max_attempts for info in infos],
-                [info.timeout_s for info in infos],
-                [info.max_crashes for info in infos],
-                [info.stall_s for info in infos],
-                [info.backoff for info in infos],
-            )
-
-    async def set_server_defaults(self, max_attempts: int, max_crashes: int, backoff: str = "quadratic") -> None:
-        """Write the server's defaults where SQL submits find them."""
-        async with self.query.connection() as connection:
-            await connection.execute(_sql("set_server_defaults"), max_attempts, max_crashes, backoff)
 
     async def notify_work(self, sender: str) -> None:
         """Tell all who listen that there is work; *sender* knows its own words by its name."""

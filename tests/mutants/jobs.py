@@ -9,7 +9,7 @@ from tests.mutants.mutant import Mutant, cut, swap
 CLAIM: Final = "claim_jobs"
 END: Final = "end_attempts"
 _OUTER: Final = "j.status::text IN ('PENDING', 'RETRYING') AND s.before_bytes"
-_NOT_OVER: Final = "coalesce(g.paused_until > coalesce($10, now()), true)"
+_NOT_OVER: Final = "coalesce(g.paused_until > coalesce($15, now()), true)"
 _WAIT: Final = "test_topic_policy.py::test_whose_back_off_counts"
 _BECOMES: Final = "test_endings.py::test_what_becomes_of_it"
 
@@ -73,7 +73,7 @@ SUBMIT_AND_CLAIM: Final = [
     swap(BOTH, "g.paused AND g.topic", "g.topic", _BOTH + "test_a_gate_that_was_opened"),
     cut(
         BOTH,
-        "\n                                 AND coalesce(g.paused_until > coalesce($14, now()), true)",
+        "\n                                 AND coalesce(g.paused_until > coalesce($19, now()), true)",
         _BOTH + "test_a_pause",
     ),
     swap(BOTH, "g.paused_until > ", "g.paused_until >= ", _BOTH + "test_a_pause"),
@@ -227,23 +227,23 @@ CLAIMS: Final = [
         "l.priority AND j.status IN ('RETRYING')",
         "test_claim.py::test_a_claim_opens_the_lease",
     ),
-    cut(CLAIM, " AND j.next_run_at <= coalesce($10, now())", "test_claim.py::test_only_due_jobs_are_claimed"),
+    cut(CLAIM, " AND j.next_run_at <= coalesce($15, now())", "test_claim.py::test_only_due_jobs_are_claimed"),
     swap(
         CLAIM,
-        "j.next_run_at <= coalesce($10, now())",
-        "j.next_run_at < coalesce($10, now())",
+        "j.next_run_at <= coalesce($15, now())",
+        "j.next_run_at < coalesce($15, now())",
         "test_claim.py::test_only_due_jobs_are_claimed",
     ),
     swap(
         CLAIM,
-        "j.next_run_at <= coalesce($10, now())",
+        "j.next_run_at <= coalesce($15, now())",
         "j.next_run_at <= now()",
         "test_claim.py::test_only_due_jobs_are_claimed",
     ),
     swap(
         CLAIM,
-        "j.next_run_at <= coalesce($10, now())",
-        "j.next_run_at <= coalesce($10, timestamptz 'infinity')",
+        "j.next_run_at <= coalesce($15, now())",
+        "j.next_run_at <= coalesce($15, timestamptz 'infinity')",
         "test_claim.py::test_the_database_clock_decides",
     ),
     swap(
@@ -309,8 +309,8 @@ CLAIMS: Final = [
     ),
     swap(
         CLAIM,
-        "attempts = j.attempts + 1",
-        "attempts = greatest(j.attempts, 1)",
+        "attempts = greatest(j.attempts, s.floor) + 1",
+        "attempts = greatest(j.attempts, s.floor, 1)",
         "test_claim.py::test_a_claim_opens_the_lease",
     ),
     swap(
@@ -322,25 +322,25 @@ CLAIMS: Final = [
     swap(
         CLAIM,
         "started_at = (SELECT c.at FROM clock c)",
-        "started_at = coalesce($10, clock_timestamp())",
+        "started_at = coalesce($15, clock_timestamp())",
         "test_expiry.py::test_what_expires_while_a_claim_works",
     ),
     swap(
         CLAIM,
-        "SELECT coalesce($10, clock_timestamp()) AS at\n",
-        "SELECT coalesce($10, now()) AS at\n",
+        "SELECT coalesce($15, clock_timestamp()) AS at\n",
+        "SELECT coalesce($15, now()) AS at\n",
         "test_expiry.py::test_what_expires_while_a_claim_waits",
     ),
     swap(
         CLAIM,
         "q.expires_at > (SELECT c.at FROM clock c)",
-        "q.expires_at > coalesce($10, now())",
+        "q.expires_at > coalesce($15, now())",
         "test_expiry.py::test_what_expires_while_a_claim_waits",
     ),
     swap(
         CLAIM,
         "j.expires_at > (SELECT c.at FROM clock c)",
-        "j.expires_at > coalesce($10, now())",
+        "j.expires_at > coalesce($15, now())",
         "test_expiry.py::test_what_expires_while_a_claim_waits",
     ),
     swap(
@@ -351,8 +351,8 @@ CLAIMS: Final = [
     ),
     swap(
         CLAIM,
-        "lease_until = coalesce($10, clock_timestamp())",
-        "lease_until = coalesce($10, timestamptz '2000-01-01')",
+        "lease_until = coalesce($15, clock_timestamp())",
+        "lease_until = coalesce($15, timestamptz '2000-01-01')",
         "test_claim.py::test_the_database_clock_decides",
     ),
     cut(CLAIM, ",\n    progress = NULL", "test_claim.py::test_a_claim_opens_the_lease"),

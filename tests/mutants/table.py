@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants import depths, doctor, functions, jobs, operations, others, schedules, why
+from tests.mutants import depths, doctor, epochs, functions, jobs, operations, others, schedules, why
 from tests.mutants.equivalent import EQUIVALENT
 from tests.mutants.mutant import Mutant
 
@@ -17,5 +17,6 @@ MUTANTS: Final[list[Mutant]] = [
     *depths.MUTANTS,
     *operations.MUTANTS,
     *doctor.MUTANTS,
+    *epochs.MUTANTS,
 ]
 EVERY: Final[list[Mutant]] = [*MUTANTS, *EQUIVALENT]

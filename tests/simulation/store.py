@@ -8,7 +8,6 @@ The methods are those of the real one, and their docstrings are there.
 from __future__ import annotations
 
 import contextlib
-import types
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
 
@@ -33,6 +32,7 @@ from pulse.store.rows import (
     Wake,
 )
 from pulse.store.schema import SCHEMA_VERSION
+from pulse.store.timelines import Timelines
 from pulse.store.topics import LivePolicy
 from tests.simulation.database import Database
 from tests.simulation.epochs import FakeEpochs
@@ -57,7 +57,7 @@ class FakeStore:
         self.depths = self
         self.incidents = self
         self.epochs = FakeEpochs(database)
-        self.timelines = types.SimpleNamespace(directory=None)  # what is kept there is patched
+        self.timelines = Timelines()
         self.knowledge: Knowledge | None = None
         self.audit = self  # only how far retention has got is written there
 

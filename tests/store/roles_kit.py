@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 ALL: Final = "SELECT INSERT UPDATE DELETE"
 TABLES: Final = frozenset(
     {
-        "attempts", "audit", "dispatch_control", "handlers", "hosts", "jobs", "retention_mark", "schedules", "schema_version",
-        "set_aside", "sweep_mark", "topics",
+        "attempts", "audit", "dispatch_control", "epochs", "handlers", "hosts", "jobs", "retention_mark", "schedules", "schema_version",
+        "set_aside", "sweep_mark", "topics", "witnesses",
     }
 )  # fmt: skip
 SEQUENCES: Final = frozenset({"audit_id_seq", "work_notified"})
@@ -37,9 +37,10 @@ SECRET: Final = {
 MAY: Final[dict[str, dict[str, dict[str, frozenset[str]]]]] = {
     "server": {
         **{name: dict.fromkeys(ALL.split(), frozenset[str]()) for name in ("jobs", "attempts", "schedules", "topics", "set_aside")},
-        **{name: dict.fromkeys(ALL.split()[:3], frozenset[str]()) for name in ("dispatch_control", "handlers", "hosts")},
+        **{name: dict.fromkeys(ALL.split()[:3], frozenset[str]()) for name in ("dispatch_control", "handlers", "hosts", "witnesses")},
         **{name: dict.fromkeys(("SELECT", "UPDATE"), frozenset[str]()) for name in ("sweep_mark", "retention_mark")},
         "schema_version": {"SELECT": frozenset()},
+        "epochs": {"SELECT": frozenset(), "INSERT": frozenset(), "UPDATE": frozenset({"reopened", "detail"})},
         "audit": {**dict.fromkeys(("SELECT", "INSERT", "DELETE"), frozenset[str]()), "UPDATE": frozenset({"id"})},
     },
     "submit": {

@@ -276,7 +276,7 @@ async def test_claims_never_wait_for_each_other(store: Store, connection: Connec
     """What another session is just claiming is passed over at once; the two get different jobs."""
     first, second = await forge(connection, priority=1), await forge(connection)
     async with connection.transaction():
-        args = ([TOPIC], 1, [WORKER], [1], LEASE_S, None, None, None, None, NOW)
+        args = ([TOPIC], 1, [WORKER], [1], LEASE_S, *[None] * 9, NOW)
         mine = await connection.fetch(STATEMENTS["claim_jobs"].sql, *args)
         others = await asyncio.wait_for(claim(store), 1.5)
     assert [row["id"] for row in mine] == [first]

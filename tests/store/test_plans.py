@@ -53,9 +53,17 @@ _NULLS: Final = "{" + ",".join(["NULL"] * BATCH) + "}"
 _ERRORS: Final = "{" + ",".join(["error"] * BATCH) + "}"
 _CLAIM: Final = (f"{{{TOPIC},u}}", str(BATCH), f"{{{WORKER}}}", _ONES, str(LEASE_S))
 ARGUMENTS: Final[dict[str, tuple[str | None, ...]]] = {
-    "claim_jobs": (*_CLAIM, None, None, None, None, NOW.isoformat()),
-    "claim_jobs ageing": (*_CLAIM, None, None, None, "{10,NULL}", NOW.isoformat()),
-    "claim_jobs known": ("{}", *_CLAIM[1:], f"{{{TOPIC},{TOPIC},u}}", "{2,1,0}", "{0,0,0}", None, NOW.isoformat()),
+    "claim_jobs": (*_CLAIM, *[None] * 9, NOW.isoformat()),
+    "claim_jobs ageing": (*_CLAIM, None, None, None, "{10,NULL}", *[None] * 5, NOW.isoformat()),
+    "claim_jobs known": (
+        "{}",
+        *_CLAIM[1:],
+        f"{{{TOPIC},{TOPIC},u}}",
+        "{2,1,0}",
+        "{0,0,0}",
+        *[None] * 6,
+        NOW.isoformat(),
+    ),
     "find_levels": ("", "0", str(BATCH), NOW.isoformat()),
     "complete_jobs": (*_FENCE, _NULLS, _NULLS, None),
     "end_attempts": (*_FENCE, _ERRORS, _ERRORS, *[_NULLS] * 6, None),

@@ -84,6 +84,8 @@ async def test_every_check_is_tested(connection: Connection[Record]) -> None:
         ("retention_mark", {}),
         ("set_aside", {}),
         ("audit", {"id": "7"}),
+        ("epochs", {}),
+        ("witnesses", {}),
     ],
 )
 async def test_keys_are_unique(connection: Connection[Record], table: str, key: Columns) -> None:

@@ -79,7 +79,7 @@ def test_writes_to_running_jobs_match_the_whole_fence(name: str) -> None:
 
 def test_the_fenced_statements_are_these() -> None:
     """A new statement that writes to RUNNING jobs is noticed here."""
-    assert FENCED == ["complete_jobs", "end_attempts", "extend_leases", "move_claims", "save_checkpoints"]
+    assert FENCED == ["complete_jobs", "end_attempts", "end_epoch", "extend_leases", "move_claims", "save_checkpoints"]
 
 
 @pytest.mark.parametrize("name", sorted(STATEMENTS))

@@ -70,7 +70,8 @@ class System:
         self._errors = directory / "errors"
         self._errors.touch()
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PULSE_", "NOTIFY_"))}
-        self._env = {**inherited, "PULSE_LOG_FORMAT": "json", "PULSE_LOG_LEVEL": "debug", **(env or {})}
+        told = {"PULSE_LOG_FORMAT": "json", "PULSE_LOG_LEVEL": "debug", "PULSE_STATE_DIR": str(directory / "state")}
+        self._env = {**inherited, **told, **(env or {})}
         self._command = [str(PROGRAM), "--dsn", dsn, "--runtime-dir", str(self.runtime_dir), *options]
         self._runner = asyncio.Runner()
         self._connection: Connection[Record] | None = None

@@ -208,6 +208,7 @@ class Desk:
         self.strangers: dict[str, Worker] = {}
         self.away: dict[str, Worker] = {}
         self.reporting: set[Pair] = set()
+        self.lost: set[Pair] = set()  # from before an epoch, until their workers have said how they ended
         self.rules = Rules({})
         self.tally = Tally()
         self._newest: dict[str, int] = {}  # identity -> number of its newest connection
@@ -262,7 +263,7 @@ class Desk:
 
     def holder_of(self, job: bytes) -> tuple[Worker, int] | None:
         """Who holds *job*, and which attempt of it, the newest."""
-        found = [(worker, attempt) for worker in self._workers.values() for one, attempt in worker.held if one == job]
+        found = ((worker, attempt) for worker in self._workers.values() for one, attempt in worker.held if one == job)
         return max(found, key=lambda pair: pair[1], default=None)
 
     def parent_of(self, pid: int) -> Worker | None:
@@ -271,14 +272,15 @@ class Desk:
 
     def held_among(self, jobs: Iterable[bytes]) -> set[bytes]:
         """Which of *jobs* somebody on this host holds, whichever attempt."""
-        return {job for worker in self._everybody() for job, _ in worker.held}.intersection(jobs)
+        return {job for worker in self.everybody() for job, _ in worker.held}.intersection(jobs)
 
     def running_in_hand(self, jobs: Iterable[bytes]) -> set[bytes]:
-        """Which of *jobs* somebody runs whose process is watched: it will end, and be seen to."""
-        pairs = {pair for one in self._everybody() if one.watched for pair in one.held}
+        """Which of *jobs* somebody runs whose process is watched: it will end, and be seen to; or is waited for."""
+        pairs = {pair for one in self.everybody() for pair in one.held if one.watched or pair in self.lost}
         return {job for job, _ in pairs - self.reporting}.intersection(jobs)
 
-    def _everybody(self) -> Iterable[Worker]:
+    def everybody(self) -> Sequence[Worker]:
+        """Whoever may hold something, connected or not."""
         return (*self._workers.values(), *self.strangers.values(), *self.away.values())
 
     def note_silence(self, since_s: float) -> list[Worker]:

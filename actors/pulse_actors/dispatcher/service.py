@@ -34,6 +34,7 @@ from pulse_actors.dispatcher.stacks import Stacks
 from pulse_actors.dispatcher.stats import Stats
 from pulse_actors.dispatcher.submits import Submits
 from pulse_actors.dispatcher.trimming import Trimming, allocators_trim, resident_bytes
+from pulse_actors.dispatcher.witness import Witness
 from pulse_actors.retention import keeps
 from pulse_actors.runtime import ActorMain, Backoff, Runtime, Turn, TurnResult, database_status
 
@@ -58,6 +59,8 @@ class Dispatcher:
         host = identities.this_host(settings.host_id)
         mine = host if settings.proof_of_death else None
         claims = Claims(store, desk, mine, lease_s=settings.lease_s, poll_s=settings.poll_s, batch=settings.batch)
+        self.witness = Witness(store, desk, claims, host.id, store.timelines.directory, lease_s=settings.lease_s)
+        store.knowledge = self.witness
         results = Results(store, desk, claims, keep=settings.retention_s != 0)
         stacks, stats = Stacks(desk), Stats(store, desk)
         deaths, self.silence, overdue = None, None, None
@@ -100,6 +103,7 @@ class Dispatcher:
     async def prime(self, *, boot: bool) -> None:
         """Write the server's defaults where every submit finds them."""
         settings = self._runtime.settings
+        await self.witness.step()
         await self._runtime.store.set_server_defaults(settings.max_attempts, settings.max_crashes, settings.backoff)
         await self._read_policies()
         if settings.proof_of_death:
@@ -253,6 +257,7 @@ def dispatcher(listen_fd: int, tcp_fd: int | None = None) -> ActorMain:
         async with anyio.create_task_group() as tasks:
             for loop in (
                 office.claims.run,
+                actor.witness.run,
                 office.results.run,
                 office.leases.batcher.run,
                 office.leases.checkpoints.run,

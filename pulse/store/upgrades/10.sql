@@ -11,4 +11,37 @@ CREATE TABLE pulse.set_aside (
     error       text NOT NULL
 );
 
+-- Epochs: how often the database has gone back, by a restore or a failover with a gap, so that it knew less than the hosts that
+-- use it. An attempt of a job that may be older than its newest epoch gets a number above attempts_floor, which no attempt had
+-- before: so (id, attempts) names one claim for ever, after that, too. Rows are added, never changed but for what is told of them.
+CREATE TABLE pulse.epochs (
+    epoch        int PRIMARY KEY CHECK (epoch >= 1),
+    began_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    attempts_floor int NOT NULL DEFAULT 0 CHECK (attempts_floor >= 0),
+    reopened     int CHECK (reopened >= 0),         -- jobs known to be finished that it listed as open; NULL: nobody knew any
+    timeline     int,                               -- of PostgreSQL, when it began ...
+    system_id    text,                              -- ... and the cluster's identifier
+    first_id     uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',  -- timed ids from here on were made in this epoch
+    went_back_to timestamptz,                       -- the newest that the database knew ...
+    known_until  timestamptz,                       -- ... and what the host that noticed knew that it had known
+    host         text,                              -- who noticed
+    lineage      uuid,                              -- of epoch 1: the database, whichever server it is restored to
+    detail       jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(detail) = 'object'),
+    CONSTRAINT epochs_lineage CHECK ((epoch = 1) = (lineage IS NOT NULL))
+);
+
+INSERT INTO pulse.epochs (epoch, lineage) VALUES (1, gen_random_uuid());
+
+-- What hosts have seen of the database: each dispatcher counts in a row of its own, about once a second, and remembers beside the
+-- database how far it has come. A database that has counted less, or has no such row, has gone back.
+CREATE TABLE pulse.witnesses (
+    instance uuid PRIMARY KEY,                      -- drawn by the host, and kept in its state directory
+    counter  bigint NOT NULL CHECK (counter >= 1),
+    seen_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    epoch    int NOT NULL,                          -- the newest that it has accepted
+    highest  int NOT NULL,                          -- no attempt that it handed out had a number above it
+    place    text NOT NULL,                         -- the very server, timeline and table that it counts in
+    host     text NOT NULL
+) WITH (fillfactor = 50);
+
 INSERT INTO pulse.schema_version (version) VALUES (10);

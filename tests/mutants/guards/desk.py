@@ -75,12 +75,12 @@ DESK: Final = Guarded(
             ("Desk.leave", "worker.watched and ", ""),
             ("Desk.leave", " and worker.held", ""),
             ("Desk.join", "        self.away.pop(worker.identity, None)\n", ""),
-            ("Desk._everybody", ", *self.away.values()", ""),
+            ("Desk.everybody", ", *self.away.values()", ""),
         ],
         _DESK + "test_what_runs_in_hand": [
             ("Desk.running_in_hand", " if one.watched", ""),
             ("Desk.running_in_hand", ".intersection(jobs)", ""),
-            ("Desk._everybody", ", *self.strangers.values()", ""),
+            ("Desk.everybody", ", *self.strangers.values()", ""),
         ],
         _DESK + "test_a_job_whose_earlier_attempt_runs_yet_waits": [
             ("Desk.place", "if claim.id in held:", "if False:"),

@@ -1,0 +1,53 @@
+"""
+Whether the database has gone back, from what it says of itself and what this host remembers of it. Pure.
+
+What proves it: it does not know this host, or has counted less of it than it had confirmed; its newest epoch is older
+than one that was accepted; or it is another database under the same name. So do attempts of which it knows less: those
+are asked for at a new place, since the counter moves only once a second. A new server, or a new timeline, proves
+nothing: a synchronous failover loses nothing.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+from pulse.store.epochs import Seen
+from pulse_actors.memory import Memory
+
+STEP: Final = 1000  # attempts; the numbers of each epoch begin above a multiple of it
+
+
+class Verdict(enum.Enum):
+    """What to do."""
+
+    STANDBY = enum.auto()  # it takes no writes: away
+    COME = enum.auto()  # seen for the first time
+    BACK = enum.auto()  # it has gone back: raise the epoch
+    ACCEPT = enum.auto()  # another host has raised it
+    MOVED = enum.auto()  # another place: look whether it knows what was handed out last
+    STAY = enum.auto()
+
+
+def judge(memory: Memory, seen: Seen) -> Verdict:
+    """What to do about a database that says *seen* of itself."""
+    if seen.timeline is None:
+        return Verdict.STANDBY
+    if not memory.counter:
+        return Verdict.COME
+    knows_less = seen.counter is None or seen.counter < memory.counter or seen.epoch < memory.epoch
+    if memory.lineage != seen.lineage or knows_less:
+        return Verdict.BACK
+    if seen.epoch > memory.epoch:  # one that does not know of all that was handed out here would repeat it
+        return Verdict.BACK if memory.highest > seen.floor else Verdict.ACCEPT
+    return Verdict.MOVED if memory.place != seen.place else Verdict.STAY
+
+
+def next_epoch(memory: Memory, seen: Seen) -> int:
+    """The number of a new epoch: above all that are known."""
+    return max(memory.epoch, seen.epoch) + 1
+
+
+def bound_of(attempt: int) -> int:
+    """What is remembered before *attempt* is handed out: so it happens once in many attempts of a job."""
+    return -(-attempt // STEP) * STEP
