@@ -36,6 +36,7 @@ from tests.simulation.machine import Machine
 from tests.simulation.process import PROCESS, Process
 from tests.simulation.wire import End
 
+STATE_DIR: Final = Path("/simulated/state")
 SOCKET: Final = Path("/simulated/pulse.sock")
 _UINT: Final = struct.Struct("=I")
 
@@ -191,13 +192,15 @@ class _Notebook:
     problem = None
 
     def __init__(self, _directory: object) -> None:
-        pass
+        self.directory = STATE_DIR
 
     def open(self, lineage: UUID) -> Memory:
+        """What is remembered of that database."""
         machine = _machine()
         return machine.state_dir.get(lineage) or Memory(lineage, uuid5(NAMESPACE_DNS, machine.name))
 
     def keep(self, memory: Memory) -> None:
+        """Replace it."""
         process = PROCESS.get()
         if not process.dead:
             process.machine.state_dir[memory.lineage] = memory
