@@ -35,11 +35,12 @@ def judge(memory: Memory, seen: Seen) -> Verdict:
         return Verdict.STANDBY
     if not memory.counter:
         return Verdict.COME
-    knows_less = seen.counter is None or seen.counter < memory.counter or seen.epoch < memory.epoch
-    if memory.lineage != seen.lineage or knows_less:
+    if memory.lineage != seen.lineage or seen.epoch < memory.epoch:
         return Verdict.BACK
-    if seen.epoch > memory.epoch:  # one that does not know of all that was handed out here would repeat it
+    if seen.epoch > memory.epoch:  # whatever it has counted; but its floor must be above all that was handed out here
         return Verdict.BACK if memory.highest > seen.floor else Verdict.ACCEPT
+    if seen.counter is None or seen.counter < memory.counter:
+        return Verdict.BACK
     return Verdict.MOVED if memory.place != seen.place else Verdict.STAY
 
 

@@ -116,6 +116,7 @@ def _examine(dsn: str | None, config: Path | None, grace_s: float) -> Iterator[F
     yield installation.limits(installation.limits_of(running.dispatcher, _number_of_workers(running)))
     yield _processes(running, VERSION)
     yield judge_workers(running)
+    yield from _memory(running)
     yield from _of_database(settings, running, grace_s, min(_DATABASE_S, _WHOLE_S - (time.monotonic() - started_s)))
 
 
@@ -203,15 +204,26 @@ def judge_workers(running: Running) -> Finding:
     )
 
 
+def _memory(running: Running) -> Iterator[Finding]:
+    """What the dispatcher cannot keep beside the database; nobody else knows whether it can."""
+    from pulse.doctor.finding import Finding, State
+
+    for one in running.status.incidents or ():
+        if one.check == "memory":
+            yield Finding(one.check, State(one.state), one.text, tuple(one.details), tuple(one.advice))
+
+
 def _of_database(settings: Settings, running: Running, grace_s: float, within_s: float) -> Iterator[Finding]:
     import asyncio  # 50 ms that no help text should cost
 
     from pulse.doctor.finding import Finding, State
     from pulse.doctor.table import judge
+    from pulse.places import server_state_dir
 
     try:
         from pulse.cli.check import choose_dsn
         from pulse.store.doctor import expected_indexes, look
+        from pulse.store.timelines import newest_of
     except ModuleNotFoundError as error:
         text = f"{error.name} is missing, so the database cannot be asked"
         yield Finding("database", State.SKIPPED, text, (), ("pip install 'pulse-supervisor[server]'",))
@@ -223,7 +235,8 @@ def _of_database(settings: Settings, running: Running, grace_s: float, within_s:
         yield Finding("database", State.SKIPPED, error.format_message(), (), ("PULSE_DSN=… pulse doctor",))
         return
     seen = asyncio.run(look(dsn, max(1.0, within_s)))
-    yield from judge(seen, grace_s=grace_s, expected=expected_indexes(), served=_served(running))
+    newest = newest_of(server_state_dir(os.environ, settings.state_dir))
+    yield from judge(seen, grace_s=grace_s, expected=expected_indexes(), served=_served(running), newest=newest)
 
 
 def _served(running: Running) -> set[str] | None:

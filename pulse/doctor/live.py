@@ -19,6 +19,9 @@ _CHECKS: Final[Mapping[str, tuple[str, str]]] = {
     "crashes": ("A job kills its workers", "/dead"),
     "hung": ("Attempts ran out of time", "/jobs?status=RETRYING"),
     "xmin": ("The database is held back", "/actors"),
+    "epochs": ("The database went back", "/jobs"),
+    "timeline": ("An old database answers", "/actors"),
+    "memory": ("Nothing is kept beside the database", "/actors"),
 }
 
 

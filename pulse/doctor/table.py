@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from pulse.doctor import database, holders, queue
+from pulse.doctor import database, epochs, holders, queue
 from pulse.doctor.finding import Finding, Row, State, Verdict
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ __all__ = ["QUESTIONS", "judge"]
 QUESTIONS: Final[Mapping[str, str]] = {
     "database": "identity",
     "clock": "identity",
+    "timeline": "identity",
     "pooler": "pooler",
     "settings": "settings",
     "connections": "connections",
@@ -40,7 +42,9 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "running": "queue_running",
     "dead-letters": "queue_dead_letters",
     "hosts": "queue_hosts",
+    "epochs": "queue_epochs",
 }
+_NONE_SEEN: Final[Mapping[str, int]] = MappingProxyType({})
 _AWAY: Final = (
     "Look whether the server runs and lets you in: psql with the same DSN; PULSE_DSN is what counts.",
     "pulse goes on by itself when it is back; running jobs are not lost.",
@@ -48,7 +52,14 @@ _AWAY: Final = (
 _PREFIXES: Final = ("unsupported startup parameter",)  # what a pooler says to settings of a session
 
 
-def judge(seen: Seen, *, grace_s: float, expected: Iterable[str], served: Collection[str] | None) -> Iterator[Finding]:
+def judge(
+    seen: Seen,
+    *,
+    grace_s: float,
+    expected: Iterable[str],
+    served: Collection[str] | None,
+    newest: Mapping[str, int] = _NONE_SEEN,
+) -> Iterator[Finding]:
     """
     What is thought of each answer.
 
@@ -57,6 +68,7 @@ def judge(seen: Seen, *, grace_s: float, expected: Iterable[str], served: Collec
         grace_s: From which age on something is worth a word, seconds.
         expected: Names of indexes.
         served: Topics that connected workers serve; None: not known.
+        newest: Cluster -> the newest timeline that this host has seen of it.
     """
     if seen.away is not None:
         hint = (
@@ -66,7 +78,9 @@ def judge(seen: Seen, *, grace_s: float, expected: Iterable[str], served: Collec
         )
         yield Finding("database", State.WRONG, seen.away, (), (*hint, *_AWAY))
         return
-    verdicts = _verdicts(seen.shown, expected, served)
+    verdicts = _verdicts(seen.shown, expected, served) | {
+        "timeline": functools.partial(epochs.timeline, newest=newest),
+    }
     for check, question in QUESTIONS.items():
         yield _judged(check, verdicts[check], seen.rows.get(question), seen.failed.get(question), grace_s)
 
@@ -77,7 +91,7 @@ def _judged(check: str, verdict: Verdict, rows: Sequence[Row] | None, failed: st
     return verdict(rows, grace_s)
 
 
-def _verdicts(shown: str, expected: Iterable[str], served: Collection[str] | None) -> Mapping[str, Verdict]:
+def _verdicts(shown: str, expected: Iterable[str], served: Collection[str] | None) -> dict[str, Verdict]:
     return {
         "database": functools.partial(database.server, shown=shown),
         "clock": database.clock,
@@ -103,4 +117,5 @@ def _verdicts(shown: str, expected: Iterable[str], served: Collection[str] | Non
         "running": queue.running,
         "dead-letters": queue.dead_letters,
         "hosts": queue.hosts,
+        "epochs": epochs.epochs,
     }

@@ -16,9 +16,12 @@ SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $2,
 
 -- name: identity :one
 -- What:    who answers, by which process.
--- Args:    none.   Guard: none: reads.   Returns: pid, version, version_num, in_recovery, clock_s.
+-- Args:    none.   Guard: none: reads.   Returns: pid, version, version_num, in_recovery, clock_s, system_id, timeline (NULL: a standby).
 SELECT pg_backend_pid() AS pid, current_setting('server_version') AS version, current_setting('server_version_num')::int AS version_num,
-       pg_is_in_recovery() AS in_recovery, extract(epoch FROM clock_timestamp())::float8 AS clock_s;
+       pg_is_in_recovery() AS in_recovery, extract(epoch FROM clock_timestamp())::float8 AS clock_s,
+       (SELECT c.system_identifier::text FROM pg_control_system() AS c) AS system_id,
+       CASE WHEN NOT pg_is_in_recovery()
+            THEN ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int END AS timeline;
 
 -- name: begin_probe :one
 -- What:    leave a mark in the session, to see whether the next transaction finds it.
@@ -318,3 +321,13 @@ LEFT JOIN (SELECT split_part(a.worker, '/', 1) AS host, count(*) FILTER (WHERE a
                  ORDER BY t.ended_at DESC LIMIT 10000) AS a GROUP BY 1) AS l ON l.host = h.host
 WHERE h.age_s < 86400 OR r.jobs > 0
 ORDER BY h.age_s DESC, h.host LIMIT 1000;
+
+-- name: queue_epochs :many
+-- What:    when the database has gone back, in the last week.
+-- Args:    none.   Guard: none: reads; the newest 5.
+-- Returns: epoch, age_s, back_to, lost_s (how much of what this host knew was not there; NULL: nobody knew), host, reopened, jobs.
+SELECT e.epoch, extract(epoch FROM clock_timestamp() - e.began_at)::float8 AS age_s,
+       to_char(e.went_back_to AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') AS back_to,
+       extract(epoch FROM e.known_until - e.went_back_to)::float8 AS lost_s, e.host, e.reopened,
+       ARRAY(SELECT r.id FROM jsonb_array_elements_text(e.detail->'reopened') AS r(id) LIMIT 5) AS jobs
+FROM pulse.epochs e WHERE e.epoch > 1 AND e.began_at > clock_timestamp() - interval '7 days' ORDER BY e.epoch DESC LIMIT 5;

@@ -184,7 +184,7 @@ class EpochStore:
         async with self._pool.connection() as connection, connection.transaction():
             if epoch is not None:
                 row = await connection.fetchrow(
-                    STATEMENTS["raise_epoch"].sql, epoch, highest, instance, host, seen.back_to, known_until,
+                    STATEMENTS["raise_epoch"].sql, epoch, highest, host, seen.back_to, known_until,
                     APART_S, seen.system_id, seen.timeline, AHEAD_S,
                 )  # fmt: skip
                 if row is None:
@@ -196,9 +196,7 @@ class EpochStore:
             )
             if row is not None and held.is_over:
                 ids = uuids(sorted(held.ids))
-                await connection.fetchval(
-                    STATEMENTS["end_epoch"].sql, held.workers, host, ids, held.put_off_s, why, None
-                )
+                await connection.fetchval(STATEMENTS["end_epoch"].sql, held.workers, host, why, None)
                 await connection.execute(STATEMENTS["put_off_jobs"].sql, ids, held.put_off_s, None)
         return raised, None if row is None else Mark(*row)
 

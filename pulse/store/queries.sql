@@ -63,7 +63,7 @@ WITH clock AS MATERIALIZED (SELECT coalesce($19, clock_timestamp()) AS at), fenc
     SELECT e.attempts_floor, e.first_id FROM pulse.epochs e
     WHERE e.epoch = (SELECT max(n.epoch) FROM pulse.epochs n)
       AND ($14::uuid IS NULL OR (e.epoch = $16 AND pg_postmaster_start_time() = $17 AND EXISTS (
-          SELECT FROM pulse.witnesses w WHERE w.instance = $14 AND w.counter >= $15 AND w.epoch = $16 AND w.tableoid = $18)))
+          SELECT FROM pulse.witnesses w WHERE w.instance = $14 AND w.counter >= $15 AND w.tableoid = $18)))
 )
 INSERT INTO pulse.jobs (id, name, args, topic, priority, submitted_at, next_run_at, max_attempts, timeout_s, expires_at, traceparent,
                         status, attempts, uncharged, locked_by, started_at, lease_until)
@@ -171,7 +171,7 @@ WITH RECURSIVE clock AS MATERIALIZED (
     SELECT e.attempts_floor, e.first_id FROM pulse.epochs e
     WHERE e.epoch = (SELECT max(n.epoch) FROM pulse.epochs n)
       AND ($10::uuid IS NULL OR (e.epoch = $12 AND pg_postmaster_start_time() = $13 AND EXISTS (
-          SELECT FROM pulse.witnesses w WHERE w.instance = $10 AND w.counter >= $11 AND w.epoch = $12 AND w.tableoid = $14)))
+          SELECT FROM pulse.witnesses w WHERE w.instance = $10 AND w.counter >= $11 AND w.tableoid = $14)))
 ), open AS (
     SELECT t.topic, t.age_s, t.place FROM unnest($1::text[], $9::float8[]) WITH ORDINALITY AS t(topic, age_s, place)
     WHERE EXISTS (SELECT FROM fence) AND NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', t.topic)
@@ -1108,24 +1108,24 @@ FROM pg_control_system() AS c;
 -- Returns: counter, seen_at; nothing: look again.
 UPDATE pulse.witnesses w
 SET counter = w.counter + 1, seen_at = clock_timestamp(), highest = greatest(w.highest, $6), place = $7
-WHERE w.instance = $1 AND w.counter >= $2 AND w.epoch = $3 AND w.tableoid = $5 AND pg_postmaster_start_time() = $4
+WHERE w.instance = $1 AND w.counter >= $2 AND w.tableoid = $5 AND pg_postmaster_start_time() = $4
   AND (SELECT max(n.epoch) FROM pulse.epochs n) = $3
 RETURNING w.counter, w.seen_at;
 
 
 -- name: raise_epoch :one
 -- What:    a new epoch begins: the database has gone back.
--- Args:    $1 epoch int, $2 floor int: nothing that this host knows of is above it, $3 witness uuid, $4 host text, $5 what the database
---          knows of this host timestamptz, $6 what it had known timestamptz, $7 how far apart others may have been seen float8 seconds,
---          $8 system_id text, $9 timeline int, $10 a margin for clocks float8 seconds
+-- Args:    $1 epoch int, $2 floor int: nothing that this host knows of is above it, $3 host text, $4 what the database
+--          knows of this host timestamptz, $5 what it had known timestamptz, $6 how far apart others may have been seen float8 seconds,
+--          $7 system_id text, $8 timeline int, $9 a margin for clocks float8 seconds
 -- Guard:   the primary key, and that no newer one has begun: of two hosts one wins, and the other accepts.
 -- Returns: the epoch and its floor: a multiple of 1000 above all that any host says it has handed out.
 INSERT INTO pulse.epochs (epoch, attempts_floor, first_id, system_id, timeline, went_back_to, known_until, host, detail)
 SELECT $1, ceil(greatest($2, n.attempts_floor + 1000, (SELECT max(w.highest) FROM pulse.witnesses w)) / 1000.0)::int * 1000,
-    (lpad(to_hex(floor(extract(epoch FROM clock_timestamp()) * 1000 + $10::float8 * 1000)::bigint), 12, '0') || '00000000000000000000')::uuid,
-    $8, $9, $5, $6, $4,
+    (lpad(to_hex(floor(extract(epoch FROM clock_timestamp()) * 1000 + $9::float8 * 1000)::bigint), 12, '0') || '00000000000000000000')::uuid,
+    $7, $8, $4, $5, $3,
     jsonb_build_object('hosts', (SELECT coalesce(jsonb_agg(w.instance), '[]') FROM pulse.witnesses w
-                                 WHERE w.instance <> $3 AND coalesce(w.seen_at >= $5::timestamptz - $7::float8 * interval '1 second', true)))
+                                 WHERE coalesce(w.seen_at >= $4::timestamptz - $6::float8 * interval '1 second', true)))
 FROM pulse.epochs n
 WHERE n.epoch = (SELECT max(e.epoch) FROM pulse.epochs e) AND n.epoch < $1
 ON CONFLICT (epoch) DO NOTHING
@@ -1147,8 +1147,7 @@ RETURNING counter, seen_at, highest;
 
 -- name: end_epoch :one
 -- What:    what the workers of this host held before the newest epoch is lost to them.   From/to: RUNNING -> RETRYING, PENDING
--- Args:    $1 workers text[], $2 host text: all of its own workers too, $3 ids uuid[] that they may run yet, $4 for how long these are put
---          off float8 seconds, $5 why text, $6 now
+-- Args:    $1 workers text[], $2 host text: all of its own workers too, $3 why text, $4 now
 -- Guard:   id, status, locked_by, attempts: the number is not above the floor, of a job that may be older than the epoch. What somebody
 --          else has locked is being ended by his hand, or lapses.
 -- Returns: how many. Uncharged, in the order of ids.
@@ -1163,14 +1162,13 @@ WITH fence AS MATERIALIZED (
 ), changed AS (
     UPDATE pulse.jobs j
     SET status = (CASE WHEN t.attempt = j.uncharged + 1 THEN 'PENDING' ELSE 'RETRYING' END)::pulse.job_status,
-        next_run_at = coalesce($6, clock_timestamp()) + CASE WHEN j.id = ANY ($3::uuid[]) THEN $4 ELSE 0 END * interval '1 second',
-        uncharged = j.uncharged + 1, last_error = $5, locked_by = NULL, lease_until = NULL
+        next_run_at = coalesce($4, clock_timestamp()), uncharged = j.uncharged + 1, last_error = $3, locked_by = NULL, lease_until = NULL
     FROM target t
     WHERE j.id BETWEEN t.id AND t.id AND j.status::text = 'RUNNING' AND j.locked_by = t.worker AND j.attempts = t.attempt
     RETURNING j.id, j.attempts, t.worker, t.started_at, j.progress
 ), history AS (
     INSERT INTO pulse.attempts (job_id, attempt, worker, started_at, ended_at, outcome, error, progress)
-    SELECT c.id, c.attempts, c.worker, c.started_at, coalesce($6, clock_timestamp()), 'released', $5, c.progress FROM changed c
+    SELECT c.id, c.attempts, c.worker, c.started_at, coalesce($4, clock_timestamp()), 'released', $3, c.progress FROM changed c
     ON CONFLICT (job_id, attempt) DO NOTHING
 )
 SELECT count(*)::int AS ended FROM changed;

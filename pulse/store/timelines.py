@@ -19,7 +19,7 @@ from pulse.store.statements import STATEMENTS
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-__all__ = ["REMEMBERED", "Standing", "Timelines", "remembered"]
+__all__ = ["REMEMBERED", "Standing", "Timelines", "newest_of", "remembered"]
 
 REMEMBERED: Final = "database-*.json"  # one for each database, in the state directory
 
@@ -85,6 +85,14 @@ class Timelines:
             raise UnavailableError(message)
         self.learn(standing)
         return standing
+
+
+def newest_of(directory: Path | None) -> dict[str, int]:
+    """Cluster -> the newest timeline that is kept in *directory*."""
+    newest: dict[str, int] = {}
+    for system_id, timeline in remembered(directory):
+        newest[system_id] = max(timeline or 0, newest.get(system_id, 0))
+    return newest
 
 
 def remembered(directory: Path | None) -> list[Standing]:

@@ -102,6 +102,12 @@ class Own:
         if process is not None:
             embedded.stop(process, STOP)
 
+    def kill(self) -> None:
+        """Its machine is gone: nothing is written any more."""
+        process, self._process = self._process, None
+        if process is not None:
+            embedded.stop(process, ((signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0)))
+
     def up(self) -> None:
         """Start it, if it does not run."""
         if self._process is not None and self._process.poll() is not None:

@@ -8,6 +8,7 @@ from tests.mutants.mutant import Mutant, cut, swap
 
 _T: Final = "test_epochs.py::"
 _CLAIMS: Final = _T + "test_claims_need_what_their_host_has_seen"
+_NEWER: Final = _T + "test_a_newer_epoch_stops_claims"
 _SUBMITS: Final = _T + "test_a_submit_hands_out_nothing_either"
 _OLD: Final = _T + "test_old_jobs_go_on_above_the_floor"
 _AGAIN: Final = _T + "test_an_id_that_is_submitted_again_begins_above_it"
@@ -26,11 +27,11 @@ def _fenced(name: str, number: int, test: str) -> list[Mutant]:
     witness, counter, epoch, started, relation = (f"${number + place}" for place in range(5))
     return [
         cut(name, f"w.instance = {witness} AND ", test),
-        cut(name, f" AND w.counter >= {counter}", test),
+        swap(name, f"w.counter >= {counter}", f"{counter}::bigint IS NOT NULL", test),
         swap(name, f"w.counter >= {counter}", f"w.counter > {counter}", test),
-        swap(name, f"(e.epoch = {epoch} AND pg_post", "(pg_post", test),
-        cut(name, f"pg_postmaster_start_time() = {started} AND ", test),
-        cut(name, f" AND w.tableoid = {relation}", test),
+        swap(name, f"(e.epoch = {epoch} AND pg_post", f"({epoch}::int > 0 AND pg_post", _NEWER),
+        swap(name, f"pg_postmaster_start_time() = {started}", f"{started}::timestamptz IS NOT NULL", test),
+        swap(name, f"w.tableoid = {relation}", f"{relation}::oid IS NOT NULL", test),
     ]
 
 
@@ -56,33 +57,31 @@ MUTANTS: Final[list[Mutant]] = [
     swap("submit_and_claim", "CASE WHEN n.is_open THEN n.floor ELSE 0 END", "0", _AGAIN),
     swap("submit_and_claim", "n.floor + 1 ELSE", "1 ELSE", _AGAIN),
     cut("submit_and_claim", " AND EXISTS (SELECT FROM fence)", _SUBMITS),
-    swap("claim_jobs", "max(n.epoch)", "min(n.epoch)", _T + "test_a_newer_epoch_stops_claims"),
-    cut("tick_witness", "w.instance = $1 AND ", _TICK),
-    cut("tick_witness", " AND w.counter >= $2", _TICK),
-    cut("tick_witness", " AND w.epoch = $3", _TICK),
-    cut("tick_witness", " AND w.tableoid = $5", _TICK),
-    cut("tick_witness", " AND pg_postmaster_start_time() = $4", _TICK),
-    cut("tick_witness", "\n  AND (SELECT max(n.epoch) FROM pulse.epochs n) = $3", _TICK),
+    swap("claim_jobs", "max(n.epoch)", "min(n.epoch)", _NEWER),
+    swap("tick_witness", "w.instance = $1", "$1::uuid IS NOT NULL", _TICK),
+    swap("tick_witness", "w.counter >= $2", "$2::bigint IS NOT NULL", _TICK),
+    swap("tick_witness", "w.tableoid = $5", "$5::oid IS NOT NULL", _TICK),
+    swap("tick_witness", "pg_postmaster_start_time() = $4", "$4::timestamptz IS NOT NULL", _TICK),
+    swap("tick_witness", "(SELECT max(n.epoch) FROM pulse.epochs n) = $3", "$3::int > 0", _TICK),
     swap("tick_witness", "greatest(w.highest, $6)", "$6", _TICK),
-    swap("raise_epoch", "greatest($2, ", "greatest(", _FLOOR),
+    swap("raise_epoch", "greatest($2, ", "greatest(0 * $2, ", _FLOOR),
     swap("raise_epoch", "n.attempts_floor + 1000, ", "n.attempts_floor, ", _FLOOR),
     cut("raise_epoch", ", (SELECT max(w.highest) FROM pulse.witnesses w)", _FLOOR),
     cut("raise_epoch", " AND n.epoch < $1", _ONCE),
     cut("raise_epoch", "ON CONFLICT (epoch) DO NOTHING\n", _T + "test_two_hosts_raise_at_once"),
-    cut("raise_epoch", "w.instance <> $3 AND ", _BEHIND),
     swap(
         "raise_epoch",
-        "coalesce(w.seen_at >= $5::timestamptz - $7::float8 * interval '1 second', true)",
-        "$5 < $5 - $7::float8 * interval '1 second'",
+        "coalesce(w.seen_at >= $4::timestamptz - $6::float8 * interval '1 second', true)",
+        "$4::timestamptz < $4::timestamptz - $6::float8 * interval '1 second'",
         _BEHIND,
     ),
     swap(
         "raise_epoch",
-        "coalesce(w.seen_at >= $5::timestamptz - $7::float8 * interval '1 second', true)",
-        "$5 IS NOT DISTINCT FROM $5::timestamptz - 0 * $7::float8 * interval '1 second'",
+        "coalesce(w.seen_at >= $4::timestamptz - $6::float8 * interval '1 second', true)",
+        "$4::timestamptz - $6::float8 * interval '1 second' IS NOT NULL",
         _BEHIND,
     ),
-    swap("raise_epoch", " + $10::float8 * 1000", " + 0 * $10::float8", _OLD),
+    swap("raise_epoch", " + $9::float8 * 1000", " + 0 * $9::float8", _OLD),
     cut(
         "accept_epoch",
         " AND $4 = (SELECT max(n.epoch) FROM pulse.epochs n)",
@@ -111,8 +110,8 @@ MUTANTS: Final[list[Mutant]] = [
     cut("look_at_epoch", " AND n.detail->'hosts' ? o.instance::text", _BEHIND),
     cut("look_at_epoch", " AND o.epoch < n.epoch", _BEHIND),
     swap("look_at_epoch", "o.instance <> $1 AND o.epoch", "o.epoch", _BEHIND),
-    cut("end_epoch", "j.locked_by = ANY ($1::text[]) OR ", _OVER),
-    cut("end_epoch", " OR starts_with(j.locked_by, $2 || '/')", _OVER),
+    swap("end_epoch", "j.locked_by = ANY ($1::text[])", "$1::text[] IS NULL", _OVER),
+    swap("end_epoch", "starts_with(j.locked_by, $2 || '/')", "$2::text IS NULL", _OVER),
     swap("end_epoch", "\n      AND j.attempts <= (SELECT f.attempts_floor FROM fence f)", "", _OVER),
     cut("end_epoch", "j.id < (SELECT f.first_id FROM fence f) OR ", _OVER),
     cut("end_epoch", " OR get_byte(uuid_send(j.id), 6) >> 4 <> 7", _OVER),
@@ -120,8 +119,6 @@ MUTANTS: Final[list[Mutant]] = [
     cut("end_epoch", " SKIP LOCKED", _LOCKED),
     swap("end_epoch", "uncharged = j.uncharged + 1", "uncharged = j.uncharged", _OVER),
     swap("end_epoch", "THEN 'PENDING' ELSE 'RETRYING'", "THEN 'PENDING' ELSE 'PENDING'", _OVER),
-    swap("end_epoch", "THEN $4 ELSE 0 END", "THEN $4 ELSE $4 END", _OVER),
-    swap("end_epoch", "THEN $4 ELSE 0 END", "THEN 0 * $4 ELSE 0 END", _OVER),
     cut("put_off_jobs", " SKIP LOCKED", _LOCKED),
     swap("put_off_jobs", " AND j.next_run_at < coalesce($3, clock_timestamp()) + $2 * interval '1 second'", "", _OFF),
     Mutant(

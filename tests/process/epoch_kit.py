@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
 import subprocess
 import threading
@@ -12,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
 
 import asyncpg
@@ -20,6 +22,7 @@ import pulse
 from pulse.ids import uuid7
 from tests.chaos.database import Own, Sql, own_database
 from tests.process.system_kit import Entry, Whole, place
+from tests.support.system import until
 
 SETTINGS: Final = {"PULSE_LEASE_S": "6", "PULSE_HEARTBEAT_S": "2", "PULSE_SWEEP_S": "2"}
 SERVER: Final = {"fsync": "off", "max_wal_size": "256MB"}
@@ -109,11 +112,11 @@ def twice(whole: Whole) -> list[tuple[UUID, int]]:
     return [pair for pair, times in counted.items() if times > 1]
 
 
-def overlaps(whole: Whole) -> list[tuple[Entry, Entry]]:
+def overlaps(*wholes: Whole) -> list[tuple[Entry, Entry]]:
     """Attempts of a job that ran at the same time."""
     open_since: dict[UUID, Entry] = {}
     found: list[tuple[Entry, Entry]] = []
-    for entry in sorted(whole.entries(), key=lambda one: one.at_s):
+    for entry in sorted((one for whole in wholes for one in whole.entries()), key=lambda one: one.at_s):
         if entry.event == "start":
             if entry.job in open_since:
                 found.append((open_since[entry.job], entry))
@@ -124,6 +127,87 @@ def overlaps(whole: Whole) -> list[tuple[Entry, Entry]]:
     return found
 
 
+class Pair:
+    """
+    A primary and a standby that streams from it.
+
+    Args:
+        primary: Runs.
+        standby: Any server; its data are replaced.
+        directory: For the backup.
+    """
+
+    def __init__(self, primary: Own, standby: Own, directory: Path) -> None:
+        self.primary = primary
+        self.standby = standby
+        for one in (primary, standby):
+            one.down()
+            with (one.data_dir / "pg_hba.conf").open("a") as file:
+                file.write("local replication all trust\n")
+        primary.up()
+        backups = Backups(primary, directory)
+        backups.take()
+        copied(directory / "backup", standby.data_dir)
+        (standby.data_dir / "postmaster.pid").unlink(missing_ok=True)
+        query = parse_qs(urlsplit(primary.dsn).query)
+        with (standby.data_dir / "postgresql.auto.conf").open("a") as file:
+            file.write(
+                f"primary_conninfo = 'host={query['host'][0]} port={query['port'][0]} user=pulse application_name=two'\n"
+            )
+        signal_file = standby.data_dir / "standby.signal"
+        signal_file.touch()
+        owner = (standby.data_dir / "PG_VERSION").stat()
+        os.chown(signal_file, owner.st_uid, owner.st_gid)
+        standby.up()
+        until(self.streams, "the standby streams", 30.0)
+
+    @property
+    def dsn(self) -> str:
+        """Of both, the primary first."""
+        places = [parse_qs(urlsplit(one.dsn).query) for one in (self.primary, self.standby)]
+        hosts, ports = (",".join(place[key][0] for place in places) for key in ("host", "port"))
+        return f"postgresql:///postgres?host={hosts}&port={ports}&user=pulse"
+
+    def streams(self) -> bool:
+        """Whether the standby gets all that is written."""
+        return bool(ask(self.primary, "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'"))
+
+    def promote(self) -> float:
+        """The primary is gone, the standby becomes one; when it takes writes, monotonic."""
+        self.primary.kill()
+        assert ask(self.standby, "SELECT pg_promote()")
+        return time.monotonic()
+
+
+def ask(database: Own, *statements: str) -> object:
+    """The first value that the last of them returns."""
+
+    async def asked() -> object:
+        connection = await asyncpg.connect(database.dsn)
+        try:
+            return [await connection.fetchval(sql) for sql in statements][-1]
+        finally:
+            await connection.close(timeout=5)
+
+    return asyncio.run(asked())
+
+
+@contextlib.contextmanager
+def replicated(**settings: str) -> Iterator[tuple[Whole, Pair]]:
+    """A system that runs on a primary, and knows its standby."""
+    with contextlib.ExitStack() as stack:
+        whole = stack.enter_context(place("", **SETTINGS, **settings))
+        servers: list[Own] = []
+        for name in ("one", "two"):
+            home = whole.directory / name
+            home.mkdir(mode=0o711)
+            servers.append(stack.enter_context(own_database(home, SERVER)))
+        pair = Pair(servers[0], servers[1], whole.directory)
+        whole.set_dsn(pair.dsn)
+        whole.start()
+        yield whole, pair
+
+
 @contextlib.contextmanager
 def restorable(**settings: str) -> Iterator[tuple[Whole, Backups, Sql]]:
     """A system that runs, on a server beside it that can be restored."""
@@ -132,8 +216,7 @@ def restorable(**settings: str) -> Iterator[tuple[Whole, Backups, Sql]]:
         home = whole.directory / "server"
         home.mkdir(mode=0o711)
         database = stack.enter_context(own_database(home, SERVER))
-        whole.dsn = database.dsn
-        whole._command[whole._command.index("--dsn") + 1] = database.dsn  # noqa: SLF001 - the server is made in its directory
+        whole.set_dsn(database.dsn)
         whole.start()
         sql = Sql(database.dsn)
         stack.callback(sql.close)

@@ -110,6 +110,11 @@ class Whole(system.System):
         self._stack = contextlib.ExitStack()
         self._pools = 0
 
+    def set_dsn(self, dsn: str) -> None:
+        """Its database is that one, made after its place was."""
+        self.dsn = dsn
+        self._command[self._command.index("--dsn") + 1] = dsn
+
     def spawn(self, *options: str) -> subprocess.Popen[bytes]:
         """Start it, without waiting for anything."""
         assert self.process is None

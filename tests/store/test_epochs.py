@@ -91,6 +91,8 @@ async def test_a_newer_epoch_stops_claims(connection: Connection[Record], store:
     _, known = await come(store)
     assert await raised(store, 2, OTHER) == (2, FLOOR)
     assert await taken(store, known) == []
+    store.knowledge = Known(known)
+    assert (await store.submit_and_claim([job()], [TOPIC], [WORKER], [0], LEASE_S))[0] == []
 
 
 async def test_a_submit_hands_out_nothing_either(store: Store) -> None:
@@ -108,7 +110,7 @@ async def test_a_submit_hands_out_nothing_either(store: Store) -> None:
 async def test_old_jobs_go_on_above_the_floor(connection: Connection[Record], store: Store) -> None:
     """Whoever may be older than the epoch; charged tries stay, and who is above it goes on as ever."""
     old = await forge(connection, "RETRYING", attempts=3, uncharged=1)
-    own = await forge(connection, id=uuid4().bytes)
+    own = await forge(connection, id=_own())
     far = await forge(connection, id=b"\x04" + uuid7().bytes[1:])
     high = await forge(connection, "RETRYING", attempts=1005, uncharged=1000)
     await raised(store, 2)
@@ -132,10 +134,10 @@ async def test_an_id_that_is_submitted_again_begins_above_it(connection: Connect
     """Its first submit was in the time that was lost: its first attempt may run yet."""
     await raised(store, 2)
     began_s = (await connection.fetchval("SELECT began_at FROM pulse.epochs WHERE epoch = 2")).timestamp()
-    jobs = [job(), job(id=uuid4().bytes), job(id=_timed(began_s + 3610))]
-    claims, _ = await store.submit_and_claim(jobs, [TOPIC], [WORKER, "v", "u"], [0, 1, 2], LEASE_S)
+    jobs = [job(id=_timed(began_s + 3610)), job(), job(id=_own()), job(id=b"\x04" + uuid7().bytes[1:])]
+    claims, _ = await store.submit_and_claim(jobs, [TOPIC], [*"wvut"], [0, 1, 2, 3], LEASE_S)
     found = {claim.id: (claim.attempt, claim.uncharged) for claim in claims}
-    assert found == {jobs[0].id: (1001, 1000), jobs[1].id: (1001, 1000), jobs[2].id: (1, 0)}
+    assert found == {one.id: (1, 0) if one is jobs[0] else (1001, 1000) for one in jobs}
     for claim in claims:
         row = await read(connection, claim.id)
         assert (row["attempts"], row["uncharged"]) == (claim.attempt, claim.uncharged)
@@ -156,6 +158,7 @@ async def test_what_is_told_of_claims_and_completions(connection: Connection[Rec
 async def test_each_epoch_has_a_higher_floor(connection: Connection[Record], store: Store) -> None:
     """A multiple of 1000, above the floor before it and all that any host has handed out."""
     assert await raised(store, 2) == (2, 1000)
+    await connection.execute("DELETE FROM pulse.witnesses")
     assert await raised(store, 3) == (3, 2000)
     assert await raised(store, 7, highest=4500) == (7, 5000)
     await connection.execute("UPDATE pulse.witnesses SET highest = 8000")
@@ -182,7 +185,7 @@ async def test_two_hosts_raise_at_once(
     other = await asyncpg.connect(dsn)
     transaction = other.transaction()
     await transaction.start()
-    arguments = (FLOOR, OTHER, "there", None, None, 10.0, seen.system_id, seen.timeline, 3600.0)
+    arguments = (FLOOR, "there", None, None, 10.0, seen.system_id, seen.timeline, 3600.0)
     assert await other.fetchrow(STATEMENTS["raise_epoch"].sql, first, *arguments) is not None
     task = asyncio.create_task(raised(store, second))
     waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'"
@@ -282,7 +285,7 @@ async def test_what_ran_before_is_over(connection: Connection[Record], store: St
     waiting = await forge(connection, next_run_at=await _in(connection, 0))
     later = await forge(connection, next_run_at=await _in(connection, 3600))
     new = await forge(connection, "RUNNING", locked_by=mine, id=_timed((await _in(connection, 7200)).timestamp()))
-    own = await forge(connection, "RUNNING", locked_by=mine, id=uuid4().bytes)
+    own = await forge(connection, "RUNNING", locked_by=mine, id=_own())
     await raised(store, 2, held=Held([tcp], [runs_yet, waiting, later], 60.0))
     rows = {
         one: await read(connection, one) for one in (at_once, tried, runs_yet, others, newer, waiting, later, new, own)
@@ -319,7 +322,10 @@ async def test_a_row_that_is_locked_is_left_to_who_holds_it(
 
 async def test_what_may_run_yet_is_put_off_again(connection: Connection[Record], store: Store) -> None:
     """Each time from now on, but never nearer; what has ended or runs is left alone."""
-    waiting, done = await forge(connection, next_run_at=await _in(connection, 0)), await forge(connection, "COMPLETED")
+    waiting, done = (
+        await forge(connection, next_run_at=await _in(connection, 0)),
+        await forge(connection, "COMPLETED", next_run_at=await _in(connection, 0)),
+    )
     before = await read(connection, done)
     await store.epochs.put_off([waiting, done], 60.0)
     first = (await read(connection, waiting))["next_run_at"]
@@ -367,6 +373,11 @@ async def test_a_look_tells_another_place(store: Store) -> None:
     assert dataclasses.replace(one, back_to=None) == dataclasses.replace(two, back_to=None)
     assert one.timeline == 1
     assert one.place.startswith(f"{one.system_id}/1/")
+
+
+def _own() -> bytes:
+    """An id of one's own making, behind those of the next years."""
+    return b"\x03" + uuid4().bytes[1:]
 
 
 def _timed(time_s: float) -> bytes:

@@ -27,7 +27,8 @@ class Finished:
         new = b"".join(ids)[-self._most_bytes :]
         room = self._most_bytes - self._at
         self._ring[self._at : self._at + len(new)] = new[:room]
-        self._ring[: len(new) - room] = new[room:] if len(new) > room else self._ring[:0]
+        if len(new) > room:
+            self._ring[: len(new) - room] = new[room:]
         self._at = (self._at + len(new)) % self._most_bytes
 
     def ids(self) -> list[bytes]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import anyio
 
-from pulse.doctor import holders, queue
+from pulse.doctor import epochs, holders, queue
 from pulse.doctor.finding import Finding, State
 from pulse.store.incidents import ASKED, IncidentStore
 
@@ -34,10 +34,12 @@ class Incidents:
 
     Args:
         store: Asks the database.
+        known: Tells what this process knows without it.
     """
 
-    def __init__(self, store: IncidentStore) -> None:
+    def __init__(self, store: IncidentStore, known: Callable[[], Sequence[Finding]] = tuple) -> None:
         self._store = store
+        self._known = known
         self._found: dict[str, Finding] = {}
         self._looked_s = float("-inf")
         self._wanted = anyio.Event()
@@ -64,7 +66,7 @@ class Incidents:
             with anyio.move_on_after(WAIT_S):
                 await looked.wait()
         is_old = time.monotonic() - self._looked_s >= OLD_S
-        return [] if is_old else list(self._found.values())
+        return [*self._known(), *([] if is_old else self._found.values())]
 
     async def snapshot(self) -> Finding | None:
         """Who keeps dead rows from being removed; None: nobody does."""
@@ -78,6 +80,7 @@ def judge(rows: Mapping[str, Sequence[Row] | None]) -> list[Finding]:
         (queue.hosts, [row for row in rows.get("queue_hosts") or () if row["running"] or row["lapsed"]]),
         (queue.crashes, attempts),
         (queue.hung, attempts),
+        (epochs.epochs, rows.get("queue_epochs") or ()),
         (
             holders.xmin,
             [{**row, "query": None} for row in rows.get("xmin") or ()],

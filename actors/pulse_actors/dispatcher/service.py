@@ -81,7 +81,7 @@ class Dispatcher:
                 host,
                 stacks,
                 stats,
-                Incidents(store.incidents),
+                Incidents(store.incidents, self.witness.findings),
                 settings.heartbeat_s,
                 Redaction(settings.redact),
                 _server_policy(settings),

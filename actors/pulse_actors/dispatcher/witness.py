@@ -21,6 +21,8 @@ import anyio.to_thread
 import msgspec
 import structlog
 
+from pulse.doctor import epochs
+from pulse.doctor.finding import Finding
 from pulse.errors import UnavailableError
 from pulse.store.epochs import CLOSED, Held, Mark, Raised, Seen, Witnessed
 from pulse.store.rows import Claim
@@ -36,7 +38,8 @@ TICK_S: Final = 1.0  # so much may be lost without being counted; then the newes
 SOON_S: Final = 0.1  # between two looks while claims wait for something
 OTHERS_S: Final = 3.0  # for other hosts to come to a new place: they look every second, and retry within 1.5 s
 REJOIN_S: Final = 2.0  # for workers to come back to a dispatcher that was started on a database that has gone back
-PUT_OFF_S: Final = 5.0  # renewed at each tick while an attempt from before may run yet
+REFUSED_S: Final = 60.0  # a server that was refused longer ago may be gone
+PUT_OFF_S: Final = 3.0  # renewed at each tick while an attempt from before may run yet
 
 log = structlog.get_logger()
 
@@ -76,10 +79,13 @@ class Witness:
         self._was_open = False
         self.witnessed: Witnessed = CLOSED
 
-    @property
-    def problem(self) -> str | None:
-        """Why nothing can be kept beside the database; None: it can."""
-        return self._notebook.problem
+    def findings(self) -> Sequence[Finding]:
+        """What is wrong that the database cannot tell."""
+        found = [] if self._notebook.problem is None else [epochs.memory(self._notebook.problem)]
+        if self._store.timelines.refused is not None:
+            message, at_s = self._store.timelines.refused
+            found += [epochs.refused(message)] if time.monotonic() - at_s < REFUSED_S else []
+        return found
 
     async def claimed(self, claims: Sequence[Claim]) -> None:
         """Remember what is about to be handed out; before a number that none had, beside the database, too."""

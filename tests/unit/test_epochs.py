@@ -1,0 +1,210 @@
+"""Whether a database has gone back, and what is remembered of it beside it."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from pulse.doctor.epochs import epochs, memory, refused, timeline
+from pulse.doctor.finding import State
+from pulse.dsn import hosts_of
+from pulse.store.epochs import Seen
+from pulse.store.timelines import Standing, Timelines, newest_of
+from pulse_actors.dispatcher.finished import Finished
+from pulse_actors.epochs import Verdict, bound_of, judge, next_epoch
+from pulse_actors.memory import Memory, Notebook
+
+LINEAGE: Final = UUID(int=1)
+NOW: Final = datetime(2030, 1, 1, tzinfo=UTC)
+KNOWN: Final = Memory(LINEAGE, UUID(int=7), 5, NOW, 2, 2000, "here", "1", 1)
+SEEN: Final = Seen(LINEAGE, "1", 1, NOW, 1, "here", 2, 1000, 5, 2, NOW, 0, 0, 2000)
+
+
+def seen(**changed: Any) -> Seen:
+    """What a database says that knows all, with something else in it."""
+    return Seen(**{**{name: getattr(SEEN, name) for name in SEEN.__slots__}, **changed})
+
+
+@pytest.mark.parametrize(
+    ("changed", "verdict"),
+    [
+        ({}, Verdict.STAY),
+        ({"counter": 6}, Verdict.STAY),
+        ({"counter": 4}, Verdict.BACK),
+        ({"counter": None, "epoch_seen": None}, Verdict.BACK),
+        ({"epoch": 1}, Verdict.BACK),
+        ({"lineage": UUID(int=2)}, Verdict.BACK),
+        ({"epoch": 3, "floor": 2000}, Verdict.ACCEPT),
+        ({"epoch": 3, "floor": 2000, "counter": 1}, Verdict.ACCEPT),
+        ({"epoch": 3, "floor": 1000}, Verdict.BACK),
+        ({"place": "there"}, Verdict.MOVED),
+        ({"place": "there", "counter": 4}, Verdict.BACK),
+        ({"timeline": None, "counter": 4}, Verdict.STANDBY),
+    ],
+)
+def test_what_proves_that_it_has_gone_back(changed: dict[str, Any], verdict: Verdict) -> None:
+    """Less than was confirmed, an older epoch, another database; not a new place, and not an epoch that covers all."""
+    assert judge(KNOWN, seen(**changed)) is verdict
+
+
+def test_who_remembers_nothing_has_come() -> None:
+    """Whatever it says, but that it is a standby."""
+    new = Memory(LINEAGE, UUID(int=9))
+    assert judge(new, seen(counter=None)) is Verdict.COME
+    assert judge(new, seen(epoch=9)) is Verdict.COME
+    assert judge(new, seen(timeline=None)) is Verdict.STANDBY
+
+
+def test_a_new_epoch_is_above_all_that_are_known() -> None:
+    """To this host, or to the database."""
+    assert next_epoch(KNOWN, seen(epoch=1)) == 3
+    assert next_epoch(KNOWN, seen(epoch=7)) == 8
+
+
+@pytest.mark.parametrize(("attempt", "bound"), [(1, 1000), (1000, 1000), (1001, 2000), (2001, 3000)])
+def test_bounds(attempt: int, bound: int) -> None:
+    """One is remembered for a thousand attempts."""
+    assert bound_of(attempt) == bound
+
+
+def test_a_notebook_keeps_what_it_is_given(tmp_path: Path) -> None:
+    """It is there again for the next process; of another database there is nothing."""
+    book = Notebook(tmp_path / "state")
+    first = book.open(LINEAGE)
+    assert (first.lineage, first.counter, first.highest) == (LINEAGE, 0, 1000)
+    book.keep(KNOWN)
+    book.close()
+    again = Notebook(tmp_path / "state")
+    assert again.open(LINEAGE) == KNOWN
+    assert again.open(UUID(int=2)).counter == 0
+    assert again.problem is None
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "state").iterdir()} == {0o600}
+
+
+def test_two_processes_have_a_notebook_each(tmp_path: Path) -> None:
+    """Of the same database; whoever comes next has that of the one that has gone."""
+    one, two = Notebook(tmp_path), Notebook(tmp_path)
+    one.open(LINEAGE)
+    one.keep(KNOWN)
+    assert two.open(LINEAGE).instance != KNOWN.instance
+    two.keep(msgspec.structs.replace(KNOWN, counter=1))
+    one.close()
+    assert Notebook(tmp_path).open(LINEAGE) == KNOWN
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"lineage": 1}'])
+def test_a_notebook_that_cannot_be_read(tmp_path: Path, text: bytes) -> None:
+    """It says so, and begins anew."""
+    book = Notebook(tmp_path)
+    book.open(LINEAGE)
+    book.close()
+    (tmp_path / f"database-{LINEAGE}.json").write_bytes(text)
+    assert book.open(LINEAGE).counter == 0
+    assert book.problem is not None
+    book.keep(KNOWN)
+    assert book.problem is None
+
+
+def test_a_notebook_that_cannot_be_written(tmp_path: Path) -> None:
+    """It says why, and goes on in memory; nobody is led to another file."""
+    (tmp_path / "file").touch()
+    book = Notebook(tmp_path / "file")
+    assert book.open(LINEAGE).counter == 0
+    assert book.problem is not None
+    book.keep(KNOWN)
+    other = Notebook(tmp_path)
+    other.open(LINEAGE)
+    target = tmp_path / "target"
+    (tmp_path / f"database-{LINEAGE}.new").symlink_to(target)
+    other.keep(KNOWN)
+    assert other.problem is not None
+    assert not target.exists()
+    assert Notebook(None).problem == "there is no state directory"
+
+
+def test_the_newest_completions_are_kept() -> None:
+    """As many as there is room for, however they come."""
+    ids = [os.urandom(16) for _ in range(10)]
+    ring = Finished(4)
+    assert ring.ids() == []
+    ring.add(ids[:3])
+    assert set(ring.ids()) == {*ids[:3]}
+    ring.add(ids[3:6])
+    assert set(ring.ids()) == {*ids[2:6]}
+    ring.add([])
+    ring.add(ids[6:7])
+    assert set(ring.ids()) == {*ids[3:7]}
+    ring.add(ids)
+    assert set(ring.ids()) == {*ids[6:]}
+    ring.add(ids[:1])
+    assert set(ring.ids()) == {*ids[7:], ids[0]}
+
+
+def test_timelines() -> None:
+    """An older one of the same cluster is old; a standby and another cluster are not."""
+    timelines = Timelines()
+    timelines.learn(Standing("a", 3))
+    timelines.learn(Standing("a", 2))
+    timelines.learn(Standing("a", None))
+    answers = [timelines.is_old(Standing(*one)) for one in (("a", 2), ("a", 3), ("a", 4), ("a", None), ("b", 1))]
+    assert answers == [True, False, False, False, False]
+
+
+def test_timelines_of_other_processes(tmp_path: Path) -> None:
+    """Files that cannot be read say nothing."""
+    book = Notebook(tmp_path)
+    book.open(LINEAGE)
+    book.keep(msgspec.structs.replace(KNOWN, timeline=4))
+    other = Notebook(tmp_path)
+    other.open(LINEAGE)
+    other.keep(KNOWN)
+    (tmp_path / "database-x.json").write_text("[]")
+    assert newest_of(tmp_path) == {"1": 4}
+    assert newest_of(None) == newest_of(tmp_path / "nowhere") == {}
+
+
+@pytest.mark.parametrize(
+    ("dsn", "hosts"),
+    [
+        ("postgresql://u:p@a:1/d?x=y", ["postgresql://u:p@a:1/d?x=y"]),
+        ("postgresql://u:p@a:1,b/d?x=y", ["postgresql://u:p@a:1/d?x=y", "postgresql://u:p@b/d?x=y"]),
+        ("postgresql://a,[::1]:5", ["postgresql://a", "postgresql://[::1]:5"]),
+        ("postgresql:///d?host=a,b&user=u", ["postgresql:///d?host=a&user=u", "postgresql:///d?host=b&user=u"]),
+        ("postgresql:///?host=/a,/b&port=1,2", ["postgresql:///?host=%2Fa&port=1", "postgresql:///?host=%2Fb&port=2"]),
+        ("host=a,b port=1 dbname=d", ["postgresql:///?host=a&port=1&dbname=d", "postgresql:///?host=b&port=1&dbname=d"]),
+        ("postgresql:///d?user=u", ["postgresql:///d?user=u"]),
+    ],
+)
+def test_each_host_by_itself(dsn: str, hosts: list[str]) -> None:
+    """With its own port, and all else as it was."""
+    assert hosts_of(dsn) == hosts
+
+
+EPOCH: Final = {"epoch": 2, "age_s": 60.0, "back_to": "then", "lost_s": 7.0, "host": "h", "reopened": 3, "jobs": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("changed", "state"), [({}, State.WARNING), ({"age_s": 90_000.0}, State.OK), ({"lost_s": None}, State.WARNING)]
+)
+def test_the_doctor_on_epochs(changed: dict[str, Any], state: State) -> None:
+    """For a day it is worth a word."""
+    found = epochs([{**EPOCH, **changed}], 60.0)
+    assert found.state is state
+    assert "the database went back to then" in found.text
+    assert epochs([], 60.0).state is State.OK
+    assert "3 jobs that were finished are open again" in epochs([EPOCH], 60.0).text
+
+
+def test_the_doctor_on_timelines() -> None:
+    """An older one than was seen is wrong."""
+    for now, state in ((1, State.WRONG), (2, State.OK), (3, State.OK), (None, State.OK)):
+        assert timeline([{"system_id": "a", "timeline": now}], 60.0, newest={"a": 2}).state is state
+    assert timeline([{"system_id": "b", "timeline": 1}], 60.0, newest={"a": 2}).state is State.OK
+    assert refused("so").state is State.WRONG
+    assert memory("so").state is State.WARNING
