@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Pair = tuple[bytes, int]
+TICK_S: Final = 1.5  # what a dispatcher claimed so long before the database went back, it alone knows
 CHARGED: Final = frozenset({"error", "retry", "timeout", "stalled", "lease_expired", "discarded", "crashed"})
 WRITES: Final = frozenset(
     {"claim", "move", "complete", "end", "cancel", "retry", "extend", "submit", "submit_again", "submit_and_claim"}
@@ -61,7 +62,7 @@ class Log:
         closed: As what it ended in the database; "undone": that went back to before its claim.
         epoch: The newest when it was claimed.
         reopened: The database went back to before its end.
-        is_older: The database went back since its claim.
+        older_s: When the database first went back since its claim.
         unknown: And its job was not in it: it is submitted again, while nobody can know that an attempt runs elsewhere.
     """
 
@@ -81,7 +82,7 @@ class Log:
     closed_s: float = 0.0
     epoch: int = 1
     reopened: bool = False
-    is_older: bool = False
+    older_s: float | None = None
     unknown: bool = False
 
     @property
@@ -177,7 +178,9 @@ class Judge:
     def _claimed(self, by: Process, job: ModelJob) -> None:
         pair, epoch = (job.id, job.attempts), self.world.database.rows.ledger.newest.epoch
         before = self.logs.get(pair)
-        if before is not None and before.told is not None and not self._was_cut_off(before):
+        if before is not None and self._was_cut_off(before):
+            self.over.set()  # nobody can have known it, and what follows proves nothing
+        elif before is not None and before.told is not None:
             self.fail(f"{self._show(before)} is handed out twice, by {before.claimer} and by {by}")
         self.logs[pair] = Log(pair, by, job.locked_by or "", trio.current_time(), epoch=epoch)
 
@@ -192,7 +195,8 @@ class Judge:
         for pair, log in self.logs.items():
             closed, worker = known.get(pair, ("undone", log.worker))
             log.reopened = closed is None
-            log.is_older, log.closed, log.worker = True, closed, worker
+            log.closed, log.worker = closed, worker
+            log.older_s = self.world.database.gone_back_s if log.older_s is None else log.older_s
             log.unknown = pair[0] not in self.world.database.rows.jobs
 
     def raised(self, machine: Machine) -> None:
@@ -206,7 +210,7 @@ class Judge:
 
     def _was_cut_off(self, older: Log) -> bool:
         """Whether who claimed it could not say so when the database had gone back: then nobody else can know."""
-        return not self.world.is_well(older.claimer.machine, self.world.database.gone_back_s - 1.0)
+        return older.older_s is not None and not self.world.is_well(older.claimer.machine, older.older_s - TICK_S)
 
     def _kind(self, name: str, job: ModelJob, attempt: int) -> str:
         if name == "complete":
@@ -224,9 +228,11 @@ class Judge:
         self.count(kind)
         log.closed, log.closed_s = kind, trio.current_time()
         holder = self.world.worker_named(log.worker)
+        if log.reopened and kind == "lease_expired" and not self._was_cut_off(log) and not holder.dead:
+            self.fail(f"{self._show(log)} was charged as {kind} although the database had gone back")
         if kind == "canceled" or (log.reopened and kind not in CHARGED and kind != "completed"):
             return
-        if by_epoch and not log.is_older and log.epoch == self.world.database.rows.ledger.newest.epoch:
+        if by_epoch and log.older_s is None and log.epoch == self.world.database.rows.ledger.newest.epoch:
             self.fail(f"{self._show(log)} was lost to its worker although it is of this epoch")
         if by_epoch:
             return
@@ -334,7 +340,7 @@ class Judge:
             return True  # canceled and retried twice, each time elsewhere: nobody here remembers the first one
         if its.machine is newer.machine and self.world.in_hand(its):
             return False
-        return older.closed in {"lease_expired", "canceled"} or older.unknown or (older.is_older and self._was_cut_off(older))
+        return older.closed in {"lease_expired", "canceled"} or older.unknown or self._was_cut_off(older)
 
     def finished(self, process: Process, pair: Pair) -> None:
         """Its handler has ended."""
@@ -362,7 +368,7 @@ class Judge:
         """A report was answered: it is in the database, or was stale."""
         for one in results:
             log = self.logs[one.pair]
-            if log.is_older:
+            if log.older_s is not None:
                 continue  # what was answered may be undone since
             if log.closed is None:
                 self.fail(f"{self._show(log)}: its report was answered, and it is open in the database")

@@ -33,6 +33,10 @@ STATEMENTS: Final = (
     "submit_and_claim:after",
     "lapsed:after",
     "mark_sweep:after",
+    "tick:before",
+    "tick:after",
+    "begin:before",
+    "begin:after",
 )
 WORDS: Final = ("assign:after", "started:before", "started:after", "report:before", "report:after")
 OPERATIONS: Final[Sequence[tuple[str, *tuple[tuple[str, object], ...]]]] = (
