@@ -198,7 +198,8 @@ VARIANTS: Final[dict[str, Variant]] = {
             (rows.Rows, "_delay_s", staticmethod(lambda _job, _held: 0.0)),
         ),
         " begins in ",
-        GOES_BACK, first=7,
+        GOES_BACK,
+        first=7,
     ),
     "what ran before an epoch stays with its worker": Variant(
         ((rows.Rows, "end_epoch", lambda _self, _held, _host, _why, _now: None),), "was charged as", GOES_BACK, first=11
