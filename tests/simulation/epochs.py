@@ -1,4 +1,4 @@
-"""What the simulated database knows of those who use it: ``pulse.epochs`` and ``pulse.witnesses``, and who asks for them."""
+"""What the simulated database knows of those who use it: ``pulse.epochs``, ``pulse.witnesses``, and who asks for them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-from pulse.store.epochs import APART_S, Held, Mark, Raised, Seen, Witnessed
+from pulse.store.epochs import APART_S, Coming, Held, Mark, Raised, Seen, Witnessed
 from tests.simulation.process import PROCESS
 from tests.store.model import FINISHED
 
@@ -77,7 +77,7 @@ class Ledger:
         row = self.witnesses.get(known.instance)
         if row is None or known.counter is None or row.counter < known.counter:
             return False
-        return (known.started_at, known.relation) == server and row.epoch == known.epoch == self.newest.epoch
+        return (known.started_at, known.relation) == server and known.epoch == self.newest.epoch
 
     def look(self, instance: UUID, back_to: datetime | None, wait_s: float, server: Server, now: datetime) -> Seen:
         """As ``look_at_epoch``."""
@@ -163,34 +163,23 @@ class FakeEpochs:
     async def begin(
         self,
         seen: Seen,
-        instance: UUID,
-        host: str,
-        counter: int,
-        highest: int,
+        coming: Coming,
         *,
-        epoch: int | None,
-        known_until: datetime | None,  # noqa: ARG002 - nobody reads it here
-        held: Held,
-        why: str,
+        epoch: int | None = None,
+        known_until: datetime | None = None,
+        held: Held | None = None,
     ) -> tuple[Raised | None, Mark | None]:
         """See ``EpochStore``."""
         database = self._database
+        del known_until  # nobody reads it here
 
         def act() -> tuple[Raised | None, Mark | None]:
-            now, judge, machine, raised = database.now(), database.world.judge, PROCESS.get().machine, None
-            ledger = self._rows.ledger
-            if epoch is not None:
-                raised = ledger.begin(epoch, highest, instance, seen.back_to, now)
-                if raised is None:
-                    return None, None
+            judge, machine = database.world.judge, PROCESS.get().machine
+            raised, mark = self._rows.begin_epoch(seen, coming, epoch, held, database.now())
+            if raised is not None:
                 judge.raised(machine)
-            number = seen.epoch if raised is None else raised.epoch
-            mark = ledger.accept(instance, counter, number, highest, seen.place, now)
             if mark is not None:
                 judge.came(machine)
-                if held.is_over:
-                    self._rows.end_epoch(held, host, why, now)
-                    self._rows.put_off(held.ids, held.put_off_s, now)
             return raised, mark
 
         return await self._do("begin", act)

@@ -13,7 +13,7 @@ import asyncpg
 
 from pulse.errors import ConflictError
 from pulse.protocol import HandlerInfo, NewJob
-from pulse.store.epochs import Held
+from pulse.store.epochs import Coming, Held, Mark, Raised, Seen
 from pulse.store.operations import Moved
 from pulse.store.rows import Claim, Ending, EndingKind, Fence, Leased, Running, Wake
 from pulse.store.times import from_s
@@ -22,6 +22,7 @@ from tests.store.model import WAITING, Key, Model, ModelJob
 
 MAX_ATTEMPTS: Final = 5
 SOON: Final = timedelta(seconds=1)
+BACK: Final = "the database went back: what it does not know any more is over"
 LAST: Final = timedelta(seconds=5)
 
 
@@ -140,19 +141,32 @@ class Rows(Model):
             job.attempts, job.uncharged = job.attempts + jump, job.uncharged + jump
         return Model.seated(self, ids, workers, lease_s, now)
 
-    def end_epoch(self, held: Held, host: str, why: str, now: datetime) -> None:
+    def begin_epoch(
+        self, seen: Seen, coming: Coming, epoch: int | None, held: Held | None, now: datetime
+    ) -> tuple[Raised | None, Mark | None]:
+        """A host raises the epoch, or accepts it; as ``EpochStore.begin``."""
+        instance, host, counter, highest = coming
+        raised = None
+        if epoch is not None:
+            raised = self.ledger.begin(epoch, highest, instance, seen.back_to, now)
+            if raised is None:
+                return None, None
+        number = seen.epoch if raised is None else raised.epoch
+        mark = self.ledger.accept(instance, counter, number, highest, seen.place, now)
+        if mark is not None and held is not None:
+            self.end_epoch(held, host, now)
+            self.put_off(held.ids, held.put_off_s, now)
+        return raised, mark
+
+    def end_epoch(self, held: Held, host: str, now: datetime) -> None:
         """What the workers of *host* held before the newest epoch is given back."""
         over = [
-            Ending(row.id, row.attempts, row.locked_by or "", EndingKind.RELEASED, why, self._delay_s(row.id, held))
+            Ending(row.id, row.attempts, row.locked_by or "", EndingKind.RELEASED, BACK)
             for row in self.running()
             if row.attempts <= self.ledger.floor
             and (row.locked_by in held.workers or (row.locked_by or "").startswith(f"{host}/"))
         ]
         self.end(over, now)
-
-    @staticmethod
-    def _delay_s(job: bytes, held: Held) -> float:
-        return held.put_off_s if job in held.ids else 0.0
 
     def put_off(self, ids: Sequence[bytes], put_off_s: float, now: datetime) -> None:
         """Nobody begins these soon."""

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from pulse.store.epochs import Held, Mark, Raised, Seen, Witnessed
+from pulse.store.epochs import Coming, Held, Mark, Raised, Seen, Witnessed
 from pulse.store.store import Store
 from tests.simulation.epochs import Server, first_ledger
 from tests.simulation.rows import Rows
@@ -29,7 +29,7 @@ OPERATIONS: Final = ("submit", "begin", "tick", "tick", "take", "take", "ask", "
 
 
 class Epochs(Twins):
-    """A real store and the simulated one, with two hosts; epochs go by the time of day, which hardly moves in a test."""
+    """A real store and the simulated one, with two hosts. Epochs go by the real time, which hardly moves here."""
 
     def __init__(self, store: Store, seed: int) -> None:
         super().__init__(store, seed)
@@ -55,20 +55,11 @@ class Epochs(Twins):
         epoch = self.chance.choice((None, real.epoch, real.epoch + 1))
         highest, counter = self.chance.choice((1000, 2500)), self.counters[host]
         held = Held([worker for worker in WORKERS if worker.startswith(host)], [self.some_job()], 0.0)
-        found = await self.store.epochs.begin(
-            real, HOSTS[host], host, counter, highest, epoch=epoch, known_until=None, held=held, why="because"
-        )
-        ledger, raised = self.rows.ledger, None
-        if epoch is not None:
-            raised = ledger.begin(epoch, highest, HOSTS[host], said.back_to, NOW)
-            if raised is None:
-                assert found == (None, None)
-                return found, (None, None)
-        number = said.epoch if raised is None else raised.epoch
-        mark = ledger.accept(HOSTS[host], counter, number, highest, said.place, NOW)
+        coming = Coming(HOSTS[host], host, counter, highest)
+        found = await self.store.epochs.begin(real, coming, epoch=epoch, held=held)
+        raised, mark = self.rows.begin_epoch(said, coming, epoch, held, NOW)
         if mark is not None:
-            self.rows.end_epoch(held, host, "because", self.now)
-            self.counters[host], self.epochs[host] = mark.counter, number
+            self.counters[host], self.epochs[host] = mark.counter, said.epoch if raised is None else raised.epoch
         return _counted(*found), _counted(raised, mark)
 
     async def do_tick(self) -> tuple[object, object]:

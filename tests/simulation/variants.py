@@ -14,6 +14,7 @@ from unittest import mock
 import msgspec
 
 from pulse.errors import UnavailableError
+from pulse.store.epochs import Raised
 from pulse.store.rows import Ending, EndingKind
 from pulse.worker import connection, desk
 from pulse_actors import sweeps, watchdog
@@ -112,7 +113,7 @@ async def _knows_all(_self: Any) -> bool:
 
 def _floor_stays(self: Any, epoch: int, _highest: int, _instance: object, _back_to: object, now: Any) -> Any:
     self.epochs.append(epochs.Epoch(epoch, now, self.floor))
-    return epochs.Raised(epoch, self.floor)
+    return Raised(epoch, self.floor)
 
 
 async def _remember_before(self: Any, memory: Any, seen: Any) -> bool:
@@ -193,16 +194,13 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((witness.Witness, "_may_open", lambda _self, _seen: True),), " begins in ", GOES_BACK, first=45
     ),
     "what may run yet is not put off": Variant(
-        (
-            (rows.Rows, "put_off", lambda _self, _ids, _put_off_s, _now: None),
-            (rows.Rows, "_delay_s", staticmethod(lambda _job, _held: 0.0)),
-        ),
+        ((rows.Rows, "put_off", lambda _self, _ids, _put_off_s, _now: None),),
         " begins in ",
         GOES_BACK,
         first=7,
     ),
     "what ran before an epoch stays with its worker": Variant(
-        ((rows.Rows, "end_epoch", lambda _self, _held, _host, _why, _now: None),), "was charged as", GOES_BACK, first=11
+        ((rows.Rows, "end_epoch", lambda _self, _held, _host, _now: None),), "was charged as", GOES_BACK, first=11
     ),
     "a tick is remembered before it is confirmed": Variant(
         ((witness.Witness, "_tick", _remember_before),), "raised the epoch", ("database flaky",)
