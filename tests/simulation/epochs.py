@@ -1,4 +1,4 @@
-"""What the simulated database knows of those who use it: ``pulse.epochs``, ``pulse.witnesses``, and who asks for them."""
+"""What the simulated database knows of its users: ``pulse.epochs``, ``pulse.witnesses``, and who asks for them."""
 
 from __future__ import annotations
 
