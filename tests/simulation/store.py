@@ -15,6 +15,7 @@ from pulse.protocol import HandlerInfo, NewJob
 from pulse.store.acting import Operator
 from pulse.store.depths import Depths
 from pulse.store.epochs import UNWITNESSED, Knowledge, Witnessed
+from pulse.store.failures import Failing
 from pulse.store.operations import Moved
 from pulse.store.rows import (
     Canceled,
@@ -44,6 +45,13 @@ def _ids(rows: Sequence[Fence | Completion | Ending | Renewal]) -> list[bytes]:
     return [row.id for row in rows]
 
 
+class NothingAside:
+    """What ``pulse.store.set_aside.SetAsideStore`` is to a dispatcher whose database refuses no single job."""
+
+    async def next(self, _pause_s: float) -> None:
+        """It is nobody's turn."""
+
+
 class FakeStore:
     """What ``pulse.store.store.Store`` is to an actor, on the simulated database."""
 
@@ -58,6 +66,8 @@ class FakeStore:
         self.incidents = self
         self.epochs = FakeEpochs(database)
         self.timelines = Timelines()
+        self.failing = Failing()
+        self.set_aside = NothingAside()
         self.knowledge: Knowledge | None = None
         self.audit = self  # only how far retention has got is written there
 
@@ -75,7 +85,7 @@ class FakeStore:
     async def check_sessions(self) -> None:
         """Nothing is in between."""
 
-    async def prepare(self) -> int:
+    async def prepare(self, *, install: bool = True) -> int:
         """The schema is there."""
         return await self._do("prepare", lambda: SCHEMA_VERSION)
 
