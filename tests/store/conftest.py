@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ANY: Final = object()
 EMPTY: Final = f"""
     DELETE FROM pulse.jobs; DELETE FROM pulse.attempts; DELETE FROM pulse.schedules; DELETE FROM pulse.handlers;
-    DELETE FROM pulse.hosts; DELETE FROM pulse.topics; DELETE FROM pulse.dispatch_control;
+    DELETE FROM pulse.hosts; DELETE FROM pulse.set_aside; DELETE FROM pulse.topics; DELETE FROM pulse.dispatch_control;
     DELETE FROM pulse.schema_version WHERE version > {SCHEMA_VERSION};
     DELETE FROM pulse.audit; DELETE FROM pulse.retention_mark; INSERT INTO pulse.retention_mark DEFAULT VALUES;
     UPDATE pulse.sweep_mark SET swept_at = clock_timestamp(), wait_until = '-infinity';
