@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import pytest
+from asyncpg.pgproto.pgproto import UUID
 
 from pulse.protocol import ById, ByIds, JobsList
+from pulse.store.legible import _is_read, legible_job
 from pulse.store.store import Store
 from pulse_actors.dispatcher.desktop import Desktop
 from pulse_actors.dispatcher.jobs import cancel_jobs, delete_jobs, get_job, list_jobs, why_job
@@ -54,6 +56,11 @@ async def aside(connection: Connection[Record]) -> list[tuple[Any, ...]]:
     return [(row[0].bytes, *list(row)[1:5], LOST in row["error"]) for row in await connection.fetch(ASIDE)]
 
 
+async def reasons(desktop: Desktop, job: bytes) -> Any:
+    """Why a job does not run."""
+    return (await why_job(desktop, ById(job)))["reasons"]
+
+
 @pytest.mark.parametrize("status", ["PENDING", "RETRYING", "RUNNING"])
 async def test_what_cannot_be_canceled_is_set_aside(
     desktop: Desktop, connection: Connection[Record], status: str
@@ -70,7 +77,7 @@ async def test_what_cannot_be_canceled_is_set_aside(
     assert [(row["job_id"].bytes, json.loads(row["detail"])) for row in noted] == [(job, {"sqlstate": "XX001"})]
     await cancel_jobs(desktop, ByIds([job]))
     assert await aside(connection) == [(*expected[:2], 2, *expected[3:])]
-    (reason,) = (await why_job(desktop, ById(job)))["reasons"]
+    (reason,) = await reasons(desktop, job)
     assert (reason["code"], reason["details"]["sqlstate"], reason["details"]["for_good"]) == (
         "set_aside",
         "XX001",
@@ -86,7 +93,7 @@ async def test_what_is_set_aside_by_itself_is_tried_again(desktop: Desktop, conn
     """`why` says so; an operator's cancel ends that."""
     job = await corrupt(connection)
     await connection.execute(SET_ASIDE, job.hex())
-    (reason,) = (await why_job(desktop, ById(job)))["reasons"]
+    (reason,) = await reasons(desktop, job)
     assert reason["text"].endswith("the database refuses claim_jobs: no (SQLSTATE P0001). It is tried again by itself.")
     await cancel_jobs(desktop, ByIds([job]))
     assert await aside(connection) == [(job, "infinity", 2, "XX001", "cancel_jobs", True)]
@@ -96,7 +103,7 @@ async def test_what_has_ended_is_why_it_does_not_run(desktop: Desktop, connectio
     """What is set aside yet and has ended is not waited for."""
     job = await corrupt(connection, "CANCELED")
     await connection.execute(SET_ASIDE, job.hex())
-    assert [one["code"] for one in (await why_job(desktop, ById(job)))["reasons"]] == ["ended"]
+    assert [one["code"] for one in await reasons(desktop, job)] == ["ended"]
 
 
 @pytest.mark.parametrize("status", ["PENDING", "RETRYING", "RUNNING", *TERMINAL])
@@ -140,10 +147,30 @@ async def test_what_can_be_read_is_told(desktop: Desktop, connection: Connection
     await connection.execute(
         "INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, 1, 'crashed')", others[0].hex()
     )
-    found = (await get_job(desktop, ById(job)))["job"]
+    found: Any = (await get_job(desktop, ById(job)))["job"]
+    listed: Any = (await list_jobs(desktop, JobsList()))["jobs"]
     told = {"id": job, "args": None, "progress": '"half"', "last_error": "boom", "omitted": ["args"]}
     assert {name: found[name] for name in told} == told
     assert [one["outcome"] for one in found["history"]] == ["error"]
-    rows = {row["id"]: row for row in (await list_jobs(desktop, JobsList()))["jobs"]}
+    rows = {row["id"]: row for row in listed}
     assert {name: rows[job][name] for name in told} == told
     assert {(rows[one]["args"], "omitted" in rows[one]) for one in others} == {('{"a": 1}', False)}
+
+
+async def test_what_is_not_there_is_not_told(connection: Connection[Record]) -> None:
+    """It may go between the look that failed and the one at what can be read."""
+    assert await legible_job(connection, UUID(bytes(16))) is None
+
+
+async def test_who_is_away_is_not_illegible(connection: Connection[Record]) -> None:
+    """An error that passes says nothing about a value."""
+    await connection.execute("SET statement_timeout = 1")
+
+    async def read() -> None:
+        await connection.execute("SELECT pg_sleep(60)")
+
+    try:
+        with pytest.raises(asyncpg.QueryCanceledError):
+            await _is_read(connection, read)
+    finally:
+        await connection.execute("RESET statement_timeout")
