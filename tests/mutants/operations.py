@@ -42,7 +42,9 @@ OPERATIONS: Final = [
     swap("delete_set_aside", "s.job_id = g.id", "false", _ASIDE + "test_what_is_set_aside_can_be_deleted"),
     swap("delete_set_aside", "a.job_id = g.id", "true", _ASIDE + "test_what_is_set_aside_can_be_deleted"),
     swap("delete_set_aside", "a.job_id = g.id", "false", _ASIDE + "test_what_is_set_aside_can_be_deleted"),
-    swap("set_aside_for_good", "WHERE j.id = $1", "", _ASIDE + "test_what_cannot_be_canceled_is_set_aside"),
+    swap(
+        "set_aside_for_good", "j.id = $1", "$1::uuid IS NOT NULL", _ASIDE + "test_what_cannot_be_canceled_is_set_aside"
+    ),
     swap(
         "set_aside_for_good",
         "SET next_try_at = 'infinity', ",
@@ -50,7 +52,7 @@ OPERATIONS: Final = [
         _ASIDE + "test_what_is_set_aside_by_itself_is_tried_again",
     ),
     swap("job_history", "a.job_id = $1", "true", _ASIDE + "test_what_can_be_read_is_told"),
-    swap("job_text", "j.id = $1", "true", _ASIDE + "test_what_can_be_read_is_told"),
+    swap("job_text", "j.id = $1", "$1::uuid IS NOT NULL", _ASIDE + "test_what_can_be_read_is_told"),
     swap(DELETE, "a.job_id = g.id", "true", _DONE + "test_delete"),
     swap(DELETE, "a.job_id = g.id", "false", _DONE + "test_delete"),
     swap(CHANGE, "coalesce($2, j.topic), priority", "$2, priority", _ONE),

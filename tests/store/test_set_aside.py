@@ -141,9 +141,9 @@ async def test_an_error_that_is_nobodys_sets_nobody_aside(desktop: Desktop, conn
 
 async def test_what_can_be_read_is_told(desktop: Desktop, connection: Connection[Record]) -> None:
     """A job, and a list in which it is, without its args, and by name what is left out; the others are whole."""
+    others = [await forge(connection, args='{"a": 1}', progress="1") for _ in range(4)]
     job = await corrupt(connection, "DEAD_LETTERED", progress='"half"')
     await connection.execute("INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, 1, 'error')", job.hex())
-    others = [await forge(connection, args='{"a": 1}', progress="1") for _ in range(4)]
     await connection.execute(
         "INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, 1, 'crashed')", others[0].hex()
     )
