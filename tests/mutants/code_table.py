@@ -7,6 +7,7 @@ from typing import Final
 from tests.mutants.code import CodeMutant, Guarded
 from tests.mutants.guards import (
     access,
+    asides,
     claims,
     codec,
     cursors,
@@ -38,6 +39,8 @@ from tests.mutants.guards import (
 )
 
 GUARDED: Final[list[Guarded]] = [
+    asides.LEGIBLE,
+    asides.WHY,
     access.VISIT,
     access.SCHEDULES,
     access.EXPLAIN,
