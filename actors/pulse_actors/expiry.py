@@ -53,8 +53,8 @@ async def _some(store: Store, limit: int) -> int | None:
     except StatementError as error:
         if limit > 1:
             return None
-        job = await store.set_aside.first_late()
+        job = await store.aside.first_late()
         if job is None:
             raise
-        await store.set_aside.add([(job, error)], LOOK_S)
+        await store.aside.add([(job, error)], LOOK_S)
         return 0

@@ -410,7 +410,7 @@ def run(name: str, *, bus_fd: int, parent_pid: int, main: ActorMain) -> int:
 def _is_of_database(error: BaseException) -> bool:
     """Whether *error*, or all that it holds together, comes from the database: it is one that nobody has caught."""
     if isinstance(error, BaseExceptionGroup):
-        return all(map(_is_of_database, error.exceptions))
+        return all(map(_is_of_database, cast("BaseExceptionGroup[BaseException]", error).exceptions))
     return isinstance(error, (UnavailableError, asyncpg.PostgresError, asyncpg.InterfaceError))
 
 

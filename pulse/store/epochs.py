@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from pulse.store.rows import Claim
 
 __all__ = [
-    "Coming",
     "CLOSED",
     "FIRST_HIGHEST",
     "UNWITNESSED",
+    "Coming",
     "EpochStore",
     "Held",
     "Knowledge",

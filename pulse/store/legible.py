@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import asyncpg
 
+from pulse.store.failures import Meaning, meaning_of
 from pulse.store.fit import LONG
-from pulse.store.pool import is_unavailable
 from pulse.store.statements import STATEMENTS
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ async def _is_read(connection: Connection[Record], read: Callable[[], Awaitable[
         async with connection.transaction():
             await read()
     except asyncpg.PostgresError as error:
-        if is_unavailable(error):
+        if meaning_of(error) is Meaning.AWAY:
             raise
         return False
     return True

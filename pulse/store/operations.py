@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-import asyncpg
 from asyncpg.pgproto.pgproto import UUID
 
 from pulse.store.rows import Canceled, Wake
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from asyncpg import Connection, Record
+
+    from pulse.errors import StatementError
 
 MAX_ERROR_CHARS: Final = 2000  # of what the database said: enough to know it again
 
@@ -51,9 +52,9 @@ class Operations(ABC):
             rows = await connection.fetch(STATEMENTS["cancel_jobs"].sql, _uuids(ids), now)
         return [Canceled(*row.values()) for row in rows]
 
-    async def set_aside(self, identity: bytes, statement: str, error: asyncpg.PostgresError) -> bool:
+    async def set_aside(self, identity: bytes, statement: str, error: StatementError) -> bool:
         """Leave a job out of all claims that *statement* could not change; whether it is there."""
-        words = (error.sqlstate or "", statement, str(error)[:MAX_ERROR_CHARS])
+        words = (error.sqlstate, statement, error.message[:MAX_ERROR_CHARS])
         async with self.lender.connection() as connection:
             return bool(await connection.fetch(STATEMENTS["set_aside_for_good"].sql, UUID(identity), *words))
 

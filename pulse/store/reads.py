@@ -15,9 +15,9 @@ from asyncpg.pgproto.pgproto import UUID
 
 from pulse.errors import BadRequestError, UnavailableError
 from pulse.job import Status
+from pulse.store.failures import Meaning, meaning_of
 from pulse.store.fit import Row, fit_job, fit_page
 from pulse.store.legible import legible_history, legible_job
-from pulse.store.pool import is_unavailable
 from pulse.store.standing import BEFORE_MAX, Standing
 from pulse.store.statements import STATEMENTS
 from pulse.store.times import from_us, to_s, to_us
@@ -92,7 +92,7 @@ class Reads:
             try:
                 row = await connection.fetchrow(STATEMENTS["get_job"].sql, UUID(identity))
             except asyncpg.PostgresError as error:
-                if is_unavailable(error):
+                if meaning_of(error) is Meaning.AWAY:
                     raise
                 return await _legible(connection, UUID(identity))
         if row is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
@@ -30,24 +30,28 @@ class Session(_Connection):
 
     failing: Failing | None = None
 
-    async def execute(self, query: str, *args: Any, **options: Any) -> str:  # noqa: ANN401 - as asyncpg has it
+    async def execute(self, query: str, *args: Any, **options: Any) -> str:
+        """As asyncpg's; an error knows its statement."""
         with self._named(query):
             return await super().execute(query, *args, **options)
 
     async def fetch(self, query: str, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as asyncpg has it
+        """As asyncpg's; likewise."""
         with self._named(query):
             return await super().fetch(query, *args, **options)
 
     async def fetchrow(self, query: str, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as asyncpg has it
+        """As asyncpg's; likewise."""
         with self._named(query):
             return await super().fetchrow(query, *args, **options)
 
     async def fetchval(self, query: str, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as asyncpg has it
+        """As asyncpg's; likewise."""
         with self._named(query):
             return await super().fetchval(query, *args, **options)
 
     @contextlib.contextmanager
-    def _named(self, query: str) -> Iterator[None]:
+    def _named(self, query: str) -> Generator[None]:
         try:
             yield
         except asyncpg.PostgresError as error:

@@ -67,7 +67,7 @@ class FakeStore:
         self.epochs = FakeEpochs(database)
         self.timelines = Timelines()
         self.failing = Failing()
-        self.set_aside = NothingAside()
+        self.aside = NothingAside()
         self.knowledge: Knowledge | None = None
         self.audit = self  # only how far retention has got is written there
 

@@ -218,8 +218,8 @@ async def test_it_remembers_beside_the_database(
     await keep(connection)
     await host.witness.step()
     await put_back(connection)
-    host.witness._notebook.close()  # noqa: SLF001 - as its process's end does
-    again = Host(dsn, host.witness._notebook.directory)  # noqa: SLF001
+    host.witness._notebook.close()
+    again = Host(dsn, host.witness._notebook.directory)
     again.worker.held[one, 1] = Held("n", TOPIC)
     assert await again.witness.step() == SOON_S
     assert await connection.fetchval("SELECT max(epoch) FROM pulse.epochs") == 2
@@ -263,8 +263,8 @@ async def test_a_new_number_is_remembered_before_it_is_handed_out(host: Host, co
     await due(connection, status="RETRYING", attempts=1500)
     await host.witness.step()
     assert await host.claim() != []
-    directory = host.witness._notebook.directory  # noqa: SLF001
-    host.witness._notebook.close()  # noqa: SLF001
+    directory = host.witness._notebook.directory
+    host.witness._notebook.close()
     lineage = await connection.fetchval("SELECT lineage FROM pulse.epochs WHERE epoch = 1")
     assert Notebook(directory).open(lineage).highest == 2000
     await host.witness.step()
@@ -273,8 +273,8 @@ async def test_a_new_number_is_remembered_before_it_is_handed_out(host: Host, co
 
 async def _elsewhere(host: Host) -> None:
     """As if it had been at another place, a moment ago."""
-    memory: Memory = host.witness._memory  # type: ignore[assignment] # noqa: SLF001
-    host.witness._memory = Memory(**{**_fields(memory), "place": "elsewhere"})  # noqa: SLF001
+    memory: Memory = host.witness._memory  # type: ignore[assignment]
+    host.witness._memory = Memory(**{**_fields(memory), "place": "elsewhere"})
 
 
 def _fields(memory: Memory) -> dict[str, Any]:
@@ -327,9 +327,9 @@ async def test_a_tick_that_failed_has_confirmed_nothing(host: Host, connection: 
     await host.witness.step()
     one = await due(connection)
     assert await host.claim() == [(one, 1)]
-    known = host.witness._memory  # noqa: SLF001
+    known = host.witness._memory
     assert known is not None
-    assert not await host.witness._tick(known, await _seen_of(host, started=False))  # noqa: SLF001
+    assert not await host.witness._tick(known, await _seen_of(host, started=False))
     assert not host.is_open
     await connection.execute("DELETE FROM pulse.jobs")
     await _elsewhere(host)
@@ -339,7 +339,7 @@ async def test_a_tick_that_failed_has_confirmed_nothing(host: Host, connection: 
 
 async def _seen_of(host: Host, *, started: bool) -> Any:
     """What it sees; not *started*: of a server that is another one by the time of the tick."""
-    memory = host.witness._memory  # noqa: SLF001
+    memory = host.witness._memory
     assert memory is not None
     seen = await host.store.epochs.look(memory.instance, None, LEASE_S)
     fields = {name: getattr(seen, name) for name in seen.__slots__}

@@ -11,10 +11,8 @@ from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 from typing import Final
 
-import asyncpg
-
 from pulse import procs, protocol
-from pulse.errors import BadRequestError, ConflictError, NotFoundError, UnavailableError
+from pulse.errors import BadRequestError, ConflictError, NotFoundError, StatementError, UnavailableError
 from pulse.job import Status
 from pulse.store.acting import Acting
 from pulse.store.listing import Wanted
@@ -93,7 +91,7 @@ async def cancel_jobs(on: Desktop, body: protocol.ByIds) -> Answer:
             async with on.store.acting(on.operator) as store:
                 found = await store.cancel(ids)
                 await _note(store, "jobs.cancel", body, [job.id for job in found])
-        except asyncpg.PostgresError as error:
+        except StatementError as error:
             if len(ids) > 1:
                 return False
             async with on.store.acting(on.operator) as store:

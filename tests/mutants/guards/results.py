@@ -65,7 +65,11 @@ RESULTS: Final = Guarded(
             ("Results._write", "due_s=ended.due_s", "due_s=None"),
         ],
         _GUARDS + "test_progress_that_cannot_be_stored_costs_nothing_else": [
-            ("_Batch.complete.alone", "error if bad.progress is None else await _without_progress(bad, together)", "error"),
+            (
+                "_Batch.complete.alone",
+                "error if bad.progress is None else await _without_progress(bad, together)",
+                "error",
+            ),
             ("_Batch.end.alone", "bad.progress is not None", "False"),
         ],
         _GUARDS + "test_a_result_that_cannot_be_stored_is_an_error": [
