@@ -69,7 +69,7 @@ async def _is_read(connection: Connection[Record], read: Callable[[], Awaitable[
         async with connection.transaction():
             await read()
     except asyncpg.PostgresError as error:
-        if meaning_of(error) is Meaning.AWAY:
+        if meaning_of(error) in {Meaning.AWAY, Meaning.CONTESTED}:
             raise
         return False
     return True

@@ -92,7 +92,7 @@ class Reads:
             try:
                 row = await connection.fetchrow(STATEMENTS["get_job"].sql, UUID(identity))
             except asyncpg.PostgresError as error:
-                if meaning_of(error) is Meaning.AWAY:
+                if meaning_of(error) in {Meaning.AWAY, Meaning.CONTESTED}:
                     raise
                 return await _legible(connection, UUID(identity))
         if row is None:

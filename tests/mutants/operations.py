@@ -15,6 +15,7 @@ WALK: Final = "walk_jobs"
 COLLECT: Final = "collect_jobs"
 NOTES: Final = "list_actions"
 _DONE: Final = "test_operations.py::"
+_TURNS: Final = "test_turns_aside.py::"
 _ASIDE: Final = "test_set_aside.py::"
 _PAGES: Final = _DONE + "test_pages_of_notes"
 _FORGOTTEN: Final = _DONE + "test_old_notes_go_in_batches"
@@ -41,6 +42,24 @@ OPERATIONS: Final = [
     swap("delete_set_aside", "s.job_id = g.id", "true", _ASIDE + "test_what_is_set_aside_can_be_deleted"),
     swap("delete_set_aside", "s.job_id = g.id", "false", _ASIDE + "test_what_is_set_aside_can_be_deleted"),
     swap("delete_set_aside", "a.job_id = g.id", "true", _ASIDE + "test_what_is_set_aside_can_be_deleted"),
+    swap("set_aside_jobs", "s.tries + 1", "s.tries", _TURNS + "test_what_is_refused_again"),
+    swap("set_aside_jobs", "sqlstate = excluded.sqlstate, ", "", _TURNS + "test_what_is_refused_again"),
+    swap(
+        "set_aside_jobs",
+        "greatest(s.next_try_at, excluded.next_try_at)",
+        "excluded.next_try_at",
+        _TURNS + "test_what_an_operator_set_aside_stays_so",
+    ),
+    swap("next_set_aside", "s.next_try_at <= clock_timestamp()", "true", _TURNS + "test_each_has_its_turn"),
+    swap(
+        "next_set_aside", "ORDER BY s.next_try_at ", "ORDER BY s.next_try_at DESC ", _TURNS + "test_each_has_its_turn"
+    ),
+    swap("next_set_aside", " FOR UPDATE SKIP LOCKED", " FOR UPDATE", _TURNS + "test_one_that_another_server_tries"),
+    swap("next_set_aside", "WHERE s.job_id = m.job_id", "", _TURNS + "test_each_has_its_turn"),
+    cut("readmit_jobs", " AND s.next_try_at <> 'infinity'", _TURNS + "test_what_an_operator_set_aside_stays_so"),
+    swap(
+        "readmit_jobs", "s.job_id = ANY ($1::uuid[])", "$1 IS NULL", _TURNS + "test_what_an_operator_set_aside_stays_so"
+    ),
     swap("delete_set_aside", "a.job_id = g.id", "false", _ASIDE + "test_what_is_set_aside_can_be_deleted"),
     swap(
         "set_aside_for_good", "j.id = $1", "$1::uuid IS NOT NULL", _ASIDE + "test_what_cannot_be_canceled_is_set_aside"

@@ -16,9 +16,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from pulse.errors import ContestedError, StatementError, UnavailableError
-from pulse.store.set_aside import Suspect
 from pulse.store.pool import Target
 from pulse.store.rows import Claim, Fence, Level
+from pulse.store.set_aside import Suspect
 from pulse.store.store import Store
 from pulse.store.topics import LivePolicy
 from pulse_actors.dispatcher import assignments

@@ -18,7 +18,7 @@ LEGIBLE: Final = Guarded(
             ("_is_read", "async with connection.transaction():", "if True:"),
         ],
         _ASIDE + "test_who_is_away_is_not_illegible": [
-            ("_is_read", "if meaning_of(error) is Meaning.AWAY:", "if False:"),
+            ("_is_read", "if meaning_of(error) in {Meaning.AWAY, Meaning.CONTESTED}:", "if False:"),
         ],
         _ASIDE + "test_what_is_not_there_is_not_told": [
             ("legible_job", "if found is None:", "if False:"),

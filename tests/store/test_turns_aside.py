@@ -1,0 +1,84 @@
+"""Jobs that are set aside have their turns, one at a time, and what an operator set aside stays so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import asyncpg
+import pytest
+
+from pulse.errors import StatementError
+from pulse.store.rows import Level
+from pulse.store.set_aside import SetAside, Suspect
+from pulse.store.store import Store
+from tests.store.helpers import NOW, TOPIC, forge, new_id
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.heavy]
+
+REFUSED = StatementError("not with me", sqlstate="XX001", statement="claim_jobs")
+AGAIN = StatementError("nor now", sqlstate="P0001", statement="complete_jobs")
+
+
+async def rows(connection: Connection[Record]) -> dict[bytes, Record]:
+    """What is set aside."""
+    found = await connection.fetch(
+        "SELECT *, uuid_send(job_id) AS id, next_try_at = 'infinity' AS for_good FROM pulse.set_aside"
+    )
+    return {row["id"]: row for row in found}
+
+
+async def test_what_is_refused_again(store: Store, connection: Connection[Record]) -> None:
+    """The newest refusal is told, how many there were, and since when; its turn is never brought forward."""
+    job = new_id()
+    await store.aside.add([(job, REFUSED)], 60.0)
+    first = (await rows(connection))[job]
+    await store.aside.add([(job, AGAIN)], 1.0)
+    again = (await rows(connection))[job]
+    assert (again["tries"], again["sqlstate"], again["statement"]) == (2, "P0001", "complete_jobs")
+    assert (again["error"], again["since"]) == ("nor now", first["since"])
+    assert again["next_try_at"] == first["next_try_at"]
+
+
+async def test_what_an_operator_set_aside_stays_so(store: Store, connection: Connection[Record]) -> None:
+    """Whoever tries others, or writes what is refused no more."""
+    job, other = new_id(), new_id()
+    await store.aside.add([(job, REFUSED), (other, REFUSED)], 0.0)
+    await connection.execute("UPDATE pulse.set_aside SET next_try_at = 'infinity' WHERE job_id = $1", job.hex())
+    await store.aside.add([(job, AGAIN)], 0.0)
+    assert (await rows(connection))[job]["for_good"]
+    found = await store.aside.next(60.0)
+    assert found is not None
+    assert found.id == other
+    await store.aside.readmit([job, other])
+    assert [*await rows(connection)] == [job]
+
+
+async def test_each_has_its_turn(store: Store, connection: Connection[Record]) -> None:
+    """The one that has waited longest, by itself; a server that tries it keeps no other from trying the next."""
+    jobs = [await forge(connection) for _ in range(3)]
+    for job in jobs:
+        await store.aside.add([(job, REFUSED)], 0.0)
+    turns = [await store.aside.next(60.0) for _ in range(4)]
+    assert turns == [
+        *(SetAside(job, Suspect(job, Level(TOPIC, 0), NOW.timestamp()), "claim_jobs", "PENDING") for job in jobs),
+        None,
+    ]
+    assert [row["tries"] for row in (await rows(connection)).values()] == [2, 2, 2]
+
+
+async def test_one_that_another_server_tries(store: Store, connection: Connection[Record], dsn: str) -> None:
+    """It is passed over at once."""
+    first, second = await forge(connection, "RUNNING"), new_id()
+    for job in (first, second):
+        await store.aside.add([(job, REFUSED)], 0.0)
+    stranger = await asyncpg.connect(dsn)
+    try:
+        async with stranger.transaction():
+            await stranger.execute("SELECT FROM pulse.set_aside WHERE job_id = $1 FOR UPDATE", first.hex())
+            assert await store.aside.next(60.0) == SetAside(second, None, "claim_jobs", None)
+    finally:
+        await stranger.close()
+    assert await store.aside.next(60.0) == SetAside(first, None, "claim_jobs", "RUNNING")
