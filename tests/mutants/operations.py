@@ -58,7 +58,10 @@ OPERATIONS: Final = [
     swap("next_set_aside", "WHERE s.job_id = m.job_id", "", _TURNS + "test_each_has_its_turn"),
     cut("readmit_jobs", " AND s.next_try_at <> 'infinity'", _TURNS + "test_what_an_operator_set_aside_stays_so"),
     swap(
-        "readmit_jobs", "s.job_id = ANY ($1::uuid[])", "$1 IS NULL", _TURNS + "test_what_an_operator_set_aside_stays_so"
+        "readmit_jobs",
+        "s.job_id = ANY ($1::uuid[])",
+        "$1::uuid[] IS NOT NULL",
+        _TURNS + "test_what_an_operator_set_aside_stays_so",
     ),
     swap("delete_set_aside", "a.job_id = g.id", "false", _ASIDE + "test_what_is_set_aside_can_be_deleted"),
     swap(

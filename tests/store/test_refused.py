@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import asyncpg
 import pytest
+from structlog.testing import capture_logs
 
+from pulse.errors import UnavailableError
 from pulse.protocol import Beat, Result
 from pulse.store import failures
 from pulse.store.failures import UNIQUE_VIOLATION
@@ -22,7 +24,7 @@ from pulse_actors.dispatcher.leases import Beating, Leases
 from pulse_actors.dispatcher.results import Reported
 from pulse_actors.dispatcher.submits import Submits, Submitted
 from tests.store.helpers import forge, job, read
-from tests.store.recovery_kit import HOST, LEASE_S, Floor, Wire, new_worker, wire_of
+from tests.store.recovery_kit import DEADLINE_S, HOST, LEASE_S, Floor, Wire, new_worker, wire_of
 from tests.store.refusing_kit import refusing, sqlstates
 from tests.support.waiting import until as until_within
 
@@ -165,6 +167,45 @@ async def test_reports(counter: Counter, connection: Connection[Record]) -> None
             return not counter.worker.held and not await aside(connection)
 
         await until(is_free, "their places")
+
+
+async def test_a_report_that_is_refused_stays_aside(
+    counter: Counter, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told once, is where people look as long as it lasts, and waits longer than for a lock."""
+    monkeypatch.setattr(results, "LOCKED_PAUSE_S", 0.0)
+    monkeypatch.setattr(results, "REFUSED_PAUSE_S", 0.2)
+    job, other = await counter.running(counter.worker), await counter.running(counter.worker)
+    with capture_logs() as logs:
+        async with counter.open():
+            async with refusing(connection, {job: "P0001"}, "COMPLETED"):
+                counter.report(Result(job, 1, "ok"))
+
+                async def is_tried_again() -> bool:
+                    return await connection.fetchval("SELECT max(tries) FROM pulse.set_aside") in {2, 3}
+
+                await until(is_tried_again, "the second try")
+                counter.report(Result(other, 1, "ok"))
+                await until(lambda: counter.is_status("COMPLETED", other), "another report")
+                assert await aside(connection) == {job: "P0001"}
+                assert counter.worker.held.keys() == {(job, 1)}
+                lost = anyio.Event()
+
+                async def lose(*_args: Any) -> None:
+                    lost.set()
+                    raise UnavailableError
+
+                with pytest.MonkeyPatch.context() as patch, anyio.fail_after(DEADLINE_S):
+                    patch.setattr(counter.store.aside, "add", lose)
+                    await lost.wait()
+            await until(lambda: counter.is_status("COMPLETED", job), "the report")
+
+            async def is_gone() -> bool:
+                return await aside(connection) == {}
+
+            await until(is_gone, "its mark")
+    events = [entry["event"] for entry in logs]
+    assert (events.count("report_refused"), events.count("rows_locked")) == (1, 0)
 
 
 async def test_ends(counter: Counter, connection: Connection[Record]) -> None:

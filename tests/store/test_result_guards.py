@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from pulse.errors import UnavailableError
+from pulse.errors import StatementError, UnavailableError
 from pulse.protocol import Result
 from pulse.store.pool import SERVER_SETTINGS, Target
 from pulse.store.rows import Ending, EndingKind, Level
@@ -276,6 +276,29 @@ async def test_a_result_that_cannot_be_stored_is_an_error(tray: Tray) -> None:
     assert row["status"] == "RETRYING"
     assert row["last_error"].startswith("result is not storable: ")
     assert (await read(tray.connection, good))["status"] == "COMPLETED"
+
+
+async def test_progress_and_the_rest_cannot_be_stored(tray: Tray, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither progress nor text of an end: it is kept without both; what is refused otherwise is kept back."""
+    job = await tray.held()
+    bad = Ending(job, 1, tray.worker.identity, EndingKind.ERROR, "boom\0", progress='"\\u0000"')
+    tray.die(bad)
+    await tray.write()
+    row = await read(tray.connection, job)
+    assert (row["status"], row["last_error"], row["progress"]) == ("RETRYING", "error text is not storable", None)
+    other = await tray.held()
+    end = tray.store.end
+
+    async def refused(endings: Sequence[Ending], **more: Any) -> list[Any]:
+        if endings[0].progress is None:
+            raise StatementError("not with me", sqlstate="P0001", statement="end_attempts")
+        return await end(endings, **more)
+
+    monkeypatch.setattr(tray.store, "end", refused)
+    tray.die(Ending(other, 1, tray.worker.identity, EndingKind.ERROR, "boom", progress='"\\u0000"'))
+    await tray.write()
+    assert (await read(tray.connection, other))["status"] == "RUNNING"
+    assert [one.left for one in tray.results._aside] == [{other}]
 
 
 async def test_an_outage_is_logged_now_and_then(monkeypatch: pytest.MonkeyPatch, tray: Tray) -> None:

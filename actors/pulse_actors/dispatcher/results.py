@@ -294,7 +294,7 @@ class _Batch:
             if bad.progress is not None and await _without_progress(bad, together) is None:
                 return
             log.warning("ending_not_storable", error=error.message)
-            await together([bad._replace(error="error text is not storable", stack=None)])
+            await together([bad._replace(error="error text is not storable", stack=None, progress=None)])
 
         rows = [row for row in (*endings, *self._rejected) if row[:2] not in self.left]
         self._leave(await write_merged(self._store, rows, together, alone))

@@ -8,6 +8,7 @@ from tests.mutants.code import Guarded
 
 _SPLIT: Final = "unit/test_results_split.py::"
 _GUARDS: Final = "store/test_result_guards.py::"
+_REFUSED: Final = "store/test_refused.py::"
 
 RESULTS: Final = Guarded(
     "pulse_actors.dispatcher.results",
@@ -74,6 +75,28 @@ RESULTS: Final = Guarded(
         ],
         _GUARDS + "test_a_result_that_cannot_be_stored_is_an_error": [
             ("_Batch.end", "(*endings, *self._rejected)", "endings"),
+        ],
+        _REFUSED + "test_reports": [
+            ("Results._bring_back", "if one.not_before_s <= now_s", "if False"),
+            ("Results._bring_back", "if one.not_before_s > now_s", "if False"),
+            ("_Batch._leave", "if one.error is not None:", "if False:"),
+            ("Results._note_refused", "if again:", "if False:"),
+            ("_Batch.complete.alone", "if again is None:", "if True:"),
+        ],
+        _REFUSED + "test_a_report_that_is_refused_stays_aside": [
+            ("Results._note_refused", "if batch.refused:", "if False:"),
+            ("Results._note_refused", "if job not in self._refused:", "if True:"),
+            ("Results._note_refused", "with suppress(UnavailableError):", "if True:"),
+            ("Results._write", "len(batch.left) > len(batch.refused)", "True"),
+            (
+                "Results._write",
+                "LOCKED_PAUSE_S if left.isdisjoint(batch.refused) else REFUSED_PAUSE_S",
+                "LOCKED_PAUSE_S",
+            ),
+        ],
+        _GUARDS + "test_progress_and_the_rest_cannot_be_stored": [
+            ("_Batch.end.alone", " and await _without_progress(bad, together) is None", ""),
+            ("_without_progress", "if not error.is_value:", "if True:"),
         ],
         "store/test_visit_guards.py::test_a_process_brings_no_more_than_has_room": [
             ("Results._answer", "report.settled()", "pass"),
@@ -147,5 +170,5 @@ RESULTS: Final = Guarded(
             ("Results._free", "(ending.id, ending.attempt) in ended", "True"),
         ],
     },
-    without={("_Batch.complete", "self.left"): "only faster"},
+    without={("_Batch.complete", "self.left"): "only faster", ("Results._bring_back", "aside"): "only faster"},
 )

@@ -1,0 +1,106 @@
+"""What an error of the database means, and what is done about it: retried, halved, set aside, told."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.code import Guarded
+
+_POOL: Final = "store/test_pool.py::"
+_BAD: Final = "store/test_bad_rows.py::"
+_MERGING: Final = "store/test_merging.py::"
+_REFUSED: Final = "store/test_refused.py::"
+_FAILING: Final = "unit/test_failing_statements.py::"
+
+FAILURES: Final = Guarded(
+    "pulse.store.failures",
+    {
+        _POOL + "test_a_statement_at_fault": [
+            ("meaning_of", "state in VALUE_SQLSTATES or state[:2] in VALUE_CLASSES", "False"),
+            ("is_safe_after", "state[:2] in SAFE_CLASSES or state in VALUE_SQLSTATES", "False"),
+            ("is_safe_after", "state[:2] in SAFE_CLASSES or state in VALUE_SQLSTATES", "True"),
+        ],
+        _POOL + "test_away_of_one_statement_alone": [
+            ("error_of", "failure.times < STUBBORN", "True"),
+            ("error_of", "failure.times < STUBBORN", "False"),
+            ("meaning_of", "state in AWAY_SQLSTATES or ", ""),
+        ],
+        _POOL + "test_what_succeeds_is_refused_no_more": [
+            ("Failing.succeeded", "if self._of:", "if False:"),
+            ("Failing.refused", "known.times + 1", "1"),
+        ],
+        _BAD + "test_other_errors_are_not_bad_rows": [
+            ("error_of", "if meaning is Meaning.CONTESTED:", "if False:"),
+            ("meaning_of", "state in CONTESTED_SQLSTATES", "False"),
+        ],
+        _BAD + "test_complete": [
+            ("meaning_of", "state in VALUE_SQLSTATES or ", ""),
+            ("is_safe_after", " or state in VALUE_SQLSTATES", ""),
+        ],
+        _MERGING + "test_a_part_that_hears_away": [
+            ("refusal_of", "not isinstance(cause, asyncpg.PostgresError)", "False"),
+        ],
+    },
+    is_part=True,
+)
+MERGING: Final = Guarded(
+    "pulse_actors.merging",
+    {
+        _MERGING + "test_a_locked_row_waits_alone": [
+            ("_Writing.write", "if locked:", "if False:"),
+            ("_Writing.write", "if row.id not in free", "if False"),
+        ],
+        _MERGING + "test_what_is_refused_is_found": [
+            ("_Writing._refuse", "if error.is_value:", "if False:"),
+            ("_Writing._refuse", "except StatementError as again:", "except KeyError as again:"),
+            ("_Writing._refuse", "self.left.append(Left(row, error))", "pass"),
+        ],
+        _MERGING + "test_whatever_row_it_is": [
+            ("_Writing._refuse", "self._refused >= IN_VAIN and not self._has_written", "False"),
+        ],
+        _REFUSED + "test_reports": [
+            ("_Writing._refuse", " and not self._has_written", ""),
+        ],
+        _MERGING + "test_a_part_that_hears_away": [
+            ("_Writing.write", "refusal_of(error) if self._is_split else error", "error"),
+            ("_Writing.write", "refusal_of(error) if self._is_split else error", "refusal_of(error)"),
+        ],
+    },
+    is_part=True,
+)
+BAD_JOBS: Final = Guarded(
+    "pulse_actors.dispatcher.bad_jobs",
+    {
+        _REFUSED + "test_claims": [
+            ("_Search.through", "if len(some) == 1:", "if False:"),
+            ("_Search.through", " and not self.has_claimed", ""),
+            ("BadJobs.try_next", "if found.suspect is None:", "if True:"),
+            ("BadJobs.try_next", "claimed or found.statement != CLAIM", "False"),
+            ("BadJobs._search", "if search.bad:", "if False:"),
+        ],
+        _REFUSED + "test_every_row_is_refused": [
+            ("_Search.through", "len(self.bad) >= IN_VAIN and ", "False and "),
+            ("BadJobs._search", "if await search.through(suspects):", "if await search.through(suspects) and False:"),
+        ],
+        _REFUSED + "test_a_report_that_is_refused_stays_aside": [
+            ("BadJobs._forget", 'found.status == "RUNNING" and found.statement != CLAIM', "False"),
+        ],
+        "store/test_claim_guards.py::test_a_topic_that_cannot_be_read": [
+            ("BadJobs.search", "except StatementError:", "except KeyError:"),
+        ],
+    },
+    is_part=True,
+)
+FAILING: Final = Guarded(
+    "pulse_actors.dispatcher.failing",
+    {
+        _FAILING + "test_what_other_actors_tell": [
+            ("FailingStatements.findings", "if now_s - heard_s < OLD_S else []", ""),
+            ("FailingStatements.heard", "except (TypeError, msgspec.ValidationError):", "except KeyError:"),
+        ],
+        _FAILING + "test_the_first_refusal_is_no_finding": [
+            ("FailingStatements.findings", " if one.times >= MANY", ""),
+            ("FailingStatements.findings", "found.state is State.OK", "False"),
+        ],
+    },
+)
