@@ -1,4 +1,4 @@
-"""One look of a dispatcher at its database at a time: when it may claim, and what it does when the database went back."""
+"""A dispatcher looks at its database, once at a time: when it may claim, and what it does when that went back."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ async def test_it_claims_when_it_has_come(host: Host, connection: Connection[Rec
 
 
 async def test_what_was_kept_is_put_back(host: Host, connection: Connection[Record]) -> None:
-    """Nothing is claimed, whatever is asked; then the epoch is raised, what is held is lost, and claims go on above it."""
+    """Nothing is claimed; then the epoch is raised, what is held is lost, and claims go on above it."""
     one, two = await due(connection), await due(connection)
     await host.witness.step()
     await keep(connection)
@@ -185,16 +185,17 @@ async def away(*_given: object) -> None:
 async def test_what_may_run_yet_is_handed_out_to_nobody(
     host: Host, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not by this host, whose book says so, though its worker is not watched; and not by others, as long as it is put off."""
+    """Not by this host, whose book says so, though its worker is not watched; nor by others: it is put off."""
     one = await due(connection)
     await host.witness.step()
     await keep(connection)
     await host.witness.step()
     assert await host.claim() == [(one, 1)]
     await put_back(connection)
-    with monkeypatch.context() as patch, pytest.raises(UnavailableError):
+    with monkeypatch.context() as patch:
         patch.setattr(host.store.epochs, "put_off", away)
-        await host.witness.step()
+        with pytest.raises(UnavailableError):
+            await host.witness.step()
     first = (await read(connection, one))["next_run_at"]
     assert first > await connection.fetchval("SELECT clock_timestamp() + $1 * interval '0.5 seconds'", PUT_OFF_S)
     await host.witness.step()
@@ -218,8 +219,8 @@ async def test_it_remembers_beside_the_database(
     await keep(connection)
     await host.witness.step()
     await put_back(connection)
-    host.witness._notebook.close()  # noqa: SLF001 - as its process's end does
-    again = Host(dsn, host.witness._notebook.directory)  # noqa: SLF001
+    host.witness._notebook.close()
+    again = Host(dsn, host.witness._notebook.directory)
     again.worker.held[one, 1] = Held("n", TOPIC)
     assert await again.witness.step() == SOON_S
     assert await connection.fetchval("SELECT max(epoch) FROM pulse.epochs") == 2
@@ -263,8 +264,8 @@ async def test_a_new_number_is_remembered_before_it_is_handed_out(host: Host, co
     await due(connection, status="RETRYING", attempts=1500)
     await host.witness.step()
     assert await host.claim() != []
-    directory = host.witness._notebook.directory  # noqa: SLF001
-    host.witness._notebook.close()  # noqa: SLF001
+    directory = host.witness._notebook.directory
+    host.witness._notebook.close()
     lineage = await connection.fetchval("SELECT lineage FROM pulse.epochs WHERE epoch = 1")
     assert Notebook(directory).open(lineage).highest == 2000
     await host.witness.step()
@@ -273,8 +274,8 @@ async def test_a_new_number_is_remembered_before_it_is_handed_out(host: Host, co
 
 async def _elsewhere(host: Host) -> None:
     """As if it had been at another place, a moment ago."""
-    memory: Memory = host.witness._memory  # type: ignore[assignment] # noqa: SLF001
-    host.witness._memory = Memory(**{**_fields(memory), "place": "elsewhere"})  # noqa: SLF001
+    memory: Memory = host.witness._memory  # type: ignore[assignment]
+    host.witness._memory = Memory(**{**_fields(memory), "place": "elsewhere"})
 
 
 def _fields(memory: Memory) -> dict[str, Any]:
@@ -327,9 +328,9 @@ async def test_a_tick_that_failed_has_confirmed_nothing(host: Host, connection: 
     await host.witness.step()
     one = await due(connection)
     assert await host.claim() == [(one, 1)]
-    known = host.witness._memory  # noqa: SLF001
+    known = host.witness._memory
     assert known is not None
-    assert not await host.witness._tick(known, await _seen_of(host, started=False))  # noqa: SLF001
+    assert not await host.witness._tick(known, await _seen_of(host, started=False))
     assert not host.is_open
     await connection.execute("DELETE FROM pulse.jobs")
     await _elsewhere(host)
@@ -339,7 +340,7 @@ async def test_a_tick_that_failed_has_confirmed_nothing(host: Host, connection: 
 
 async def _seen_of(host: Host, *, started: bool) -> Any:
     """What it sees; not *started*: of a server that is another one by the time of the tick."""
-    memory = host.witness._memory  # noqa: SLF001
+    memory = host.witness._memory
     assert memory is not None
     seen = await host.store.epochs.look(memory.instance, None, LEASE_S)
     fields = {name: getattr(seen, name) for name in seen.__slots__}
