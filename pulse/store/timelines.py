@@ -81,8 +81,8 @@ class Timelines:
         if self.is_old(standing):
             newest = self._newest[standing.system_id]
             message = (
-                f"the database {shown} is on timeline {standing.timeline}, and this host has seen timeline {newest} of it"
-                ": an old primary that came back, or an old copy; it is not used"
+                f"the database {shown} is on timeline {standing.timeline}, and this host has seen timeline {newest}"
+                " of it: an old primary that came back, or an old copy; it is not used"
             )
             self.refused = message, time.monotonic()
             raise UnavailableError(message)
