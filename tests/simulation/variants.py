@@ -106,7 +106,7 @@ def _forget_reports(self: Any) -> None:
 _CLAIM: Final = claims.Claims._claim
 
 VARIANTS: Final[dict[str, Variant]] = {
-    "fence by the id alone": Variant(((ModelJob, "is_held", _is_running),), " ended as ", ("operator",), first=124),
+    "fence by the id alone": Variant(((ModelJob, "is_held", _is_running),), " ended as ", ("operator",), first=307),
     "obituary before the last reports": Variant(
         ((deaths.Deaths, "_hear_out", _nothing),), "was charged nothing", ("kill a worker", "trap at a word")
     ),
