@@ -308,13 +308,15 @@ FROM pulse_audit.changes c WHERE c.rewritten ORDER BY c.seq LIMIT $1;
 
 
 -- name: audit_tokens :many
--- What:    I4: a claim adds 1 to attempts, nothing else changes them, and a new job has none unless it is claimed by its INSERT
+-- What:    I4: a claim adds 1 to attempts, or to the floor of an epoch; nothing else does; a new job has none, unless its INSERT claims it
 -- Args:    $1 examples int
 -- Guard:   none: reads.   Returns: id, detail, violations.
 SELECT c.id::text AS id, format('change %s: %s to %s, attempts %s to %s', c.seq, coalesce(c.old_status, 'new'), c.new_status,
            coalesce(c.old_attempts, 0), c.new_attempts) AS detail, count(*) OVER () AS violations
 FROM pulse_audit.changes c
 WHERE c.new_attempts <> coalesce(c.old_attempts, 0) + coalesce(c.new_status = 'RUNNING' AND c.old_status IS DISTINCT FROM 'RUNNING', false)::int
+  AND NOT (coalesce(c.new_status = 'RUNNING' AND c.old_status IS DISTINCT FROM 'RUNNING', false) AND c.new_attempts > coalesce(c.old_attempts, 0)
+           AND c.new_attempts - 1 IN (SELECT e.attempts_floor FROM pulse.epochs e WHERE e.attempts_floor > 0))
 ORDER BY c.seq LIMIT $1;
 
 
@@ -378,6 +380,8 @@ WHERE CASE
     WHEN m.old_status = 'RUNNING' AND m.new_status IN ('RETRYING', 'DEAD_LETTERED') THEN
         NOT (m.more IN (0, 1) AND m.more_crashes IN (0, m.more))
     WHEN m.old_status IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED') THEN false
+    WHEN m.new_status = 'RUNNING' AND m.old_status IS DISTINCT FROM 'RUNNING' THEN
+        m.more <> m.new_attempts - coalesce(m.old_attempts, 0) - 1 OR m.more_crashes <> 0
     ELSE m.more <> 0 OR m.more_crashes <> 0 END
 ORDER BY m.seq LIMIT $1;
 

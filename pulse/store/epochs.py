@@ -66,7 +66,7 @@ class Mark(NamedTuple):
 
 
 class Coming(NamedTuple):
-    """A host that has come to a database: its witness, its id, how far it has counted, and the bound of its attempts."""
+    """A host that has come: its witness, its id, how far it has counted, and the bound of its attempts."""
 
     instance: UUID
     host: str

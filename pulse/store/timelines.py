@@ -81,8 +81,8 @@ class Timelines:
         if self.is_old(standing):
             newest = self._newest[standing.system_id]
             message = (
-                f"the database {shown} is on timeline {standing.timeline}, and this host has seen timeline {newest} of it: "
-                "an old primary that came back, or an old copy; it is not used"
+                f"the database {shown} is on timeline {standing.timeline}, and this host has seen timeline {newest}"
+                " of it: an old primary that came back, or an old copy; it is not used"
             )
             self.refused = message, time.monotonic()
             raise UnavailableError(message)
@@ -101,7 +101,7 @@ def newest_of(directory: Path | None) -> dict[str, int]:
 def remembered(directory: Path | None) -> list[Standing]:
     """What dispatchers of this host have kept in *directory*; what cannot be read says nothing."""
     found: list[Standing] = []
-    for path in [] if directory is None else directory.glob(REMEMBERED):
+    for path in () if directory is None else directory.glob(REMEMBERED):
         try:
             kept = json.loads(path.read_bytes())
             found.append(Standing(str(kept["system_id"]), int(kept["timeline"])))

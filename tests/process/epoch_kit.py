@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
 
@@ -88,7 +88,7 @@ class Load:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> Load:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -123,9 +123,8 @@ def overlaps(*wholes: Whole) -> list[tuple[Entry, Entry]]:
             if entry.job in open_since:
                 found.append((open_since[entry.job], entry))
             open_since[entry.job] = entry
-        elif entry.event in {"end", "broken"} and entry.job in open_since:
-            if open_since[entry.job].attempt == entry.attempt:
-                del open_since[entry.job]
+        elif entry.event in {"end", "broken"} and open_since.get(entry.job, entry).attempt == entry.attempt:
+            open_since.pop(entry.job, None)
     return found
 
 
@@ -158,9 +157,8 @@ class Dump:
             await connection.execute(schema_sql())
             await connection.execute("DELETE FROM pulse.epochs; DELETE FROM pulse.topics; DELETE FROM pulse.sweep_mark")
             for name in _DUMPED:
-                await connection.execute(
-                    f"INSERT INTO pulse.{name} SELECT (jsonb_populate_record(NULL::pulse.{name}, k.r)).* FROM kept.{name} k"
-                )
+                row = f"(jsonb_populate_record(NULL::pulse.{name}, k.r)).*"
+                await connection.execute(f"INSERT INTO pulse.{name} SELECT {row} FROM kept.{name} k")
         await connection.close(timeout=5)
 
 
@@ -188,9 +186,8 @@ class Pair:
         (standby.data_dir / "postmaster.pid").unlink(missing_ok=True)
         query = parse_qs(urlsplit(primary.dsn).query)
         with (standby.data_dir / "postgresql.auto.conf").open("a") as file:
-            file.write(
-                f"primary_conninfo = 'host={query['host'][0]} port={query['port'][0]} user=pulse application_name=two'\n"
-            )
+            of_primary = f"host={query['host'][0]} port={query['port'][0]} user=pulse application_name=two"
+            file.write(f"primary_conninfo = '{of_primary}'\n")
         signal_file = standby.data_dir / "standby.signal"
         signal_file.touch()
         owner = (standby.data_dir / "PG_VERSION").stat()

@@ -16,11 +16,13 @@ from pulse.errors import ConflictError, NotFoundError, PulseError, SchemaError
 from pulse.job import TRANSITIONS
 from pulse.store import checks
 from pulse.store.checks import AUDIT, TABLES, Check, Examination, Finding, install_audit, remove_audit
+from pulse.store.epochs import Held
 from pulse.store.pool import Target
 from pulse.store.rows import Ending, EndingKind
 from pulse.store.store import Store
 from tests.store.check_kit import GUARDS, LIVES, RECORD, ROWS, Wrong, live, live_all
 from tests.store.conftest import EMPTY, Shared
+from tests.store.epoch_kit import raised
 from tests.store.helpers import claim, fence, forge, job
 
 if TYPE_CHECKING:
@@ -332,6 +334,30 @@ async def test_a_job_under_the_id_of_one_that_was_deleted(dsn: str, store: Store
     await store.submit([job(id=held, topic="t")])
     assert [one.attempt for one in await claim(store, 1, topic="t", seconds=2e6)] == [1]
     assert {finding.state async for finding in examination(dsn).findings()} == {"ok"}
+
+
+@pytest.mark.usefixtures("own_database")
+async def test_claims_of_a_new_epoch(dsn: str, connection: Connection[Record], store: Store) -> None:
+    """Above its floor they are as they should be, also those of a submit; another jump is not."""
+    await connection.execute("UPDATE pulse.sweep_mark SET swept_at = clock_timestamp()")
+    await install_audit(Target(dsn, "pulse-tests"))
+    [held] = await claim_one(store, "t")
+    assert await raised(store, 2, held=Held([fence(held).worker], [], 1.0)) == (2, 1000)
+    assert [one.attempt for one in await claim(store, 1, topic="t", seconds=2e6)] == [1001]
+    claims, _ = await store.submit_and_claim([job(topic="t")], ["t"], ["w"], [0], 30.0)
+    assert [one.attempt for one in claims] == [1001]
+    for held_yet in (fence(held, 1001), fence(claims[0].id, 1001, "w")):
+        await store.end([Ending(*held_yet, EndingKind.ERROR, "why")])
+    assert [finding.check.name async for finding in examination(dsn).findings() if finding.state != "ok"] == []
+    run = "status = 'RUNNING', locked_by = 'w', lease_until = now()"
+    await connection.execute(
+        f"UPDATE pulse.jobs SET {run}, attempts = 3001, uncharged = 2999 WHERE id = $1", UUID(bytes=held)
+    )
+    await connection.execute(
+        f"UPDATE pulse.jobs SET {run}, attempts = 1002, uncharged = 1001 WHERE id = $1", UUID(bytes=claims[0].id)
+    )
+    wrong = {finding.check.name async for finding in examination(dsn).findings() if finding.state != "ok"}
+    assert wrong >= {"tokens", "charges"}
 
 
 async def claim_one(store: Store, topic: str) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""Epochs in the database: who may claim, which numbers attempts get, and what happens when the database has gone back."""
+"""Epochs in the database: who may claim, which numbers attempts get, and what ends when the database has gone back."""
 
 from __future__ import annotations
 

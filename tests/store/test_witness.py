@@ -1,4 +1,4 @@
-"""One look of a dispatcher at its database at a time: when it may claim, and what it does when the database went back."""
+"""A dispatcher looks at its database, once at a time: when it may claim, and what it does when that went back."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ async def test_it_claims_when_it_has_come(host: Host, connection: Connection[Rec
 
 
 async def test_what_was_kept_is_put_back(host: Host, connection: Connection[Record]) -> None:
-    """Nothing is claimed, whatever is asked; then the epoch is raised, what is held is lost, and claims go on above it."""
+    """Nothing is claimed; then the epoch is raised, what is held is lost, and claims go on above it."""
     one, two = await due(connection), await due(connection)
     await host.witness.step()
     await keep(connection)
@@ -185,16 +185,17 @@ async def away(*_given: object) -> None:
 async def test_what_may_run_yet_is_handed_out_to_nobody(
     host: Host, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not by this host, whose book says so, though its worker is not watched; and not by others, as long as it is put off."""
+    """Not by this host, whose book says so, though its worker is not watched; nor by others: it is put off."""
     one = await due(connection)
     await host.witness.step()
     await keep(connection)
     await host.witness.step()
     assert await host.claim() == [(one, 1)]
     await put_back(connection)
-    with monkeypatch.context() as patch, pytest.raises(UnavailableError):
+    with monkeypatch.context() as patch:
         patch.setattr(host.store.epochs, "put_off", away)
-        await host.witness.step()
+        with pytest.raises(UnavailableError):
+            await host.witness.step()
     first = (await read(connection, one))["next_run_at"]
     assert first > await connection.fetchval("SELECT clock_timestamp() + $1 * interval '0.5 seconds'", PUT_OFF_S)
     await host.witness.step()
