@@ -99,7 +99,7 @@ class Context:
 
     Attributes:
         job_id: Id of the job; with ``attempt`` the key to deduplicate side effects on.
-        attempt: Number of this attempt; grows by 1 with every claim.
+        attempt: Number of this attempt; grows with every claim: by 1, but after the database went back.
         name: Name that the job was submitted under.
         topic: Where the job waited.
         deadline: When ``timeout_s`` ends, aware; None without one.

@@ -8,7 +8,7 @@ What does not fit or fails is dropped and counted, and the next line that can be
 O_NONBLOCK is a property of the open file, which other processes share, so it is not set on what was inherited: pipes
 and terminals are opened once more, and sockets know a flag for each call. What has neither (files, since a disk that
 hangs blocks every writer; pipes of another user) is left to the thread. For a file whoever writes waits for that
-thread, 50 ms at most: 40 µs, which is nothing for a server's log and too much for what handlers print; their processes
+thread, 100 ms at most: 40 µs, which is nothing for a server's log and too much for what handlers print; their processes
 write files themselves.
 """
 
@@ -38,7 +38,7 @@ __all__ = ["EXIT_S", "MAX_WAITING_BYTES", "Sink", "install", "last_words"]
 
 MAX_WAITING_BYTES: Final = 256 * 1024  # of each stream: a thousand lines, while a reader is slow
 EXIT_S: Final = 1.0  # for a process that ends to get rid of what waits
-_PATIENCE_S: Final = 0.05  # once: a disk or a reader that lives has taken MAX_WAITING_BYTES by then
+_PATIENCE_S: Final = 0.1  # once: a disk or a reader that lives has taken MAX_WAITING_BYTES by then
 _FORK_S: Final = 0.1  # for the thread to end before a fork
 _LINGER_S: Final = 1.0  # of the thread: a start costs as much as five lines
 _LINE_END: Final = b"\n"
@@ -61,7 +61,10 @@ class Sink(io.RawIOBase):
         self.name = self._number = fd
         self._told = told
         self._socket: socket.socket | None = None
-        self._is_file = stat.S_ISREG(os.fstat(fd).st_mode)
+        found = os.fstat(fd)
+        self._inode = found.st_dev, found.st_ino
+        self._is_file = stat.S_ISREG(found.st_mode)
+        self._is_fork = False
         self._fd, self._at_once = self._own()
         self._at_once = self._at_once or (self._is_file and files_at_once)
         # A pipe takes so much in one piece: of more, lines of other processes come between.
@@ -69,7 +72,7 @@ class Sink(io.RawIOBase):
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Also in the child of a fork: its parent writes what waits."""
+        """With nothing that waits, and no thread."""
         self._lock = threading.RLock()  # a signal's handler may log while its thread does
         self._changed = threading.Condition(self._lock)
         self._waiting: deque[bytes] = deque()
@@ -89,9 +92,18 @@ class Sink(io.RawIOBase):
             with contextlib.suppress(OSError):  # of another user, or nobody reads
                 return os.open(f"/proc/self/fd/{self._number}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY), True
         own = os.dup(self._number)
+        if self._socket is not None:
+            self._socket.detach()  # its number is somebody else's by now
         if stat.S_ISSOCK(kind):
             self._socket = socket.socket(fileno=own)
         return own, self._socket is not None
+
+    def _has_own(self) -> bool:
+        try:
+            found = os.fstat(self._fd)
+        except OSError:
+            return False
+        return (found.st_dev, found.st_ino) == self._inode
 
     # What streams need.
 
@@ -137,12 +149,19 @@ class Sink(io.RawIOBase):
             self._changed.wait_for(lambda: not self._runs, _FORK_S)
             self._leaving = False
 
+    def forked(self) -> None:
+        """In the child of a fork: its parent writes what waits. Daemons close what they do not know, and open more."""
+        self.begin_anew()
+        self._is_fork = True
+
     def _is_idle(self) -> bool:
         return not self._waiting and not self._writes
 
     def _put(self, data: bytes, stands_for: int = 0) -> bytes:
         """Write; returns what is left where that would block. For one caller at a time."""
         try:
+            if self._is_fork and not self._has_own():
+                self._fd, self._at_once = self._own()
             if self._torn:
                 self._send(_LINE_END)
                 self._torn = self._midline = False
@@ -293,7 +312,7 @@ def _sink(stream: TextIO | None, told: Callable[[int], bytes], *, files_at_once:
     except (OSError, ValueError):  # no descriptor behind it, or one that is closed
         return None
     if not _installed:
-        os.register_at_fork(before=_pause, after_in_child=_begin_anew)
+        os.register_at_fork(before=_pause, after_in_child=_forked)
         atexit.register(last_words)
     _installed.append(sink)
     return sink
@@ -312,9 +331,9 @@ def _pause() -> None:
         sink.pause()
 
 
-def _begin_anew() -> None:
+def _forked() -> None:
     for sink in _installed:
-        sink.begin_anew()
+        sink.forked()
 
 
 def last_words(within_s: float = EXIT_S) -> None:

@@ -13,8 +13,10 @@ import enum
 from typing import Final
 
 from pulse.store.epochs import Seen
+from pulse.store.rows import Claim
 from pulse_actors.memory import Memory
 
+_MOST: Final = 10  # what doubles each time is long enough then
 STEP: Final = 1000  # attempts; the numbers of each epoch begin above a multiple of it
 
 
@@ -47,6 +49,11 @@ def judge(memory: Memory, seen: Seen) -> Verdict:
 def next_epoch(memory: Memory, seen: Seen) -> int:
     """The number of a new epoch: above all that are known."""
     return max(memory.epoch, seen.epoch) + 1
+
+
+def given_back(claim: Claim) -> int:
+    """How often a job may have been given back, 10 times at most; that its number jumped to a floor does not count."""
+    return min(claim.uncharged, (claim.attempt - 1) % STEP, _MOST)
 
 
 def bound_of(attempt: int) -> int:

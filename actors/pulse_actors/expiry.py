@@ -7,6 +7,7 @@ may expire: a look that finds none costs next to nothing.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import anyio
@@ -32,7 +33,7 @@ async def expire(store: Store) -> None:
     """
     expired, limit = 0, LIMIT
     while True:
-        some = await until_available(lambda limit=limit: _some(store, limit), "expiry")
+        some = await until_available(partial(_some, store, limit), "expiry")
         if some is None:
             limit = max(1, limit // NARROWER)
             continue
@@ -52,8 +53,8 @@ async def _some(store: Store, limit: int) -> int | None:
     except StatementError as error:
         if limit > 1:
             return None
-        job = await store.set_aside.first_late()
+        job = await store.aside.first_late()
         if job is None:
             raise
-        await store.set_aside.add([(job, error)], LOOK_S)
+        await store.aside.add([(job, error)], LOOK_S)
         return 0

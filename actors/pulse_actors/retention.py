@@ -179,7 +179,7 @@ async def retain(store: Store, retention_s: float | None) -> None:
 async def _behind(store: Store, at: bytes) -> bytes:
     """Behind the first job from *at* on: it is passed over in this walk."""
     try:
-        first = await store.set_aside.first_from(at)
+        first = await store.aside.first_from(at)
     except UnavailableError:
         return at
     return FIRST if first is None else after(first)

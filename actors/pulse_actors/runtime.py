@@ -29,8 +29,10 @@ import asyncpg
 import structlog
 
 from pulse import config, places, procs
+from pulse.doctor.failing import Refusal
 from pulse.errors import ConfigError, PlaceError, PulseError, SchemaError, StatementError, UnavailableError
 from pulse.logs import configure_logging
+from pulse.store.failures import Failure
 from pulse.store.pool import Target
 from pulse.store.pooler import PoolerError
 from pulse.store.store import Store
@@ -47,6 +49,10 @@ RETRY_MIN_S: Final = 0.05
 RETRY_MAX_S: Final = 1.5  # while the database is away: soon back after its return; a vain try costs a millisecond
 REFUSED_EVERY_S: Final = 1.0  # between two lines of one loop whose statement is refused: somebody has to do something
 LOG_EVERY_S: Final = 10.0  # of each of the six loops that need the database: less than a line a second in all
+DISPATCHER: Final = "dispatcher"
+FAILING: Final = "failing"  # hint: ``statements`` that the database refuses
+MOST_REFUSED: Final = 5  # of them in one hint: a frame of the bus has 4 KiB
+MOST_ERROR: Final = 300  # characters
 MOST_NUDGES: Final = 100  # hints that wait, when no more of those are taken that anybody may send
 QUIET_S: Final = 1.0  # who comes before the database does says nothing for so long
 _NOT_THERE: Final = (UnavailableError, ConfigError)  # what a status answer tells of
@@ -258,6 +264,7 @@ class Runtime:
     async def _hear(self, frame: BusFrame, tasks: anyio.abc.TaskGroup) -> None:
         match frame.kind:
             case "ping":
+                await self._tell_failing()
                 await self.bus.send("pong", frame.request, {"turn_age_s": self.pulse.turn_age_s})
             case "hint":
                 data = _mapping(frame.body.get("data"))
@@ -272,6 +279,13 @@ class Runtime:
             case _:
                 pass  # a newer supervisor: hints are lossy, and nothing else comes unasked
 
+    async def _tell_failing(self) -> None:
+        """The dispatcher tells who asks what is wrong, also what of that meets the other actors."""
+        found = self.store.failing.now()[-MOST_REFUSED:]
+        if found and self.name != DISPATCHER:
+            told = [refusal(self.name, one, time.monotonic()) for one in found]
+            await self.bus.hint(Hint(DISPATCHER, FAILING, {"statements": told}))
+
     async def _answer_status(self, request: int | None) -> None:
         answer: dict[str, object] = {"database": None, "gate": None, "jobs": None}
         if self._on_status is not None:
@@ -283,6 +297,11 @@ class Runtime:
         if isinstance(gate, dict):
             answer["gate"] = gates.fitting(cast("dict[str, object]", gate))
         await self.bus.send("ok", request, answer)
+
+
+def refusal(actor: str, one: Failure, now_s: float) -> Refusal:
+    """What is told of a statement that is refused."""
+    return Refusal(actor, one.statement, one.sqlstate, one.error[:MOST_ERROR], one.times, now_s - one.first_s)
 
 
 async def database_status(store: Store) -> dict[str, object]:
@@ -391,7 +410,7 @@ def run(name: str, *, bus_fd: int, parent_pid: int, main: ActorMain) -> int:
 def _is_of_database(error: BaseException) -> bool:
     """Whether *error*, or all that it holds together, comes from the database: it is one that nobody has caught."""
     if isinstance(error, BaseExceptionGroup):
-        return all(map(_is_of_database, error.exceptions))
+        return all(map(_is_of_database, cast("BaseExceptionGroup[BaseException]", error).exceptions))
     return isinstance(error, (UnavailableError, asyncpg.PostgresError, asyncpg.InterfaceError))
 
 

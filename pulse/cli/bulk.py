@@ -44,6 +44,7 @@ _REASONS: Final = {
     "not_found": "there is no such job",
     "invalid_transition": "its status does not allow that",
     "conflict": "its last attempt is still held by a worker",
+    "set_aside": "the database refuses it, so it is set aside; `jobs why` tells the error, `jobs delete` ends it",
 }
 
 

@@ -116,6 +116,7 @@ def _examine(dsn: str | None, config: Path | None, grace_s: float) -> Iterator[F
     yield installation.limits(installation.limits_of(running.dispatcher, _number_of_workers(running)))
     yield _processes(running, VERSION)
     yield judge_workers(running)
+    yield _statements(running)
     yield from _memory(running)
     yield from _of_database(settings, running, grace_s, min(_DATABASE_S, _WHOLE_S - (time.monotonic() - started_s)))
 
@@ -177,6 +178,19 @@ def _processes(running: Running, version: str) -> Finding:
         "pulse ctl logs",
         "A dispatcher that hangs is started anew within seconds.",
     )
+
+
+def _statements(running: Running) -> Finding:
+    """Statements that the running server cannot carry out: it knows them, the database does not."""
+    from pulse.doctor.failing import statements
+    from pulse.doctor.finding import Finding, State
+
+    if running.status.incidents is None:
+        return Finding("statements", State.SKIPPED, "the dispatcher did not say what the database refuses")
+    told = next((one for one in running.status.incidents if one.check == "statements"), None)
+    if told is None:
+        return statements(())
+    return Finding("statements", State.WRONG, told.text, tuple(told.details), tuple(told.advice))
 
 
 def judge_workers(running: Running) -> Finding:

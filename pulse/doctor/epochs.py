@@ -12,7 +12,7 @@ __all__ = ["epochs", "memory", "refused", "timeline"]
 NEW_S: Final = 86_400.0  # whoever restored it, or let it fail over, has a day to look what is missing
 _OLD: Final = (
     "Stop the old primary, or take it out of PULSE_DSN: whatever it is given is lost.",
-    "Was it restored on purpose? docs/recovery.md, When the database goes back, says how to have it taken.",
+    "Was it restored on purpose? Recovery, When the database goes back, in the documentation says how to have it taken.",
 )
 
 

@@ -20,6 +20,8 @@ _CHECKS: Final[Mapping[str, tuple[str, str]]] = {
     "hung": ("Attempts ran out of time", "/jobs?status=RETRYING"),
     "xmin": ("The database is held back", "/actors"),
     "epochs": ("The database went back", "/jobs"),
+    "statements": ("The database refuses statements", "/actors"),
+    "set-aside": ("The database refuses a job", "/jobs"),
     "timeline": ("An old database answers", "/actors"),
     "memory": ("Nothing is kept beside the database", "/actors"),
 }

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from pulse.doctor import database, epochs, holders, queue
+from pulse.doctor import database, epochs, failing, holders, queue
 from pulse.doctor.finding import Finding, Row, State, Verdict
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "dead-letters": "queue_dead_letters",
     "hosts": "queue_hosts",
     "epochs": "queue_epochs",
+    "set-aside": "queue_set_aside",
 }
 _NONE_SEEN: Final[Mapping[str, int]] = MappingProxyType({})
 _AWAY: Final = (
@@ -120,4 +121,5 @@ def _verdicts(shown: str, expected: Iterable[str], served: Collection[str] | Non
         "dead-letters": queue.dead_letters,
         "hosts": queue.hosts,
         "epochs": epochs.epochs,
+        "set-aside": failing.set_aside,
     }

@@ -302,6 +302,16 @@ WHERE r.timeout_s IS NULL
   AND NOT EXISTS (SELECT FROM pulse.topics t WHERE t.topic = r.topic AND t.stall_s IS NOT NULL)
 GROUP BY r.name, r.topic ORDER BY 4 DESC, r.name, r.topic LIMIT 100;
 
+-- name: queue_set_aside :many
+-- What:    jobs that the database refuses one by one, the oldest first.
+-- Args:    none.   Guard: none: reads.   Returns: id, name and topic (NULL: it is gone), statement, sqlstate, error (its beginning), age_s,
+--          by_operator.
+SELECT uuid_send(s.job_id) AS id, j.name, j.topic, s.statement, s.sqlstate, left(s.error, 500) AS error,
+    extract(epoch FROM clock_timestamp() - s.since)::float8 AS age_s, s.next_try_at = 'infinity' AS by_operator
+FROM pulse.set_aside s LEFT JOIN pulse.jobs j ON j.id = s.job_id
+ORDER BY s.since LIMIT 100;
+
+
 -- name: queue_dead_letters :many
 -- What:    dead letters of the last hour, by handler; of those with the newest ids: no index knows when they ended.
 -- Args:    none.   Guard: none: reads.   Returns: name, topic, jobs, age_s (of the newest), error (its beginning).

@@ -26,6 +26,7 @@ __all__ = [
     "CLOSED",
     "FIRST_HIGHEST",
     "UNWITNESSED",
+    "Coming",
     "EpochStore",
     "Held",
     "Knowledge",
@@ -62,6 +63,15 @@ class Mark(NamedTuple):
     counter: int
     seen_at: datetime
     highest: int = 0
+
+
+class Coming(NamedTuple):
+    """A host that has come to a database: its witness, its id, how far it has counted, and the bound of its attempts."""
+
+    instance: UUID
+    host: str
+    counter: int
+    highest: int
 
 
 class Raised(NamedTuple):
@@ -153,29 +163,21 @@ class EpochStore:
     async def begin(
         self,
         seen: Seen,
-        instance: UUID,
-        host: str,
-        counter: int,
-        highest: int,
+        coming: Coming,
         *,
-        epoch: int | None,
-        known_until: datetime | None,
-        held: Held,
-        why: str,
+        epoch: int | None = None,
+        known_until: datetime | None = None,
+        held: Held | None = None,
     ) -> tuple[Raised | None, Mark | None]:
         """
         Accept the newest epoch, or raise a new one; what this host's workers held before it is over.
 
         Args:
             seen: What the database said of itself.
-            instance: The witness.
-            host: This host's id.
-            counter: How far it has counted.
-            highest: No attempt that it handed out has a number above.
+            coming: Who comes.
             epoch: The one to raise; None: accept the newest.
             known_until: What the database had known, as far as this host knows.
-            held: What its workers hold.
-            why: Told with what ends.
+            held: What its workers hold, which is over; None: nothing ends, since this host has only come.
 
         Returns:
             The new epoch; and how far it has counted, None: another host was faster, look again.
@@ -184,19 +186,22 @@ class EpochStore:
         async with self._pool.connection() as connection, connection.transaction():
             if epoch is not None:
                 row = await connection.fetchrow(
-                    STATEMENTS["raise_epoch"].sql, epoch, highest, host, seen.back_to, known_until,
-                    APART_S, seen.system_id, seen.timeline, AHEAD_S,
-                )  # fmt: skip
+                    STATEMENTS["raise_epoch"].sql,
+                    *(epoch, coming.highest, coming.host, seen.back_to, known_until, APART_S),
+                    *(seen.system_id, seen.timeline, AHEAD_S),
+                )
                 if row is None:
                     return None, None
                 raised = Raised(*row)
             number = seen.epoch if raised is None else raised.epoch
             row = await connection.fetchrow(
-                STATEMENTS["accept_epoch"].sql, instance, host, counter, number, highest, seen.place
+                STATEMENTS["accept_epoch"].sql,
+                *(coming.instance, coming.host, coming.counter, number, coming.highest, seen.place),
             )
-            if row is not None and held.is_over:
+            if row is not None and held is not None:
+                why = "the database went back: what it does not know any more is over"
+                await connection.fetchval(STATEMENTS["end_epoch"].sql, held.workers, coming.host, why, None)
                 ids = uuids(sorted(held.ids))
-                await connection.fetchval(STATEMENTS["end_epoch"].sql, held.workers, host, why, None)
                 await connection.execute(STATEMENTS["put_off_jobs"].sql, ids, held.put_off_s, None)
         return raised, None if row is None else Mark(*row)
 
@@ -238,10 +243,8 @@ class Held:
         workers: Those that are known, by identity.
         ids: Jobs of which an attempt may run yet.
         put_off_s: For how long no host begins these.
-        is_over: False: nothing ends, since this host has only come.
     """
 
     workers: Sequence[str]
     ids: Sequence[bytes]
     put_off_s: float
-    is_over: bool = True

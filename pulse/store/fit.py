@@ -17,7 +17,7 @@ Row = dict[str, object]
 PAGE_BYTES: Final = 4 * 1024 * 1024  # of text in a page; half a frame, so that the names around it always fit too
 ROW_BYTES: Final = MAX_FRAME_BYTES - 64 * 1024  # of text in one row with its history
 _ENTRY_BYTES: Final = 512  # of names, numbers and times around the texts of one attempt: about half of that
-_LONG: Final = ("args", "result", "progress", "last_error")
+LONG: Final = ("args", "result", "progress", "last_error")
 
 
 def text_bytes(row: Mapping[str, object]) -> int:
@@ -43,7 +43,7 @@ def _too_long(row: Row, max_bytes: int) -> list[str]:
     excess = text_bytes(row) - max_bytes
     if excess <= 0:
         return []
-    lengths = {name: _length(value) for name in _LONG if isinstance(value := row.get(name), str)}
+    lengths = {name: _length(value) for name in LONG if isinstance(value := row.get(name), str)}
     omitted: list[str] = []
     for name in sorted(lengths, key=lambda name: -lengths[name]):
         if excess <= 0:

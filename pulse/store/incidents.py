@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ASKED", "IncidentStore"]
 
-ASKED: Final = ("xmin", "queue_attempts", "queue_hosts", "queue_epochs")  # statements of doctor.sql
+ASKED: Final = ("xmin", "queue_attempts", "queue_hosts", "queue_epochs", "queue_set_aside")  # statements of doctor.sql
 DEADLINE_S: Final = 1.5  # of which the server takes a third
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from asyncpg.pgproto.pgproto import UUID
 
 from pulse.store.fit import Filling, Row
+from pulse.store.legible import legible_jobs
 from pulse.store.places import FIRST, LAST, TIMED_END, Place, Walk, first_id, hungriest, merged, place_of, reached
 from pulse.store.reads import decode_cursor, encode_cursor, wire_row
 from pulse.store.statements import STATEMENTS
@@ -297,10 +298,10 @@ async def _filled(connection: Connection[Record], places: Sequence[Place], state
     return page.rows
 
 
-async def _rows(connection: Connection[Record], places: Iterable[Place], statement: str) -> list[Record]:
+async def _rows(connection: Connection[Record], places: Iterable[Place], statement: str) -> list[Mapping[str, object]]:
     """The rows at *places*, in that order."""
     ids = [place.id for place in places]
-    found = await connection.fetch(STATEMENTS[statement].sql, [UUID(one) for one in ids])
+    found = await legible_jobs(connection, [UUID(one) for one in ids], statement)
     by_id = {row["id"]: row for row in found}
     return [by_id[one] for one in ids]
 

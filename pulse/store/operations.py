@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from asyncpg.pgproto.pgproto import UUID
 
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from asyncpg import Connection, Record
+
+    from pulse.errors import StatementError
+
+MAX_ERROR_CHARS: Final = 2000  # of what the database said: enough to know it again
 
 
 class Connections(Protocol):
@@ -48,6 +52,12 @@ class Operations(ABC):
             rows = await connection.fetch(STATEMENTS["cancel_jobs"].sql, _uuids(ids), now)
         return [Canceled(*row.values()) for row in rows]
 
+    async def set_aside(self, identity: bytes, statement: str, error: StatementError) -> bool:
+        """Leave a job out of all claims that *statement* could not change; whether it is there."""
+        words = (error.sqlstate, statement, error.message[:MAX_ERROR_CHARS])
+        async with self.lender.connection() as connection:
+            return bool(await connection.fetch(STATEMENTS["set_aside_for_good"].sql, UUID(identity), *words))
+
     async def retry(self, ids: Sequence[bytes], *, now: datetime | None = None) -> dict[bytes, Wake]:
         """Give terminal jobs fresh budgets; those that were, and where. A missing one is not terminal, or not there."""
         async with self.lender.connection() as connection:
@@ -55,10 +65,11 @@ class Operations(ABC):
         return {row["id"]: Wake(row["topic"], row["priority"], row["due_s"]) for row in rows}
 
     async def delete(self, ids: Sequence[bytes]) -> set[bytes]:
-        """Remove terminal jobs with their history; those that were. A missing one is not terminal, or not there."""
+        """Remove jobs that are terminal or set aside, with their history; those that were. A missing one is neither."""
         async with self.lender.connection() as connection:
+            aside = await connection.fetch(STATEMENTS["delete_set_aside"].sql, _uuids(ids))
             rows = await connection.fetch(STATEMENTS["delete_jobs"].sql, _uuids(ids))
-        return {row["id"] for row in rows}
+        return {row["id"] for row in (*aside, *rows)}
 
     async def change(
         self,

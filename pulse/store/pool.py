@@ -261,9 +261,7 @@ class Pool:
     async def _admitted(self, target: Target, *, writable: bool = False) -> Session:
         connection = await connect(target, self._settings)
         try:
-            self._standings[connection] = await self._timelines.admit(connection, target.shown)
-            if writable and self._standings[connection].timeline is None:
-                raise UnavailableError(f"the database {target.shown} is a standby")
+            self._standings[connection] = await self._timelines.admit(connection, target.shown, writable=writable)
         except BaseException:
             connection.terminate()
             raise

@@ -60,9 +60,8 @@ SELECT topic, priority, extract(epoch FROM min(next_run_at) FILTER (WHERE next_r
 --          not expired. The others are PENDING. That nothing else waits for these places is up to the caller.
 -- Returns: the jobs, as claim_jobs does where that is not the same for all; no attempt and no worker: it is PENDING.
 WITH clock AS MATERIALIZED (SELECT coalesce($19, clock_timestamp()) AS at), fence AS MATERIALIZED (
-    SELECT e.attempts_floor, e.first_id FROM pulse.epochs e
-    WHERE e.epoch = (SELECT max(n.epoch) FROM pulse.epochs n)
-      AND ($14::uuid IS NULL OR (e.epoch = $16 AND pg_postmaster_start_time() = $17 AND EXISTS (
+    SELECT e.attempts_floor, e.first_id FROM (SELECT n.* FROM pulse.epochs n ORDER BY n.epoch DESC LIMIT 1) AS e
+    WHERE ($14::uuid IS NULL OR (e.epoch = $16 AND pg_postmaster_start_time() = $17 AND EXISTS (
           SELECT FROM pulse.witnesses w WHERE w.instance = $14 AND w.counter >= $15 AND w.tableoid = $18)))
 )
 INSERT INTO pulse.jobs (id, name, args, topic, priority, submitted_at, next_run_at, max_attempts, timeout_s, expires_at, traceparent,
@@ -73,11 +72,10 @@ SELECT n.id, n.name, n.args, n.topic, n.priority, coalesce($19, clock_timestamp(
        CASE WHEN n.is_open THEN greatest((SELECT c.at FROM clock c), n.due_at) END,
        CASE WHEN n.is_open THEN coalesce($19, clock_timestamp()) + $12 * interval '1 second' END
 FROM (
-    SELECT r.*, CASE WHEN (SELECT f.attempts_floor FROM fence f) > 0
-                    AND (r.id < (SELECT f.first_id FROM fence f) OR get_byte(uuid_send(r.id), 6) >> 4 <> 7
-                         OR r.id >= '04000000-0000-0000-0000-000000000000')
-               THEN (SELECT f.attempts_floor FROM fence f) ELSE 0 END AS floor,
-           r.topic = ANY ($11::text[]) AND EXISTS (SELECT FROM fence) AND coalesce(r.expires_at > greatest((SELECT c.at FROM clock c), r.due_at), true)
+    SELECT r.*, CASE WHEN f.attempts_floor > 0 AND (r.id < f.first_id OR get_byte(uuid_send(r.id), 6) >> 4 <> 7
+                                                    OR r.id >= '04000000-0000-0000-0000-000000000000')
+                     THEN f.attempts_floor ELSE 0 END AS floor,
+           r.topic = ANY ($11::text[]) AND f.first_id IS NOT NULL AND coalesce(r.expires_at > greatest((SELECT c.at FROM clock c), r.due_at), true)
                AND NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', r.topic)
                                  AND coalesce(g.paused_until > coalesce($19, now()), true)) AS is_open
     FROM (
@@ -92,7 +90,7 @@ FROM (
             WITH ORDINALITY AS d(id, name, args, topic, priority, max_attempts, timeout_s, expires_at, expires_in_s, worker, traceparent, place)
         LEFT JOIN pulse.handlers h ON h.name = d.name
         LEFT JOIN pulse.topics t ON t.topic = coalesce(d.topic, h.topic, 'default')
-    ) AS r
+    ) AS r LEFT JOIN fence f ON true
 ) AS n
 ORDER BY n.id
 RETURNING uuid_send(id) AS id, attempts, name, topic, args::text AS args, timeout_s, priority,
@@ -168,13 +166,12 @@ WHERE j.name <> d.name OR j.topic <> coalesce(d.topic, h.topic, 'default') OR j.
 WITH RECURSIVE clock AS MATERIALIZED (
     SELECT coalesce($16, clock_timestamp()) AS at
 ), fence AS MATERIALIZED (
-    SELECT e.attempts_floor, e.first_id FROM pulse.epochs e
-    WHERE e.epoch = (SELECT max(n.epoch) FROM pulse.epochs n)
-      AND ($10::uuid IS NULL OR (e.epoch = $12 AND pg_postmaster_start_time() = $13 AND EXISTS (
+    SELECT e.attempts_floor, e.first_id FROM (SELECT n.* FROM pulse.epochs n ORDER BY n.epoch DESC LIMIT 1) AS e
+    WHERE ($10::uuid IS NULL OR (e.epoch = $12 AND pg_postmaster_start_time() = $13 AND EXISTS (
           SELECT FROM pulse.witnesses w WHERE w.instance = $10 AND w.counter >= $11 AND w.tableoid = $14)))
 ), open AS (
     SELECT t.topic, t.age_s, t.place FROM unnest($1::text[], $9::float8[]) WITH ORDINALITY AS t(topic, age_s, place)
-    WHERE EXISTS (SELECT FROM fence) AND NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', t.topic)
+    WHERE NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', t.topic)
                         AND coalesce(g.paused_until > coalesce($16, now()), true))
 ), found AS (
     SELECT o.topic, o.age_s, o.place, (
@@ -191,7 +188,7 @@ WITH RECURSIVE clock AS MATERIALIZED (
     UNION ALL
     SELECT k.topic, k.priority, coalesce(to_timestamp(k.from_s), coalesce($16, now()) - interval '5 seconds'), k.age_s, k.place
     FROM unnest($6::text[], $7::smallint[], $8::float8[], $9::float8[]) WITH ORDINALITY AS k(topic, priority, from_s, age_s, place)
-    WHERE EXISTS (SELECT FROM fence) AND NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', k.topic)
+    WHERE NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', k.topic)
                         AND coalesce(g.paused_until > coalesce($16, now()), true))
 ), ranked AS MATERIALIZED (
     SELECT w.*, w.priority + coalesce(extract(epoch FROM coalesce($16, now()) - h.next_run_at)::float8 / w.age_s, 0) AS rank
@@ -248,11 +245,10 @@ WITH RECURSIVE clock AS MATERIALIZED (
     ORDER BY 4 DESC, c.place, p.next_run_at LIMIT $2)
 ), seated AS (
     SELECT id, row_number() OVER place AS seat, sum(size) OVER place - size AS before_bytes,
-           CASE WHEN (SELECT f.attempts_floor FROM fence f) > 0
-                     AND (id < (SELECT f.first_id FROM fence f) OR get_byte(uuid_send(id), 6) >> 4 <> 7
-                          OR id >= '04000000-0000-0000-0000-000000000000')
-                THEN (SELECT f.attempts_floor FROM fence f) ELSE 0 END AS floor
-    FROM picked
+           CASE WHEN f.attempts_floor > 0 AND (id < f.first_id OR get_byte(uuid_send(id), 6) >> 4 <> 7
+                                               OR id >= '04000000-0000-0000-0000-000000000000')
+                THEN f.attempts_floor ELSE 0 END AS floor
+    FROM fence f CROSS JOIN picked
     WINDOW place AS (ORDER BY rank DESC, next_run_at, id)
 )
 UPDATE pulse.jobs j
@@ -689,6 +685,22 @@ WITH target AS (
 SELECT uuid_send(g.id) AS id FROM gone g;
 
 
+-- name: delete_set_aside :many
+-- What:    the same of jobs that are set aside, whatever their status: no other statement can change them.
+-- Args:    $1 ids uuid[]
+-- Guard:   that they are set aside; locked in id order.   Returns: ids that are gone. Nothing long is read: it may be what cannot be.
+WITH target AS (
+    SELECT j.id FROM pulse.jobs j JOIN pulse.set_aside s ON s.job_id = j.id WHERE j.id = ANY ($1::uuid[]) ORDER BY j.id FOR UPDATE OF j
+), gone AS (
+    DELETE FROM pulse.jobs j USING target t WHERE j.id = t.id RETURNING j.id
+), history AS (
+    DELETE FROM pulse.attempts a USING gone g WHERE a.job_id = g.id
+), aside AS (
+    DELETE FROM pulse.set_aside s USING gone g WHERE s.job_id = g.id
+)
+SELECT uuid_send(g.id) AS id FROM gone g;
+
+
 -- name: change_jobs :many
 -- What:    move jobs that wait to another topic or priority. What is due is due from now on: so it lies ahead of the cursors with
 --          which all dispatchers claim there. What is due later, or is held back, stays so; what is there already is left alone.
@@ -710,6 +722,16 @@ WITH target AS (
 )
 SELECT uuid_send(t.id) AS id, t.topic AS old_topic, t.priority AS old_priority, c.topic, c.priority, date_part('epoch', c.next_run_at) AS due_s
 FROM target t LEFT JOIN changed c ON c.id = t.id ORDER BY t.id;
+
+
+-- name: set_aside_for_good :many
+-- What:    leave a job out of claims that the database refused to change for an operator, until it is deleted.
+-- Args:    $1 id uuid, $2 SQLSTATE, $3 statement, $4 error.   Guard: the job is there.   Returns: id.
+INSERT INTO pulse.set_aside AS s (job_id, next_try_at, sqlstate, statement, error)
+SELECT j.id, 'infinity', $2, $3, $4 FROM pulse.jobs j WHERE j.id = $1
+ON CONFLICT (job_id) DO UPDATE SET next_try_at = 'infinity', tries = s.tries + 1, sqlstate = excluded.sqlstate,
+    statement = excluded.statement, error = excluded.error
+RETURNING uuid_send(s.job_id) AS id;
 
 
 -- name: job_statuses :many
@@ -741,12 +763,27 @@ SELECT uuid_send(j.id) AS id, j.topic, j.name, j.args::text AS args, j.status::t
 FROM pulse.jobs j WHERE j.id = $1;
 
 
+-- name: job_text :one
+-- What:    one of those columns of a job that may be long: the others are not read, whatever is wrong with them.
+-- Args:    $1 id uuid, $2 which.   Guard: none: reads.   Returns: the text.
+SELECT CASE $2::text WHEN 'args' THEN j.args::text WHEN 'progress' THEN j.progress::text WHEN 'result' THEN j.result::text
+                     WHEN 'last_error' THEN j.last_error END AS text
+FROM pulse.jobs j WHERE j.id = $1;
+
+
+-- name: job_history :many
+-- What:    the history of get_job by itself.   Args: $1 id uuid.   Guard: none: reads.   Returns: its rows, oldest first.
+SELECT uuid_send(a.job_id) AS job_id, a.attempt, a.worker, a.started_at, a.ended_at, a.outcome, a.error, a.exit_code,
+    a.progress::text AS progress, a.cpu_s, a.peak_rss_bytes, a.stack
+FROM pulse.attempts a WHERE a.job_id = $1 ORDER BY a.ended_at, a.attempt;
+
+
 -- name: why_job :one
 -- What:    what the database knows of why a job does not run, in one snapshot.
 -- Args:    $1 id uuid, $2 limit int (most jobs to count), $3 the asking server's host, $4 now
 -- Guard:   none: reads. Of those before it, as many as the limit are counted: levels by two descents each, jobs by a range of the
 --          claim index from its start, so that a million that wait cost no more than a thousand.
--- Returns: the job, without args and result; its newest attempt, where it left a row; what pauses it, if it does; the schedule's
+-- Returns: the job, without args and result; whether it is set aside; its newest attempt, where it left a row; what pauses it; the schedule's
 --          last job where this one is held back; what is known of its handler and of the hosts; how many of its topic that are due
 --          come before it: of a higher priority, or due earlier at the same one. Or nothing.
 WITH RECURSIVE job AS MATERIALIZED (
@@ -776,6 +813,8 @@ SELECT uuid_send(b.id) AS id, b.topic, b.name, b.status, b.priority, b.attempts,
         SELECT FROM pulse.jobs q WHERE b.held AND q.schedule_id = b.schedule_id AND q.status = 'PENDING'
         AND q.next_run_at = '9999-12-30 00:00+00' AND q.occurrence < b.occurrence LIMIT $2) AS o) AS held_before,
     h.topic AS handler_topic, h.seen_at AS handler_seen_at,
+    x.since AS aside_since, x.next_try_at = 'infinity' AS aside_for_good, x.sqlstate AS aside_sqlstate, x.statement AS aside_statement,
+    left(x.error, 500) AS aside_error,
     (SELECT max(o.seen_at) FROM pulse.hosts o
      WHERE o.host = split_part(coalesce(b.locked_by, a.worker), '/', 1)
        AND o.boot = split_part(coalesce(b.locked_by, a.worker), '/', 2)) AS host_seen_at,
@@ -793,7 +832,8 @@ LEFT JOIN pulse.dispatch_control e ON e.topic = '' AND coalesce(e.paused_until >
 LEFT JOIN pulse.dispatch_control t ON t.topic = b.topic AND coalesce(t.paused_until > b.now, true)
 LEFT JOIN pulse.schedules s ON s.id = b.schedule_id AND b.held
 LEFT JOIN pulse.jobs l ON l.id = s.last_job_id
-LEFT JOIN pulse.handlers h ON h.name = b.name;
+LEFT JOIN pulse.handlers h ON h.name = b.name
+LEFT JOIN pulse.set_aside x ON x.job_id = b.id;
 
 
 -- name: list_limits :one

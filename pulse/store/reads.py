@@ -9,18 +9,21 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+import asyncpg
 import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
 from pulse.errors import BadRequestError, UnavailableError
 from pulse.job import Status
+from pulse.store.failures import Meaning, meaning_of
 from pulse.store.fit import Row, fit_job, fit_page
+from pulse.store.legible import legible_history, legible_job
 from pulse.store.standing import BEFORE_MAX, Standing
 from pulse.store.statements import STATEMENTS
 from pulse.store.times import from_us, to_s, to_us
 
 if TYPE_CHECKING:
-    from asyncpg import Record
+    from asyncpg import Connection, Record
 
     from pulse.store.pool import Pool
 
@@ -86,7 +89,12 @@ class Reads:
     async def job(self, identity: bytes) -> Row | None:
         """All columns of one job and its history, as far as a frame can carry them, or None."""
         async with self._pool.connection() as connection:
-            row = await connection.fetchrow(STATEMENTS["get_job"].sql, UUID(identity))
+            try:
+                row = await connection.fetchrow(STATEMENTS["get_job"].sql, UUID(identity))
+            except asyncpg.PostgresError as error:
+                if meaning_of(error) is Meaning.AWAY:
+                    raise
+                return await _legible(connection, UUID(identity))
         if row is None:
             return None
         job = dict(row)
@@ -131,6 +139,14 @@ class Reads:
         async with self._pool.connection(deadline_s=DATABASE_DEADLINE_S) as connection:
             row = await connection.fetchrow(STATEMENTS["server_now"].sql)
         return {"ok": True, "dsn": self._pool.target.shown, "server_version": row["server_version"] if row else None}
+
+
+async def _legible(connection: Connection[Record], identity: UUID) -> Row | None:
+    """As ``Reads.job``, of a job of which not everything can be read."""
+    job = await legible_job(connection, identity)
+    if job is None:
+        return None
+    return fit_job(wire_row(job), [wire_row(one) for one in await legible_history(connection, identity)])
 
 
 def cut_page(rows: Sequence[Record], limit: int, moment: str) -> tuple[list[Row], str | None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
@@ -20,7 +22,7 @@ else:
 
 class Session(_Connection):
     """
-    As asyncpg's, whose four ways to carry out a statement end in one.
+    As asyncpg's.
 
     Attributes:
         failing: Hears of what succeeds.
@@ -28,12 +30,32 @@ class Session(_Connection):
 
     failing: Failing | None = None
 
-    async def _execute(self, query: str, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as asyncpg has it
+    async def execute(self, query: str, *args: Any, **options: Any) -> str:
+        """As asyncpg's; an error knows its statement."""
+        with self._named(query):
+            return await super().execute(query, *args, **options)
+
+    async def fetch(self, query: str, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as asyncpg has it
+        """As asyncpg's; likewise."""
+        with self._named(query):
+            return await super().fetch(query, *args, **options)
+
+    async def fetchrow(self, query: str, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as asyncpg has it
+        """As asyncpg's; likewise."""
+        with self._named(query):
+            return await super().fetchrow(query, *args, **options)
+
+    async def fetchval(self, query: str, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as asyncpg has it
+        """As asyncpg's; likewise."""
+        with self._named(query):
+            return await super().fetchval(query, *args, **options)
+
+    @contextlib.contextmanager
+    def _named(self, query: str) -> Generator[None]:
         try:
-            found = await super()._execute(query, *args, **options)
+            yield
         except asyncpg.PostgresError as error:
-            error.statement = name_of(query)
+            vars(error)["statement"] = name_of(query)
             raise
         if self.failing is not None:
             self.failing.succeeded(query)
-        return found

@@ -23,6 +23,8 @@ class Standing(Struct, frozen=True, kw_only=True):
         paused_at: Since when its topic is.
         last_job_id: Of its schedule, where this one is held.
         held_before: Jobs that are held and go before it.
+        aside_since: When it was set aside, since the database had refused ``aside_statement``; None: it is not.
+        aside_for_good: An operator did that: it is not tried again.
         handler_topic: Where its handler wants its jobs.
         handler_seen_at: When a worker last said that it has its handler, on whichever host.
         host_seen_at: When the host that holds it, or had its newest attempt, was last seen.
@@ -64,6 +66,11 @@ class Standing(Struct, frozen=True, kw_only=True):
     last_job_id: bytes | None = None
     last_job_status: str | None = None
     held_before: int = 0
+    aside_since: float | None = None
+    aside_for_good: bool | None = None
+    aside_sqlstate: str | None = None
+    aside_statement: str | None = None
+    aside_error: str | None = None
     handler_topic: str | None = None
     handler_seen_at: float | None = None
     host_seen_at: float | None = None

@@ -103,7 +103,7 @@ class Store(Operations, Defaults):
         self.counting = pool(size=1, settings=COUNT_SETTINGS)
         self.knowledge: Knowledge | None = None
         self.epochs = EpochStore(self.hot)
-        self.set_aside = SetAsideStore(self.hot)
+        self.aside = SetAsideStore(self.hot)
         self.depths = DepthStore(self.counting)
         self.incidents = IncidentStore(self.counting)
         self.reads = Reads(self.query)

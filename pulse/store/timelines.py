@@ -1,9 +1,9 @@
 """
 Which timeline of PostgreSQL each cluster was seen on, so that an older one is told from a newer.
 
-A standby that is promoted begins a new timeline. Where the old primary comes back, and takes writes again because nobody
-fenced it, it stays on the old one: what it is given is lost, and what it hands out is handed out twice. All processes of
-a host learn from each other through the files that dispatchers keep in the state directory.
+A standby that is promoted begins a new timeline. An old primary that comes back, and takes writes again because nobody
+fenced it, stays on the old one: what it is given is lost, and what it hands out is handed out twice. All processes of a
+host learn from each other through the files that dispatchers keep in the state directory.
 """
 
 from __future__ import annotations
@@ -60,19 +60,22 @@ class Timelines:
         """Whether a newer timeline of that cluster was seen."""
         return standing.timeline is not None and standing.timeline < self._newest.get(standing.system_id, 0)
 
-    async def admit(self, connection: Connection[Record], shown: str) -> Standing:
+    async def admit(self, connection: Connection[Record], shown: str, *, writable: bool = False) -> Standing:
         """
         Look where a new connection leads to.
 
         Args:
             connection: The connection.
             shown: What the database is called in a message.
+            writable: A standby will not do.
 
         Raises:
-            UnavailableError: To a server on an older timeline.
+            UnavailableError: To a server on an older timeline, or to a standby.
         """
         row = await connection.fetchrow(STATEMENTS["server_standing"].sql)
         standing = Standing(*row) if row is not None else Standing("", None)
+        if writable and standing.timeline is None:
+            raise UnavailableError(f"the database {shown} is a standby: it takes no writes")
         for one in remembered(self.directory):
             self.learn(one)
         if self.is_old(standing):

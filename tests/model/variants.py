@@ -24,6 +24,12 @@ HOLD: Final = (
     Variant("outage", ("OUTAGES=0", "STEPS=2", "RESTARTS=0"), floor=300_000),
     Variant("outage", ("OUTAGES=0", "LOCKS=1"), floor=100_000),
     Variant("outage", live=True, floor=150_000),
+    Variant("epoch", ("RESTORES=2",), floor=500_000),
+    Variant("epoch", ("TICKS=2",), floor=100_000),
+    Variant("epoch", ("CUTS=1",), floor=250_000),
+    Variant("epoch", ("RESTARTS=1", "TICKS=2"), floor=50_000),
+    Variant("epoch", ("JOINS",), floor=10_000),
+    Variant("epoch", ("IN_PLACE", "TICKS=2"), floor=10_000),
 )
 
 BREAK: Final = (
@@ -87,4 +93,25 @@ BREAK: Final = (
     Variant("outage", ("OUTAGES=0", "LOCKS=1", "MARKS_UNDER_A_LOCK"), "a_beating_worker_is_not_reaped"),
     Variant("outage", ("GAP=6", "SWEEP=4"), "a_beating_worker_is_not_reaped"),  # sweeps too rare for any gap: not safe
     Variant("outage", ("WATCHDOGS=1", "SWEEP=4"), FOR_EVER, live=True),  # ... or nobody is ever reaped
+    # The database goes back.
+    Variant("epoch", ("FLOOR_STAYS",), "no_pair_is_handed_out_twice"),
+    Variant("epoch", ("FLOOR_STAYS",), "a_report_closes_its_own_run"),
+    Variant("epoch", ("FLOOR_FOR_OLD_ROWS_ONLY",), "no_pair_is_handed_out_twice"),  # a job that is submitted again
+    Variant("epoch", ("PAIRS_ARE_FORGOTTEN",), "no_pair_is_handed_out_twice"),  # what was lost is younger than a tick
+    Variant("epoch", ("IN_PLACE", "CLAIMS_WITHOUT_COUNTER"), "no_pair_is_handed_out_twice"),
+    Variant("epoch", ("IN_PLACE", "CLAIMS_WITHOUT_COUNTER"), "a_report_closes_its_own_run"),
+    Variant("epoch", ("IN_PLACE", "TICKS=2", "TICKS_BLINDLY"), "no_pair_is_handed_out_twice"),
+    Variant("epoch", ("NO_GATE",), "no_pair_is_handed_out_twice"),
+    Variant("epoch", ("NO_GATE",), "hosts_overlap_only_after_a_cut"),
+    Variant("epoch", ("GATE_OF_EPOCHS_ONLY",), "hosts_overlap_only_after_a_cut"),
+    Variant("epoch", ("IN_PLACE", "GATE_OF_LOOKS_ONLY"), "hosts_overlap_only_after_a_cut"),
+    Variant("epoch", ("JOINS", "PEERS_ARE_FORGOTTEN"), "hosts_overlap_only_after_a_cut"),
+    Variant("epoch", ("NOTHING_IS_PUT_OFF",), "hosts_overlap_only_after_a_cut"),
+    Variant("epoch", ("CUTS=1", "HANDS_OUT_BLINDLY"), "one_attempt_runs_on_a_host"),
+    Variant("epoch", ("REMEMBERED_BEFORE_COMMIT",), "no_epoch_without_cause"),
+    Variant("epoch", ("RESTARTS=1", "TICKS=2", "LOST_PAIRS_COUNT"), "no_epoch_without_cause"),
+    Variant("epoch", ("ROWS_STAY_RUNNING",), "no_attempt_waits_for_its_lease"),
+    Variant("epoch", ("LOOKS_AT_PAIRS_ONLY",), "no_attempt_waits_for_its_lease"),
+    Variant("epoch", ("CUTS=1", "GATE_WITHOUT_END"), "every_job_ends"),
+    Variant("epoch", ("JUMP_IS_CHARGED",), "a_lost_attempt_is_not_charged"),
 )

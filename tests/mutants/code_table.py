@@ -7,12 +7,14 @@ from typing import Final
 from tests.mutants.code import CodeMutant, Guarded
 from tests.mutants.guards import (
     access,
+    asides,
     claims,
     codec,
     cursors,
     deaths,
     desk,
     edge,
+    epochs,
     handed,
     identity,
     incidents,
@@ -37,6 +39,8 @@ from tests.mutants.guards import (
 )
 
 GUARDED: Final[list[Guarded]] = [
+    asides.LEGIBLE,
+    asides.WHY,
     access.VISIT,
     access.SCHEDULES,
     access.EXPLAIN,
@@ -51,6 +55,11 @@ GUARDED: Final[list[Guarded]] = [
     access.SECRETS,
     access.GRANTS,
     access.REFUSED,
+    epochs.JUDGED,
+    epochs.WITNESS,
+    epochs.MEMORY,
+    epochs.TIMELINES,
+    epochs.POOL,
     edge.EDGE,
     edge.TLS,
     edge.LOGIN,
@@ -87,6 +96,7 @@ GUARDED: Final[list[Guarded]] = [
     logs.TAP,
     logs.SINK,
     logs.LOGS,
+    logs.CELL,
     logs.DOCTOR,
     news.LISTENING,
     others.PAGES,

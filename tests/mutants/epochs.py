@@ -40,9 +40,9 @@ def _floored(name: str, identity: str, test: str) -> list[Mutant]:
     return [
         cut(name, f" OR get_byte(uuid_send({identity}), 6) >> 4 <> 7", test),
         cut(name, f"OR {identity} >= '04000000-0000-0000-0000-000000000000'", test),
-        cut(name, f"{identity} < (SELECT f.first_id FROM fence f) OR ", test),
-        swap(name, f"({identity} < (SELECT", f"(true OR {identity} < (SELECT", test),
-        swap(name, "THEN (SELECT f.attempts_floor FROM fence f) ELSE 0", "THEN 0 ELSE 0", test),
+        cut(name, f"{identity} < f.first_id OR ", test),
+        swap(name, f"({identity} < f.first_id", f"(true OR {identity} < f.first_id", test),
+        swap(name, "THEN f.attempts_floor ELSE 0", "THEN 0 ELSE 0", test),
     ]
 
 
@@ -56,8 +56,8 @@ MUTANTS: Final[list[Mutant]] = [
     swap("claim_jobs", "greatest(s.floor - j.attempts, 0)", "s.floor - j.attempts", _OLD),
     swap("submit_and_claim", "CASE WHEN n.is_open THEN n.floor ELSE 0 END", "0", _AGAIN),
     swap("submit_and_claim", "n.floor + 1 ELSE", "1 ELSE", _AGAIN),
-    cut("submit_and_claim", " AND EXISTS (SELECT FROM fence)", _SUBMITS),
-    swap("claim_jobs", "max(n.epoch)", "min(n.epoch)", _NEWER),
+    cut("submit_and_claim", " AND f.first_id IS NOT NULL", _SUBMITS),
+    swap("claim_jobs", "ORDER BY n.epoch DESC", "ORDER BY n.epoch", _NEWER),
     swap("tick_witness", "w.instance = $1", "$1::uuid IS NOT NULL", _TICK),
     swap("tick_witness", "w.counter >= $2", "$2::bigint IS NOT NULL", _TICK),
     swap("tick_witness", "w.tableoid = $5", "$5::oid IS NOT NULL", _TICK),

@@ -15,6 +15,7 @@ WALK: Final = "walk_jobs"
 COLLECT: Final = "collect_jobs"
 NOTES: Final = "list_actions"
 _DONE: Final = "test_operations.py::"
+_ASIDE: Final = "test_set_aside.py::"
 _PAGES: Final = _DONE + "test_pages_of_notes"
 _FORGOTTEN: Final = _DONE + "test_old_notes_go_in_batches"
 _PROGRESS: Final = _DONE + "test_progress_of_retention"
@@ -31,6 +32,27 @@ _DUE_NOW: Final = (
 OPERATIONS: Final = [
     *target(DELETE, _ENDED, _DONE + "test_delete", _DONE + "test_delete"),
     *target(CHANGE, _WAITS, _DONE + "test_change", _DONE + "test_change"),
+    cut(
+        "delete_set_aside",
+        " JOIN pulse.set_aside s ON s.job_id = j.id",
+        _ASIDE + "test_what_is_not_set_aside_is_not_deleted",
+    ),
+    swap("delete_set_aside", "j.id = ANY ($1::uuid[])", "true", _ASIDE + "test_what_is_set_aside_can_be_deleted"),
+    swap("delete_set_aside", "s.job_id = g.id", "true", _ASIDE + "test_what_is_set_aside_can_be_deleted"),
+    swap("delete_set_aside", "s.job_id = g.id", "false", _ASIDE + "test_what_is_set_aside_can_be_deleted"),
+    swap("delete_set_aside", "a.job_id = g.id", "true", _ASIDE + "test_what_is_set_aside_can_be_deleted"),
+    swap("delete_set_aside", "a.job_id = g.id", "false", _ASIDE + "test_what_is_set_aside_can_be_deleted"),
+    swap(
+        "set_aside_for_good", "j.id = $1", "$1::uuid IS NOT NULL", _ASIDE + "test_what_cannot_be_canceled_is_set_aside"
+    ),
+    swap(
+        "set_aside_for_good",
+        "SET next_try_at = 'infinity', ",
+        "SET ",
+        _ASIDE + "test_what_is_set_aside_by_itself_is_tried_again",
+    ),
+    swap("job_history", "a.job_id = $1", "true", _ASIDE + "test_what_can_be_read_is_told"),
+    swap("job_text", "j.id = $1", "$1::uuid IS NOT NULL", _ASIDE + "test_what_can_be_read_is_told"),
     swap(DELETE, "a.job_id = g.id", "true", _DONE + "test_delete"),
     swap(DELETE, "a.job_id = g.id", "false", _DONE + "test_delete"),
     swap(CHANGE, "coalesce($2, j.topic), priority", "$2, priority", _ONE),

@@ -170,7 +170,7 @@ MUTANTS: Final = [
         "WHEN '' THEN $8::int ELSE",
         _OVERLAP + "test_a_queue_that_makes_up_for_all",
     ),
-    swap(FIRE, "$8::int ELSE $7::int", "$8::int ELSE $8::int", _OVERLAP + "test_a_queue_is_bounded"),
+    swap(FIRE, "$8::int ELSE $7::int", "$8::int ELSE greatest($7::int, $8::int)", _OVERLAP + "test_a_queue_is_bounded"),
     swap(FIRE, "WHEN d.overlap = 'skip' THEN 'skipped'", "WHEN false THEN 'skipped'", _OVERLAP + "test_skip"),
     swap(
         FIRE,

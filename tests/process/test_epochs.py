@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Final
 from uuid import UUID
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tests.process.epoch_kit import (
     SETTINGS,
     SPEED_S,
+    Dump,
     Load,
     ask,
     overlaps,
@@ -23,13 +25,14 @@ from tests.support.system import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres]
 
-FLOOR = 1000
+FLOOR: Final = 1000
+START_S: Final = 3.0  # of a supervisor, on a busy machine
 
 
-def runs_again(whole: Whole, back_s: float) -> None:
+def runs_again(whole: Whole, back_s: float, within_s: float = SPEED_S) -> None:
     """Jobs run within the time that is allowed."""
     first = until(lambda: [one for one in starts(whole) if one.at_s > back_s], "jobs run again")[0]
-    assert measured("until a job runs", first.at_s - back_s) < SPEED_S
+    assert measured("until a job runs", first.at_s - back_s) < within_s
 
 
 def more(whole: Whole, count: int) -> None:
@@ -109,18 +112,31 @@ def test_a_restore_while_the_supervisor_does_not_run() -> None:
             more(whole, 50)
             late = held_jobs(whole, 2)
             whole.stop()
-            backups.restore()
+            started_s = backups.restore()
             whole.start()
-            back_s = until(lambda: whole.log("database_went_back"), "it is noticed") and max(
-                one.at_s for one in starts(whole)
-            )
-            until(lambda: [one for one in starts(whole) if one.at_s > back_s], "jobs run again", 10.0)
+            runs_again(whole, started_s, SPEED_S + START_S)
             more(whole, 50)
             whole.gate("held").touch()
         is_sound(whole)
         assert sql.value("SELECT max(attempts_floor) FROM pulse.epochs") == FLOOR
         for job in late:  # submitted in the time that is lost
             assert sql.value("SELECT count(*) FROM pulse.jobs WHERE id = $1", job) == 0
+
+
+def test_a_dump_that_is_put_back_under_living_connections() -> None:
+    """The schema is another one from one statement to the next: none of them hands out what it does not know."""
+    with restorable() as (whole, backups, sql):
+        dump = Dump(backups.database)
+        whole.pool("--processes", "2", "--concurrency", "5")
+        with Load(whole):
+            more(whole, 30)
+            dump.take()
+            more(whole, 60)
+            back_s = dump.restore()
+            until(lambda: [one for one in starts(whole) if one.at_s > back_s], "jobs run again")
+            more(whole, 50)
+        is_sound(whole)
+        assert sql.value("SELECT max(epoch) FROM pulse.epochs") == 2
 
 
 def test_a_second_restore() -> None:

@@ -171,11 +171,17 @@ def test_a_pool_alone_goes_on(where: Whole, bad_log: Unread | Path) -> None:
         assert pool.stop() == 0
 
 
+def is_listening(path: Path) -> bool:
+    """Whether somebody answers there; the file is there before."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        return sock.connect_ex(str(path)) == 0
+
+
 def test_the_dashboard_goes_on(where: Whole, bad_log: Unread | Path) -> None:
     """It says where it listens, and why it cannot ask, to nobody; its pages are there."""
     path = where.directory / "ui.sock"
     with started(where, path_of(bad_log), "ui", "--listen", f"unix:{path}") as process:
-        until(lambda: process.poll() is not None or path.exists(), "it listens", END_S)
+        until(lambda: process.poll() is not None or is_listening(path), "it listens", END_S)
         for _ in range(20):
             assert scraped(str(path)) in {200, 303, 502, 503}
         process.terminate()

@@ -209,7 +209,7 @@ def test_who_speaks_no_tls_is_sent_away(edge: Edge) -> None:
 
 
 def test_a_peer_that_is_cut_in_its_first_exchange(edge: Edge) -> None:
-    """It does not hear its answer, which is its own trouble: one line says so, and no traceback; who leaves is not cut."""
+    """It does not hear its answer, its own trouble: one line says so, and no traceback; who leaves is not cut."""
     edge.peer("ann").close()
     raw = socket.create_connection(("localhost", edge.port), timeout=15)
     tls = ssl.create_default_context(cafile=str(edge.ca.file)).wrap_socket(raw, server_hostname="localhost")

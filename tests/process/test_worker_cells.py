@@ -312,3 +312,10 @@ def test_signals_to_all_do_not_end_cells(number: int, tmp_path: Path) -> None:
         child.take("capacity")
         gate.touch()
         assert child.take_results(1)[0][:4] == [*pair(one), "ok", '"through"']
+
+
+def test_last_words() -> None:
+    """What a handler has said is there when its process has ended, also what is no line."""
+    with FakeServer() as server, worker(server, app=APP) as pool:
+        assert run(server.wait_child(), job("mumble"))[0] == "ok"
+        until(lambda: "half a line" in pool.stderr, "it is there")

@@ -64,8 +64,9 @@ class Producer:
             due = [job for job in left if process.began_s + job.at_s <= trio.current_time()]
             answer = await call("submit", {"jobs": [_body(job) for job in due]})
             if answer is not None and answer.kind == "ok":
-                self._world.acknowledged += [job.id for job in due]
-                left = left[len(due) :]
+                there = {job.id for job in due} & self._world.database.rows.jobs.keys()  # it may have gone back since
+                self._world.acknowledged += [job.id for job in due if job.id in there]
+                left = [job for job in left if job.id not in there]
             elif answer is not None and decode_any(answer)["code"] != "unavailable":
                 self._world.judge.fail(f"{process}: a submit was refused: {decode_any(answer)}")
                 return 0

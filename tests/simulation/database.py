@@ -8,12 +8,15 @@ its answer lost after; and when its caller is killed meanwhile, it is carried ou
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import trio
 
 from pulse.errors import ContestedError, UnavailableError
+from tests.simulation.epochs import Server, first_ledger
 from tests.simulation.process import PROCESS, Process
 from tests.simulation.rows import Rows
 
@@ -49,6 +52,9 @@ class Database:
         stepped_s: By how much its clock was set.
         locked: Jobs that somebody else has locked.
         table_locked: Somebody reads the whole table, and lets nobody write.
+        server: Which one it is; another one after it went back.
+        gone_back: How often it did.
+        gone_back_s: When it last did.
         troubles: When something kept heartbeats from being written: start, end, and how many of them it may have been.
         locks: The same of locks, which a dispatcher that lives can tell of.
     """
@@ -64,11 +70,28 @@ class Database:
         self.table_locked = False
         self.troubles: list[list[float]] = []
         self.locks: list[list[float]] = []
-        self.rows = Rows(swept_at=self.now())
+        self.rows = Rows(swept_at=self.now(), ledger=first_ledger(self.now()))
+        self.server = Server(self.now(), 1)
+        self.gone_back = 0
+        self.gone_back_s = float("-inf")
 
     def now(self) -> datetime:
         """Its clock."""
         return EPOCH + timedelta(seconds=trio.current_time() + self.stepped_s)
+
+    def backup(self) -> Rows:
+        """What is in it now."""
+        return deepcopy(self.rows)
+
+    def go_back(self, backup: Rows, *, in_place: bool) -> None:
+        """Be what it was when that was made: in the same server, with other tables; or in another one."""
+        kept = deepcopy(backup)
+        for one in fields(Rows):
+            setattr(self.rows, one.name, getattr(kept, one.name))
+        started_at, relation = self.server
+        self.server = Server(started_at, relation + 1) if in_place else Server(self.now(), relation)
+        self.gone_back += 1
+        self.gone_back_s = trio.current_time()
 
     def trouble_begins(self, times: int, kept: list[list[float]] | None = None) -> Callable[[], None]:
         """From now on heartbeats may fail, so many times in a row; call what is returned when they do no longer."""
@@ -139,6 +162,7 @@ class _Statement(Generic[T]):
         self._process = process
         self._name = name
         self._act = act
+        self._server = database.server
         self._answer: list[T] = []
         self._error: Exception | None = None
         self._done = False
@@ -148,6 +172,9 @@ class _Statement(Generic[T]):
         if self._done:
             return
         self._done = True
+        if self._database.server != self._server:
+            self._error = UnavailableError("its server is gone")
+            return
         token = PROCESS.set(self._process)
         try:
             self._answer.append(self._database.world.judge.watch(self._name, self._process, self._act))

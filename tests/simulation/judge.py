@@ -20,15 +20,17 @@ from tests.simulation.process import Process
 from tests.store.model import FINISHED, ModelJob
 
 if TYPE_CHECKING:
+    from tests.simulation.machine import Machine
     from tests.simulation.wire import Link
     from tests.simulation.world import World
 
 T = TypeVar("T")
 Pair = tuple[bytes, int]
+TICK_S: Final = 1.5  # what a dispatcher claimed so long before the database went back, it alone knows
 CHARGED: Final = frozenset({"error", "retry", "timeout", "stalled", "lease_expired", "discarded", "crashed"})
 WRITES: Final = frozenset(
     {"claim", "move", "complete", "end", "cancel", "retry", "extend", "submit", "submit_again", "submit_and_claim"}
-    | {"delete", "change"}
+    | {"delete", "change", "begin"}
 )
 NEW: Final = ("PENDING", 0, None)
 # The outcome of a report, and as what it may be stored.
@@ -57,7 +59,11 @@ class Log:
         apart: It has a process of its own, which dies with its worker's but does not kill it.
         outcome: Of the report that was sent.
         heard: By which dispatcher that report can be read, on which connection.
-        closed: As what it ended in the database.
+        closed: As what it ended in the database; "undone": that went back to before its claim.
+        epoch: The newest when it was claimed.
+        reopened: The database went back to before its end.
+        older_s: When the database first went back since its claim.
+        unknown: And its job was not in it: it is submitted again, while nobody can know that an attempt runs elsewhere.
     """
 
     pair: Pair
@@ -74,6 +80,10 @@ class Log:
     heard: tuple[Process | None, Link] | None = None
     closed: str | None = None
     closed_s: float = 0.0
+    epoch: int = 1
+    reopened: bool = False
+    older_s: float | None = None
+    unknown: bool = False
 
     @property
     def runs(self) -> bool:
@@ -91,6 +101,7 @@ class Judge:
     over: trio.Event = field(default_factory=trio.Event)
     counts: dict[str, int] = field(default_factory=dict)
     condemned: set[tuple[Process, str]] = field(default_factory=set)
+    came_s: dict[str, float] = field(default_factory=dict)  # machine -> when it last accepted an epoch or a place
 
     def fail(self, finding: str) -> None:
         """Something must not have happened."""
@@ -154,15 +165,52 @@ class Judge:
             return
         if Status(job.status) not in TRANSITIONS[Status(status)]:
             self.fail(f"{name}: {status} -> {job.status} is no legal move")
-        if job.attempts - attempts != (job.status == "RUNNING"):
+        floor = self.world.database.rows.ledger.floor
+        if job.attempts != (max(attempts, floor) + 1 if job.status == "RUNNING" else attempts):
             self.fail(f"{name}: attempts went from {attempts} to {job.attempts} with {status} -> {job.status}")
         if name == "retry":
             self.world.retried[job.id] = self.world.retried.get(job.id, 0) + 1
         if job.status == "RUNNING":
-            pair = (job.id, job.attempts)
-            self.logs[pair] = Log(pair, by, job.locked_by or "", trio.current_time())
+            self._claimed(by, job)
         elif status == "RUNNING":
-            self._closed(self.logs[job.id, attempts], by, self._kind(name, job, attempts))
+            self._closed(self.logs[job.id, attempts], by, self._kind(name, job, attempts), by_epoch=name == "begin")
+
+    def _claimed(self, by: Process, job: ModelJob) -> None:
+        pair, epoch = (job.id, job.attempts), self.world.database.rows.ledger.newest.epoch
+        before = self.logs.get(pair)
+        if before is not None and self._was_cut_off(before):
+            self.over.set()  # nobody can have known it, and what follows proves nothing
+        elif before is not None and before.told is not None:
+            self.fail(f"{self._show(before)} is handed out twice, by {before.claimer} and by {by}")
+        self.logs[pair] = Log(pair, by, job.locked_by or "", trio.current_time(), epoch=epoch)
+
+    # The database goes back.
+
+    def closed(self) -> dict[Pair, tuple[str | None, str]]:
+        """What the database knows of each attempt: as what it ended, and whose it was."""
+        return {pair: (log.closed, log.worker) for pair, log in self.logs.items() if log.closed != "undone"}
+
+    def went_back(self, known: dict[Pair, tuple[str | None, str]]) -> None:
+        """It knows no more than that again."""
+        for pair, log in self.logs.items():
+            closed, worker = known.get(pair, ("undone", log.worker))
+            log.reopened = closed is None
+            log.closed, log.worker = closed, worker
+            log.older_s = self.world.database.gone_back_s if log.older_s is None else log.older_s
+            log.unknown = pair[0] not in self.world.database.rows.jobs
+
+    def raised(self, machine: Machine) -> None:
+        """A dispatcher there says that the database went back."""
+        if self.came_s.get(machine.name, 0.0) > self.world.database.gone_back_s:
+            self.fail(f"{machine.name} raised the epoch, and the database has not gone back since it came to it")
+
+    def came(self, machine: Machine) -> None:
+        """A dispatcher there knows where the database stands."""
+        self.came_s[machine.name] = trio.current_time()
+
+    def _was_cut_off(self, older: Log) -> bool:
+        """Whether who claimed it could not say so when the database had gone back: then nobody else can know."""
+        return older.older_s is not None and not self.world.is_well(older.claimer.machine, older.older_s - TICK_S)
 
     def _kind(self, name: str, job: ModelJob, attempt: int) -> str:
         if name == "complete":
@@ -176,11 +224,17 @@ class Judge:
             self.fail(f"attempt {job.attempts} was passed on although {log.told} had been told of it")
         log.worker = job.locked_by or ""
 
-    def _closed(self, log: Log, by: Process, kind: str) -> None:
+    def _closed(self, log: Log, by: Process, kind: str, *, by_epoch: bool = False) -> None:
         self.count(kind)
         log.closed, log.closed_s = kind, trio.current_time()
         holder = self.world.worker_named(log.worker)
-        if kind == "canceled":
+        if log.reopened and kind == "lease_expired" and not self._was_cut_off(log) and not holder.dead:
+            self.fail(f"{self._show(log)} was charged as {kind} although the database had gone back")
+        if kind == "canceled" or (log.reopened and kind not in CHARGED and kind != "completed"):
+            return
+        if by_epoch and log.older_s is None and log.epoch == self.world.database.rows.ledger.newest.epoch:
+            self.fail(f"{self._show(log)} was lost to its worker although it is of this epoch")
+        if by_epoch:
             return
         if log.outcome is not None and kind in STORED[log.outcome]:
             return  # as its worker said
@@ -288,7 +342,7 @@ class Judge:
             return True  # canceled and retried twice, each time elsewhere: nobody here remembers the first one
         if its.machine is newer.machine and self.world.in_hand(its):
             return False
-        return older.closed in {"lease_expired", "canceled"}
+        return older.closed in {"lease_expired", "canceled"} or older.unknown or self._was_cut_off(older)
 
     def finished(self, process: Process, pair: Pair) -> None:
         """Its handler has ended."""
@@ -316,6 +370,8 @@ class Judge:
         """A report was answered: it is in the database, or was stale."""
         for one in results:
             log = self.logs[one.pair]
+            if log.older_s is not None:
+                continue  # what was answered may be undone since
             if log.closed is None:
                 self.fail(f"{self._show(log)}: its report was answered, and it is open in the database")
             elif one.pair not in stale and log.closed not in STORED[one.outcome]:

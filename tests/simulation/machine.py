@@ -8,6 +8,7 @@ import signal
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 import trio
 
@@ -15,6 +16,7 @@ from tests.simulation.process import PROCESS, Process
 from tests.simulation.wire import End, Link
 
 if TYPE_CHECKING:
+    from pulse_actors.memory import Memory
     from tests.simulation.world import World
 
 FIRST_PID: Final = 100
@@ -51,6 +53,7 @@ class Machine:
         self._fds: dict[int, tuple[Process, Process]] = {}  # of whom, and whose
         self._fd = FIRST_FD
         self._leaked: dict[Process, list[End]] = {}
+        self.state_dir: dict[UUID, Memory] = {}  # what dispatchers keep there
         self.cut_off = False  # from the database
         self.cut_off_s = float("-inf")  # when that was last so
         self.backlog: deque[End] = deque()

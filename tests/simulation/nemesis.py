@@ -33,6 +33,10 @@ STATEMENTS: Final = (
     "submit_and_claim:after",
     "lapsed:after",
     "mark_sweep:after",
+    "tick:before",
+    "tick:after",
+    "begin:before",
+    "begin:after",
 )
 WORDS: Final = ("assign:after", "started:before", "started:after", "report:before", "report:after")
 OPERATIONS: Final[Sequence[tuple[str, *tuple[tuple[str, object], ...]]]] = (
@@ -47,6 +51,7 @@ OPERATIONS: Final[Sequence[tuple[str, *tuple[tuple[str, object], ...]]]] = (
     ("jobs.change", ("topic", "other"), ("priority", 0)),
     ("jobs.change", ("topic", "default")),
 )
+TICKS_S: Final = 2.5  # a dump takes longer than a tick or two of each dispatcher
 MANY: Final = 9  # troubles in a row: no heartbeat can be relied on
 
 
@@ -58,6 +63,7 @@ class Nemesis:
         self._only = only
         self._chance = world.chance
         self._traps: dict[str, list[list[object]]] = {}
+        self._goes_back = False
         self._heal: list[Callable[[], None]] = []
         self.over = False
 
@@ -203,6 +209,32 @@ class Nemesis:
             self._chance.choice((1.0, LEASE_S / 2, LEASE_S, 2 * LEASE_S)) * self._chance.uniform(0.5, 1.5), back
         )
 
+    def _database_goes_back(self) -> None:
+        """To a backup, or to what a standby had when it took over: it is away for a moment, or not at all."""
+        world, database, chance = self._world, self._world.database, self._chance
+        if self._goes_back:
+            return
+        self._goes_back, restore = True, world.backup()
+        lost_s, away_s = chance.choice((0.02, 0.3, 2.0, 6.0)) * chance.uniform(0.5, 1.5), chance.choice((0.0, 0.5, 3.0))
+        in_place = lost_s > TICKS_S and chance.random() < 0.3
+        world.trace("database is backed up", lost_s=lost_s)
+
+        def back() -> None:
+            self._goes_back = database.down = False
+            restore(in_place=in_place)
+            database.trouble_begins(1)()
+
+        def goes() -> None:
+            if database.down:
+                self._goes_back = False  # it was away for another reason
+            elif in_place or not away_s:
+                back()
+            else:
+                database.down = True
+                self._later(away_s, back)
+
+        self._later(lost_s, goes)
+
     def _database_flaky(self) -> None:
         database, ends = self._world.database, self._world.database.trouble_begins(MANY)
         database.refused, database.lost = self._chance.uniform(0.0, 0.3), self._chance.uniform(0.0, 0.3)
@@ -293,6 +325,7 @@ EVIL: Final[dict[str, Callable[[Nemesis], None]]] = {
     "restart the dispatcher": Nemesis._restart_actor,
     "cut a connection": Nemesis._cut_link,
     "database away": Nemesis._database_away,
+    "database goes back": Nemesis._database_goes_back,
     "database flaky": Nemesis._database_flaky,
     "database clock set": Nemesis._clock_set,
     "rows locked": Nemesis._lock_rows,

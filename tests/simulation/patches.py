@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, MutableMapping
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
+from uuid import NAMESPACE_DNS, UUID, uuid5
 
 import anyio
 import anyio.abc
@@ -28,11 +29,13 @@ import pulse.worker.session
 from pulse import procs, trees
 from pulse.targets import Target
 from pulse_actors import identity
-from pulse_actors.dispatcher import deaths, service, visit
+from pulse_actors.dispatcher import deaths, service, visit, witness
+from pulse_actors.memory import Memory
 from tests.simulation.machine import Machine
 from tests.simulation.process import PROCESS, Process
 from tests.simulation.wire import End
 
+STATE_DIR: Final = Path("/simulated/state")
 SOCKET: Final = Path("/simulated/pulse.sock")
 
 
@@ -174,6 +177,29 @@ async def _from_socket(_socket: object) -> _Listener:
     return _Listener()
 
 
+# The state directory
+
+
+class _Notebook:
+    """What a dispatcher remembers of the database; it outlives it, and a loss of power."""
+
+    problem = None
+
+    def __init__(self, _directory: object) -> None:
+        self.directory = STATE_DIR
+
+    def open(self, lineage: UUID) -> Memory:
+        """What is remembered of that database."""
+        machine = _machine()
+        return machine.state_dir.get(lineage) or Memory(lineage, uuid5(NAMESPACE_DNS, machine.name))
+
+    def keep(self, memory: Memory) -> None:
+        """Replace it."""
+        process = PROCESS.get()
+        if not process.dead:
+            process.machine.state_dir[memory.lineage] = memory
+
+
 # Logs
 
 
@@ -221,6 +247,7 @@ def installed() -> Iterator[None]:
         (deaths, "os", kernel),
         (deaths, "signal", _facade(signal, pidfd_send_signal=_pidfd_send_signal)),
         (visit, "os", kernel),
+        (witness, "Notebook", _Notebook),
         (service, "socket", types.SimpleNamespace(socket=lambda fileno: fileno)),
         (anyio, "wait_readable", _wait_readable),
         (anyio, "connect_unix", _connect_unix),

@@ -13,13 +13,16 @@ import asyncpg
 
 from pulse.errors import ConflictError
 from pulse.protocol import HandlerInfo, NewJob
+from pulse.store.epochs import Coming, Held, Mark, Raised, Seen
 from pulse.store.operations import Moved
-from pulse.store.rows import Claim, Fence, Leased, Running, Wake
+from pulse.store.rows import Claim, Ending, EndingKind, Fence, Leased, Running, Wake
 from pulse.store.times import from_s
-from tests.store.model import Key, Model, ModelJob
+from tests.simulation.epochs import Ledger
+from tests.store.model import WAITING, Key, Model, ModelJob
 
 MAX_ATTEMPTS: Final = 5
 SOON: Final = timedelta(seconds=1)
+BACK: Final = "the database went back: what it does not know any more is over"
 LAST: Final = timedelta(seconds=5)
 
 
@@ -38,6 +41,7 @@ class Rows(Model):
     hosts: dict[tuple[str, str, int], datetime] = field(default_factory=dict)
     swept_at: datetime | None = None
     wait_until: datetime | None = None
+    ledger: Ledger = field(default_factory=Ledger)
 
     def row(self, identity: bytes) -> Row:
         """One of them."""
@@ -126,6 +130,56 @@ class Rows(Model):
         due_at = {one: self.jobs[one].next_run_at for one in due}
         self.seated(due, [workers[seat] for seat in seats], lease_s, now)
         return [self._claimed(one, seat, due_at[one]) for one, seat in zip(due, seats, strict=False)]
+
+    def seated(
+        self, claimed: Iterable[bytes], workers: Sequence[str], lease_s: float, now: datetime
+    ) -> dict[bytes, str]:
+        """Give them to *workers*; an attempt's number is above the floor of the newest epoch."""
+        ids = list(claimed)
+        for job in (self.jobs[one] for one in ids):
+            jump = max(self.ledger.floor - job.attempts, 0)
+            job.attempts, job.uncharged = job.attempts + jump, job.uncharged + jump
+        return Model.seated(self, ids, workers, lease_s, now)
+
+    def begin_epoch(
+        self, seen: Seen, coming: Coming, epoch: int | None, held: Held | None, now: datetime
+    ) -> tuple[Raised | None, Mark | None]:
+        """A host raises the epoch, or accepts it; as ``EpochStore.begin``."""
+        instance, host, counter, highest = coming
+        raised = None
+        if epoch is not None:
+            raised = self.ledger.begin(epoch, highest, instance, seen.back_to, now)
+            if raised is None:
+                return None, None
+        number = seen.epoch if raised is None else raised.epoch
+        mark = self.ledger.accept(instance, counter, number, highest, seen.place, now)
+        if mark is not None and held is not None:
+            self.end_epoch(held, host, now)
+            self.put_off(held.ids, held.put_off_s, now)
+        return raised, mark
+
+    def end_epoch(self, held: Held, host: str, now: datetime) -> None:
+        """What the workers of *host* held before the newest epoch is given back."""
+        over = [
+            Ending(row.id, row.attempts, row.locked_by or "", EndingKind.RELEASED, BACK)
+            for row in self.running()
+            if row.attempts <= self.ledger.floor
+            and (row.locked_by in held.workers or (row.locked_by or "").startswith(f"{host}/"))
+        ]
+        self.end(over, now)
+
+    def put_off(self, ids: Sequence[bytes], put_off_s: float, now: datetime) -> None:
+        """Nobody begins these soon."""
+        for job in (self.jobs[one] for one in ids if one in self.jobs):
+            if job.status in WAITING:
+                job.next_run_at = max(job.next_run_at, now + timedelta(seconds=put_off_s))
+
+    def knows_less(self, handed_out: Mapping[bytes, int], held: set[tuple[bytes, int]]) -> bool:
+        """Whether one of these attempts is not known."""
+        return any(
+            self.jobs[job].attempts < attempt if job in self.jobs else (job, attempt) in held
+            for job, attempt in handed_out.items()
+        )
 
     def _claimable_from(
         self, levels: Sequence[tuple[str, int, float | None]], now: datetime

@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
-from uuid import UUID
 
 from pulse.protocol import HandlerInfo, NewJob
 from pulse.store.acting import Operator
 from pulse.store.depths import Depths
-from pulse.store.epochs import Knowledge, Mark, Seen, Witnessed
+from pulse.store.epochs import UNWITNESSED, Knowledge, Witnessed
+from pulse.store.failures import Failing
 from pulse.store.operations import Moved
 from pulse.store.rows import (
     Canceled,
@@ -35,7 +35,8 @@ from pulse.store.rows import (
 from pulse.store.schema import SCHEMA_VERSION
 from pulse.store.timelines import Timelines
 from pulse.store.topics import LivePolicy
-from tests.simulation.database import EPOCH, Database
+from tests.simulation.database import Database
+from tests.simulation.epochs import FakeEpochs
 
 Pair = tuple[bytes, int]
 
@@ -44,22 +45,11 @@ def _ids(rows: Sequence[Fence | Completion | Ending | Renewal]) -> list[bytes]:
     return [row.id for row in rows]
 
 
-class NeverBack:
-    """What ``pulse.store.epochs.EpochStore`` is to a dispatcher whose database never goes back."""
+class NothingAside:
+    """What ``pulse.store.set_aside.SetAsideStore`` is to a dispatcher whose database refuses no single job."""
 
-    def __init__(self) -> None:
-        self._counter = 0
-
-    async def look(self, _instance: UUID, _back_to: datetime | None, _wait_s: float) -> Seen:
-        counter = self._counter or None
-        return Seen(UUID(int=1), "1", 1, EPOCH, 1, "here", 1, 0, counter, 1, None, 0, 0, None)
-
-    async def begin(self, *_given: object, **_more: object) -> tuple[None, Mark]:
-        return None, await self.tick(Witnessed(None), 0, "")
-
-    async def tick(self, _known: Witnessed, _highest: int, _place: str) -> Mark:
-        self._counter += 1
-        return Mark(self._counter, EPOCH)
+    async def next(self, _pause_s: float) -> None:
+        """It is nobody's turn."""
 
 
 class FakeStore:
@@ -74,10 +64,12 @@ class FakeStore:
         self.topics = self  # of policies, what is kept in memory
         self.depths = self
         self.incidents = self
-        self.audit = self  # only how far retention has got is written there
-        self.epochs = NeverBack()
+        self.epochs = FakeEpochs(database)
         self.timelines = Timelines()
+        self.failing = Failing()
+        self.aside = NothingAside()
         self.knowledge: Knowledge | None = None
+        self.audit = self  # only how far retention has got is written there
 
     @contextlib.asynccontextmanager
     async def acting(self, _operator: Operator) -> AsyncGenerator[FakeStore]:
@@ -93,7 +85,7 @@ class FakeStore:
     async def check_sessions(self) -> None:
         """Nothing is in between."""
 
-    async def prepare(self) -> int:
+    async def prepare(self, *, install: bool = True) -> int:
         """The schema is there."""
         return await self._do("prepare", lambda: SCHEMA_VERSION)
 
@@ -133,10 +125,26 @@ class FakeStore:
         seats: Sequence[int],
         lease_s: float,
     ) -> tuple[list[Claim], list[Wake]]:
-        def act() -> tuple[list[Claim], list[Wake]]:
-            return self._rows.submit_and_claim(jobs, topics, workers, seats, lease_s, self._now())
+        known = self._witnessed
 
-        return await self._do("submit_and_claim", act)
+        def act() -> tuple[list[Claim], list[Wake]]:
+            open_topics = topics if self._is_known(known) else ()
+            return self._rows.submit_and_claim(jobs, open_topics, workers, seats, lease_s, self._now())
+
+        claims, woken = await self._do("submit_and_claim", act)
+        await self._claimed(claims)
+        return claims, woken
+
+    @property
+    def _witnessed(self) -> Witnessed:
+        return UNWITNESSED if self.knowledge is None else self.knowledge.witnessed
+
+    def _is_known(self, known: Witnessed) -> bool:
+        return self._rows.ledger.knows(known, self._database.server)
+
+    async def _claimed(self, claims: Sequence[Claim]) -> None:
+        if self.knowledge is not None and claims:
+            await self.knowledge.claimed(claims)
 
     async def submit_again(self, jobs: Sequence[NewJob]) -> list[Wake]:
         return await self._do("submit_again", lambda: self._rows.submit_again(jobs, self._now()))
@@ -152,12 +160,16 @@ class FakeStore:
         ageing_s: Mapping[str, float] | None = None,
     ) -> list[Claim]:
         assert not ageing_s
-        locked = self._database.locked
+        locked, known = self._database.locked, self._witnessed
 
         def act() -> list[Claim]:
+            if not self._is_known(known):
+                return []
             return self._rows.claim(topics, workers, seats, lease_s, self._now(), levels=levels, locked=locked)
 
-        return await self._do("claim", act)
+        claims = await self._do("claim", act)
+        await self._claimed(claims)
+        return claims
 
     async def find_levels(self, _after: Level, _limit: int) -> list[Head]:
         """No worker serves so many topics."""
@@ -170,7 +182,10 @@ class FakeStore:
         return await self._do("move", act, [fence.id for fence, _ in claims])
 
     async def complete(self, completions: Sequence[Completion], *, keep: bool = True) -> set[Pair]:
-        return await self._do("complete", lambda: self._rows.complete(completions, self._now()), _ids(completions))
+        done = await self._do("complete", lambda: self._rows.complete(completions, self._now()), _ids(completions))
+        if self.knowledge is not None:
+            self.knowledge.completed(done)
+        return done
 
     async def completed_already(self, fences: Sequence[Pair]) -> set[Pair]:
         def act() -> set[Pair]:

@@ -88,6 +88,8 @@ def test_what_happens_in_a_world() -> None:
         "stop an actor",
         "stop a worker",
         "database away",
+        "database goes back",
+        "epochs",
         "rows locked",
         "table locked",
     }

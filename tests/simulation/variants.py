@@ -11,13 +11,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 from unittest import mock
 
+import msgspec
+
 from pulse.errors import UnavailableError
+from pulse.store.epochs import Raised
 from pulse.store.rows import Ending, EndingKind
 from pulse.worker import connection, desk
 from pulse_actors import sweeps, watchdog
-from pulse_actors.dispatcher import claims, deaths, jobs, overdue, results, silence, unwritten
+from pulse_actors.dispatcher import claims, deaths, jobs, overdue, results, silence, unwritten, witness
 from pulse_actors.dispatcher import connection as peers
-from tests.simulation import database
+from tests.simulation import database, epochs, rows
 from tests.store.model import ModelJob
 
 Change = tuple[object, str, object]
@@ -105,7 +108,23 @@ def _forget_reports(self: Any) -> None:
     self._under_way.clear()
 
 
+async def _knows_all(_self: Any) -> bool:
+    return False
+
+
+def _floor_stays(self: Any, epoch: int, _highest: int, _instance: object, _back_to: object, now: Any) -> Any:
+    self.epochs.append(epochs.Epoch(epoch, now, self.floor))
+    return Raised(epoch, self.floor)
+
+
+async def _remember_before(self: Any, memory: Any, seen: Any) -> bool:
+    await self._remember(msgspec.structs.replace(memory, counter=memory.counter + 1))
+    return bool(await _TICK(self, memory, seen))
+
+
 _CLAIM: Final = claims.Claims._claim
+_TICK: Final = witness.Witness._tick
+GOES_BACK: Final = ("database goes back",)
 
 VARIANTS: Final[dict[str, Variant]] = {
     "fence by the id alone": Variant(((ModelJob, "is_held", _is_running),), " ended as ", ("operator",), first=124),
@@ -116,13 +135,13 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((connection.Connection, "_turn", _start_before_telling),),
         "and was charged nothing",
         ("trap at a word",),
-        first=15,
+        first=122,
         within=600,
     ),
     "nothing is given back": Variant(
         ((claims.Claims, "_give_back", _gives_nothing_back),),
         "although no worker was told of it",
-        first=331,
+        first=41,
         within=600,
     ),
     "watchdog reaps the living beside it": Variant(
@@ -134,7 +153,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((sweeps.SweepGuard, "may_reap", lambda _self, _now_s: True),),
         "lives and beats",
         ("database away", "database clock set"),
-        first=87,
+        first=63,
         within=600,
     ),
     "what cannot be written is not told": Variant(
@@ -153,12 +172,12 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((claims.Claims, "_claim", _claim_without_doubt), (claims.Claims, "doubt", lambda _self, _identity: None)),
         "it does not come to an end",
         ("trap at a statement",),
-        first=97,
+        first=8,
         within=400,
     ),
     "a death is charged to everybody": Variant(((deaths, "_end_of", _charged_to_all),), "was charged for"),
     "who runs apart is charged with its worker": Variant(
-        ((deaths, "_end_of", _all_are_suspects),), "in which others ran", first=107, within=400
+        ((deaths, "_end_of", _all_are_suspects),), "in which others ran", first=72, within=400
     ),
     "a worker forgets reports under way": Variant(
         ((desk.Desk, "disconnected", _forget_reports),), "it does not come to an end"
@@ -167,11 +186,35 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((jobs, "_held_here", _nobody_holds),),
         "was deleted while its handler runs",
         ("operator", "stop a worker"),
-        first=151,
+        first=28,
         within=600,
     ),
     "hung handlers are left alone": Variant(
         ((overdue.Overdue, "started", lambda _self, _worker, _bounded: None),), "it does not come to an end"
+    ),
+    "the floor of an epoch is that of the one before": Variant(
+        ((epochs.Ledger, "begin", _floor_stays),), "is handed out twice", GOES_BACK, first=4
+    ),
+    "claims are made whatever the database knows": Variant(
+        ((epochs.Ledger, "knows", lambda _self, _known, _server: True),), "is handed out twice", GOES_BACK, first=3
+    ),
+    "what was handed out since the last tick is forgotten": Variant(
+        ((witness.Witness, "_knows_less", _knows_all),), "is handed out twice", GOES_BACK, first=28
+    ),
+    "nobody waits for other hosts": Variant(
+        ((witness.Witness, "_may_open", lambda _self, _seen: True),), " begins in ", GOES_BACK, first=45
+    ),
+    "what may run yet is not put off": Variant(
+        ((rows.Rows, "put_off", lambda _self, _ids, _put_off_s, _now: None),),
+        " begins in ",
+        GOES_BACK,
+        first=7,
+    ),
+    "what ran before an epoch stays with its worker": Variant(
+        ((rows.Rows, "end_epoch", lambda _self, _held, _host, _now: None),), "was charged as", GOES_BACK, first=11
+    ),
+    "a tick is remembered before it is confirmed": Variant(
+        ((witness.Witness, "_tick", _remember_before),), "raised the epoch", ("database flaky",)
     ),
 }
 

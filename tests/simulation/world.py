@@ -104,9 +104,26 @@ class World:
         """Have all jobs submitted that are not acknowledged; whoever does so may be lost with his machine."""
         left = sorted((job for job in self.scenario.jobs if job.id not in self.acknowledged), key=lambda job: job.at_s)
         if left:
-            self.machines[0].spawn(
+            self._producer = self.machines[0].spawn(
                 "producer", Producer(self, left).main, on_end=lambda: self.timers.after(1.0, self._produce)
             )
+
+    def backup(self) -> Callable[..., None]:
+        """Of the database, as it is now; what is returned restores it."""
+        rows, closed = self.database.backup(), self.judge.closed()
+        acknowledged, retried, deleted = list(self.acknowledged), dict(self.retried), set(self.deleted)
+
+        def restore(*, in_place: bool) -> None:
+            self.trace("database goes back", in_place=in_place)
+            self.database.go_back(rows, in_place=in_place)
+            self.judge.went_back(closed)
+            self.acknowledged[:], self.retried, self.deleted = acknowledged, dict(retried), set(deleted)
+            if self._producer.dead:
+                self.timers.after(1.0, self._produce)
+            else:
+                self._producer.exit(0)
+
+        return restore
 
     async def _until_over(self) -> None:
         peace_s = trio.current_time() + self.scenario.trouble_s + PEACE_S
@@ -183,6 +200,13 @@ class World:
             and self.database.troubles_since(since_s) <= 1
         )
 
+    def is_well(self, machine: Machine, since_s: float) -> bool:
+        """Whether its dispatcher has run since then, and was not cut off from the database."""
+        dispatcher = next(site for site in self.sites if site.machine is machine).actors["dispatcher"]
+        lives = not dispatcher.dead and not dispatcher.frozen and dispatcher.began_s <= since_s
+        reaches = not machine.cut_off and machine.cut_off_s <= since_s and self.database.troubles_since(since_s) <= 1
+        return lives and reaches and dispatcher.impaired_s <= since_s
+
     def label(self, job: bytes) -> str:
         """A job, for people."""
         return self.jobs[job].label
@@ -200,7 +224,9 @@ class World:
         self.trace(f"log {what}", process, **event)
         if what == "worker_killed":
             self.judge.condemned.add((process, event["worker"]))
-        if method in {"error", "critical"} and not self.closed:
+        if what == "database_went_back":
+            self.judge.count("epochs")
+        elif method in {"error", "critical"} and not self.closed:
             self.judge.fail(f"{process} logged {what}: {event}\n{traceback.format_exc()}")
 
     def told(self) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from pulse.store.epochs import Held, Seen, Witnessed
+from pulse.store.epochs import Coming, Held, Seen, Witnessed
 from pulse.store.store import Store
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ ME: Final = UUID(int=7)
 OTHER: Final = UUID(int=8)
 HOST: Final = "here"
 LEASE_S: Final = 30.0
-NOTHING: Final = Held((), (), 0.0, is_over=False)
 _TABLES: Final = ("jobs", "attempts", "epochs", "witnesses")
 
 
@@ -51,19 +50,15 @@ async def clean(connection: Connection[Record]) -> None:
 async def come(store: Store, instance: UUID = ME, *, highest: int = 1000) -> tuple[Seen, Witnessed]:
     """A host accepts the newest epoch; what it knows then."""
     seen = await store.epochs.look(instance, None, LEASE_S)
-    _, mark = await store.epochs.begin(
-        seen, instance, HOST, 0, highest, epoch=None, known_until=None, held=NOTHING, why=""
-    )
+    _, mark = await store.epochs.begin(seen, Coming(instance, HOST, 0, highest))
     assert mark is not None
     return seen, Witnessed(instance, mark.counter, seen.epoch, seen.started_at, seen.relation)
 
 
 async def raised(
-    store: Store, epoch: int, instance: UUID = ME, *, highest: int = 1000, held: Held = NOTHING
+    store: Store, epoch: int, instance: UUID = ME, *, highest: int = 1000, held: Held | None = None
 ) -> tuple[int, int] | None:
     """A host raises the epoch; its number and its floor, None: another one was faster."""
     seen = await store.epochs.look(instance, None, LEASE_S)
-    made, _ = await store.epochs.begin(
-        seen, instance, HOST, 1, highest, epoch=epoch, known_until=None, held=held, why="it went back"
-    )
+    made, _ = await store.epochs.begin(seen, Coming(instance, HOST, 1, highest), epoch=epoch, held=held)
     return made

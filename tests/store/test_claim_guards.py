@@ -16,9 +16,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from pulse.errors import ContestedError, StatementError, UnavailableError
+from pulse.store.set_aside import Suspect
 from pulse.store.pool import Target
 from pulse.store.rows import Claim, Fence, Level
-from pulse.store.set_aside import Suspect
 from pulse.store.store import Store
 from pulse.store.topics import LivePolicy
 from pulse_actors.dispatcher import assignments
@@ -280,7 +280,7 @@ def broken(topics: Sequence[str]) -> StatementError:
 
 def break_topic(bench: Bench) -> None:
     """From now on nothing of TOPIC can be read: neither claimed, nor looked at one by one."""
-    claim, claimable = bench.store.claim, bench.store.set_aside.claimable
+    claim, claimable = bench.store.claim, bench.store.aside.claimable
 
     async def broken_claim(topics: Sequence[str], *args: Any, levels: Any = None, **more: Any) -> list[Claim]:
         if TOPIC in topics or TOPIC in {level[0] for level in levels or ()}:
@@ -293,7 +293,7 @@ def break_topic(bench: Bench) -> None:
         return await claimable(topics, limit, levels)
 
     bench.monkeypatch.setattr(bench.store, "claim", broken_claim)
-    bench.monkeypatch.setattr(bench.store.set_aside, "claimable", broken_look)
+    bench.monkeypatch.setattr(bench.store.aside, "claimable", broken_look)
 
 
 async def test_a_topic_that_cannot_be_read(bench: Bench) -> None:

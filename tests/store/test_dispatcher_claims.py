@@ -48,10 +48,13 @@ class Interrupted(Store):
         *,
         levels: Sequence[tuple[str, int, float | None]] | None = None,
         ageing_s: Mapping[str, float] | None = None,
+        only: Sequence[bytes] | None = None,
         now: datetime | None = None,
     ) -> list[Claim]:
         """Claim, then be interrupted."""
-        claims = await super().claim(topics, workers, seats, lease_s, levels=levels, ageing_s=ageing_s, now=now)
+        claims = await super().claim(
+            topics, workers, seats, lease_s, levels=levels, ageing_s=ageing_s, only=only, now=now
+        )
         interruption, self.after_claim = self.after_claim, None
         if interruption is not None:
             await interruption()

@@ -256,7 +256,7 @@ async def test_a_page_is_of_one_moment(
     made = sorted([await forge(connection) for _ in range(3)], reverse=True)
     read = listing._rows
 
-    async def deleting(*arguments: Any) -> list[Record]:
+    async def deleting(*arguments: Any) -> list[Mapping[str, object]]:
         rows = await read(*arguments)
         await connection.execute("DELETE FROM pulse.jobs")
         return rows

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import asyncpg
@@ -54,7 +54,7 @@ class Counter(Floor):
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """Its loops run meanwhile; each that ends, ends the test."""
-        loops: tuple[Callable[[], Awaitable[None]], ...] = (
+        loops: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = (
             self.claims.run,
             self.claims.bad_jobs.run,
             self.results.run,
@@ -266,5 +266,5 @@ def code_of(sqlstate: str) -> str:
 def is_value(sqlstate: str) -> bool:
     """Whether that says that what was given cannot be stored."""
     error = asyncpg.PostgresError("not with me")
-    error.sqlstate = sqlstate
+    vars(error)["sqlstate"] = sqlstate
     return failures.meaning_of(error) is failures.Meaning.VALUE

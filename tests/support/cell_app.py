@@ -394,3 +394,9 @@ def close_all() -> str:
     """Close all descriptors, as some do who make themselves a daemon."""
     os.closerange(3, 256)
     return "done"
+
+
+@app.handler("mumble", isolate=True)
+def mumble() -> None:
+    """Say something that is no line."""
+    sys.stderr.write("half a line")

@@ -15,9 +15,10 @@ from pulse.doctor.epochs import epochs, memory, refused, timeline
 from pulse.doctor.finding import State
 from pulse.dsn import hosts_of
 from pulse.store.epochs import Seen
+from pulse.store.rows import Claim
 from pulse.store.timelines import Standing, Timelines, newest_of
 from pulse_actors.dispatcher.finished import Finished
-from pulse_actors.epochs import Verdict, bound_of, judge, next_epoch
+from pulse_actors.epochs import Verdict, bound_of, given_back, judge, next_epoch
 from pulse_actors.memory import Memory, Notebook
 
 LINEAGE: Final = UUID(int=1)
@@ -67,6 +68,15 @@ def test_a_new_epoch_is_above_all_that_are_known() -> None:
     assert next_epoch(KNOWN, seen(epoch=7)) == 8
 
 
+@pytest.mark.parametrize(
+    ("attempt", "uncharged", "times"),
+    [(1, 0, 0), (5, 2, 2), (99, 90, 10), (1001, 998, 0), (1004, 1001, 3), (2001, 1999, 0)],
+)
+def test_how_often_a_job_was_given_back(attempt: int, uncharged: int, times: int) -> None:
+    """A jump to the floor of an epoch does not count: it would be waited for like a thousand times."""
+    assert given_back(Claim(b"", attempt, "n", "t", "{}", None, 0, 0.0, 0, uncharged)) == times
+
+
 @pytest.mark.parametrize(("attempt", "bound"), [(1, 1000), (1000, 1000), (1001, 2000), (2001, 3000)])
 def test_bounds(attempt: int, bound: int) -> None:
     """One is remembered for a thousand attempts."""
@@ -84,6 +94,7 @@ def test_a_notebook_keeps_what_it_is_given(tmp_path: Path) -> None:
     assert again.open(LINEAGE) == KNOWN
     assert again.open(UUID(int=2)).counter == 0
     assert again.problem is None
+    assert Notebook(tmp_path / "state").open(LINEAGE) == KNOWN
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "state").iterdir()} == {0o600}
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 import anyio
 import pytest
 
+from pulse.doctor.finding import Finding, State
 from pulse.store.incidents import ASKED, IncidentStore
 from pulse_actors.dispatcher import incidents
 from pulse_actors.dispatcher.incidents import Incidents, judge
@@ -71,6 +72,28 @@ class Asked:
         self.count += 1
         await self.gate.wait()
         return [HOLDER] if question == "xmin" else []
+
+
+@pytest.mark.anyio
+async def test_what_is_known_without_the_database() -> None:
+    """It is told whether or not the database answers."""
+    one = Finding("memory", State.WARNING, "so")
+    assert await Incidents(cast("IncidentStore", Asked()), lambda: [one]).told() == [one]
+
+
+def test_a_database_that_has_gone_back() -> None:
+    """It is news for a day."""
+    row: Mapping[str, Any] = {
+        "epoch": 2,
+        "age_s": 1.0,
+        "back_to": None,
+        "lost_s": None,
+        "host": "h",
+        "reopened": None,
+        "jobs": [],
+    }
+    assert checks(queue_epochs=[row]) == ["epochs"]
+    assert checks(queue_epochs=[{**row, "age_s": 90_000.0}]) == []
 
 
 @pytest.mark.anyio

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pulse.config import Settings
-from pulse.restarts import Intensity
+from pulse.restarts import Delay, Intensity
 from pulse_supervisor.events import (
     Briefed,
     BusBroken,
@@ -39,6 +39,7 @@ from pulse_supervisor.events import (
     StopNow,
 )
 from pulse_supervisor.machine import (
+    CHILD_LACKS_DATABASE,
     EXIT_CONFIG,
     EXIT_REFUSED,
     EXIT_RESTART_LIMIT,
@@ -322,6 +323,18 @@ class TestRestart:
         """A child that could not even say why is named."""
         _, effects = step(ACTOR, running(), Exited(code=78), 0.0)
         assert effects == (StopAll(EXIT_REFUSED, "dispatcher refuses to run (exit code 78)"),)
+
+    def test_the_database_is_no_reason_to_give_up(self) -> None:
+        """However often an actor ends for its sake: it is started again after a pause, and no budget is spent."""
+        state, now_s = running(), 0.0
+        for _ in range(3 * Intensity().max_restarts):
+            state, effects = step(ACTOR, state, Exited(code=CHILD_LACKS_DATABASE), now_s)
+            assert (state.phase, effects, state.log.at_s) == (Phase.WAITING, (), ())
+            assert state.due_s == now_s + Delay().longest_s
+            now_s = state.due_s
+            state, effects = step(ACTOR, state, Deadline(), now_s)
+            assert effects == (Spawn(),)
+            state = running()
 
     def test_a_hopeless_end_stops_everything(self) -> None:
         """PostgreSQL has no exit code for it, so who knows its log says that another start is in vain."""

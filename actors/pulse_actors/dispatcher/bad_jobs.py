@@ -68,11 +68,11 @@ class BadJobs:
             return search.has_claimed
 
     async def _search(self, search: _Search, plan: ClaimPlan, starts: Sequence[Start] | None) -> bool:
-        suspects = await self._store.set_aside.claimable(plan.topics, len(plan.seats), starts)
+        suspects = await self._store.aside.claimable(plan.topics, len(plan.seats), starts)
         if await search.through(suspects):
             return search.has_claimed
         if search.bad:
-            await self._store.set_aside.add([(one.id, error) for one, error in search.bad], TRY_S)
+            await self._store.aside.add([(one.id, error) for one, error in search.bad], TRY_S)
             for one, error in search.bad:
                 log.error(
                     "job_set_aside",
@@ -95,7 +95,7 @@ class BadJobs:
 
     async def try_next(self) -> bool:
         """Try the one whose turn it is; whether it is done with, so that another may be, too."""
-        found = await self._store.set_aside.next(TRY_S)
+        found = await self._store.aside.next(TRY_S)
         if found is None:
             return False
         if found.suspect is None:
@@ -112,10 +112,10 @@ class BadJobs:
                 refusal = refusal_of(error)
                 if refusal is None:
                     raise
-                await self._store.set_aside.add([(found.id, refusal)], TRY_S)
+                await self._store.aside.add([(found.id, refusal)], TRY_S)
                 return False
         if claimed or found.statement != CLAIM:  # whoever was refused something else tries that again
-            await self._store.set_aside.readmit([found.id])
+            await self._store.aside.readmit([found.id])
             log.info("job_readmitted", job=_shown(found.id))
         return claimed
 
@@ -123,7 +123,7 @@ class BadJobs:
         """It waits no more; of one that runs its report may be what is refused."""
         if found.status == "RUNNING" and found.statement != CLAIM:
             return False
-        await self._store.set_aside.readmit([found.id])
+        await self._store.aside.readmit([found.id])
         return True
 
 

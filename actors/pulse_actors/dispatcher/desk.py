@@ -17,6 +17,7 @@ from pulse import protocol
 from pulse.store.rows import Claim, Ending, EndingKind, Fence, Running
 from pulse_actors.dispatcher.policies import Rules
 from pulse_actors.dispatcher.tally import Tally
+from pulse_actors.epochs import given_back
 
 Pair: TypeAlias = tuple[bytes, int]
 
@@ -280,7 +281,7 @@ class Desk:
 
     def note_silence(self, since_s: float) -> list[Worker]:
         """Mark who holds jobs and was not heard since then; those of them that were not marked before."""
-        fallen = [one for one in self._workers.values() if one.held and not one.silent and one.heard_s < since_s]
+        fallen = [one for one in self.workers() if one.held and not one.silent and one.heard_s < since_s]
         for worker in fallen:
             worker.silent = True
         return fallen
@@ -322,7 +323,7 @@ class Desk:
         for claim in claims:
             seat = plan.workers[claim.worker]
             if claim.id in held:
-                delay_s = min(ALL_BUSY_MAX_S, ALL_BUSY_MIN_S * 2.0 ** min(claim.uncharged, 10))
+                delay_s = min(ALL_BUSY_MAX_S, ALL_BUSY_MIN_S * 2.0 ** given_back(claim))
                 placement.returned.append(Ending(claim.id, claim.attempt, seat, EndingKind.UNASSIGNED, delay_s=delay_s))
                 continue
             if _is_too_long(claim):
@@ -347,18 +348,16 @@ class Desk:
         return max(able, key=lambda identity: room[identity], default=None)
 
     def _naming(self, claim: Claim) -> list[str]:
-        workers = self._workers.values()
-        return [one.identity for one in workers if claim.name in one.names and claim.topic in one.topics]
+        return [one.identity for one in self.workers() if claim.name in one.names and claim.topic in one.topics]
 
     def _returned(self, claim: Claim, fence: Fence) -> Ending:
         if self.closed or fence.worker not in self._workers:  # for a successor, or for who else serves the topic
             return Ending(*fence, EndingKind.UNASSIGNED, delay_s=0.0)
-        longer = 2.0 ** min(claim.uncharged, 10)
+        longer = 2.0 ** given_back(claim)
         if self._naming(claim):
             return Ending(*fence, EndingKind.UNASSIGNED, delay_s=min(ALL_BUSY_MAX_S, ALL_BUSY_MIN_S * longer))
-        delay_s = min(NO_HANDLER_MAX_S, NO_HANDLER_MIN_S * longer)
         error = f'no handler named "{claim.name}" on topic "{claim.topic}"'
-        return Ending(*fence, EndingKind.UNASSIGNED, error=error, delay_s=delay_s)
+        return Ending(*fence, EndingKind.UNASSIGNED, error, min(NO_HANDLER_MAX_S, NO_HANDLER_MIN_S * longer))
 
     def hand_over(self, identity: str, claims: Sequence[Claim]) -> None:
         """Write into the book that the worker holds these from now on."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import anyio
 
-from pulse.doctor import epochs, holders, queue
+from pulse.doctor import epochs, failing, holders, queue
 from pulse.doctor.finding import Finding, State
 from pulse.store.incidents import ASKED, IncidentStore
 
@@ -81,6 +81,7 @@ def judge(rows: Mapping[str, Sequence[Row] | None]) -> list[Finding]:
         (queue.crashes, attempts),
         (queue.hung, attempts),
         (epochs.epochs, rows.get("queue_epochs") or ()),
+        (failing.set_aside, rows.get("queue_set_aside") or ()),
         (
             holders.xmin,
             [{**row, "query": None} for row in rows.get("xmin") or ()],

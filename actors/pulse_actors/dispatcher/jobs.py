@@ -12,13 +12,14 @@ from types import MappingProxyType
 from typing import Final
 
 from pulse import procs, protocol
-from pulse.errors import BadRequestError, ConflictError, NotFoundError, UnavailableError
+from pulse.errors import BadRequestError, ConflictError, NotFoundError, StatementError, UnavailableError
 from pulse.job import Status
 from pulse.store.acting import Acting
 from pulse.store.listing import Wanted
 from pulse.store.reads import STATUSES
-from pulse.store.rows import Level, Wake
+from pulse.store.rows import Canceled, Level, Wake
 from pulse_actors import identity as identities
+from pulse_actors.dispatcher.batching import halve
 from pulse_actors.dispatcher.desktop import Answer, Desktop, no_such
 from pulse_actors.dispatcher.known import known_of
 from pulse_actors.dispatcher.why import ACTIVE, explain
@@ -26,6 +27,7 @@ from pulse_actors.dispatcher.why import ACTIVE, explain
 NOTED_IDS: Final = 100  # of a request, in its note: one that is about more has a filter, or whoever asked has them
 ID_DIGITS: Final = 32
 ID_PREFIX: Final = re.compile(rf"[0-9a-fA-F]{{1,{ID_DIGITS}}}")
+SET_ASIDE: Final = "set_aside"  # why a job was not changed: the database refuses it; it is not handed out any more
 SOON_S: Final = 1.0  # due times that are nearer than clocks differ are now
 
 
@@ -81,16 +83,32 @@ async def why_job(on: Desktop, body: protocol.ById) -> Answer:
 
 
 async def cancel_jobs(on: Desktop, body: protocol.ByIds) -> Answer:
-    """Cancel at once, and stop the handlers that run here."""
-    async with on.store.acting(on.operator) as store:
-        canceled = await store.cancel(body.ids)
-        await _note(store, "jobs.cancel", body, [job.id for job in canceled])
+    """Cancel at once, and stop the handlers that run here; set aside what the database refuses to change."""
+    canceled, aside = list[Canceled](), set[bytes]()
+
+    async def cancel(ids: Sequence[bytes]) -> bool:
+        try:
+            async with on.store.acting(on.operator) as store:
+                found = await store.cancel(ids)
+                await _note(store, "jobs.cancel", body, [job.id for job in found])
+        except StatementError as error:
+            if len(ids) > 1:
+                return False
+            async with on.store.acting(on.operator) as store:
+                if await store.set_aside(ids[0], "cancel_jobs", error):
+                    await _note(store, "jobs.set_aside", body, ids, {"sqlstate": error.sqlstate})
+                    aside.update(ids)
+        else:
+            canceled.extend(found)
+        return True
+
+    await halve(body.ids, cancel)
     on.claims.forget((job.id, job.attempt) for job in canceled if job.worker is not None)
     for job in canceled:
         worker = None if job.worker is None else on.desk.get(job.worker)
         if worker is not None:
             worker.link.send("stop", None, {"jobs": [(job.id, job.attempt, "canceled")]})
-    return await _done_and_refused(on, body.ids, {job.id for job in canceled})
+    return await _done_and_refused(on, body.ids, {job.id for job in canceled}, aside=aside)
 
 
 async def retry_jobs(on: Desktop, body: protocol.ByIds) -> Answer:
@@ -105,7 +123,7 @@ async def retry_jobs(on: Desktop, body: protocol.ByIds) -> Answer:
 
 async def delete_jobs(on: Desktop, body: protocol.ByIds) -> Answer:
     """
-    Remove terminal jobs, with their history, but not while their last attempt is still held here.
+    Remove jobs that are terminal or set aside, with their history, but not while their last attempt is still held here.
 
     Who submits a job under that id again begins with attempt 1: what an attempt 1 that goes on yet reports would be
     taken for its result.
@@ -176,7 +194,11 @@ def _is_absent(on: Desktop, worker: str) -> bool:
 
 
 async def _done_and_refused(
-    on: Desktop, ids: Sequence[bytes], done: AbstractSet[bytes], conflicts: AbstractSet[bytes] = frozenset()
+    on: Desktop,
+    ids: Sequence[bytes],
+    done: AbstractSet[bytes],
+    conflicts: AbstractSet[bytes] = frozenset(),
+    aside: AbstractSet[bytes] = frozenset(),
 ) -> Answer:
     refused = [job for job in dict.fromkeys(ids) if job not in done]
     there = await on.store.statuses(refused) if refused else {}
@@ -184,6 +206,8 @@ async def _done_and_refused(
     def code(job: bytes) -> str:
         if job not in there:
             return NotFoundError.code
+        if job in aside:
+            return SET_ASIDE
         return ConflictError.code if job in conflicts else "invalid_transition"
 
     answered = [job for job in dict.fromkeys(ids) if job in done]

@@ -195,9 +195,9 @@ class Results:
         self._refused = (self._refused - again) | batch.refused.keys()
         with suppress(UnavailableError):  # where people look; what is to be written is kept here
             if batch.refused:
-                await self._store.set_aside.add([*batch.refused.items()], REFUSED_PAUSE_S)
+                await self._store.aside.add([*batch.refused.items()], REFUSED_PAUSE_S)
             if again:
-                await self._store.set_aside.readmit([*again])
+                await self._store.aside.readmit([*again])
 
     async def _locked_among(self, items: Sequence[Reported | Obituary]) -> set[Pair]:
         """Whoever has locked some rows may have locked others: looked at beforehand, since a statement would wait."""

@@ -13,6 +13,7 @@ import structlog
 
 from pulse import version
 from pulse.config import Settings
+from pulse.doctor.finding import Finding
 from pulse.errors import UnavailableError
 from pulse.redact import Redaction
 from pulse_actors import identity as identities
@@ -20,6 +21,7 @@ from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.deaths import LATE_S, Deaths
 from pulse_actors.dispatcher.desk import Desk
 from pulse_actors.dispatcher.desktop import Desktop
+from pulse_actors.dispatcher.failing import FailingStatements
 from pulse_actors.dispatcher.incidents import Incidents
 from pulse_actors.dispatcher.leases import Leases
 from pulse_actors.dispatcher.news import News
@@ -61,6 +63,7 @@ class Dispatcher:
         claims = Claims(store, desk, mine, lease_s=settings.lease_s, poll_s=settings.poll_s, batch=settings.batch)
         self.witness = Witness(store, desk, claims, host.id, store.timelines.directory, lease_s=settings.lease_s)
         store.knowledge = self.witness
+        self.failing = FailingStatements(store.failing)
         results = Results(store, desk, claims, keep=settings.retention_s != 0)
         leases = Leases(store, desk, host, lease_s=settings.lease_s)
         stacks, stats = Stacks(desk), Stats(store, desk)
@@ -84,7 +87,7 @@ class Dispatcher:
                 host,
                 stacks,
                 stats,
-                Incidents(store.incidents, self.witness.findings),
+                Incidents(store.incidents, self._known_wrong),
                 settings.heartbeat_s,
                 Redaction(settings.redact),
                 _server_policy(settings),
@@ -123,14 +126,14 @@ class Dispatcher:
             await self._read_policies()  # once, however many hints there are; and one may be lost
         for hint in turn.inbox:
             match hint.event:
-                case "drain":
-                    self.drain(reconnect=True)
-                case "drain_workers":
-                    self.drain(reconnect=False)
+                case "drain" | "drain_workers":
+                    self.drain(reconnect=hint.event == "drain")
                 case "lapsed" if self.silence is not None:
                     await self.silence.lapsed(hint.data.get("workers"))
                 case "canceled":
                     self._stop_canceled(hint.data.get("jobs"))
+                case "failing":
+                    self.failing.heard(hint.peer, hint.data.get("statements"))
                 case "reload":
                     self.reception.reload()
                 case "policies changed":
@@ -155,6 +158,10 @@ class Dispatcher:
                 worker, attempt = holder
                 self.office.claims.forget([(identity, attempt)])
                 worker.link.send("stop", None, {"jobs": [(identity, attempt, "canceled")]})
+
+    def _known_wrong(self) -> list[Finding]:
+        """What is wrong that no look at the database tells."""
+        return [*self.witness.findings(), *self.failing.findings()]
 
     def _note_reaped(self, count: object) -> None:
         """The watchdog has ended so many attempts whose leases had lapsed."""

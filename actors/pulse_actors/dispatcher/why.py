@@ -36,6 +36,8 @@ def explain(job: Standing, known: Known) -> list[Reason]:
     """Why *job* does not run: at least one reason, the decisive one first."""
     if job.status in ENDED:
         return [_ended(job)]
+    if job.aside_since is not None:
+        return [_set_aside(job, job.aside_since)]
     if job.status == "RUNNING":
         return [running(job, known)]
     if job.expires_at is not None and job.expires_at <= (job.now if job.held else max(job.now, job.next_run_at)):
@@ -54,6 +56,21 @@ def _ended(job: Standing) -> Reason:
         text += f". It has killed {count(job.crashes, 'worker')}, which is all that it may (max_crashes)."
     again = "" if job.status == "COMPLETED" else f"; to start it anew: pulse ctl jobs retry {job_id(job.id)}"
     return Reason("ended", text, f"Its attempts: pulse ctl jobs get {job_id(job.id)}{again}", details)
+
+
+def _set_aside(job: Standing, since: float) -> Reason:
+    details = {
+        "since": since,
+        "sqlstate": job.aside_sqlstate,
+        "statement": job.aside_statement,
+        "error": job.aside_error,
+        "for_good": job.aside_for_good,
+    }
+    told = f"{job.aside_statement}: {short(job.aside_error or '')} (SQLSTATE {job.aside_sqlstate})"
+    text = f"It is set aside since {moment(since, job.now)}: the database refuses {told}."
+    again = "" if job.aside_for_good else " It is tried again by itself."
+    advice = f"Repair what the error names; to give it up, whatever it has: pulse ctl jobs delete {job_id(job.id)}"
+    return Reason("set_aside", text + again, advice, details)
 
 
 def _expires_first(job: Standing, expires_at: float) -> Reason:

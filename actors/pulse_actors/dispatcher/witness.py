@@ -24,7 +24,7 @@ import structlog
 from pulse.doctor import epochs
 from pulse.doctor.finding import Finding
 from pulse.errors import UnavailableError
-from pulse.store.epochs import CLOSED, Held, Mark, Raised, Seen, Witnessed
+from pulse.store.epochs import CLOSED, Coming, Held, Mark, Raised, Seen, Witnessed
 from pulse.store.rows import Claim
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims import Claims
@@ -157,16 +157,15 @@ class Witness:
     async def _come(self, memory: Memory, seen: Seen) -> bool:
         """To a database, or a place, that is new here: other hosts may know more of it."""
         self.witnessed = CLOSED
-        nothing = Held((), (), 0.0, is_over=False)
-        _, mark = await self._store.epochs.begin(
-            seen, memory.instance, self._host, memory.counter, memory.highest,
-            epoch=None, known_until=None, held=nothing, why="",
-        )  # fmt: skip
+        _, mark = await self._store.epochs.begin(seen, self._coming(memory))
         if mark is None:
             return False
         self._others_until_s, self._back_to = time.monotonic() + OTHERS_S, seen.back_to
         await self._counted(memory, seen, mark, seen.epoch)
         return True
+
+    def _coming(self, memory: Memory) -> Coming:
+        return Coming(memory.instance, self._host, memory.counter, memory.highest)
 
     async def _tick(self, memory: Memory, seen: Seen) -> bool:
         self._before |= self._handed_out
@@ -188,10 +187,12 @@ class Witness:
             pairs = {pair for worker in everybody for pair in worker.held}
             held = Held([worker.identity for worker in everybody], [job for job, _ in pairs], PUT_OFF_S)
             raised, mark = await self._store.epochs.begin(
-                seen, memory.instance, self._host, memory.counter, memory.highest,
-                epoch=next_epoch(memory, seen) if is_new else None, known_until=memory.seen_at,
-                held=held, why=_why(seen.back_to),
-            )  # fmt: skip
+                seen,
+                self._coming(memory),
+                epoch=next_epoch(memory, seen) if is_new else None,
+                known_until=memory.seen_at,
+                held=held,
+            )
             if mark is None:
                 return
             self._desk.lost = pairs
@@ -280,8 +281,3 @@ class Witness:
         if left != self._desk.lost:
             self._desk.lost = left
             self._claims.wake_recent(PUT_OFF_S)
-
-
-def _why(back_to: datetime | None) -> str:
-    known = "" if back_to is None else f" to {back_to:%Y-%m-%dT%H:%M:%SZ}"
-    return f"the database went back{known}: what ran then is not known to it any more"

@@ -379,14 +379,15 @@ BARRED: Final = Guarded(
     "pulse_actors.dispatcher.barred",
     {
         "unit/test_barred.py::test_what_may_have_passed_is_tried_again_soon": [
-            ("Barred.failed", "LONGEST_S if lasts else ", ""),
-            ("Barred.failed", "LONGEST_S if lasts else", "LONGEST_S if True else"),
+            ("Barred.failed", "REFUSED_S if lasts else ", ""),
+            ("Barred.failed", "REFUSED_S if lasts else", "REFUSED_S if True else"),
             ("Barred.failed", "min(LONGEST_S, 2 * before_s)", "2 * before_s"),
             ("Barred.succeeded", "if self._pauses:", "if False:"),
             ("Barred.parts", "now_s < self._pauses", "now_s <= self._pauses"),
         ],
         "unit/test_barred.py::test_the_topic_is_found": [
-            ("Barred.failed", "len(key) > 1 and (wholes or pause_s >= LONGEST_S)", "False"),
+            ("Barred.failed", "lasts or pause_s", "pause_s"),
+            ("Barred.failed", "len(key) > 1 and (wholes or lasts or pause_s >= LONGEST_S)", "False"),
             ("Barred.failed", "len(key) > 1 and ", ""),
             ("Barred.parts", "if self._are_apart(key, now_s):", "if False:"),
             ("Barred.parts", "sorted(key)", "topics"),
@@ -397,7 +398,7 @@ BARRED: Final = Guarded(
             ("Barred._are_apart", "        del self._apart[key]\n", ""),
         ],
         "unit/test_barred.py::test_a_slow_time_divides_nothing_soon": [
-            ("Barred.failed", "wholes or pause_s >= LONGEST_S", "True"),
+            ("Barred.failed", "wholes or lasts or pause_s >= LONGEST_S", "True"),
             ("Barred.failed", "            self._pauses.pop(key, None)\n", ""),
         ],
         "unit/test_barred.py::test_claims_of_parts_are_made_one_behind_the_other": [
@@ -418,11 +419,12 @@ BARRED: Final = Guarded(
             ("Barred.failed", "if full:", "if True:"),
             ("Barred.failed", "if full:", "if False:"),
             ("Barred.has_missed", "self._full -= over", "pass"),
-            ("Barred.has_missed", " if now_s >= self._pauses.get(key, (now_s, 0.0))[0]", ""),
+            ("Barred.has_missed", " if now_s >= self._pauses.get(key, (now_s, 0.0, False))[0]", ""),
         ],
         "unit/test_barred.py::test_others_go_on": [
             ("Barred.is_barred", "now_s < until_s and ", ""),
-            ("Barred.is_barred", " and pause_s >= LONGEST_S", ""),
+            ("Barred.is_barred", " and (lasts or pause_s >= LONGEST_S)", ""),
+            ("Barred.is_barred", "lasts or ", ""),
             ("Barred.succeeded", "self._pauses.pop(frozenset(topics), None)", "self._pauses.clear()"),
         ],
     },

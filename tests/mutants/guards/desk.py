@@ -77,8 +77,11 @@ DESK: Final = Guarded(
             ("Desk.join", "        self.away.pop(worker.identity, None)\n", ""),
             ("Desk.everybody", ", *self.away.values()", ""),
         ],
+        "store/test_witness.py::test_what_may_run_yet_is_handed_out_to_nobody": [
+            ("Desk.running_in_hand", " or pair in self.lost", ""),
+        ],
         _DESK + "test_what_runs_in_hand": [
-            ("Desk.running_in_hand", " if one.watched", ""),
+            ("Desk.running_in_hand", " if one.watched or pair in self.lost", ""),
             ("Desk.running_in_hand", ".intersection(jobs)", ""),
             ("Desk.everybody", ", *self.strangers.values()", ""),
         ],
@@ -86,8 +89,8 @@ DESK: Final = Guarded(
             ("Desk.place", "if claim.id in held:", "if False:"),
             ("Desk.place", "self.running_in_hand(again) | running if again else running", "running"),
             ("Desk.place", "self.running_in_hand(again) | running if again", "self.running_in_hand(again) if again"),
-            ("Desk.place", "ALL_BUSY_MIN_S * 2.0 ** min(claim.uncharged, 10)", "ALL_BUSY_MIN_S"),
-            ("Desk.place", "2.0 ** min(claim.uncharged, 10)", "2.0 ** claim.uncharged"),
+            ("Desk.place", "ALL_BUSY_MIN_S * 2.0 ** given_back(claim)", "ALL_BUSY_MIN_S"),
+            ("Desk.place", "2.0 ** given_back(claim)", "2.0 ** claim.uncharged"),
         ],
         _DESK + "test_what_a_worker_came_with_is_learned": [
             ("Desk.learn", "pair in worker.held and ", ""),
@@ -170,7 +173,7 @@ DESK: Final = Guarded(
         ],
         _DESK + "test_a_name_that_nobody_serves_is_put_back_later_and_later": [
             ("Desk._naming", "claim.name in one.names and ", ""),
-            ("Desk._returned", "min(claim.uncharged, 10)", "claim.uncharged"),
+            ("Desk._returned", "given_back(claim)", "claim.uncharged"),
             ("Desk._returned", "if self._naming(claim):", "if True:"),
         ],
         _DESK + "test_a_claim_that_comes_after_the_close_is_put_back_at_once": [

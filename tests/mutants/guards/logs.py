@@ -66,6 +66,7 @@ DOCTOR: Final = Guarded(
 )
 
 _SINK: Final = "unit/test_logsink.py::"
+_PROGRAMS: Final = "unit/test_logsink_programs.py::"
 _LIVE: Final = "process/test_logging.py::"
 SINK: Final = Guarded(
     "pulse.logsink",
@@ -75,7 +76,6 @@ SINK: Final = Guarded(
             ("Sink._own", "os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY", "os.O_WRONLY"),
             ("Sink._send", "socket.MSG_DONTWAIT", "0"),
             ("Sink._own", "contextlib.suppress(OSError)", "contextlib.suppress(ChildProcessError)"),
-            ("Sink._own", "return own, self._socket is not None", "return own, True"),
             ("Sink._keep", "self._waiting_bytes + len(data) > MAX_WAITING_BYTES", "False"),
             ("Sink._keep", "self._drop(data.count(_LINE_END))", "pass"),
             ("Sink._is_soon_idle", "self._patient and ", ""),
@@ -124,21 +124,27 @@ SINK: Final = Guarded(
         _SINK + "test_a_terminal": [
             ("Sink.isatty", "os.isatty(self._fd)", "False"),
         ],
-        _SINK + "test_last_words": [
+        _PROGRAMS + "test_last_words": [
             ("Sink", '"""Nothing: the other stream may write here, too, and nobody is to fail."""', "super().close()"),
             ("last_words", "stream.flush()", "pass"),
         ],
-        _SINK + "test_who_ends_has_a_second_for_what_waits": [
+        _PROGRAMS + "test_who_ends_has_a_second_for_what_waits": [
             ("last_words", "sink.drain(until_s - time.monotonic())", "pass"),
             ("install", "errors if is_same else ", ""),
         ],
-        _SINK + "test_a_fork_while_lines_wait": [
-            ("_begin_anew", "sink.begin_anew()", "pass"),
+        _PROGRAMS + "test_a_fork_while_lines_wait": [
+            ("Sink.forked", "self.begin_anew()", "pass"),
         ],
-        _SINK + "test_what_standard_output_loses_is_told_on_standard_error": [
+        _PROGRAMS + "test_a_daemon_closes_everything": [
+            ("Sink.forked", "self._is_fork = True", "pass"),
+            ("Sink._has_own", "return (found.st_dev, found.st_ino) == self._inode", "return True"),
+            ("Sink._has_own", "return False", "raise"),
+            ("Sink._own", "self._socket.detach()", "pass"),
+        ],
+        _PROGRAMS + "test_what_standard_output_loses_is_told_on_standard_error": [
             ("install", 'sys.stderr.write(told("stdout", count).decode())', "pass"),
         ],
-        _SINK + "test_closed_streams": [
+        _PROGRAMS + "test_closed_streams": [
             ("_stream", "if stream is None:", "if False:"),
         ],
     },
@@ -152,6 +158,15 @@ LOGS: Final = Guarded(
         ],
         _LIVE + "test_a_pool_alone_goes_on": [
             ("configure_logging", "logsink.install(_dropped, files_at_once=runs_handlers)", "pass"),
+        ],
+    },
+    is_part=True,
+)
+CELL: Final = Guarded(
+    "pulse.worker.cell",
+    {
+        "process/test_worker_cells.py::test_last_words": [
+            ("_leave", "logsink.last_words(_LAST_WORDS_S)", "pass"),
         ],
     },
     is_part=True,

@@ -120,6 +120,9 @@ MACHINE: Final = Guarded(
         _RESTART + "test_exit_code_78_without_a_word_still_has_a_clear_line": [
             ("_died", ' or f"{child.name} refuses to run (exit code {event.code})"', ' or ""'),
         ],
+        _RESTART + "test_the_database_is_no_reason_to_give_up": [
+            ("_died", "event.code == CHILD_LACKS_DATABASE", "False"),
+        ],
         _RESTART + "test_a_hopeless_end_stops_everything": [
             ("_died", "if event.hopeless or ", "if "),
             ("_died", "= event.hopeless or ", "= "),

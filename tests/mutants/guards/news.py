@@ -104,7 +104,7 @@ RETENTION: Final = Guarded(
             ("Progress.took", "self._begins or begins", "begins"),
         ],
         _WALK + "test_a_walk_knows_its_end": [
-            ("Walk.took", "self.is_over = step.walked < WINDOW", "self.is_over = True"),
+            ("Walk.took", "self.is_over = step.walked < window", "self.is_over = True"),
         ],
         _WALK + "test_it_goes_on_behind_what_it_has_seen": [
             ("Walk.took", "if self.is_over:", "if False:"),

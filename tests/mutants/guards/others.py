@@ -6,6 +6,7 @@ from typing import Final
 
 from tests.mutants.code import Guarded
 
+_ASIDE: Final = "store/test_set_aside.py::"
 _RETRIES: Final = "store/test_dispatcher_retries.py::"
 _TURNS: Final = "unit/test_turns.py::"
 _MANNERS: Final = "unit/test_manners.py::"
@@ -32,6 +33,12 @@ REQUESTS: Final = Guarded(
             ("delete_jobs", "[job for job in body.ids if job not in held]", "body.ids"),
             ("delete_jobs", "status != Status.RUNNING", "True"),
             ("delete_jobs", ", conflicts=left", ""),
+        ],
+        _ASIDE + "test_what_cannot_be_canceled_is_set_aside": [
+            ("cancel_jobs", "if len(ids) > 1:", "if False:"),
+            ("cancel_jobs", "if len(ids) > 1:", "if True:"),
+            ("cancel_jobs", "aside.update(ids)", "pass"),
+            ("_done_and_refused", "if job in aside:", "if False:"),
         ],
     },
     is_part=True,

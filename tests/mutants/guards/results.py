@@ -22,22 +22,22 @@ RESULTS: Final = Guarded(
         _GUARDS + "test_what_is_written_is_not_told_of": [
             ("Results._answer", "if stale:", "if True:"),
             ("Results._answer", "pair not in batch.written", "True"),
-            ("Results._write", "if batch.locked:", "if True:"),
+            ("Results._write", "if batch.left:", "if True:"),
         ],
         _GUARDS + "test_a_locked_row_holds_up_its_own_report_alone": [
             ("Results._write", "if self._kept:", "if False:"),
-            ("Results._write", "if batch.locked:", "if False:"),
-            ("Results._write", "if locked:", "if True:"),
-            ("Results._bring_back", "if locked <= free:", "if False:"),
+            ("Results._write", "if batch.left:", "if False:"),
+            ("Results._write", "if left:", "if True:"),
+            ("Results._bring_back", "if one.left <= free:", "if False:"),
             ("Results._write", "self._kept |= batch.written.intersection(item.pairs)", "pass"),
-            ("Results._answer", "if not batch.locked.isdisjoint(pairs):", "if False:"),
+            ("Results._answer", "if not batch.left.isdisjoint(pairs):", "if False:"),
             ("Results._answer", "self._kept.difference_update(pairs)", "pass"),
         ],
         _GUARDS + "test_a_lock_is_waited_for_once": [
             ("Results._write", "await self._locked_among(items) if self._aside else set()", "set()"),
-            ("Results._bring_back", "if locked <= free:", "if True:"),
-            ("_Batch.complete", " if row[:2] not in self.locked]", "]"),
-            ("_Batch.end", " if row[:2] not in self.locked]", "]"),
+            ("Results._bring_back", "if one.left <= free:", "if True:"),
+            ("_Batch.complete", " if row[:2] not in self.left]", "]"),
+            ("_Batch.end", " if row[:2] not in self.left]", "]"),
             ("Results._locked_among", "pair[0] not in free", "pair[0] in free"),
         ],
         _GUARDS + "test_what_is_locked_is_looked_at_again": [
@@ -52,8 +52,8 @@ RESULTS: Final = Guarded(
         ],
         _GUARDS + "test_an_obituary_of_a_locked_row_is_written_later": [
             ("Results._write", "if isinstance(item, Reported)]", "if True]"),
-            ("Results._write", "if locked:", "if False:"),
-            ("_Batch.end", "self.locked |= {(row.id, row.attempt) for row in self.locked_endings}", "pass"),
+            ("Results._write", "if left:", "if False:"),
+            ("_Batch._leave", "self.left.add((one.row.id, one.row.attempt))", "pass"),
         ],
         _GUARDS + "test_a_worker_that_said_how_it_ended_did_not_crash": [
             ("Results._write", "            if isinstance(item, Obituary)\n", ""),
@@ -65,7 +65,11 @@ RESULTS: Final = Guarded(
             ("Results._write", "due_s=ended.due_s", "due_s=None"),
         ],
         _GUARDS + "test_progress_that_cannot_be_stored_costs_nothing_else": [
-            ("_Batch.complete.alone", "bad.progress is not None", "False"),
+            (
+                "_Batch.complete.alone",
+                "error if bad.progress is None else await _without_progress(bad, together)",
+                "error",
+            ),
             ("_Batch.end.alone", "bad.progress is not None", "False"),
         ],
         _GUARDS + "test_a_result_that_cannot_be_stored_is_an_error": [
@@ -143,5 +147,5 @@ RESULTS: Final = Guarded(
             ("Results._free", "(ending.id, ending.attempt) in ended", "True"),
         ],
     },
-    without={("_Batch.complete", "self.locked"): "only faster"},
+    without={("_Batch.complete", "self.left"): "only faster"},
 )

@@ -85,9 +85,9 @@ SCHEDULER: Final = Guarded(
             ("Scheduler.turn", " and monotonic() <= end_s", ""),
         ],
         _CATCHING_UP + "test_a_queue_lets_short_jobs_go_soon": [
-            ("Scheduler.turn", "SOON_S if released else", ""),
-            ("Scheduler.turn", "min(WAIT_S, 2 * self._wait_s)", "WAIT_S"),
-            ("Scheduler.turn", "min(WAIT_S, 2 * self._wait_s)", "2 * self._wait_s"),
+            ("Scheduler._release", "SOON_S if released else", ""),
+            ("Scheduler._release", "min(WAIT_S, 2 * self._wait_s)", "WAIT_S"),
+            ("Scheduler._release", "min(WAIT_S, 2 * self._wait_s)", "2 * self._wait_s"),
             ("_pause_s", "wait_s if work.waiting else LOOK_S", "LOOK_S"),
         ],
     },

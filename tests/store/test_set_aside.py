@@ -1,0 +1,176 @@
+"""A job with a corrupt value: what the database cannot change is set aside, what it can read is told, and it can go."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+import pytest
+from asyncpg.pgproto.pgproto import UUID
+
+from pulse.protocol import ById, ByIds, JobsList
+from pulse.store.legible import _is_read, legible_job
+from pulse.store.store import Store
+from pulse_actors.dispatcher.desktop import Desktop
+from pulse_actors.dispatcher.jobs import cancel_jobs, delete_jobs, get_job, list_jobs, why_job
+from tests.store.helpers import TERMINAL, forge, read
+from tests.store.test_visit_guards import Lobby
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+TOAST = "SELECT reltoastrelid::regclass::text FROM pg_class WHERE oid = 'pulse.jobs'::regclass"
+KIND = 'UPDATE pg_class SET relkind = $2::text::"char" WHERE oid = $1::regclass'
+ASIDE = "SELECT job_id, next_try_at::text, tries, sqlstate, statement, error FROM pulse.set_aside"
+SET_ASIDE = "INSERT INTO pulse.set_aside (job_id, sqlstate, statement, error) VALUES ($1, 'P0001', 'claim_jobs', 'no')"
+LOST = "chunk number"  # which is missing, or comes where another one should
+
+
+@pytest.fixture
+def desktop(store: Store, connection: Connection[Record]) -> Desktop:
+    """What answers requests."""
+    return Lobby(store, connection).office().desktop
+
+
+async def corrupt(connection: Connection[Record], status: str = "PENDING", **columns: Any) -> bytes:
+    """A job whose args are gone, as on a bad disk: they were too long for its row, and what held them is deleted."""
+    job = await forge(connection, status, args=json.dumps({"text": secrets.token_hex(20_000)}), **columns)
+    toast = await connection.fetchval(TOAST)
+    for kind, statement in (
+        ("r", f"DELETE FROM {toast}"),
+        ("t", "VACUUM pulse.jobs"),
+    ):  # nobody may write to what is called a t
+        await connection.execute(KIND, toast, kind)
+        await connection.execute(statement)
+    with pytest.raises(asyncpg.DataCorruptedError, match=LOST):
+        await read(connection, job)
+    return job
+
+
+async def aside(connection: Connection[Record]) -> list[tuple[Any, ...]]:
+    """What is set aside."""
+    return [(row[0].bytes, *list(row)[1:5], LOST in row["error"]) for row in await connection.fetch(ASIDE)]
+
+
+async def reasons(desktop: Desktop, job: bytes) -> Any:
+    """Why a job does not run."""
+    return (await why_job(desktop, ById(job)))["reasons"]
+
+
+@pytest.mark.parametrize("status", ["PENDING", "RETRYING", "RUNNING"])
+async def test_what_cannot_be_canceled_is_set_aside(
+    desktop: Desktop, connection: Connection[Record], status: str
+) -> None:
+    """Others of the same request are canceled; the answer, the audit and `why` tell which was not, and why."""
+    job = await corrupt(connection, status)
+    others = [await forge(connection) for _ in range(4)]
+    answer = await cancel_jobs(desktop, ByIds([*others[:2], job, *others[2:]]))
+    assert answer == {"done": others, "refused": [[job, "set_aside"]]}
+    expected = (job, "infinity", 1, "XX001", "cancel_jobs", True)
+    assert await aside(connection) == [expected]
+    assert await connection.fetchval("SELECT status::text FROM pulse.jobs WHERE id = $1", job.hex()) == status
+    noted = await connection.fetch("SELECT action, job_id, detail FROM pulse.audit WHERE action = 'jobs.set_aside'")
+    assert [(row["job_id"].bytes, json.loads(row["detail"])) for row in noted] == [(job, {"sqlstate": "XX001"})]
+    await cancel_jobs(desktop, ByIds([job]))
+    assert await aside(connection) == [(*expected[:2], 2, *expected[3:])]
+    (reason,) = await reasons(desktop, job)
+    assert (reason["code"], reason["details"]["sqlstate"], reason["details"]["for_good"]) == (
+        "set_aside",
+        "XX001",
+        True,
+    )
+    assert "the database refuses cancel_jobs: " in reason["text"]
+    assert LOST in reason["text"]
+    assert "(SQLSTATE XX001)" in reason["text"]
+    assert "again" not in reason["text"]
+
+
+async def test_what_is_set_aside_by_itself_is_tried_again(desktop: Desktop, connection: Connection[Record]) -> None:
+    """`why` says so; an operator's cancel ends that."""
+    job = await corrupt(connection)
+    await connection.execute(SET_ASIDE, job.hex())
+    (reason,) = await reasons(desktop, job)
+    assert reason["text"].endswith("the database refuses claim_jobs: no (SQLSTATE P0001). It is tried again by itself.")
+    await cancel_jobs(desktop, ByIds([job]))
+    assert await aside(connection) == [(job, "infinity", 2, "XX001", "cancel_jobs", True)]
+
+
+async def test_what_has_ended_is_why_it_does_not_run(desktop: Desktop, connection: Connection[Record]) -> None:
+    """What is set aside yet and has ended is not waited for."""
+    job = await corrupt(connection, "CANCELED")
+    await connection.execute(SET_ASIDE, job.hex())
+    assert [one["code"] for one in await reasons(desktop, job)] == ["ended"]
+
+
+@pytest.mark.parametrize("status", ["PENDING", "RETRYING", "RUNNING", *TERMINAL])
+async def test_what_is_set_aside_can_be_deleted(desktop: Desktop, connection: Connection[Record], status: str) -> None:
+    """Whatever its status, without its args being read; nothing of it is left, and nobody else's place aside goes."""
+    job, other = await corrupt(connection, status), await forge(connection)
+    for one in (job, other):
+        await connection.execute(SET_ASIDE, one.hex())
+        await connection.execute(
+            "INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, 7, 'error')", one.hex()
+        )
+    assert await delete_jobs(desktop, ByIds([job])) == {"done": [job], "refused": []}
+    assert [row["id"].bytes for row in await connection.fetch("SELECT id FROM pulse.jobs")] == [other]
+    assert [one[0] for one in await aside(connection)] == [other]
+    assert [row["job_id"].bytes for row in await connection.fetch("SELECT job_id FROM pulse.attempts")] == [other]
+    assert await connection.fetchval("SELECT job_id FROM pulse.audit WHERE action = 'jobs.delete'") is not None
+
+
+async def test_what_is_not_set_aside_is_not_deleted(desktop: Desktop, connection: Connection[Record]) -> None:
+    """Of what waits or runs only that goes which no other statement can change."""
+    job = await corrupt(connection)
+    assert await delete_jobs(desktop, ByIds([job])) == {"done": [], "refused": [[job, "invalid_transition"]]}
+
+
+async def test_an_error_that_is_nobodys_sets_nobody_aside(desktop: Desktop, connection: Connection[Record]) -> None:
+    """A request about a job that is not there fails as a whole, and is not noted as one about a row."""
+    await connection.execute("ALTER TABLE pulse.attempts RENAME TO lost")
+    try:
+        assert await cancel_jobs(desktop, ByIds([bytes(16)])) == {"done": [], "refused": [[bytes(16), "not_found"]]}
+    finally:
+        await connection.execute("ALTER TABLE pulse.lost RENAME TO attempts")
+    assert await aside(connection) == []
+    assert await connection.fetch("SELECT FROM pulse.audit") == []
+
+
+async def test_what_can_be_read_is_told(desktop: Desktop, connection: Connection[Record]) -> None:
+    """A job, and a list in which it is, without its args, and by name what is left out; the others are whole."""
+    others = [await forge(connection, args='{"a": 1}', progress="1") for _ in range(4)]
+    job = await corrupt(connection, "DEAD_LETTERED", progress='"half"')
+    await connection.execute("INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, 1, 'error')", job.hex())
+    await connection.execute(
+        "INSERT INTO pulse.attempts (job_id, attempt, outcome) VALUES ($1, 1, 'crashed')", others[0].hex()
+    )
+    found: Any = (await get_job(desktop, ById(job)))["job"]
+    listed: Any = (await list_jobs(desktop, JobsList()))["jobs"]
+    told = {"id": job, "args": None, "progress": '"half"', "last_error": "boom", "omitted": ["args"]}
+    assert {name: found[name] for name in told} == told
+    assert [one["outcome"] for one in found["history"]] == ["error"]
+    rows = {row["id"]: row for row in listed}
+    assert {name: rows[job][name] for name in told} == told
+    assert {(rows[one]["args"], "omitted" in rows[one]) for one in others} == {('{"a": 1}', False)}
+
+
+async def test_what_is_not_there_is_not_told(connection: Connection[Record]) -> None:
+    """It may go between the look that failed and the one at what can be read."""
+    assert await legible_job(connection, UUID(bytes(16))) is None
+
+
+async def test_who_is_away_is_not_illegible(connection: Connection[Record]) -> None:
+    """An error that passes says nothing about a value."""
+    await connection.execute("SET statement_timeout = 1")
+
+    async def read() -> None:
+        await connection.execute("SELECT pg_sleep(60)")
+
+    try:
+        with pytest.raises(asyncpg.QueryCanceledError):
+            await _is_read(connection, read)
+    finally:
+        await connection.execute("RESET statement_timeout")
