@@ -63,12 +63,12 @@ class Trial:
         with Load(self.whole) as load:
             until(lambda: len(load.acked) > RATE, "jobs are submitted")
             yield load
-            self._is_fast(time.monotonic())
+            self.is_fast(time.monotonic())
         assert self._standing() == before
         self.completed(load.acked)
         self.ran_once()
 
-    def _is_fast(self, healed_s: float) -> None:
+    def is_fast(self, healed_s: float) -> None:
         """Jobs run at full speed so soon."""
         until(lambda: since(healed_s) > SPEED_S + 1.0, "its time")
         at_s = [entry.at_s - healed_s for entry in starts(self.whole)]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
+import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 from uuid import UUID
 
@@ -14,6 +12,7 @@ import asyncpg
 import pytest
 
 from pulse.ids import uuid7
+from tests.process.epoch_kit import Load
 from tests.process.fault_kit import Trial, trial
 from tests.support.notify_queue import NotifyQueue
 from tests.support.system import until
@@ -37,7 +36,7 @@ TOAST: Final = """
     END $$"""
 BIG: Final = """
     SELECT pulse.submit('nap', (SELECT jsonb_build_object('seconds', 0, 'filling', string_agg(gen_random_uuid()::text, ''))
-                                FROM generate_series(1, 2000)), id => $1, run_at => now() + interval '1 hour')"""
+                                FROM generate_series(1, 2000)), id => $1, run_at => now() + interval '2 s')"""
 SET_ASIDE: Final = "SELECT sqlstate FROM pulse.set_aside WHERE job_id = $1"
 FROZEN: Final = "SELECT bool_and(age(datfrozenxid) < 1000000000) FROM pg_database"
 
@@ -74,7 +73,8 @@ def test_a_trigger_that_raises_for_one_job(one: Trial, status: str) -> None:
         assert len(load.acked) > before + 100
         one.completed(load.acked[: len(load.acked) - 20])
         assert one.sql.value(SET_ASIDE, job) == "P0001"
-        assert one.refusals("P0001")
+        assert one.doctor("set-aside")["state"] == "wrong"
+        assert "P0001" in str(one.doctor("set-aside"))
         made(one, PARDON)
     one.completed([job])
     assert one.whole.jobs().get(job).attempts == 1
@@ -86,12 +86,13 @@ def test_a_corrupt_value_in_one_job(one: Trial) -> None:
     with one.load() as load:
         one.sql.rows(BIG, job)
         made(one, TOAST)
-        made(one, "UPDATE pulse.jobs SET next_run_at = now() WHERE id = '{job}'", job=job)
         until(lambda: one.refusals("XX001"), "it is found")
         before = len(load.acked)
         one.hold()
         one.completed(load.acked[: before + 100])
         assert one.sql.value(SET_ASIDE, job) == "XX001"
+        assert "XX001" in str(one.doctor("set-aside"))
+    made(one, "VACUUM pulse.jobs")  # until then the pieces that are gone are in the way of those that are left
     made(one, "DELETE FROM pulse.jobs WHERE id = '{job}'", job=job)
 
 
@@ -99,10 +100,12 @@ def test_a_constraint_that_was_dropped(one: Trial) -> None:
     """Reports wait for the key that tells attempts apart, and are written when it is there again."""
     with one.load():
         made(one, "ALTER TABLE pulse.attempts DROP CONSTRAINT attempts_pkey")
-        one.whole.jobs().submit("raise", {"words": "x"}, max_attempts=1)
+        job = one.whole.jobs().submit("fail", {"text": "x"}, max_attempts=1)
         until(lambda: one.refusals("42P10"), "it is told")
         one.hold()
+        assert "42P10" in one.whole.command("ctl", "status").stdout
         made(one, "ALTER TABLE pulse.attempts ADD PRIMARY KEY (job_id, attempt)")
+    assert one.whole.jobs().wait(job, "DEAD_LETTERED").attempts == 1
 
 
 def test_a_full_queue_of_notify(one: Trial) -> None:
@@ -114,8 +117,8 @@ def test_a_full_queue_of_notify(one: Trial) -> None:
             before = len(load.acked)
             job = one.sql.value("SELECT pulse.submit('nap', '{\"seconds\": 0}')")
             assert isinstance(job, UUID)
-            assert one.whole.command("ctl", "pause", "--topic", "other").returncode == 0
-            assert one.whole.command("ctl", "resume", "--topic", "other").returncode == 0
+            assert one.whole.command("ctl", "dispatch", "pause", "--topic", "other").returncode == 0
+            assert one.whole.command("ctl", "dispatch", "resume", "--topic", "other").returncode == 0
             found = one.doctor("notifications")
             assert found["state"] == "warning"
             assert str(queue.pid) in str(found)
@@ -133,35 +136,44 @@ def test_a_stop_before_wraparound(one: Trial) -> None:
         one.sql.on(keeper[0], "BEGIN; LOCK TABLE public.old IN SHARE UPDATE EXCLUSIVE MODE")
         until(lambda: one.refusals("54000"), "it is told")
         one.hold()
+        assert "54000" in one.whole.command("ctl", "status").stdout
         one.sql.let_go(keeper)
         for name in ("template0", "template1", "postgres"):
             one.program("vacuumdb", *one.place[:-2], "-q", "--freeze", name)
         assert one.sql.value(FROZEN)
 
 
-def dumped(one: Trial) -> Path:
-    """The schema with all that is in it, as pg_dump writes it."""
-    path = one.database.data_dir.parent / "dump"
-    path.unlink(missing_ok=True)
-    target = one.database.data_dir / "dump"
-    one.program("pg_dump", *one.place, "-Fc", "-n", "pulse", "-f", str(target))
-    return target
+def dumped(one: Trial) -> str:
+    """The schema with all that is in it, as pg_dump writes it; the file."""
+    path = str(one.database.data_dir / "dump")
+    one.program("pg_dump", *one.place, "-Fc", "-n", "pulse", "-f", path)
+    return path
 
 
 def test_a_restore_into_the_live_database(one: Trial) -> None:
-    """pg_restore --clean drops the tables under the actors; what it brings back runs, and nothing twice under one number."""
+    """pg_restore --clean drops the tables under the actors: they wait, and nothing begins twice under one number."""
+    before = one.whole.pids()
     dump = dumped(one)
-    one.program("pg_restore", *one.place, "--clean", "--if-exists", str(dump))
+    with Load(one.whole):
+        one.hold(1.0)
+        one.program("pg_restore", *one.place, "--clean", "--if-exists", dump)
+        one.is_fast(time.monotonic())
+    assert one.whole.pids() == before
     one.ran_once()
 
 
 def test_a_schema_that_is_away_for_a_while(one: Trial) -> None:
     """It is waited for; no actor that is started meanwhile installs one of its own."""
     dump = dumped(one)
-    made(one, "DROP SCHEMA pulse CASCADE")
-    for name in ("dispatcher", "watchdog"):
-        os.kill(one.whole.pids()[name], signal.SIGKILL)
-    one.hold()
-    assert one.sql.value("SELECT to_regnamespace('pulse') IS NULL")
-    one.program("pg_restore", *one.place, str(dump))
+    with Load(one.whole):
+        one.hold(1.0)
+        made(one, "DROP SCHEMA pulse CASCADE")
+        killed = {name: one.whole.kill_actor(name) for name in ("dispatcher", "watchdog")}
+        one.hold()
+        assert one.sql.value("SELECT to_regnamespace('pulse') IS NULL")
+        one.program("pg_restore", *one.place, dump)
+        one.is_fast(time.monotonic())
+    for name, pid in killed.items():
+        one.whole.wait_actor(name, not_pid=pid)
+    assert one.whole.log("child_failed") == []
     one.ran_once()
