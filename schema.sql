@@ -294,11 +294,22 @@ LANGUAGE sql VOLATILE STRICT SET search_path = pg_catalog, pg_temp AS $$
         ELSE least(coalesce(nullif(split_part(policy, ':', 2), '')::float8, 1) * tries::float8 ^ 2, 1e9) END
 $$;
 
+-- Tells a channel something, by NOTIFY. What is told is a hint, with a poll behind it; so nothing is told while the queue of
+-- NOTIFY is half full, since somebody who listens stays in a transaction: at a full one, who tells fails at the commit.
+CREATE FUNCTION pulse.tell(channel text, message text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF pg_notification_queue_usage() < 0.5 THEN
+        PERFORM pg_notify(channel, message);
+    END IF;
+END
+$$;
+
 -- Whoever keeps a part of the policies in memory reads it again.
 CREATE FUNCTION pulse.tell_topics() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM pg_notify('pulse_gate', 'topics');
+    PERFORM pulse.tell('pulse_gate', 'topics');
     RETURN NULL;
 END
 $$;
@@ -554,7 +565,7 @@ DECLARE
 BEGIN
     IF (SELECT now_ms - last_value NOT BETWEEN 0 AND 50 FROM pulse.work_notified)
        AND current_setting('pulse.notify', true) IS DISTINCT FROM 'off' THEN
-        PERFORM setval('pulse.work_notified', now_ms), pg_notify('pulse_work', '');
+        PERFORM setval('pulse.work_notified', now_ms), pulse.tell('pulse_work', '');
     END IF;
 END
 $$;
@@ -760,7 +771,7 @@ BEGIN
         new.max_attempts, new.timeout_s, new.starts_at, new.ends_at, new.jitter_s, new.catch_up, new.overlap);
     PERFORM pulse.note('schedules.create', topic => new.topic, schedule_id => new.id, detail => jsonb_strip_nulls(jsonb_build_object(
         'name', new.name, 'cron', new.cron, 'timezone', new.timezone, 'every_s', new.every_s, 'run_at', new.run_at)));
-    PERFORM pg_notify('pulse_schedules', '');
+    PERFORM pulse.tell('pulse_schedules', '');
     RETURN new.id;
 END
 $$;
@@ -823,7 +834,7 @@ BEGIN
         reckon = is_else OR s.reckon OR s.error IS NOT NULL OR new.jitter_s > s.jitter_s  -- of cron it may be too long
     WHERE s.id = set_schedule.id;
     PERFORM pulse.note('schedules.update', schedule_id => set_schedule.id, detail => changes - 'args');
-    PERFORM pg_notify('pulse_schedules', '');
+    PERFORM pulse.tell('pulse_schedules', '');
     RETURN true;
 END
 $$;
@@ -922,7 +933,7 @@ BEGIN
         RETURN false;
     END IF;
     PERFORM pulse.note('schedules.resume', schedule_id => resume_schedule.id);
-    PERFORM pg_notify('pulse_schedules', '');
+    PERFORM pulse.tell('pulse_schedules', '');
     RETURN true;
 END
 $$;

@@ -7,7 +7,7 @@ from typing import Final
 
 from pulse.doctor.finding import Finding, Row, list_some, shown_bytes, shown_s, verdict_of
 
-__all__ = ["locks", "tables", "transactions", "wraparound", "xmin"]
+__all__ = ["locks", "notifications", "tables", "transactions", "wraparound", "xmin"]
 
 LONG_S: Final = 3_600.0  # a snapshot that is so old has left behind more dead rows than a table has live ones
 MANY_BACK: Final = 100_000  # transactions, some minutes of a busy queue, whatever the clock says; of a slot it is all
@@ -16,6 +16,7 @@ MANY_DEAD: Final = 100_000
 UNVACUUMED_S: Final = 86_400.0
 FAR_XIDS: Final = 1_000_000_000  # autovacuum acts at 0.2, its failsafe at 1.6, and at 2.1 thousand million all ends
 TOO_FAR_XIDS: Final = 1_600_000_000
+FULL_USAGE: Final = 0.5  # of the queue of NOTIFY; as in pulse.tell, which tells nothing from there on
 MAX_ENDS: Final = 3  # commands that are told
 _QUERY: Final = 80  # characters of a query that are shown
 
@@ -96,6 +97,21 @@ def wraparound(rows: Sequence[Row], _grace_s: float) -> Finding:
         [words] if FAR_XIDS <= furthest < TOO_FAR_XIDS else [],
         words,
         "At 2,100,000,000 nothing can be written any more: end what keeps vacuum off (see xmin), then VACUUM FREEZE.",
+    )
+
+
+def notifications(rows: Sequence[Row], _grace_s: float) -> Finding:
+    """How full the queue of NOTIFY is, and who may keep it from being read."""
+    usage = rows[0]["usage"]
+    words = f"the queue of NOTIFY is {usage:.0%} full"
+    holders = [f"session {_session(row)}" for row in rows if row["pid"] is not None]
+    return verdict_of(
+        "notifications",
+        [],
+        [words, *holders] if usage >= FULL_USAGE else [],
+        words,
+        "A session that listens stays in its transaction, one of the oldest: SELECT pg_terminate_backend(PID);",
+        "pulse sends no NOTIFY meanwhile and goes on by its polls; at 100 % other programs cannot commit theirs.",
     )
 
 

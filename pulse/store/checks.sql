@@ -72,7 +72,7 @@ FROM (VALUES
     ('function', 'note', 'note'), ('function', 'notify_work', 'notify_work'), ('function', 'open_gate', 'open_gate'),
     ('function', 'pause_schedule', 'pause_schedule'), ('function', 'resume_schedule', 'resume_schedule'),
     ('function', 'set_schedule', 'set_schedule'), ('function', 'set_topic', 'set_topic'), ('function', 'submit', 'submit'),
-    ('function', 'submit_many', 'submit_many'), ('function', 'tell_topics', 'tell_topics'),
+    ('function', 'submit_many', 'submit_many'), ('function', 'tell', 'tell'), ('function', 'tell_topics', 'tell_topics'),
     ('function', 'trigger_schedule', 'trigger_schedule'), ('function', 'update_schedule', 'update_schedule'),
     ('function', 'uuid7', 'uuid7')) AS g(kind, home, name)
 LEFT JOIN pg_catalog.pg_constraint c

@@ -97,7 +97,7 @@ SELECT format('call pulse.%s', f.proname), has_function_privilege(f.oid, 'EXECUT
        format('GRANT EXECUTE ON FUNCTION pulse.%I TO %I', f.proname, current_user)
 FROM pg_proc f
 WHERE f.pronamespace = to_regnamespace('pulse')
-  AND f.proname IN ('backoff_s', 'delete_schedule', 'jittered', 'note', 'notify_work', 'set_topic', 'trigger_schedule', 'uuid7');
+  AND f.proname IN ('backoff_s', 'delete_schedule', 'jittered', 'note', 'notify_work', 'set_topic', 'tell', 'trigger_schedule', 'uuid7');
 
 -- name: role :one
 -- What:    who pulse is in the database: more than it has to be?
@@ -195,6 +195,16 @@ ORDER BY s.n_dead_tup DESC, c.relname;
 -- Args:    none.   Guard: none: reads.   Returns: xids, multixacts, freeze_xids.
 SELECT age(d.datfrozenxid) AS xids, mxid_age(d.datminmxid) AS multixacts, current_setting('autovacuum_freeze_max_age')::int AS freeze_xids
 FROM pg_database d WHERE d.datname = current_database();
+
+-- name: notifications :many
+-- What:    how full the queue of NOTIFY is, and who has been in a transaction for longest: who listens reads nothing until its end.
+-- Args:    none.   Guard: none: reads.
+-- Returns: usage (0 to 1), pid, user_name, application, state, age_s, query (all NULL: nobody); the oldest first.
+SELECT u.usage, a.pid, a.usename::text AS user_name, a.application_name AS application, a.state,
+       extract(epoch FROM clock_timestamp() - a.xact_start)::float8 AS age_s, left(a.query, 200) AS query
+FROM (SELECT pg_notification_queue_usage() AS usage) AS u
+LEFT JOIN pg_stat_activity a ON a.xact_start IS NOT NULL AND a.pid <> pg_backend_pid()
+ORDER BY a.xact_start LIMIT 5;
 
 -- name: queue_watchdog :one
 -- What:    when a watchdog swept last.

@@ -1085,7 +1085,7 @@ WITH changed AS (
                          ELSE coalesce(g.paused_at, excluded.paused_at) END
     RETURNING g.topic
 )
-SELECT topic, pg_notify('pulse_gate', topic)::text AS told FROM changed;
+SELECT topic, pulse.tell('pulse_gate', topic)::text AS told FROM changed;
 
 
 -- name: expire_pauses :many
@@ -1101,7 +1101,7 @@ WITH over AS (
     FROM over o WHERE g.topic = o.topic AND g.paused AND g.paused_until <= coalesce($1, clock_timestamp())
     RETURNING o.topic, o.reason, o.paused_by
 )
-SELECT topic, reason, paused_by, pg_notify('pulse_gate', topic)::text AS told FROM changed;
+SELECT topic, reason, paused_by, pulse.tell('pulse_gate', topic)::text AS told FROM changed;
 
 
 -- name: resume_dispatch :one
@@ -1111,13 +1111,13 @@ WITH changed AS (
     SET paused = false, reason = NULL, paused_at = NULL, paused_by = NULL, paused_until = NULL
     WHERE g.topic = $1 AND g.paused RETURNING g.topic
 )
-SELECT topic, pg_notify('pulse_gate', topic)::text AS told FROM changed;
+SELECT topic, pulse.tell('pulse_gate', topic)::text AS told FROM changed;
 
 
 -- name: notify_work :exec
 -- What:    tell the dispatchers of all hosts that there is work.
 -- Args:    $1 who says so.   Guard: none: a hint, never in a transaction with anything else, so that no commit waits for it.   Returns: nothing.
-SELECT pg_notify('pulse_work', $1);
+SELECT pulse.tell('pulse_work', $1);
 
 
 -- name: note_handlers :exec

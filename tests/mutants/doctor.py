@@ -34,6 +34,7 @@ _DEAD: Final = _ROWS + "test_dead_letters_of_the_last_hour"
 _NEWEST: Final = _TEST + "test_only_the_newest_endings_are_looked_at"
 _DIED: Final = _TEST + "test_what_died_where"
 _ENDLESS: Final = _TEST + "test_what_nothing_would_end"
+_QUEUE_FULL: Final = "test_notify_queue.py::test_the_doctor_names_who_keeps_it_full"
 _HERE: Final = "a.datname = current_database()"
 
 _SERVER: Final = [
@@ -92,6 +93,10 @@ _SERVER: Final = [
     swap("locks", "ELSE c.oid IS NOT NULL OR", "ELSE true OR", _HOLDERS),
     swap("locks", "CASE WHEN l.granted THEN ARRAY[]::int[]", "CASE WHEN true THEN ARRAY[]::int[]", _HOLDERS),
     swap("tables", "o.option_value::boolean", "true", _TABLES),
+    swap("notifications", "pg_notification_queue_usage()", "0.7", _QUEUE_FULL),
+    cut("notifications", "a.xact_start IS NOT NULL AND ", _QUEUE_FULL),
+    cut("notifications", " AND a.pid <> pg_backend_pid()", _QUEUE_FULL),
+    swap("notifications", "ORDER BY a.xact_start LIMIT", "ORDER BY a.xact_start DESC LIMIT", _QUEUE_FULL),
     cut("tables", "WHERE c.relnamespace = to_regnamespace('pulse')\n", _PULSES),
 ]
 _QUEUE: Final = [

@@ -115,7 +115,7 @@ MUTANTS: Final = [
         for option in ("args", "topic", "max_attempts", "timeout_s", "starts_at", "ends_at")
     ),
     *(
-        _in(name, "PERFORM pg_notify('pulse_schedules', '');", "", _SCHEDULES + "test_what_is_made_is_told")
+        _in(name, "PERFORM pulse.tell('pulse_schedules', '');", "", _SCHEDULES + "test_what_is_made_is_told")
         for name in ("create_schedule", "set_schedule", "resume_schedule")
     ),
     _in("set_schedule", "jsonb_typeof(changes) IS DISTINCT FROM 'object'", "false", _REFUSED),

@@ -23,6 +23,7 @@ _SCHEDULES: Final = "test_schedules.py::"
 _READS: Final = "test_reads.py::"
 _SQL: Final = "test_sql_submit.py::"
 _WAKE: Final = _SQL + "test_workers_are_woken_once_in_a_while"
+_FULL: Final = "test_notify_queue.py::"
 _MEETING: Final = "test_interleavings.py::test_committed"
 _ACTIVE: Final = "('PENDING', 'RETRYING', 'RUNNING')"
 _FINISHED: Final = "('COMPLETED', 'DEAD_LETTERED', 'CANCELED')"
@@ -95,7 +96,7 @@ OPERATORS: Final = [
         ),
         _PAUSES + "test_what_is_cleared",
     ),
-    swap("expire_pauses", "pg_notify('pulse_gate', topic)", "length(topic)", _PAUSES + "test_its_end_is_told"),
+    swap("expire_pauses", "pulse.tell('pulse_gate', topic)", "length(topic)", _PAUSES + "test_its_end_is_told"),
     *(
         cut("expire_jobs", text, _EXPIRY + killer)
         for text, killer in (
@@ -128,7 +129,7 @@ OPERATORS: Final = [
         for killer in ("test_what_is_set", "test_what_set_topic_refuses")
     ),
     cut(SCHEMA, "    NEW.paused_until := NULL;\n", _PAUSES + "test_a_plain_update_opens_and_closes"),
-    swap(SCHEMA, "PERFORM pg_notify('pulse_gate', 'topics')", "NULL", _TOPICS + "test_a_change_is_told"),
+    swap(SCHEMA, "PERFORM pulse.tell('pulse_gate', 'topics')", "NULL", _TOPICS + "test_a_change_is_told"),
     *(
         swap(
             SCHEMA,
@@ -165,8 +166,8 @@ OPERATORS: Final = [
         "coalesce(g.reason, excluded.reason)",
         _OPS + "test_a_second_pause_keeps_the_first_ones_time",
     ),
-    swap("pause_dispatch", "pg_notify('pulse_gate', topic)", "length(topic)", _OPS + "test_the_gate_tells_others"),
-    swap("resume_dispatch", "pg_notify('pulse_gate', topic)", "length(topic)", _OPS + "test_the_gate_tells_others"),
+    swap("pause_dispatch", "pulse.tell('pulse_gate', topic)", "length(topic)", _OPS + "test_the_gate_tells_others"),
+    swap("resume_dispatch", "pulse.tell('pulse_gate', topic)", "length(topic)", _OPS + "test_the_gate_tells_others"),
     cut("resume_dispatch", " AND g.paused", _OPS + "test_pause_and_resume"),
     swap("resume_dispatch", "g.topic = $1", "$1 >= ''", _OPS + "test_pause_and_resume"),
     cut("resume_dispatch", "reason = NULL, ", _OPS + "test_a_pause_after_a_resume_begins_anew"),
@@ -442,9 +443,21 @@ SQL: Final = [
     cut(SCHEMA, "\n       AND current_setting('pulse.notify', true) IS DISTINCT FROM 'off'", _WAKE),
     swap(SCHEMA, "IS DISTINCT FROM 'off'", "<> 'off'", _WAKE),
     cut(SCHEMA, "setval('pulse.work_notified', now_ms), ", _WAKE),
+    *(
+        swap(SCHEMA, "pg_notification_queue_usage() < 0.5", other, _FULL + killer)
+        for other, killer in (
+            ("true", "test_all_that_tells_goes_on"),
+            ("pg_notification_queue_usage() < 0.6", "test_half_full_is_enough_to_be_silent"),
+            ("pg_notification_queue_usage() < 0.25", "test_half_full_is_enough_to_be_silent"),
+        )
+    ),
+    *(
+        swap(one, "pulse.tell(", "pg_notify(", _FULL + "test_all_that_tells_goes_on")
+        for one in ("pause_dispatch", "resume_dispatch", "expire_pauses", "notify_work")
+    ),
     swap(
         "notify_work",
-        "pg_notify('pulse_work', $1)",
+        "pulse.tell('pulse_work', $1)",
         "length($1)",
         "test_news.py::test_work_is_told_where_nobody_has_room",
     ),

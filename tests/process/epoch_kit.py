@@ -81,10 +81,16 @@ def copied(source: Path, target: Path) -> None:
 
 
 class Load:
-    """Submits short jobs all the time, from a thread, and goes on whatever is answered."""
+    """
+    Submits short jobs all the time, from a thread, and goes on whatever is answered.
+
+    Attributes:
+        acked: The jobs whose submit was answered.
+    """
 
     def __init__(self, whole: Whole) -> None:
         self._whole = whole
+        self.acked: list[UUID] = []
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -100,7 +106,7 @@ class Load:
         while not self._over.is_set():
             with contextlib.suppress(pulse.PulseError), pulse.Client(self._whole.path, timeout_s=2.0) as client:
                 while not self._over.wait(PAUSE_S):
-                    client.submit("nap", {"seconds": 0.05}, id=uuid7())
+                    self.acked.append(client.submit("nap", {"seconds": 0.05}, id=uuid7()))
 
 
 def starts(whole: Whole) -> list[Entry]:

@@ -44,4 +44,29 @@ CREATE TABLE pulse.witnesses (
     host     text NOT NULL
 ) WITH (fillfactor = 50);
 
+-- Tells a channel something, by NOTIFY. What is told is a hint, with a poll behind it; so nothing is told while the queue of
+-- NOTIFY is half full, since somebody who listens stays in a transaction: at a full one, who tells fails at the commit.
+CREATE FUNCTION pulse.tell(channel text, message text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF pg_notification_queue_usage() < 0.5 THEN
+        PERFORM pg_notify(channel, message);
+    END IF;
+END
+$$;
+
+DO $told$
+DECLARE
+    one regprocedure;
+BEGIN
+    FOR one IN
+        SELECT p.oid FROM pg_catalog.pg_proc p
+        WHERE p.pronamespace = 'pulse'::regnamespace
+          AND p.proname IN ('create_schedule', 'notify_work', 'resume_schedule', 'set_schedule', 'tell_topics')
+    LOOP
+        EXECUTE pg_catalog.replace(pg_catalog.pg_get_functiondef(one), 'pg_notify(', 'pulse.tell(');
+    END LOOP;
+END
+$told$;
+
 INSERT INTO pulse.schema_version (version) VALUES (10);

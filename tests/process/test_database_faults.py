@@ -1,0 +1,179 @@
+"""Faults inside the database, made for real under a load: the queue lives, and is fast again without a hand."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Final
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from pulse.ids import uuid7
+from tests.process.epoch_kit import Load
+from tests.process.fault_kit import Trial, trial
+from tests.support.notify_queue import NotifyQueue
+from tests.support.system import until
+
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.heavy]
+
+RAISE: Final = """
+    CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN RAISE EXCEPTION 'not with me'; END $$;
+    CREATE TRIGGER refuse BEFORE UPDATE ON pulse.jobs FOR EACH ROW
+    WHEN (new.id = '{job}' AND new.status = '{status}') EXECUTE FUNCTION public.refuse()"""
+PARDON: Final = "DROP TRIGGER refuse ON pulse.jobs; DROP FUNCTION public.refuse()"
+TOAST: Final = """
+    DO $$
+    DECLARE
+        place oid := (SELECT reltoastrelid FROM pg_class WHERE oid = 'pulse.jobs'::regclass);
+    BEGIN
+        UPDATE pg_class SET relkind = 'r' WHERE oid = place;
+        EXECUTE format('DELETE FROM %s WHERE chunk_seq > 0', place::regclass);
+        UPDATE pg_class SET relkind = 't' WHERE oid = place;
+    END $$"""
+BIG: Final = """
+    SELECT pulse.submit('nap', (SELECT jsonb_build_object('seconds', 0, 'filling', string_agg(gen_random_uuid()::text, ''))
+                                FROM generate_series(1, 2000)), id => $1, run_at => now() + interval '2 s')"""
+SET_ASIDE: Final = "SELECT sqlstate FROM pulse.set_aside WHERE job_id = $1"
+FROZEN: Final = "SELECT bool_and(age(datfrozenxid) < 1000000000) FROM pg_database"
+
+
+@pytest.fixture(scope="module")
+def one() -> Iterator[Trial]:
+    """One system for all faults that leave it as it was."""
+    with trial() as made:
+        yield made
+
+
+def made(one: Trial, sql: str, **names: object) -> None:
+    """Some statements of a user, all or none of them."""
+
+    async def executed() -> None:
+        connection = await asyncpg.connect(one.database.dsn)
+        try:
+            await connection.execute(sql.format(**names) if names else sql)
+        finally:
+            await connection.close(timeout=5)
+
+    asyncio.run(executed())
+
+
+@pytest.mark.parametrize("status", ["RUNNING", "COMPLETED"])
+def test_a_trigger_that_raises_for_one_job(one: Trial, status: str) -> None:
+    """That job waits with its error, at its claim and at its end; all others run; it ends when nothing raises any more."""
+    job = uuid7()
+    with one.load() as load:
+        made(one, RAISE, job=job, status=status)
+        one.sql.rows("SELECT pulse.submit('nap', '{\"seconds\": 0}', id => $1)", job)  # not handed out in its submit
+        before = len(load.acked)
+        one.hold()
+        assert len(load.acked) > before + 100
+        one.completed(load.acked[: len(load.acked) - 20])
+        assert one.sql.value(SET_ASIDE, job) == "P0001"
+        assert one.doctor("set-aside")["state"] == "wrong"
+        assert "P0001" in str(one.doctor("set-aside"))
+        made(one, PARDON)
+    one.completed([job])
+    assert one.whole.jobs().get(job).attempts == 1
+
+
+def test_a_corrupt_value_in_one_job(one: Trial) -> None:
+    """That job is set aside with the database's words; all others of its topic run."""
+    job = uuid7()
+    with one.load() as load:
+        one.sql.rows(BIG, job)
+        made(one, TOAST)
+        until(lambda: one.refusals("XX001"), "it is found")
+        before = len(load.acked)
+        one.hold()
+        one.completed(load.acked[: before + 100])
+        assert one.sql.value(SET_ASIDE, job) == "XX001"
+        assert "XX001" in str(one.doctor("set-aside"))
+    made(one, "VACUUM pulse.jobs")  # until then the pieces that are gone are in the way of those that are left
+    made(one, "DELETE FROM pulse.jobs WHERE id = '{job}'", job=job)
+
+
+def test_a_constraint_that_was_dropped(one: Trial) -> None:
+    """Reports wait for the key that tells attempts apart, and are written when it is there again."""
+    with one.load():
+        made(one, "ALTER TABLE pulse.attempts DROP CONSTRAINT attempts_pkey")
+        job = one.whole.jobs().submit("fail", {"text": "x"}, max_attempts=1)
+        until(lambda: one.refusals("42P10"), "it is told")
+        one.hold()
+        assert "42P10" in one.whole.command("ctl", "status").stdout
+        made(one, "ALTER TABLE pulse.attempts ADD PRIMARY KEY (job_id, attempt)")
+    assert one.whole.jobs().wait(job, "DEAD_LETTERED").attempts == 1
+
+
+def test_a_full_queue_of_notify(one: Trial) -> None:
+    """Jobs run as before, submits by SQL and pauses go on, and the doctor names who keeps it full."""
+    with asyncio.Runner() as runner:
+        queue = NotifyQueue(one.database.dsn)
+        with one.load() as load:
+            runner.run(queue.fill())
+            before = len(load.acked)
+            job = one.sql.value("SELECT pulse.submit('nap', '{\"seconds\": 0}')")
+            assert isinstance(job, UUID)
+            assert one.whole.command("ctl", "dispatch", "pause", "--topic", "other").returncode == 0
+            assert one.whole.command("ctl", "dispatch", "resume", "--topic", "other").returncode == 0
+            found = one.doctor("notifications")
+            assert found["state"] == "warning"
+            assert str(queue.pid) in str(found)
+            one.hold()
+            one.completed([job, *load.acked[: before + 100]])
+            runner.run(queue.close())
+
+
+def test_a_stop_before_wraparound(one: Trial) -> None:
+    """Nothing can be written; what was submitted and handed out before ends when somebody has frozen the old rows."""
+    made(one, "UPDATE pg_database SET datallowconn = true; CREATE TABLE public.old (); SELECT pg_stat_reset()")
+    with one.load():
+        one.near_wraparound()
+        keeper = one.sql.hold()
+        one.sql.on(keeper[0], "BEGIN; LOCK TABLE public.old IN SHARE UPDATE EXCLUSIVE MODE")
+        until(lambda: one.refusals("54000"), "it is told")
+        one.hold()
+        assert "54000" in one.whole.command("ctl", "status").stdout
+        one.sql.let_go(keeper)
+        for name in ("template0", "template1", "postgres"):
+            one.program("vacuumdb", *one.place[:-2], "-q", "--freeze", name)
+        assert one.sql.value(FROZEN)
+
+
+def dumped(one: Trial) -> str:
+    """The schema with all that is in it, as pg_dump writes it; the file."""
+    path = str(one.database.data_dir / "dump")
+    one.program("pg_dump", *one.place, "-Fc", "-n", "pulse", "-f", path)
+    return path
+
+
+def test_a_restore_into_the_live_database(one: Trial) -> None:
+    """pg_restore --clean drops the tables under the actors: they wait, and nothing begins twice under one number."""
+    before = one.whole.pids()
+    dump = dumped(one)
+    with Load(one.whole):
+        one.hold(1.0)
+        one.program("pg_restore", *one.place, "--clean", "--if-exists", dump)
+        one.is_fast(time.monotonic())
+    assert one.whole.pids() == before
+    one.ran_once()
+
+
+def test_a_schema_that_is_away_for_a_while(one: Trial) -> None:
+    """It is waited for; no actor that is started meanwhile installs one of its own."""
+    dump = dumped(one)
+    with Load(one.whole):
+        one.hold(1.0)
+        made(one, "DROP SCHEMA pulse CASCADE")
+        killed = {name: one.whole.kill_actor(name) for name in ("dispatcher", "watchdog")}
+        one.hold()
+        assert one.sql.value("SELECT to_regnamespace('pulse') IS NULL")
+        one.program("pg_restore", *one.place, dump)
+        one.is_fast(time.monotonic())
+    for name, pid in killed.items():
+        one.whole.wait_actor(name, not_pid=pid)
+    assert one.whole.log("child_failed") == []
+    one.ran_once()
