@@ -260,6 +260,7 @@ def dispatcher(listen_fd: int, tcp_fd: int | None = None) -> ActorMain:
         async with anyio.create_task_group() as tasks:
             for loop in (
                 office.claims.run,
+                office.claims.bad_jobs.run,
                 actor.witness.run,
                 office.results.run,
                 office.leases.batcher.run,

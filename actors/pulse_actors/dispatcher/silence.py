@@ -200,7 +200,7 @@ class Silence:
         async def together(some: Sequence[Renewal]) -> None:
             await self._unwritten.extend(some)
 
-        locked = {one.worker for one in await write_merged(self._store, renewals, together)}
+        locked = {one.row.worker for one in await write_merged(self._store, renewals, together)}
         now_s = time.monotonic()
         for stranger in strangers:
             stranger.until_s = now_s + self._lease_s
