@@ -7,7 +7,7 @@ from typing import Final
 
 from pulse.doctor.finding import Finding, Row, State, list_some, shown_bytes, verdict_of
 
-__all__ = ["clock", "connections", "indexes", "pooler", "rights", "role", "schema", "server", "settings"]
+__all__ = ["additions", "clock", "connections", "indexes", "pooler", "rights", "role", "schema", "server", "settings"]
 
 OLDEST: Final = 150_000
 NEWEST: Final = 189_999
@@ -18,6 +18,12 @@ NONE_FREE: Final = 3
 FULL_SHARE: Final = 0.9
 BLOATED_BYTES: Final = 64 * 1024**2  # a smaller one costs nothing worth a finding
 BLOATED_ENTRY_BYTES: Final = 500  # an entry has 40 to 120 bytes, of a long topic 240; pages are at least half full
+_ADDED: Final = {
+    "trigger": "{name} is on {home}, and not pulse's: it can refuse rows, or drop them without a word",
+    "rule": "{name} is on {home}: what pulse writes there may go elsewhere, or nowhere",
+    "reference": "of {name} leads to {home}: jobs that it names are not deleted when their retention ends",
+    "row security": "is on for {home}: rows that no policy shows are not there for pulse, if it does not own the table",
+}
 _SEE_ALL: Final = "see the sessions of others"
 
 # Setting, values that do no harm, what another one does, whether that is wrong at once.
@@ -207,4 +213,32 @@ def indexes(rows: Sequence[Row], _grace_s: float, *, expected: Iterable[str]) ->
         bloated,
         f"{len(there)} indexes are valid, and no larger than they have to be",
         "REINDEX INDEX CONCURRENTLY pulse.NAME;   a missing one stands in schema.sql. Constraints: `pulse check`.",
+    )
+
+
+def additions(rows: Sequence[Row], _grace_s: float) -> Finding:
+    """What others have put on pulse's tables: their right, and often the reason of what seems to be pulse's fault."""
+    wrong = [
+        f"pulse.{row['home']} is unlogged: a crash of the server empties it"
+        for row in rows
+        if row["what"] == "unlogged"
+    ]
+    told = [
+        f"{row['what']} {_ADDED[row['what']].format(name=row['name'], home='pulse.' + row['home'])}"
+        for row in rows
+        if row["what"] in _ADDED
+    ]
+    return verdict_of(
+        "additions",
+        wrong,
+        told,
+        "pulse's tables are as pulse made them",
+        *(["ALTER TABLE pulse.NAME SET LOGGED"] if wrong else []),
+        *(
+            [
+                "Whoever made it decides; DROP TRIGGER, DROP RULE, ON DELETE CASCADE or SET NULL, NO FORCE ROW LEVEL SECURITY."
+            ]
+            if told
+            else []
+        ),
     )

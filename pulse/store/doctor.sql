@@ -127,6 +127,26 @@ JOIN pg_class t ON t.oid = x.indrelid
 WHERE t.relnamespace = to_regnamespace('pulse')
 ORDER BY i.relname;
 
+-- name: additions :many
+-- What:    what others have put on pulse's tables, that can drop rows, refuse them, hide them or lose them.
+-- Args:    none.   Guard: none: reads.   Returns: what (trigger, rule, reference, row security, unlogged), name, home: the table.
+SELECT a.what, a.name, c.relname::text AS home
+FROM pg_class c CROSS JOIN LATERAL (
+    SELECT 'trigger' AS what, t.tgname::text AS name FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
+    WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND p.pronamespace NOT IN (c.relnamespace, coalesce(to_regnamespace('pulse_audit'), 0))
+    UNION ALL
+    SELECT 'rule', r.rulename::text FROM pg_rewrite r WHERE r.ev_class = c.oid
+    UNION ALL
+    SELECT 'reference', f.conrelid::regclass::text FROM pg_constraint f JOIN pg_class o ON o.oid = f.conrelid
+    WHERE f.confrelid = c.oid AND f.contype = 'f' AND o.relnamespace <> c.relnamespace
+    UNION ALL
+    SELECT 'row security', '' WHERE c.relrowsecurity
+    UNION ALL
+    SELECT 'unlogged', '' WHERE c.relpersistence = 'u'
+) AS a
+WHERE c.relnamespace = to_regnamespace('pulse') AND c.relkind = 'r'
+ORDER BY c.relname, a.what, a.name LIMIT 100;
+
 -- name: xmin :many
 -- What:    who keeps dead rows from being removed: sessions, standbys, prepared transactions, replication slots.
 -- Args:    none.   Guard: none: reads.

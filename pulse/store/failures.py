@@ -38,6 +38,7 @@ __all__ = [
     "meaning_of",
     "ran_too_long",
     "refusal_of",
+    "refuse_swallowed",
 ]
 
 # All that a connection raises; InternalClientError, too, where it is cut just before it is used.
@@ -53,6 +54,7 @@ VALUE_SQLSTATES: Final = frozenset({"54001", "54011", "54023"})
 # Behind these the session is as good as before: the server looked at values, or somebody's function raised.
 SAFE_CLASSES: Final = frozenset({"22", "23", "44", "P0"})
 UNIQUE_VIOLATION: Final = "23505"
+NO_DATA: Final = "02000"
 STUBBORN: Final = 5  # times in a row that one statement hears "away", of a server that lets us in each time
 OLD_S: Final = 60.0  # since a statement failed last, without success behind it: nobody tries it any more
 
@@ -98,6 +100,21 @@ def refusal_of(error: UnavailableError) -> StatementError | None:
     if isinstance(error, ContestedError) or not isinstance(cause, asyncpg.PostgresError):
         return None
     return StatementError(error.message, sqlstate=cause.sqlstate or "?????", statement=getattr(cause, "statement", ""))
+
+
+def refuse_swallowed(given: int, stored: int) -> None:
+    """
+    Hold against each other how many jobs were *given*, and how many are *stored*.
+
+    Raises:
+        StatementError: Some are not: a trigger or a rule may drop a row without a word, and nobody may be told "ok" then.
+    """
+    if stored < given:
+        message = (
+            f"the database drops {given - stored} of {given} jobs without an error: a trigger or a rule that is not "
+            "pulse's does so; pulse doctor names it"
+        )
+        raise StatementError(message, sqlstate=NO_DATA, statement="submit_jobs")
 
 
 def ran_too_long(error: BaseException) -> bool:

@@ -128,15 +128,15 @@ SELECT topic, priority, extract(epoch FROM min(next_run_at) FILTER (WHERE next_r
 
 
 -- name: submitted_differently :many
--- What:    which of these ids hold another job than the one submitted.
+-- What:    which of these ids hold another job than the one submitted, or none.
 -- Args:    $1 ids uuid[], $2 names text[], $3 args text[], $4 topics text[] (NULL elements: resolve)
 -- Guard:   none: reads.
--- Returns: ids whose row has another name, topic or args.
-SELECT d.id
+-- Returns: ids whose row has another name, topic or args, or is_missing.
+SELECT d.id, j.id IS NULL AS is_missing
 FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) AS d(id, name, args, topic)
 LEFT JOIN pulse.handlers h ON h.name = d.name
-JOIN pulse.jobs j ON j.id = d.id
-WHERE j.name <> d.name OR j.topic <> coalesce(d.topic, h.topic, 'default') OR j.args <> d.args::jsonb;
+LEFT JOIN pulse.jobs j ON j.id = d.id
+WHERE j.id IS NULL OR j.name <> d.name OR j.topic <> coalesce(d.topic, h.topic, 'default') OR j.args <> d.args::jsonb;
 
 
 -- name: claim_jobs :many

@@ -29,7 +29,7 @@ from pulse.store.audit import AuditStore
 from pulse.store.defaults import Defaults
 from pulse.store.depths import DepthStore
 from pulse.store.epochs import UNWITNESSED, EpochStore, Knowledge, Witnessed
-from pulse.store.failures import Failing
+from pulse.store.failures import Failing, refuse_swallowed
 from pulse.store.gate import GateStore
 from pulse.store.incidents import IncidentStore
 from pulse.store.listing import Listing
@@ -213,6 +213,7 @@ class Store(Operations, Defaults):
         async with self.query.connection() as connection, connection.transaction():
             rows = await connection.fetch(_sql("submit_again"), *columns, trace_column(jobs), now)
             other = await connection.fetch(_sql("submitted_differently"), *columns[:4])
+            refuse_swallowed(len(jobs), len(jobs) - sum(row["is_missing"] for row in other))
             if other:
                 message = f"job {other[0]['id']} exists already with another name, topic or args"
                 raise ConflictError(message)

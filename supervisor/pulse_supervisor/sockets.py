@@ -81,14 +81,19 @@ class Sockets:
         Give a socket its name back that somebody has removed: nobody could connect any more, and the server lives on.
 
         Returns:
-            Which names were gone.
+            Which names were gone, and are back.
 
         """
-        gone = [path for path, _ in self.listening() if not path.exists()]
-        with contextlib.suppress(OSError):  # the directory is gone, too, or it came back meanwhile
-            for path in gone:
+        back: list[Path] = []
+        for path in self.nameless():
+            with contextlib.suppress(OSError):  # the second name is gone, too, or it came back meanwhile
                 os.link(_spare(path), path)
-        return gone
+                back.append(path)
+        return back
+
+    def nameless(self) -> list[Path]:
+        """Where nobody can connect now; behind `put_back`: for good, since no socket gets a name anew."""
+        return [path for path, _ in self.listening() if not path.exists()]
 
     def close(self, *, keep_names: bool = False) -> None:
         """Close both sockets, remove their files unless another process listens on, and let the next supervisor in."""

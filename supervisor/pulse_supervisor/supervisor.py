@@ -15,6 +15,7 @@ import functools
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -150,10 +151,16 @@ class Supervisor:
 
     async def _keep_names(self) -> None:
         """Look after the names of the sockets: who tidies the directory up would cut everybody off."""
+        lost: set[Path] = set()
         while True:
             await trio.sleep(NAMES_S)
             for path in self._plan.sockets.put_back():
                 self._log.warning("socket_name_put_back", path=str(path))
+            gone = set(self._plan.sockets.nameless())
+            for path in sorted(gone - lost):
+                told = "the runtime directory was removed: who is connected stays so; restart pulse-supervisor"
+                self._log.error("socket_name_lost", path=str(path), message=told)
+            lost = gone
 
     async def _start(self) -> None:
         plan, settings = self._plan, self._plan.settings

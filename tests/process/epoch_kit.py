@@ -85,12 +85,14 @@ class Load:
     Submits short jobs all the time, from a thread, and goes on whatever is answered.
 
     Attributes:
-        acked: The jobs whose submit was answered.
+        acked: Jobs that were acknowledged.
+        refused: What was said of the others.
     """
 
     def __init__(self, whole: Whole) -> None:
-        self._whole = whole
         self.acked: list[UUID] = []
+        self.refused: list[str] = []
+        self._whole = whole
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -104,9 +106,12 @@ class Load:
 
     def _run(self) -> None:
         while not self._over.is_set():
-            with contextlib.suppress(pulse.PulseError), pulse.Client(self._whole.path, timeout_s=2.0) as client:
-                while not self._over.wait(PAUSE_S):
-                    self.acked.append(client.submit("nap", {"seconds": 0.05}, id=uuid7()))
+            try:
+                with pulse.Client(self._whole.path, timeout_s=2.0) as client:
+                    while not self._over.wait(PAUSE_S):
+                        self.acked.append(client.submit("nap", {"seconds": 0.05}, id=uuid7()))
+            except pulse.PulseError as error:
+                self.refused.append(str(error))
 
 
 def starts(whole: Whole) -> list[Entry]:

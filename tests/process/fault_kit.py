@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
@@ -73,7 +72,9 @@ class Trial:
         until(lambda: since(healed_s) > SPEED_S + 1.0, "its time")
         at_s = [entry.at_s - healed_s for entry in starts(self.whole)]
         measured("until a job runs", min(one for one in at_s if one > 0))
-        measured("starts in the second after that time", count := sum(SPEED_S < one < SPEED_S + 1.0 for one in at_s), "")
+        measured(
+            "starts in the second after that time", count := sum(SPEED_S < one < SPEED_S + 1.0 for one in at_s), ""
+        )
         assert count >= RATE
 
     def ran_once(self) -> None:

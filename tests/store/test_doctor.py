@@ -363,3 +363,32 @@ async def limits_left(dsn: str) -> set[str]:
         session.terminate()
     await checkpoint()
     return found
+
+
+async def test_what_others_have_added(patient: Patient) -> None:
+    """Triggers, rules, references, row security and a table that is not logged are told; what pulse made is not."""
+    assert (await patient.found())["additions"].state is State.OK
+    await patient.sql.execute(
+        """
+        CREATE FUNCTION public.nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+        CREATE TRIGGER swallow BEFORE INSERT ON pulse.jobs FOR EACH ROW EXECUTE FUNCTION public.nothing();
+        CREATE RULE aside AS ON DELETE TO pulse.schedules DO INSTEAD NOTHING;
+        CREATE TABLE public.orders (job uuid REFERENCES pulse.jobs);
+        CREATE TRIGGER elsewhere BEFORE INSERT ON public.orders FOR EACH ROW EXECUTE FUNCTION public.nothing();
+        ALTER TABLE pulse.topics ENABLE ROW LEVEL SECURITY;
+        """
+    )
+    finding = (await patient.found())["additions"]
+    assert finding.state is State.WARNING
+    assert [line.split(" ", 2)[:2] for line in said(finding).splitlines()] == [
+        ["reference", "of"],
+        ["trigger", "swallow"],
+        ["rule", "aside"],
+        ["row", "security"],
+    ]
+    await patient.sql.execute("ALTER TABLE pulse.hosts SET UNLOGGED")
+    finding = (await patient.found())["additions"]
+    assert (finding.state, finding.text) == (
+        State.WRONG,
+        "pulse.hosts is unlogged: a crash of the server empties it",
+    )

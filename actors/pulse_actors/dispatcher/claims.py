@@ -13,7 +13,7 @@ import structlog
 
 from pulse.errors import ContestedError, StatementError, UnavailableError
 from pulse.protocol import NewJob
-from pulse.store.failures import ran_too_long
+from pulse.store.failures import ran_too_long, refuse_swallowed
 from pulse.store.rows import Claim, Ending, EndingKind, Fence, Level, Renewal, Running, Wake
 from pulse.store.store import Store
 from pulse_actors import identity as identities
@@ -308,6 +308,7 @@ class Claims:
     async def _submit(self, jobs: Sequence[NewJob]) -> list[Wake]:
         woken = await self._store.submit(jobs)
         count_submitted(self._desk.tally, woken)
+        refuse_swallowed(len(jobs), sum(wake.jobs for wake in woken))
         return woken
 
     def _may_hand_out(self, jobs: Sequence[NewJob]) -> bool:
@@ -338,6 +339,7 @@ class Claims:
             raise
         count_submitted(self._desk.tally, woken, claims)
         await self._take(plan, claims)
+        refuse_swallowed(len(jobs), len(claims) + len(woken))
         return woken
 
     async def _take(self, plan: ClaimPlan, claims: Sequence[Claim]) -> None:

@@ -46,6 +46,10 @@ CLAIMS: Final = Guarded(
             ("Claims._lengthen", "if longer:", "if False:"),
             ("Claims._lengthen", "if longer:", "if True:"),
         ],
+        "store/test_swallowed.py::test_requests": [
+            ("Claims._submit", "refuse_swallowed(len(jobs), sum(wake.jobs for wake in woken))", "True"),
+            ("Claims._submit_and_claim", "refuse_swallowed(len(jobs), len(claims) + len(woken))", "True"),
+        ],
         _SUBMITS + "test_what_waits_for_its_claim": [
             ("Claims._may_hand_out", "not self._is_at_rest or ", ""),
             ("Claims._may_hand_out", "self._wake.is_set() or ", ""),
