@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from pulse.doctor.failing import Refusal
@@ -43,4 +44,4 @@ def test_what_other_actors_tell(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_told_is_what_is_heard() -> None:
     """A frame of the bus carries it as an array."""
-    assert Refusal(*TOLD).statement == "mark_sweep"
+    assert msgspec.convert(TOLD, Refusal) == Refusal("watchdog", "mark_sweep", "42P10", "no unique constraint", 3, 12.0)

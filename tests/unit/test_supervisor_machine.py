@@ -331,7 +331,7 @@ class TestRestart:
             state, effects = step(ACTOR, state, Exited(code=CHILD_LACKS_DATABASE), now_s)
             assert (state.phase, effects, state.log.at_s) == (Phase.WAITING, (), ())
             assert state.due_s == now_s + Delay().longest_s
-            now_s = state.due_s
+            now_s += Delay().longest_s
             state, effects = step(ACTOR, state, Deadline(), now_s)
             assert effects == (Spawn(),)
             state = running()
