@@ -1,4 +1,4 @@
-"""A queue of NOTIFY that is full, since a session that listens stays in a transaction: pulse goes on without telling."""
+"""A queue of NOTIFY that is full, since a session that listens stays in a transaction: pulse goes on in silence."""
 
 from __future__ import annotations
 
@@ -100,9 +100,7 @@ async def test_half_full_is_enough_to_be_silent(sql: Connection[Record], queue: 
         assert (await queue.usage() > before) is is_told
 
 
-async def test_the_doctor_names_who_keeps_it_full(
-    database: str, sql: Connection[Record], queue: NotifyQueue
-) -> None:
+async def test_the_doctor_names_who_keeps_it_full(database: str, sql: Connection[Record], queue: NotifyQueue) -> None:
     """How full it is, and the oldest transaction, whatever its database; below a half all is well."""
     patient = Patient(database, sql)
     finding = (await patient.found())["notifications"]
