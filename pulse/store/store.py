@@ -55,6 +55,7 @@ from pulse.store.schedules import ScheduleStore
 from pulse.store.schema import ensure_schema
 from pulse.store.set_aside import SetAsideStore
 from pulse.store.statements import STATEMENTS
+from pulse.store.sweeps import Sweeps
 from pulse.store.timelines import Timelines
 from pulse.store.topics import TopicStore
 
@@ -78,7 +79,7 @@ WORK_CHANNEL: Final = "pulse_work"  # NOTIFY of notify_work, and of SQL submits 
 _WARM: Final = 2  # connections: one claims, one writes; there may be no more to be had
 
 
-class Store(Operations, Defaults):
+class Store(Operations, Defaults, Sweeps):
     """
     The database of one process.
 
@@ -427,39 +428,3 @@ class Store(Operations, Defaults):
         """Tell all who listen that there is work; *sender* knows its own words by its name."""
         async with self.query.connection() as connection:
             await connection.execute(_sql("notify_work"), sender)
-
-    async def host_boots(self, host: str, *, now: datetime | None = None) -> dict[str, float]:
-        """The boots of a host -> seconds since each was last seen."""
-        async with self.query.connection() as connection:
-            rows = await connection.fetch(_sql("host_boots"), host, now)
-        return {row["boot"]: row["seen_ago_s"] for row in rows}
-
-    async def mark_sweep(
-        self, gap_s: float, wait_s: float, *, now: datetime | None = None
-    ) -> tuple[float, float, float]:
-        """
-        A sweep begins.
-
-        Args:
-            gap_s: The longest time between two sweeps that is no gap.
-            wait_s: How long nobody may reap after one.
-            now: Instead of the database's clock.
-
-        Returns:
-            Seconds since the sweep before it, whoever made it; the database's time in Unix seconds; how long to wait.
-        """
-        async with self.query.connection() as connection:
-            row = await connection.fetchrow(_sql("mark_sweep"), gap_s, wait_s, now)
-        if row is None:  # somebody emptied the table: as if nobody had swept for ever
-            return float("inf"), 0.0, wait_s
-        return row["gap_s"], row["now_s"], row["wait_s"]
-
-    async def doubt_leases(self, wait_s: float, *, now: datetime | None = None) -> None:
-        """Nobody may take a lease for lapsed for so long: heartbeats that were heard cannot be written."""
-        async with self.query.connection() as connection:
-            await connection.execute(_sql("doubt_leases"), wait_s, now)
-
-    async def note_host(self, host: str, boot: str, pidns: int) -> None:
-        """This host's supervisor is alive."""
-        async with self.query.connection() as connection:
-            await connection.execute(_sql("note_host"), host, boot, pidns)

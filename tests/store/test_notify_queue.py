@@ -1,4 +1,4 @@
-"""A queue of NOTIFY that is full, since a session that listens stays in a transaction: pulse goes on without telling."""
+"""A queue of NOTIFY that is full, since a session that listens stays in a transaction: pulse goes on in silence."""
 
 from __future__ import annotations
 
