@@ -236,7 +236,7 @@ def additions(rows: Sequence[Row], _grace_s: float) -> Finding:
         *(["ALTER TABLE pulse.NAME SET LOGGED"] if wrong else []),
         *(
             [
-                "Whoever made it decides; DROP TRIGGER, DROP RULE, ON DELETE CASCADE or SET NULL, NO FORCE ROW LEVEL SECURITY."
+                "Whoever made it decides: DROP TRIGGER or RULE, ON DELETE CASCADE or SET NULL, NO FORCE ROW LEVEL SECURITY."
             ]
             if told
             else []
