@@ -264,6 +264,47 @@ class LockTable(_Holding):
             self.site.sql.on(one, f"BEGIN; LOCK TABLE pulse.jobs IN {mode} MODE")
 
 
+class RaisingTrigger(Fault):
+    """A trigger of a user raises for some jobs: at their claim, or at their end."""
+
+    row, name = 57, "raising-trigger"
+    held_s: ClassVar = (2.0, 10.0)
+
+    def inject(self) -> None:
+        """For one job in sixteen, by its id; all others go on."""
+        status, digit = self.rng.choice(("RUNNING", "COMPLETED")), self.rng.choice("0123456789abcdef")
+        self.site.sql.rows(
+            "CREATE OR REPLACE FUNCTION public.chaos_refuse() RETURNS trigger LANGUAGE plpgsql AS "
+            "'BEGIN RAISE EXCEPTION ''not with me''; END'"
+        )
+        self.site.sql.rows(
+            "CREATE OR REPLACE TRIGGER chaos_refuse BEFORE UPDATE ON pulse.jobs FOR EACH ROW "
+            f"WHEN (new.status = '{status}' AND new.id::text LIKE '%{digit}') EXECUTE FUNCTION public.chaos_refuse()"
+        )
+
+    def heal(self) -> None:
+        """Drop it."""
+        self.site.sql.rows("DROP TRIGGER IF EXISTS chaos_refuse ON pulse.jobs")
+
+
+class DropConstraint(Fault):
+    """The key of the attempts is gone: nothing that tells them apart can be written (42P10)."""
+
+    row, name = 58, "drop-constraint"
+    stalls = True
+    held_s: ClassVar = (2.0, 8.0)
+
+    def inject(self) -> None:
+        """Drop it."""
+        self.site.sql.rows("ALTER TABLE pulse.attempts DROP CONSTRAINT IF EXISTS attempts_pkey")
+
+    def heal(self) -> None:
+        """Make it anew."""
+        there = "SELECT count(*) FROM pg_constraint WHERE conname = 'attempts_pkey'"
+        if not self.site.sql.value(there):
+            self.site.sql.rows("ALTER TABLE pulse.attempts ADD PRIMARY KEY (job_id, attempt)")
+
+
 def _is_backend(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"postgres: ")

@@ -58,7 +58,7 @@ class Trial:
 
     @contextlib.contextmanager
     def load(self) -> Iterator[Load]:
-        """Jobs come while this lasts: none is lost or runs twice, nobody is started again, and all is fast at its end."""
+        """Jobs come while this lasts: none is lost or runs twice, nobody is started again, all is fast at its end."""
         before = self._standing()
         with Load(self.whole) as load:
             until(lambda: len(load.acked) > RATE, "jobs are submitted")

@@ -65,7 +65,7 @@ def made(one: Trial, sql: str, **names: object) -> None:
 
 @pytest.mark.parametrize("status", ["RUNNING", "COMPLETED"])
 def test_a_trigger_that_raises_for_one_job(one: Trial, status: str) -> None:
-    """That job waits with its error, at its claim or its end, and all others run; it ends when nothing raises any more."""
+    """That job waits with its error, at its claim or its end; all others run; it ends when nothing raises any more."""
     job = uuid7()
     with one.load() as load:
         made(one, RAISE, job=job, status=status)
