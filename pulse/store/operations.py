@@ -58,6 +58,11 @@ class Operations(ABC):
         async with self.lender.connection() as connection:
             return bool(await connection.fetch(STATEMENTS["set_aside_for_good"].sql, UUID(identity), *words))
 
+    async def lift(self, ids: Sequence[bytes]) -> None:
+        """These could be changed: they are set aside no more, whoever did that."""
+        async with self.lender.connection() as connection:
+            await connection.execute(STATEMENTS["lift_jobs"].sql, _uuids(ids))
+
     async def retry(self, ids: Sequence[bytes], *, now: datetime | None = None) -> dict[bytes, Wake]:
         """Give terminal jobs fresh budgets; those that were, and where. A missing one is not terminal, or not there."""
         async with self.lender.connection() as connection:

@@ -734,6 +734,12 @@ ON CONFLICT (job_id) DO UPDATE SET next_try_at = 'infinity', tries = s.tries + 1
 RETURNING uuid_send(s.job_id) AS id;
 
 
+-- name: lift_jobs :exec
+-- What:    these jobs are set aside no more, also where an operator did it.   Args: $1 ids uuid[]
+-- Guard:   the primary key.   Returns: nothing.
+DELETE FROM pulse.set_aside s WHERE s.job_id = ANY ($1::uuid[]);
+
+
 -- name: job_statuses :many
 -- What:    status of each of these jobs, to say why one was refused.   Args: $1 ids uuid[].   Guard: none: reads.   Returns: id, status, attempts.
 SELECT uuid_send(j.id) AS id, j.status::text AS status, j.attempts FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);

@@ -63,6 +63,12 @@ OPERATIONS: Final = [
         "$1::uuid[] IS NOT NULL",
         _TURNS + "test_what_an_operator_set_aside_stays_so",
     ),
+    swap(
+        "lift_jobs",
+        "s.job_id = ANY ($1::uuid[])",
+        "$1::uuid[] IS NOT NULL",
+        _ASIDE + "test_what_can_be_changed_again_is_set_aside_no_more",
+    ),
     swap("delete_set_aside", "a.job_id = g.id", "false", _ASIDE + "test_what_is_set_aside_can_be_deleted"),
     swap(
         "set_aside_for_good", "j.id = $1", "$1::uuid IS NOT NULL", _ASIDE + "test_what_cannot_be_canceled_is_set_aside"

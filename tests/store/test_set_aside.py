@@ -10,11 +10,12 @@ import asyncpg
 import pytest
 from asyncpg.pgproto.pgproto import UUID
 
+from pulse.errors import StatementError
 from pulse.protocol import ById, ByIds, JobsList
 from pulse.store.legible import _is_read, legible_job
 from pulse.store.store import Store
 from pulse_actors.dispatcher.desktop import Desktop
-from pulse_actors.dispatcher.jobs import cancel_jobs, delete_jobs, get_job, list_jobs, why_job
+from pulse_actors.dispatcher.jobs import cancel_jobs, delete_jobs, get_job, list_jobs, retry_jobs, why_job
 from tests.store.helpers import TERMINAL, forge, read
 from tests.store.test_visit_guards import Lobby
 
@@ -122,6 +123,20 @@ async def test_what_is_set_aside_can_be_deleted(desktop: Desktop, connection: Co
     assert await connection.fetchval("SELECT job_id FROM pulse.audit WHERE action = 'jobs.delete'") is not None
 
 
+@pytest.mark.parametrize("status", ["PENDING", "DEAD_LETTERED"])
+async def test_what_can_be_changed_again_is_set_aside_no_more(
+    desktop: Desktop, connection: Connection[Record], status: str
+) -> None:
+    """Also what an operator set aside: he cancels or retries it, and that works; nobody else's place aside goes."""
+    job, other = await forge(connection, status), await forge(connection)
+    for one in (job, other):
+        await connection.execute(SET_ASIDE, one.hex())
+    await connection.execute("UPDATE pulse.set_aside SET next_try_at = 'infinity'")
+    change = cancel_jobs if status == "PENDING" else retry_jobs
+    assert await change(desktop, ByIds([job])) == {"done": [job], "refused": []}
+    assert [one[0] for one in await aside(connection)] == [other]
+
+
 async def test_what_is_not_set_aside_is_not_deleted(desktop: Desktop, connection: Connection[Record]) -> None:
     """Of what waits or runs only that goes which no other statement can change."""
     job = await corrupt(connection)
@@ -129,10 +144,12 @@ async def test_what_is_not_set_aside_is_not_deleted(desktop: Desktop, connection
 
 
 async def test_an_error_that_is_nobodys_sets_nobody_aside(desktop: Desktop, connection: Connection[Record]) -> None:
-    """A request about a job that is not there fails as a whole, and is not noted as one about a row."""
+    """Where the database refuses the statement whatever job it is for, the request fails, and no job is to blame."""
+    job = await forge(connection)
     await connection.execute("ALTER TABLE pulse.attempts RENAME TO lost")
     try:
-        assert await cancel_jobs(desktop, ByIds([bytes(16)])) == {"done": [], "refused": [[bytes(16), "not_found"]]}
+        with pytest.raises(StatementError, match="42P01"):
+            await cancel_jobs(desktop, ByIds([job]))
     finally:
         await connection.execute("ALTER TABLE pulse.lost RENAME TO attempts")
     assert await aside(connection) == []

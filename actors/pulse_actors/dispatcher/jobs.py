@@ -90,10 +90,12 @@ async def cancel_jobs(on: Desktop, body: protocol.ByIds) -> Answer:
         try:
             async with on.store.acting(on.operator) as store:
                 found = await store.cancel(ids)
+                await store.lift([job.id for job in found])
                 await _note(store, "jobs.cancel", body, [job.id for job in found])
         except StatementError as error:
             if len(ids) > 1:
                 return False
+            await on.store.cancel([])  # where even that is refused, it is not about the job
             async with on.store.acting(on.operator) as store:
                 if await store.set_aside(ids[0], "cancel_jobs", error):
                     await _note(store, "jobs.set_aside", body, ids, {"sqlstate": error.sqlstate})
@@ -116,6 +118,7 @@ async def retry_jobs(on: Desktop, body: protocol.ByIds) -> Answer:
     held = await _held_here(on, body.ids)
     async with on.store.acting(on.operator) as store:
         retried = await store.retry([job for job in body.ids if job not in held])
+        await store.lift(list(retried))
         await _note(store, "jobs.retry", body, list(retried))
     _wake(on, retried.values())
     return await _done_and_refused(on, body.ids, set(retried), conflicts=held)
