@@ -251,12 +251,15 @@ def test_a_state_directory_that_is_removed(day: Day) -> None:
 
 
 def test_a_pool_without_descriptors(day: Day) -> None:
-    """A parent that cannot open a file starts its workers when it can again."""
+    """A parent that cannot open a file keeps the workers that it has, and starts the others when it can again."""
     limits = resource.prlimit(day.pool.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(day.pool.pid, resource.RLIMIT_NOFILE, (3, limits[1]))
     try:
-        os.kill(day.pool.workers()[0], signal.SIGKILL)
-        until(lambda: len(day.pool.workers()) == 1 or "Too many open files" in day.pool.said, "it is gone")
+        gone, stays = day.pool.workers()
+        os.kill(gone, signal.SIGKILL)
+        until(lambda: "cannot be started: [Errno 24]" in day.pool.said, "it is told")
+        assert day.pool.workers() == [stays]
+        day.begun()
     finally:
         resource.prlimit(day.pool.pid, resource.RLIMIT_NOFILE, limits)
     until(lambda: len(day.pool.workers()) == 2, "both are there again", 20.0)
@@ -291,6 +294,20 @@ def test_a_truncated_table(day: Day) -> None:
     day.do("TRUNCATE pulse.jobs CASCADE")
     day.begun(30)
     assert day.whole.pids() == pids
+
+
+def test_a_runtime_directory_that_is_removed(day: Day) -> None:
+    """It is told once, and what to do; who is connected goes on."""
+    kept = day.whole.directory / "kept"
+    day.whole.runtime_dir.rename(kept)
+    try:
+        told = until(lambda: day.whole.log("socket_name_lost"), "it is told")
+        assert "restart pulse-supervisor" in told[0]["message"]
+        day.begun()
+        assert day.whole.log("socket_name_put_back") == []
+    finally:
+        kept.rename(day.whole.runtime_dir)
+    assert len(day.whole.log("socket_name_lost")) == 2
 
 
 def test_nothing_was_lost(day: Day) -> None:
