@@ -22,6 +22,7 @@ import pytest
 
 import pulse
 from pulse.ids import uuid7
+from pulse.restarts import Intensity
 from tests.chaos.database import Own, Sql, own_database
 from tests.process.epoch_kit import SPEED_S, Load, starts, twice
 from tests.process.system_kit import SHORT_LEASE, Pool, Whole, measured, place
@@ -29,7 +30,7 @@ from tests.support.system import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres]
 
-ACTORS: Final = ("dispatcher", "watchdog", "scheduler", "pause")
+MAX_RESTARTS: Final = Intensity().max_restarts
 END: Final = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name LIKE 'pulse %'"
 NOTHING: Final = "CREATE FUNCTION public.nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'"
 OPEN: Final = "SELECT count(*) FROM pulse.jobs WHERE status IN ('PENDING', 'RUNNING', 'RETRYING')"
@@ -263,6 +264,19 @@ def test_a_pool_without_descriptors(day: Day) -> None:
     finally:
         resource.prlimit(day.pool.pid, resource.RLIMIT_NOFILE, limits)
     until(lambda: len(day.pool.workers()) == 2, "both are there again", 20.0)
+
+
+def test_a_supervisor_without_descriptors(day: Day) -> None:
+    """However long it cannot start the dispatcher that died, it does not give up, and starts it when it can."""
+    assert day.whole.process is not None
+    supervisor, dispatcher = day.whole.process.pid, day.whole.pids()["dispatcher"]
+    limits = resource.prlimit(supervisor, resource.RLIMIT_NOFILE)
+    resource.prlimit(supervisor, resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        os.kill(dispatcher, signal.SIGKILL)
+        until(lambda: len(day.whole.log("child_waiting", name="dispatcher")) > MAX_RESTARTS + 1, "it is told")
+    finally:
+        resource.prlimit(supervisor, resource.RLIMIT_NOFILE, limits)
 
 
 @pytest.mark.parametrize(
