@@ -218,7 +218,11 @@ def indexes(rows: Sequence[Row], _grace_s: float, *, expected: Iterable[str]) ->
 
 def additions(rows: Sequence[Row], _grace_s: float) -> Finding:
     """What others have put on pulse's tables: their right, and often the reason of what seems to be pulse's fault."""
-    wrong = [f"pulse.{row['home']} is unlogged: a crash of the server empties it" for row in rows if row["what"] == "unlogged"]
+    wrong = [
+        f"pulse.{row['home']} is unlogged: a crash of the server empties it"
+        for row in rows
+        if row["what"] == "unlogged"
+    ]
     told = [
         f"{row['what']} {_ADDED[row['what']].format(name=row['name'], home='pulse.' + row['home'])}"
         for row in rows
@@ -230,5 +234,5 @@ def additions(rows: Sequence[Row], _grace_s: float) -> Finding:
         told,
         "pulse's tables are as pulse made them",
         *(["ALTER TABLE pulse.NAME SET LOGGED"] if wrong else []),
-        *(["Whoever made it decides; DROP TRIGGER, DROP RULE, ON DELETE CASCADE or SET NULL, NO FORCE ROW LEVEL SECURITY."] if told else []),
+        *(["Whoever made it decides: DROP TRIGGER, DROP RULE, ON DELETE SET NULL."] if told else []),
     )

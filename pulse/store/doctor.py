@@ -37,7 +37,8 @@ QUESTIONS: Final = parse((files("pulse.store") / "doctor.sql").read_text("utf-8"
 _QUEUE: Final = "queue_"
 _INDEX: Final = re.compile(r"^CREATE (?:UNIQUE )?INDEX (\w+) ON pulse\.", re.MULTILINE)
 SERVER_CHECKS: Final = (
-    "settings", "connections", "role", "rights", "indexes", "additions", "xmin", "transactions", "locks", "tables", "wraparound",
+    "settings", "connections", "role", "rights", "indexes", "additions", "xmin", "transactions", "locks", "tables",
+    "wraparound",
 )  # fmt: skip
 QUEUE_CHECKS: Final = tuple(name for name in QUESTIONS if name.startswith(_QUEUE))
 

@@ -36,9 +36,9 @@ __all__ = [
     "error_of",
     "is_safe_after",
     "meaning_of",
-    "refuse_swallowed",
     "ran_too_long",
     "refusal_of",
+    "refuse_swallowed",
 ]
 
 # All that a connection raises; InternalClientError, too, where it is cut just before it is used.
@@ -107,7 +107,7 @@ def refuse_swallowed(given: int, stored: int) -> None:
     Hold against each other how many jobs were *given*, and how many are *stored*.
 
     Raises:
-        StatementError: Some are not: a trigger or a rule may drop a row without a word, and nobody may be told "ok" then.
+        StatementError: Some are not: a trigger or a rule may drop a row without a word, and that is not "ok".
     """
     if stored < given:
         message = (

@@ -1,4 +1,4 @@
-"""Bad days of a DBA, a disk, a kernel limit and a library, on one whole system under load; none of them takes it down."""
+"""Bad days of a DBA, a disk, a kernel limit and a library, on one system under load: none of them takes it down."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
@@ -331,5 +331,3 @@ def test_nothing_was_lost(day: Day) -> None:
     mine = day.load.acked[before : before + 20]
     for job in mine:
         day.whole.wait_entry(job, "end")
-
-
