@@ -280,15 +280,16 @@ def test_a_supervisor_without_descriptors(day: Day) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["close-everything", "cancel-all-tasks", "ignore-children", "stop-the-clock", "leave-the-directory"]
+    "names",
+    [("close-everything",), ("cancel-all-tasks",), ("ignore-children", "stop-the-clock", "leave-the-directory")],
 )
-def test_a_library(day: Day, name: str) -> None:
+def test_a_library(day: Day, names: tuple[str, ...]) -> None:
     """Whatever it does to its process, other jobs are run, isolated ones, too, and no neighbour is a dead letter."""
     before = Counter(entry.event for entry in day.whole.entries())
-    jobs = day.submit(name, 2, max_attempts=2)
+    jobs = [job for name in names for job in day.submit(name, 2, max_attempts=2)]
     apart = day.submit("apart", 2)
     for job in (*jobs, *apart):
-        found = until(lambda one=job: _ended(day, one), f"{name} ends", 20.0)  # type: ignore[misc]
+        found = until(lambda one=job: _ended(day, one), f"{names} end", 20.0)  # type: ignore[misc]
         assert found == "COMPLETED" or job in jobs
     day.begun()
     assert Counter(entry.event for entry in day.whole.entries()) > before
