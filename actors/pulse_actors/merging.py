@@ -10,7 +10,7 @@ from pulse.errors import ContestedError, StatementError, UnavailableError
 from pulse.store.failures import refusal_of
 from pulse.store.store import Store
 
-IN_VAIN: Final = 8  # rows that were refused, each by itself, and none was written: it is not about rows
+IN_VAIN: Final = 8  # rows from all over, that were refused, each by itself, and none was written: it is not about rows
 
 
 class Row(Protocol):
@@ -22,6 +22,7 @@ class Row(Protocol):
         ...
 
 
+S = TypeVar("S")
 T = TypeVar("T", bound=Row)
 
 
@@ -31,6 +32,12 @@ class Left(Generic[T]):
 
     row: T
     error: StatementError | None = None
+
+
+def spread(rows: Sequence[S]) -> list[S]:
+    """*rows* in an order that begins with some from all over: those that are refused may stand beside each other."""
+    stride = max(1, len(rows) // IN_VAIN)
+    return [row for first in range(stride) for row in rows[first::stride]]
 
 
 async def _leave(_row: object, _error: StatementError) -> None:
@@ -108,7 +115,8 @@ class _Writing(Generic[T]):
         else:
             self._has_written = True
             return
-        self._is_split = True
+        if not self._is_split:
+            self._is_split, rows = True, spread(rows)
         middle = len(rows) // 2
         await self.write(rows[:middle])
         await self.write(rows[middle:])

@@ -234,11 +234,5 @@ def additions(rows: Sequence[Row], _grace_s: float) -> Finding:
         told,
         "pulse's tables are as pulse made them",
         *(["ALTER TABLE pulse.NAME SET LOGGED"] if wrong else []),
-        *(
-            [
-                "Whoever made it decides: DROP TRIGGER or RULE, ON DELETE CASCADE or SET NULL, NO FORCE ROW LEVEL SECURITY."
-            ]
-            if told
-            else []
-        ),
+        *(["Whoever made it decides: DROP TRIGGER, DROP RULE, ON DELETE SET NULL."] if told else []),
     )

@@ -137,8 +137,7 @@ FROM pg_class c CROSS JOIN LATERAL (
     UNION ALL
     SELECT 'rule', r.rulename::text FROM pg_rewrite r WHERE r.ev_class = c.oid
     UNION ALL
-    SELECT 'reference', f.conrelid::regclass::text FROM pg_constraint f JOIN pg_class o ON o.oid = f.conrelid
-    WHERE f.confrelid = c.oid AND f.contype = 'f' AND o.relnamespace <> c.relnamespace
+    SELECT 'reference', f.conrelid::regclass::text FROM pg_constraint f WHERE f.confrelid = c.oid  -- pulse has none
     UNION ALL
     SELECT 'row security', '' WHERE c.relrowsecurity
     UNION ALL

@@ -107,7 +107,7 @@ def refuse_swallowed(given: int, stored: int) -> None:
     Hold against each other how many jobs were *given*, and how many are *stored*.
 
     Raises:
-        StatementError: Some are not: a trigger or a rule may drop a row without a word.
+        StatementError: Some are not: a trigger or a rule may drop a row without a word, and that is not "ok".
     """
     if stored < given:
         message = (

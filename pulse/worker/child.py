@@ -122,8 +122,9 @@ class Child:
     def kill_all(self) -> None:
         """Kill the process and all that it left running; before ``reap``, while the number is still its own."""
         self.signal(signal.SIGKILL)
-        trees.kill_session(self.pid)
-        trees.kill_tree(self._mark)
+        with contextlib.suppress(OSError):  # no descriptor is left to look for them: the other processes go on
+            trees.kill_session(self.pid)
+            trees.kill_tree(self._mark)
 
     def reap(self) -> int:
         """The exit code of the process, which has ended; negative: killed by that signal."""

@@ -26,9 +26,10 @@ class SpawnOk(Event):
 
 @dataclass(frozen=True, slots=True)
 class SpawnFailed(Event):
-    """No process could be spawned."""
+    """No process could be spawned; ``passes``: for want of descriptors, processes or memory, which comes to an end."""
 
     reason: str
+    passes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

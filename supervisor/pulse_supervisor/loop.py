@@ -7,6 +7,7 @@ by ``feed``, which is plain code between two awaits; so nothing here needs a loc
 
 from __future__ import annotations
 
+import errno
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from pulse_supervisor.database import Database
     from pulse_supervisor.notify import Notifier
 
+_PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
 _SLEPT_S: Final = 0.5  # a wake-up that is so late was not the children's doing: we, or the whole machine, stood still
 DISPATCHER: Final = "dispatcher"
 BURIAL_S: Final = 0.5  # what the dispatcher needs, many times over, to give back what killed workers held
@@ -238,7 +240,7 @@ class Loop:
         try:
             process = spawn(seat.child, self._shared)
         except OSError as error:
-            return SpawnFailed(str(error))
+            return SpawnFailed(str(error), passes=error.errno in _PASSING)
         seat.process = process
         self._tasks.start_soon(self._watch, seat, process)
         if process.bus is not None:

@@ -187,7 +187,13 @@ def _spawned(child: Child, state: ChildState, event: SpawnOk, now_s: float) -> O
 
 
 def _spawn_failed(child: Child, state: ChildState, event: SpawnFailed, now_s: float) -> Outcome:
+    if event.passes:  # not counted, however often: whoever gives up because of it is not there when it is over
+        return _later(child, state, event.reason, now_s)
     return _restart(child, state, event.reason, now_s)
+
+
+def _later(child: Child, state: ChildState, cause: str, now_s: float) -> Outcome:
+    return replace(_dead(state, Phase.WAITING, cause), due_s=now_s + child.delay.longest_s), ()
 
 
 def _greeted(_child: Child, state: ChildState, _event: Hello, _now_s: float) -> Outcome:
@@ -297,7 +303,7 @@ def _died(child: Child, state: ChildState, event: Exited, now_s: float) -> Outco
     if not child.restart.applies(normal=event.code == 0):
         return _dead(state, Phase.STOPPED), ()
     if event.code == CHILD_LACKS_DATABASE:
-        return replace(_dead(state, Phase.WAITING, str(event)), due_s=now_s + child.delay.longest_s), ()
+        return _later(child, state, str(event), now_s)
     return _restart(child, state, str(event), now_s)
 
 

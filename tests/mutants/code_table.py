@@ -92,6 +92,7 @@ GUARDED: Final[list[Guarded]] = [
     silence.SILENCE,
     claims.CLAIMS,
     claims.BARRED,
+    claims.DOUBTS,
     claims.DUE,
     claims.ASSIGNMENTS,
     results.RESULTS,

@@ -35,6 +35,7 @@ _NEWEST: Final = _TEST + "test_only_the_newest_endings_are_looked_at"
 _DIED: Final = _TEST + "test_what_died_where"
 _ENDLESS: Final = _TEST + "test_what_nothing_would_end"
 _QUEUE_FULL: Final = "test_notify_queue.py::test_the_doctor_names_who_keeps_it_full"
+_ADDED: Final = _TEST + "test_what_others_have_added"
 _HERE: Final = "a.datname = current_database()"
 
 _SERVER: Final = [
@@ -99,6 +100,15 @@ _SERVER: Final = [
     swap("notifications", "ORDER BY a.xact_start LIMIT", "ORDER BY a.xact_start DESC LIMIT", _QUEUE_FULL),
     cut("tables", "WHERE c.relnamespace = to_regnamespace('pulse')\n", _PULSES),
 ]
+_ADDITIONS: Final = [
+    cut("additions", " AND NOT t.tgisinternal", _ADDED),
+    swap("additions", "(c.relnamespace, coalesce", "(0, coalesce", _ADDED),
+    swap("additions", "f.confrelid = c.oid", "false", _ADDED),
+    cut("additions", " WHERE c.relrowsecurity", _ADDED),
+    cut("additions", " WHERE c.relpersistence = 'u'", _ADDED),
+    cut("additions", "c.relnamespace = to_regnamespace('pulse') AND ", _ADDED),
+    swap("additions", "r.ev_class = c.oid", "false", _ADDED),
+]
 _QUEUE: Final = [
     swap("queue_watchdog", "WHEN m.wait_until > clock_timestamp()", "WHEN false", _REAP),
     swap("queue_watchdog", "WHEN m.wait_until > clock_timestamp()", "WHEN m.wait_until IS NOT NULL", _REAP),
@@ -162,4 +172,4 @@ _QUEUE: Final = [
     swap("queue_hosts", "ORDER BY h.age_s DESC", "ORDER BY h.age_s", _HOSTS),
 ]  # fmt: skip
 
-MUTANTS: Final = [Mutant(DOCTOR + one.where, one.edits, one.killer) for one in (*_SERVER, *_QUEUE)]
+MUTANTS: Final = [Mutant(DOCTOR + one.where, one.edits, one.killer) for one in (*_SERVER, *_ADDITIONS, *_QUEUE)]

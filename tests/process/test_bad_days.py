@@ -1,4 +1,4 @@
-"""Bad days of a DBA, a disk, a kernel limit and a library, on one whole system under load; none of them takes it down."""
+"""Bad days of a DBA, a disk, a kernel limit and a library, on one system under load: none of them takes it down."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ import pytest
 
 import pulse
 from pulse.ids import uuid7
+from pulse.restarts import Intensity
 from tests.chaos.database import Own, Sql, own_database
 from tests.process.epoch_kit import SPEED_S, Load, starts, twice
 from tests.process.system_kit import SHORT_LEASE, Pool, Whole, measured, place
@@ -29,7 +30,7 @@ from tests.support.system import until
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres]
 
-ACTORS: Final = ("dispatcher", "watchdog", "scheduler", "pause")
+MAX_RESTARTS: Final = Intensity().max_restarts
 END: Final = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name LIKE 'pulse %'"
 NOTHING: Final = "CREATE FUNCTION public.nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'"
 OPEN: Final = "SELECT count(*) FROM pulse.jobs WHERE status IN ('PENDING', 'RUNNING', 'RETRYING')"
@@ -251,27 +252,44 @@ def test_a_state_directory_that_is_removed(day: Day) -> None:
 
 
 def test_a_pool_without_descriptors(day: Day) -> None:
-    """A parent that cannot open a file starts its workers when it can again."""
+    """A parent that cannot open a file keeps the workers that it has, and starts the others when it can again."""
     limits = resource.prlimit(day.pool.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(day.pool.pid, resource.RLIMIT_NOFILE, (3, limits[1]))
     try:
-        os.kill(day.pool.workers()[0], signal.SIGKILL)
-        until(lambda: len(day.pool.workers()) == 1 or "Too many open files" in day.pool.said, "it is gone")
+        gone, stays = day.pool.workers()
+        os.kill(gone, signal.SIGKILL)
+        until(lambda: "cannot be started: [Errno 24]" in day.pool.said, "it is told")
+        assert day.pool.workers() == [stays]
+        day.begun()
     finally:
         resource.prlimit(day.pool.pid, resource.RLIMIT_NOFILE, limits)
     until(lambda: len(day.pool.workers()) == 2, "both are there again", 20.0)
 
 
+def test_a_supervisor_without_descriptors(day: Day) -> None:
+    """However long it cannot start the dispatcher that died, it does not give up, and starts it when it can."""
+    assert day.whole.process is not None
+    supervisor, dispatcher = day.whole.process.pid, day.whole.pids()["dispatcher"]
+    limits = resource.prlimit(supervisor, resource.RLIMIT_NOFILE)
+    resource.prlimit(supervisor, resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        os.kill(dispatcher, signal.SIGKILL)
+        until(lambda: len(day.whole.log("child_waiting", name="dispatcher")) > MAX_RESTARTS + 1, "it is told")
+    finally:
+        resource.prlimit(supervisor, resource.RLIMIT_NOFILE, limits)
+
+
 @pytest.mark.parametrize(
-    "name", ["close-everything", "cancel-all-tasks", "ignore-children", "stop-the-clock", "leave-the-directory"]
+    "names",
+    [("close-everything",), ("cancel-all-tasks",), ("ignore-children", "stop-the-clock", "leave-the-directory")],
 )
-def test_a_library(day: Day, name: str) -> None:
+def test_a_library(day: Day, names: tuple[str, ...]) -> None:
     """Whatever it does to its process, other jobs are run, isolated ones, too, and no neighbour is a dead letter."""
     before = Counter(entry.event for entry in day.whole.entries())
-    jobs = day.submit(name, 2, max_attempts=2)
+    jobs = [job for name in names for job in day.submit(name, 2, max_attempts=2)]
     apart = day.submit("apart", 2)
     for job in (*jobs, *apart):
-        found = until(lambda one=job: _ended(day, one), f"{name} ends", 20.0)  # type: ignore[misc]
+        found = until(lambda one=job: _ended(day, one), f"{names} end", 20.0)  # type: ignore[misc]
         assert found == "COMPLETED" or job in jobs
     day.begun()
     assert Counter(entry.event for entry in day.whole.entries()) > before
@@ -291,6 +309,20 @@ def test_a_truncated_table(day: Day) -> None:
     day.do("TRUNCATE pulse.jobs CASCADE")
     day.begun(30)
     assert day.whole.pids() == pids
+
+
+def test_a_runtime_directory_that_is_removed(day: Day) -> None:
+    """It is told once, and what to do; who is connected goes on."""
+    kept = day.whole.directory / "kept"
+    day.whole.runtime_dir.rename(kept)
+    try:
+        told = until(lambda: day.whole.log("socket_name_lost"), "it is told")
+        assert "restart pulse-supervisor" in told[0]["message"]
+        day.begun()
+        assert day.whole.log("socket_name_put_back") == []
+    finally:
+        kept.rename(day.whole.runtime_dir)
+    assert len(day.whole.log("socket_name_lost")) == 2
 
 
 def test_nothing_was_lost(day: Day) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -324,7 +325,9 @@ def test_a_socket_whose_name_was_removed(tmp_path: Path) -> None:
     try:
         assert opened.put_back() == []
         opened.client_path.unlink()
+        assert opened.nameless() == [opened.client_path]
         assert opened.put_back() == [opened.client_path]
+        assert opened.nameless() == []
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(opened.client_path))
             opened.client.accept()[0].close()
@@ -334,3 +337,16 @@ def test_a_socket_whose_name_was_removed(tmp_path: Path) -> None:
     finally:
         opened.close()
     assert [path.name for path in tmp_path.iterdir()] == ["supervisor.lock"]
+
+
+def test_sockets_whose_directory_was_removed(tmp_path: Path) -> None:
+    """No name is said to be back that is not, and which are gone is known."""
+    directory = tmp_path / "run"
+    directory.mkdir()
+    opened = open_sockets(directory)
+    try:
+        shutil.rmtree(directory)
+        assert opened.put_back() == []
+        assert opened.nameless() == [opened.client_path, opened.control_path]
+    finally:
+        opened.close()

@@ -370,11 +370,12 @@ async def test_what_others_have_added(patient: Patient) -> None:
     assert (await patient.found())["additions"].state is State.OK
     await patient.sql.execute(
         """
-        CREATE FUNCTION public.nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
-        CREATE TRIGGER swallow BEFORE INSERT ON pulse.jobs FOR EACH ROW EXECUTE FUNCTION public.nothing();
+        CREATE SCHEMA mine;
+        CREATE FUNCTION mine.nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+        CREATE TRIGGER swallow BEFORE INSERT ON pulse.jobs FOR EACH ROW EXECUTE FUNCTION mine.nothing();
         CREATE RULE aside AS ON DELETE TO pulse.schedules DO INSTEAD NOTHING;
         CREATE TABLE public.orders (job uuid REFERENCES pulse.jobs);
-        CREATE TRIGGER elsewhere BEFORE INSERT ON public.orders FOR EACH ROW EXECUTE FUNCTION public.nothing();
+        CREATE TRIGGER elsewhere BEFORE INSERT ON public.orders FOR EACH ROW EXECUTE FUNCTION mine.nothing();
         ALTER TABLE pulse.topics ENABLE ROW LEVEL SECURITY;
         """
     )

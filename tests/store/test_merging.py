@@ -107,7 +107,7 @@ async def test_what_is_refused_is_found(store: Store) -> None:
         dealt_with.append(row)
 
     left = await write_merged(store, rows, together, alone)
-    assert [one.row for one in left] == [rows[3], rows[12]]
+    assert sorted(one.row for one in left) == [rows[3], rows[12]]
     assert all(one.error is not None for one in left)
     assert (sorted(written), dealt_with) == ([one for one in rows if one not in bad], [rows[9]])
 
@@ -125,6 +125,21 @@ async def test_whatever_row_it_is(store: Store) -> None:
         await write_merged(store, rows, together, never)
     assert tries.count(1) == IN_VAIN
     assert len(tries) <= 3 * IN_VAIN
+
+
+async def test_those_that_are_refused_stand_beside_each_other(store: Store) -> None:
+    """However many they are, and wherever: the others are written."""
+    rows = [Completion(place.to_bytes(16), 1, WORKER, None) for place in range(100)]
+    written: list[Completion] = []
+
+    async def together(some: Sequence[Completion]) -> None:
+        if not {*some}.isdisjoint(rows[:80]):
+            raise refusal()
+        written.extend(some)
+
+    left = await write_merged(store, rows, together, never)
+    assert sorted(one.row for one in left) == rows[:80]
+    assert sorted(written) == rows[80:]
 
 
 async def test_a_part_that_hears_away(store: Store) -> None:

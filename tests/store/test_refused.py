@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -123,6 +123,47 @@ async def test_claims(counter: Counter, connection: Connection[Record]) -> None:
 
         await until(all_of_them, "the jobs themselves")
     assert [(await read(connection, one))["attempts"] for one in jobs] == [1] * len(jobs)
+
+
+async def test_bad_jobs_beside_each_other(counter: Counter, connection: Connection[Record]) -> None:
+    """A page of the disk holds many: those behind them are handed out, also to a worker that has one place."""
+    counter.worker.capacity = 1
+    soon = datetime.now(UTC)
+    jobs = [await forge(connection, next_run_at=soon + timedelta(milliseconds=place)) for place in range(30)]
+    bad = dict.fromkeys(jobs[:20], "XX001")
+    async with counter.open(), refusing(connection, bad, "RUNNING"):
+
+        async def others() -> bool:
+            counter.claims.wake()
+            counter.claims.barred._pauses.clear()
+            counter.worker.held.clear()
+            counter.claims._cursors._full_s = float("-inf")
+            return counter.assigned() == {*jobs} - {*bad}
+
+        await until(others, "the other jobs")
+
+
+async def test_many_jobs_that_one_place_waits_for(counter: Counter, connection: Connection[Record]) -> None:
+    """Where each of them is refused, they are not set aside one by one because there is one place."""
+    counter.worker.capacity = 1
+    jobs = [await forge(connection, next_run_at=PAST) for _ in range(20)]
+    async with counter.open():
+        async with refusing(connection, "XX001", "RUNNING"):
+            counter.claims.wake()
+
+            async def is_tried() -> bool:
+                return bool(counter.claims.barred._pauses)
+
+            await until(is_tried, "claims that fail")
+            assert await aside(connection) == {}
+        counter.claims.barred._pauses.clear()
+        counter.worker.capacity = 100
+
+        async def all_of_them() -> bool:
+            counter.claims.wake()
+            return counter.assigned() == {*jobs}
+
+        await until(all_of_them, "the jobs")
 
 
 @pytest.mark.parametrize("sqlstate", sorted(WAITED))

@@ -172,6 +172,13 @@ class TestStart:
                 state = play(ACTOR, [Deadline()], state)
         assert state.phase is Phase.FAILED
 
+    def test_a_want_of_descriptors_is_waited_for(self) -> None:
+        """However often no process could be spawned for want of anything: that passes, and is not counted."""
+        state = play(ACTOR, [Start(), SpawnFailed("too many", passes=True)])
+        for _ in range(20):
+            state = play(ACTOR, [Deadline(), SpawnFailed("too many", passes=True)], state)
+        assert (state.phase, state.due_s, state.log.at_s) == (Phase.WAITING, ACTOR.delay.longest_s, ())
+
     def test_a_restarted_actor_that_says_no_hello_is_one_more_death(self) -> None:
         """Nobody waits for this start, so it is killed and tried again, and nothing else stops."""
         state = play(ACTOR, [*TO_RUNNING, Exited(signal=9), SpawnOk(2)])

@@ -24,12 +24,14 @@ from pulse.store.set_aside import SetAside, Suspect
 from pulse.store.store import Store
 from pulse_actors.dispatcher.cursors import Start
 from pulse_actors.dispatcher.desk import ClaimPlan, Desk
-from pulse_actors.merging import IN_VAIN
+from pulse_actors.merging import IN_VAIN, spread
 
 if TYPE_CHECKING:
     from pulse_actors.dispatcher.claims import Claims
 
 TRY_S: Final = 1.0  # between two that are tried
+LOOKED_AT: Final = 1000  # jobs that may tell whether it is about single ones: only their ids are read
+MOST: Final = 50  # that one search sets aside: it holds up all claims
 ROUNDED_S: Final = 0.001  # due times lose some digits on their way
 CLAIM: Final = "claim_jobs"
 
@@ -68,9 +70,10 @@ class BadJobs:
             return search.has_claimed
 
     async def _search(self, search: _Search, plan: ClaimPlan, starts: Sequence[Start] | None) -> bool:
-        suspects = await self._store.aside.claimable(plan.topics, len(plan.seats), starts)
-        if await search.through(suspects):
-            return search.has_claimed
+        suspects = await self._store.aside.claimable(plan.topics, max(len(plan.seats), LOOKED_AT), starts)
+        await search.through(suspects[: len(plan.seats)])
+        if await search.is_about_none(suspects):
+            return False
         if search.bad:
             await self._store.aside.add([(one.id, error) for one, error in search.bad], TRY_S)
             for one, error in search.bad:
@@ -134,28 +137,51 @@ class _Search:
         self._claims = claims
         self._desk = desk
         self._topics = frozenset(plan.topics)
+        self._is_over = False  # there is no room any more, or enough was found
         self.has_claimed = False
         self.bad: list[tuple[Suspect, StatementError]] = []
 
-    async def through(self, suspects: Sequence[Suspect]) -> bool:
-        """Look at all of *suspects*; whether it was broken off: there is no room any more, or each is refused."""
+    async def through(self, suspects: Sequence[Suspect]) -> None:
+        """Look at these until there is no room any more, or so many are refused that it may be about none of them."""
+        if not suspects or self._is_over:
+            return
+        refusal = await self._refusal(suspects)
+        if refusal is None:
+            return
+        if len(suspects) == 1:
+            self.bad.append((suspects[0], refusal))
+            self._is_over = len(self.bad) >= (MOST if self.has_claimed else IN_VAIN)
+            return
+        middle = len(suspects) // 2
+        await self.through(suspects[:middle])
+        await self.through(suspects[middle:])
+
+    async def is_about_none(self, suspects: Sequence[Suspect]) -> bool:
+        """Whether others, from all over, are refused as well, each by itself, and nothing else was."""
+        if self.has_claimed:
+            return False
+        known = {one.id for one, _ in self.bad}
+        others = spread([one for one in suspects if one.id not in known])[:IN_VAIN]
+        for one in others:
+            if await self._refusal([one]) is None:
+                return False
+        return bool(others) or len(self.bad) >= IN_VAIN
+
+    async def _refusal(self, suspects: Sequence[Suspect]) -> StatementError | None:
+        """Claim these; why the database refuses that. None: it does not, or there is no room for them."""
         plans = self._desk.plan(len(suspects), again=True)
         plan = next((one for one in plans if self._topics.issubset(one.topics)), None)
-        if not suspects or plan is None:
-            return bool(suspects)
-        some = suspects[: len(plan.seats)]
+        if plan is None or len(plan.seats) < len(suspects):
+            self._is_over = True
+            return None
         try:
-            self.has_claimed |= await self._claims.claim_these(plan, *_these(some))
+            self.has_claimed |= await self._claims.claim_these(plan, *_these(suspects))
         except UnavailableError as error:
             refusal = refusal_of(error)
             if refusal is None:
                 raise
-            if len(some) == 1:
-                self.bad.append((some[0], refusal))
-                return len(self.bad) >= IN_VAIN and not self.has_claimed
-            middle = len(some) // 2
-            return await self.through(some[:middle]) or await self.through(some[middle:])
-        return len(some) < len(suspects)
+            return refusal
+        return None
 
 
 def _these(suspects: Sequence[Suspect]) -> tuple[list[Start], list[bytes]]:

@@ -14,7 +14,7 @@ import structlog
 from pulse.errors import ContestedError, StatementError, UnavailableError
 from pulse.protocol import NewJob
 from pulse.store.failures import ran_too_long, refuse_swallowed
-from pulse.store.rows import Claim, Ending, EndingKind, Fence, Level, Renewal, Running, Wake
+from pulse.store.rows import Claim, Ending, EndingKind, Level, Renewal, Wake
 from pulse.store.store import Store
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.assignments import ASSIGN_CHARS, frames
@@ -22,10 +22,10 @@ from pulse_actors.dispatcher.bad_jobs import BadJobs
 from pulse_actors.dispatcher.barred import Barred
 from pulse_actors.dispatcher.counting import count_assigned, count_submitted
 from pulse_actors.dispatcher.cursors import FEW_TOPICS, LEVELS_MAX, SURVEY, Cursors, Start
-from pulse_actors.dispatcher.desk import DOUBTFUL_BEATS, ClaimPlan, Desk, Held, Pair, Worker, length_of
+from pulse_actors.dispatcher.desk import ClaimPlan, Desk, Pair, Worker, length_of
+from pulse_actors.dispatcher.doubts import Doubts, nobody
 from pulse_actors.dispatcher.due import DueTimes
 from pulse_actors.dispatcher.printed import excess
-from pulse_actors.merging import write_merged
 from pulse_actors.runtime import Backoff
 
 SHORT_CHARS: Final = 2000  # what a claim counts for short args, in bytes; it ends after 8 MiB ...
@@ -38,7 +38,7 @@ DOUBT_S: Final = 1.0  # until a doubt is looked into where nobody has room, so t
 log = structlog.get_logger()
 
 
-class Claims:
+class Claims(Doubts):
     """
     The claim loop.
 
@@ -53,31 +53,24 @@ class Claims:
     Attributes:
         lease_s: Length of a lease, where its topic has no longer one.
         poll_s: As above.
-        lock: Held while jobs are between the database and the book. A worker's hello waits for it, so that it never
-            takes a claim that is under way for one that was lost.
     """
 
     def __init__(
         self, store: Store, desk: Desk, host: identities.Host | None, *, lease_s: float, poll_s: float, batch: int
     ) -> None:
+        super().__init__(store, desk)
         self._host = host
-        self._store = store
-        self._desk = desk
         self.lease_s = lease_s
         self.poll_s = poll_s
         self._batch = batch
-        self.lock = anyio.Lock()
         self._is_at_rest = False  # all that is known was claimed, and somebody has room
         self._wake = anyio.Event()
         self._cursors = Cursors(poll_s)
         self._due = DueTimes()
         self._canceled: set[Pair] = set()
-        self._in_doubt: set[str] = set()  # a claim may have taken jobs for them whose answer was lost
-        self._doubted: set[str] = set()  # the claim of a dispatcher before this one may have
         self.barred = Barred()
         self.bad_jobs = BadJobs(store, desk, self)
-        self.learned: Callable[[Worker, list[tuple[Pair, Held]]], None] = _nobody
-        self.work_left: Callable[[Iterable[str]], None] = _nobody
+        self.work_left: Callable[[Iterable[str]], None] = nobody
 
     def wake(self) -> None:
         """There may be something to claim, nobody knows where, and since when."""
@@ -119,10 +112,6 @@ class Claims:
     def room(self) -> None:
         """Somebody may have room again."""
         self._wake.set()
-
-    def doubt(self, identity: str) -> None:
-        """What this worker holds by the database may be more than it was ever told: look before the next claim."""
-        self._doubted.add(identity)  # without waking the loop: a thousand idle workers would wake it all the time
 
     def forget(self, pairs: Iterable[Pair]) -> None:
         """These were canceled: should the claim that is under way bring one of them, it is not handed out."""
@@ -405,59 +394,6 @@ class Claims:
         claims.sort(key=_PRIORITY, reverse=True)  # the order within a priority stays
         for frame in frames(claims, self._desk.rules, self.lease_s):
             worker.link.send("assign", None, {"jobs": frame})
-
-    async def give_back_unknown(self, worker: Worker) -> None:
-        """Give back what *worker* holds by the database alone, connected or not."""
-        async with self.lock:
-            await self.give_back_unlisted(worker.identity, self._desk.reporting.union(worker.held))
-
-    async def give_back_unlisted(self, identity: str, listed: set[Pair]) -> dict[Pair, Running]:
-        """
-        Give back, uncharged, every RUNNING row of *identity* that its worker does not list; call it with the lock.
-
-        Returns:
-            What the worker does hold.
-        """
-        running = await self._store.running_of(identity)
-        self._doubted |= await self._give_back([Fence(*pair, identity) for pair in running if pair not in listed])
-        return {pair: job for pair, job in running.items() if pair in listed}
-
-    async def _settle_doubts(self) -> None:
-        """Give back what a claim may have taken whose answer was lost."""
-        asked = self._in_doubt | self._doubted
-        doubted = [one for one in map(self._desk.get, asked) if one is not None]
-        # What it holds now: some of it may be completed by the time the answer is read, and is not given back then.
-        listed_of = {worker.identity: self._desk.reporting.union(worker.held) for worker in doubted}
-        held = await self._store.leases_of([*listed_of])
-        unlisted: list[Fence] = []
-        for worker in doubted:
-            if worker.identity in self._in_doubt:
-                worker.doubtful_beats = DOUBTFUL_BEATS  # what was lost may commit after this look
-            found = held.get(worker.identity, {})
-            unlisted += [Fence(*pair, worker.identity) for pair in found if pair not in listed_of[worker.identity]]
-            running = {pair: Running(*lease[:3]) for pair, lease in found.items()}
-            self.learned(worker, self._desk.learn(worker, running))
-        stuck = await self._give_back(unlisted)
-        self._in_doubt -= asked
-        self._doubted = (self._doubted - asked) | stuck
-
-    async def _give_back(self, unlisted: Sequence[Fence]) -> set[str]:
-        """Give these back; whose rows could not be written."""
-
-        async def together(some: Sequence[Ending]) -> None:
-            for ended in await self._store.end(some):
-                self.wake_level(Level(ended.topic, ended.priority), ended.delay_s)
-
-        if not unlisted:
-            return set()
-        endings = [Ending(*fence, EndingKind.RELEASED) for fence in unlisted]
-        left = await write_merged(self._store, endings, together)
-        log.info("claims_given_back", workers=sorted({fence.worker for fence in unlisted}), count=len(unlisted))
-        return {one.row.worker for one in left}
-
-
-def _nobody(*_told: object) -> None:
-    """Whom nobody has put in: nothing is to be done of what is told."""
 
 
 def _weight(claim: Claim) -> int:

@@ -35,7 +35,7 @@ LOCKED_PAUSE_S: Final = 0.2  # between two looks at rows that somebody else has 
 REFUSED_PAUSE_S: Final = 1.0  # between two tries of a row that the database refuses
 MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_CODE: Final = 2**31 - 1  # the column is an integer
-CONSTRAINTS: Final = "23"  # class of SQLSTATEs; no result breaks one of pulse's, so it is somebody's own
+CONSTRAINTS: Final = "23"  # what a handler returns breaks none of pulse's: it is somebody's, and may be dropped
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 _KINDS: Final = {

@@ -19,7 +19,7 @@ from pulse_actors.dispatcher.batching import ROW_BYTES, Batcher, halve
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.desk import Link
 from pulse_actors.dispatcher.printed import excess
-from pulse_actors.merging import IN_VAIN
+from pulse_actors.merging import IN_VAIN, spread
 
 BATCH: Final = 5000  # jobs of one statement
 MAX_ARGS_BYTES: Final = 1024 * 1024  # larger work belongs into a file whose path is the argument
@@ -51,7 +51,8 @@ class Submits:
 
     async def _write(self, submits: Sequence[Submitted]) -> None:
         self._in_vain = 0
-        await halve(submits, self._insert)
+        if not await self._insert(submits):
+            await halve(spread(submits), self._insert)
 
     async def _insert(self, submits: Sequence[Submitted]) -> bool:
         try:

@@ -230,8 +230,6 @@ CLAIMS: Final = Guarded(
             ("Claims.pass_once", "self._in_doubt or ", ""),
             ("Claims._claim", "self._in_doubt.update(plan.workers)", "pass"),
             ("Claims._hand_out", "self._in_doubt.update(heirs)", "pass"),
-            ("Claims._settle_doubts", "self._desk.reporting.union(worker.held)", "set()"),
-            ("Claims._settle_doubts", "if pair not in listed_of[worker.identity]", "if False"),
         ],
         "store/test_dispatcher_silence.py::test_what_a_speaking_worker_was_never_given": [
             ("Claims.pass_once", " or self._doubted", ""),
@@ -284,35 +282,6 @@ CLAIMS: Final = Guarded(
         _CLAIMS + "test_a_full_claim_that_fails_has_its_cost": [
             ("Claims.pass_once", "ended_s - full_s if done else began_s", "ended_s - full_s"),
             ("Claims.pass_once", "if full:  # one", "if False:  # one"),
-        ],
-        _CLAIMS + "test_doubts_about_a_row_that_somebody_has_locked": [
-            ("Claims._settle_doubts", " | stuck", ""),
-        ],
-        "store/test_dispatcher_silence.py::test_what_a_worker_that_is_not_connected_was_never_given": [
-            ("Claims.give_back_unknown", "self._desk.reporting.union(worker.held)", "set(worker.held)"),
-            ("Claims.give_back_unknown", "self._desk.reporting.union(worker.held)", "self._desk.reporting"),
-            ("Claims._give_back", "self.wake_level(Level(ended.topic, ended.priority), ended.delay_s)", "pass"),
-        ],
-        _GUARDS + "test_doubts_about_somebody_who_has_left": [
-            ("Claims._settle_doubts", " if one is not None", ""),
-            ("Claims._settle_doubts", "(self._doubted - asked)", "self._doubted"),
-        ],
-        _GUARDS + "test_a_lost_claim_may_commit_later": [
-            ("Claims._settle_doubts", "if worker.identity in self._in_doubt:", "if True:"),
-            ("Claims._settle_doubts", "if worker.identity in self._in_doubt:", "if False:"),
-            ("Claims._settle_doubts", "self._in_doubt -= asked", "pass"),
-        ],
-        _CLAIMS + "test_what_a_worker_does_not_list_is_given_back": [
-            ("Claims.give_back_unlisted", "for pair in running if pair not in listed", "for pair in running"),
-            (
-                "Claims.give_back_unlisted",
-                " for pair, job in running.items() if pair in listed",
-                " for pair, job in running.items()",
-            ),
-            ("Claims._give_back", "if not unlisted:", "if True:"),
-        ],
-        _GUARDS + "test_nothing_to_give_back_is_not_told": [
-            ("Claims._give_back", "if not unlisted:", "if False:"),
         ],
     },
     without={
@@ -376,6 +345,44 @@ ASSIGNMENTS: Final = Guarded(
             ("_extra", "stall_s is None", "True"),
             ("_extra", "if stall_s is not None:", "if False:"),
             ("_extra", "if stall_s is not None:", "if True:"),
+        ],
+    },
+)
+DOUBTS: Final = Guarded(
+    "pulse_actors.dispatcher.doubts",
+    {
+        _CLAIMS + "test_a_claim_whose_answer_was_lost": [
+            ("Doubts._settle_doubts", "self._desk.reporting.union(worker.held)", "set()"),
+            ("Doubts._settle_doubts", "if pair not in listed_of[worker.identity]", "if False"),
+        ],
+        _CLAIMS + "test_doubts_about_a_row_that_somebody_has_locked": [
+            ("Doubts._settle_doubts", " | stuck", ""),
+        ],
+        "store/test_dispatcher_silence.py::test_what_a_worker_that_is_not_connected_was_never_given": [
+            ("Doubts.give_back_unknown", "self._desk.reporting.union(worker.held)", "set(worker.held)"),
+            ("Doubts.give_back_unknown", "self._desk.reporting.union(worker.held)", "self._desk.reporting"),
+            ("Doubts._give_back", "self.wake_level(Level(ended.topic, ended.priority), ended.delay_s)", "pass"),
+        ],
+        _GUARDS + "test_doubts_about_somebody_who_has_left": [
+            ("Doubts._settle_doubts", " if one is not None", ""),
+            ("Doubts._settle_doubts", "(self._doubted - asked)", "self._doubted"),
+        ],
+        _GUARDS + "test_a_lost_claim_may_commit_later": [
+            ("Doubts._settle_doubts", "if worker.identity in self._in_doubt:", "if True:"),
+            ("Doubts._settle_doubts", "if worker.identity in self._in_doubt:", "if False:"),
+            ("Doubts._settle_doubts", "self._in_doubt -= asked", "pass"),
+        ],
+        _CLAIMS + "test_what_a_worker_does_not_list_is_given_back": [
+            ("Doubts.give_back_unlisted", "for pair in running if pair not in listed", "for pair in running"),
+            (
+                "Doubts.give_back_unlisted",
+                " for pair, job in running.items() if pair in listed",
+                " for pair, job in running.items()",
+            ),
+            ("Doubts._give_back", "if not unlisted:", "if True:"),
+        ],
+        _GUARDS + "test_nothing_to_give_back_is_not_told": [
+            ("Doubts._give_back", "if not unlisted:", "if False:"),
         ],
     },
 )

@@ -61,6 +61,9 @@ MERGING: Final = Guarded(
         _REFUSED + "test_reports": [
             ("_Writing._refuse", " and not self._has_written", ""),
         ],
+        _MERGING + "test_those_that_are_refused_stand_beside_each_other": [
+            ("_Writing.write", "self._is_split, rows = True, spread(rows)", "self._is_split = True"),
+        ],
         _MERGING + "test_a_part_that_hears_away": [
             ("_Writing.write", "refusal_of(error) if self._is_split else error", "error"),
             ("_Writing.write", "refusal_of(error) if self._is_split else error", "refusal_of(error)"),
@@ -72,15 +75,18 @@ BAD_JOBS: Final = Guarded(
     "pulse_actors.dispatcher.bad_jobs",
     {
         _REFUSED + "test_claims": [
-            ("_Search.through", "if len(some) == 1:", "if False:"),
-            ("_Search.through", " and not self.has_claimed", ""),
+            ("_Search.through", "if len(suspects) == 1:", "if False:"),
             ("BadJobs.try_next", "if found.suspect is None:", "if True:"),
             ("BadJobs.try_next", "claimed or found.statement != CLAIM", "False"),
             ("BadJobs._search", "if search.bad:", "if False:"),
         ],
-        _REFUSED + "test_every_row_is_refused": [
-            ("_Search.through", "len(self.bad) >= IN_VAIN and ", "False and "),
-            ("BadJobs._search", "if await search.through(suspects):", "if await search.through(suspects) and False:"),
+        _REFUSED + "test_bad_jobs_beside_each_other": [
+            ("BadJobs._search", "max(len(plan.seats), LOOKED_AT)", "len(plan.seats)"),
+            ("_Search.is_about_none", "if await self._refusal([one]) is None:", "if False:"),
+        ],
+        _REFUSED + "test_many_jobs_that_one_place_waits_for": [
+            ("BadJobs._search", "if await search.is_about_none(suspects):", "if False:"),
+            ("_Search.is_about_none", "bool(others) or ", ""),
         ],
         _REFUSED + "test_a_report_that_is_refused_stays_aside": [
             ("BadJobs._forget", 'found.status == "RUNNING" and found.statement != CLAIM', "False"),

@@ -19,6 +19,7 @@ MACHINE: Final = Guarded(
             ("step", "handler is None", "False"),
             ("accepts", "type(event) in TABLE[state.phase]", "True"),
         ],
+        _START + "test_a_want_of_descriptors_is_waited_for": [("_spawn_failed", "if event.passes:", "if False:")],
         _START + "test_waiting_for_settings_has_no_deadline": [
             ("ChildState.deadline_s", " if time_s is not None", ""),
             ("_greeted", "due_s=None", "due_s=state.due_s"),

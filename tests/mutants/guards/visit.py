@@ -170,6 +170,9 @@ SERVICE: Final = Guarded(
         "process/test_reconcile.py::test_what_cannot_be_running_is_given_back": [
             ("Dispatcher.prime", "if settings.proof_of_death:", "if False:"),
         ],
+        "process/test_bad_days.py::test_a_constraint_that_no_job_may_run_by": [
+            ("dispatcher.main", "office.claims.bad_jobs.run,", ""),
+        ],
         "process/test_silence.py::test_workers_tell_how_they_are_recovered": [
             ("Dispatcher.look_after", "if self.office.deaths is not None:", "if False:"),
         ],
