@@ -51,8 +51,8 @@ CONTESTED_SQLSTATES: Final = frozenset({"55P03", "57014"})
 # Data exception, constraint, check option of a view; too complex, too many columns or arguments.
 VALUE_CLASSES: Final = frozenset({"22", "23", "44"})
 VALUE_SQLSTATES: Final = frozenset({"54001", "54011", "54023"})
-# Behind these the session is as good as before: the server looked at values, or somebody's function raised.
-SAFE_CLASSES: Final = frozenset({"22", "23", "44", "P0"})
+# Behind these nobody knows what state the session is in, or its prepared statements: it is made anew.
+UNSAFE_CLASSES: Final = frozenset({"08", "0A", "25", "26", "34", "3F", "42", "53", "57", "58", "XX"})
 UNIQUE_VIOLATION: Final = "23505"
 NO_DATA: Final = "02000"
 STUBBORN: Final = 5  # times in a row that one statement hears "away", of a server that lets us in each time
@@ -84,8 +84,7 @@ def meaning_of(error: BaseException) -> Meaning | None:
 
 def is_safe_after(error: asyncpg.PostgresError) -> bool:
     """Whether the session can be used again: of all else nobody knows what state it is in."""
-    state = error.sqlstate or ""
-    return state[:2] in SAFE_CLASSES or state in VALUE_SQLSTATES
+    return (error.sqlstate or "")[:2] not in UNSAFE_CLASSES
 
 
 def refusal_of(error: UnavailableError) -> StatementError | None:

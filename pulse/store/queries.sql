@@ -302,11 +302,12 @@ ORDER BY l.priority DESC, p.next_run_at LIMIT $2;
 -- name: set_aside_jobs :exec
 -- What:    keep jobs that the database refuses from what others of them are done with.
 -- Args:    $1 ids uuid[] (sorted), $2 SQLSTATEs text[], $3 statements text[], $4 errors text[] (same length), $5 pause_s float8
---          until each is tried by itself
+--          until each is tried by itself, $6 most int: none of them where so many are set aside (NULL: however many are)
 -- Guard:   the primary key; one that an operator set aside stays so.   Returns: nothing.
 INSERT INTO pulse.set_aside AS s (job_id, sqlstate, statement, error, next_try_at)
 SELECT d.id, d.sqlstate, d.statement, d.error, clock_timestamp() + $5 * interval '1 second'
 FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) AS d(id, sqlstate, statement, error)
+WHERE $6::int IS NULL OR (SELECT count(*) FROM pulse.set_aside) < $6
 ON CONFLICT (job_id) DO UPDATE SET sqlstate = excluded.sqlstate, statement = excluded.statement, error = excluded.error,
     tries = s.tries + 1, next_try_at = greatest(s.next_try_at, excluded.next_try_at);
 
@@ -315,7 +316,7 @@ ON CONFLICT (job_id) DO UPDATE SET sqlstate = excluded.sqlstate, statement = exc
 -- What:    the job whose turn it is to be tried by itself; the others have theirs first from now on.
 -- Args:    $1 pause_s float8 until its next turn
 -- Guard:   SKIP LOCKED: of several servers one tries it.
--- Returns: id, status (NULL: it is gone), topic, priority, due time (Unix), the statement that was refused; or nothing.
+-- Returns: id, status (NULL: it is gone), topic, priority, due time (Unix), the statement that was refused, its SQLSTATE; or nothing.
 WITH mine AS (
     SELECT s.job_id FROM pulse.set_aside s WHERE s.next_try_at <= clock_timestamp()
     ORDER BY s.next_try_at LIMIT 1 FOR UPDATE SKIP LOCKED
@@ -324,7 +325,13 @@ UPDATE pulse.set_aside s SET next_try_at = clock_timestamp() + $1 * interval '1 
 FROM mine m LEFT JOIN pulse.jobs j ON j.id = m.job_id
 WHERE s.job_id = m.job_id
 RETURNING uuid_send(s.job_id) AS id, j.status::text AS status, j.topic, j.priority, date_part('epoch', j.next_run_at) AS due_s,
-    s.statement;
+    s.statement, s.sqlstate;
+
+
+-- name: readmit_like :exec
+-- What:    what was refused at its claim as one was that is not any more.   Args: $1 SQLSTATE text
+-- Guard:   what an operator set aside stays so, and whose report is refused.   Returns: nothing.
+DELETE FROM pulse.set_aside s WHERE s.sqlstate = $1 AND s.statement = 'claim_jobs' AND s.next_try_at <> 'infinity';
 
 
 -- name: readmit_jobs :exec

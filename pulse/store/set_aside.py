@@ -37,6 +37,7 @@ class SetAside:
     id: bytes
     suspect: Suspect | None
     statement: str
+    sqlstate: str
     status: str | None
 
 
@@ -62,8 +63,10 @@ class SetAsideStore:
             )
         return [Suspect(row["id"], Level(row["topic"], row["priority"]), row["due_s"]) for row in rows]
 
-    async def add(self, refused: Sequence[tuple[bytes, StatementError]], pause_s: float) -> None:
-        """Set these aside, or take note that they were refused again."""
+    async def add(
+        self, refused: Sequence[tuple[bytes, StatementError]], pause_s: float, most: int | None = None
+    ) -> None:
+        """Set these aside, or take note that they were refused again; with *most*: unless so many are."""
         ordered = sorted(dict(refused).items())
         async with self._pool.connection() as connection:
             await connection.execute(
@@ -73,6 +76,7 @@ class SetAsideStore:
                 [error.statement for _, error in ordered],
                 [error.message[:MAX_ERROR] for _, error in ordered],
                 pause_s,
+                most,
             )
 
     async def next(self, pause_s: float) -> SetAside | None:
@@ -83,7 +87,12 @@ class SetAsideStore:
             return None
         waits = row["status"] in WAITING
         suspect = Suspect(row["id"], Level(row["topic"], row["priority"]), row["due_s"]) if waits else None
-        return SetAside(row["id"], suspect, row["statement"], row["status"])
+        return SetAside(row["id"], suspect, row["statement"], row["sqlstate"], row["status"])
+
+    async def readmit_like(self, sqlstate: str) -> None:
+        """What was refused at its claim as one was that can be handed out now may have the same cause."""
+        async with self._pool.connection() as connection:
+            await connection.execute(STATEMENTS["readmit_like"].sql, sqlstate)
 
     async def readmit(self, ids: Sequence[bytes]) -> None:
         """These are refused no more."""

@@ -50,6 +50,15 @@ OPERATIONS: Final = [
         "excluded.next_try_at",
         _TURNS + "test_what_an_operator_set_aside_stays_so",
     ),
+    swap(
+        "set_aside_jobs",
+        "$6::int IS NULL OR (SELECT count(*) FROM pulse.set_aside) < $6",
+        "true OR $6::int IS NULL",
+        _TURNS + "test_no_more_than_may_be",
+    ),
+    swap("readmit_like", "s.sqlstate = $1", "$1::text IS NOT NULL", _TURNS + "test_what_has_the_same_cause"),
+    cut("readmit_like", " AND s.statement = 'claim_jobs'", _TURNS + "test_what_has_the_same_cause"),
+    cut("readmit_like", " AND s.next_try_at <> 'infinity'", _TURNS + "test_what_has_the_same_cause"),
     swap("next_set_aside", "s.next_try_at <= clock_timestamp()", "true", _TURNS + "test_each_has_its_turn"),
     swap(
         "next_set_aside", "ORDER BY s.next_try_at ", "ORDER BY s.next_try_at DESC ", _TURNS + "test_each_has_its_turn"

@@ -64,7 +64,10 @@ async def test_each_has_its_turn(store: Store, connection: Connection[Record]) -
         await store.aside.add([(job, REFUSED)], 0.0)
     turns = [await store.aside.next(60.0) for _ in range(4)]
     assert turns == [
-        *(SetAside(job, Suspect(job, Level(TOPIC, 0), NOW.timestamp()), "claim_jobs", "PENDING") for job in jobs),
+        *(
+            SetAside(job, Suspect(job, Level(TOPIC, 0), NOW.timestamp()), "claim_jobs", "XX001", "PENDING")
+            for job in jobs
+        ),
         None,
     ]
     assert [row["tries"] for row in (await rows(connection)).values()] == [2, 2, 2]
@@ -79,7 +82,25 @@ async def test_one_that_another_server_tries(store: Store, connection: Connectio
     try:
         async with stranger.transaction():
             await stranger.execute("SELECT FROM pulse.set_aside WHERE job_id = $1 FOR UPDATE", first.hex())
-            assert await store.aside.next(60.0) == SetAside(second, None, "claim_jobs", None)
+            assert await store.aside.next(60.0) == SetAside(second, None, "claim_jobs", "XX001", None)
     finally:
         await stranger.close()
-    assert await store.aside.next(60.0) == SetAside(first, None, "claim_jobs", "RUNNING")
+    assert await store.aside.next(60.0) == SetAside(first, None, "claim_jobs", "XX001", "RUNNING")
+
+
+async def test_what_has_the_same_cause(store: Store, connection: Connection[Record]) -> None:
+    """It is let go with the one that can be handed out; not what an operator set aside, nor whose report is refused."""
+    like, mine, other, report = (new_id() for _ in range(4))
+    reported = StatementError("no", sqlstate="XX001", statement="complete_jobs")
+    await store.aside.add([(like, REFUSED), (mine, REFUSED), (other, AGAIN), (report, reported)], 0.0)
+    await connection.execute("UPDATE pulse.set_aside SET next_try_at = 'infinity' WHERE job_id = $1", mine.hex())
+    await store.aside.readmit_like("XX001")
+    assert {*await rows(connection)} == {mine, other, report}
+
+
+async def test_no_more_than_may_be(store: Store, connection: Connection[Record]) -> None:
+    """Where it may be about none of them."""
+    first, second = new_id(), new_id()
+    await store.aside.add([(first, REFUSED)], 0.0, 1)
+    await store.aside.add([(second, REFUSED)], 0.0, 1)
+    assert [*await rows(connection)] == [first]

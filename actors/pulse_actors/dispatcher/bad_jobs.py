@@ -5,7 +5,9 @@ A claim that is refused is made in halves, until the jobs that it is refused for
 database, where all dispatchers see it, and all others go on. From then on they are tried one at a time, each second the
 one that has waited longest; one that can be handed out is, and the next follows at once. So what heals is not missed.
 
-That every job is refused says nothing of any of them: then the claim fails as a whole, and its topics wait a while.
+That every job is refused says little of any of them: then the claim fails as a whole, and its topics wait a while. Some
+are set aside all the same, since there may be good ones behind them; when one of them can be handed out, all that were
+refused as it was are let go at once.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 TRY_S: Final = 1.0  # between two that are tried
 LOOKED_AT: Final = 1000  # jobs that may tell whether it is about single ones: only their ids are read
+MOST_BLAMED: Final = 200  # set aside in all, where each is refused: a page of the disk may be, or the statement
 MOST: Final = 50  # that one search sets aside: it holds up all claims
 ROUNDED_S: Final = 0.001  # due times lose some digits on their way
 CLAIM: Final = "claim_jobs"
@@ -72,10 +75,10 @@ class BadJobs:
     async def _search(self, search: _Search, plan: ClaimPlan, starts: Sequence[Start] | None) -> bool:
         suspects = await self._store.aside.claimable(plan.topics, max(len(plan.seats), LOOKED_AT), starts)
         await search.through(suspects[: len(plan.seats)])
-        if await search.is_about_none(suspects):
-            return False
+        is_about_none = await search.is_about_none(suspects)
         if search.bad:
-            await self._store.aside.add([(one.id, error) for one, error in search.bad], TRY_S)
+            blamed = [(one.id, error) for one, error in search.bad]
+            await self._store.aside.add(blamed, TRY_S, MOST_BLAMED if is_about_none else None)
             for one, error in search.bad:
                 log.error(
                     "job_set_aside",
@@ -84,7 +87,7 @@ class BadJobs:
                     sqlstate=error.sqlstate,
                     error=error.message,
                 )
-        return search.has_claimed or bool(search.bad)
+        return not is_about_none and (search.has_claimed or bool(search.bad))
 
     async def run(self) -> None:
         """Try those that are set aside, until cancelled."""
@@ -117,6 +120,8 @@ class BadJobs:
                     raise
                 await self._store.aside.add([(found.id, refusal)], TRY_S)
                 return False
+        if claimed:
+            await self._store.aside.readmit_like(found.sqlstate)
         if claimed or found.statement != CLAIM:  # whoever was refused something else tries that again
             await self._store.aside.readmit([found.id])
             log.info("job_readmitted", job=_shown(found.id))
