@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-import asyncpg
-
-from pulse.errors import ConflictError
+from pulse.errors import ConflictError, StatementError
 from pulse.protocol import HandlerInfo, NewJob
 from pulse.store.epochs import Coming, Held, Mark, Raised, Seen
+from pulse.store.failures import UNIQUE_VIOLATION
 from pulse.store.operations import Moved
 from pulse.store.rows import Claim, Ending, EndingKind, Fence, Leased, Running, Wake
 from pulse.store.times import from_s
@@ -70,7 +69,8 @@ class Rows(Model):
         """Insert; all or none."""
         new = [self._new(job, now, place) for place, job in enumerate(jobs)]
         if len({row.id for row in new} - self.jobs.keys()) < len(new):
-            raise asyncpg.UniqueViolationError("duplicate key value violates unique constraint")
+            why = "duplicate key value violates unique constraint"
+            raise StatementError(why, sqlstate=UNIQUE_VIOLATION, statement="submit_jobs", is_value=True)
         return self._insert(new, now)
 
     def submit_and_claim(
