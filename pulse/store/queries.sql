@@ -1301,6 +1301,16 @@ WITH fence AS MATERIALIZED (
 SELECT count(*)::int AS ended FROM changed;
 
 
+-- name: note_lost :exec
+-- What:    attempts that this host's workers hold and that the database does not know any more are in the history: what begins the job
+--          again is told whose the attempt before was, also a dispatcher that was started meanwhile.
+-- Args:    $1 ids text, $2 attempts text, $3 workers text[] (same length), $4 why text, $5 now
+-- Guard:   attempts: what the database knows has ended, or is ended, by its own statement.   Returns: nothing.
+INSERT INTO pulse.attempts (job_id, attempt, worker, ended_at, outcome, error)
+SELECT j.id, h.attempt, h.worker, coalesce($5, clock_timestamp()), 'released', $4
+FROM unnest($1::text::uuid[], $2::text::int[], $3::text[]) AS h(id, attempt, worker)
+JOIN pulse.jobs j ON j.id BETWEEN h.id AND h.id AND j.attempts < h.attempt
+ON CONFLICT (job_id, attempt) DO NOTHING;
 -- name: put_off_jobs :exec
 -- What:    jobs of which an attempt from before an epoch may run on this host yet become due a little later, again and again until it has
 --          ended: no other host begins them meanwhile.
@@ -1314,12 +1324,12 @@ WHERE j.id = l.id AND j.status::text IN ('PENDING', 'RETRYING') AND j.next_run_a
 
 -- name: attempts_gone_back :one
 -- What:    are there fewer attempts of one of these jobs than were handed out? They never shrink: the database has gone back.
--- Args:    $1 ids text, $2 attempts text, $3 are they held now? bool[] (same length)
--- Guard:   none: reads.   Returns: gone_back; a job that is held now, and is not there, is one, too.
+-- Args:    $1 ids text, $2 attempts text, $3 must they be there? bool[] (same length)
+-- Guard:   none: reads.   Returns: gone_back; a job that must be there, and is not, is one, too.
 SELECT EXISTS (
-    SELECT FROM unnest($1::text::uuid[], $2::text::int[], $3::bool[]) AS d(id, attempt, is_held)
+    SELECT FROM unnest($1::text::uuid[], $2::text::int[], $3::bool[]) AS d(id, attempt, is_kept)
     LEFT JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id
-    WHERE j.attempts < d.attempt OR (j.id IS NULL AND d.is_held)) AS gone_back;
+    WHERE j.attempts < d.attempt OR (j.id IS NULL AND d.is_kept)) AS gone_back;
 
 
 -- name: open_again :many

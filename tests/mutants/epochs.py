@@ -119,6 +119,12 @@ MUTANTS: Final[list[Mutant]] = [
     cut("end_epoch", " SKIP LOCKED", _LOCKED),
     swap("end_epoch", "uncharged = j.uncharged + 1", "uncharged = j.uncharged", _OVER),
     swap("end_epoch", "THEN 'PENDING' ELSE 'RETRYING'", "THEN 'PENDING' ELSE 'PENDING'", _OVER),
+    cut("note_lost", " AND j.attempts < h.attempt", _T + "test_what_is_held_and_not_known_is_in_the_history"),
+    cut(
+        "note_lost",
+        "\nON CONFLICT (job_id, attempt) DO NOTHING",
+        _T + "test_what_is_held_and_not_known_is_in_the_history",
+    ),
     cut("put_off_jobs", " SKIP LOCKED", _LOCKED),
     swap("put_off_jobs", " AND j.next_run_at < coalesce($3, clock_timestamp()) + $2 * interval '1 second'", "", _OFF),
     Mutant(
@@ -130,8 +136,8 @@ MUTANTS: Final[list[Mutant]] = [
         _OFF,
     ),
     cut("attempts_gone_back", "j.attempts < d.attempt OR ", _T + "test_attempts_that_are_not_known"),
-    cut("attempts_gone_back", " AND d.is_held", _T + "test_attempts_that_are_not_known"),
-    cut("attempts_gone_back", " OR (j.id IS NULL AND d.is_held)", _T + "test_attempts_that_are_not_known"),
+    cut("attempts_gone_back", " AND d.is_kept", _T + "test_attempts_that_are_not_known"),
+    cut("attempts_gone_back", " OR (j.id IS NULL AND d.is_kept)", _T + "test_attempts_that_are_not_known"),
     cut(
         "open_again",
         " AND j.status::text IN ('PENDING', 'RETRYING', 'RUNNING')",
