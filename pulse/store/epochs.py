@@ -8,7 +8,8 @@ how far it has come (``Witnessed``), and claims only from a database that knows 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence, Set as AbstractSet
+from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -213,7 +214,7 @@ class EpochStore:
             await connection.execute(STATEMENTS["put_off_jobs"].sql, uuids(sorted(ids)), put_off_s, None)
 
     async def gone_back(self, handed_out: Mapping[bytes, int], forgotten: AbstractSet[bytes]) -> bool:
-        """Whether one of these attempts, the newest of their jobs, is unknown to the database; some jobs are *forgotten*."""
+        """Whether one of these attempts, the newest of their jobs, is unknown to the database; *forgotten* jobs are no proof."""
         pairs = list(handed_out.items())
         async with self._pool.connection() as connection:
             is_kept = [job not in forgotten for job, _ in pairs]
