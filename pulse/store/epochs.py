@@ -200,6 +200,7 @@ class EpochStore:
             row = await connection.fetchrow(
                 STATEMENTS["accept_epoch"].sql,
                 *(coming.instance, coming.host, coming.counter, number, coming.highest, seen.place),
+                *(seen.started_at, seen.relation),
             )
             if row is not None and held is not None:
                 await connection.execute(STATEMENTS["note_lost"].sql, *fence_columns(held.fences), WENT_BACK, None)
@@ -214,7 +215,7 @@ class EpochStore:
             await connection.execute(STATEMENTS["put_off_jobs"].sql, uuids(sorted(ids)), put_off_s, None)
 
     async def gone_back(self, handed_out: Mapping[bytes, int], forgotten: AbstractSet[bytes]) -> bool:
-        """Whether one of these attempts, the newest of their jobs, is unknown to the database; *forgotten* jobs are no proof."""
+        """Whether one of these attempts, the newest of their jobs, is not known to the database, nor *forgotten*."""
         pairs = list(handed_out.items())
         async with self._pool.connection() as connection:
             is_kept = [job not in forgotten for job, _ in pairs]

@@ -1261,12 +1261,13 @@ RETURNING epoch, attempts_floor;
 
 -- name: accept_epoch :one
 -- What:    this host has come to this place and this epoch.
--- Args:    $1 witness uuid, $2 host text, $3 counter bigint, $4 epoch int, $5 highest int, $6 place text
--- Guard:   it is the newest epoch, and the row is this host's alone.
+-- Args:    $1 witness uuid, $2 host text, $3 counter bigint, $4 epoch int, $5 highest int, $6 place text, $7 its start timestamptz, $8 table oid
+-- Guard:   it is the newest epoch, and the server and the table that were looked at; the row is this host's alone.
 -- Returns: counter, seen_at, highest; nothing: look again.
 INSERT INTO pulse.witnesses AS w (instance, host, counter, epoch, highest, place)
 SELECT $1, $2, $3 + 1, $4, greatest($5, e.attempts_floor + 1000), $6 FROM pulse.epochs e
 WHERE e.epoch = $4 AND $4 = (SELECT max(n.epoch) FROM pulse.epochs n)
+  AND pg_postmaster_start_time() = $7 AND 'pulse.witnesses'::regclass::oid = $8
 ON CONFLICT (instance) DO UPDATE SET host = excluded.host, counter = greatest(w.counter + 1, excluded.counter), epoch = excluded.epoch,
     highest = greatest(w.highest, excluded.highest), place = excluded.place, seen_at = clock_timestamp()
 RETURNING counter, seen_at, highest;

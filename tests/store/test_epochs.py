@@ -274,6 +274,15 @@ async def test_an_epoch_that_is_not_the_newest_is_not_accepted(store: Store) -> 
     assert await store.epochs.begin(seen, Coming(ME, HOST, 0, FLOOR)) == (None, None)
 
 
+async def test_a_place_that_was_not_looked_at_is_not_come_to(connection: Connection[Record], store: Store) -> None:
+    """The database may have gone back since the look: to count on there would hide it."""
+    seen = await store.epochs.look(ME, None, LEASE_S)
+    earlier = dataclasses.replace(seen, started_at=seen.started_at - timedelta(seconds=1))
+    for other in (earlier, dataclasses.replace(seen, relation=seen.relation + 1)):
+        assert await store.epochs.begin(other, Coming(ME, HOST, 7, FLOOR)) == (None, None)
+    assert await connection.fetchval("SELECT count(*) FROM pulse.witnesses") == 0
+
+
 async def test_what_ran_before_is_over(connection: Connection[Record], store: Store) -> None:
     """What this host's workers held goes back uncharged, at once, or a little later where it may run yet."""
     mine, tcp, theirs = f"{HOST}/boot/1/2.3/w", "tcp:me/mark/w", "there/boot/1/2.3/w"

@@ -145,7 +145,7 @@ def test_a_dear_full_claim_is_rare(took_s: float, wanted_s: float, unwanted_s: f
 
 
 def test_a_claim_that_was_slow_once() -> None:
-    """It waited for a lock, maybe: it is made again soon, and finds what lies behind a cursor; the longer, the rarer."""
+    """It may have waited for a lock: it is made again soon, to find what lies behind cursors; rarely if all are."""
     one = Cursors(0.5)
     one.full_begins()
     one.full_done(0.0, 0.01)

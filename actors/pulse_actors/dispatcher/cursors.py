@@ -6,8 +6,8 @@ snapshot (a long report, pg_dump, an idle transaction) none of them can be remov
 claim that starts where the last one ended does not meet them. What appears behind a cursor (a transaction that took
 long to commit, a row that was locked) and levels that nobody has told of are found by a full claim, from the start,
 made at every poll; where it finds more than it may take, the cursor goes back until all of that is claimed. Once it has
-become dear it is made rarely, the more rarely the longer that lasts, and claims of *windows* take its place: the last seconds behind every cursor, at all
-priorities, often; longer windows less often.
+become dear it is made rarely, the more so the longer that lasts, and claims of *windows* take its place: the last
+seconds behind every cursor, at all priorities, often; longer windows less often.
 
 A claim of few topics names all their known levels. One of many names those that may have work: that were told of, or
 were not empty when last claimed, the least recently served first; so it costs the same whether a worker serves fifty
@@ -97,9 +97,7 @@ class Cursors:
         if self._dear:
             share = DEAR_SHARE
             if not self._wanted:
-                share = (
-                    UNWANTED_SHARE  # for no longer than it has been so: it may have waited for a lock, or for a disk
-                )
+                share = UNWANTED_SHARE  # not for longer than it has been so: it may have waited for a lock
                 most_s = max(most_s, min(self._full_s - self._dear_since_s, UNWANTED_PAUSE_MAX_S))
         return self._full_s + rest_s(self._full_took_s, share, most_s)
 
