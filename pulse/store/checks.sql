@@ -160,7 +160,8 @@ LIMIT $1;
 -- Args:    $1 examples int
 -- Guard:   none: reads.   Returns: id, detail, violations.
 --          Claims that no worker ever saw leave no history, so there may be fewer rows than uncharged attempts; an
---          operator's retry makes all attempts before it uncharged, so there may be more charged ones.
+--          operator's retry makes all attempts before it uncharged, so there may be more charged ones. Of attempts that the
+--          database does not know any more the row knows nothing, until the job is claimed again.
 SELECT j.id::text AS id, format('%s, attempts %s, uncharged %s, crashes %s, in the history %s charged, %s uncharged, %s crashed, '
            'newest %s', j.status, j.attempts, j.uncharged, j.crashes, coalesce(h.charged, 0), coalesce(h.uncharged, 0),
            coalesce(h.crashed, 0), coalesce(h.newest, 0)) AS detail, count(*) OVER () AS violations
@@ -171,7 +172,8 @@ LEFT JOIN (
                AS charged,
            count(*) FILTER (WHERE a.outcome IN ('released', 'snoozed', 'crashed')) AS uncharged,
            count(*) FILTER (WHERE a.outcome = 'crashed') AS crashed
-    FROM pulse.attempts a GROUP BY a.job_id) AS h ON h.job_id = j.id
+    FROM pulse.attempts a WHERE a.outcome <> 'released' OR a.error IS DISTINCT FROM 'the database went back: what it does not know any more is over'
+    GROUP BY a.job_id) AS h ON h.job_id = j.id
 WHERE j.attempts - j.uncharged - (j.status IN ('RUNNING', 'COMPLETED'))::int > coalesce(h.charged, 0)
    OR j.crashes > coalesce(h.crashed, 0) OR h.uncharged > j.uncharged
    OR h.newest > j.attempts - (j.status IN ('RUNNING', 'COMPLETED'))::int

@@ -8,24 +8,26 @@ how far it has come (``Witnessed``), and claims only from a database that knows 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
 from pulse.errors import UnavailableError
-from pulse.store.arguments import pair_columns, uuids
+from pulse.store.arguments import fence_columns, pair_columns, uuids
 from pulse.store.statements import STATEMENTS
 
 if TYPE_CHECKING:
     from pulse.store.pool import Pool
-    from pulse.store.rows import Claim
+    from pulse.store.rows import Claim, Fence
 
 __all__ = [
     "CLOSED",
     "FIRST_HIGHEST",
     "UNWITNESSED",
+    "WENT_BACK",
     "Coming",
     "EpochStore",
     "Held",
@@ -39,6 +41,7 @@ __all__ = [
 FIRST_HIGHEST: Final = 1000  # attempts up to there are handed out before anything has to be remembered of them
 APART_S: Final = 10.0  # hosts that were seen so long apart were both alive
 AHEAD_S: Final = 3600.0  # ids of clocks that are so far ahead were still made before an epoch
+WENT_BACK: Final = "the database went back: what it does not know any more is over"  # the error of such attempts
 SHOWN: Final = 20  # jobs that are told with an epoch
 _CHUNK: Final = 20_000  # ids of one statement
 
@@ -123,8 +126,8 @@ class Knowledge(Protocol):
     async def claimed(self, claims: Sequence[Claim]) -> None:
         """These are about to be handed out."""
 
-    def completed(self, pairs: Iterable[tuple[bytes, int]]) -> None:
-        """These attempts have completed their jobs."""
+    def completed(self, pairs: Collection[tuple[bytes, int]], *, keep: bool) -> None:
+        """These attempts have completed their jobs; not *keep*: which are not there any more."""
 
 
 class EpochStore:
@@ -197,11 +200,12 @@ class EpochStore:
             row = await connection.fetchrow(
                 STATEMENTS["accept_epoch"].sql,
                 *(coming.instance, coming.host, coming.counter, number, coming.highest, seen.place),
+                *(seen.started_at, seen.relation),
             )
             if row is not None and held is not None:
-                why = "the database went back: what it does not know any more is over"
-                await connection.fetchval(STATEMENTS["end_epoch"].sql, held.workers, coming.host, why, None)
-                ids = uuids(sorted(held.ids))
+                await connection.execute(STATEMENTS["note_lost"].sql, *fence_columns(held.fences), WENT_BACK, None)
+                await connection.fetchval(STATEMENTS["end_epoch"].sql, held.workers, coming.host, WENT_BACK, None)
+                ids = uuids(sorted({fence.id for fence in held.fences}))
                 await connection.execute(STATEMENTS["put_off_jobs"].sql, ids, held.put_off_s, None)
         return raised, None if row is None else Mark(*row)
 
@@ -210,12 +214,12 @@ class EpochStore:
         async with self._pool.connection() as connection:
             await connection.execute(STATEMENTS["put_off_jobs"].sql, uuids(sorted(ids)), put_off_s, None)
 
-    async def gone_back(self, handed_out: Mapping[bytes, int], held: set[tuple[bytes, int]]) -> bool:
-        """Whether one of these attempts, the newest of their jobs, is not known to the database."""
+    async def gone_back(self, handed_out: Mapping[bytes, int], forgotten: AbstractSet[bytes]) -> bool:
+        """Whether one of these attempts, the newest of their jobs, is not known to the database, nor *forgotten*."""
         pairs = list(handed_out.items())
         async with self._pool.connection() as connection:
-            is_held = [pair in held for pair in pairs]
-            answer = await connection.fetchval(STATEMENTS["attempts_gone_back"].sql, *pair_columns(pairs), is_held)
+            is_kept = [job not in forgotten for job, _ in pairs]
+            answer = await connection.fetchval(STATEMENTS["attempts_gone_back"].sql, *pair_columns(pairs), is_kept)
         return bool(answer)
 
     async def open_again(self, ids: Sequence[bytes]) -> list[bytes]:
@@ -241,10 +245,10 @@ class Held:
 
     Attributes:
         workers: Those that are known, by identity.
-        ids: Jobs of which an attempt may run yet.
+        fences: Attempts that may run yet.
         put_off_s: For how long no host begins these.
     """
 
     workers: Sequence[str]
-    ids: Sequence[bytes]
+    fences: Sequence[Fence]
     put_off_s: float

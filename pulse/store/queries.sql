@@ -1274,12 +1274,13 @@ RETURNING epoch, attempts_floor;
 
 -- name: accept_epoch :one
 -- What:    this host has come to this place and this epoch.
--- Args:    $1 witness uuid, $2 host text, $3 counter bigint, $4 epoch int, $5 highest int, $6 place text
--- Guard:   it is the newest epoch, and the row is this host's alone.
+-- Args:    $1 witness uuid, $2 host text, $3 counter bigint, $4 epoch int, $5 highest int, $6 place text, $7 its start timestamptz, $8 table oid
+-- Guard:   it is the newest epoch, and the server and the table that were looked at; the row is this host's alone.
 -- Returns: counter, seen_at, highest; nothing: look again.
 INSERT INTO pulse.witnesses AS w (instance, host, counter, epoch, highest, place)
 SELECT $1, $2, $3 + 1, $4, greatest($5, e.attempts_floor + 1000), $6 FROM pulse.epochs e
 WHERE e.epoch = $4 AND $4 = (SELECT max(n.epoch) FROM pulse.epochs n)
+  AND pg_postmaster_start_time() = $7 AND 'pulse.witnesses'::regclass::oid = $8
 ON CONFLICT (instance) DO UPDATE SET host = excluded.host, counter = greatest(w.counter + 1, excluded.counter), epoch = excluded.epoch,
     highest = greatest(w.highest, excluded.highest), place = excluded.place, seen_at = clock_timestamp()
 RETURNING counter, seen_at, highest;
@@ -1314,6 +1315,16 @@ WITH fence AS MATERIALIZED (
 SELECT count(*)::int AS ended FROM changed;
 
 
+-- name: note_lost :exec
+-- What:    attempts that this host's workers hold and that the database does not know any more are in the history: what begins the job
+--          again is told whose the attempt before was, also a dispatcher that was started meanwhile.
+-- Args:    $1 ids text, $2 attempts text, $3 workers text[] (same length), $4 why text, $5 now
+-- Guard:   attempts: what the database knows has ended, or is ended, by its own statement.   Returns: nothing.
+INSERT INTO pulse.attempts (job_id, attempt, worker, ended_at, outcome, error)
+SELECT j.id, h.attempt, h.worker, coalesce($5, clock_timestamp()), 'released', $4
+FROM unnest($1::text::uuid[], $2::text::int[], $3::text[]) AS h(id, attempt, worker)
+JOIN pulse.jobs j ON j.id BETWEEN h.id AND h.id AND j.attempts < h.attempt
+ON CONFLICT (job_id, attempt) DO NOTHING;
 -- name: put_off_jobs :exec
 -- What:    jobs of which an attempt from before an epoch may run on this host yet become due a little later, again and again until it has
 --          ended: no other host begins them meanwhile.
@@ -1327,12 +1338,12 @@ WHERE j.id = l.id AND j.status::text IN ('PENDING', 'RETRYING') AND j.next_run_a
 
 -- name: attempts_gone_back :one
 -- What:    are there fewer attempts of one of these jobs than were handed out? They never shrink: the database has gone back.
--- Args:    $1 ids text, $2 attempts text, $3 are they held now? bool[] (same length)
--- Guard:   none: reads.   Returns: gone_back; a job that is held now, and is not there, is one, too.
+-- Args:    $1 ids text, $2 attempts text, $3 must they be there? bool[] (same length)
+-- Guard:   none: reads.   Returns: gone_back; a job that must be there, and is not, is one, too.
 SELECT EXISTS (
-    SELECT FROM unnest($1::text::uuid[], $2::text::int[], $3::bool[]) AS d(id, attempt, is_held)
+    SELECT FROM unnest($1::text::uuid[], $2::text::int[], $3::bool[]) AS d(id, attempt, is_kept)
     LEFT JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id
-    WHERE j.attempts < d.attempt OR (j.id IS NULL AND d.is_held)) AS gone_back;
+    WHERE j.attempts < d.attempt OR (j.id IS NULL AND d.is_kept)) AS gone_back;
 
 
 -- name: open_again :many

@@ -311,7 +311,7 @@ class Store(Operations, Defaults, Sweeps):
         if done != len(fences):
             found = await (self.completed_already(fences) if keep else self._not_there(fences))
         if self.knowledge is not None:
-            self.knowledge.completed(found)
+            self.knowledge.completed(found, keep=keep)
         return found
 
     async def _not_there(self, fences: Sequence[tuple[bytes, int]]) -> set[tuple[bytes, int]]:

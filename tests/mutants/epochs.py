@@ -14,6 +14,7 @@ _OLD: Final = _T + "test_old_jobs_go_on_above_the_floor"
 _AGAIN: Final = _T + "test_an_id_that_is_submitted_again_begins_above_it"
 _OVER: Final = _T + "test_what_ran_before_is_over"
 _LOCKED: Final = _T + "test_a_row_that_is_locked_is_left_to_who_holds_it"
+_UNSEEN: Final = _T + "test_a_place_that_was_not_looked_at_is_not_come_to"
 _OFF: Final = _T + "test_what_may_run_yet_is_put_off_again"
 _TICK: Final = _T + "test_a_tick_needs_all_that_a_claim_needs"
 _FLOOR: Final = _T + "test_each_epoch_has_a_higher_floor"
@@ -87,6 +88,8 @@ MUTANTS: Final[list[Mutant]] = [
         " AND $4 = (SELECT max(n.epoch) FROM pulse.epochs n)",
         _T + "test_an_epoch_that_is_not_the_newest_is_not_accepted",
     ),
+    swap("accept_epoch", "pg_postmaster_start_time() = $7", "$7::timestamptz IS NOT NULL", _UNSEEN),
+    swap("accept_epoch", "'pulse.witnesses'::regclass::oid = $8", "$8::oid IS NOT NULL", _UNSEEN),
     swap("accept_epoch", "greatest($5, e.attempts_floor + 1000)", "$5", _FLOOR),
     cut("look_at_epoch", " AND o.place <> s.place", _ELSEWHERE),
     swap(
@@ -119,6 +122,12 @@ MUTANTS: Final[list[Mutant]] = [
     cut("end_epoch", " SKIP LOCKED", _LOCKED),
     swap("end_epoch", "uncharged = j.uncharged + 1", "uncharged = j.uncharged", _OVER),
     swap("end_epoch", "THEN 'PENDING' ELSE 'RETRYING'", "THEN 'PENDING' ELSE 'PENDING'", _OVER),
+    cut("note_lost", " AND j.attempts < h.attempt", _T + "test_what_is_held_and_not_known_is_in_the_history"),
+    cut(
+        "note_lost",
+        "\nON CONFLICT (job_id, attempt) DO NOTHING",
+        _T + "test_what_is_held_and_not_known_is_in_the_history",
+    ),
     cut("put_off_jobs", " SKIP LOCKED", _LOCKED),
     swap("put_off_jobs", " AND j.next_run_at < coalesce($3, clock_timestamp()) + $2 * interval '1 second'", "", _OFF),
     Mutant(
@@ -130,8 +139,8 @@ MUTANTS: Final[list[Mutant]] = [
         _OFF,
     ),
     cut("attempts_gone_back", "j.attempts < d.attempt OR ", _T + "test_attempts_that_are_not_known"),
-    cut("attempts_gone_back", " AND d.is_held", _T + "test_attempts_that_are_not_known"),
-    cut("attempts_gone_back", " OR (j.id IS NULL AND d.is_held)", _T + "test_attempts_that_are_not_known"),
+    cut("attempts_gone_back", " AND d.is_kept", _T + "test_attempts_that_are_not_known"),
+    cut("attempts_gone_back", " OR (j.id IS NULL AND d.is_kept)", _T + "test_attempts_that_are_not_known"),
     cut(
         "open_again",
         " AND j.status::text IN ('PENDING', 'RETRYING', 'RUNNING')",

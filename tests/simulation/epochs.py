@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 LINEAGE: Final = UUID(int=1)
 STEP: Final = 1000
-Pair = tuple[bytes, int]
 
 
 class Server(NamedTuple):
@@ -175,6 +175,8 @@ class FakeEpochs:
 
         def act() -> tuple[Raised | None, Mark | None]:
             judge, machine = database.world.judge, PROCESS.get().machine
+            if (seen.started_at, seen.relation) != database.server:  # it is another one by now
+                return None, None
             raised, mark = self._rows.begin_epoch(seen, coming, epoch, held, database.now())
             if raised is not None:
                 judge.raised(machine)
@@ -188,9 +190,9 @@ class FakeEpochs:
         """See ``EpochStore``."""
         await self._do("put_off", lambda: self._rows.put_off(ids, put_off_s, self._database.now()))
 
-    async def gone_back(self, handed_out: Mapping[bytes, int], held: set[Pair]) -> bool:
+    async def gone_back(self, handed_out: Mapping[bytes, int], forgotten: AbstractSet[bytes]) -> bool:
         """See ``EpochStore``."""
-        return await self._do("gone_back", lambda: self._rows.knows_less(handed_out, held))
+        return await self._do("gone_back", lambda: self._rows.knows_less(handed_out, forgotten))
 
     async def open_again(self, ids: Iterable[bytes]) -> list[bytes]:
         """See ``EpochStore``."""

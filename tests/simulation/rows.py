@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-import asyncpg
-
-from pulse.errors import ConflictError
+from pulse.errors import ConflictError, StatementError
 from pulse.protocol import HandlerInfo, NewJob
-from pulse.store.epochs import Coming, Held, Mark, Raised, Seen
+from pulse.store.epochs import WENT_BACK, Coming, Held, Mark, Raised, Seen
+from pulse.store.failures import UNIQUE_VIOLATION
 from pulse.store.operations import Moved
 from pulse.store.rows import Claim, Ending, EndingKind, Fence, Leased, Running, Wake
 from pulse.store.times import from_s
@@ -22,7 +22,6 @@ from tests.store.model import WAITING, Key, Model, ModelJob
 
 MAX_ATTEMPTS: Final = 5
 SOON: Final = timedelta(seconds=1)
-BACK: Final = "the database went back: what it does not know any more is over"
 LAST: Final = timedelta(seconds=5)
 
 
@@ -70,7 +69,8 @@ class Rows(Model):
         """Insert; all or none."""
         new = [self._new(job, now, place) for place, job in enumerate(jobs)]
         if len({row.id for row in new} - self.jobs.keys()) < len(new):
-            raise asyncpg.UniqueViolationError("duplicate key value violates unique constraint")
+            why = "duplicate key value violates unique constraint"
+            raise StatementError(why, sqlstate=UNIQUE_VIOLATION, statement="submit_jobs", is_value=True)
         return self._insert(new, now)
 
     def submit_and_claim(
@@ -154,14 +154,22 @@ class Rows(Model):
         number = seen.epoch if raised is None else raised.epoch
         mark = self.ledger.accept(instance, counter, number, highest, seen.place, now)
         if mark is not None and held is not None:
+            self.note_lost(held, now)
             self.end_epoch(held, host, now)
-            self.put_off(held.ids, held.put_off_s, now)
+            self.put_off([fence.id for fence in held.fences], held.put_off_s, now)
         return raised, mark
+
+    def note_lost(self, held: Held, now: datetime) -> None:
+        """What is held and is not known any more is in the history."""
+        for job, attempt, worker in held.fences:
+            if job in self.jobs and self.jobs[job].attempts < attempt and (job, attempt) not in self.history:
+                lost = replace(self.jobs[job], attempts=attempt, locked_by=worker, started_at=None, progress=None)
+                self._remember(lost, "released", now, error=WENT_BACK)
 
     def end_epoch(self, held: Held, host: str, now: datetime) -> None:
         """What the workers of *host* held before the newest epoch is given back."""
         over = [
-            Ending(row.id, row.attempts, row.locked_by or "", EndingKind.RELEASED, BACK)
+            Ending(row.id, row.attempts, row.locked_by or "", EndingKind.RELEASED, WENT_BACK)
             for row in self.running()
             if row.attempts <= self.ledger.floor
             and (row.locked_by in held.workers or (row.locked_by or "").startswith(f"{host}/"))
@@ -174,10 +182,10 @@ class Rows(Model):
             if job.status in WAITING:
                 job.next_run_at = max(job.next_run_at, now + timedelta(seconds=put_off_s))
 
-    def knows_less(self, handed_out: Mapping[bytes, int], held: set[tuple[bytes, int]]) -> bool:
+    def knows_less(self, handed_out: Mapping[bytes, int], forgotten: AbstractSet[bytes]) -> bool:
         """Whether one of these attempts is not known."""
         return any(
-            self.jobs[job].attempts < attempt if job in self.jobs else (job, attempt) in held
+            self.jobs[job].attempts < attempt if job in self.jobs else job not in forgotten
             for job, attempt in handed_out.items()
         )
 

@@ -184,7 +184,7 @@ class FakeStore:
     async def complete(self, completions: Sequence[Completion], *, keep: bool = True) -> set[Pair]:
         done = await self._do("complete", lambda: self._rows.complete(completions, self._now()), _ids(completions))
         if self.knowledge is not None:
-            self.knowledge.completed(done)
+            self.knowledge.completed(done, keep=keep)
         return done
 
     async def completed_already(self, fences: Sequence[Pair]) -> set[Pair]:

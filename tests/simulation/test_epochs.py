@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from pulse.store.epochs import Coming, Held, Mark, Raised, Seen, Witnessed
+from pulse.store.rows import Fence
 from pulse.store.store import Store
 from tests.simulation.epochs import Server, first_ledger
 from tests.simulation.rows import Rows
@@ -54,7 +55,8 @@ class Epochs(Twins):
         real, said = await self._seen(HOSTS[host])
         epoch = self.chance.choice((None, real.epoch, real.epoch + 1))
         highest, counter = self.chance.choice((1000, 2500)), self.counters[host]
-        held = Held([worker for worker in WORKERS if worker.startswith(host)], [self.some_job()], 0.0)
+        mine = [worker for worker in WORKERS if worker.startswith(host)]
+        held = Held(mine, [Fence(self.some_job(), self.chance.choice((1, 2, 1003)), mine[0])], 0.0)
         coming = Coming(HOSTS[host], host, counter, highest)
         found = await self.store.epochs.begin(real, coming, epoch=epoch, held=held)
         raised, mark = self.rows.begin_epoch(said, coming, epoch, held, NOW)
@@ -88,11 +90,11 @@ class Epochs(Twins):
     async def do_ask(self) -> tuple[object, object]:
         """Whether attempts are known, and what is open again."""
         pairs = {self.some_job(): self.chance.choice((0, 1, 1001, 2002)) for _ in range(2)}
-        held = set(pairs.items()) if self.chance.random() < 0.5 else set()
-        real = await self.store.epochs.gone_back(pairs, held)
+        forgotten = set(pairs) if self.chance.random() < 0.5 else set()
+        real = await self.store.epochs.gone_back(pairs, forgotten)
         is_open = {job for job in pairs if job in self.rows.jobs and self.rows.jobs[job].status not in FINISHED}
         assert set(await self.store.epochs.open_again([*pairs])) == is_open
-        return real, self.rows.knows_less(pairs, held)
+        return real, self.rows.knows_less(pairs, forgotten)
 
 
 def _counted(raised: Raised | None, mark: Mark | None) -> tuple[object, ...]:

@@ -202,7 +202,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((witness.Witness, "_knows_less", _knows_all),), "is handed out twice", GOES_BACK, first=28
     ),
     "nobody waits for other hosts": Variant(
-        ((witness.Witness, "_may_open", lambda _self, _seen: True),), " begins in ", GOES_BACK, first=45
+        ((witness.Witness, "_may_open", lambda _self, _seen: True),), " begins in ", GOES_BACK, first=71
     ),
     "what may run yet is not put off": Variant(
         ((rows.Rows, "put_off", lambda _self, _ids, _put_off_s, _now: None),),
@@ -211,7 +211,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         first=7,
     ),
     "what ran before an epoch stays with its worker": Variant(
-        ((rows.Rows, "end_epoch", lambda _self, _held, _host, _now: None),), "was charged as", GOES_BACK, first=11
+        ((rows.Rows, "end_epoch", lambda _self, _held, _host, _now: None),), "was charged as", GOES_BACK, first=38
     ),
     "a tick is remembered before it is confirmed": Variant(
         ((witness.Witness, "_tick", _remember_before),), "raised the epoch", ("database flaky",)

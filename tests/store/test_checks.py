@@ -13,12 +13,13 @@ import pytest
 
 from pulse import procs
 from pulse.errors import ConflictError, NotFoundError, PulseError, SchemaError
+from pulse.ids import uuid7
 from pulse.job import TRANSITIONS
 from pulse.store import checks
 from pulse.store.checks import AUDIT, TABLES, Check, Examination, Finding, install_audit, remove_audit
 from pulse.store.epochs import Held
 from pulse.store.pool import Target
-from pulse.store.rows import Ending, EndingKind
+from pulse.store.rows import Ending, EndingKind, Fence
 from pulse.store.store import Store
 from tests.store.check_kit import GUARDS, LIVES, RECORD, ROWS, Wrong, live, live_all
 from tests.store.conftest import EMPTY, Shared
@@ -342,7 +343,10 @@ async def test_claims_of_a_new_epoch(dsn: str, connection: Connection[Record], s
     await connection.execute("UPDATE pulse.sweep_mark SET swept_at = clock_timestamp()")
     await install_audit(Target(dsn, "pulse-tests"))
     [held] = await claim_one(store, "t")
-    assert await raised(store, 2, held=Held([fence(held).worker], [], 1.0)) == (2, 1000)
+    lost = uuid7().bytes
+    await store.submit([job(id=lost, topic="later", delay_s=3600.0)])
+    known = Held([fence(held).worker], [Fence(lost, 1, fence(held).worker)], 1.0)
+    assert await raised(store, 2, held=known) == (2, 1000)
     assert [one.attempt for one in await claim(store, 1, topic="t", seconds=2e6)] == [1001]
     claims, _ = await store.submit_and_claim([job(topic="t")], ["t"], ["w"], [0], 30.0)
     assert [one.attempt for one in claims] == [1001]

@@ -16,6 +16,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from pulse.errors import ContestedError, StatementError, UnavailableError
+from pulse.store.epochs import WENT_BACK
 from pulse.store.pool import Target
 from pulse.store.rows import Claim, Fence, Level
 from pulse.store.set_aside import Suspect
@@ -601,9 +602,9 @@ async def test_a_job_whose_canceled_attempt_runs_yet(bench: Bench) -> None:
     assert (row["status"], row["attempts"], row["uncharged"]) == ("PENDING", 2, 2)
 
 
-def previous(outcome: str, worker: object) -> str:
+def previous(outcome: str, worker: object, error: str = "why") -> str:
     """What a claim says of the attempt before."""
-    return json.dumps([outcome, "why", worker, None])
+    return json.dumps([outcome, error, worker, None])
 
 
 async def test_which_attempts_may_run_yet(bench: Bench) -> None:
@@ -614,6 +615,8 @@ async def test_which_attempts_may_run_yet(bench: Bench) -> None:
         assert not bench.claims._may_run_yet(previous(outcome, dead))
         assert not bench.claims._may_run_yet(previous(outcome, None))
     assert not bench.claims._may_run_yet(previous("crashed", living))
+    assert not bench.claims._may_run_yet(previous("released", living))
+    assert bench.claims._may_run_yet(previous("released", living, WENT_BACK))
     by_leases = Claims(bench.store, bench.desk, None, lease_s=30.0, poll_s=60.0, batch=500)
     assert not by_leases._may_run_yet(previous("canceled", living))
     bench.join(living)

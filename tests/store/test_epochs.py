@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid4
@@ -13,8 +14,8 @@ import asyncpg
 import pytest
 
 from pulse.ids import first_at, uuid7
-from pulse.store.epochs import CLOSED, UNWITNESSED, Coming, Held, Witnessed
-from pulse.store.rows import Claim, Completion
+from pulse.store.epochs import CLOSED, UNWITNESSED, WENT_BACK, Coming, Held, Witnessed
+from pulse.store.rows import Claim, Completion, Fence
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
 from tests.store.epoch_kit import HOST, LEASE_S, ME, OTHER, clean, come, raised
@@ -41,8 +42,9 @@ class Known:
         """Remember."""
         self.claims += claims
 
-    def completed(self, pairs: Iterable[tuple[bytes, int]]) -> None:
+    def completed(self, pairs: Collection[tuple[bytes, int]], *, keep: bool) -> None:
         """Remember."""
+        assert keep
         self.done += pairs
 
 
@@ -272,6 +274,15 @@ async def test_an_epoch_that_is_not_the_newest_is_not_accepted(store: Store) -> 
     assert await store.epochs.begin(seen, Coming(ME, HOST, 0, FLOOR)) == (None, None)
 
 
+async def test_a_place_that_was_not_looked_at_is_not_come_to(connection: Connection[Record], store: Store) -> None:
+    """The database may have gone back since the look: to count on there would hide it."""
+    seen = await store.epochs.look(ME, None, LEASE_S)
+    earlier = dataclasses.replace(seen, started_at=seen.started_at - timedelta(seconds=1))
+    for other in (earlier, dataclasses.replace(seen, relation=seen.relation + 1)):
+        assert await store.epochs.begin(other, Coming(ME, HOST, 7, FLOOR)) == (None, None)
+    assert await connection.fetchval("SELECT count(*) FROM pulse.witnesses") == 0
+
+
 async def test_what_ran_before_is_over(connection: Connection[Record], store: Store) -> None:
     """What this host's workers held goes back uncharged, at once, or a little later where it may run yet."""
     mine, tcp, theirs = f"{HOST}/boot/1/2.3/w", "tcp:me/mark/w", "there/boot/1/2.3/w"
@@ -284,7 +295,7 @@ async def test_what_ran_before_is_over(connection: Connection[Record], store: St
     later = await forge(connection, next_run_at=await _in(connection, 3600))
     new = await forge(connection, "RUNNING", locked_by=mine, id=_timed((await _in(connection, 7200)).timestamp()))
     own = await forge(connection, "RUNNING", locked_by=mine, id=_own())
-    await raised(store, 2, held=Held([tcp], [runs_yet, waiting, later], 60.0))
+    await raised(store, 2, held=Held([tcp], [Fence(one, 1, tcp) for one in (runs_yet, waiting, later)], 60.0))
     rows = {
         one: await read(connection, one) for one in (at_once, tried, runs_yet, others, newer, waiting, later, new, own)
     }
@@ -303,6 +314,27 @@ async def test_what_ran_before_is_over(connection: Connection[Record], store: St
     ]
 
 
+async def test_what_is_held_and_not_known_is_in_the_history(connection: Connection[Record], store: Store) -> None:
+    """The claim that begins a job again is told whose its lost attempt was; what the database knows is not touched."""
+    mine = f"{HOST}/boot/1/2.3/w"
+    lost = await forge(connection, next_run_at=await _in(connection, -9))
+    known = await forge(connection, "COMPLETED", attempts=2)
+    again = await forge(connection, "RETRYING", attempts=3, next_run_at=await _in(connection, 3600))
+    held = Held([mine], [Fence(lost, 2, mine), Fence(known, 2, mine), Fence(again, 4, mine)], 0.0)
+    assert await raised(store, 2, held=held) == (2, FLOOR)
+    assert [row["attempt"] for row in await history(connection, known)] == []
+    rows = [*await history(connection, lost), *await history(connection, again)]
+    assert [(row["attempt"], row["outcome"], row["worker"], row["error"]) for row in rows] == [
+        (2, "released", mine, WENT_BACK),
+        (4, "released", mine, WENT_BACK),
+    ]
+    assert await raised(store, 3, held=held) == (3, 2 * FLOOR)
+    claims = await store.claim([TOPIC], [mine], [0], LEASE_S)
+    assert [(one.id, one.attempt, json.loads(one.previous or "")[:3]) for one in claims] == [
+        (lost, 2 * FLOOR + 1, ["released", WENT_BACK, mine])
+    ]
+
+
 async def test_a_row_that_is_locked_is_left_to_who_holds_it(
     dsn: str, connection: Connection[Record], store: Store
 ) -> None:
@@ -313,7 +345,10 @@ async def test_a_row_that_is_locked_is_left_to_who_holds_it(
     other = await asyncpg.connect(dsn)
     async with other.transaction():
         await other.execute("SELECT FROM pulse.jobs FOR UPDATE")
-        assert await raised(store, 2, held=Held([mine], [locked, waiting], 60.0)) == (2, FLOOR)
+        assert await raised(store, 2, held=Held([mine], [Fence(one, 1, mine) for one in (locked, waiting)], 60.0)) == (
+            2,
+            FLOOR,
+        )
     assert (await read(connection, locked))["status"] == "RUNNING"
     await other.close(timeout=5)
 
@@ -333,16 +368,17 @@ async def test_what_may_run_yet_is_put_off_again(connection: Connection[Record],
 
 
 async def test_attempts_that_are_not_known(connection: Connection[Record], store: Store) -> None:
-    """Fewer attempts of a job than were handed out prove that it went back; so does one that is held and not there."""
+    """Fewer attempts of a job than were handed out prove that it went back; so does one that is not there."""
     one, gone = await forge(connection, "RETRYING", attempts=2), uuid7().bytes
-    for handed_out, held, expected in (
+    for handed_out, forgotten, expected in (
         ({one: 2}, set(), False),
         ({one: 3}, set(), True),
-        ({gone: 1}, set(), False),
-        ({gone: 1}, {(gone, 1)}, True),
-        ({one: 1, gone: 1}, {(one, 1)}, False),
+        ({one: 3}, {one}, True),
+        ({gone: 1}, set(), True),
+        ({gone: 1}, {gone}, False),
+        ({one: 1, gone: 1}, {gone}, False),
     ):
-        assert await store.epochs.gone_back(handed_out, held) is expected
+        assert await store.epochs.gone_back(handed_out, forgotten) is expected
 
 
 async def test_what_was_finished_and_is_open_again(connection: Connection[Record], store: Store) -> None:

@@ -323,6 +323,38 @@ async def test_what_a_tick_has_confirmed_is_not_asked_for(host: Host, connection
     assert await connection.fetchval("SELECT max(epoch) FROM pulse.epochs") == 1
 
 
+@pytest.mark.parametrize(("keep", "epoch"), [(True, 2), (False, 1)])
+async def test_what_was_completed_and_is_not_there(
+    host: Host, connection: Connection[Record], keep: bool, epoch: int
+) -> None:
+    """It proves that the database went back, unless completed jobs are forgotten at once."""
+    await host.witness.step()
+    one = await due(connection)
+    assert await host.claim() == [(one, 1)]
+    done = [Completion(one, 1, host.worker.identity, None)]
+    assert await host.store.complete(done, keep=keep) == {(one, 1)}
+    host.desk.free(host.worker, [(one, 1)])
+    await connection.execute("DELETE FROM pulse.jobs")
+    await _elsewhere(host)
+    await host.witness.step()
+    assert await connection.fetchval("SELECT max(epoch) FROM pulse.epochs") == epoch
+    await host.witness.step()
+    await host.witness.step()
+    assert host.witness._forgotten == set()
+
+
+async def test_a_report_that_a_new_place_does_not_know(host: Host, connection: Connection[Record]) -> None:
+    """The worker does not hold that attempt any more: it is given back, and does not wait for its lease."""
+    await host.witness.step()
+    one = await due(connection)
+    assert await host.claim() == [(one, 1)]
+    host.desk.free(host.worker, [(one, 1)])
+    await _elsewhere(host)
+    assert await host.witness.step() == TICK_S
+    await host.claims.pass_once()
+    assert (await read(connection, one))["status"] != "RUNNING" or host.wire.jobs[-1] == (one, 2)
+
+
 async def test_a_tick_that_failed_has_confirmed_nothing(host: Host, connection: Connection[Record]) -> None:
     """What was handed out before it is looked for, too."""
     await host.witness.step()

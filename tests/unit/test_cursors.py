@@ -121,8 +121,9 @@ def test_full_claims_take_a_share_of_the_time(took_s: float, soonest_s: float) -
 
 
 def dear(took_s: float = 0.1) -> Cursors:
-    """At 100 s, after a full claim that took so long."""
+    """At 100 s, after a full claim that took so long, as others did for long."""
     one = Cursors(0.5)
+    one.full_done(-2000.0 - took_s, -2000.0)
     one.full_begins()
     one.full_done(100.0 - took_s, 100.0)
     return one
@@ -141,6 +142,22 @@ def test_a_dear_full_claim_is_rare(took_s: float, wanted_s: float, unwanted_s: f
     one.want_full()
     assert not one.is_full_due(100.0 + 0.99 * wanted_s)
     assert one.is_full_due(100.0 + 1.01 * wanted_s)
+
+
+def test_a_claim_that_was_slow_once() -> None:
+    """It may have waited for a lock: it is made again soon, to find what lies behind cursors; rarely if all are."""
+    one = Cursors(0.5)
+    one.full_begins()
+    one.full_done(0.0, 0.01)
+    one.full_done(97.0, 100.0)
+    assert not one.is_full_due(109.9)
+    assert one.is_full_due(110.1)
+    one.full_done(297.0, 300.0)
+    assert not one.is_full_due(502.9)
+    assert one.is_full_due(503.1)
+    one.full_done(510.0, 510.01)
+    one.full_done(597.0, 600.0)
+    assert one.is_full_due(610.1)
 
 
 def test_windows_take_the_place_of_dear_full_claims() -> None:

@@ -13,6 +13,7 @@ import structlog
 
 from pulse.errors import ContestedError, StatementError, UnavailableError
 from pulse.protocol import NewJob
+from pulse.store.epochs import WENT_BACK
 from pulse.store.failures import ran_too_long, refuse_swallowed
 from pulse.store.rows import Claim, Ending, EndingKind, Level, Renewal, Wake
 from pulse.store.store import Store
@@ -373,8 +374,8 @@ class Claims(Doubts):
 
     def _may_run_yet(self, previous: str) -> bool:
         """Whether the attempt before may run on this host yet, in a process that is not connected."""
-        outcome, _, worker, _ = json.loads(previous)
-        if outcome not in UNENDED or not isinstance(worker, str) or self._desk.get(worker) is not None:
+        outcome, error, worker, _ = json.loads(previous)
+        if not is_unended(outcome, error) or not isinstance(worker, str) or self._desk.get(worker) is not None:
             return False
         return self._host is not None and identities.is_in_hand(self._host, worker)
 
@@ -394,6 +395,11 @@ class Claims(Doubts):
         claims.sort(key=_PRIORITY, reverse=True)  # the order within a priority stays
         for frame in frames(claims, self._desk.rules, self.lease_s):
             worker.link.send("assign", None, {"jobs": frame})
+
+
+def is_unended(outcome: str | None, error: str | None) -> bool:
+    """Whether the handler of an attempt that ended so may not have ended."""
+    return outcome in UNENDED or error == WENT_BACK
 
 
 def _weight(claim: Claim) -> int:

@@ -6,8 +6,8 @@ snapshot (a long report, pg_dump, an idle transaction) none of them can be remov
 claim that starts where the last one ended does not meet them. What appears behind a cursor (a transaction that took
 long to commit, a row that was locked) and levels that nobody has told of are found by a full claim, from the start,
 made at every poll; where it finds more than it may take, the cursor goes back until all of that is claimed. Once it has
-become dear it is made rarely, and claims of *windows* take its place: the last seconds behind every cursor, at all
-priorities, often; longer windows less often.
+become dear it is made rarely, the more so the longer that lasts, and claims of *windows* take its place: the last
+seconds behind every cursor, at all priorities, often; longer windows less often.
 
 A claim of few topics names all their known levels. One of many names those that may have work: that were told of, or
 were not empty when last claimed, the least recently served first; so it costs the same whether a worker serves fifty
@@ -82,6 +82,7 @@ class Cursors:
         self._news = False
         self._full_s = float("-inf")  # when the last full claim ended
         self._full_took_s = 0.0
+        self._dear_since_s = float("inf")  # since when all full claims were
         self._next_s = [float("-inf")] * len(WINDOWS_S)  # when a claim of each window may be made
         self._next_news_s = float("-inf")  # when the shortest may be, if there is news
 
@@ -96,7 +97,8 @@ class Cursors:
         if self._dear:
             share = DEAR_SHARE
             if not self._wanted:
-                share, most_s = UNWANTED_SHARE, UNWANTED_PAUSE_MAX_S
+                share = UNWANTED_SHARE  # not for longer than it has been so: it may have waited for a lock
+                most_s = max(most_s, min(self._full_s - self._dear_since_s, UNWANTED_PAUSE_MAX_S))
         return self._full_s + rest_s(self._full_took_s, share, most_s)
 
     def want_full(self) -> None:
@@ -209,6 +211,7 @@ class Cursors:
     def full_done(self, began_s: float, ended_s: float) -> None:
         """A full claim was made."""
         self._full_s, self._full_took_s = ended_s, ended_s - began_s
+        self._dear_since_s = min(self._dear_since_s, began_s) if self._dear else float("inf")
 
     def survey_from(self) -> Level:
         """Behind which level the next part of a survey begins."""

@@ -7,7 +7,7 @@ from typing import Final
 from pulse.doctor.finding import Finding
 from pulse.store.standing import Standing
 from pulse_actors import identity as identities
-from pulse_actors.dispatcher.claims import UNENDED
+from pulse_actors.dispatcher.claims import is_unended
 from pulse_actors.dispatcher.condition import condition_of, quiet_s
 from pulse_actors.dispatcher.desk import BACKLOG_BYTES, Held, Worker
 from pulse_actors.dispatcher.desktop import Desktop
@@ -89,7 +89,7 @@ def _earlier(on: Desktop, job: Standing) -> str | None:
     if on.desk.running_in_hand([job.id]):
         holder = on.desk.holder_of(job.id)
         return _name(job.worker) if holder is None else holder[0].name
-    if job.worker is None or job.outcome not in UNENDED or on.desk.get(job.worker) is not None:
+    if job.worker is None or not is_unended(job.outcome, job.attempt_error) or on.desk.get(job.worker) is not None:
         return None
     return _name(job.worker) if identities.is_in_hand(on.host, job.worker) else None
 

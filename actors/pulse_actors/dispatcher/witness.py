@@ -10,7 +10,7 @@ out to nobody, on any host.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -25,7 +25,7 @@ from pulse.doctor import epochs
 from pulse.doctor.finding import Finding
 from pulse.errors import UnavailableError
 from pulse.store.epochs import CLOSED, Coming, Held, Mark, Raised, Seen, Witnessed
-from pulse.store.rows import Claim
+from pulse.store.rows import Claim, Fence
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.desk import Desk
@@ -73,6 +73,7 @@ class Witness:
         self._handed_out: dict[bytes, int] = {}  # since the last tick: job -> attempt
         self._before: dict[bytes, int] = {}  # before it, until that has been confirmed
         self._finished = Finished()
+        self._forgotten: set[bytes] = set()  # of those that were handed out since: completed, and not kept
         self._back_to: datetime | None = None  # what the database knew when it was first seen at this place
         self._others_until_s = 0.0
         self._rejoin_until_s = 0.0
@@ -94,9 +95,11 @@ class Witness:
         if memory is not None and highest > memory.highest:
             await self._remember(msgspec.structs.replace(memory, highest=bound_of(highest)))
 
-    def completed(self, pairs: Iterable[tuple[bytes, int]]) -> None:
+    def completed(self, pairs: Collection[tuple[bytes, int]], *, keep: bool) -> None:
         """Remember what is finished."""
         self._finished.add(job for job, _ in pairs)
+        if not keep:
+            self._forgotten.update(job for job, _ in pairs)
 
     async def run(self) -> None:
         """Count until cancelled."""
@@ -151,8 +154,7 @@ class Witness:
     async def _knows_less(self) -> bool:
         """Whether the database misses what was handed out since the last tick."""
         pairs = self._before | self._handed_out
-        held = {pair for worker in self._desk.everybody() for pair in worker.held}
-        return bool(pairs) and await self._store.epochs.gone_back(pairs, held)
+        return bool(pairs) and await self._store.epochs.gone_back(pairs, self._forgotten)
 
     async def _come(self, memory: Memory, seen: Seen) -> bool:
         """To a database, or a place, that is new here: other hosts may know more of it."""
@@ -160,6 +162,8 @@ class Witness:
         _, mark = await self._store.epochs.begin(seen, self._coming(memory))
         if mark is None:
             return False
+        for worker in self._desk.everybody():  # what it has reported last may be lost
+            self._claims.doubt(worker.identity)
         self._others_until_s, self._back_to = time.monotonic() + OTHERS_S, seen.back_to
         await self._counted(memory, seen, mark, seen.epoch)
         return True
@@ -176,6 +180,7 @@ class Witness:
             self.witnessed = CLOSED  # what was true a moment ago is not any more
             return False
         self._before = {}
+        self._forgotten &= self._handed_out.keys()
         await self._counted(memory, seen, mark, memory.epoch)
         return True
 
@@ -184,8 +189,8 @@ class Witness:
         self.witnessed = CLOSED
         async with self._claims.lock:  # what was claimed before is in the book then
             everybody = self._desk.everybody()
-            pairs = {pair for worker in everybody for pair in worker.held}
-            held = Held([worker.identity for worker in everybody], [job for job, _ in pairs], PUT_OFF_S)
+            fences = [Fence(*pair, worker.identity) for worker in everybody for pair in worker.held]
+            held = Held([worker.identity for worker in everybody], fences, PUT_OFF_S)
             raised, mark = await self._store.epochs.begin(
                 seen,
                 self._coming(memory),
@@ -195,16 +200,16 @@ class Witness:
             )
             if mark is None:
                 return
-            self._desk.lost = pairs
+            self._desk.lost = {fence[:2] for fence in fences}
             for worker in everybody:
                 if worker.held:
                     worker.link.send("stop", None, {"jobs": [(*pair, "lost") for pair in worker.held]})
         epoch = raised or Raised(seen.epoch, seen.floor)
-        self._before, self._handed_out, self._back_to = {}, {}, None
+        self._before, self._handed_out, self._forgotten, self._back_to = {}, {}, set(), None
         if not self._was_open:
             self._rejoin_until_s = time.monotonic() + REJOIN_S
         await self._counted(memory, seen, mark, epoch.epoch)
-        await self._tell(epoch, seen, memory, len(pairs))
+        await self._tell(epoch, seen, memory, len(self._desk.lost))
 
     async def _tell(self, epoch: Raised, seen: Seen, memory: Memory, held: int) -> None:
         """Look which jobs were known to be finished, and say it all."""

@@ -270,7 +270,9 @@ CLAIMS: Final = Guarded(
             ("Claims._hand_out", "claim.previous is not None and ", ""),
         ],
         _GUARDS + "test_which_attempts_may_run_yet": [
-            ("Claims._may_run_yet", "outcome not in UNENDED or ", ""),
+            ("Claims._may_run_yet", "not is_unended(outcome, error) or ", ""),
+            ("is_unended", "outcome in UNENDED or ", ""),
+            ("is_unended", " or error == WENT_BACK", ""),
             ("Claims._may_run_yet", "not isinstance(worker, str) or ", ""),
             ("Claims._may_run_yet", " or self._desk.get(worker) is not None", ""),
             ("Claims._may_run_yet", "self._host is not None and ", ""),

@@ -68,6 +68,16 @@ CURSORS: Final = Guarded(
             ("Cursors._next_full_s", "if not self._wanted:", "if False:"),
             ("Cursors._next_full_s", "if not self._wanted:", "if not self._wanted and not self._news:"),
         ],
+        _CURSORS + "test_a_claim_that_was_slow_once": [
+            (
+                "Cursors._next_full_s",
+                "min(self._full_s - self._dear_since_s, UNWANTED_PAUSE_MAX_S)",
+                "UNWANTED_PAUSE_MAX_S",
+            ),
+            ("Cursors._next_full_s", "max(most_s, min(", "max(0.0, min("),
+            ("Cursors.full_done", "min(self._dear_since_s, began_s) if self._dear else", "began_s if self._dear else"),
+            ("Cursors.full_done", ' if self._dear else float("inf")', ""),
+        ],
         _CURSORS + "test_windows_take_the_place_of_dear_full_claims": [
             ("Cursors.window_due", "if not self._dear:", "if False:"),
             ("Cursors.window_due", "if now_s >= next_s", "if True"),

@@ -61,6 +61,14 @@ WITNESS: Final = Guarded(
             ("Witness._knows_less", "self._before | self._handed_out", "self._before"),
             ("Witness.claimed", "self._handed_out.update((claim.id, claim.attempt) for claim in claims)", "pass"),
         ],
+        _WITNESS + "test_what_was_completed_and_is_not_there": [
+            ("Witness.completed", "if not keep:", "if True:"),
+            ("Witness.completed", "if not keep:", "if False:"),
+            ("Witness._tick", "self._forgotten &= self._handed_out.keys()", "pass"),
+        ],
+        _WITNESS + "test_a_report_that_a_new_place_does_not_know": [
+            ("Witness._come", "self._claims.doubt(worker.identity)", "pass"),
+        ],
         _WITNESS + "test_a_tick_that_failed_has_confirmed_nothing": [
             ("Witness._knows_less", "self._before | self._handed_out", "self._handed_out"),
             ("Witness._tick", "self.witnessed = CLOSED", "pass"),
@@ -82,8 +90,12 @@ WITNESS: Final = Guarded(
             ("Witness._begin", "if is_new else None", "if True else None"),
         ],
         _NOBODY: [
-            ("Witness._begin", "self._desk.lost = pairs", "pass"),
-            ("Witness._begin", "[job for job, _ in pairs]", "[]"),
+            ("Witness._begin", "self._desk.lost = {fence[:2] for fence in fences}", "pass"),
+            (
+                "Witness._begin",
+                "held = Held([worker.identity for worker in everybody], fences, PUT_OFF_S)",
+                "held = Held([worker.identity for worker in everybody], [], PUT_OFF_S)",
+            ),
             ("Witness.step", "await self._put_off()", "pass"),
             ("Witness._put_off", "self._desk.lost = left", "pass"),
         ],
