@@ -138,7 +138,7 @@ def test_a_stop_before_wraparound(one: Trial) -> None:
         one.near_wraparound(lambda: old.rename(aside))  # a table that autovacuum cannot freeze
         until(lambda: one.refusals("54000"), "it is told")
         one.hold()
-        assert "54000" in one.whole.command("ctl", "status").stdout
+        until(lambda: "54000" in one.whole.command("ctl", "status").stdout, "status tells it")
         aside.rename(old)
         for name in ("template0", "template1", "postgres"):
             one.program("vacuumdb", *one.place[:-2], "-q", "--freeze", name)

@@ -84,7 +84,7 @@ class Pooled:
         """It is seen."""
         raise PoolerError
 
-    async def prepare(self) -> int:
+    async def prepare(self, *, install: bool = True) -> int:
         """Whoever did not look for it comes so far."""
         raise SchemaError
 

@@ -164,9 +164,6 @@ SERVICE: Final = Guarded(
             ("Dispatcher.drain", "worker.leaving or not reconnect", "not reconnect"),
             ("Dispatcher.drain", "worker.leaving or not reconnect", "worker.leaving"),
         ],
-        "process/test_database_faults.py::test_a_trigger_that_raises_for_one_job[RUNNING]": [
-            ("dispatcher", "office.claims.bad_jobs.run,", ""),
-        ],
         "process/test_reconcile.py::test_what_cannot_be_running_is_given_back": [
             ("Dispatcher.prime", "if settings.proof_of_death:", "if False:"),
         ],
