@@ -227,6 +227,9 @@ class FakeStore:
     async def cancel(self, ids: Sequence[bytes]) -> list[Canceled]:
         return await self._do("cancel", lambda: self._rows.cancel(ids, self._now()), ids)
 
+    async def lift(self, ids: Sequence[bytes]) -> None:
+        """Nothing is set aside."""
+
     async def retry(self, ids: Sequence[bytes]) -> dict[bytes, Wake]:
         def act() -> dict[bytes, Wake]:
             retried = sorted(self._rows.retry(ids, self._now()))
