@@ -131,7 +131,7 @@ async def test_bad_jobs_beside_each_other(counter: Counter, connection: Connecti
     soon = datetime.now(UTC)
     jobs = [await forge(connection, next_run_at=soon + timedelta(milliseconds=place)) for place in range(30)]
     bad = dict.fromkeys(jobs[:20], "XX001")
-    async with counter.open(), refusing(connection, bad, "RUNNING"):
+    async with refusing(connection, bad, "RUNNING"), counter.open():
 
         async def others() -> bool:
             counter.claims.wake()
@@ -327,16 +327,19 @@ async def test_every_row_is_refused(
     monkeypatch.setattr(results, "REFUSED_PAUSE_S", 1.0)  # twenty reports that try all the time hold up the claims
     waiting = [await forge(connection, next_run_at=PAST) for _ in range(20)]
     done = [await counter.running(counter.worker) for _ in range(20)]
-    async with counter.open():
-        async with refusing(connection, sqlstate, "RUNNING", "COMPLETED"):
-            counter.claims.wake()
-            counter.report(*(Result(one, 1, "ok") for one in done))
+    async with contextlib.AsyncExitStack() as stack:
+        cause = await stack.enter_async_context(contextlib.AsyncExitStack())
+        await cause.enter_async_context(refusing(connection, sqlstate, "RUNNING", "COMPLETED"))
+        await stack.enter_async_context(counter.open())  # not before: it would hand them out
+        counter.claims.wake()
+        counter.report(*(Result(one, 1, "ok") for one in done))
 
-            async def are_failing() -> bool:
-                failing = {one.statement for one in counter.store.failing.now()}
-                return failing >= {"claim_jobs", "complete_jobs"}
+        async def are_failing() -> bool:
+            failing = {one.statement for one in counter.store.failing.now()}
+            return failing >= {"claim_jobs", "complete_jobs"}
 
-            await until(are_failing, "both statements")
+        await until(are_failing, "both statements")
+        await cause.aclose()
         counter.claims.barred._pauses.clear()
 
         async def all_of_them() -> bool:
