@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from asyncpg.pgproto.pgproto import UUID
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pulse.store.rows import Completion, Ending, Fence, Renewal
 
 T = TypeVar("T")
+MAX_ERROR_CHARS: Final = 2000  # of what the database said of a job: enough to know it again
 
 
 def uuids(ids: Sequence[bytes]) -> list[UUID]:
@@ -28,6 +29,11 @@ def pair_columns(fences: Sequence[tuple[bytes, int] | Fence | Completion | Endin
 def fence_columns(fences: Sequence[Fence | Completion | Ending | Renewal]) -> tuple[str, str, list[str]]:
     """The fence of each: id, attempt, worker."""
     return *pair_columns(fences), [fence[2] for fence in fences]
+
+
+def level_columns(levels: Sequence[tuple[str, int, float | None]] | None) -> Sequence[Sequence[object] | None]:
+    """Topic, priority and the time from which on to look of each; None: of all that there are."""
+    return [None] * 3 if levels is None else [[level[place] for level in levels] for place in range(3)]
 
 
 def short(values: list[T | None]) -> list[T | None]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from asyncpg.pgproto.pgproto import UUID
 
+from pulse.store.arguments import MAX_ERROR_CHARS, uuids
 from pulse.store.rows import Canceled, Wake
 from pulse.store.statements import STATEMENTS
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
     from pulse.errors import StatementError
-
-MAX_ERROR_CHARS: Final = 2000  # of what the database said: enough to know it again
 
 
 class Connections(Protocol):
@@ -49,7 +48,7 @@ class Operations(ABC):
     async def cancel(self, ids: Sequence[bytes], *, now: datetime | None = None) -> list[Canceled]:
         """Cancel jobs; those that were. A missing one is terminal already, or not there."""
         async with self.lender.connection() as connection:
-            rows = await connection.fetch(STATEMENTS["cancel_jobs"].sql, _uuids(ids), now)
+            rows = await connection.fetch(STATEMENTS["cancel_jobs"].sql, uuids(ids), now)
         return [Canceled(*row.values()) for row in rows]
 
     async def set_aside(self, identity: bytes, statement: str, error: StatementError) -> bool:
@@ -61,19 +60,19 @@ class Operations(ABC):
     async def lift(self, ids: Sequence[bytes]) -> None:
         """These could be changed: they are set aside no more, whoever did that."""
         async with self.lender.connection() as connection:
-            await connection.execute(STATEMENTS["lift_jobs"].sql, _uuids(ids))
+            await connection.execute(STATEMENTS["lift_jobs"].sql, uuids(ids))
 
     async def retry(self, ids: Sequence[bytes], *, now: datetime | None = None) -> dict[bytes, Wake]:
         """Give terminal jobs fresh budgets; those that were, and where. A missing one is not terminal, or not there."""
         async with self.lender.connection() as connection:
-            rows = await connection.fetch(STATEMENTS["retry_jobs"].sql, _uuids(ids), now)
+            rows = await connection.fetch(STATEMENTS["retry_jobs"].sql, uuids(ids), now)
         return {row["id"]: Wake(row["topic"], row["priority"], row["due_s"]) for row in rows}
 
     async def delete(self, ids: Sequence[bytes]) -> set[bytes]:
         """Remove jobs that are terminal or set aside, with their history; those that were. A missing one is neither."""
         async with self.lender.connection() as connection:
-            aside = await connection.fetch(STATEMENTS["delete_set_aside"].sql, _uuids(ids))
-            rows = await connection.fetch(STATEMENTS["delete_jobs"].sql, _uuids(ids))
+            aside = await connection.fetch(STATEMENTS["delete_set_aside"].sql, uuids(ids))
+            rows = await connection.fetch(STATEMENTS["delete_jobs"].sql, uuids(ids))
         return {row["id"] for row in (*aside, *rows)}
 
     async def change(
@@ -97,19 +96,15 @@ class Operations(ABC):
             Those that are there now, and where each was. A missing one does not wait, or is not there.
         """
         async with self.lender.connection() as connection:
-            rows = await connection.fetch(STATEMENTS["change_jobs"].sql, _uuids(ids), topic, priority, now)
+            rows = await connection.fetch(STATEMENTS["change_jobs"].sql, uuids(ids), topic, priority, now)
         return {row["id"]: Moved(row["old_topic"], row["old_priority"], _wake(row)) for row in rows}
 
     async def statuses(self, ids: Sequence[bytes]) -> dict[bytes, tuple[str, int]]:
         """Status and attempt of each of *ids* that exists."""
         async with self.lender.connection() as connection:
-            rows = await connection.fetch(STATEMENTS["job_statuses"].sql, _uuids(ids))
+            rows = await connection.fetch(STATEMENTS["job_statuses"].sql, uuids(ids))
         return {row["id"]: (row["status"], row["attempts"]) for row in rows}
 
 
 def _wake(row: Record) -> Wake | None:
     return None if row["due_s"] is None else Wake(row["topic"], row["priority"], row["due_s"])
-
-
-def _uuids(ids: Sequence[bytes]) -> list[UUID]:
-    return [UUID(one) for one in ids]

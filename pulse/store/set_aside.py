@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from asyncpg.pgproto.pgproto import UUID
 
-from pulse.store.arguments import uuids
+from pulse.store.arguments import MAX_ERROR_CHARS, level_columns, uuids
 from pulse.store.rows import Level
 from pulse.store.statements import STATEMENTS
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SetAside", "SetAsideStore", "Suspect"]
 
-MAX_ERROR: Final = 2000  # characters that are kept of what the database said
 WAITING: Final = frozenset({"PENDING", "RETRYING"})
 
 
@@ -56,10 +55,9 @@ class SetAsideStore:
         self, topics: Sequence[str], limit: int, levels: Sequence[tuple[str, int, float | None]] | None
     ) -> list[Suspect]:
         """Which jobs a claim would look at; *levels* as of ``Store.claim``."""
-        columns = [None] * 3 if levels is None else [[level[place] for level in levels] for place in range(3)]
         async with self._pool.connection() as connection:
             rows = await connection.fetch(
-                STATEMENTS["claimable_jobs"].sql, topics if levels is None else [], limit, *columns, None
+                STATEMENTS["claimable_jobs"].sql, topics if levels is None else [], limit, *level_columns(levels), None
             )
         return [Suspect(row["id"], Level(row["topic"], row["priority"]), row["due_s"]) for row in rows]
 
@@ -74,7 +72,7 @@ class SetAsideStore:
                 uuids([job for job, _ in ordered]),
                 [error.sqlstate for _, error in ordered],
                 [error.statement for _, error in ordered],
-                [error.message[:MAX_ERROR] for _, error in ordered],
+                [error.message[:MAX_ERROR_CHARS] for _, error in ordered],
                 pause_s,
                 most,
             )

@@ -24,7 +24,7 @@ from asyncpg.pgproto.pgproto import UUID
 
 from pulse.errors import ConflictError
 from pulse.store.acting import Acting, Operator, acting
-from pulse.store.arguments import fence_columns, job_columns, pair_columns, short, trace_column, uuids
+from pulse.store.arguments import fence_columns, job_columns, level_columns, pair_columns, short, trace_column, uuids
 from pulse.store.audit import AuditStore
 from pulse.store.defaults import Defaults
 from pulse.store.depths import DepthStore
@@ -253,10 +253,9 @@ class Store(Operations, Defaults, Sweeps):
             topics = []  # they may be thousands
         one_based = [seat + 1 for seat in seats] if len(workers) > 1 else []
         async with self.hot.connection() as connection:
-            columns = [None] * 3 if levels is None else [[level[place] for level in levels] for place in range(3)]
             rows = await connection.fetch(
-                _CLAIM, topics, len(seats), workers, one_based, lease_s, *columns, ages if any(ages) else None,
-                *self._witnessed, None if only is None else uuids(only), now,
+                _CLAIM, topics, len(seats), workers, one_based, lease_s, *level_columns(levels),
+                ages if any(ages) else None, *self._witnessed, None if only is None else uuids(only), now,
             )  # fmt: skip
         claims = list(map(Claim._make, rows))
         await self._claimed(claims)
