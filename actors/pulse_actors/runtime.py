@@ -117,6 +117,16 @@ class Pulse:
         return 0.0 if self.since_s is None else time.monotonic() - self.since_s
 
 
+def log_unavailable(error: UnavailableError, step: str) -> None:
+    """Say that *step* failed: because the database is away, or refuses which statement."""
+    if isinstance(error, StatementError):
+        log.error(
+            "statement_refused", step=step, statement=error.statement, sqlstate=error.sqlstate, error=error.message
+        )
+    else:
+        log.warning("database_away", step=step, error=error.message)
+
+
 @dataclass(slots=True)
 class Backoff:
     """Pauses while something is away: doubling with jitter, at most RETRY_MAX_S; and a log line now and then."""
@@ -140,16 +150,7 @@ class Backoff:
     def failed(self, error: UnavailableError, step: str) -> float:
         """*step* failed: say so now and then, with what it was; the next pause."""
         if self.may_log(REFUSED_EVERY_S if isinstance(error, StatementError) else LOG_EVERY_S):
-            if isinstance(error, StatementError):
-                log.error(
-                    "statement_refused",
-                    step=step,
-                    statement=error.statement,
-                    sqlstate=error.sqlstate,
-                    error=error.message,
-                )
-            else:
-                log.warning("database_away", step=step, error=error.message)
+            log_unavailable(error, step)
         return self.next_s()
 
     def reset(self) -> None:

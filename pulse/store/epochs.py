@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CLOSED",
     "FIRST_HIGHEST",
+    "NO_WITNESS",
     "UNWITNESSED",
     "WENT_BACK",
     "Coming",
@@ -57,7 +58,8 @@ class Witnessed(NamedTuple):
 
 
 UNWITNESSED: Final = Witnessed(None)
-CLOSED: Final = Witnessed(UUID(int=0))  # there is no such witness: nothing is claimed
+NO_WITNESS: Final = UUID(int=0)  # there is no such witness
+CLOSED: Final = Witnessed(NO_WITNESS)  # nothing is claimed
 
 
 class Mark(NamedTuple):

@@ -1,9 +1,9 @@
 """
-A pytest plugin for ``pytest -n 3``: no test runs beside another of its file, and never two whole systems at once.
+A pytest plugin for ``pytest -n 3``: no test runs beside another of its file, and few whole systems beside each other.
 
-Tests of whole systems mostly wait, and have bars that a machine with too much to do would break. So they share one
-lane, and begin first; all other files, tests of single processes among them, fill the other lanes, which get what the
-first one leaves of the processors.
+Tests of whole systems mostly wait, and have bars that a machine with too much to do would break. So they have two lanes,
+and begin first: one for those whose bars are milliseconds, one for those that make a fault, let it last, and measure in
+seconds. All other files, tests of single processes among them, get what these leave of the processors.
 """
 
 from __future__ import annotations
@@ -17,26 +17,34 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 PROCESSES: Final = ("tests/process/", "tests/chaos/", "tests/fuzz/test_live")
 SINGLE: Final = tuple(f"tests/process/test_{what}" for what in ("child_", "cli", "clients", "embedded", "worker_"))
+PATIENT: Final = tuple(
+    f"tests/process/test_{what}"
+    for what in ("bad_days", "database_faults", "demo", "epochs", "logging", "long_locks", "overdue", "poolers")
+)
 NICE: Final = 10
-BEGUN: Final = pytest.StashKey[str]()  # the first test of this process
+SHARED: Final = ("0 systems", "1 patient")  # they begin in this order
+HAS_YIELDED: Final = pytest.StashKey[bool]()
 
 
 class Lanes(LoadScopeScheduling):  # type: ignore[misc]  # it is untyped
     """A scope is what is run by one process, one test after the other."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "systems" if is_system(nodeid) else nodeid.partition("::")[0]
+        return lane(nodeid)
 
 
-def is_system(nodeid: str) -> bool:
-    """Whether it is a test of a whole system."""
-    return nodeid.startswith(PROCESSES) and not nodeid.startswith(SINGLE)
+def lane(nodeid: str) -> str:
+    """Which it belongs to; a file that is of no shared one is one by itself."""
+    if nodeid.startswith(PATIENT):
+        return SHARED[1]
+    return SHARED[0] if nodeid.startswith(PROCESSES) and not nodeid.startswith(SINGLE) else nodeid.partition("::")[0]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> None:
-    """A lane that does not begin with whole systems lets them go first."""
-    if item.config.stash.setdefault(BEGUN, item.nodeid) == item.nodeid and not is_system(item.nodeid):
+    """Who is done with whole systems, or never had any, lets them go first."""
+    if lane(item.nodeid) not in SHARED and not item.config.stash.setdefault(HAS_YIELDED, False):
+        item.config.stash[HAS_YIELDED] = True
         os.nice(NICE)
 
 
@@ -53,5 +61,5 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole systems come first: one process is busy with them for as long as the others need for all the rest."""
-    items.sort(key=lambda item: not is_system(item.nodeid))
+    """Whole systems come first: they take as long as all the rest."""
+    items.sort(key=lambda item: min(lane(item.nodeid), "2"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
-from pulse.errors import UnavailableError
+from pulse.errors import StatementError, UnavailableError
 from pulse.protocol import Beat, Result
 from pulse.store import failures
 from pulse.store.failures import UNIQUE_VIOLATION
@@ -90,6 +90,18 @@ class Counter(Floor):
         return all([(await self.read(one))["status"] == status for one in jobs])
 
 
+@contextlib.asynccontextmanager
+async def open_while_refused(
+    counter: Counter, connection: Connection[Record], refused: Mapping[bytes, str] | str, *statuses: str
+) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Its loops run, and found the cause there when they began; what is yielded takes that away."""
+    async with contextlib.AsyncExitStack() as cause:
+        await cause.enter_async_context(refusing(connection, refused, *statuses))
+        async with counter.open():
+            counter.claims.wake()
+            yield cause.aclose
+
+
 @pytest.fixture
 def counter(store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch) -> Counter:
     """One that tries again soon: the pauses are measured elsewhere."""
@@ -109,20 +121,35 @@ async def test_claims(counter: Counter, connection: Connection[Record]) -> None:
     """Jobs that are refused are set aside, all others are handed out, and they are, too, as soon as that works."""
     jobs = [await forge(connection, next_run_at=PAST) for _ in range(2 * len(UNWAITED))]
     bad = dict(zip(jobs[1::2], UNWAITED, strict=True))
-    async with counter.open():
-        async with refusing(connection, bad, "RUNNING"):
-            counter.claims.wake()
+    async with open_while_refused(counter, connection, bad, "RUNNING") as heal:
 
-            async def others() -> bool:
-                return counter.assigned() == {*jobs} - {*bad} and await aside(connection) == bad
+        async def others() -> bool:
+            return counter.assigned() == {*jobs} - {*bad} and await aside(connection) == bad
 
-            await until(others, "the other jobs")
+        await until(others, "the other jobs")
+        await heal()
 
         async def all_of_them() -> bool:
             return counter.assigned() == {*jobs} and not await aside(connection)
 
         await until(all_of_them, "the jobs themselves")
     assert [(await read(connection, one))["attempts"] for one in jobs] == [1] * len(jobs)
+
+
+async def test_what_is_let_go_with_another(counter: Counter, connection: Connection[Record]) -> None:
+    """It is claimed at once, though the claims have passed it over, and look everywhere once a minute."""
+    jobs = [await forge(connection, next_run_at=PAST) for _ in range(3)]
+    refusal = StatementError("no", sqlstate="XX001", statement="claim_jobs")
+    await counter.store.aside.add([(one, refusal) for one in jobs], 0.0)
+    await counter.claims.pass_once()
+    assert counter.assigned() == set()
+    await counter.claims.bad_jobs.try_next()
+
+    async def all_of_them() -> bool:
+        await counter.claims.pass_once()
+        return counter.assigned() == {*jobs}
+
+    await until_within(all_of_them, "all of them", deadline_s=10.0)
 
 
 async def test_bad_jobs_beside_each_other(counter: Counter, connection: Connection[Record]) -> None:
@@ -150,15 +177,14 @@ async def test_many_jobs_that_one_place_waits_for(
     monkeypatch.setattr(bad_jobs, "MOST_BLAMED", 1)
     counter.worker.capacity = 1
     jobs = [await forge(connection, next_run_at=PAST) for _ in range(20)]
-    async with counter.open():
-        async with refusing(connection, "XX001", "RUNNING"):
-            counter.claims.wake()
+    async with open_while_refused(counter, connection, "XX001", "RUNNING") as heal:
 
-            async def is_tried() -> bool:
-                return bool(counter.claims.barred._pauses)
+        async def is_tried() -> bool:
+            return bool(counter.claims.barred._pauses)
 
-            await until(is_tried, "claims that fail")
-            assert len(await aside(connection)) <= 2
+        await until(is_tried, "claims that fail")
+        assert len(await aside(connection)) <= 2
+        await heal()
         counter.claims.barred._pauses.clear()
         counter.worker.capacity = 100
 
@@ -173,14 +199,14 @@ async def test_many_jobs_that_one_place_waits_for(
 async def test_a_claim_that_waits(counter: Counter, connection: Connection[Record], sqlstate: str) -> None:
     """One that met a lock, or took too long, blames no job; it is made as soon as that works."""
     jobs = [await forge(connection, next_run_at=PAST) for _ in range(3)]
-    async with counter.open():
-        async with refusing(connection, {jobs[1]: sqlstate}, "RUNNING"):
-            counter.claims.wake()
+    async with open_while_refused(counter, connection, {jobs[1]: sqlstate}, "RUNNING") as heal:
+        with capture_logs() as logs:
 
             async def is_refused() -> bool:
-                return counter.store.hot.usage.in_use == 0 and not counter.claims._wake.is_set()
+                return any(one["event"] in {"claim_failed", "database_away"} for one in logs)
 
             await until(is_refused, "a claim")
+        await heal()
         counter.claims.barred._pauses.clear()
 
         async def all_of_them() -> bool:
@@ -256,6 +282,7 @@ async def test_a_report_that_is_refused_stays_aside(
 
 async def test_ends(counter: Counter, connection: Connection[Record]) -> None:
     """The same of attempts that did not succeed."""
+    counter.desk.closed = True  # none is handed out again
     good = [await counter.running(counter.worker) for _ in STATES]
     bad = {await counter.running(counter.worker): sqlstate for sqlstate in STATES}
     async with counter.open():
@@ -327,11 +354,7 @@ async def test_every_row_is_refused(
     monkeypatch.setattr(results, "REFUSED_PAUSE_S", 1.0)  # twenty reports that try all the time hold up the claims
     waiting = [await forge(connection, next_run_at=PAST) for _ in range(20)]
     done = [await counter.running(counter.worker) for _ in range(20)]
-    async with contextlib.AsyncExitStack() as stack:
-        cause = await stack.enter_async_context(contextlib.AsyncExitStack())
-        await cause.enter_async_context(refusing(connection, sqlstate, "RUNNING", "COMPLETED"))
-        await stack.enter_async_context(counter.open())  # not before: it would hand them out
-        counter.claims.wake()
+    async with open_while_refused(counter, connection, sqlstate, "RUNNING", "COMPLETED") as heal:
         counter.report(*(Result(one, 1, "ok") for one in done))
 
         async def are_failing() -> bool:
@@ -339,7 +362,7 @@ async def test_every_row_is_refused(
             return failing >= {"claim_jobs", "complete_jobs"}
 
         await until(are_failing, "both statements")
-        await cause.aclose()
+        await heal()
         counter.claims.barred._pauses.clear()
 
         async def all_of_them() -> bool:

@@ -125,6 +125,7 @@ class BadJobs:
         if claimed or found.statement != CLAIM:  # whoever was refused something else tries that again
             await self._store.aside.readmit([found.id])
             log.info("job_readmitted", job=_shown(found.id))
+            self._claims.wake()  # what was let go may lie before all cursors
         return claimed
 
     async def _forget(self, found: SetAside) -> bool:

@@ -231,6 +231,7 @@ class Claims(Doubts):
             if not lasts and not ran_too_long(error):
                 raise
             if lasts and await self.bad_jobs.search(plan, starts):
+                self._cursors.want_full()  # this one was it, and the search has seen the first of it
                 return True
             log.error("claim_failed", topics=plan.topics[:FEW_TOPICS], error=error.message)  # noqa: TRY400 - told
             now_s = time.monotonic()

@@ -9,7 +9,6 @@ from typing import Final, cast
 
 import anyio
 import anyio.abc
-import structlog
 
 from pulse import version
 from pulse.config import Settings
@@ -38,12 +37,10 @@ from pulse_actors.dispatcher.submits import Submits
 from pulse_actors.dispatcher.trimming import Trimming, allocators_trim, resident_bytes
 from pulse_actors.dispatcher.witness import Witness
 from pulse_actors.retention import keeps
-from pulse_actors.runtime import ActorMain, Backoff, Runtime, Turn, TurnResult, database_status
+from pulse_actors.runtime import ActorMain, Backoff, Runtime, Turn, TurnResult, database_status, log_unavailable
 
 TICK_S: Final = 60.0  # the dispatcher's own turns only hear hints; its work is done by its loops
 FLUSH_DEADLINE_S: Final = 4.0  # the supervisor waits 5 s for this process's end
-
-log = structlog.get_logger()
 
 
 class Dispatcher:
@@ -173,7 +170,7 @@ class Dispatcher:
         try:
             await self.office.desktop.read_policies()
         except UnavailableError as error:
-            log.warning("database_away", step="policies", error=error.message)
+            log_unavailable(error, "policies")
 
     def _wake(self, delays_s: object) -> None:
         """Something can be claimed, now or after each of these delays."""

@@ -36,6 +36,7 @@ from pulse_actors.dispatcher.desk import Desk, Held, Sentence, Worker
 from pulse_actors.dispatcher.results import Obituary, Results
 from pulse_actors.dispatcher.unwritten import Unwritten
 from pulse_actors.merging import write_merged
+from pulse_actors.runtime import log_unavailable
 
 REASON: Final = "worker lease expired"
 ASK_S: Final = 1.0  # for a heartbeat
@@ -145,7 +146,7 @@ class Silence:
                 if isinstance(identity, str):
                     await self._lapsed(identity)
             except UnavailableError as error:
-                log.warning("database_away", step="lapsed leases", error=error.message)
+                log_unavailable(error, "lapsed leases")
                 return
 
     async def _lapsed(self, identity: str) -> None:
@@ -187,7 +188,7 @@ class Silence:
         try:
             await self._renew(renewals, strangers)
         except UnavailableError as error:
-            log.warning("database_away", step="renew", error=error.message)
+            log_unavailable(error, "renew")
             _beyond_doubt(strangers, now_s)
 
     def _lease_of(self, worker: Worker) -> float:
@@ -218,7 +219,7 @@ class Silence:
         try:
             leases = await self._store.leases_of([stranger.identity for stranger in strangers])
         except UnavailableError as error:
-            log.warning("database_away", step="strangers", error=error.message)
+            log_unavailable(error, "strangers")
             _beyond_doubt(strangers, asked_s)
             return
         for stranger in strangers:

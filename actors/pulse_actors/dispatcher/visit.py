@@ -46,6 +46,7 @@ from pulse_actors.dispatcher.requests import REQUESTS
 from pulse_actors.dispatcher.results import Reported
 from pulse_actors.dispatcher.room import NO_ROOM, Room, begun_of, unwritten_of
 from pulse_actors.dispatcher.submits import Submitted, checked
+from pulse_actors.runtime import log_unavailable
 
 HELLO_DEADLINE_S: Final = 5.0
 LOGIN_DEADLINE_S: Final = 10.0  # a bcrypt check takes a quarter of a second, behind others
@@ -234,7 +235,7 @@ class Visit:
         try:
             return await self._office.desktop.store.named(over) if over else {}
         except UnavailableError as error:
-            log.warning("database_away", step="hello", error=error.message)
+            log_unavailable(error, "hello")
             return {}
 
     def _join(
@@ -284,7 +285,7 @@ class Visit:
             try:
                 await self._office.desktop.store.note_handlers(hello.handlers)
             except UnavailableError as error:
-                log.warning("database_away", step="handlers", error=error.message)
+                log_unavailable(error, "handlers")
 
     async def _reconcile(self, listed: set[Pair]) -> dict[Pair, Running] | None:
         """What of *listed* it still holds; None while the database is away."""
@@ -292,7 +293,7 @@ class Visit:
             reporting = self._office.desktop.desk.reporting
             return await self._office.claims.give_back_unlisted(self._identity, listed | reporting)
         except UnavailableError as error:
-            log.warning("database_away", step="hello", error=error.message)
+            log_unavailable(error, "hello")
             return None
 
     async def _handle(self, frame: Frame, tasks: anyio.abc.TaskGroup) -> None:

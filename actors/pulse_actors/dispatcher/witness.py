@@ -24,7 +24,7 @@ import structlog
 from pulse.doctor import epochs
 from pulse.doctor.finding import Finding
 from pulse.errors import UnavailableError
-from pulse.store.epochs import CLOSED, Coming, Held, Mark, Raised, Seen, Witnessed
+from pulse.store.epochs import CLOSED, NO_WITNESS, Coming, Held, Mark, Raised, Seen, Witnessed
 from pulse.store.rows import Claim, Fence
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims import Claims
@@ -32,7 +32,7 @@ from pulse_actors.dispatcher.desk import Desk
 from pulse_actors.dispatcher.finished import Finished
 from pulse_actors.epochs import Verdict, bound_of, judge, next_epoch
 from pulse_actors.memory import Memory, Notebook
-from pulse_actors.runtime import Backoff
+from pulse_actors.runtime import Backoff, log_unavailable
 
 TICK_S: Final = 1.0  # so much may be lost without being counted; then the newest attempts themselves tell
 SOON_S: Final = 0.1  # between two looks while claims wait for something
@@ -108,9 +108,7 @@ class Witness:
             try:
                 pause_s = await self.step()
             except UnavailableError as error:
-                if backoff.may_log():
-                    log.warning("database_away", step="witness", error=error.message)
-                pause_s = backoff.next_s()
+                pause_s = backoff.failed(error, "witness")
             else:
                 backoff.reset()
             await anyio.sleep(pause_s)
@@ -145,7 +143,7 @@ class Witness:
     async def _recalled(self) -> Memory:
         """What is remembered of the database that answers; in this process the one that was used."""
         if self._memory is None:
-            seen = await self._store.epochs.look(CLOSED.instance or UUID(int=0), None, self._lease_s)
+            seen = await self._store.epochs.look(NO_WITNESS, None, self._lease_s)
             self._memory = await self._opened(seen.lineage)
             if self._notebook.problem is not None:
                 log.warning("memory_not_kept", error=self._notebook.problem)
@@ -218,7 +216,7 @@ class Witness:
             reopened = await self._store.epochs.open_again(self._finished.ids())
             await self._store.epochs.note_reopened(epoch.epoch, reopened)
         except UnavailableError as error:
-            log.warning("database_away", step="finished jobs", error=error.message)
+            log_unavailable(error, "finished jobs")
         log.error(
             "database_went_back",
             epoch=epoch.epoch,

@@ -83,6 +83,10 @@ BAD_JOBS: Final = Guarded(
             ("BadJobs._search", "max(len(plan.seats), LOOKED_AT)", "len(plan.seats)"),
             ("_Search.is_about_none", "if await self._refusal([one]) is None:", "if False:"),
         ],
+        _REFUSED + "test_what_is_let_go_with_another": [
+            ("BadJobs.try_next", "self._claims.wake()", "pass"),
+            ("BadJobs.try_next", "await self._store.aside.readmit_like(found.sqlstate)", "pass"),
+        ],
         _REFUSED + "test_many_jobs_that_one_place_waits_for": [
             ("BadJobs._search", "MOST_BLAMED if is_about_none else None", "None"),
             ("_Search.is_about_none", "bool(others) or ", ""),
