@@ -1,9 +1,9 @@
 """
 A pytest plugin for ``pytest -n 3``: no test runs beside another of its file, and few whole systems beside each other.
 
-Tests of whole systems mostly wait, and have bars that a machine with too much to do would break. So they have two lanes,
-and begin first: one for those whose bars are milliseconds, one for those that make a fault, let it last, and measure in
-seconds. All other files, tests of single processes among them, get what these leave of the processors.
+Tests of whole systems mostly wait, and have bars that a machine with too much to do would break. So they have two
+lanes, and begin first: one for those whose bars are milliseconds, one for those that make a fault, let it last, and
+measure in seconds. All other files, tests of single processes among them, get what these leave of the processors.
 """
 
 from __future__ import annotations
@@ -62,4 +62,4 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whole systems come first: they take as long as all the rest."""
-    items.sort(key=lambda item: min(lane(item.nodeid), "2"))
+    items.sort(key=lambda item: min(lane(item.nodeid), "2"))  # files stay in their order

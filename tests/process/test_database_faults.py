@@ -66,7 +66,7 @@ def made(one: Trial, sql: str, **names: object) -> None:
 
 
 def test_a_trigger_that_raises_for_one_job(one: Trial) -> None:
-    """Such jobs wait with the error, at their claim or their end; all others run; they end when nothing raises any more."""
+    """Such jobs wait with it, at their claim or their end; all others run; they end when nothing raises any more."""
     jobs = {status: uuid7() for status in ("RUNNING", "COMPLETED")}
     with one.load() as load:
         made(one, FUNCTION)
