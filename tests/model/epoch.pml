@@ -43,18 +43,28 @@ end:
     do
     :: atomic { /* a look: before a new connection is used, and where a statement with the guard came back empty */
            host[me].linked && (host[me].looked != incarnation || !(MAY_TICK(me) && MAY_CLAIM(me)) && epoch <= host[me].epoch) ->
-           host[me].looked = incarnation;
            is_silent[me] = false;
            if
-           :: KNOWS_LESS(me) -> raise(me)
-           :: !KNOWS_LESS(me) && epoch == host[me].epoch ->
-               witness[me].looked = incarnation;
+           :: KNOWS_LESS(me) -> host[me].looked = incarnation; raise(me)
+           :: !KNOWS_LESS(me) && epoch == host[me].epoch -> host[me].comes_to = incarnation
+           :: else -> host[me].looked = incarnation /* another host has raised it */
+           fi
+       }
+    :: atomic { /* accept_epoch, in a statement of its own: the place may be another one by then */
+           host[me].linked && host[me].comes_to != UNSEEN ->
+           if
+           :: COMES_TO_WHAT_IT_SAW(me) && epoch == host[me].epoch ->
+               witness[me].there = true;
+               witness[me].counter = GREATER(witness[me].counter, host[me].counter);
+               witness[me].looked = host[me].comes_to;
+               host[me].looked = host[me].comes_to;
                has_cause[me] = false;
 #ifndef LOOKS_AT_PAIRS_ONLY
                give_back_unheld(me)
 #endif
-           :: else /* another host has raised it */
-           fi
+           :: else
+           fi;
+           host[me].comes_to = UNSEEN
        }
     :: atomic { /* EpochStore.begin: its rows are free, but what it has in hand yet is kept from others */
            host[me].linked && host[me].looked == incarnation && epoch > host[me].epoch ->
@@ -173,6 +183,7 @@ active proctype Fate() {
     atomic {
         witness[1].there = true; witness[1].epoch = 1; host[1].linked = true; host[1].epoch = 1;
         host[2].linked = true;
+        host[1].comes_to = UNSEEN; host[2].comes_to = UNSEEN;
 #ifndef JOINS
         witness[2].there = true; witness[2].epoch = 1; host[2].epoch = 1;
         host[1].knows_other = true; host[2].knows_other = true;

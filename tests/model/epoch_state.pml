@@ -51,6 +51,7 @@ Backup backup;
 typedef Memory {
     bool linked;            /* it reaches the database */
     byte looked;            /* the incarnation that its connection is known to be of */
+    byte comes_to;          /* the one that it has seen, and will tell that it has come */
     byte counter, epoch, highest;
     byte pair;              /* the newest attempt that it claimed since its last confirmed tick, or has in hand */
     byte ticks;
@@ -99,6 +100,11 @@ byte restores, cuts, restarts;
 #define KNOWS_LESS(me) (host[me].epoch != 0 && IS_LESS(me))
 #else
 #define KNOWS_LESS(me) (host[me].epoch != 0 && (IS_LESS(me) || attempts < host[me].pair))
+#endif
+#ifdef COMES_BLINDLY
+#define COMES_TO_WHAT_IT_SAW(me) true
+#else
+#define COMES_TO_WHAT_IT_SAW(me) (host[me].comes_to == incarnation)
 #endif
 #ifdef CLAIMS_WITHOUT_COUNTER
 #define MAY_CLAIM(me) true

@@ -100,6 +100,7 @@ BREAK: Final = (
     Variant("epoch", ("PAIRS_ARE_FORGOTTEN",), "no_pair_is_handed_out_twice"),  # what was lost is younger than a tick
     Variant("epoch", ("IN_PLACE", "CLAIMS_WITHOUT_COUNTER"), "no_pair_is_handed_out_twice"),
     Variant("epoch", ("IN_PLACE", "CLAIMS_WITHOUT_COUNTER"), "a_report_closes_its_own_run"),
+    Variant("epoch", ("RESTORES=2", "COMES_BLINDLY"), "no_pair_is_handed_out_twice"),
     Variant("epoch", ("IN_PLACE", "TICKS=2", "TICKS_BLINDLY"), "no_pair_is_handed_out_twice"),
     Variant("epoch", ("NO_GATE",), "no_pair_is_handed_out_twice"),
     Variant("epoch", ("NO_GATE",), "hosts_overlap_only_after_a_cut"),

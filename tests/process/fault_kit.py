@@ -36,7 +36,7 @@ SEGMENT_BYTES: Final = 262_144
 _OPEN: Final = """
     SELECT count(*) FROM unnest($1::uuid[]) AS w(id) LEFT JOIN pulse.jobs j USING (id)
     WHERE j.status IS DISTINCT FROM 'COMPLETED'"""
-_OLDEST: Final = "SELECT min(datfrozenxid::text::bigint) FROM pg_database"
+_FROZEN_UP_TO: Final = "SELECT relfrozenxid::text::bigint FROM pg_class WHERE oid = $1::text::regclass"
 
 
 class Trial:
@@ -120,9 +120,9 @@ class Trial:
         assert done.returncode == 0, done.stderr
         return done
 
-    def near_wraparound(self, meanwhile: Callable[[], object]) -> None:
-        """The server is stopped, its transaction ids are set to where it takes no more writes, and it is started."""
-        oldest = self.sql.value(_OLDEST)
+    def near_wraparound(self, table: str, meanwhile: Callable[[], object]) -> None:
+        """The server is stopped; its transaction ids are set to where that *table* stops all writes; it is started."""
+        oldest = self.sql.value(_FROZEN_UP_TO, table)
         assert isinstance(oldest, int)
         limit = oldest + 2**31 - 1 - STOP_XIDS
         self.database.down()

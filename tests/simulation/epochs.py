@@ -174,14 +174,14 @@ class FakeEpochs:
         del known_until  # nobody reads it here
 
         def act() -> tuple[Raised | None, Mark | None]:
-            judge, machine = database.world.judge, PROCESS.get().machine
+            judge, dispatcher = database.world.judge, PROCESS.get()
             if (seen.started_at, seen.relation) != database.server:  # it is another one by now
                 return None, None
             raised, mark = self._rows.begin_epoch(seen, coming, epoch, held, database.now())
             if raised is not None:
-                judge.raised(machine)
+                judge.raised(dispatcher.machine)
             if mark is not None:
-                judge.came(machine)
+                judge.came(dispatcher, ends=held is not None)
             return raised, mark
 
         return await self._do("begin", act)

@@ -64,11 +64,13 @@ class Log:
         reopened: The database went back to before its end.
         older_s: When the database first went back since its claim.
         unknown: And its job was not in it: it is submitted again, while nobody can know that an attempt runs elsewhere.
+        noted: A dispatcher that its worker was connected to has come to the epoch, and wrote it into the history.
     """
 
     pair: Pair
     claimer: Process
     worker: str
+    claimed_s: float
     renewed_s: float
     told: Process | None = None
     began: Process | None = None
@@ -84,6 +86,7 @@ class Log:
     reopened: bool = False
     older_s: float | None = None
     unknown: bool = False
+    noted: bool = False
 
     @property
     def runs(self) -> bool:
@@ -182,7 +185,8 @@ class Judge:
             self.over.set()  # nobody can have known it, and what follows proves nothing
         elif before is not None and before.told is not None:
             self.fail(f"{self._show(before)} is handed out twice, by {before.claimer} and by {by}")
-        self.logs[pair] = Log(pair, by, job.locked_by or "", trio.current_time(), epoch=epoch)
+        now_s = trio.current_time()
+        self.logs[pair] = Log(pair, by, job.locked_by or "", now_s, now_s, epoch=epoch)
 
     # The database goes back.
 
@@ -197,20 +201,27 @@ class Judge:
             log.reopened = closed is None
             log.closed, log.worker = closed, worker
             log.older_s = self.world.database.gone_back_s if log.older_s is None else log.older_s
-            log.unknown = pair[0] not in self.world.database.rows.jobs
+            log.unknown |= pair[0] not in self.world.database.rows.jobs
+            log.noted = pair in self.world.database.rows.history
 
     def raised(self, machine: Machine) -> None:
         """A dispatcher there says that the database went back."""
         if self.came_s.get(machine.name, 0.0) > self.world.database.gone_back_s:
             self.fail(f"{machine.name} raised the epoch, and the database has not gone back since it came to it")
 
-    def came(self, machine: Machine) -> None:
-        """A dispatcher there knows where the database stands."""
-        self.came_s[machine.name] = trio.current_time()
+    def came(self, dispatcher: Process, *, ends: bool) -> None:
+        """It knows where the database stands; *ends*: and that its workers have lost what they hold."""
+        self.came_s[dispatcher.machine.name] = trio.current_time()
+        for log in self.logs.values() if ends else ():
+            log.noted |= log.runs and log.began is not None and self.world.has_met(log.began, dispatcher)
 
     def _was_cut_off(self, older: Log) -> bool:
         """Whether who claimed it could not say so when the database had gone back: then nobody else can know."""
-        return older.older_s is not None and not self.world.is_well(older.claimer.machine, older.older_s - TICK_S)
+        claimer = older.claimer
+        if older.older_s is None:
+            return False
+        died_early = claimer.dead and claimer.died_s < older.claimed_s + TICK_S  # before it had counted on
+        return died_early or not self.world.is_well(claimer.machine, older.older_s - TICK_S)
 
     def _kind(self, name: str, job: ModelJob, attempt: int) -> str:
         if name == "complete":
@@ -340,9 +351,22 @@ class Judge:
         assert newer is not None
         if older.closed == "canceled" and abs(log.pair[1] - other.pair[1]) > 1:
             return True  # canceled and retried twice, each time elsewhere: nobody here remembers the first one
+        if self._is_unheard(older, its):
+            later = any(
+                one[0] == log.pair[0] and older.pair[1] < one[1] < max(log.pair[1], other.pair[1]) for one in self.logs
+            )
+            if older.unknown or later or not older.noted or its.machine is not newer.machine:
+                return True
         if its.machine is newer.machine and self.world.in_hand(its):
             return False
         return older.closed in {"lease_expired", "canceled"} or older.unknown or self._was_cut_off(older)
+
+    def _is_unheard(self, older: Log, its: Process) -> bool:
+        """
+        The limits that ADR 0044 names: the database went back, and its worker has been too busy since to say hello to
+        the dispatcher that runs there; that one has the history, if the one before could write it, of one attempt.
+        """
+        return older.older_s is not None and not self.world.has_met(its, self.world.dispatcher_of(its.machine))
 
     def finished(self, process: Process, pair: Pair) -> None:
         """Its handler has ended."""

@@ -188,9 +188,18 @@ class World:
         """Whether pulse can see and signal it."""
         return worker.pidns == worker.machine.pidns and worker.uid == OWN_UID
 
+    def dispatcher_of(self, machine: Machine) -> Process:
+        """The one that runs there, or ran last."""
+        return next(site for site in self.sites if site.machine is machine).actors["dispatcher"]
+
+    def has_met(self, worker: Process, dispatcher: Process) -> bool:
+        """Whether it has connected since that dispatcher began."""
+        connected_s = next(one.connected_s for one in self.workers.values() if one.process is worker)
+        return worker.machine is dispatcher.machine and dispatcher.began_s <= connected_s < float("inf")
+
     def has_beaten(self, worker: Process, since_s: float) -> bool:
         """Whether it has run, was connected to a dispatcher that ran, and the database there for all but one beat."""
-        dispatcher = next(site for site in self.sites if site.machine is worker.machine).actors["dispatcher"]
+        dispatcher = self.dispatcher_of(worker.machine)
         connected_s = next(one.connected_s for one in self.workers.values() if one.process is worker)
         return (
             connected_s <= since_s
@@ -202,7 +211,7 @@ class World:
 
     def is_well(self, machine: Machine, since_s: float) -> bool:
         """Whether its dispatcher has run since then, and was not cut off from the database."""
-        dispatcher = next(site for site in self.sites if site.machine is machine).actors["dispatcher"]
+        dispatcher = self.dispatcher_of(machine)
         lives = not dispatcher.dead and not dispatcher.frozen and dispatcher.began_s <= since_s
         reaches = not machine.cut_off and machine.cut_off_s <= since_s and self.database.troubles_since(since_s) <= 1
         return lives and reaches and dispatcher.impaired_s <= since_s
