@@ -113,6 +113,7 @@ async def connect(
                 timeout=CONNECT_DEADLINE_S,
                 server_settings={**limits, **settings, "application_name": target.application_name},
                 statement_cache_size=statements,
+                max_cached_statement_lifetime=0,  # for ever: a death in a quiet hour must not wait for a plan
                 connection_class=Session,
                 target_session_attrs=SessionAttribute.read_write if "," in target.dsn else SessionAttribute.any,
             )

@@ -454,3 +454,12 @@ async def test_settings_that_were_right_once(dsn: str, connection: Connection[Re
 async def _make_role(connection: Connection[Record]) -> None:
     if not await connection.fetchval("SELECT true FROM pg_roles WHERE rolname = $1", PASSWORD_ROLE):
         await connection.execute(f"CREATE ROLE {PASSWORD_ROLE} LOGIN PASSWORD '{SECRET}'")
+
+
+async def test_statements_stay_prepared(dsn: str) -> None:
+    """However long nobody has asked: to plan one anew takes longer than most statements do."""
+    opened = await connect(Target(dsn, "test"), {})
+    try:
+        assert opened._stmt_cache._max_lifetime == 0  # type: ignore[attr-defined]
+    finally:
+        await opened.close()
