@@ -189,6 +189,8 @@ class Results:
 
     async def _note_refused(self, items: Sequence[Reported | Obituary], batch: _Batch) -> None:
         """Tell of what the database refuses for one job alone, and of what it refuses no more."""
+        if not self._refused and not batch.refused:
+            return
         again = self._refused.intersection(job for item in items for job, _ in item.pairs) - batch.refused.keys()
         for job, error in batch.refused.items():
             if job not in self._refused:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Final
 from uuid import UUID, uuid4
@@ -40,6 +41,9 @@ OTHERS_S: Final = 3.0  # for other hosts to come to a new place: they look every
 REJOIN_S: Final = 2.0  # for workers to come back to a dispatcher that was started on a database that has gone back
 REFUSED_S: Final = 60.0  # a server that was refused longer ago may be gone
 PUT_OFF_S: Final = 3.0  # renewed at each tick while an attempt from before may run yet
+_ID: Final = attrgetter("id")
+_ATTEMPT: Final = attrgetter("attempt")
+_FIRST: Final = itemgetter(0)
 
 log = structlog.get_logger()
 
@@ -90,14 +94,14 @@ class Witness:
 
     async def claimed(self, claims: Sequence[Claim]) -> None:
         """Remember what is about to be handed out; before a number that none had, beside the database, too."""
-        self._handed_out.update((claim.id, claim.attempt) for claim in claims)
-        highest, memory = max(claim.attempt for claim in claims), self._memory
+        self._handed_out.update(zip(map(_ID, claims), map(_ATTEMPT, claims), strict=True))
+        highest, memory = max(map(_ATTEMPT, claims)), self._memory
         if memory is not None and highest > memory.highest:
             await self._remember(msgspec.structs.replace(memory, highest=bound_of(highest)))
 
     def completed(self, pairs: Collection[tuple[bytes, int]], *, keep: bool) -> None:
         """Remember what is finished."""
-        self._finished.add(job for job, _ in pairs)
+        self._finished.add(map(_FIRST, pairs))
         if not keep:
             self._forgotten.update(job for job, _ in pairs)
 
