@@ -28,10 +28,17 @@ T = TypeVar("T", bound=Row)
 
 @dataclass(frozen=True, slots=True)
 class Left(Generic[T]):
-    """A row that was not written; ``error``: why the database refuses it, None: somebody else has locked it."""
+    """
+    A row that was not written.
+
+    Attributes:
+        error: Why the database refuses it; None: somebody else has locked it.
+        is_blamed: It is about this very row; not where none was written, and so many were refused.
+    """
 
     row: T
     error: StatementError | None = None
+    is_blamed: bool = True
 
 
 def spread(rows: Sequence[S]) -> list[S]:
@@ -49,6 +56,8 @@ async def write_merged(
     rows: Sequence[T],
     together: Callable[[Sequence[T]], Awaitable[None]],
     alone: Callable[[T, StatementError], Awaitable[None]] = _leave,
+    *,
+    raises: bool = True,
 ) -> list[Left[T]]:
     """
     Write *rows* in one statement.
@@ -61,6 +70,7 @@ async def write_merged(
         rows: What to write.
         together: Writes rows in one statement.
         alone: Deals with a row whose values cannot be stored; without it, it stays unwritten.
+        raises: Where it is refused whatever row it is; else all of them are left.
 
     Returns:
         Rows that were not written, and may be later: others have locked them, or the database refuses them.
@@ -69,7 +79,14 @@ async def write_merged(
         UnavailableError: The database is away, or refuses whatever row it is; some rows may have been written.
     """
     writing = _Writing(store, together, alone)
-    await writing.write(rows)
+    try:
+        await writing.write(rows)
+    except StatementError as error:
+        if raises:
+            raise
+        locked = [one for one in writing.left if one.error is None]
+        known = {id(row) for row in writing.written} | {id(one.row) for one in locked}
+        return [*locked, *(Left(row, error, is_blamed=False) for row in rows if id(row) not in known)]
     return writing.left
 
 
@@ -89,6 +106,7 @@ class _Writing(Generic[T]):
         self._is_split = False
         self._refused = 0
         self.left: list[Left[T]] = []
+        self.written: list[T] = []
 
     async def write(self, rows: Sequence[T]) -> None:
         if not rows:
@@ -114,6 +132,7 @@ class _Writing(Generic[T]):
                 return
         else:
             self._has_written = True
+            self.written += rows
             return
         if not self._is_split:
             self._is_split, rows = True, spread(rows)
@@ -128,6 +147,7 @@ class _Writing(Generic[T]):
             except StatementError as again:
                 error = again
             else:
+                self.written.append(row)
                 return
         self.left.append(Left(row, error))
         self._refused += 1

@@ -8,18 +8,24 @@ how far it has come (``Witnessed``), and claims only from a database that knows 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import contextlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
-from pulse.errors import UnavailableError
+import asyncpg
+
+from pulse.errors import StatementError, UnavailableError
 from pulse.store.arguments import fence_columns, pair_columns, uuids
+from pulse.store.failures import is_safe_after
 from pulse.store.statements import STATEMENTS
 
 if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
     from pulse.store.pool import Pool
     from pulse.store.rows import Claim, Fence
 
@@ -40,6 +46,7 @@ __all__ = [
 ]
 
 FIRST_HIGHEST: Final = 1000  # attempts up to there are handed out before anything has to be remembered of them
+_IN_VAIN: Final = 8  # that were refused one by one, and nothing was ended: it is not about them
 APART_S: Final = 10.0  # hosts that were seen so long apart were both alive
 AHEAD_S: Final = 3600.0  # ids of clocks that are so far ahead were still made before an epoch
 WENT_BACK: Final = "the database went back: what it does not know any more is over"  # the error of such attempts
@@ -128,8 +135,11 @@ class Knowledge(Protocol):
     async def claimed(self, claims: Sequence[Claim]) -> None:
         """These are about to be handed out."""
 
-    def completed(self, pairs: Collection[tuple[bytes, int]], *, keep: bool) -> None:
-        """These attempts have completed their jobs; not *keep*: which are not there any more."""
+    def forgets(self, pairs: Iterable[tuple[bytes, int]]) -> None:
+        """These are about to complete their jobs, which will not be there any more, whether or not the answer comes."""
+
+    def completed(self, pairs: Collection[tuple[bytes, int]]) -> None:
+        """These attempts have completed their jobs."""
 
 
 class EpochStore:
@@ -177,6 +187,9 @@ class EpochStore:
         """
         Accept the newest epoch, or raise a new one; what this host's workers held before it is over.
 
+        Where the database refuses to end some of it, the epoch begins all the same: what can be ended is, and the rest
+        lapses by its leases.
+
         Args:
             seen: What the database said of itself.
             coming: Who comes.
@@ -188,6 +201,7 @@ class EpochStore:
             The new epoch; and how far it has counted, None: another host was faster, look again.
         """
         raised: Raised | None = None
+        is_lost = True
         async with self._pool.connection() as connection, connection.transaction():
             if epoch is not None:
                 row = await connection.fetchrow(
@@ -205,11 +219,34 @@ class EpochStore:
                 *(seen.started_at, seen.relation),
             )
             if row is not None and held is not None:
-                await connection.execute(STATEMENTS["note_lost"].sql, *fence_columns(held.fences), WENT_BACK, None)
-                await connection.fetchval(STATEMENTS["end_epoch"].sql, held.workers, coming.host, WENT_BACK, None)
-                ids = uuids(sorted({fence.id for fence in held.fences}))
-                await connection.execute(STATEMENTS["put_off_jobs"].sql, ids, held.put_off_s, None)
+                try:
+                    async with connection.transaction():
+                        await _lose(connection, held, coming.host)
+                except asyncpg.PostgresError as error:
+                    if not is_safe_after(error):
+                        raise
+                    is_lost = False
+        if held is not None and not is_lost:
+            await self._lose_what_can_be(held, coming.host)
         return raised, None if row is None else Mark(*row)
+
+    async def _lose_what_can_be(self, held: Held, host: str) -> None:
+        """In halves, until what is refused is alone: that stays as it is, and its lease lapses."""
+        with contextlib.suppress(UnavailableError):
+            async with self._pool.connection() as connection:
+                rows = await connection.fetch(STATEMENTS["running_on"].sql, held.workers, host)
+            parts = [sorted({row["id"] for row in rows} | {fence.id for fence in held.fences})]
+            refused, has_ended = 0, False
+            while parts and (has_ended or refused < _IN_VAIN):
+                ids = parts.pop()
+                try:
+                    async with self._pool.connection() as connection, connection.transaction():
+                        await _lose(connection, held, host, ids)
+                    has_ended = True
+                except StatementError:
+                    middle = len(ids) // 2
+                    parts += [ids[middle:], ids[:middle]] if middle else []
+                    refused += not middle
 
     async def put_off(self, ids: Sequence[bytes], put_off_s: float) -> None:
         """Keep other hosts from beginning these, of which an attempt may run here yet."""
@@ -254,3 +291,13 @@ class Held:
     workers: Sequence[str]
     fences: Sequence[Fence]
     put_off_s: float
+
+
+async def _lose(connection: Connection[Record], held: Held, host: str, only: Sequence[bytes] | None = None) -> None:
+    """What the workers of *host* held is over; *only*: of these jobs alone."""
+    fences = held.fences if only is None else [fence for fence in held.fences if fence.id in only]
+    meant = None if only is None else uuids(only)
+    await connection.execute(STATEMENTS["note_lost"].sql, *fence_columns(fences), WENT_BACK, None)
+    await connection.fetchval(STATEMENTS["end_epoch"].sql, held.workers, host, WENT_BACK, meant, None)
+    ids = uuids(sorted({fence.id for fence in fences}))
+    await connection.execute(STATEMENTS["put_off_jobs"].sql, ids, held.put_off_s, None)

@@ -1256,13 +1256,13 @@ RETURNING w.counter, w.seen_at;
 -- name: raise_epoch :one
 -- What:    a new epoch begins: the database has gone back.
 -- Args:    $1 epoch int, $2 floor int: nothing that this host knows of is above it, $3 host text, $4 what the database
---          knows of this host timestamptz, $5 what it had known timestamptz, $6 how far apart others may have been seen float8 seconds,
+--          knows of this host timestamptz, $5 what it had known timestamptz: the clock may have gone back, too, $6 how far apart others may have been seen float8 seconds,
 --          $7 system_id text, $8 timeline int, $9 a margin for clocks float8 seconds
 -- Guard:   the primary key, and that no newer one has begun: of two hosts one wins, and the other accepts.
 -- Returns: the epoch and its floor: a multiple of 1000 above all that any host says it has handed out.
 INSERT INTO pulse.epochs (epoch, attempts_floor, first_id, system_id, timeline, went_back_to, known_until, host, detail)
 SELECT $1, ceil(greatest($2, n.attempts_floor + 1000, (SELECT max(w.highest) FROM pulse.witnesses w)) / 1000.0)::int * 1000,
-    (lpad(to_hex(floor(extract(epoch FROM clock_timestamp()) * 1000 + $9::float8 * 1000)::bigint), 12, '0') || '00000000000000000000')::uuid,
+    (lpad(to_hex(floor(extract(epoch FROM greatest(clock_timestamp(), $5)) * 1000 + $9::float8 * 1000)::bigint), 12, '0') || '00000000000000000000')::uuid,
     $7, $8, $4, $5, $3,
     jsonb_build_object('hosts', (SELECT coalesce(jsonb_agg(w.instance), '[]') FROM pulse.witnesses w
                                  WHERE coalesce(w.seen_at >= $4::timestamptz - $6::float8 * interval '1 second', true)))
@@ -1286,9 +1286,17 @@ ON CONFLICT (instance) DO UPDATE SET host = excluded.host, counter = greatest(w.
 RETURNING counter, seen_at, highest;
 
 
+-- name: running_on :many
+-- What:    what the workers of a host hold.   Args: $1 workers text[], $2 host text: all of its own workers too.   Guard: none: reads.
+-- Returns: ids.
+SELECT uuid_send(j.id) AS id FROM pulse.jobs j
+WHERE j.status = 'RUNNING' AND (j.locked_by = ANY ($1::text[]) OR starts_with(j.locked_by, $2 || '/'));
+
+
 -- name: end_epoch :one
 -- What:    what the workers of this host held before the newest epoch is lost to them.   From/to: RUNNING -> RETRYING, PENDING
--- Args:    $1 workers text[], $2 host text: all of its own workers too, $3 why text, $4 now
+-- Args:    $1 workers text[], $2 host text: all of its own workers too, $3 why text, $4 ids uuid[]: of these alone (NULL: all),
+--          $5 now
 -- Guard:   id, status, locked_by, attempts: the number is not above the floor, of a job that may be older than the epoch. What somebody
 --          else has locked is being ended by his hand, or lapses.
 -- Returns: how many. Uncharged, in the order of ids.
@@ -1299,17 +1307,18 @@ WITH fence AS MATERIALIZED (
     WHERE j.status = 'RUNNING' AND (j.locked_by = ANY ($1::text[]) OR starts_with(j.locked_by, $2 || '/'))
       AND j.attempts <= (SELECT f.attempts_floor FROM fence f)
       AND (j.id < (SELECT f.first_id FROM fence f) OR get_byte(uuid_send(j.id), 6) >> 4 <> 7 OR j.id >= '04000000-0000-0000-0000-000000000000')
+      AND ($4::uuid[] IS NULL OR j.id = ANY ($4))
     ORDER BY j.id FOR UPDATE SKIP LOCKED
 ), changed AS (
     UPDATE pulse.jobs j
     SET status = (CASE WHEN t.attempt = j.uncharged + 1 THEN 'PENDING' ELSE 'RETRYING' END)::pulse.job_status,
-        next_run_at = coalesce($4, clock_timestamp()), uncharged = j.uncharged + 1, last_error = $3, locked_by = NULL, lease_until = NULL
+        next_run_at = coalesce($5, clock_timestamp()), uncharged = j.uncharged + 1, last_error = $3, locked_by = NULL, lease_until = NULL
     FROM target t
     WHERE j.id BETWEEN t.id AND t.id AND j.status::text = 'RUNNING' AND j.locked_by = t.worker AND j.attempts = t.attempt
     RETURNING j.id, j.attempts, t.worker, t.started_at, j.progress
 ), history AS (
     INSERT INTO pulse.attempts (job_id, attempt, worker, started_at, ended_at, outcome, error, progress)
-    SELECT c.id, c.attempts, c.worker, c.started_at, coalesce($4, clock_timestamp()), 'released', $3, c.progress FROM changed c
+    SELECT c.id, c.attempts, c.worker, c.started_at, coalesce($5, clock_timestamp()), 'released', $3, c.progress FROM changed c
     ON CONFLICT (job_id, attempt) DO NOTHING
 )
 SELECT count(*)::int AS ended FROM changed;

@@ -298,6 +298,8 @@ class Store(Operations, Defaults, Sweeps):
             The attempts that are, by this report or by itself before. The others were stale, or deleted before.
         """
         ordered = sorted(completions, key=_by_id)
+        if self.knowledge is not None and not keep:
+            self.knowledge.forgets(completion[:2] for completion in completions)
         async with self.hot.connection() as connection:
             if keep:
                 texts = [one.result for one in ordered], [one.progress for one in ordered]
@@ -310,7 +312,7 @@ class Store(Operations, Defaults, Sweeps):
         if done != len(fences):
             found = await (self.completed_already(fences) if keep else self._not_there(fences))
         if self.knowledge is not None:
-            self.knowledge.completed(found, keep=keep)
+            self.knowledge.completed(found)
         return found
 
     async def _not_there(self, fences: Sequence[tuple[bytes, int]]) -> set[tuple[bytes, int]]:

@@ -113,6 +113,13 @@ MUTANTS: Final[list[Mutant]] = [
     cut("look_at_epoch", " AND n.detail->'hosts' ? o.instance::text", _BEHIND),
     cut("look_at_epoch", " AND o.epoch < n.epoch", _BEHIND),
     swap("look_at_epoch", "o.instance <> $1 AND o.epoch", "o.epoch", _BEHIND),
+    swap(
+        "raise_epoch",
+        "greatest(clock_timestamp(), $5)",
+        "clock_timestamp()",
+        "test_witness.py::test_a_clock_that_has_gone_back",
+    ),
+    swap("end_epoch", "j.id = ANY ($4))", "true)", "test_witness.py::test_a_row_that_cannot_be_ended"),
     swap("end_epoch", "j.locked_by = ANY ($1::text[])", "$1::text[] IS NULL", _OVER),
     swap("end_epoch", "starts_with(j.locked_by, $2 || '/')", "$2::text IS NULL", _OVER),
     swap("end_epoch", "\n      AND j.attempts <= (SELECT f.attempts_floor FROM fence f)", "", _OVER),

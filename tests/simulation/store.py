@@ -182,9 +182,11 @@ class FakeStore:
         return await self._do("move", act, [fence.id for fence, _ in claims])
 
     async def complete(self, completions: Sequence[Completion], *, keep: bool = True) -> set[Pair]:
+        if self.knowledge is not None and not keep:
+            self.knowledge.forgets(completion[:2] for completion in completions)
         done = await self._do("complete", lambda: self._rows.complete(completions, self._now()), _ids(completions))
         if self.knowledge is not None:
-            self.knowledge.completed(done, keep=keep)
+            self.knowledge.completed(done)
         return done
 
     async def completed_already(self, fences: Sequence[Pair]) -> set[Pair]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid4
@@ -42,9 +42,12 @@ class Known:
         """Remember."""
         self.claims += claims
 
-    def completed(self, pairs: Collection[tuple[bytes, int]], *, keep: bool) -> None:
+    def forgets(self, pairs: Iterable[tuple[bytes, int]]) -> None:
+        """Nothing is."""
+        raise AssertionError([*pairs])
+
+    def completed(self, pairs: Collection[tuple[bytes, int]]) -> None:
         """Remember."""
-        assert keep
         self.done += pairs
 
 

@@ -23,6 +23,8 @@ from pulse_actors.dispatcher import bad_jobs, results
 from pulse_actors.dispatcher.leases import Beating, Leases
 from pulse_actors.dispatcher.results import Reported
 from pulse_actors.dispatcher.submits import Submits, Submitted
+from pulse_actors.merging import IN_VAIN
+from pulse_actors.runtime import Backoff
 from tests.store.helpers import forge, job, read
 from tests.store.recovery_kit import DEADLINE_S, HOST, LEASE_S, Floor, Wire, new_worker, wire_of
 from tests.store.refusing_kit import refusing, sqlstates
@@ -278,6 +280,46 @@ async def test_a_report_that_is_refused_stays_aside(
             await until(is_gone, "its mark")
     events = [entry["event"] for entry in logs]
     assert (events.count("report_refused"), events.count("rows_locked")) == (1, 0)
+
+
+@pytest.mark.parametrize("together", [True, False])
+async def test_many_refused_reports(counter: Counter, connection: Connection[Record], together: bool) -> None:
+    """They hold up no other: neither what comes later, nor what stands behind them in the same flush."""
+    bad = {await counter.running(counter.worker): "P0001" for _ in range(3 * IN_VAIN)}
+    good = await counter.running(counter.worker)
+    counter.desk.closed = True
+    async with open_while_refused(counter, connection, bad, "COMPLETED") as heal:
+        counter.report(*(Result(one, 1, "ok") for one in bad))
+        if not together:
+            await until(lambda: has_failed(counter, "complete_jobs"), "their refusal")
+        counter.report(Result(good, 1, "ok"))
+        await until(lambda: counter.is_status("COMPLETED", good), "the other one")
+        await heal()
+        await until(lambda: counter.is_status("COMPLETED", *bad), "they themselves")
+
+
+async def has_failed(counter: Counter, statement: str) -> bool:
+    """Whether the database has refused it, the last time."""
+    return statement in {one.statement for one in counter.store.failing.now()}
+
+
+async def test_nobody_waits_for_a_refused_report(counter: Counter, connection: Connection[Record]) -> None:
+    """It may be refused for days: no sweep waits for it, and its lease is kept; others are doubted as before."""
+    bad, later = [await counter.running(counter.worker, lease_until=PAST) for _ in range(2)]
+    async with open_while_refused(counter, connection, {bad: "P0001"}, "COMPLETED") as heal:
+        counter.report(Result(bad, 1, "ok"))
+
+        async def is_aside() -> bool:
+            return await aside(connection) == {bad: "P0001"}
+
+        await until(is_aside, "its mark")
+        counter.desk.reporting.add((later, 1))
+        await counter.leases.unwritten.look(Backoff())
+        assert [(await counter.read(one))["lease_until"] > PAST for one in (bad, later)] == [True, False]
+        assert counter.leases.unwritten._reports_s.keys() == {(later, 1)}
+        await heal()
+        await until(lambda: counter.is_status("COMPLETED", bad), "its end")
+    assert counter.desk.refused == {}
 
 
 async def test_ends(counter: Counter, connection: Connection[Record]) -> None:

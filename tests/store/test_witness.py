@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -11,9 +12,9 @@ from uuid import UUID
 import pytest
 from structlog.testing import capture_logs
 
-from pulse.errors import UnavailableError
+from pulse.errors import StatementError, UnavailableError
 from pulse.ids import uuid7
-from pulse.store.epochs import CLOSED
+from pulse.store.epochs import CLOSED, Coming
 from pulse.store.pool import Target
 from pulse.store.rows import Claim, Completion, Level
 from pulse.store.store import Store
@@ -24,6 +25,7 @@ from pulse_actors.dispatcher.witness import OTHERS_S, PUT_OFF_S, REJOIN_S, SOON_
 from pulse_actors.memory import Memory, Notebook
 from tests.store.epoch_kit import HOST, LEASE_S, OTHER, clean, come, keep, put_back, raised
 from tests.store.helpers import TOPIC, forge, job, read
+from tests.store.refusing_kit import refusing
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -448,3 +450,68 @@ async def test_a_submit_is_remembered_as_a_claim_is(host: Host, connection: Conn
     await _elsewhere(host)
     await host.witness.step()
     assert host.wire.lost == [(one.id, 1)]
+
+
+async def test_a_row_that_cannot_be_ended(host: Host, connection: Connection[Record]) -> None:
+    """The epoch begins all the same: that row waits for its lease, others are ended, and what is new is handed out."""
+    bad, good = await due(connection), await due(connection)
+    await host.witness.step()
+    assert {job for job, _ in await host.claim()} == {bad, good}
+    await keep(connection)
+    await host.witness.step()
+    await put_back(connection)
+    free = await due(connection)
+    async with refusing(connection, {bad: "P0001"}, "PENDING", "RETRYING"):
+        for _ in range(2):
+            with suppress(StatementError):  # what may run yet is put off at each tick
+                await host.witness.step()
+        assert host.is_open
+        assert [(await read(connection, one))["status"] for one in (bad, good)] == ["RUNNING", "PENDING"]
+        assert [job for job, _ in await host.claim()] == [free]
+
+
+async def test_since_when_it_went_back(host: Host, connection: Connection[Record]) -> None:
+    """It is the last tick that the database knows which tells, not when it came to its place."""
+    await host.witness.step()
+    await _elsewhere(host)
+    await host.witness.step()
+    assert host.is_open
+    await host.witness.step()
+    await keep(connection)
+    kept_at = await connection.fetchval("SELECT max(seen_at) FROM pulse.witnesses")
+    await host.witness.step()
+    await put_back(connection)
+    await host.witness.step()
+    assert await connection.fetchval("SELECT went_back_to FROM pulse.epochs WHERE epoch = 2") == kept_at
+
+
+async def test_a_completion_whose_answer_is_lost(
+    host: Host, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That a job is missing which was to be forgotten proves nothing at a new place, whether or not that was told."""
+    await host.witness.step()
+    await due(connection)
+    [(done, attempt)] = await host.claim()
+    connected = host.store.hot.connection
+    monkeypatch.setattr(host.store.hot, "connection", _goes_away)
+    with pytest.raises(UnavailableError):
+        await host.store.complete([Completion(done, attempt, host.worker.identity, None)], keep=False)
+    monkeypatch.setattr(host.store.hot, "connection", connected)
+    await connection.execute("DELETE FROM pulse.jobs WHERE id = $1", UUID(bytes=done))  # it was carried out
+    await _elsewhere(host)
+    await host.witness.step()
+    assert await connection.fetchval("SELECT max(epoch) FROM pulse.epochs") == 1
+
+
+def _goes_away() -> None:
+    raise UnavailableError("gone")
+
+
+async def test_a_clock_that_has_gone_back(host: Host, connection: Connection[Record]) -> None:
+    """Jobs that were made before the epoch are told by the newest time that was known, whatever the clock says now."""
+    known_until = await connection.fetchval("SELECT clock_timestamp() + interval '5 hours'")
+    seen = await host.store.epochs.look(UUID(int=9), None, LEASE_S)
+    coming = Coming(UUID(int=9), HOST, 0, FLOOR)
+    await host.store.epochs.begin(seen, coming, epoch=2, known_until=known_until)
+    first = await connection.fetchval("SELECT first_id FROM pulse.epochs WHERE epoch = 2")
+    assert first.int >> 80 > (known_until.timestamp() + 3500) * 1000

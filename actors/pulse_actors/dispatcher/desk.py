@@ -191,6 +191,7 @@ class Desk:
         strangers: Workers that live here, hold jobs and have not said hello, by identity.
         away: Workers that are watched, hold jobs and have lost their connection, by identity.
         reporting: Attempts whose results have arrived and are not written yet, whoever holds them by now.
+        refused: Those of them that the database refuses to write, each by itself, and whose they are.
         rules: What is kept in memory of the topics' policies.
         tally: What has gone through.
     """
@@ -204,6 +205,7 @@ class Desk:
         self.strangers: dict[str, Worker] = {}
         self.away: dict[str, Worker] = {}
         self.reporting: set[Pair] = set()
+        self.refused: dict[Pair, str] = {}
         self.lost: set[Pair] = set()  # from before an epoch, until their workers have said how they ended
         self.rules = Rules({})
         self.tally = Tally()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -112,6 +113,8 @@ class Results:
         self._kept: set[Pair] = set()  # written, of reports that are still to be answered
         self._aside: list[_Aside] = []
         self._refused: set[bytes] = set()  # jobs of which the database refuses to write how they ended
+        self._is_mixed = False  # so many are refused that those which are not may stand behind them
+        self._in_vain = Backoff()
         self._put_aside = anyio.Event()
         self.batcher: Batcher[Reported | Obituary] = Batcher(self._write, _weight, BATCH)
 
@@ -163,6 +166,9 @@ class Results:
         batch = _Batch(
             self._store, self._desk.tally, self._by_fate, await self._locked_among(items) if self._aside else set()
         )
+        if self._is_mixed:
+            random.shuffle(completions)
+            random.shuffle(endings)
         if self._kept:
             batch.written |= self._kept.intersection(pair for item in items for pair in item.pairs)
         await self._insist(lambda: batch.complete(completions))
@@ -176,22 +182,34 @@ class Results:
         self._free(obituaries, batch)
         self._claims.room()
         await self._note_refused(items, batch)
+        self._is_mixed = bool(batch.in_vain) or (self._is_mixed and bool(self._aside))
+        for error in {*batch.in_vain.values()}:
+            self._in_vain.failed(error, "report")
         if batch.left:
-            if len(batch.left) > len(batch.refused):
-                log.warning("rows_locked", count=len(batch.left) - len(batch.refused))
+            refused = batch.refused.keys() | batch.in_vain.keys()
+            if len(batch.left) > len(refused):
+                log.warning("rows_locked", count=len(batch.left) - len(refused))
             self._put_aside.set()
             for item in items:
                 left = frozenset(job for job, _ in batch.left.intersection(item.pairs))
                 if left:
                     self._kept |= batch.written.intersection(item.pairs)
-                    pause_s = LOCKED_PAUSE_S if left.isdisjoint(batch.refused) else REFUSED_PAUSE_S
+                    pause_s = LOCKED_PAUSE_S if left.isdisjoint(refused) else REFUSED_PAUSE_S
                     self._aside.append(_Aside(item, left, time.monotonic() + pause_s))
 
     async def _note_refused(self, items: Sequence[Reported | Obituary], batch: _Batch) -> None:
         """Tell of what the database refuses for one job alone, and of what it refuses no more."""
         if not self._refused and not batch.refused:
             return
-        again = self._refused.intersection(job for item in items for job, _ in item.pairs) - batch.refused.keys()
+        again = self._refused.intersection(job for item in items for job, _ in item.pairs) - {
+            job for job, _ in batch.left
+        }
+        for report in [item for item in items if isinstance(item, Reported)]:
+            for pair in report.pairs:
+                if pair[0] in batch.refused:
+                    self._desk.refused[pair] = report.worker.identity
+                elif pair[0] in again:
+                    self._desk.refused.pop(pair, None)
         for job, error in batch.refused.items():
             if job not in self._refused:
                 log.error("report_refused", job=str(UUID(bytes=job)), sqlstate=error.sqlstate, error=error.message)
@@ -256,6 +274,7 @@ class _Batch:
         written: Attempts that are ended, by this or before.
         left: Not written now: somebody else has locked them, or the database refuses them.
         refused: Jobs of those that it refuses, and why.
+        in_vain: Jobs of which none could be written: it is not about them.
         ended: What became of those that did not succeed.
     """
 
@@ -266,6 +285,7 @@ class _Batch:
         self.written: set[Pair] = set()
         self.left = locked
         self.refused: dict[bytes, StatementError] = {}
+        self.in_vain: dict[bytes, StatementError] = {}
         self.ended: list[Ended] = []
         self._rejected: list[Ending] = []
 
@@ -286,7 +306,7 @@ class _Batch:
             self._rejected.append(Ending(bad.id, bad.attempt, bad.worker, EndingKind.ERROR, text))
 
         rows = [row for row in completions if row[:2] not in self.left] if self.left else completions
-        self._leave(await write_merged(self._store, rows, together, alone))
+        self._leave(await write_merged(self._store, rows, together, alone, raises=False))
 
     async def end(self, endings: Sequence[Ending]) -> None:
         async def together(some: Sequence[Ending]) -> None:
@@ -302,14 +322,14 @@ class _Batch:
             await together([bad._replace(error="error text is not storable", stack=None, progress=None)])
 
         rows = [row for row in (*endings, *self._rejected) if row[:2] not in self.left]
-        self._leave(await write_merged(self._store, rows, together, alone))
+        self._leave(await write_merged(self._store, rows, together, alone, raises=False))
 
     def _leave(self, left: Sequence[Left[Completion]] | Sequence[Left[Ending]]) -> None:
         """These were not written now."""
         for one in left:
             self.left.add((one.row.id, one.row.attempt))
             if one.error is not None:
-                self.refused[one.row.id] = one.error
+                (self.refused if one.is_blamed else self.in_vain)[one.row.id] = one.error
 
 
 async def _without_progress(bad: Row, write: Callable[[Sequence[Row]], Awaitable[None]]) -> StatementError | None:

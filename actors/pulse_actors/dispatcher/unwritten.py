@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Final
 
 import anyio
@@ -20,6 +21,7 @@ from pulse.errors import UnavailableError
 from pulse.store.rows import Renewal
 from pulse.store.store import Store
 from pulse_actors.dispatcher.desk import Desk, Pair
+from pulse_actors.merging import write_merged
 from pulse_actors.runtime import Backoff
 
 # Share of a lease for which something cannot be written before that is told. A row that somebody locks for a moment
@@ -83,10 +85,23 @@ class Unwritten:
                 await self._bell.wait()
             await self.look(backoff)
 
+    async def _keep_refused(self) -> None:
+        """What is refused for one job may be so for days: its own lease is kept, and nobody else waits for it."""
+        if not self._desk.refused:
+            return
+        renewals = [Renewal(*pair, worker, None) for pair, worker in self._desk.refused.items()]
+        with suppress(UnavailableError):
+            await write_merged(self._store, renewals, self._extend, raises=False)
+
+    async def _extend(self, renewals: Sequence[Renewal]) -> None:
+        await self._store.extend(renewals, self._lease_s)
+
     async def look(self, backoff: Backoff) -> None:
         """Tell all sweeps if there is something to tell; while even that cannot be written, as soon as it can."""
         now_s = time.monotonic()
-        self._reports_s = {pair: self._reports_s.get(pair, now_s) for pair in self._desk.reporting}
+        await self._keep_refused()
+        waiting = self._desk.reporting - self._desk.refused.keys()
+        self._reports_s = {pair: self._reports_s.get(pair, now_s) for pair in waiting}
         reports = self._late(self._reports_s.values())
         if not reports and not self._bell.is_set():
             return

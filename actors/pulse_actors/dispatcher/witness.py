@@ -10,7 +10,7 @@ out to nobody, on any host.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from operator import attrgetter, itemgetter
 from pathlib import Path
@@ -99,11 +99,13 @@ class Witness:
         if memory is not None and highest > memory.highest:
             await self._remember(msgspec.structs.replace(memory, highest=bound_of(highest)))
 
-    def completed(self, pairs: Collection[tuple[bytes, int]], *, keep: bool) -> None:
+    def forgets(self, pairs: Iterable[tuple[bytes, int]]) -> None:
+        """That they are missing will prove nothing."""
+        self._forgotten.update(map(_FIRST, pairs))
+
+    def completed(self, pairs: Collection[tuple[bytes, int]]) -> None:
         """Remember what is finished."""
         self._finished.add(map(_FIRST, pairs))
-        if not keep:
-            self._forgotten.update(job for job, _ in pairs)
 
     async def run(self) -> None:
         """Count until cancelled."""
@@ -140,6 +142,7 @@ class Witness:
         else:
             come = self._tick if verdict is Verdict.STAY else self._come
             if await come(memory, seen) and self._may_open(seen):
+                self._back_to = None  # from now on the last tick tells what it knew
                 self._open(seen)
         await self._put_off()
         return SOON_S if self.witnessed is CLOSED else TICK_S

@@ -59,13 +59,17 @@ WITNESS: Final = Guarded(
         _WITNESS + "test_a_new_place_that_does_not": [
             ("Witness.step", "verdict is Verdict.MOVED and await self._knows_less()", "False"),
             ("Witness._knows_less", "self._before | self._handed_out", "self._before"),
-            ("Witness.claimed", "self._handed_out.update((claim.id, claim.attempt) for claim in claims)", "pass"),
+            (
+                "Witness.claimed",
+                "self._handed_out.update(zip(map(_ID, claims), map(_ATTEMPT, claims), strict=True))",
+                "pass",
+            ),
         ],
         _WITNESS + "test_what_was_completed_and_is_not_there": [
-            ("Witness.completed", "if not keep:", "if True:"),
-            ("Witness.completed", "if not keep:", "if False:"),
+            ("Witness.forgets", "self._forgotten.update(map(_FIRST, pairs))", "pass"),
             ("Witness._tick", "self._forgotten &= self._handed_out.keys()", "pass"),
         ],
+        _WITNESS + "test_since_when_it_went_back": [("Witness.step", "self._back_to = None", "pass")],
         _WITNESS + "test_a_report_that_a_new_place_does_not_know": [
             ("Witness._come", "self._claims.doubt(worker.identity)", "pass"),
         ],
@@ -83,7 +87,7 @@ WITNESS: Final = Guarded(
                 'worker.link.send("stop", None, {"jobs": [(*pair, "lost") for pair in worker.held]})',
                 "pass",
             ),
-            ("Witness.completed", "self._finished.add(job for job, _ in pairs)", "pass"),
+            ("Witness.completed", "self._finished.add(map(_FIRST, pairs))", "pass"),
             ("Witness._tell", "await self._store.epochs.note_reopened(epoch.epoch, reopened)", "pass"),
         ],
         _WITNESS + "test_another_host_has_raised_it": [

@@ -13,6 +13,14 @@ _REFUSED: Final = "store/test_refused.py::"
 RESULTS: Final = Guarded(
     "pulse_actors.dispatcher.results",
     {
+        _REFUSED + "test_many_refused_reports": [
+            ("Results._write", "bool(batch.in_vain) or (self._is_mixed and bool(self._aside))", "False"),
+            ("_Batch.complete", ", raises=False", ""),
+        ],
+        _REFUSED + "test_nobody_waits_for_a_refused_report": [
+            ("Results._note_refused", "self._desk.refused[pair] = report.worker.identity", "pass"),
+            ("Results._note_refused", "self._desk.refused.pop(pair, None)", "pass"),
+        ],
         _GUARDS + "test_what_is_stale_is_told": [
             ("Results.accept", "self._desk.reporting.update(report.pairs)", "pass"),
             ("Results._answer", " if pair not in batch.written", ""),

@@ -126,6 +126,10 @@ UNWRITTEN: Final = Guarded(
         _UNWRITTEN + "test_what_can_be_written_is_told_to_nobody": [
             ("Unwritten.look", "not reports and not self._bell.is_set()", "False"),
         ],
+        "store/test_refused.py::test_nobody_waits_for_a_refused_report": [
+            ("Unwritten.look", " - self._desk.refused.keys()", ""),
+            ("Unwritten.look", "await self._keep_refused()", "pass"),
+        ],
         _UNWRITTEN + "test_a_row_that_is_locked_for_a_moment": [
             ("Unwritten._late", "TOLD * self._lease_s", "0"),
             ("Unwritten._late", "one_s <= latest_s", "True"),
