@@ -9,7 +9,7 @@ O_NONBLOCK is a property of the open file, which other processes share, so it is
 and terminals are opened once more, and sockets know a flag for each call. What has neither (files, since a disk that
 hangs blocks every writer; pipes of another user) is left to the thread. For a file whoever writes waits for that
 thread, 100 ms at most: 40 µs, which is nothing for a server's log and too much for what handlers print; their processes
-write files themselves.
+write files themselves, and so does everybody where no thread can be had.
 """
 
 from __future__ import annotations
@@ -142,8 +142,10 @@ class Sink(io.RawIOBase):
             return self._changed.wait_for(self._is_idle, within_s)
 
     def pause(self) -> None:
-        """Before a fork: have no thread, where that can be."""
+        """Before a fork: have no thread, where that can be; one that stays does the child no harm."""
         with self._lock:
+            if not self._runs or self._is_stuck():
+                return
             self._leaving = True
             self._changed.notify_all()
             self._changed.wait_for(lambda: not self._runs, _FORK_S)
@@ -153,6 +155,12 @@ class Sink(io.RawIOBase):
         """In the child of a fork: its parent writes what waits. Daemons close what they do not know, and open more."""
         self.begin_anew()
         self._is_fork = True
+
+    def _is_stuck(self) -> bool:
+        """Whether the thread is left with a pipe that nobody reads, and to wait for it is in vain; with the lock."""
+        if self._at_once:
+            return not (self._write_waiting() and self._poll(0))  # such a thread ends when both are so
+        return not (self._is_idle() or self._poll(0))
 
     def _is_idle(self) -> bool:
         return not self._waiting and not self._writes
@@ -205,17 +213,29 @@ class Sink(io.RawIOBase):
         return self._patient
 
     def _wake(self) -> None:
-        if self._runs:
+        # Threads end with the interpreter; one that was writing then may hang, and so would we.
+        is_last = self._is_file and not self._writes and sys.is_finalizing()
+        if is_last or not (self._runs or self._start()):
+            self._do_without()
+        else:
             self._changed.notify_all()
-            return
+
+    def _start(self) -> bool:
+        """Start the thread; whether that can be."""
         self._runs = True
         try:  # no threading.Thread: apps are asked about those, and to start one waits for it
             _thread.start_new_thread(contextvars.copy_context().run, (self._serve,))
         except RuntimeError:  # no room for a thread, or the interpreter ends
             self._runs = False
-            self._drop(sum(one.count(_LINE_END) for one in self._waiting))
-            self._waiting.clear()
-            self._waiting_bytes = 0
+        return self._runs
+
+    def _do_without(self) -> None:
+        """No thread: a file is written at once, which is rarely slow; what waits for anything else is dropped."""
+        if self._is_file:
+            self._write_waiting()
+        self._drop(sum(one.count(_LINE_END) for one in self._waiting))
+        self._waiting.clear()
+        self._waiting_bytes = 0
 
     def _drop(self, lines: int) -> None:
         with self._lock:
@@ -232,7 +252,7 @@ class Sink(io.RawIOBase):
         return piece
 
     def _write_waiting(self) -> bool:
-        """Write what waits; whether all of it went. With the lock, where writing never blocks."""
+        """Write what waits; whether all of it went. With the lock, where writing never blocks, or to a file."""
         while self._waiting:
             if rest := self._put(self._take()):
                 self._waiting.appendleft(rest)
@@ -256,10 +276,11 @@ class Sink(io.RawIOBase):
             self._changed.notify_all()
             return self._runs
 
-    def _poll(self) -> None:
+    def _poll(self, within_ms: int | None = None) -> bool:
+        """Wait until something can be written; whether that is so."""
         poll = select.poll()
         poll.register(self._fd, select.POLLOUT)
-        poll.poll()
+        return bool(poll.poll(within_ms))
 
     def _wait_for_lines(self) -> bool:
         """Once more; False: none have come for a while, and the thread has ended."""

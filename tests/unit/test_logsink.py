@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import contextlib
 import errno
 import fcntl
 import io
@@ -81,9 +82,23 @@ def refuse(*_: object) -> int:
     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
+def refuse_thread(*_: object) -> int:
+    """As a machine with too many."""
+    raise RuntimeError("can't start new thread")
+
+
 def has_thread(sink: Sink) -> bool:
     """Whether its thread runs."""
     return sink._runs
+
+
+def fill(fd: int) -> None:
+    """Until nothing can be written there any more, by somebody else."""
+    os.set_blocking(fd, False)
+    with contextlib.suppress(BlockingIOError):
+        while os.write(fd, b"."):
+            pass
+    os.set_blocking(fd, True)
 
 
 def dropped_of(text: bytes) -> int:
@@ -235,10 +250,13 @@ def test_a_disk_hangs(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         start_s = time.monotonic()
         for _ in range(1000):
             sink.write(LINE)
+        with monkeypatch.context() as last:
+            last.setattr(sys, "is_finalizing", lambda: True)
+            sink.write(LINE)  # nor then does anybody write beside the thread
         assert time.monotonic() - start_s < AT_ONCE_S
         goes_on.set()
         assert sink.drain(DEADLINE_S)
-        assert log.read_bytes() == LINE * 1001
+        assert log.read_bytes() == LINE * 1002
         monkeypatch.setattr(logsink, "_PATIENCE_S", DEADLINE_S)
         for _ in range(50):
             sink.write(b"again\n")
@@ -296,13 +314,19 @@ def test_a_terminal(make: Make) -> None:
     os.close(terminal)
 
 
-def test_no_thread_stays_where_nothing_waits(make: Make, ends: tuple[int, Reader]) -> None:
+def test_no_thread_stays_where_nothing_waits(
+    make: Make, ends: tuple[int, Reader], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A process may fork: before that the thread ends, where it can; the child has none of what waits."""
+    monkeypatch.setattr(logsink, "_FORK_S", DEADLINE_S)
     fd, reader = ends
     before = len(procs.threads(os.getpid()))
     sink = make(fd)
     sink.write(LINE * 100)
-    sink.pause()  # in vain, and not for ever
+    fill(fd)
+    start_s = time.monotonic()
+    sink.pause()  # in vain
+    assert time.monotonic() - start_s < AT_ONCE_S
     assert has_thread(sink)
     sink.forked()  # as in the child
     assert not has_thread(sink)
@@ -311,9 +335,32 @@ def test_no_thread_stays_where_nothing_waits(make: Make, ends: tuple[int, Reader
     text = reader.read(lambda text: b"child\n" in text)
     assert text.count(LINE) <= 100
     assert sink.drain(DEADLINE_S)
+    if not sink._at_once:  # its thread waits for more lines, not for a reader
+        fill(fd)
     sink.pause()
     assert not has_thread(sink)
     reader.read(lambda _: len(procs.threads(os.getpid())) <= before)
+
+
+def test_a_thread_that_has_room_ends_for_a_fork(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever forks waits for it where all that waits has room, and not for a reader that is slow."""
+    monkeypatch.setattr(logsink, "_FORK_S", DEADLINE_S)
+    read, write = os.pipe()
+    reader, sink = Reader(read), make(write)
+    fill(write)
+    sink.write(LINE * 100)
+    with sink._lock:  # it cannot be done before
+        reader.look(PIPE_BYTES)
+        start_s = time.monotonic()
+        sink.pause()
+        assert time.monotonic() - start_s < AT_ONCE_S
+        assert has_thread(sink)
+        reader.look(1 << 20)
+        sink.pause()
+        assert not has_thread(sink)
+    assert reader.read(lambda text: text.endswith(LINE)).count(LINE) == 100
+    os.close(read)
+    os.close(write)
 
 
 def test_a_thread_that_waits_for_lines_ends_for_a_fork(make: Make, tmp_path: Path) -> None:
@@ -333,10 +380,6 @@ def test_a_thread_that_waits_for_lines_ends_for_a_fork(make: Make, tmp_path: Pat
 def test_no_room_for_a_thread(make: Make, ends: tuple[int, Reader], monkeypatch: pytest.MonkeyPatch) -> None:
     """Where none can be started the lines are counted, and nobody fails."""
     fd, reader = ends
-
-    def refuse_thread(*_: object) -> int:
-        raise RuntimeError("can't start new thread")
-
     monkeypatch.setattr(_thread, "start_new_thread", refuse_thread)
     sink = make(fd)
     for _ in range(200):
@@ -345,3 +388,20 @@ def test_no_room_for_a_thread(make: Make, ends: tuple[int, Reader], monkeypatch:
     reader.read(lambda _: sink.write(b"again\n") and sink._dropped == 0)
     text = reader.read(lambda text: b"dropped" in text)
     assert text.count(LINE) + dropped_of(text) >= 200
+
+
+def test_a_file_needs_no_thread(
+    make: Make, file: tuple[int, Path, Callable[[int], None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where none can be started whoever writes does it himself; only what the disk has no room for is dropped."""
+    fd, _, limit = file
+    sink = make(fd)
+    monkeypatch.setattr(_thread, "start_new_thread", refuse_thread)
+    limit(1000)
+    for _ in range(12):
+        sink.write(LINE)
+        assert sink.drain(0)
+    limit(2000)
+    sink.write(b"again\n")
+    assert os.pread(fd, 2000, FAR) == LINE * 10 + b"again\ndropped 2\n"
+    assert not has_thread(sink)

@@ -43,6 +43,23 @@ def test_last_words(tmp_path: Path) -> None:
     assert lines[-2:] == ["ZeroDivisionError: division by zero", "fo"]
 
 
+@pytest.mark.parametrize("early", ["", "log.info('early')"])
+def test_the_last_phase(early: str, tmp_path: Path) -> None:
+    """What is logged when threads run no more is in the file, whether there was a thread or not."""
+    code = f"""
+class Late:
+    log, is_finalizing = structlog.get_logger().bind(), sys.is_finalizing
+    def __del__(self): self.log.info("late", last=self.is_finalizing())
+late = Late()
+{early}
+"""
+    with (tmp_path / "log").open("wb") as log:
+        assert run(code, out=log.fileno(), err=log.fileno()) == 0
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text("utf-8").splitlines()]
+    assert [line["event"] for line in lines] == ["early"] * bool(early) + ["late"]
+    assert lines[-1]["last"]
+
+
 def test_who_ends_has_a_second_for_what_waits(tmp_path: Path) -> None:
     """A reader that is late gets all of it; where there is none, the process ends all the same."""
     code = """
@@ -92,6 +109,47 @@ logsink.last_words(10)
     fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     reader, mark = Reader(read), tmp_path / "mark"
     with subprocess.Popen([sys.executable, "-c", PROGRAM + code, str(mark)], stdout=write, stderr=write) as it:
+        os.close(write)
+        until(mark.exists, "the child has said it", DEADLINE_S)
+        reader.read(lambda _: it.poll() is not None)
+    reader.look(1 << 20)
+    os.close(read)
+    assert sorted(reader.text.split()) == sorted([*(b"%d" % number for number in range(2000)), b"theirs"])
+
+
+def test_a_fork_while_the_thread_is_at_it(tmp_path: Path) -> None:
+    """The child has not the lock that a thread of its parent held, nor what that was to write."""
+    code = """
+import os, signal, sys, threading
+from pulse import logs, logsink
+held, done = threading.Event(), threading.Event()
+
+def hold():
+    with sink._lock:
+        held.set()
+        done.wait()
+
+def late():  # of such hooks the first comes last, here behind that of the sinks
+    threading.Thread(target=hold).start()
+    held.wait()
+
+os.register_at_fork(before=late, after_in_parent=done.set)
+logs.configure_logging("info", "json")
+(sink,) = logsink._installed
+for number in range(2000): print(number)
+if os.fork() == 0:
+    signal.alarm(5)  # where it waits for ever
+    print("theirs")
+    open(sys.argv[1], "w").close()
+    logsink.last_words(10)
+    os._exit(0)
+os.wait()
+logsink.last_words(10)
+"""
+    read, write = os.pipe()
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    reader, mark = Reader(read), tmp_path / "mark"
+    with subprocess.Popen([sys.executable, "-c", code, str(mark)], stdout=write, stderr=write) as it:
         os.close(write)
         until(mark.exists, "the child has said it", DEADLINE_S)
         reader.read(lambda _: it.poll() is not None)

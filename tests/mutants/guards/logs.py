@@ -105,18 +105,30 @@ SINK: Final = Guarded(
             ("Sink.write", "if self._is_file:", "if False:"),
             ("Sink._own", "return own, self._socket is not None", "return own, True"),
             ("Sink._wait_for_lines", "self._patient = self._patient or not self._waiting", "pass"),
+            ("Sink._wake", "not self._writes and ", ""),
         ],
         _SINK + "test_who_runs_handlers_writes_files_itself": [
             ("Sink.__init__", "(self._is_file and files_at_once)", "False"),
         ],
         _SINK + "test_no_thread_stays_where_nothing_waits": [
             ("Sink.begin_anew", "self._runs = False", "pass"),
+            ("Sink.pause", " or self._is_stuck()", ""),
+            ("Sink._is_stuck", "self._is_idle() or ", ""),
+            ("Sink._is_stuck", "(self._is_idle() or self._poll(0))", "True"),
+        ],
+        _SINK + "test_a_thread_that_has_room_ends_for_a_fork": [
+            ("Sink._is_stuck", "(self._write_waiting() and self._poll(0))", "False"),
+            ("Sink._is_stuck", "self._write_waiting() and ", ""),
         ],
         _SINK + "test_a_thread_that_waits_for_lines_ends_for_a_fork": [
             ("Sink.pause", "self._leaving = True", "pass"),
         ],
         _SINK + "test_no_room_for_a_thread": [
-            ("Sink._wake", "except RuntimeError:", "except ChildProcessError:"),
+            ("Sink._start", "except RuntimeError:", "except ChildProcessError:"),
+            ("Sink._do_without", "self._drop(sum(one.count(_LINE_END) for one in self._waiting))", "pass"),
+        ],
+        _SINK + "test_a_file_needs_no_thread": [
+            ("Sink._do_without", "if self._is_file:", "if False:"),
         ],
         _SINK + "test_the_line_with_the_count": [
             ("Sink._tell", "contextlib.suppress(Exception)", "contextlib.suppress(ChildProcessError)"),
@@ -128,12 +140,22 @@ SINK: Final = Guarded(
             ("Sink", '"""Nothing: the other stream may write here, too, and nobody is to fail."""', "super().close()"),
             ("last_words", "stream.flush()", "pass"),
         ],
+        _PROGRAMS + "test_the_last_phase": [
+            ("Sink._wake", "sys.is_finalizing()", "False"),
+        ],
         _PROGRAMS + "test_who_ends_has_a_second_for_what_waits": [
             ("last_words", "sink.drain(until_s - time.monotonic())", "pass"),
             ("install", "errors if is_same else ", ""),
         ],
         _PROGRAMS + "test_a_fork_while_lines_wait": [
             ("Sink.forked", "self.begin_anew()", "pass"),
+        ],
+        _PROGRAMS + "test_a_fork_while_the_thread_is_at_it": [
+            (
+                "Sink.begin_anew",
+                "self._lock = threading.RLock()",
+                'self._lock = getattr(self, "_lock", None) or threading.RLock()',
+            ),
         ],
         _PROGRAMS + "test_a_daemon_closes_everything": [
             ("Sink.forked", "self._is_fork = True", "pass"),
