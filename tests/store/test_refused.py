@@ -346,6 +346,30 @@ async def test_submits(counter: Counter, connection: Connection[Record]) -> None
     assert stored == {*ids} - {*bad}
 
 
+async def test_requests_that_were_not_tried_alone(counter: Counter, connection: Connection[Record]) -> None:
+    """They may be good ones behind many bad ones: they are told to try again, and are carried out then."""
+    bad, good = [job() for _ in range(36)], [job() for _ in range(4)]
+    every = [*bad[:31], good[0], *bad[31:33], good[1], *bad[33:], *good[2:]]
+    sent: dict[bytes, Wire] = {}
+
+    def ask() -> bool:
+        """As clients do: what is not answered for good yet is sent; whether there was any."""
+        these = [one for one in every if code_in(sent.get(one.id or b"")) == "unavailable"]
+        for one in these:
+            sent[one.id or b""] = Wire()
+            counter.submits.batcher.put(Submitted(sent[one.id or b""], 1, [one]))
+        return bool(these)
+
+    async def are_answered() -> bool:
+        return all(wire.sent for wire in sent.values())
+
+    async with counter.open(), refusing(connection, {one.id or b"": "P0001" for one in bad}, "PENDING", "RUNNING"):
+        while ask():
+            await until(are_answered, "all answers")
+    assert {sent[one.id or b""].sent[-1][0] for one in good} == {"ok"}
+    assert {sent[one.id or b""].sent[-1][2]["code"] for one in bad} == {"bad_request"}
+
+
 @pytest.mark.parametrize("sqlstate", ["42P10", "54000", "ZZ999"])
 async def test_every_row_is_refused(
     counter: Counter, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch, sqlstate: str
@@ -370,6 +394,11 @@ async def test_every_row_is_refused(
 
         await until(all_of_them, "everything")
     assert {"claim_jobs", "complete_jobs"}.isdisjoint(one.statement for one in counter.store.failing.now())
+
+
+def code_in(wire: Wire | None) -> str:
+    """What was answered last; of what was not sent: what clients are told who are to try again."""
+    return "unavailable" if wire is None else wire.sent[-1][2].get("code", "")
 
 
 def code_of(sqlstate: str) -> str:
