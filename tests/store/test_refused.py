@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 import anyio
 import asyncpg
@@ -193,6 +194,27 @@ async def test_many_jobs_that_one_place_waits_for(
             return counter.assigned() == {*jobs}
 
         await until(all_of_them, "the jobs")
+
+
+async def test_what_is_set_aside_is_told_once(
+    counter: Counter, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing is told of those that are not, since too many are."""
+    monkeypatch.setattr(bad_jobs, "MOST_BLAMED", 4)
+    for _ in range(30):
+        await forge(connection, next_run_at=PAST)
+    with capture_logs() as logs:
+        async with open_while_refused(counter, connection, "P0001", "RUNNING"):
+
+            async def are_searched() -> bool:
+                counter.claims.barred._pauses.clear()
+                counter.claims.wake()
+                return [one["event"] for one in logs].count("claim_failed") > 2
+
+            await until(are_searched, "searches")
+            known = await aside(connection)
+    told = [one["job"] for one in logs if one["event"] == "job_set_aside"]
+    assert sorted(told) == sorted(str(UUID(bytes=one)) for one in known)
 
 
 @pytest.mark.parametrize("sqlstate", sorted(WAITED))
