@@ -299,17 +299,21 @@ CROSS JOIN LATERAL (
 ORDER BY l.priority DESC, p.next_run_at LIMIT $2;
 
 
--- name: set_aside_jobs :exec
+-- name: set_aside_jobs :many
 -- What:    keep jobs that the database refuses from what others of them are done with.
 -- Args:    $1 ids uuid[] (sorted), $2 SQLSTATEs text[], $3 statements text[], $4 errors text[] (same length), $5 pause_s float8
 --          until each is tried by itself, $6 most int: none of them where so many are set aside (NULL: however many are)
--- Guard:   the primary key; one that an operator set aside stays so.   Returns: nothing.
-INSERT INTO pulse.set_aside AS s (job_id, sqlstate, statement, error, next_try_at)
-SELECT d.id, d.sqlstate, d.statement, d.error, clock_timestamp() + $5 * interval '1 second'
-FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) AS d(id, sqlstate, statement, error)
-WHERE $6::int IS NULL OR (SELECT count(*) FROM pulse.set_aside) < $6
-ON CONFLICT (job_id) DO UPDATE SET sqlstate = excluded.sqlstate, statement = excluded.statement, error = excluded.error,
-    tries = s.tries + 1, next_try_at = greatest(s.next_try_at, excluded.next_try_at);
+-- Guard:   the primary key; one that an operator set aside stays so.   Returns: ids of those that were not set aside before.
+WITH noted AS (
+    INSERT INTO pulse.set_aside AS s (job_id, sqlstate, statement, error, next_try_at)
+    SELECT d.id, d.sqlstate, d.statement, d.error, clock_timestamp() + $5 * interval '1 second'
+    FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) AS d(id, sqlstate, statement, error)
+    WHERE $6::int IS NULL OR (SELECT count(*) FROM pulse.set_aside) < $6
+    ON CONFLICT (job_id) DO UPDATE SET sqlstate = excluded.sqlstate, statement = excluded.statement, error = excluded.error,
+        tries = s.tries + 1, next_try_at = greatest(s.next_try_at, excluded.next_try_at)
+    RETURNING s.job_id, s.tries
+)
+SELECT uuid_send(n.job_id) AS id FROM noted n WHERE n.tries = 1;
 
 
 -- name: next_set_aside :one

@@ -63,11 +63,16 @@ class SetAsideStore:
 
     async def add(
         self, refused: Sequence[tuple[bytes, StatementError]], pause_s: float, most: int | None = None
-    ) -> None:
-        """Set these aside, or take note that they were refused again; with *most*: unless so many are."""
+    ) -> set[bytes]:
+        """
+        Set these aside, or take note that they were refused again; with *most*: unless so many are.
+
+        Returns:
+            Those that were not set aside before, and are now.
+        """
         ordered = sorted(dict(refused).items())
         async with self._pool.connection() as connection:
-            await connection.execute(
+            rows = await connection.fetch(
                 STATEMENTS["set_aside_jobs"].sql,
                 uuids([job for job, _ in ordered]),
                 [error.sqlstate for _, error in ordered],
@@ -76,6 +81,7 @@ class SetAsideStore:
                 pause_s,
                 most,
             )
+        return {row["id"] for row in rows}
 
     async def next(self, pause_s: float) -> SetAside | None:
         """The job whose turn it is, its next one being *pause_s* later; None: it is nobody's turn."""

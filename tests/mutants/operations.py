@@ -43,6 +43,7 @@ OPERATIONS: Final = [
     swap("delete_set_aside", "s.job_id = g.id", "false", _ASIDE + "test_what_is_set_aside_can_be_deleted"),
     swap("delete_set_aside", "a.job_id = g.id", "true", _ASIDE + "test_what_is_set_aside_can_be_deleted"),
     swap("set_aside_jobs", "s.tries + 1", "s.tries", _TURNS + "test_what_is_refused_again"),
+    swap("set_aside_jobs", "n.tries = 1", "true", _TURNS + "test_what_is_refused_again"),
     swap("set_aside_jobs", "sqlstate = excluded.sqlstate, ", "", _TURNS + "test_what_is_refused_again"),
     swap(
         "set_aside_jobs",

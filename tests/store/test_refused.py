@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 import anyio
 import asyncpg
@@ -195,6 +196,27 @@ async def test_many_jobs_that_one_place_waits_for(
             return counter.assigned() == {*jobs}
 
         await until(all_of_them, "the jobs")
+
+
+async def test_what_is_set_aside_is_told_once(
+    counter: Counter, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing is told of those that are not, since too many are."""
+    monkeypatch.setattr(bad_jobs, "MOST_BLAMED", 4)
+    for _ in range(30):
+        await forge(connection, next_run_at=PAST)
+    with capture_logs() as logs:
+        async with open_while_refused(counter, connection, "P0001", "RUNNING"):
+
+            async def are_searched() -> bool:
+                counter.claims.barred._pauses.clear()
+                counter.claims.wake()
+                return [one["event"] for one in logs].count("claim_failed") > 2
+
+            await until(are_searched, "searches")
+            known = await aside(connection)
+    told = [one["job"] for one in logs if one["event"] == "job_set_aside"]
+    assert sorted(told) == sorted(str(UUID(bytes=one)) for one in known)
 
 
 @pytest.mark.parametrize("sqlstate", sorted(WAITED))
@@ -388,6 +410,30 @@ async def test_submits(counter: Counter, connection: Connection[Record]) -> None
     assert stored == {*ids} - {*bad}
 
 
+async def test_requests_that_were_not_tried_alone(counter: Counter, connection: Connection[Record]) -> None:
+    """They may be good ones behind many bad ones: they are told to try again, and are carried out then."""
+    bad, good = [job() for _ in range(36)], [job() for _ in range(4)]
+    every = [*bad[:31], good[0], *bad[31:33], good[1], *bad[33:], *good[2:]]
+    sent: dict[bytes, Wire] = {}
+
+    def ask() -> bool:
+        """As clients do: what is not answered for good yet is sent; whether there was any."""
+        these = [one for one in every if code_in(sent.get(one.id or b"")) == "unavailable"]
+        for one in these:
+            sent[one.id or b""] = Wire()
+            counter.submits.batcher.put(Submitted(sent[one.id or b""], 1, [one]))
+        return bool(these)
+
+    async def are_answered() -> bool:
+        return all(wire.sent for wire in sent.values())
+
+    async with counter.open(), refusing(connection, {one.id or b"": "P0001" for one in bad}, "PENDING", "RUNNING"):
+        while ask():
+            await until(are_answered, "all answers")
+    assert {sent[one.id or b""].sent[-1][0] for one in good} == {"ok"}
+    assert {sent[one.id or b""].sent[-1][2]["code"] for one in bad} == {"bad_request"}
+
+
 @pytest.mark.parametrize("sqlstate", ["42P10", "54000", "ZZ999"])
 async def test_every_row_is_refused(
     counter: Counter, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch, sqlstate: str
@@ -412,6 +458,11 @@ async def test_every_row_is_refused(
 
         await until(all_of_them, "everything")
     assert {"claim_jobs", "complete_jobs"}.isdisjoint(one.statement for one in counter.store.failing.now())
+
+
+def code_in(wire: Wire | None) -> str:
+    """What was answered last; of what was not sent: what clients are told who are to try again."""
+    return "unavailable" if wire is None else wire.sent[-1][2].get("code", "")
 
 
 def code_of(sqlstate: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +21,7 @@ from pulse_actors.dispatcher.cursors import FEW_TOPICS
 from pulse_actors.dispatcher.desk import Desk, Held, Worker
 from tests.store.helpers import LEASE_S, NOW, TOPIC, at, count, forge, history, job, read
 from tests.store.recovery_kit import DEADLINE_S, HOST, new_worker, wire_of
+from tests.store.refusing_kit import refusing
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -262,6 +263,41 @@ async def test_a_job_that_cannot_be_stored(bench: Bench, connection: Connection[
         await bench.claims.submit([job(id=known)])
     assert bench.claims._in_doubt == set()
     assert not bench.claims._wake.is_set()
+
+
+@pytest.mark.parametrize("sqlstate", ["P0001", "23514"])
+async def test_a_job_that_cannot_be_handed_out(bench: Bench, connection: Connection[Record], sqlstate: str) -> None:
+    """It is accepted as it is while workers are busy: that is told by its claim, which sets it aside."""
+    worker, one = bench.join(), job()
+    one_id = one.id or b""
+
+    async def store_alone(jobs: Sequence[NewJob]) -> list[Wake]:
+        assert not bench.claims.lock.locked()
+        assert bench.claims._in_doubt == set()
+        return await submit(jobs)
+
+    submit = bench.store.submit
+    bench.monkeypatch.setattr(bench.store, "submit", store_alone)
+    async with refusing(connection, {one_id: sqlstate}, "RUNNING"):
+        woken = await bench.claims.submit([one])
+        assert [(wake.topic, wake.jobs) for wake in woken] == [(TOPIC, 1)]
+        assert (await read(connection, one_id))["status"] == "PENDING"
+        await bench.claims.pass_once()
+        assert [row["sqlstate"] for row in await connection.fetch("SELECT sqlstate FROM pulse.set_aside")] == [sqlstate]
+    assert worker.held == {}
+    assert bench.claims._in_doubt == set()
+
+
+async def test_a_job_that_is_refused_either_way(bench: Bench, connection: Connection[Record]) -> None:
+    """Whoever submits it is told so, and nobody is in doubt."""
+    bench.join()
+    one = job()
+    async with refusing(connection, {one.id or b"": "P0001"}, "PENDING", "RUNNING"):
+        with pytest.raises(StatementError, match="not with me"):
+            await bench.claims.submit([one])
+    assert bench.claims._in_doubt == set()
+    assert not bench.claims._wake.is_set()
+    assert not bench.claims.lock.locked()
 
 
 async def test_a_job_that_is_canceled_meanwhile(bench: Bench) -> None:

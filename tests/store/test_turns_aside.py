@@ -33,9 +33,10 @@ async def rows(connection: Connection[Record]) -> dict[bytes, Record]:
 async def test_what_is_refused_again(store: Store, connection: Connection[Record]) -> None:
     """The newest refusal is told, how many there were, and since when; its turn is never brought forward."""
     job = new_id()
-    await store.aside.add([(job, REFUSED)], 60.0)
+    assert await store.aside.add([(job, REFUSED)], 60.0) == {job}
     first = (await rows(connection))[job]
-    await store.aside.add([(job, AGAIN)], 1.0)
+    other = new_id()
+    assert await store.aside.add([(job, AGAIN), (other, AGAIN)], 1.0) == {other}
     again = (await rows(connection))[job]
     assert (again["tries"], again["sqlstate"], again["statement"]) == (2, "P0001", "complete_jobs")
     assert (again["error"], again["since"]) == ("nor now", first["since"])
@@ -101,6 +102,6 @@ async def test_what_has_the_same_cause(store: Store, connection: Connection[Reco
 async def test_no_more_than_may_be(store: Store, connection: Connection[Record]) -> None:
     """Where it may be about none of them."""
     first, second = new_id(), new_id()
-    await store.aside.add([(first, REFUSED)], 0.0, 1)
-    await store.aside.add([(second, REFUSED)], 0.0, 1)
+    assert await store.aside.add([(first, REFUSED)], 0.0, 1) == {first}
+    assert await store.aside.add([(second, REFUSED)], 0.0, 1) == set()
     assert [*await rows(connection)] == [first]

@@ -78,8 +78,10 @@ class BadJobs:
         is_about_none = await search.is_about_none(suspects)
         if search.bad:
             blamed = [(one.id, error) for one, error in search.bad]
-            await self._store.aside.add(blamed, TRY_S, MOST_BLAMED if is_about_none else None)
+            new = await self._store.aside.add(blamed, TRY_S, MOST_BLAMED if is_about_none else None)
             for one, error in search.bad:
+                if one.id not in new:  # too many are, and each search meets it anew; or another host has told it
+                    continue
                 log.error(
                     "job_set_aside",
                     job=_shown(one.id),

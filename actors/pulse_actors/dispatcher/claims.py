@@ -14,7 +14,7 @@ import structlog
 from pulse.errors import ContestedError, StatementError, UnavailableError
 from pulse.protocol import NewJob
 from pulse.store.epochs import WENT_BACK
-from pulse.store.failures import ran_too_long, refuse_swallowed
+from pulse.store.failures import UNIQUE_VIOLATION, ran_too_long, refuse_swallowed
 from pulse.store.rows import Claim, Ending, EndingKind, Level, Renewal, Wake
 from pulse.store.store import Store
 from pulse_actors import identity as identities
@@ -291,10 +291,11 @@ class Claims(Doubts):
             if plan is None:
                 return await self._submit(jobs)
             try:
-                return await self._submit_and_claim(plan, jobs)
+                woken = await self._submit_and_claim(plan, jobs)
             finally:
                 if self._in_doubt:
                     self._wake.set()  # to settle it
+        return await self._submit(jobs) if woken is None else woken  # without the lock: nothing is handed out
 
     async def _submit(self, jobs: Sequence[NewJob]) -> list[Wake]:
         woken = await self._store.submit(jobs)
@@ -318,16 +319,19 @@ class Claims(Doubts):
                 return plan
         return None
 
-    async def _submit_and_claim(self, plan: ClaimPlan, jobs: Sequence[NewJob]) -> list[Wake]:
+    async def _submit_and_claim(self, plan: ClaimPlan, jobs: Sequence[NewJob]) -> list[Wake] | None:
+        """As ``submit``; None: the database refuses it. It may take the jobs, where a claim sets aside what is bad."""
         self._in_doubt.update(plan.workers)  # as for a claim
         self._canceled.clear()
         try:
             claims, woken = await self._store.submit_and_claim(
                 jobs, plan.topics, plan.workers, plan.seats, self.lease_s
             )
-        except StatementError:  # nothing was done
+        except StatementError as error:  # nothing was done
             self._in_doubt.difference_update(plan.workers)
-            raise
+            if error.sqlstate == UNIQUE_VIOLATION:  # it does not take them either
+                raise
+            return None
         count_submitted(self._desk.tally, woken, claims)
         await self._take(plan, claims)
         refuse_swallowed(len(jobs), len(claims) + len(woken))

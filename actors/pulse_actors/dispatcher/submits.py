@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from pulse.errors import BadRequestError, ConflictError, PulseError, StatementError
+from pulse.errors import BadRequestError, ConflictError, PulseError, StatementError, UnavailableError
 from pulse.ids import uuid7
 from pulse.protocol import NewJob
 from pulse.store.failures import UNIQUE_VIOLATION
@@ -58,14 +58,16 @@ class Submits:
         try:
             woken = await self._claims.submit([job for submit in submits for job in submit.jobs])
         except StatementError as error:
-            if len(submits) > 1 and self._in_vain < IN_VAIN:
-                return False
-            if len(submits) == 1 and error.sqlstate == UNIQUE_VIOLATION:
+            if len(submits) > 1:
+                if self._in_vain < IN_VAIN:
+                    return False
+                for submit in submits:  # nobody knows which of them it is about: all are to try again
+                    _refuse(submit, UnavailableError(error.message))
+            elif error.sqlstate == UNIQUE_VIOLATION:
                 await self._insert_again(submits[0])
-                return True
-            self._in_vain += not error.is_value
-            for submit in submits:
-                _refuse(submit, _refusal(submit, error))
+            else:
+                self._in_vain += not error.is_value
+                _refuse(submits[0], _refusal(submits[0], error))
             return True
         except PulseError as error:
             for submit in submits:

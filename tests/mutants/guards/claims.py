@@ -86,6 +86,10 @@ CLAIMS: Final = Guarded(
         _SUBMITS + "test_a_job_that_cannot_be_stored": [
             ("Claims._submit_and_claim", "self._in_doubt.difference_update(plan.workers)", "pass"),
         ],
+        _SUBMITS + "test_a_job_that_cannot_be_handed_out": [
+            ("Claims.submit", "if woken is None", "if False"),
+            ("Claims._submit_and_claim", "error.sqlstate == UNIQUE_VIOLATION", "True"),
+        ],
         _SUBMITS + "test_a_cancel_of_another_time": [
             ("Claims._submit_and_claim", "self._canceled.clear()", "pass"),
         ],
