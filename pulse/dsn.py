@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from typing import Final
-from urllib.parse import quote, unquote_plus, urlencode
+from urllib.parse import quote, unquote, unquote_plus, urlencode
 
-__all__ = ["as_url", "hosts_of", "is_dsn", "redact_dsn"]
+__all__ = ["as_url", "database_of", "hosts_of", "is_dsn", "redact_dsn"]
 
 _MASK: Final = "***"
 _MAX_PORT: Final = 65535
+_USUAL_PORT: Final = "5432"
 _SCHEMES: Final = ("postgresql://", "postgres://")
 _SECRETS: Final = frozenset({"password", "sslpassword"})
 _LOCATING: Final = frozenset({"dbname", "host", "hostaddr", "port", "service", "user"})  # one at least says where to go
@@ -76,6 +77,34 @@ def hosts_of(dsn: str) -> list[str]:
         of_host = urlencode({"host": host, **({"port": port} if port else {})}, quote_via=quote)
         found.append(f"{scheme}://{base}?{of_host}{'&' if rests else ''}{rests}")
     return found
+
+
+def database_of(dsn: str) -> str:
+    """
+    Which database *dsn* names, without user and password, and the same for every way to write it.
+
+    Returns:
+        Its hosts with their ports, and its name, as ``a:5432,b:5432/pulse``; "" for what is no DSN.
+
+    """
+    if not is_dsn(dsn):
+        return ""
+    base, _, query = as_url(dsn).split("://", 1)[1].partition("?")
+    authority, _, path = base.partition("/")
+    pairs = [pair.split("=", 1) for pair in query.split("&") if pair]
+    named = {key: unquote_plus(value) for key, value in pairs}
+    hosts = unquote(authority.rpartition("@")[2]) or named.get("host", "")
+    ports, several = named.get("port", "").split(","), hosts.split(",")
+    if len(ports) != len(several):
+        ports = ports[:1] * len(several)
+    places = ",".join(sorted(map(_with_port, several, ports)))
+    service = f"?service={named['service']}" if "service" in named else ""  # it may say where the database is
+    return f"{places}/{unquote(path) or named.get('dbname') or named.get('database', '')}{service}"
+
+
+def _with_port(host: str, port: str) -> str:
+    match = _HOST.fullmatch(host)
+    return host if match is not None and match["port"] else f"{host.removesuffix(':')}:{port or _USUAL_PORT}"
 
 
 def redact_dsn(dsn: str) -> str:

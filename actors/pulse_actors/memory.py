@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
+from collections import deque
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -37,6 +39,7 @@ class Memory(msgspec.Struct, frozen=True):
         place: Server, timeline, start and table in one.
         system_id: Of the cluster.
         timeline: Of PostgreSQL.
+        database: Under which hosts, ports and name it was used; "": from before that was kept.
     """
 
     lineage: UUID
@@ -48,11 +51,15 @@ class Memory(msgspec.Struct, frozen=True):
     place: str = ""
     system_id: str = ""
     timeline: int = 0
+    database: str = ""
 
 
 class Notebook:
     """
     The file of one database, owned by this process.
+
+    A thread that writes may hang with the disk, for ever. Meanwhile no other one writes: so nothing that is written
+    late comes over what is newer. The thread itself writes the newest that it finds, should it go on.
 
     Args:
         directory: The state directory, made when it is missing; None: there is none, and nothing is kept.
@@ -66,18 +73,22 @@ class Notebook:
         self.directory = directory
         self._path: Path | None = None
         self._lock: int | None = None
+        self._busy = threading.Lock()  # held by the thread that uses the file
+        self._newest: deque[Memory] = deque(maxlen=1)  # not written yet
         self.problem = "there is no state directory" if directory is None else None
 
     def open(self, lineage: UUID) -> Memory:
         """What is remembered of the database *lineage*; nothing but a new witness, where nothing is. Blocks."""
-        self.close()
-        try:
-            self._path = self._own(lineage)
-            kept = None if self._path is None else msgspec.json.decode(self._path.read_bytes(), type=Memory)
-        except FileNotFoundError:
-            kept = None
-        except (OSError, msgspec.MsgspecError) as error:
-            kept, self.problem = None, str(error)
+        with self._busy:  # a file that is written yet is not left to others
+            self.close()
+            self._newest.clear()
+            try:
+                self._path = self._own(lineage)
+                kept = None if self._path is None else msgspec.json.decode(self._path.read_bytes(), type=Memory)
+            except FileNotFoundError:
+                kept = None
+            except (OSError, msgspec.MsgspecError) as error:
+                kept, self.problem = None, str(error)
         return kept if kept is not None and kept.lineage == lineage else Memory(lineage, uuid4())
 
     def _own(self, lineage: UUID) -> Path | None:
@@ -98,10 +109,22 @@ class Notebook:
         return None
 
     def keep(self, memory: Memory) -> None:
-        """Replace the file; where that fails, ``problem`` says why. Blocks."""
-        if self._path is None:
-            return
-        fresh = self._path.with_suffix(".new")
+        """Replace the file, or leave that to the thread that is at it; ``problem`` says why it is not kept. Blocks."""
+        self._newest.append(memory)
+        while self._newest:  # looked at after the release: who comes before it leaves it to this thread
+            if not self._busy.acquire(blocking=False):
+                self.hangs()
+                return
+            try:
+                with suppress(IndexError):  # another thread has taken it
+                    memory = self._newest.pop()
+                    if self._path is not None:
+                        self._replace(self._path, memory)
+            finally:
+                self._busy.release()
+
+    def _replace(self, path: Path, memory: Memory) -> None:
+        fresh = path.with_suffix(".new")
         try:
             descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
@@ -109,10 +132,14 @@ class Notebook:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-            fresh.replace(self._path)
+            fresh.replace(path)
             self.problem = None
         except OSError as error:
             self.problem = str(error)
+
+    def hangs(self) -> None:
+        """Say that it was not done in time."""
+        self.problem = f"{self.directory} does not answer: reading or writing there hangs"
 
     def close(self) -> None:
         """Leave the file to others."""

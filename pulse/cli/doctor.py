@@ -236,6 +236,7 @@ def _of_database(settings: Settings, running: Running, grace_s: float, within_s:
 
     try:
         from pulse.cli.check import choose_dsn
+        from pulse.dsn import database_of
         from pulse.store.doctor import expected_indexes, look
         from pulse.store.timelines import newest_of
     except ModuleNotFoundError as error:
@@ -249,7 +250,7 @@ def _of_database(settings: Settings, running: Running, grace_s: float, within_s:
         yield Finding("database", State.SKIPPED, error.format_message(), (), ("PULSE_DSN=… pulse doctor",))
         return
     seen = asyncio.run(look(dsn, max(1.0, within_s)))
-    newest = newest_of(server_state_dir(os.environ, settings.state_dir))
+    newest = newest_of(server_state_dir(os.environ, settings.state_dir), database_of(dsn))
     yield from judge(seen, grace_s=grace_s, expected=expected_indexes(), served=_served(running), newest=newest)
 
 

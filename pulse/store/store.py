@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from asyncpg.pgproto.pgproto import UUID
 
+from pulse.dsn import database_of
 from pulse.errors import ConflictError
 from pulse.store.acting import Acting, Operator, acting
 from pulse.store.arguments import fence_columns, job_columns, level_columns, pair_columns, short, trace_column, uuids
@@ -96,7 +97,7 @@ class Store(Operations, Defaults, Sweeps):
     """
 
     def __init__(self, target: Target, *, hot: int = 4, queries: int = 2, proved: bool = False) -> None:
-        self.failing, self.timelines = Failing(), Timelines()
+        self.failing, self.timelines = Failing(), Timelines(database_of(target.dsn))
         pool = partial(Pool, target, failing=self.failing, timelines=self.timelines, proved=proved)
         self.hot = pool(size=hot, settings=HOT_SETTINGS)
         self.beats = pool(size=1, settings=BEAT_SETTINGS)

@@ -3,7 +3,9 @@ Which timeline of PostgreSQL each cluster was seen on, so that an older one is t
 
 A standby that is promoted begins a new timeline. An old primary that comes back, and takes writes again because nobody
 fenced it, stays on the old one: what it is given is lost, and what it hands out is handed out twice. All processes of a
-host learn from each other through the files that dispatchers keep in the state directory.
+host that use the same database learn from each other through the files that dispatchers keep in the state directory. A
+promoted copy of the cluster (a drill, staging) has its identifier and a newer timeline: what is seen there says nothing
+of the original.
 """
 
 from __future__ import annotations
@@ -41,12 +43,17 @@ class Timelines:
     """
     The newest timeline of each cluster that was seen.
 
+    Args:
+        database: Which one is used, as ``database_of`` has it; "": not known, nothing is learned from others.
+
     Attributes:
+        database: As above.
         directory: Where other processes of this host tell theirs; None: nowhere.
         refused: Why a server was refused last, and when; monotonic clock.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, database: str = "") -> None:
+        self.database = database
         self._newest: dict[str, int] = {}
         self.directory: Path | None = None
         self.refused: tuple[str, float] | None = None
@@ -76,7 +83,7 @@ class Timelines:
         standing = Standing(*row) if row is not None else Standing("", None)
         if writable and standing.timeline is None:
             raise UnavailableError(f"the database {shown} is a standby: it takes no writes")
-        for one in remembered(self.directory):
+        for one in remembered(self.directory, self.database):
             self.learn(one)
         if self.is_old(standing):
             newest = self._newest[standing.system_id]
@@ -90,21 +97,22 @@ class Timelines:
         return standing
 
 
-def newest_of(directory: Path | None) -> dict[str, int]:
-    """Cluster -> the newest timeline that is kept in *directory*."""
+def newest_of(directory: Path | None, database: str) -> dict[str, int]:
+    """Cluster -> the newest timeline that is kept in *directory* of *database*."""
     newest: dict[str, int] = {}
-    for system_id, timeline in remembered(directory):
+    for system_id, timeline in remembered(directory, database):
         newest[system_id] = max(timeline or 0, newest.get(system_id, 0))
     return newest
 
 
-def remembered(directory: Path | None) -> list[Standing]:
-    """What dispatchers of this host have kept in *directory*; what cannot be read says nothing."""
+def remembered(directory: Path | None, database: str) -> list[Standing]:
+    """What dispatchers of this host have kept in *directory* of *database*; what cannot be read says nothing."""
     found: list[Standing] = []
     for path in () if directory is None else directory.glob(REMEMBERED):
         try:
             kept = json.loads(path.read_bytes())
-            found.append(Standing(str(kept["system_id"]), int(kept["timeline"])))
+            if database and kept["database"] == database:
+                found.append(Standing(str(kept["system_id"]), int(kept["timeline"])))
         except (OSError, ValueError, TypeError, KeyError):
             continue
     return found

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
 
+import msgspec
 import pytest
 from anyio.lowlevel import checkpoint
 
+from pulse.dsn import database_of
 from pulse.errors import UnavailableError
 from pulse.store.pool import Pool, Target
+from pulse.store.store import Store
 from pulse.store.timelines import Standing, Timelines
-from pulse_actors.memory import Memory, Notebook
+from pulse_actors.memory import Notebook
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -67,19 +70,17 @@ async def test_a_server_on_an_older_timeline(pools: Pools, connection: Connectio
 
 
 async def test_what_another_process_has_seen(pools: Pools, connection: Connection[Record], tmp_path: Path) -> None:
-    """The state directory tells it, as it is at each new connection."""
-    system_id = await system_of(connection)
-    timelines = Timelines()
+    """The state directory tells it, as it is at each new connection; not of a promoted copy that it uses elsewhere."""
+    timelines = Store(Target(pools.dsn, "t")).timelines
     timelines.directory = tmp_path
-    pool = pools.of(timelines)
-    await pool.open()
     book = Notebook(tmp_path)
-    known = book.open(UUID(int=1))
-    fields: dict[str, Any] = {name: getattr(known, name) for name in known.__struct_fields__}
-    book.keep(Memory(**{**fields, "system_id": system_id, "timeline": 2}))
-    other = pools.of(timelines)
+    known = msgspec.structs.replace(book.open(UUID(int=1)), system_id=await system_of(connection), timeline=2)
+    for database in ("", "staging:5432/pulse"):
+        book.keep(msgspec.structs.replace(known, database=database))
+        await pools.of(timelines).open()
+    book.keep(msgspec.structs.replace(known, database=database_of(pools.dsn)))
     with pytest.raises(UnavailableError, match="this host has seen timeline 2"):
-        await other.open()
+        await pools.of(timelines).open()
 
 
 async def test_idle_connections_to_an_older_timeline(pools: Pools, connection: Connection[Record]) -> None:

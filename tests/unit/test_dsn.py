@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulse.config import redact_dsn
-from pulse.dsn import as_url, is_dsn
+from pulse.dsn import as_url, database_of, is_dsn
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,32 @@ def test_any_text_can_be_shown(text: str) -> None:
     redact_dsn(text)
     redact_dsn(f"postgresql://{text}")
     is_dsn(f"postgresql://{text}")
+    database_of(text)
+    database_of(f"postgresql://{text}")
     if is_dsn(text):
         as_url(text)
+
+
+@pytest.mark.parametrize(
+    ("dsn", "database"),
+    [
+        ("postgresql://ann:hidden-word@h:5433/db?sslmode=require", "h:5433/db"),
+        ("postgres://h/db", "h:5432/db"),
+        ("postgresql://h2:1,h1/db", "h1:5432,h2:1/db"),
+        ("postgresql://[::1]:1,[::2]/db", "[::1]:1,[::2]:5432/db"),
+        ("postgresql:///db?host=/run/pg&port=1&user=ann", "/run/pg:1/db"),
+        ("postgresql://%2Frun%2Fpg/d%40b", "/run/pg:5432/d@b"),
+        ("postgresql:///?host=/a,/b&port=1,2&dbname=db", "/a:1,/b:2/db"),
+        ("postgresql:///?host=/a,/b&port=1&database=db", "/a:1,/b:1/db"),
+        ("host=h port=1 dbname=db user=ann password=hidden-word", "h:1/db"),
+        ("service=staging", ":5432/?service=staging"),
+        ("postgresql://ann:hidden/word@h/db", ""),
+        ("nonsense", ""),
+    ],
+)
+def test_which_database_it_is(dsn: str, database: str) -> None:
+    """Hosts, ports and name, the same for every way to write them; neither user nor password."""
+    assert database_of(dsn) == database
 
 
 def test_a_url_stays() -> None:

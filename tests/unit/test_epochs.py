@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FuturesTimeoutError
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -122,6 +126,41 @@ def test_a_notebook_that_cannot_be_read(tmp_path: Path, text: bytes) -> None:
     assert book.problem is None
 
 
+def test_a_notebook_whose_disk_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes meanwhile is left to the thread that hangs, and that is said; the file is left to nobody before."""
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def hang(_descriptor: int) -> None:
+        begun.set()
+        goes_on.wait(1.0)
+
+    book = Notebook(tmp_path)
+    book.open(LINEAGE)
+    newer = msgspec.structs.replace(KNOWN, counter=6)
+    monkeypatch.setattr(os, "fsync", hang)
+    with ThreadPoolExecutor(2) as threads:
+        late = threads.submit(book.keep, KNOWN)
+        assert begun.wait(5.0)
+        book.keep(newer)
+        assert "does not answer" in str(book.problem)
+        goes_on.set()
+        late.result()
+        assert book.problem is None
+        assert book.open(LINEAGE) == newer
+        begun.clear()
+        goes_on.clear()
+        late = threads.submit(book.keep, KNOWN)
+        assert begun.wait(5.0)
+        again = threads.submit(book.open, LINEAGE)
+        with suppress(FuturesTimeoutError):
+            again.result(0.05)
+        assert not again.done()
+        assert Notebook(tmp_path).open(LINEAGE).instance != KNOWN.instance
+        goes_on.set()
+        late.result()
+        assert again.result() == KNOWN
+
+
 def test_a_notebook_that_cannot_be_written(tmp_path: Path) -> None:
     """It says why, and goes on in memory; nobody is led to another file."""
     (tmp_path / "file").touch()
@@ -168,16 +207,16 @@ def test_timelines() -> None:
 
 
 def test_timelines_of_other_processes(tmp_path: Path) -> None:
-    """Files that cannot be read say nothing."""
-    book = Notebook(tmp_path)
-    book.open(LINEAGE)
-    book.keep(msgspec.structs.replace(KNOWN, timeline=4))
-    other = Notebook(tmp_path)
-    other.open(LINEAGE)
-    other.keep(KNOWN)
+    """Of the same database; files that cannot be read, or do not tell which it was, say nothing."""
+    known = [(4, "a:1/d"), (3, "a:1/d"), (9, "b:1/d"), (8, "")]
+    books = [Notebook(tmp_path) for _ in known]
+    for book, (newest, database) in zip(books, known, strict=True):
+        book.open(LINEAGE)
+        book.keep(msgspec.structs.replace(KNOWN, timeline=newest, database=database))
     (tmp_path / "database-x.json").write_text("[]")
-    assert newest_of(tmp_path) == {"1": 4}
-    assert newest_of(None) == newest_of(tmp_path / "nowhere") == {}
+    (tmp_path / "database-y.json").write_text('{"system_id": "1", "timeline": 7}')
+    assert newest_of(tmp_path, "a:1/d") == {"1": 4}
+    assert newest_of(tmp_path, "") == newest_of(None, "a:1/d") == newest_of(tmp_path / "nowhere", "a:1/d") == {}
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from pulse.errors import UnavailableError
 from pulse.store.epochs import CLOSED, NO_WITNESS, Coming, Held, Mark, Raised, Seen, Witnessed
 from pulse.store.rows import Claim, Fence
 from pulse.store.store import Store
+from pulse.store.timelines import Standing
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.desk import Desk
 from pulse_actors.dispatcher.finished import Finished
@@ -40,6 +41,8 @@ SOON_S: Final = 0.1  # between two looks while claims wait for something
 OTHERS_S: Final = 3.0  # for other hosts to come to a new place: they look every second, and retry within 1.5 s
 REJOIN_S: Final = 2.0  # for workers to come back to a dispatcher that was started on a database that has gone back
 REFUSED_S: Final = 60.0  # a server that was refused longer ago may be gone
+KEEP_S: Final = 2.0  # to write what is remembered: claims may wait for it, behind their lock
+OPEN_S: Final = 5.0  # to read it, before the first claim
 PUT_OFF_S: Final = 3.0  # renewed at each tick while an attempt from before may run yet
 _ID: Final = attrgetter("id")
 _ATTEMPT: Final = attrgetter("attempt")
@@ -74,6 +77,7 @@ class Witness:
         self._lease_s = lease_s
         self._notebook = Notebook(directory)
         self._memory: Memory | None = None
+        self._writing = anyio.Lock()  # a tick and a claim may have something to be kept at the same time
         self._handed_out: dict[bytes, int] = {}  # since the last tick: job -> attempt
         self._before: dict[bytes, int] = {}  # before it, until that has been confirmed
         self._finished = Finished()
@@ -256,13 +260,28 @@ class Witness:
 
     async def _remember(self, memory: Memory) -> None:
         self._memory = memory
-        if self._notebook.directory is not None:  # the disk may be slow
-            await anyio.to_thread.run_sync(self._notebook.keep, memory)
+        if self._notebook.directory is None:
+            return
+        async with self._writing:
+            with anyio.move_on_after(KEEP_S) as scope:  # the disk may be slow; the thread is left to itself if it hangs
+                await anyio.to_thread.run_sync(self._notebook.keep, self._memory, abandon_on_cancel=True)
+            if scope.cancelled_caught:
+                self._notebook.hangs()
+                log.warning("memory_not_kept", error=self._notebook.problem)
 
     async def _opened(self, lineage: UUID) -> Memory:
         if self._notebook.directory is None:
             return Memory(lineage, uuid4())
-        return await anyio.to_thread.run_sync(self._notebook.open, lineage)
+        timelines = self._store.timelines
+        with anyio.move_on_after(OPEN_S):
+            opened = await anyio.to_thread.run_sync(self._notebook.open, lineage, abandon_on_cancel=True)
+            if opened.database in {"", timelines.database}:  # "": from before that was kept; nobody else learns from it
+                timelines.learn(Standing(opened.system_id, opened.timeline))
+            return msgspec.structs.replace(opened, database=timelines.database)
+        self._notebook.hangs()
+        problem, self._notebook = self._notebook.problem, Notebook(None)  # what lies there unread is not written over
+        self._notebook.problem = problem
+        return Memory(lineage, uuid4())
 
     def _may_open(self, seen: Seen) -> bool:
         """Whether all are there who must be, or were waited for."""

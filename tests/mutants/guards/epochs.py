@@ -15,6 +15,7 @@ _NOBODY: Final = _WITNESS + "test_what_may_run_yet_is_handed_out_to_nobody"
 _BESIDE: Final = _WITNESS + "test_it_remembers_beside_the_database"
 _PLACE: Final = _WITNESS + "test_hosts_that_have_not_come_to_a_new_place"
 _ACCEPTED: Final = _WITNESS + "test_hosts_that_have_not_accepted"
+_BOOK: Final = "unit/test_remembering.py::"
 _WRONG: Final = _WITNESS + "test_what_is_wrong_beside_the_database"
 
 JUDGED: Final = Guarded(
@@ -122,6 +123,26 @@ WITNESS: Final = Guarded(
         _WITNESS + "test_another_database_under_the_same_name": [
             ("Witness._counted", "memory.lineage != seen.lineage", "False"),
         ],
+        _BOOK + "test_a_tick_and_a_claim_at_once": [
+            ("Witness._remember", "async with self._writing:", "if True:"),
+            ("Witness._remember", "self._notebook.keep, self._memory,", "self._notebook.keep, memory,"),
+        ],
+        _BOOK + "test_a_state_directory_that_hangs": [
+            ("Witness._remember", ", abandon_on_cancel=True", ""),
+            ("Witness._remember", "anyio.move_on_after(KEEP_S)", "anyio.CancelScope()"),
+            ("Witness._remember", "self._notebook.hangs()", "pass"),
+        ],
+        _BOOK + "test_a_state_directory_that_hangs_at_first": [
+            ("Witness._opened", ", abandon_on_cancel=True", ""),
+            ("Witness._opened", "anyio.move_on_after(OPEN_S)", "anyio.CancelScope()"),
+            ("Witness._opened", "self._notebook.problem, Notebook(None)", "self._notebook.problem, self._notebook"),
+            ("Witness._opened", "self._notebook.problem = problem", "self._notebook.problem = None"),
+        ],
+        _BOOK + "test_which_database_it_was": [
+            ("Witness._opened", 'if opened.database in {"", timelines.database}:', "if True:"),
+            ("Witness._opened", "timelines.learn(Standing(opened.system_id, opened.timeline))", "pass"),
+            ("Witness._opened", "msgspec.structs.replace(opened, database=timelines.database)", "opened"),
+        ],
         _WRONG: [
             ("Witness.findings", "if time.monotonic() - at_s < REFUSED_S else []", ""),
             ("Witness.findings", "[] if self._notebook.problem is None else ", ""),
@@ -134,19 +155,25 @@ MEMORY: Final = Guarded(
     "pulse_actors.memory",
     {
         _UNIT + "test_a_notebook_keeps_what_it_is_given": [
-            ("Notebook.keep", "0o600", "0o644"),
+            ("Notebook._replace", "0o600", "0o644"),
             ("Notebook.open", "self.close()", "pass"),
         ],
         _UNIT + "test_two_processes_have_a_notebook_each": [
             ("Notebook._own", "fcntl.LOCK_EX | fcntl.LOCK_NB", "fcntl.LOCK_SH | fcntl.LOCK_NB"),
             ("Notebook.close", "os.close(self._lock)", "pass"),
         ],
+        _UNIT + "test_a_notebook_whose_disk_hangs": [
+            ("Notebook.keep", "blocking=False", "blocking=True"),
+            ("Notebook.keep", "self.hangs()", "pass"),
+            ("Notebook.keep", "while self._newest:", "for _ in range(1):"),
+            ("Notebook.open", "with self._busy:", "if True:"),
+        ],
         _UNIT + "test_a_notebook_that_cannot_be_written": [
-            ("Notebook.keep", "os.O_NOFOLLOW | ", ""),
+            ("Notebook._replace", "os.O_NOFOLLOW | ", ""),
         ],
         _UNIT + "test_a_notebook_that_cannot_be_read": [
             ("Notebook.open", "(OSError, msgspec.MsgspecError)", "OSError"),
-            ("Notebook.keep", "self.problem = None", "pass"),
+            ("Notebook._replace", "self.problem = None", "pass"),
         ],
     },
     is_part=True,
@@ -162,6 +189,8 @@ TIMELINES: Final = Guarded(
         ],
         _UNIT + "test_timelines_of_other_processes": [
             ("newest_of", "max(timeline or 0, newest.get(system_id, 0))", "timeline or 0"),
+            ("remembered", "if database and kept", "if kept"),
+            ("remembered", 'if database and kept["database"] == database:', "if True:"),
             ("remembered", "(OSError, ValueError, TypeError, KeyError)", "OSError"),
         ],
         _POOL + "test_a_server_on_an_older_timeline": [
@@ -170,6 +199,7 @@ TIMELINES: Final = Guarded(
         ],
         _POOL + "test_what_another_process_has_seen": [
             ("Timelines.admit", "            self.learn(one)\n", "            pass\n"),
+            ("Timelines.admit", "remembered(self.directory, self.database)", 'remembered(self.directory, "")'),
         ],
     },
     is_part=True,
