@@ -135,20 +135,24 @@ class ContestedError(UnavailableError):
 
 class StatementError(UnavailableError):
     """
-    The database answers, and refuses a statement; nothing was changed.
+    The database answers, and refuses a statement; nothing was changed, unless it may be done.
 
     Attributes:
         sqlstate: Five characters, also such as no PostgreSQL of today knows.
         statement: Its name in ``queries.sql``, or how it begins.
         is_value: The values given cannot be stored, whoever tries again; else the cause may pass.
+        may_be_done: It was carried out, as a rule, and only its answer cannot be read.
         code: ``bad_request`` of such values, and where a function raised of its own will; else ``unavailable``.
     """
 
-    def __init__(self, message: str, *, sqlstate: str, statement: str, is_value: bool = False) -> None:
+    def __init__(
+        self, message: str, *, sqlstate: str, statement: str, is_value: bool = False, may_be_done: bool = False
+    ) -> None:
         super().__init__(message)
         self.sqlstate = sqlstate
         self.statement = statement
         self.is_value = is_value
+        self.may_be_done = may_be_done
         self.code = BadRequestError.code if is_value or sqlstate.startswith("P0") else UnavailableError.code
 
 

@@ -8,6 +8,7 @@ away       going, coming, full of connections, read-only       back off, keep, r
 contested  somebody's lock, or the statement's own time limit  ContestedError: the others without these rows
 value      what was given cannot be stored                     StatementError, ``is_value``: refuse that alone
 statement  all else, also what no PostgreSQL of today says     StatementError: find the row, or back off
+unreadable a value in its answer is none: a bad byte on a disk StatementError, ``may_be_done``: as above, and it is done
 ========== =================================================== ===========================================
 
 A server that is away says so of every statement. One that answers all others, and always says "away" of the same one,
@@ -33,6 +34,7 @@ __all__ = [
     "Failing",
     "Failure",
     "Meaning",
+    "UnreadableError",
     "error_of",
     "is_safe_after",
     "meaning_of",
@@ -59,6 +61,15 @@ STUBBORN: Final = 5  # times in a row that one statement hears "away", of a serv
 OLD_S: Final = 60.0  # since a statement failed last, without success behind it: nobody tries it any more
 
 
+class UnreadableError(asyncpg.CharacterNotInRepertoireError):
+    """
+    The answer of a statement cannot be read; the statement was carried out.
+
+    As if the server had said so, which looks at text when it comes in, not when it goes out: whoever deals with what a
+    server says of a corrupt value deals with this one.
+    """
+
+
 class Meaning(enum.Enum):
     """See above."""
 
@@ -72,6 +83,8 @@ def meaning_of(error: BaseException) -> Meaning | None:
     """What *error* means, by itself; None: it is none of a connection."""
     if not isinstance(error, asyncpg.PostgresError):
         return Meaning.AWAY if isinstance(error, FAILURES) else None
+    if isinstance(error, UnreadableError):  # its SQLSTATE is that of a value which was given
+        return Meaning.STATEMENT
     state = error.sqlstate or ""
     if state in AWAY_SQLSTATES or state[:2] in AWAY_CLASSES:
         return Meaning.AWAY
@@ -84,7 +97,7 @@ def meaning_of(error: BaseException) -> Meaning | None:
 
 def is_safe_after(error: asyncpg.PostgresError) -> bool:
     """Whether the session can be used again: of all else nobody knows what state it is in."""
-    return (error.sqlstate or "")[:2] not in UNSAFE_CLASSES
+    return (error.sqlstate or "")[:2] not in UNSAFE_CLASSES and not isinstance(error, UnreadableError)
 
 
 def refusal_of(error: UnavailableError) -> StatementError | None:
@@ -195,5 +208,12 @@ def error_of(error: Exception, failing: Failing, shown: str, deadline_s: float) 
     failure = failing.refused(statement, sqlstate, explain(error))
     if meaning is Meaning.AWAY and failure.times < STUBBORN:
         return UnavailableError(f"the database {shown} is away: {reason}")
-    message = f"the database {shown} refuses {statement}: {reason} (SQLSTATE {sqlstate})"
-    return StatementError(message, sqlstate=sqlstate, statement=statement)
+    is_done = isinstance(error, UnreadableError)
+    told = (
+        f"what {shown} answers to {statement} cannot be read"
+        if is_done
+        else f"the database {shown} refuses {statement}"
+    )
+    return StatementError(
+        f"{told}: {reason} (SQLSTATE {sqlstate})", sqlstate=sqlstate, statement=statement, may_be_done=is_done
+    )

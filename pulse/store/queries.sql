@@ -574,15 +574,16 @@ ORDER BY l.id;
 -- name: running_of_worker :many
 -- What:    what the database believes that this worker holds; asked at its hello.
 -- Args:    $1 worker text
--- Guard:   none: reads.   Returns: id, attempt, name, topic, timeout_s.
-SELECT uuid_send(j.id) AS id, j.attempts, j.name, j.topic, j.timeout_s FROM pulse.jobs j WHERE j.status = 'RUNNING' AND j.locked_by = $1;
+-- Guard:   none: reads.   Returns: id, attempt, name, topic, timeout_s; texts as bytes, which are told even where they are no text.
+SELECT uuid_send(j.id) AS id, j.attempts, textsend(j.name) AS name, textsend(j.topic) AS topic, j.timeout_s
+FROM pulse.jobs j WHERE j.status = 'RUNNING' AND j.locked_by = $1;
 
 
 -- name: leases_of_workers :many
 -- What:    the same of several workers, and how long each lease still runs: whoever beats for them moves that.
 -- Args:    $1 workers text[], $2 now
--- Guard:   none: reads.   Returns: worker, id, attempt, name, topic, timeout_s, left_s.
-SELECT j.locked_by AS worker, uuid_send(j.id) AS id, j.attempts, j.name, j.topic, j.timeout_s,
+-- Guard:   none: reads.   Returns: worker, id, attempt, name, topic (bytes, as above), timeout_s, left_s.
+SELECT j.locked_by AS worker, uuid_send(j.id) AS id, j.attempts, textsend(j.name) AS name, textsend(j.topic) AS topic, j.timeout_s,
     extract(epoch FROM j.lease_until - coalesce($2, clock_timestamp()))::float8 AS left_s
 FROM pulse.jobs j WHERE j.status = 'RUNNING' AND j.locked_by = ANY ($1::text[]);
 
@@ -590,8 +591,8 @@ FROM pulse.jobs j WHERE j.status = 'RUNNING' AND j.locked_by = ANY ($1::text[]);
 -- name: jobs_named :many
 -- What:    what these jobs are, whatever became of them: a worker holds attempts of theirs that are over.
 -- Args:    $1 ids uuid[]
--- Guard:   none: reads.   Returns: id, name, topic, timeout_s.
-SELECT uuid_send(j.id) AS id, j.name, j.topic, j.timeout_s FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
+-- Guard:   none: reads.   Returns: id, name, topic (bytes, as above), timeout_s.
+SELECT uuid_send(j.id) AS id, textsend(j.name) AS name, textsend(j.topic) AS topic, j.timeout_s FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
 
 
 -- name: running_workers :many

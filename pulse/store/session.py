@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 
+from pulse.store.failures import FAILURES, UnreadableError
 from pulse.store.statements import name_of
 
 if TYPE_CHECKING:
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     _Connection = asyncpg.Connection[Record]
 else:
     _Connection = asyncpg.Connection
+
+
+# What asyncpg raises of a value that it cannot turn into one of Python: text that is none, a date that is too far away.
+UNREADABLE: Final = (ValueError, ArithmeticError)
 
 
 class Session(_Connection):
@@ -57,5 +62,11 @@ class Session(_Connection):
         except asyncpg.PostgresError as error:
             vars(error)["statement"] = name_of(query)
             raise
+        except UNREADABLE as error:
+            if isinstance(error, FAILURES):  # some of asyncpg's are ValueErrors, too
+                raise
+            unreadable = UnreadableError(str(error))
+            vars(unreadable)["statement"] = name_of(query)
+            raise unreadable from error
         if self.failing is not None:
             self.failing.succeeded(query)

@@ -401,7 +401,7 @@ class Store(Operations, Defaults, Sweeps):
         """What the database believes that *worker* holds, by attempt."""
         async with self.hot.connection() as connection:
             rows = await connection.fetch(_sql("running_of_worker"), worker)
-        return {(row["id"], row["attempts"]): Running(row["name"], row["topic"], row["timeout_s"]) for row in rows}
+        return {(identity, attempt): _running(*rest) for identity, attempt, *rest in rows}
 
     async def leases_of(
         self, workers: Sequence[str], *, now: datetime | None = None
@@ -410,15 +410,15 @@ class Store(Operations, Defaults, Sweeps):
         async with self.hot.connection() as connection:
             rows = await connection.fetch(_sql("leases_of_workers"), workers, now)
         found: dict[str, dict[tuple[bytes, int], Leased]] = {}
-        for worker, identity, attempt, *rest in rows:
-            found.setdefault(worker, {})[identity, attempt] = Leased(*rest)
+        for worker, identity, attempt, *rest, left_s in rows:
+            found.setdefault(worker, {})[identity, attempt] = Leased(*_running(*rest), left_s)
         return found
 
     async def named(self, ids: Sequence[bytes]) -> dict[bytes, Running]:
         """What these jobs are, whether they run or not."""
         async with self.hot.connection() as connection:
             rows = await connection.fetch(_sql("jobs_named"), uuids(ids))
-        return {row["id"]: Running(row["name"], row["topic"], row["timeout_s"]) for row in rows}
+        return {identity: _running(*rest) for identity, *rest in rows}
 
     async def running_workers(self) -> list[str]:
         """Every worker that holds a lease."""
@@ -430,3 +430,8 @@ class Store(Operations, Defaults, Sweeps):
         """Tell all who listen that there is work; *sender* knows its own words by its name."""
         async with self.query.connection() as connection:
             await connection.execute(_sql("notify_work"), sender)
+
+
+def _running(name: bytes, topic: bytes, timeout_s: float | None) -> Running:
+    """As read without regard to what is no text: what such a job holds is given back all the same."""
+    return Running(name.decode(errors="replace"), topic.decode(errors="replace"), timeout_s)

@@ -454,6 +454,8 @@ FENCES: Final = [
     swap("lapsed_attempts", "j.locked_by <> ALL ($2::text[])", "$2::text[] IS NOT NULL", "test_guards.py::test_lapsed"),
     swap("lapsed_attempts", "ORDER BY l.id", "ORDER BY l.id DESC", "test_guards.py::test_lapsed"),
     cut("running_of_worker", "j.status = 'RUNNING' AND ", "test_guards.py::test_running_of"),
+    swap("running_of_worker", "textsend(j.name)", "j.name", "test_guards.py::test_running_of"),
+    swap("leases_of_workers", "textsend(j.name)", "j.name", "test_guards.py::test_running_of"),
     swap("running_of_worker", "j.locked_by = $1", "$1 <> ''", "test_guards.py::test_running_of"),
     cut("leases_of_workers", "j.status = 'RUNNING' AND ", "test_guards.py::test_running_of"),
     swap(

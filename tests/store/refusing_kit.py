@@ -80,3 +80,13 @@ async def refusing(
         yield
     finally:
         await connection.execute("DROP TRIGGER IF EXISTS mine ON pulse.jobs")
+
+
+async def spoil(connection: Connection[Record], identity: bytes) -> None:
+    """The name of this job is no text any more, as on a bad disk: what PostgreSQL stores it also hands out."""
+    async with connection.transaction():
+        await connection.execute("CREATE CAST (bytea AS text) WITHOUT FUNCTION")
+        await connection.execute(
+            r"UPDATE pulse.jobs SET name = 'n' || ('\xff'::bytea)::text WHERE id = $1", identity.hex()
+        )
+        await connection.execute("DROP CAST (bytea AS text)")

@@ -668,6 +668,27 @@ async def test_what_is_completed_during_a_doubt_is_not_given_back(
     assert logs == []
 
 
+async def test_what_a_refused_claim_took(bench: Bench) -> None:
+    """Where its answer cannot be read, what workers do not list goes back without history; else nothing was taken."""
+    worker, gone = bench.join(), bench.join("v")
+    plan = bench.desk.plan(10)[0]
+    assert set(plan.workers) == {"w", "v"}
+    bench.desk.leave(gone)
+    held, reporting, taken = [await forge(bench.connection, "RUNNING", locked_by="w") for _ in range(3)]
+    of_gone = await forge(bench.connection, "RUNNING", locked_by="v")
+    worker.held[held, 1] = Held("n", TOPIC)
+    bench.desk.reporting.add((reporting, 1))
+    for may_be_done in (False, True):
+        bench.claims._in_doubt.update(plan.workers)
+        error = StatementError("no", sqlstate="22021", statement="claim_jobs", may_be_done=may_be_done)
+        await bench.claims._take_back(plan, error)
+        assert bench.claims._in_doubt == set()
+        for one in (held, reporting, of_gone):
+            assert (await read(bench.connection, one))["status"] == "RUNNING"
+        assert (await read(bench.connection, taken))["status"] == ("PENDING" if may_be_done else "RUNNING")
+    assert await bench.connection.fetchval("SELECT count(*) FROM pulse.attempts") == 0
+
+
 async def test_nothing_to_give_back_is_not_told(bench: Bench) -> None:
     """Where a worker lists all that it holds there is nothing to say."""
     job = await forge(bench.connection, "RUNNING", locked_by="w")

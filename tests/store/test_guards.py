@@ -27,6 +27,7 @@ from tests.store.helpers import (
     new_id,
     read,
 )
+from tests.store.refusing_kit import spoil
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -260,3 +261,8 @@ async def test_running_of(store: Store, connection: Connection[Record]) -> None:
         (until - datetime.now(UTC)).total_seconds(), abs=5.0
     )
     assert sorted(await store.running_workers()) == [WORKER, OTHER]
+    await spoil(connection, mine[0])
+    spoilt = ("n\ufffd", "t", None)
+    assert (await store.running_of(WORKER))[mine[0], 1] == spoilt
+    assert (await store.leases_of([WORKER]))[WORKER][mine[0], 1][:3] == spoilt
+    assert await store.named(mine) == {mine[0]: spoilt, mine[1]: ("n2", "t", 1.5)}

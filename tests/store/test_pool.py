@@ -222,6 +222,27 @@ async def test_a_statement_at_fault(pool: Pool) -> None:
     assert await pid_of(pool) != before
 
 
+async def test_an_answer_that_cannot_be_read(pool: Pool) -> None:
+    """The statement is done, says so by its name, and does not give the connection back, whose state nobody knows."""
+    before = await pid_of(pool)
+    sql = "SELECT '200000-01-01'::timestamptz"  # no datetime; text that is none is the same, and needs a bad disk
+    told = r"answers to SELECT '2.* cannot be read: .* \(SQLSTATE 22021\)"
+    for ask_for in ("fetch", "fetchrow", "fetchval"):
+        with pytest.raises(StatementError, match=told) as caught:
+            async with pool.connection() as connection:
+                await getattr(connection, ask_for)(sql)
+        error = caught.value
+        assert (error.may_be_done, error.is_value, error.sqlstate, error.statement) == (True, False, "22021", sql)
+        assert error.code == UnavailableError.code
+    assert await pid_of(pool) != before
+    assert [(one.sqlstate, one.times) for one in pool.failing.now()] == [("22021", 3)]
+    for refused in ("SELECT 1 / 0", "SELECT nothing"):
+        with pytest.raises(StatementError) as caught:
+            async with pool.connection() as connection:
+                await connection.fetch(refused)
+        assert not caught.value.may_be_done
+
+
 async def test_away_of_one_statement_alone(pool: Pool) -> None:
     """A server that lets us in each time, and always says "away" of the same statement, refuses that statement."""
     sql = "DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '57P03'; END $$"

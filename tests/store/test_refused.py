@@ -26,9 +26,9 @@ from pulse_actors.dispatcher.results import Reported
 from pulse_actors.dispatcher.submits import Submits, Submitted
 from pulse_actors.merging import IN_VAIN
 from pulse_actors.runtime import Backoff
-from tests.store.helpers import forge, job, read
+from tests.store.helpers import TOPIC, forge, job, read
 from tests.store.recovery_kit import DEADLINE_S, HOST, LEASE_S, Floor, Wire, new_worker, wire_of
-from tests.store.refusing_kit import refusing, sqlstates
+from tests.store.refusing_kit import refusing, spoil, sqlstates
 from tests.support.waiting import until as until_within
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ STATES: Final = sqlstates()
 PAST: Final = datetime(2020, 1, 1, tzinfo=UTC)
 until = partial(until_within, deadline_s=60.0)  # of many statements that are refused, on a busy machine
 WAITED: Final = frozenset({"55P03", "57014"})  # a claim that had to wait, or took too long, blames no job
+RUNNING: Final = "SELECT count(*) FROM pulse.jobs WHERE status = 'RUNNING'"
 UNWAITED: Final = [state for state in STATES if state not in WAITED]
 
 
@@ -137,6 +138,53 @@ async def test_claims(counter: Counter, connection: Connection[Record]) -> None:
 
         await until(all_of_them, "the jobs themselves")
     assert [(await read(connection, one))["attempts"] for one in jobs] == [1] * len(jobs)
+
+
+@pytest.mark.parametrize("is_left", [False, True])
+async def test_a_name_that_cannot_be_read(
+    counter: Counter, connection: Connection[Record], store: Store, *, is_left: bool
+) -> None:
+    """Its claim is done, and nobody can read of what: it goes back, the others are handed out, and no loop ends."""
+    jobs = [await forge(connection, next_run_at=PAST) for _ in range(9)]
+    bad = jobs[4]
+    await spoil(connection, bad)
+    if is_left:  # by a dispatcher before this one, which died of it
+        with pytest.raises(StatementError):
+            await store.claim([TOPIC], [counter.worker.identity], [0] * 9, LEASE_S)
+        assert (await connection.fetchval(RUNNING)) == len(jobs)
+        counter.claims.doubt(counter.worker.identity)
+    with capture_logs() as logs:
+        async with counter.open():
+            counter.claims.wake()
+
+            async def others() -> bool:
+                return counter.assigned() == {*jobs} - {bad} and await aside(connection) == {bad: "22021"}
+
+            await until(others, "the other jobs")
+            assert await connection.fetchval("SELECT count(*) FROM pulse.attempts") == is_left * len(jobs)
+
+            async def tried_again() -> bool:
+                return bool(await connection.fetchval("SELECT tries > 3 FROM pulse.set_aside"))
+
+            await until(tried_again, "some more tries")
+            assert await connection.fetchval("SELECT count(*) FROM pulse.attempts") == is_left * len(jobs)
+            later = await forge(connection, next_run_at=PAST)
+            counter.claims.wake()
+
+            async def those_that_come() -> bool:
+                return later in counter.assigned()
+
+            await until(those_that_come, "a job that comes later")
+            await connection.execute("UPDATE pulse.jobs SET name = 'n' WHERE id = $1", bad.hex())
+
+            async def it_too() -> bool:
+                return bad in counter.assigned() and not await aside(connection)
+
+            await until(it_too, "the job itself")
+    assert [one["job"] for one in logs if one["event"] == "job_set_aside"] == [str(UUID(bytes=bad))]
+    row = await connection.fetchrow("SELECT attempts - uncharged AS charged FROM pulse.jobs WHERE id = $1", bad.hex())
+    assert row is not None
+    assert row["charged"] == 1
 
 
 async def test_what_is_let_go_with_another(counter: Counter, connection: Connection[Record]) -> None:

@@ -255,6 +255,22 @@ async def test_an_answer_that_was_lost(bench: Bench, connection: Connection[Reco
     assert [row["outcome"] for row in await history(connection, one.id or b"")] == ["released"]
 
 
+async def test_an_answer_that_cannot_be_read(bench: Bench) -> None:
+    """It may be done: the worker is looked after."""
+    worker, one = bench.join(), job()
+
+    async def unreadable() -> None:
+        raise StatementError("no", sqlstate="22021", statement="submit_and_claim", may_be_done=True)
+
+    bench.after_submit(unreadable)
+    with pytest.raises(StatementError):
+        await bench.claims.submit([one])
+    assert bench.claims._in_doubt == {worker.identity}
+    assert bench.claims._wake.is_set()
+    await bench.claims.pass_once()
+    assert jobs_of(worker) == [(one.id, 2)]
+
+
 async def test_a_job_that_cannot_be_stored(bench: Bench, connection: Connection[Record]) -> None:
     """Nothing was done, so nobody is in doubt."""
     bench.join()

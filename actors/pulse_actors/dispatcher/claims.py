@@ -248,8 +248,8 @@ class Claims(Doubts):
             claims = await self._store.claim(
                 plan.topics, plan.workers, plan.seats[: len(only)], self.lease_s, levels=starts, only=only
             )
-        except StatementError:  # nothing was done
-            self._in_doubt.difference_update(plan.workers)
+        except StatementError as error:
+            await self._take_back(plan, error)
             raise
         await self._take(plan, claims)
         return bool(claims)
@@ -258,9 +258,13 @@ class Claims(Doubts):
         self._in_doubt.update(plan.workers)  # until the claim is known to have failed, or is in the book
         self._canceled.clear()
         ageing_s = self._desk.rules.ageing_s
-        claims = await self._store.claim(
-            plan.topics, plan.workers, plan.seats, self.lease_s, levels=starts, ageing_s=ageing_s
-        )
+        try:
+            claims = await self._store.claim(
+                plan.topics, plan.workers, plan.seats, self.lease_s, levels=starts, ageing_s=ageing_s
+            )
+        except StatementError as error:
+            await self._take_back(plan, error)
+            raise
         more = len(claims) == len(plan.seats) or sum(map(_weight, claims)) > PART_CHARS
         self._cursors.claimed(claims, more=more)
         await self._take(plan, claims)
@@ -272,6 +276,22 @@ class Claims(Doubts):
         self._cursors.exhausted(plan.topics if starts is None else starts, news_count)
         self._cursors.emptied(plan.topics)
         return starts is not None and len(plan.topics) > FEW_TOPICS and len(starts) == LEVELS_MAX  # there may be others
+
+    async def _take_back(self, plan: ClaimPlan, error: StatementError) -> None:
+        """What a refused claim took although it was refused: its answer cannot be read, so no worker will see it."""
+        if error.may_be_done:
+            workers = [worker for worker in map(self._desk.get, plan.workers) if worker is not None]
+            listed = self._desk.reporting.union(*(worker.held for worker in workers))
+            held = await self._store.leases_of([worker.identity for worker in workers])
+            taken = [
+                Ending(*pair, identity, EndingKind.UNASSIGNED)  # no history: a job that stays so is tried each second
+                for identity, found in held.items()
+                for pair in found
+                if pair not in listed
+            ]
+            for ended in await self._store.end(taken):
+                self.wake_level(Level(ended.topic, ended.priority), max(ended.delay_s, 0.001))
+        self._in_doubt.difference_update(plan.workers)
 
     async def submit(self, jobs: Sequence[NewJob]) -> list[Wake]:
         """
@@ -327,8 +347,10 @@ class Claims(Doubts):
             claims, woken = await self._store.submit_and_claim(
                 jobs, plan.topics, plan.workers, plan.seats, self.lease_s
             )
-        except StatementError as error:  # nothing was done
-            self._in_doubt.difference_update(plan.workers)
+        except StatementError as error:
+            if error.may_be_done:
+                raise
+            self._in_doubt.difference_update(plan.workers)  # nothing was done
             if error.sqlstate == UNIQUE_VIOLATION:  # it does not take them either
                 raise
             return None

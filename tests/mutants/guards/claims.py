@@ -90,6 +90,22 @@ CLAIMS: Final = Guarded(
             ("Claims.submit", "if woken is None", "if False"),
             ("Claims._submit_and_claim", "error.sqlstate == UNIQUE_VIOLATION", "True"),
         ],
+        _SUBMITS + "test_an_answer_that_cannot_be_read": [
+            ("Claims._submit_and_claim", "if error.may_be_done:", "if False:"),
+        ],
+        _GUARDS + "test_what_a_refused_claim_took": [
+            ("Claims._take_back", "if error.may_be_done:", "if True:"),
+            ("Claims._take_back", "if error.may_be_done:", "if False:"),
+            ("Claims._take_back", " if worker is not None", ""),
+            ("Claims._take_back", "if pair not in listed", "if True"),
+            ("Claims._take_back", "self._desk.reporting.union(*(worker.held for worker in workers))", "set()"),
+            ("Claims._take_back", "EndingKind.UNASSIGNED", "EndingKind.RELEASED"),
+            ("Claims._take_back", "self._in_doubt.difference_update(plan.workers)", "pass"),
+        ],
+        _REFUSED + "test_a_name_that_cannot_be_read": [
+            ("Claims._claim", "await self._take_back(plan, error)", "pass"),
+            ("Claims.claim_these", "await self._take_back(plan, error)", "pass"),
+        ],
         _SUBMITS + "test_a_cancel_of_another_time": [
             ("Claims._submit_and_claim", "self._canceled.clear()", "pass"),
         ],

@@ -98,10 +98,10 @@ RESULTS: Final = Guarded(
             ("Results._note_refused", "if batch.refused:", "if False:"),
             ("Results._note_refused", "if job not in self._refused:", "if True:"),
             ("Results._note_refused", "with suppress(UnavailableError):", "if True:"),
-            ("Results._write", "len(batch.left) > len(batch.refused)", "True"),
+            ("Results._write", "len(batch.left) > len(refused)", "True"),
             (
                 "Results._write",
-                "LOCKED_PAUSE_S if left.isdisjoint(batch.refused) else REFUSED_PAUSE_S",
+                "LOCKED_PAUSE_S if left.isdisjoint(refused) else REFUSED_PAUSE_S",
                 "LOCKED_PAUSE_S",
             ),
         ],
