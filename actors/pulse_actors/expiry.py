@@ -3,6 +3,9 @@ Expiry: jobs that were not started by ``expires_at`` become dead letters.
 
 The claim leaves them alone from that moment on, so this only has to be soon. An index of its own holds the jobs that
 may expire: a look that finds none costs next to nothing.
+
+A job that the database refuses to give up is set aside, and the others go on. That each is refused says little of any
+of them: then the database is blamed, and there is a pause. Some are set aside all the same: others may be behind them.
 """
 
 from __future__ import annotations
@@ -15,11 +18,14 @@ import structlog
 
 from pulse.errors import StatementError
 from pulse.store.store import Store
+from pulse_actors.merging import IN_VAIN
 from pulse_actors.runtime import until_available
 
 LOOK_S: Final = 1.0
 LIMIT: Final = 1000  # jobs of one statement: some 50 ms
 NARROWER: Final = 8  # times, is a statement for jobs one of which is refused
+MOST_BLAMED: Final = 200  # set aside in all, where each is refused
+LATER_S: Final = 60.0  # they are, for so long: those behind have their turn before, IN_VAIN in a second or so
 
 log = structlog.get_logger()
 
@@ -31,9 +37,9 @@ async def expire(store: Store) -> None:
     Args:
         store: The database.
     """
-    expired, limit = 0, LIMIT
+    expired, limit, sweep = 0, LIMIT, _Sweep(store)
     while True:
-        some = await until_available(partial(_some, store, limit), "expiry")
+        some = await until_available(partial(sweep.some, limit), "expiry")
         if some is None:
             limit = max(1, limit // NARROWER)
             continue
@@ -46,15 +52,39 @@ async def expire(store: Store) -> None:
         limit = min(LIMIT, limit * NARROWER)
 
 
-async def _some(store: Store, limit: int) -> int | None:
-    """Expire *limit* jobs; how many were. None: one of them is refused; one alone is set aside then."""
-    try:
-        return await store.expire(limit)
-    except StatementError as error:
-        if limit > 1:
-            return None
-        job = await store.aside.first_late()
+class _Sweep:
+    """Expires jobs, and finds those that are refused."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._is_in_vain = False
+
+    async def some(self, limit: int) -> int | None:
+        """
+        Expire *limit* jobs; how many were. None: one of them is refused; those are set aside, where it is one alone.
+
+        Raises:
+            UnavailableError: The database is away, or refuses whatever job it is.
+        """
+        refused = 0
+        while True:
+            try:
+                expired = await self._store.expire(limit)
+            except StatementError as error:
+                if limit > 1:
+                    return None
+                await self._blame(error)
+                refused += 1
+                if refused >= IN_VAIN:
+                    self._is_in_vain = True
+                    raise
+            else:
+                self._is_in_vain = False
+                return expired
+
+    async def _blame(self, error: StatementError) -> None:
+        job = await self._store.aside.first_late()
         if job is None:
-            raise
-        await store.aside.add([(job, error)], LOOK_S)
-        return 0
+            raise error
+        pause_s, most = (LATER_S, MOST_BLAMED) if self._is_in_vain else (LOOK_S, None)
+        await self._store.aside.add([(job, error)], pause_s, most)

@@ -16,13 +16,13 @@ import anyio
 import structlog
 
 from pulse.errors import BadRequestError, StatementError
-from pulse.store.rows import Fired, Firing, Reckoned, Work
+from pulse.store.rows import Due, Fired, Firing, Reckoned, Work
 from pulse.store.schedules import SCHEDULES_CHANNEL
 from pulse.store.store import Store
 from pulse_actors.bus import Hint
 from pulse_actors.catchup import firing_of, reckoned_of
 from pulse_actors.listening import listen
-from pulse_actors.merging import IN_VAIN
+from pulse_actors.merging import IN_VAIN, spread
 from pulse_actors.runtime import Runtime, Turn, TurnResult, database_status
 
 FIRE_LIMIT: Final = 500  # of one statement; repeated until none is due
@@ -50,6 +50,8 @@ class Scheduler:
         self._ready = False
         self._wait_s = WAIT_S
         self._canceled: list[bytes] = []
+        self._refused: dict[bytes, None] = {}  # schedules, as they were tried: all others have their turn before them
+        self._in_vain = 0  # of one firing: schedules that were refused, each by itself, before one was fired
 
     async def prime(self, *, boot: bool) -> None:
         """See that schedules can be read; those that could not be followed get another chance."""
@@ -66,6 +68,8 @@ class Scheduler:
             if not _is_due(work):
                 await self._reckon()
             elif not await self._fire():  # what is due is refused: later
+                if work.reckon:
+                    await self._reckon()
                 return TurnResult(LOOK_S, self._hints())
             work = await self._store.schedules.work()
         return TurnResult(_pause_s(work, self._wait_s), self._hints())
@@ -81,9 +85,8 @@ class Scheduler:
 
     async def _fire(self) -> bool:
         """Fire what is due; whether something came of it."""
-        due = await self._store.schedules.due(FIRE_LIMIT)
         firings, stuck = list[Firing](), list[Reckoned]()
-        for one in due:
+        for one in await self._due():
             try:
                 firings.append(firing_of(one))
             except BadRequestError as error:  # a row made by hand, a zone that tzdata lost: it must not stop the others
@@ -92,24 +95,40 @@ class Scheduler:
                 )
         await self._note(stuck)
         refused = list[Firing]()
-        fired = await self._fire_readable(firings, refused) if firings else []
+        self._in_vain = 0
+        fired = await self._fire_readable(spread(firings), refused) if firings else []
         if firings and len(refused) < len(firings):
             self._tell(fired, sum(firing.passed for firing in firings if firing not in refused))
         return not refused or len(refused) < len(firings) or bool(stuck)
 
+    async def _due(self) -> list[Due]:
+        """What is due and was not refused; where there is none, what was, whose last try is the longest ago first."""
+        due = {one.id: one for one in await self._store.schedules.due(FIRE_LIMIT + len(self._refused))}
+        self._refused = {one: None for one in self._refused if one in due}
+        others = [due[one] for one in due if one not in self._refused]
+        return (others or [due[one] for one in self._refused])[:FIRE_LIMIT]
+
     async def _fire_readable(self, firings: Sequence[Firing], refused: list[Firing]) -> list[Fired]:
         """Fire these; where the database refuses that, in halves, until what it refuses is alone: that is left."""
-        if len(refused) >= IN_VAIN:
+        if self._in_vain >= IN_VAIN:  # the next turn goes on behind those
             refused += firings
             return []
         try:
-            return await self._store.schedules.fire(firings)
+            fired = await self._store.schedules.fire(firings)
         except StatementError as error:
             if len(firings) == 1:
+                self._in_vain += 1
+                self._refused.pop(firings[0].schedule_id, None)
+                self._refused[firings[0].schedule_id] = None
                 schedule = str(uuid.UUID(bytes=firings[0].schedule_id))
                 log.error("schedule_refused", schedule=schedule, sqlstate=error.sqlstate, error=error.message)  # noqa: TRY400 - told
                 refused += firings
                 return []
+        else:
+            self._in_vain = -FIRE_LIMIT  # what is refused beside this is refused for itself
+            for firing in firings:
+                self._refused.pop(firing.schedule_id, None)
+            return fired
         middle = len(firings) // 2
         fired = await self._fire_readable(firings[:middle], refused)
         return fired + await self._fire_readable(firings[middle:], refused)

@@ -320,7 +320,8 @@ SELECT uuid_send(n.job_id) AS id FROM noted n WHERE n.tries = 1;
 -- What:    the job whose turn it is to be tried by itself; the others have theirs first from now on.
 -- Args:    $1 pause_s float8 until its next turn
 -- Guard:   SKIP LOCKED: of several servers one tries it.
--- Returns: id, status (NULL: it is gone), topic, priority, due time (Unix), the statement that was refused, its SQLSTATE; or nothing.
+-- Returns: id, status (NULL: it is gone), topic, priority, due time (Unix), whether it has expired: no claim takes it any more, the
+--          statement that was refused, its SQLSTATE; or nothing.
 WITH mine AS (
     SELECT s.job_id FROM pulse.set_aside s WHERE s.next_try_at <= clock_timestamp()
     ORDER BY s.next_try_at LIMIT 1 FOR UPDATE SKIP LOCKED
@@ -329,7 +330,7 @@ UPDATE pulse.set_aside s SET next_try_at = clock_timestamp() + $1 * interval '1 
 FROM mine m LEFT JOIN pulse.jobs j ON j.id = m.job_id
 WHERE s.job_id = m.job_id
 RETURNING uuid_send(s.job_id) AS id, j.status::text AS status, j.topic, j.priority, date_part('epoch', j.next_run_at) AS due_s,
-    s.statement, s.sqlstate;
+    j.expires_at <= clock_timestamp() AS expired, s.statement, s.sqlstate;
 
 
 -- name: readmit_like :exec

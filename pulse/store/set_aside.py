@@ -31,7 +31,7 @@ class Suspect(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """A job whose turn it is to be tried again; ``suspect`` None: it does not wait any more."""
+    """A job whose turn it is to be tried again; ``suspect`` None: no claim waits for it any more."""
 
     id: bytes
     suspect: Suspect | None
@@ -89,7 +89,7 @@ class SetAsideStore:
             row = await connection.fetchrow(STATEMENTS["next_set_aside"].sql, pause_s)
         if row is None:
             return None
-        waits = row["status"] in WAITING
+        waits = row["status"] in WAITING and not row["expired"]
         suspect = Suspect(row["id"], Level(row["topic"], row["priority"]), row["due_s"]) if waits else None
         return SetAside(row["id"], suspect, row["statement"], row["sqlstate"], row["status"])
 

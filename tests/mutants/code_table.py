@@ -46,6 +46,7 @@ GUARDED: Final[list[Guarded]] = [
     failures.FAILURES,
     failures.MERGING,
     failures.BAD_JOBS,
+    failures.EXPIRY,
     failures.FAILING,
     access.SCHEDULES,
     access.EXPLAIN,

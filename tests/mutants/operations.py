@@ -64,6 +64,8 @@ OPERATIONS: Final = [
     swap(
         "next_set_aside", "ORDER BY s.next_try_at ", "ORDER BY s.next_try_at DESC ", _TURNS + "test_each_has_its_turn"
     ),
+    swap("next_set_aside", "j.expires_at <= clock_timestamp()", "false", _TURNS + "test_what_has_expired"),
+    swap("next_set_aside", "j.expires_at <= clock_timestamp()", "true", _TURNS + "test_what_has_expired"),
     swap("next_set_aside", " FOR UPDATE SKIP LOCKED", " FOR UPDATE", _TURNS + "test_one_that_another_server_tries"),
     swap("next_set_aside", "WHERE s.job_id = m.job_id", "", _TURNS + "test_each_has_its_turn"),
     cut("readmit_jobs", " AND s.next_try_at <> 'infinity'", _TURNS + "test_what_an_operator_set_aside_stays_so"),

@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, patch
 
 import anyio
 import pytest
@@ -26,6 +26,7 @@ from pulse_actors import scheduler as scheduling
 from pulse_actors import watchdog as watching
 from pulse_actors.bus import Bus, Hint
 from pulse_actors.identity import Host, Peer, compose, this_host
+from pulse_actors.merging import IN_VAIN
 from pulse_actors.pause import LISTENING, REFRESH_S, WORK, Pause
 from pulse_actors.runtime import Actor, Runtime, Turn, TurnResult
 from pulse_actors.scheduler import LOOK_S, Scheduler
@@ -348,6 +349,82 @@ async def test_a_schedule_that_cannot_be_followed_stops_nobody_else(
     await actor.prime(boot=False)
     await turn(actor)
     assert await count(connection) == 1 + (seconds > 0)
+
+
+async def refuse_topic(connection: Connection[Record]) -> None:
+    """A trigger of a user refuses the jobs of the topic `bad`."""
+    await connection.execute(
+        """
+        CREATE FUNCTION mine_refuse() RETURNS trigger LANGUAGE plpgsql AS $body$
+        BEGIN IF new.topic = 'bad' THEN RAISE EXCEPTION 'not with me'; END IF; RETURN new; END $body$;
+        CREATE TRIGGER mine BEFORE INSERT ON pulse.jobs FOR EACH ROW EXECUTE FUNCTION mine_refuse()"""
+    )
+
+
+async def heal_topic(connection: Connection[Record]) -> None:
+    """It refuses them no more."""
+    await connection.execute("DROP FUNCTION IF EXISTS mine_refuse CASCADE")
+
+
+async def due_of(connection: Connection[Record]) -> dict[str, int]:
+    """How many schedules of each topic are due."""
+    rows = await connection.fetch("SELECT topic, count(*) FROM pulse.schedules WHERE due_at <= now() GROUP BY topic")
+    return {row["topic"]: row["count"] for row in rows}
+
+
+@pytest.mark.parametrize("limit", [500, 3])
+async def test_schedules_that_are_refused_stop_no_others(
+    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    """However many they are, and for how long; each of them has its turn again, and fires when it can."""
+    monkeypatch.setattr(scheduling, "FIRE_LIMIT", limit)
+    for _ in range(2 * IN_VAIN + 1):
+        await schedule(store, topic="bad", next_run_at=ago(10))
+    await schedule(store, topic="good")
+    actor = Scheduler(store)
+    await refuse_topic(connection)
+    try:
+        turns = [await turn(actor) for _ in range(2 * IN_VAIN)]
+        assert turns.count(TurnResult(LOOK_S, READY)) == 1
+        assert turns.count(TurnResult(LOOK_S)) == len(turns) - 1
+        assert await due_of(connection) == {"bad": 2 * IN_VAIN + 1}
+        await schedule(store, topic="good")
+        assert await turn(actor) == TurnResult(LOOK_S, READY)  # the others are known by now
+        last = await connection.fetchval("SELECT id FROM pulse.schedules WHERE topic = 'bad' ORDER BY id DESC LIMIT 1")
+        await connection.execute("UPDATE pulse.schedules SET topic = 'good' WHERE id = $1", last)
+        for _ in range(2 * IN_VAIN + 1):
+            await turn(actor)
+        assert await due_of(connection) == {"bad": 2 * IN_VAIN}
+    finally:
+        await heal_topic(connection)
+    assert await turn(actor) == TurnResult(LOOK_S, READY)
+    assert await due_of(connection) == {}
+
+
+async def test_few_are_tried_where_each_is_refused(store: Store, connection: Connection[Record]) -> None:
+    """It may be about none of them, and each try is an error in the database's log."""
+    for _ in range(10 * IN_VAIN):
+        await schedule(store, topic="bad")
+    fire = AsyncMock(wraps=store.schedules.fire)
+    await refuse_topic(connection)
+    try:
+        with patch.object(store.schedules, "fire", fire):
+            await turn(Scheduler(store))
+    finally:
+        await heal_topic(connection)
+    assert [len(call.args[0]) for call in fire.await_args_list].count(1) == IN_VAIN
+
+
+async def test_what_is_refused_keeps_nobody_from_being_reckoned(store: Store, connection: Connection[Record]) -> None:
+    """A schedule that SQL made gets its first occurrence."""
+    await schedule(store, topic="bad")
+    new = await connection.fetchval("SELECT pulse.create_schedule(name => 'n', cron => '0 0 * * *')")
+    await refuse_topic(connection)
+    try:
+        await turn(Scheduler(store))
+    finally:
+        await heal_topic(connection)
+    assert await cursor_of(connection, new.bytes) is not None
 
 
 async def test_the_gate_is_told_when_it_changes(store: Store) -> None:

@@ -19,7 +19,7 @@ from pulse.protocol import Beat, Result
 from pulse.store import failures
 from pulse.store.failures import UNIQUE_VIOLATION
 from pulse.store.store import Store
-from pulse_actors import runtime
+from pulse_actors import expiry, runtime
 from pulse_actors.dispatcher import bad_jobs, results
 from pulse_actors.dispatcher.leases import Beating, Leases
 from pulse_actors.dispatcher.results import Reported
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.heavy]
 
+DEAD: Final = "SELECT count(*) FROM pulse.jobs WHERE status = 'DEAD_LETTERED'"
 STATES: Final = sqlstates()
 PAST: Final = datetime(2020, 1, 1, tzinfo=UTC)
 until = partial(until_within, deadline_s=60.0)  # of many statements that are refused, on a busy machine
@@ -390,6 +391,89 @@ async def test_nobody_waits_for_a_refused_report(counter: Counter, connection: C
         await heal()
         await until(lambda: counter.is_status("COMPLETED", bad), "its end")
     assert counter.desk.refused == {}
+
+
+async def late(connection: Connection[Record], number: int) -> list[bytes]:
+    """So many jobs that have expired."""
+    ends = [PAST + timedelta(seconds=1 + second) for second in range(number)]
+    return [await forge(connection, next_run_at=PAST, expires_at=end) for end in ends]
+
+
+@contextlib.asynccontextmanager
+async def expiring(counter: Counter) -> AsyncIterator[None]:
+    """The expiry runs, and what tries the jobs that are set aside."""
+    async with counter.open(), anyio.create_task_group() as tasks:
+        tasks.start_soon(expiry.expire, counter.store)
+        yield
+        tasks.cancel_scope.cancel()
+
+
+async def test_what_expires_while_it_is_set_aside(counter: Counter, connection: Connection[Record]) -> None:
+    """It is a dead letter, whether or not a worker has room for it."""
+    counter.worker.capacity = 0
+    [one] = await late(connection, 1)
+    await counter.store.aside.add([(one, StatementError("no", sqlstate="P0001", statement="claim_jobs"))], 0.0)
+    async with expiring(counter):
+        await until(lambda: counter.is_status("DEAD_LETTERED", one), "its end")
+    assert await aside(connection) == {}
+
+
+async def test_late_jobs_that_are_refused(
+    counter: Counter, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those behind them are dead letters soon, and they themselves as soon as that works."""
+    monkeypatch.setattr(expiry, "LOOK_S", 0.5)
+    monkeypatch.setattr(expiry, "LATER_S", 2.0)
+    jobs = await late(connection, 4 * IN_VAIN)
+    bad = dict.fromkeys(jobs[: 3 * IN_VAIN], "P0001")
+    async with refusing(connection, bad, "DEAD_LETTERED"), expiring(counter):
+        await until(lambda: counter.is_status("DEAD_LETTERED", *jobs[len(bad) :]), "the others")
+        assert await connection.fetchval("SELECT count(*) FROM pulse.jobs WHERE status = 'PENDING'") == len(bad)
+        await connection.execute("DROP TRIGGER mine ON pulse.jobs")
+        await until(lambda: counter.is_status("DEAD_LETTERED", *jobs), "all of them")
+
+
+async def test_each_late_job_is_refused(store: Store, connection: Connection[Record], monkeypatch: Any) -> None:
+    """It may be about none of them: no more than some are set aside, and the database is blamed."""
+    monkeypatch.setattr(expiry, "MOST_BLAMED", 2 * IN_VAIN)
+    monkeypatch.setattr(runtime, "QUIET_S", 0.0)
+    monkeypatch.setattr(runtime, "RETRY_MAX_S", 0.05)
+    jobs = await late(connection, 4 * IN_VAIN)
+    tries = 0
+    expire = store.expire
+
+    async def counted(limit: int) -> int:
+        nonlocal tries
+        tries += 1
+        return await expire(limit)
+
+    async def many() -> bool:
+        return tries > 5 * IN_VAIN
+
+    monkeypatch.setattr(store, "expire", counted)
+    with capture_logs() as logs:
+        async with anyio.create_task_group() as tasks:
+            async with refusing(connection, "P0001", "DEAD_LETTERED"):
+                tasks.start_soon(expiry.expire, store)
+                await until(many, "many tries")
+                assert len(await aside(connection)) == 2 * IN_VAIN
+
+            async def others() -> bool:
+                return bool(await connection.fetchval(DEAD) == len(jobs) - 2 * IN_VAIN)
+
+            await until(others, "the others")
+            tasks.cancel_scope.cancel()
+    assert {entry["step"] for entry in logs if "step" in entry} == {"expiry"}
+
+
+async def test_what_was_refused_something_else(store: Store, connection: Connection[Record]) -> None:
+    """It is let go without a pause before the next: whoever was refused that tries it again."""
+    counter = Counter(store, connection)
+    for _ in range(2):
+        one = await forge(connection, next_run_at=datetime.now(UTC) + timedelta(hours=1))
+        await store.aside.add([(one, StatementError("no", sqlstate="P0001", statement="expire_jobs"))], 0.0)
+    assert [await counter.claims.bad_jobs.try_next() for _ in range(3)] == [True, True, False]
+    assert await aside(connection) == {}
 
 
 async def test_ends(counter: Counter, connection: Connection[Record]) -> None:

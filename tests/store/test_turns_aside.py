@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import asyncpg
@@ -72,6 +73,18 @@ async def test_each_has_its_turn(store: Store, connection: Connection[Record]) -
         None,
     ]
     assert [row["tries"] for row in (await rows(connection)).values()] == [2, 2, 2]
+
+
+async def test_what_has_expired(store: Store, connection: Connection[Record]) -> None:
+    """No claim waits for it, and it is told from what may still be claimed."""
+    late, other = await forge(connection), await forge(connection, expires_at=datetime(2999, 1, 1, tzinfo=UTC))
+    await connection.execute("UPDATE pulse.jobs SET expires_at = now() WHERE id = $1", late.hex())
+    for job in (late, other):
+        await store.aside.add([(job, REFUSED)], 0.0)
+    assert await store.aside.next(60.0) == SetAside(late, None, "claim_jobs", "XX001", "PENDING")
+    found = await store.aside.next(60.0)
+    assert found is not None
+    assert found.suspect is not None
 
 
 async def test_one_that_another_server_tries(store: Store, connection: Connection[Record], dsn: str) -> None:

@@ -16,7 +16,6 @@ OF_DATABASE = (
     asyncpg.InterfaceError("no"),
     asyncpg.InternalClientError("no"),
     UnreadableError("no"),
-    ConnectionResetError(),
 )
 
 

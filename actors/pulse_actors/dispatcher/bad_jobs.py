@@ -124,14 +124,15 @@ class BadJobs:
                 return False
         if claimed:
             await self._store.aside.readmit_like(found.sqlstate)
-        if claimed or found.statement != CLAIM:  # whoever was refused something else tries that again
+        is_let_go = claimed or found.statement != CLAIM  # whoever was refused something else tries that again
+        if is_let_go:
             await self._store.aside.readmit([found.id])
             log.info("job_readmitted", job=_shown(found.id))
             self._claims.wake()  # what was let go may lie before all cursors
-        return claimed
+        return is_let_go
 
     async def _forget(self, found: SetAside) -> bool:
-        """It waits no more; of one that runs its report may be what is refused."""
+        """No claim takes it; what has expired is the expiry's. Of one that runs its report may be what is refused."""
         if found.status == "RUNNING" and found.statement != CLAIM:
             return False
         await self._store.aside.readmit([found.id])

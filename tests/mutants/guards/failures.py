@@ -81,7 +81,6 @@ BAD_JOBS: Final = Guarded(
         _REFUSED + "test_claims": [
             ("_Search.through", "if len(suspects) == 1:", "if False:"),
             ("BadJobs.try_next", "if found.suspect is None:", "if True:"),
-            ("BadJobs.try_next", "claimed or found.statement != CLAIM", "False"),
             ("BadJobs._search", "if search.bad:", "if False:"),
         ],
         _REFUSED + "test_bad_jobs_beside_each_other": [
@@ -102,8 +101,25 @@ BAD_JOBS: Final = Guarded(
         _REFUSED + "test_a_report_that_is_refused_stays_aside": [
             ("BadJobs._forget", 'found.status == "RUNNING" and found.statement != CLAIM', "False"),
         ],
+        _REFUSED + "test_what_was_refused_something_else": [
+            ("BadJobs.try_next", "claimed or found.statement != CLAIM", "False"),
+            ("BadJobs.try_next", "return is_let_go", "return claimed"),
+        ],
         "store/test_claim_guards.py::test_a_topic_that_cannot_be_read": [
             ("BadJobs.search", "except StatementError:", "except KeyError:"),
+        ],
+    },
+    is_part=True,
+)
+EXPIRY: Final = Guarded(
+    "pulse_actors.expiry",
+    {
+        _REFUSED + "test_late_jobs_that_are_refused": [
+            ("_Sweep._blame", "(LATER_S, MOST_BLAMED) if self._is_in_vain", "(0.0, 0) if self._is_in_vain"),
+        ],
+        _REFUSED + "test_each_late_job_is_refused": [
+            ("_Sweep.some", "refused >= IN_VAIN", "False"),
+            ("_Sweep._blame", "(LATER_S, MOST_BLAMED) if self._is_in_vain", "(LATER_S, None) if self._is_in_vain"),
         ],
     },
     is_part=True,

@@ -84,6 +84,16 @@ SCHEDULER: Final = Guarded(
         _TURNS + "test_long_firing_is_cut_into_turns": [
             ("Scheduler.turn", " and monotonic() <= end_s", ""),
         ],
+        _TURNS + "test_schedules_that_are_refused_stop_no_others": [
+            ("Scheduler._due", "(others or [due[one] for one in self._refused])", "[*due.values()]"),
+            ("Scheduler._due", "FIRE_LIMIT + len(self._refused)", "FIRE_LIMIT"),
+        ],
+        _TURNS + "test_few_are_tried_where_each_is_refused": [
+            ("Scheduler._fire_readable", "self._in_vain += 1", "pass"),
+        ],
+        _TURNS + "test_what_is_refused_keeps_nobody_from_being_reckoned": [
+            ("Scheduler.turn", "if work.reckon:", "if False:"),
+        ],
         _CATCHING_UP + "test_a_queue_lets_short_jobs_go_soon": [
             ("Scheduler._release", "SOON_S if released else", ""),
             ("Scheduler._release", "min(WAIT_S, 2 * self._wait_s)", "WAIT_S"),
