@@ -181,7 +181,7 @@ class Results:
         count_reaped(self._desk.tally, obituaries, batch.ended, began_s)
         self._free(obituaries, batch)
         self._claims.room()
-        await self._note_refused(items, batch)
+        await self._note_refused(items, reports, batch)
         self._is_mixed = bool(batch.in_vain) or (self._is_mixed and bool(self._aside))
         for error in {*batch.in_vain.values()}:
             self._in_vain.failed(error, "report")
@@ -197,23 +197,21 @@ class Results:
                     pause_s = LOCKED_PAUSE_S if left.isdisjoint(refused) else REFUSED_PAUSE_S
                     self._aside.append(_Aside(item, left, time.monotonic() + pause_s))
 
-    async def _note_refused(self, items: Sequence[Reported | Obituary], batch: _Batch) -> None:
+    async def _note_refused(
+        self, items: Sequence[Reported | Obituary], reports: Sequence[Reported], batch: _Batch
+    ) -> None:
         """Tell of what the database refuses for one job alone, and of what it refuses no more."""
         if not self._refused and not batch.refused:
             return
         again = self._refused.intersection(job for item in items for job, _ in item.pairs) - {
             job for job, _ in batch.left
         }
-        for report in [item for item in items if isinstance(item, Reported)]:
-            for pair in report.pairs:
-                if pair[0] in batch.refused:
-                    self._desk.refused[pair] = report.worker.identity
-                elif pair[0] in again:
-                    self._desk.refused.pop(pair, None)
         for job, error in batch.refused.items():
             if job not in self._refused:
                 log.error("report_refused", job=str(UUID(bytes=job)), sqlstate=error.sqlstate, error=error.message)
         self._refused = (self._refused - again) | batch.refused.keys()
+        whose = self._desk.refused | {pair: report.worker.identity for report in reports for pair in report.pairs}
+        self._desk.refused = {pair: worker for pair, worker in whose.items() if pair[0] in self._refused}
         with suppress(UnavailableError):  # where people look; what is to be written is kept here
             if batch.refused:
                 await self._store.aside.add([*batch.refused.items()], REFUSED_PAUSE_S)

@@ -87,8 +87,6 @@ class Unwritten:
 
     async def _keep_refused(self) -> None:
         """What is refused for one job may be so for days: its own lease is kept, and nobody else waits for it."""
-        if not self._desk.refused:
-            return
         renewals = [Renewal(*pair, worker, None) for pair, worker in self._desk.refused.items()]
         with suppress(UnavailableError):
             await write_merged(self._store, renewals, self._extend, raises=False)

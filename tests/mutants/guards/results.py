@@ -15,11 +15,12 @@ RESULTS: Final = Guarded(
     {
         _REFUSED + "test_many_refused_reports": [
             ("Results._write", "bool(batch.in_vain) or (self._is_mixed and bool(self._aside))", "False"),
+            ("Results._write", "if self._is_mixed:", "if False:"),
             ("_Batch.complete", ", raises=False", ""),
         ],
         _REFUSED + "test_nobody_waits_for_a_refused_report": [
-            ("Results._note_refused", "self._desk.refused[pair] = report.worker.identity", "pass"),
-            ("Results._note_refused", "self._desk.refused.pop(pair, None)", "pass"),
+            ("Results._note_refused", "self._desk.refused | {pair", "{} and {pair"),
+            ("Results._note_refused", " if pair[0] in self._refused}", "}"),
         ],
         _GUARDS + "test_what_is_stale_is_told": [
             ("Results.accept", "self._desk.reporting.update(report.pairs)", "pass"),
@@ -91,6 +92,7 @@ RESULTS: Final = Guarded(
             ("Results._bring_back", "if one.not_before_s <= now_s", "if False"),
             ("Results._bring_back", "if one.not_before_s > now_s", "if False"),
             ("_Batch._leave", "if one.error is not None:", "if False:"),
+            ("_Batch._leave", "self.refused if one.is_blamed else self.in_vain", "self.in_vain"),
             ("Results._note_refused", "if again:", "if False:"),
             ("_Batch.complete.alone", "if again is None:", "if True:"),
         ],
@@ -181,5 +183,10 @@ RESULTS: Final = Guarded(
             ("Results._free", "(ending.id, ending.attempt) in ended", "True"),
         ],
     },
-    without={("_Batch.complete", "self.left"): "only faster", ("Results._bring_back", "aside"): "only faster"},
+    without={
+        ("_Batch.complete", "self.left"): "only faster",
+        ("Results._bring_back", "aside"): "only faster",
+        ("Results._note_refused", "self._refused"): "only faster",
+        ("Results._note_refused", "batch.refused"): "only faster",
+    },
 )
