@@ -417,6 +417,22 @@ async def test_hosts_that_have_not_accepted(host: Host, connection: Connection[R
     assert len(await host.claim()) == 1
 
 
+async def test_hosts_that_never_come_back(host: Host, connection: Connection[Record], clock: Clock) -> None:
+    """They are waited for as long as a lease, by this host's clock, also where the database's was set back since."""
+    await host.witness.step()
+    await come(host.store, OTHER)
+    await keep(connection)
+    await host.witness.step()
+    await put_back(connection)
+    await host.witness.step()
+    await connection.execute("UPDATE pulse.epochs SET began_at = began_at + interval '1 hour' WHERE epoch = 2")
+    assert await host.witness.step() == SOON_S
+    clock.now_s += LEASE_S - 1.0
+    assert await host.witness.step() == SOON_S
+    clock.now_s += 1.0
+    assert await host.witness.step() == TICK_S
+
+
 async def test_another_database_under_the_same_name(host: Host, connection: Connection[Record], tmp_path: Path) -> None:
     """It does not know what was handed out here either; it is remembered for itself."""
     await host.witness.step()

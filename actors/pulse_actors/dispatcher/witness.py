@@ -84,6 +84,7 @@ class Witness:
         self._forgotten: set[bytes] = set()  # of those that were handed out since: completed, and not kept
         self._back_to: datetime | None = None  # what the database knew when it was first seen at this place
         self._others_until_s = 0.0
+        self._behind_s = float("inf")  # since when others have not accepted the epoch
         self._rejoin_until_s = 0.0
         self._was_open = False
         self.witnessed: Witnessed = CLOSED
@@ -215,6 +216,7 @@ class Witness:
                     worker.link.send("stop", None, {"jobs": [(*pair, "lost") for pair in worker.held]})
         epoch = raised or Raised(seen.epoch, seen.floor)
         self._before, self._handed_out, self._forgotten, self._back_to = {}, {}, set(), None
+        self._behind_s = float("inf")
         if not self._was_open:
             self._rejoin_until_s = time.monotonic() + REJOIN_S
         await self._counted(memory, seen, mark, epoch.epoch)
@@ -284,10 +286,12 @@ class Witness:
         return Memory(lineage, uuid4())
 
     def _may_open(self, seen: Seen) -> bool:
-        """Whether all are there who must be, or were waited for."""
-        if seen.behind or time.monotonic() < self._rejoin_until_s:
+        """Whether all are there who must be, or were waited for: by this clock, since the database's may be set back."""
+        now_s = time.monotonic()
+        self._behind_s = min(self._behind_s, now_s) if seen.behind else float("inf")
+        if now_s < self._rejoin_until_s or (seen.behind and now_s < self._behind_s + self._lease_s):
             return False
-        return not seen.elsewhere or time.monotonic() >= self._others_until_s
+        return not seen.elsewhere or now_s >= self._others_until_s
 
     def _open(self, seen: Seen) -> None:
         memory, was_closed = self._memory, self.witnessed is CLOSED

@@ -107,11 +107,11 @@ WITNESS: Final = Guarded(
         _BESIDE: [
             ("Witness._begin", "if not self._was_open:", "if False:"),
             ("Witness._put_off", "time.monotonic() < self._rejoin_until_s", "False"),
-            ("Witness._may_open", " or time.monotonic() < self._rejoin_until_s", ""),
+            ("Witness._may_open", "now_s < self._rejoin_until_s or ", ""),
         ],
         _PLACE: [
             ("Witness._may_open", "not seen.elsewhere or ", ""),
-            ("Witness._may_open", " or time.monotonic() >= self._others_until_s", ""),
+            ("Witness._may_open", " or now_s >= self._others_until_s", ""),
             ("Witness._come", "self.witnessed = CLOSED", "pass"),
             (
                 "Witness._come",
@@ -119,7 +119,11 @@ WITNESS: Final = Guarded(
                 "self._back_to = time.monotonic() + OTHERS_S, None",
             ),
         ],
-        _ACCEPTED: [("Witness._may_open", "seen.behind or ", "")],
+        _ACCEPTED: [("Witness._may_open", " or (seen.behind and now_s < self._behind_s + self._lease_s)", "")],
+        _WITNESS + "test_hosts_that_never_come_back": [
+            ("Witness._may_open", " and now_s < self._behind_s + self._lease_s", ""),
+            ("Witness._may_open", "min(self._behind_s, now_s) if seen.behind", "now_s if seen.behind"),
+        ],
         _WITNESS + "test_another_database_under_the_same_name": [
             ("Witness._counted", "memory.lineage != seen.lineage", "False"),
         ],
