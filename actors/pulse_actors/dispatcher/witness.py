@@ -286,7 +286,7 @@ class Witness:
         return Memory(lineage, uuid4())
 
     def _may_open(self, seen: Seen) -> bool:
-        """Whether all are there who must be, or were waited for: by this clock, since the database's may be set back."""
+        """Whether all are there who must be, or were waited for: by this clock; the database's may be set back."""
         now_s = time.monotonic()
         self._behind_s = min(self._behind_s, now_s) if seen.behind else float("inf")
         if now_s < self._rejoin_until_s or (seen.behind and now_s < self._behind_s + self._lease_s):
