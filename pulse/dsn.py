@@ -11,7 +11,7 @@ import re
 from typing import Final
 from urllib.parse import quote, unquote, unquote_plus, urlencode
 
-__all__ = ["as_url", "database_of", "hosts_of", "is_dsn", "redact_dsn"]
+__all__ = ["as_url", "database_of", "hosts_of", "is_dsn", "may_be_same", "redact_dsn"]
 
 _MASK: Final = "***"
 _MAX_PORT: Final = 65535
@@ -100,6 +100,13 @@ def database_of(dsn: str) -> str:
     places = ",".join(sorted(map(_with_port, several, ports)))
     service = f"?service={named['service']}" if "service" in named else ""  # it may say where the database is
     return f"{places}/{unquote(path) or named.get('dbname') or named.get('database', '')}{service}"
+
+
+def may_be_same(one: str, other: str) -> bool:
+    """Whether these, as of ``database_of``, have a name and one of their hosts in common."""
+    places, _, name = one.rpartition("/")
+    others, _, its = other.rpartition("/")
+    return bool(places) and name == its and not {*places.split(",")}.isdisjoint(others.split(","))
 
 
 def _with_port(host: str, port: str) -> str:

@@ -3,9 +3,9 @@ Which timeline of PostgreSQL each cluster was seen on, so that an older one is t
 
 A standby that is promoted begins a new timeline. An old primary that comes back, and takes writes again because nobody
 fenced it, stays on the old one: what it is given is lost, and what it hands out is handed out twice. All processes of a
-host that use the same database learn from each other through the files that dispatchers keep in the state directory. A
-promoted copy of the cluster (a drill, staging) has its identifier and a newer timeline: what is seen there says nothing
-of the original.
+host that use the same database (its name, and one of the hosts) learn from each other through the files that
+dispatchers keep in the state directory. A promoted copy of the cluster (a drill, staging) has its identifier and a
+newer timeline: what is seen there says nothing of the original.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pulse.dsn import may_be_same
 from pulse.errors import UnavailableError
 from pulse.store.statements import STATEMENTS
 
@@ -111,7 +112,7 @@ def remembered(directory: Path | None, database: str) -> list[Standing]:
     for path in () if directory is None else directory.glob(REMEMBERED):
         try:
             kept = json.loads(path.read_bytes())
-            if database and kept["database"] == database:
+            if may_be_same(database, str(kept["database"])):
                 found.append(Standing(str(kept["system_id"]), int(kept["timeline"])))
         except (OSError, ValueError, TypeError, KeyError):
             continue

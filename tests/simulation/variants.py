@@ -127,7 +127,7 @@ _TICK: Final = witness.Witness._tick
 GOES_BACK: Final = ("database goes back",)
 
 VARIANTS: Final[dict[str, Variant]] = {
-    "fence by the id alone": Variant(((ModelJob, "is_held", _is_running),), " ended as ", ("operator",), first=307),
+    "fence by the id alone": Variant(((ModelJob, "is_held", _is_running),), " ended as ", ("operator",), first=105),
     "obituary before the last reports": Variant(
         ((peers.Connection, "hear_out", _nothing),), "was charged nothing", ("kill a worker", "trap at a word")
     ),
@@ -202,7 +202,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((witness.Witness, "_knows_less", _knows_all),), "is handed out twice", GOES_BACK, first=28
     ),
     "nobody waits for other hosts": Variant(
-        ((witness.Witness, "_may_open", lambda _self, _seen: True),), " begins in ", GOES_BACK, first=71
+        ((witness.Witness, "_may_open", lambda _self, _seen: True),), " begins in ", GOES_BACK, first=234
     ),
     "what may run yet is not put off": Variant(
         ((rows.Rows, "put_off", lambda _self, _ids, _put_off_s, _now: None),),
