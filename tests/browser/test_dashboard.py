@@ -65,9 +65,9 @@ def work(client: pulse.Client, whole: Whole) -> dict[str, str]:
     return {"running": str(running), "failing": str(failing), "schedule": str(schedule.id)}
 
 
-def said(page: Page) -> str:
-    """What the last flash says."""
-    return " ".join(page.locator(".flash").all_inner_texts())
+def says(page: Page, text: str) -> None:
+    """Wait until a flash says that."""
+    page.locator(".flash", has_text=text).first.wait_for()
 
 
 def test_every_page(visit: Visit, work: dict[str, str], picture: Picture) -> None:
@@ -102,7 +102,7 @@ def test_login(visit: Visit, ui: Dashboard) -> None:
     page.fill("[name=user]", USER)
     page.fill("[name=password]", "wrong")
     page.click("button")
-    assert "do not fit" in said(page)
+    says(page, "do not fit")
     until(lambda: _tried(page) == f"{ui.url}/gate", "it is let in when it has waited")
     assert page.locator("h1").inner_text() == "Gate"
     page.click("button[title='Log out']")
@@ -166,10 +166,10 @@ def test_ticked_jobs_are_canceled_and_taken_back(visit: Visit, client: pulse.Cli
     page.click("button[value=cancel]")
     assert page.locator("h1").inner_text() == "Cancel 2 jobs?"
     page.click("text=Yes, cancel them")
-    assert "2 jobs canceled" in said(page)
+    says(page, "2 jobs canceled")
     assert [client.get(one).status for one in ids] == ["CANCELED", "PENDING", "CANCELED"]
     page.click("text=Undo: retry them")
-    assert "Undone" in said(page)
+    says(page, "Undone")
     assert {client.get(one).status for one in ids} == {"PENDING"}
 
 
@@ -228,7 +228,7 @@ def test_pause_and_resume(visit: Visit, client: pulse.Client) -> None:
     assert client.dispatch_status()["paused"] is False
     page.fill("[name=for]", "soon")
     page.click("button.danger")
-    assert "for is 'soon'" in said(page)
+    says(page, "for is 'soon'")
 
 
 def test_a_policy_is_edited(visit: Visit, client: pulse.Client) -> None:
@@ -237,14 +237,14 @@ def test_a_policy_is_edited(visit: Visit, client: pulse.Client) -> None:
     page.goto("/topics/view?topic=policed")
     page.fill("[name=max_attempts]", "7")
     page.click("text=Save")
-    assert "max_attempts 7" in said(page)
+    says(page, "max_attempts 7")
     assert _option(client, "max_attempts") == {"value": 7, "source": "topic"}
     page.click("text=Undo")
     assert _option(client, "max_attempts")["source"] != "topic"
     page.goto("/topics/view?topic=policed")
     page.fill("[name=backoff]", "often")
     page.click("text=Save")
-    assert "backoff" in said(page)
+    says(page, "backoff")
 
 
 def _option(client: pulse.Client, name: str) -> Any:
@@ -264,7 +264,7 @@ def test_a_schedule_is_made_edited_triggered_and_deleted(visit: Visit, client: p
     assert page.input_value("[name=timezone]") == "Asia/Kathmandu"
     page.fill("[name=cron]", "15 6 * * *")
     page.click("text=Create")
-    assert "created" in said(page)
+    says(page, "created")
     assert "06:15:00" in page.locator(".times li").first.inner_text()
     schedule = uuid.UUID(page.url.rpartition("/")[2])
     page.click("#trigger")
@@ -284,7 +284,7 @@ def test_a_schedule_is_made_edited_triggered_and_deleted(visit: Visit, client: p
     assert client.schedules_get(schedule).paused
     page.click("#delete")
     page.click("text=Yes, delete it")
-    assert "deleted" in said(page)
+    says(page, "deleted")
     with pytest.raises(pulse.NotFoundError):
         client.schedules_get(schedule)
 
@@ -300,7 +300,7 @@ def test_the_page_of_a_job(visit: Visit, client: pulse.Client, work: dict[str, s
     assert "hold" in page.locator("pre").inner_text()
     page.go_back()
     page.click("#do-cancel")
-    assert "1 job canceled" in said(page)
+    says(page, "1 job canceled")
     assert client.get(work["running"]).status == "CANCELED"
 
 

@@ -2,8 +2,9 @@
 A pytest plugin for ``pytest -n 3``: no test runs beside another of its file, and few whole systems beside each other.
 
 Tests of whole systems mostly wait, and have bars that a machine with too much to do would break. So they have two
-lanes, and begin first: one for those whose bars are milliseconds, one for those that make a fault, let it last, and
-measure in seconds. All other files, tests of single processes among them, get what these leave of the processors.
+lanes, and begin first: one for those whose bars are milliseconds; one for those that make a fault, let it last, and
+measure in seconds, and for those of the browser. All other files, tests of single processes among them, get what these
+leave of the processors.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 PROCESSES: Final = ("tests/process/", "tests/chaos/", "tests/fuzz/test_live")
 SINGLE: Final = tuple(f"tests/process/test_{what}" for what in ("child_", "cli", "clients", "embedded", "worker_"))
-PATIENT: Final = tuple(
-    f"tests/process/test_{what}"
-    for what in ("bad_days", "database_faults", "demo", "epochs", "logging", "long_locks", "overdue", "poolers")
+PATIENT: Final = (
+    "tests/browser/",
+    *(
+        f"tests/process/test_{what}"
+        for what in ("bad_days", "database_faults", "demo", "epochs", "logging", "long_locks", "overdue", "poolers")
+    ),
 )
 NICE: Final = 10
 SHARED: Final = ("0 systems", "1 patient")  # they begin in this order

@@ -191,7 +191,9 @@ class Whole(system.System):
     def entries(self, job: UUID | None = None, event: str | None = None) -> list[Entry]:
         """The ledger, of one job and event where that is asked."""
         path = Path(self.env[LEDGER])
-        found = [_entry(json.loads(line)) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+        text = path.read_text("utf-8") if path.exists() else ""
+        whole = text[: text.rfind("\n") + 1]  # the last line may be half written
+        found = [_entry(json.loads(line)) for line in whole.splitlines()]
         return [one for one in found if job in {None, one.job} and event in {None, one.event}]
 
     def wait_entry(self, job: UUID, event: str = "start", attempt: int = 1, within_s: float = END_S) -> Entry:
