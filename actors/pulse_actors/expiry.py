@@ -17,14 +17,14 @@ import anyio
 import structlog
 
 from pulse.errors import StatementError
+from pulse.store.failures import IN_VAIN
 from pulse.store.store import Store
-from pulse_actors.merging import IN_VAIN
+from pulse_actors.merging import MOST_BLAMED
 from pulse_actors.runtime import until_available
 
 LOOK_S: Final = 1.0
 LIMIT: Final = 1000  # jobs of one statement: some 50 ms
 NARROWER: Final = 8  # times, is a statement for jobs one of which is refused
-MOST_BLAMED: Final = 200  # set aside in all, where each is refused
 LATER_S: Final = 60.0  # they are, for so long: those behind have their turn before, IN_VAIN in a second or so
 
 log = structlog.get_logger()

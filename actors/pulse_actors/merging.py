@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
 from pulse.errors import ContestedError, StatementError, UnavailableError
-from pulse.store.failures import refusal_of
+from pulse.store.failures import IN_VAIN, refusal_of
 from pulse.store.store import Store
 
-IN_VAIN: Final = 8  # rows from all over, that were refused, each by itself, and none was written: it is not about rows
+MOST_BLAMED: Final = 200  # jobs are set aside in all, where each is refused: it may be a page of the disk, or all
 
 
 class Row(Protocol):

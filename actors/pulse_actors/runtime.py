@@ -31,7 +31,7 @@ from pulse import config, places, procs
 from pulse.doctor.failing import Refusal
 from pulse.errors import ConfigError, PlaceError, PulseError, SchemaError, StatementError, UnavailableError
 from pulse.logs import configure_logging
-from pulse.store.failures import FAILURES, Failure
+from pulse.store.failures import OF_DRIVER, Failure
 from pulse.store.pool import Target
 from pulse.store.pooler import PoolerError
 from pulse.store.store import Store
@@ -55,7 +55,6 @@ MOST_ERROR: Final = 300  # characters
 MOST_NUDGES: Final = 100  # hints that wait, when no more of those are taken that anybody may send
 QUIET_S: Final = 1.0  # who comes before the database does says nothing for so long
 _NOT_THERE: Final = (UnavailableError, ConfigError)  # what a status answer tells of
-_OF_DATABASE: Final = tuple(one for one in FAILURES if one is not OSError)  # that may be of anything
 _REFUSALS: Final = (ConfigError, SchemaError, UnavailableError)
 
 log = structlog.get_logger()
@@ -412,7 +411,7 @@ def _is_of_database(error: BaseException) -> bool:
     """Whether *error*, or all that it holds together, comes from the database: it is one that nobody has caught."""
     if isinstance(error, BaseExceptionGroup):
         return all(map(_is_of_database, cast("BaseExceptionGroup[BaseException]", error).exceptions))
-    return isinstance(error, (UnavailableError, *_OF_DATABASE))
+    return isinstance(error, (UnavailableError, *OF_DRIVER))  # an OSError may be of anything
 
 
 def _loop_options() -> dict[str, Any]:

@@ -16,13 +16,14 @@ import anyio
 import structlog
 
 from pulse.errors import BadRequestError, StatementError
+from pulse.store.failures import IN_VAIN
 from pulse.store.rows import Due, Fired, Firing, Reckoned, Work
 from pulse.store.schedules import SCHEDULES_CHANNEL
 from pulse.store.store import Store
 from pulse_actors.bus import Hint
 from pulse_actors.catchup import firing_of, reckoned_of
 from pulse_actors.listening import listen
-from pulse_actors.merging import IN_VAIN, spread
+from pulse_actors.merging import spread
 from pulse_actors.runtime import Runtime, Turn, TurnResult, database_status
 
 FIRE_LIMIT: Final = 500  # of one statement; repeated until none is due

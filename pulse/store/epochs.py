@@ -20,7 +20,7 @@ import asyncpg
 
 from pulse.errors import StatementError, UnavailableError
 from pulse.store.arguments import fence_columns, pair_columns, uuids
-from pulse.store.failures import is_safe_after
+from pulse.store.failures import IN_VAIN, is_safe_after
 from pulse.store.statements import STATEMENTS
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ __all__ = [
 ]
 
 FIRST_HIGHEST: Final = 1000  # attempts up to there are handed out before anything has to be remembered of them
-_IN_VAIN: Final = 8  # that were refused one by one, and nothing was ended: it is not about them
 APART_S: Final = 10.0  # hosts that were seen so long apart were both alive
 AHEAD_S: Final = 3600.0  # ids of clocks that are so far ahead were still made before an epoch
 WENT_BACK: Final = "the database went back: what it does not know any more is over"  # the error of such attempts
@@ -237,7 +236,7 @@ class EpochStore:
                 rows = await connection.fetch(STATEMENTS["running_on"].sql, held.workers, host)
             parts = [sorted({row["id"] for row in rows} | {fence.id for fence in held.fences})]
             refused, has_ended = 0, False
-            while parts and (has_ended or refused < _IN_VAIN):
+            while parts and (has_ended or refused < IN_VAIN):
                 ids = parts.pop()
                 try:
                     async with self._pool.connection() as connection, connection.transaction():

@@ -30,6 +30,8 @@ from pulse.store.statements import name_of
 
 __all__ = [
     "FAILURES",
+    "IN_VAIN",
+    "OF_DRIVER",
     "UNIQUE_VIOLATION",
     "Failing",
     "Failure",
@@ -44,7 +46,9 @@ __all__ = [
 ]
 
 # All that a connection raises; InternalClientError, too, where it is cut just before it is used.
-FAILURES: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
+OF_DRIVER: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+FAILURES: Final = (*OF_DRIVER, OSError)
+IN_VAIN: Final = 8  # rows from all over, that were refused, each by itself, and none was written: it is not about rows
 
 AWAY_CLASSES: Final = frozenset({"08"})
 # Shut down, starting, dropped; too many connections; read-only; the session was idle for too long.

@@ -19,6 +19,7 @@ from pulse import procs
 from pulse.config import Settings
 from pulse.errors import ConfigError, UnavailableError
 from pulse.ids import uuid7
+from pulse.store.failures import IN_VAIN
 from pulse.store.pool import Target
 from pulse.store.rows import NewSchedule
 from pulse.store.store import Store
@@ -26,7 +27,6 @@ from pulse_actors import scheduler as scheduling
 from pulse_actors import watchdog as watching
 from pulse_actors.bus import Bus, Hint
 from pulse_actors.identity import Host, Peer, compose, this_host
-from pulse_actors.merging import IN_VAIN
 from pulse_actors.pause import LISTENING, REFRESH_S, WORK, Pause
 from pulse_actors.runtime import Actor, Runtime, Turn, TurnResult
 from pulse_actors.scheduler import LOOK_S, Scheduler

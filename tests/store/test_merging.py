@@ -9,9 +9,10 @@ import asyncpg
 import pytest
 
 from pulse.errors import ContestedError, StatementError, UnavailableError
+from pulse.store.failures import IN_VAIN
 from pulse.store.rows import Completion, Renewal
 from pulse.store.store import Store
-from pulse_actors.merging import IN_VAIN, Left, write_merged
+from pulse_actors.merging import Left, write_merged
 from tests.store.helpers import LEASE_S, NOW, TOPIC, WORKER, forge, read
 
 if TYPE_CHECKING:

@@ -17,14 +17,13 @@ from structlog.testing import capture_logs
 from pulse.errors import StatementError, UnavailableError
 from pulse.protocol import Beat, Result
 from pulse.store import failures
-from pulse.store.failures import UNIQUE_VIOLATION
+from pulse.store.failures import IN_VAIN, UNIQUE_VIOLATION
 from pulse.store.store import Store
 from pulse_actors import expiry, runtime
 from pulse_actors.dispatcher import bad_jobs, results
 from pulse_actors.dispatcher.leases import Beating, Leases
 from pulse_actors.dispatcher.results import Reported
 from pulse_actors.dispatcher.submits import Submits, Submitted
-from pulse_actors.merging import IN_VAIN
 from pulse_actors.runtime import Backoff
 from tests.store.helpers import TOPIC, forge, job, read
 from tests.store.recovery_kit import DEADLINE_S, HOST, LEASE_S, Floor, Wire, new_worker, wire_of

@@ -92,6 +92,20 @@ def test_a_fork_says_its_own_words(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text("utf-8").splitlines() == ["mine", "theirs", "end"]
 
 
+def says_each_once(code: str, mark: Path) -> None:
+    """A program whose child says a word, and *mark*s it, while 2000 lines of its own wait: each is written once."""
+    read, write = os.pipe()
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    reader = Reader(read)
+    with subprocess.Popen([sys.executable, "-c", code, str(mark)], stdout=write, stderr=write) as it:
+        os.close(write)
+        until(mark.exists, "the child has said it", DEADLINE_S)
+        reader.read(lambda _: it.poll() is not None)
+    reader.look(1 << 20)
+    os.close(read)
+    assert sorted(reader.text.split()) == sorted([*(b"%d" % number for number in range(2000)), b"theirs"])
+
+
 def test_a_fork_while_lines_wait(tmp_path: Path) -> None:
     """Each line is written once: those of the parent by the parent."""
     code = """
@@ -105,16 +119,7 @@ if os.fork() == 0:
 os.wait()
 logsink.last_words(10)
 """
-    read, write = os.pipe()
-    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-    reader, mark = Reader(read), tmp_path / "mark"
-    with subprocess.Popen([sys.executable, "-c", PROGRAM + code, str(mark)], stdout=write, stderr=write) as it:
-        os.close(write)
-        until(mark.exists, "the child has said it", DEADLINE_S)
-        reader.read(lambda _: it.poll() is not None)
-    reader.look(1 << 20)
-    os.close(read)
-    assert sorted(reader.text.split()) == sorted([*(b"%d" % number for number in range(2000)), b"theirs"])
+    says_each_once(PROGRAM + code, tmp_path / "mark")
 
 
 def test_a_fork_while_the_thread_is_at_it(tmp_path: Path) -> None:
@@ -146,16 +151,7 @@ if os.fork() == 0:
 os.wait()
 logsink.last_words(10)
 """
-    read, write = os.pipe()
-    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-    reader, mark = Reader(read), tmp_path / "mark"
-    with subprocess.Popen([sys.executable, "-c", code, str(mark)], stdout=write, stderr=write) as it:
-        os.close(write)
-        until(mark.exists, "the child has said it", DEADLINE_S)
-        reader.read(lambda _: it.poll() is not None)
-    reader.look(1 << 20)
-    os.close(read)
-    assert sorted(reader.text.split()) == sorted([*(b"%d" % number for number in range(2000)), b"theirs"])
+    says_each_once(code, tmp_path / "mark")
 
 
 @pytest.mark.parametrize("kind", ["pipe", "socket", "file"])

@@ -20,20 +20,19 @@ import anyio
 import structlog
 
 from pulse.errors import StatementError, UnavailableError
-from pulse.store.failures import refusal_of
+from pulse.store.failures import IN_VAIN, refusal_of
 from pulse.store.rows import Level
 from pulse.store.set_aside import SetAside, Suspect
 from pulse.store.store import Store
 from pulse_actors.dispatcher.cursors import Start
 from pulse_actors.dispatcher.desk import ClaimPlan, Desk
-from pulse_actors.merging import IN_VAIN, spread
+from pulse_actors.merging import MOST_BLAMED, spread
 
 if TYPE_CHECKING:
     from pulse_actors.dispatcher.claims import Claims
 
 TRY_S: Final = 1.0  # between two that are tried
 LOOKED_AT: Final = 1000  # jobs that may tell whether it is about single ones: only their ids are read
-MOST_BLAMED: Final = 200  # set aside in all, where each is refused: a page of the disk may be, or the statement
 MOST: Final = 50  # that one search sets aside: it holds up all claims
 ROUNDED_S: Final = 0.001  # due times lose some digits on their way
 CLAIM: Final = "claim_jobs"

@@ -11,7 +11,7 @@ import msgspec
 from pulse.errors import BadRequestError, ConflictError, PulseError, StatementError, UnavailableError
 from pulse.ids import uuid7
 from pulse.protocol import NewJob
-from pulse.store.failures import UNIQUE_VIOLATION
+from pulse.store.failures import IN_VAIN, UNIQUE_VIOLATION
 from pulse.store.rows import Level, Wake
 from pulse.store.store import Store
 from pulse.store.times import from_s
@@ -19,7 +19,7 @@ from pulse_actors.dispatcher.batching import ROW_BYTES, Batcher, halve
 from pulse_actors.dispatcher.claims import Claims
 from pulse_actors.dispatcher.desk import Link
 from pulse_actors.dispatcher.printed import excess
-from pulse_actors.merging import IN_VAIN, spread
+from pulse_actors.merging import spread
 
 BATCH: Final = 5000  # jobs of one statement
 MAX_ARGS_BYTES: Final = 1024 * 1024  # larger work belongs into a file whose path is the argument
