@@ -22,8 +22,11 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 _TGKILL: Final = {"x86_64": 234, "aarch64": 131, "riscv64": 131, "ppc64le": 250, "s390x": 241}  # system calls
 _STAT_STATE: Final = 0  # fields of /proc/PID/stat behind the command name, which may hold spaces and parentheses
 _STAT_PARENT: Final = 1
+_STAT_FLAGS: Final = 6
 _STAT_START_TIME: Final = 19
 _STAT_EXIT_CODE: Final = 49
+_KTHREADD: Final = 2  # the parent of nearly all threads of the kernel, where they can be seen at all
+_PF_KTHREAD: Final = 0x00200000
 _PIDFD_INFO: Final = struct.Struct("Q52xi")  # mask, ids that are of no interest here, exit status
 _PIDFD_INFO_EXIT: Final = 1 << 3  # Linux 6.15
 _PIDFD_GET_INFO: Final = (3 << 30) | (_PIDFD_INFO.size << 16) | (0xFF << 8) | 11
@@ -56,10 +59,7 @@ def adopt_orphans() -> None:
 
 def own_children() -> list[int]:
     """The children of the calling thread, adopted ones too; nothing where the kernel does not tell."""
-    try:
-        return [int(pid) for pid in Path("/proc/thread-self/children").read_text("ascii").split()]
-    except OSError:
-        return []
+    return _children(Path("/proc/thread-self"))
 
 
 def boot_id() -> str:
@@ -106,6 +106,14 @@ def parent(pid: int) -> int:
     """The parent of *pid*; 0 when it is gone."""
     fields = _stat(pid)
     return int(fields[_STAT_PARENT]) if fields else 0
+
+
+def kernel_threads() -> set[int]:
+    """The threads of the kernel: most of what is in /proc on a large machine. Empty in a pid namespace of its own."""
+    fields = _stat(_KTHREADD)
+    if not fields or not int(fields[_STAT_FLAGS]) & _PF_KTHREAD:
+        return set()
+    return set(_children(Path(f"/proc/{_KTHREADD}/task/{_KTHREADD}")))
 
 
 def signal_thread(pid: int, thread: int, number: int) -> None:
@@ -156,6 +164,13 @@ def _mask(status: Path, field: str) -> int:
 
 def _bit(number: int) -> int:
     return 1 << (number - 1)
+
+
+def _children(thread: Path) -> list[int]:
+    try:
+        return [int(pid) for pid in (thread / "children").read_text("ascii").split()]
+    except OSError:
+        return []
 
 
 def _stat(pid: int) -> list[str]:

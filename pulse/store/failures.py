@@ -32,6 +32,7 @@ __all__ = [
     "FAILURES",
     "IN_VAIN",
     "OF_DRIVER",
+    "STUBBORN",
     "UNIQUE_VIOLATION",
     "Failing",
     "Failure",
@@ -39,6 +40,7 @@ __all__ = [
     "UnreadableError",
     "error_of",
     "is_safe_after",
+    "is_said_at_once",
     "meaning_of",
     "ran_too_long",
     "refusal_of",
@@ -62,6 +64,7 @@ UNSAFE_CLASSES: Final = frozenset({"08", "0A", "25", "26", "34", "3F", "42", "53
 UNIQUE_VIOLATION: Final = "23505"
 NO_DATA: Final = "02000"
 STUBBORN: Final = 5  # times in a row that one statement hears "away", of a server that lets us in each time
+AT_ONCE_S: Final = 1.0  # less than any time limit of a statement on a hot connection, which a lock would use up
 OLD_S: Final = 60.0  # since a statement failed last, without success behind it: nobody tries it any more
 
 
@@ -104,18 +107,30 @@ def is_safe_after(error: asyncpg.PostgresError) -> bool:
     return (error.sqlstate or "")[:2] not in UNSAFE_CLASSES and not isinstance(error, UnreadableError)
 
 
-def refusal_of(error: UnavailableError) -> StatementError | None:
+def refusal_of(error: UnavailableError, took_s: float = float("inf")) -> StatementError | None:
     """
     *error* as what the server said of the statement; None: it said nothing, or that a lock was in the way.
 
-    For who carries out parts of a statement that was refused: one part says "away" where the others succeed.
+    For who carries out parts of a statement that was refused: one part says "away" where the others succeed. Where it
+    is known how long it took, *took_s*, no lock is believed that was not waited for.
     """
     if isinstance(error, StatementError):
         return error
     cause = error.__cause__
-    if isinstance(error, ContestedError) or not isinstance(cause, asyncpg.PostgresError):
+    if not isinstance(cause, asyncpg.PostgresError):
+        return None
+    if isinstance(error, ContestedError) and not is_said_at_once(error, took_s):
         return None
     return StatementError(error.message, sqlstate=cause.sqlstate or "?????", statement=getattr(cause, "statement", ""))
+
+
+def is_said_at_once(error: UnavailableError, took_s: float) -> bool:
+    """
+    Whether the server says *error* of a statement that neither waited nor was cut off: what it met says so.
+
+    A lock that is in the way takes the whole time limit, *took_s*; a server that is away lets no statement begin.
+    """
+    return took_s < AT_ONCE_S and hasattr(error.__cause__, "statement")
 
 
 def refuse_swallowed(given: int, stored: int) -> None:

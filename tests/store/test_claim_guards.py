@@ -342,6 +342,7 @@ async def test_nothing_is_looked_for_until_a_topic_can_be_read_again(bench: Benc
     bench.claims.barred.failed(worker.topics, time.monotonic(), lasts=True)
     bench.claims._cursors.want_full()
     assert await bench.claims.pass_once() is False
+    assert bench.claims._cursors._wanted
     assert await bench.pauses()
     bench.claims.barred.succeeded(worker.topics)
     assert not await bench.pauses()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from pulse.errors import StatementError, UnavailableError
 from pulse.protocol import Beat, Result
 from pulse.store import failures
-from pulse.store.failures import IN_VAIN, UNIQUE_VIOLATION
+from pulse.store.failures import IN_VAIN, STUBBORN, UNIQUE_VIOLATION
 from pulse.store.store import Store
 from pulse_actors import expiry, runtime
 from pulse_actors.dispatcher import bad_jobs, results
@@ -42,8 +42,8 @@ STATES: Final = sqlstates()
 PAST: Final = datetime(2020, 1, 1, tzinfo=UTC)
 until = partial(until_within, deadline_s=60.0)  # of many statements that are refused, on a busy machine
 WAITED: Final = frozenset({"55P03", "57014"})  # a claim that had to wait, or took too long, blames no job
+AT_ONCE: Final = ("08006", "53300", "55P03", "57014", "57P01")  # said without a wait, of one job, they are about it
 RUNNING: Final = "SELECT count(*) FROM pulse.jobs WHERE status = 'RUNNING'"
-UNWAITED: Final = [state for state in STATES if state not in WAITED]
 
 
 class Counter(Floor):
@@ -121,10 +121,19 @@ async def aside(connection: Connection[Record]) -> dict[bytes, str]:
     return {row["id"]: row["sqlstate"] for row in rows}
 
 
+async def until_assigned(counter: Counter, jobs: Sequence[bytes]) -> None:
+    """All of these have been handed out."""
+
+    async def are_there() -> bool:
+        return counter.assigned() == {*jobs}
+
+    await until(are_there, "the jobs")
+
+
 async def test_claims(counter: Counter, connection: Connection[Record]) -> None:
     """Jobs that are refused are set aside, all others are handed out, and they are, too, as soon as that works."""
-    jobs = [await forge(connection, next_run_at=PAST) for _ in range(2 * len(UNWAITED))]
-    bad = dict(zip(jobs[1::2], UNWAITED, strict=True))
+    jobs = [await forge(connection, next_run_at=PAST) for _ in range(2 * len(STATES))]
+    bad = dict(zip(jobs[1::2], STATES, strict=True))
     async with open_while_refused(counter, connection, bad, "RUNNING") as heal:
 
         async def others() -> bool:
@@ -138,6 +147,85 @@ async def test_claims(counter: Counter, connection: Connection[Record]) -> None:
 
         await until(all_of_them, "the jobs themselves")
     assert [(await read(connection, one))["attempts"] for one in jobs] == [1] * len(jobs)
+
+
+@pytest.mark.parametrize("sqlstate", AT_ONCE)
+async def test_what_says_away_of_one_topic(counter: Counter, connection: Connection[Record], sqlstate: str) -> None:
+    """While the claims of all others succeed, nobody is away, and nothing is locked: it is about the job."""
+    other = new_worker("other")
+    other.topics, other.capacity = ("others",), 10_000
+    counter.desk.join(other)
+    soon = datetime.now(UTC)
+    jobs = [await forge(connection, next_run_at=soon) for _ in range(3)]
+
+    async def are_handed_out() -> bool:
+        return bool(wire_of(other).bodies("assign"))
+
+    async with open_while_refused(counter, connection, {jobs[1]: sqlstate}, "RUNNING") as heal:
+
+        async def others() -> bool:
+            await forge(connection, topic="others", next_run_at=PAST)
+            counter.claims.wake()
+            return counter.assigned() == {jobs[0], jobs[2]} and await aside(connection) == {jobs[1]: sqlstate}
+
+        await until(others, "the other jobs")
+        await until(are_handed_out, "those of the other topic")
+        await heal()
+        await until_assigned(counter, jobs)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_what_is_not_believed(counter: Counter, connection: Connection[Record], *, is_first: bool) -> None:
+    """It is told, so that claims are made at a slower pace, the next one of everything; other topics have theirs."""
+    bad, good = (TOPIC, "others") if is_first else ("others", TOPIC)
+    worker = new_worker("other")
+    worker.topics = ("others",)
+    counter.desk.join(worker)
+    refused = await forge(connection, topic=bad, next_run_at=PAST)
+    async with refusing(connection, {refused: "08006"}, "RUNNING"):
+        for _ in range(STUBBORN - 1):
+            other = await forge(connection, topic=good, next_run_at=PAST)
+            with pytest.raises(UnavailableError):
+                await counter.claims.pass_once()
+            assert (await read(connection, other))["status"] == "RUNNING"
+            assert counter.claims._cursors._wanted
+            counter.claims._cursors._full_s = float("-inf")  # it may have been dear, on a busy machine
+        assert await aside(connection) == {}
+        await counter.claims.pass_once()
+    assert await aside(connection) == {refused: "08006"}
+
+
+@pytest.mark.parametrize("is_one", [True, False])
+async def test_a_search_has_no_cost(
+    counter: Counter, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch, *, is_one: bool
+) -> None:
+    """What one knows of full claims is not made of it: the next ones would come rarely, for no reason."""
+    costs: list[float] = []
+    monkeypatch.setattr(counter.claims._cursors, "full_done", lambda began_s, ended_s: costs.append(ended_s - began_s))
+    jobs = [await forge(connection, next_run_at=PAST) for _ in range(2 * IN_VAIN)]
+    refused: Mapping[bytes, str] | str = {jobs[0]: "XX001"} if is_one else "XX001"
+    async with refusing(connection, refused, "RUNNING"):
+        assert await counter.claims.pass_once() == is_one
+    assert costs == [0.0]
+
+
+async def test_a_turn_without_room(counter: Counter, connection: Connection[Record]) -> None:
+    """What is set aside is the first to have a place that is free again, however many wait for one."""
+    counter.worker.capacity = 1
+    first, bad, other = [await forge(connection, next_run_at=PAST) for _ in range(3)]
+    await counter.store.aside.add([(bad, StatementError("no", sqlstate="XX001", statement="claim_jobs"))], 0.0)
+    await counter.claims.pass_once()
+    assert counter.assigned() == {first}
+    assert not await counter.claims.bad_jobs.try_next()
+    await counter.claims.pass_once()
+    assert counter.assigned() == {first}
+    counter.worker.held.clear()
+    await counter.claims.pass_once()
+    assert counter.assigned() == {first, bad}
+    assert counter.claims.bad_jobs._owed is None
+    counter.worker.held.clear()
+    await counter.claims.pass_once()
+    assert counter.assigned() == {first, bad, other}
 
 
 @pytest.mark.parametrize("is_left", [False, True])
@@ -265,27 +353,35 @@ async def test_what_is_set_aside_is_told_once(
             known = await aside(connection)
     told = [one["job"] for one in logs if one["event"] == "job_set_aside"]
     assert sorted(told) == sorted(str(UUID(bytes=one)) for one in known)
+    assert len(known) == IN_VAIN  # of the first search
 
 
 @pytest.mark.parametrize("sqlstate", sorted(WAITED))
-async def test_a_claim_that_waits(counter: Counter, connection: Connection[Record], sqlstate: str) -> None:
+async def test_a_claim_that_waits(
+    counter: Counter, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch, sqlstate: str
+) -> None:
     """One that met a lock, or took too long, blames no job; it is made as soon as that works."""
+    monkeypatch.setattr(failures, "AT_ONCE_S", 0.0)
     jobs = [await forge(connection, next_run_at=PAST) for _ in range(3)]
+    tries, claim = 0, counter.store.claim
+
+    async def counted(*args: Any, **options: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        return await claim(*args, **options)
+
+    async def are_refused() -> bool:
+        counter.claims.barred._pauses.clear()
+        counter.claims.wake()
+        return tries > 2 * STUBBORN
+
+    monkeypatch.setattr(counter.store, "claim", counted)
     async with open_while_refused(counter, connection, {jobs[1]: sqlstate}, "RUNNING") as heal:
-        with capture_logs() as logs:
-
-            async def is_refused() -> bool:
-                return any(one["event"] in {"claim_failed", "database_away"} for one in logs)
-
-            await until(is_refused, "a claim")
+        await until(are_refused, "claims")
         await heal()
         counter.claims.barred._pauses.clear()
-
-        async def all_of_them() -> bool:
-            counter.claims.wake()
-            return counter.assigned() == {*jobs}
-
-        await until(all_of_them, "the jobs")
+        counter.claims.wake()
+        await until_assigned(counter, jobs)
     assert await aside(connection) == {}
 
 
@@ -473,6 +569,15 @@ async def test_what_was_refused_something_else(store: Store, connection: Connect
         await store.aside.add([(one, StatementError("no", sqlstate="P0001", statement="expire_jobs"))], 0.0)
     assert [await counter.claims.bad_jobs.try_next() for _ in range(3)] == [True, True, False]
     assert await aside(connection) == {}
+
+
+async def test_what_is_reported_is_nobodys_turn(counter: Counter, connection: Connection[Record]) -> None:
+    """Of a job that runs its report may be what is refused: that stays so. Who was handed out meanwhile is let go."""
+    reported, handed_out = [await counter.running(counter.worker) for _ in range(2)]
+    for one, statement in ((reported, "complete_jobs"), (handed_out, "claim_jobs")):
+        await counter.store.aside.add([(one, StatementError("no", sqlstate="P0001", statement=statement))], 0.0)
+    assert [await counter.claims.bad_jobs.try_next() for _ in range(3)] == [False, True, False]
+    assert await aside(connection) == {reported: "P0001"}
 
 
 async def test_ends(counter: Counter, connection: Connection[Record]) -> None:

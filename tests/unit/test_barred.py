@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from pulse.store.failures import STUBBORN
 from pulse_actors.dispatcher.barred import APART_S, LONGEST_S, REFUSED_S, SHORTEST_S, Barred
 from pulse_actors.dispatcher.desk import ClaimPlan
 
@@ -37,6 +38,16 @@ def test_others_go_on() -> None:
     assert barred.is_barred("a", 101.0)
     barred.failed(("d",), 100.0, lasts=False)
     assert not barred.is_barred("d", 100.1)
+
+
+def test_what_is_heard_each_time_is_believed() -> None:
+    """Of the same topics, and with no success in between."""
+    barred = Barred()
+    for _ in range(2):
+        assert [barred.is_refused(("a", "b")) for _ in range(STUBBORN)] == [False] * (STUBBORN - 1) + [True]
+        assert not barred.is_refused(("a",))
+        for topics in (("b", "a"), ("a",)):
+            barred.succeeded(topics)
 
 
 def test_the_topic_is_found() -> None:

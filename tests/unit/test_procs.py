@@ -1,8 +1,9 @@
-"""What is asked of the kernel about memory that ran out."""
+"""What is asked of the kernel about processes, and about memory that ran out."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,17 @@ def test_a_group_seen_through_a_mount() -> None:
     assert procs._inside("/sys/fs/cgroup/memory", "/", "/a/b") == Path("/sys/fs/cgroup/memory/a/b")
     assert procs._inside("/sys/fs/cgroup/memory", "/a", "/a/b") == Path("/sys/fs/cgroup/memory/b")
     assert procs._inside("/sys/fs/cgroup", "/", "/") == Path("/sys/fs/cgroup")
+
+
+def test_threads_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have no program; whoever has their parent's number in a pid namespace of its own is none of them."""
+    for pid in procs.kernel_threads():
+        assert not Path(f"/proc/{pid}/cmdline").read_bytes()
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+        assert child.pid in procs.own_children()
+        monkeypatch.setattr(procs, "_KTHREADD", os.getpid())
+        assert procs.kernel_threads() == set()
+        child.communicate()
 
 
 def test_a_process_that_is_gone() -> None:

@@ -12,6 +12,7 @@ refused as it was are let go at once.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -54,6 +55,7 @@ class BadJobs:
         self._store = store
         self._desk = desk
         self._claims = claims
+        self._owed: SetAside | None = None  # nobody had room when its turn came
 
     async def search(self, plan: ClaimPlan, starts: Sequence[Start] | None) -> bool:
         """
@@ -102,25 +104,35 @@ class BadJobs:
 
     async def try_next(self) -> bool:
         """Try the one whose turn it is; whether it is done with, so that another may be, too."""
-        found = await self._store.aside.next(TRY_S)
+        served = {topic for worker in self._desk.workers() for topic in worker.topics}
+        found = await self._store.aside.next(TRY_S, served)
         if found is None:
             return False
         if found.suspect is None:
             return await self._forget(found)
         async with self._claims.lock:
-            plan = next(
-                (one for one in self._desk.plan(1, again=True) if found.suspect.level.topic in one.topics), None
-            )
-            if plan is None or self._desk.closed or not plan.seats:
-                return False  # it is another host's turn, or somebody has room later
-            try:
-                claimed = await self._claims.claim_these(plan, *_these([found.suspect]))
-            except UnavailableError as error:
-                refusal = refusal_of(error)
-                if refusal is None:
-                    raise
-                await self._store.aside.add([(found.id, refusal)], TRY_S)
-                return False
+            return await self._try(found, found.suspect)
+
+    async def try_owed(self) -> None:
+        """Try the one that found no room at its turn, before all others take what there is; call it with the lock."""
+        found, self._owed = self._owed, None
+        if found is not None and found.suspect is not None:
+            await self._try(found, found.suspect)
+
+    async def _try(self, found: SetAside, suspect: Suspect) -> bool:
+        plan = next((one for one in self._desk.plan(1, again=True) if suspect.level.topic in one.topics), None)
+        if plan is None or self._desk.closed or not plan.seats:
+            self._owed = found
+            return False
+        began_s = time.monotonic()
+        try:
+            claimed = await self._claims.claim_these(plan, *_these([suspect]))
+        except UnavailableError as error:
+            refusal = refusal_of(error, time.monotonic() - began_s)
+            if refusal is None:
+                raise
+            await self._store.aside.add([(found.id, refusal)], TRY_S)
+            return False
         if claimed:
             await self._store.aside.readmit_like(found.sqlstate)
         is_let_go = claimed or found.statement != CLAIM  # whoever was refused something else tries that again
@@ -182,10 +194,11 @@ class _Search:
         if plan is None or len(plan.seats) < len(suspects):
             self._is_over = True
             return None
+        began_s = time.monotonic()
         try:
             self.has_claimed |= await self._claims.claim_these(plan, *_these(suspects))
         except UnavailableError as error:
-            refusal = refusal_of(error)
+            refusal = refusal_of(error, time.monotonic() - began_s)
             if refusal is None:
                 raise
             return refusal

@@ -8,10 +8,12 @@ too long may have passed by the next time, so its topics are left alone for long
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from pulse.store.failures import STUBBORN
 from pulse_actors.dispatcher.desk import ClaimPlan
 
 SHORTEST_S: Final = 0.5
@@ -31,6 +33,12 @@ class Barred:
         ] = {}  # until when; how long that was; whether it lasts
         self._full: set[frozenset[str]] = set()  # of claims that were to look at everything
         self._apart: dict[frozenset[str], float] = {}  # what is claimed in halves, until when
+        self._unbelieved: Counter[frozenset[str]] = Counter()  # how often in a row they heard what is not believed
+
+    def is_refused(self, topics: Sequence[str]) -> bool:
+        """A claim of *topics* heard "away" or "locked", at once; whether each time: it meets what says so."""
+        self._unbelieved[frozenset(topics)] += 1
+        return self._unbelieved[frozenset(topics)] >= STUBBORN
 
     def failed(self, topics: Sequence[str], now_s: float, *, lasts: bool, full: bool = False) -> float:
         """
@@ -57,8 +65,9 @@ class Barred:
 
     def succeeded(self, topics: Sequence[str]) -> None:
         """A claim of *topics* was made."""
-        if self._pauses:
+        if self._pauses or self._unbelieved:
             self._pauses.pop(frozenset(topics), None)
+            self._unbelieved.pop(frozenset(topics), None)
 
     def has_missed(self, now_s: float) -> bool:
         """Whether some may be claimed again of which there is everything to be looked at; said once."""

@@ -11,10 +11,10 @@ from typing import Final
 import anyio
 import structlog
 
-from pulse.errors import ContestedError, StatementError, UnavailableError
+from pulse.errors import StatementError, UnavailableError
 from pulse.protocol import NewJob
 from pulse.store.epochs import WENT_BACK
-from pulse.store.failures import UNIQUE_VIOLATION, ran_too_long, refuse_swallowed
+from pulse.store.failures import UNIQUE_VIOLATION, is_said_at_once, ran_too_long, refuse_swallowed
 from pulse.store.rows import Claim, Ending, EndingKind, Level, Renewal, Wake
 from pulse.store.store import Store
 from pulse_actors import identity as identities
@@ -160,6 +160,7 @@ class Claims(Doubts):
         async with self.lock:  # who holds it may be taking the room that is there
             if self._in_doubt or self._doubted:
                 await self._settle_doubts()
+            await self.bad_jobs.try_owed()
         self._note_silence()
         began_s = time.monotonic()
         plans = [plan for plan in self._desk.plan(self._batch) if not self.barred.are_barred(plan.topics, began_s)]
@@ -169,22 +170,32 @@ class Claims(Doubts):
             self._cursors.full_begins()
         elif window is not None:
             self._cursors.window_begins()
-        done, full_s = False, 0.0
+        is_done, full_s = False, 0.0
+        unbelieved: list[UnavailableError] = []
         try:
-            more, full_s = await self._claim_all(plans, window, full=full)
-            done = True
+            more, full_s = await self._claim_all(plans, window, unbelieved, full=full)
+            is_done = True
         finally:
             ended_s = time.monotonic()
             if full:  # one that took too long, too: meanwhile what is known can be claimed
-                self._cursors.full_done(ended_s - full_s if done else began_s, ended_s)
-                if not done:
+                self._cursors.full_done(ended_s - full_s if is_done else began_s, ended_s)
+                if unbelieved or not is_done:
                     self._cursors.want_full()
             if window is not None:
                 self._cursors.window_done(window, began_s, ended_s)
+        if unbelieved:
+            raise unbelieved[0]
         return more
 
-    async def _claim_all(self, plans: Sequence[ClaimPlan], window: int | None, *, full: bool) -> tuple[bool, float]:
-        """Claim for each plan; whether more may be waiting, and how long it took to look for it everywhere, seconds."""
+    async def _claim_all(
+        self, plans: Sequence[ClaimPlan], window: int | None, unbelieved: list[UnavailableError], *, full: bool
+    ) -> tuple[bool, float]:
+        """
+        Claim for each plan; what one of them heard and is not believed yet keeps no other from it.
+
+        Returns:
+            Whether more may be waiting, and how long it took to look for it everywhere, seconds.
+        """
         more, full_s = False, 0.0
         if full and any(len(plan.topics) > FEW_TOPICS for plan in plans):
             full_s = await self._survey()
@@ -195,10 +206,10 @@ class Claims(Doubts):
             async with self.lock:
                 if self._desk.closed:
                     return False, full_s
-                began_s = time.monotonic()
-                more |= await self._claim_readable(plan, starts, news_count)
+                is_more, took_s = await self._claim_readable(plan, starts, news_count, unbelieved)
+            more |= is_more
             if starts is None:
-                full_s += time.monotonic() - began_s
+                full_s += took_s
         return more, full_s
 
     def _starts(self, plan: ClaimPlan, window: int | None, *, full: bool) -> list[Start] | None:
@@ -222,23 +233,35 @@ class Claims(Doubts):
         self._cursors.surveyed([head.level for head in heads])
         return time.monotonic() - began_s
 
-    async def _claim_readable(self, plan: ClaimPlan, starts: list[Start] | None, news_count: int) -> bool:
-        """Claim; where the database refuses one of the jobs, the others; else leave its topics alone for a while."""
+    async def _claim_readable(
+        self, plan: ClaimPlan, starts: list[Start] | None, news_count: int, unbelieved: list[UnavailableError]
+    ) -> tuple[bool, float]:
+        """
+        Claim; where the database refuses one of the jobs, the others; else leave its topics alone for a while.
+
+        Returns:
+            Whether more may be waiting, and what the claim cost, seconds: a refusal tells nothing of that.
+        """
+        began_s = time.monotonic()
         try:
             more = await self._claim(plan, starts, news_count)
-        except (StatementError, ContestedError) as error:
-            lasts = isinstance(error, StatementError)
-            if not lasts and not ran_too_long(error):
+        except UnavailableError as error:
+            is_at_once = is_said_at_once(error, time.monotonic() - began_s)
+            lasts = isinstance(error, StatementError) or (is_at_once and self.barred.is_refused(plan.topics))
+            if not lasts and is_at_once:
+                unbelieved.append(error)
+                return False, 0.0
+            if not (lasts or ran_too_long(error)):
                 raise
             if lasts and await self.bad_jobs.search(plan, starts):
                 self._cursors.want_full()  # this one was it, and the search has seen the first of it
-                return True
+                return True, 0.0
             log.error("claim_failed", topics=plan.topics[:FEW_TOPICS], error=error.message)  # noqa: TRY400 - told
             now_s = time.monotonic()
             self.wake_recent(self.barred.failed(plan.topics, now_s, lasts=lasts, full=starts is None))
-            return False
+            return False, 0.0 if lasts else now_s - began_s
         self.barred.succeeded(plan.topics)
-        return more
+        return more, time.monotonic() - began_s
 
     async def claim_these(self, plan: ClaimPlan, starts: Sequence[Start], only: Sequence[bytes]) -> bool:
         """Claim these jobs alone, also such as are set aside; whether one was. Call it with the lock."""

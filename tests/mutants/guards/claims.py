@@ -127,7 +127,7 @@ CLAIMS: Final = Guarded(
             ("Claims._claim", " and not ageing_s.keys().isdisjoint(plan.topics)", ""),
         ],
         _CLAIMS + "test_what_looking_everywhere_costs": [
-            ("Claims.pass_once", "ended_s - full_s if done else began_s", "began_s"),
+            ("Claims.pass_once", "ended_s - full_s if is_done else began_s", "began_s"),
             ("Claims._claim_all", "if starts is None:", "if True:"),
             ("Claims._claim_all", "if starts is None:", "if False:"),
             ("Claims._claim_all", "full_s = await self._survey()", "await self._survey()"),
@@ -182,10 +182,20 @@ CLAIMS: Final = Guarded(
             ("Claims._claim_readable", "if lasts and await self.bad_jobs.search(plan, starts):", "if False:"),
             ("Claims._claim_readable", "self._cursors.want_full()", "pass"),
         ],
-        _GUARDS + "test_a_topic_that_cannot_be_read": [
+        _REFUSED + "test_what_says_away_of_one_topic": [
+            ("Claims._claim_readable", "(lasts or ran_too_long(error))", "ran_too_long(error)"),
+        ],
+        _REFUSED + "test_what_is_not_believed": [
+            ("Claims._claim_readable", "if not lasts and is_at_once:", "if False:"),
+            ("Claims._claim_readable", "unbelieved.append(error)", "raise"),
+            ("Claims.pass_once", "unbelieved or not is_done", "not is_done"),
+            ("Claims.pass_once", "if unbelieved:", "if False:"),
+        ],
+        _REFUSED + "test_a_search_has_no_cost": [
+            ("Claims._claim_readable", "isinstance(error, StatementError) or ", ""),
             ("Claims._claim_readable", "not lasts and ", ""),
-            ("Claims._claim_readable", "lasts = isinstance(error, StatementError)", "lasts = False"),
-            ("Claims.pass_once", " if not self.barred.are_barred(plan.topics, began_s)]", "]"),
+            ("Claims._claim_readable", "return True, 0.0", "return True, time.monotonic() - began_s"),
+            ("Claims._claim_readable", "0.0 if lasts else", "0.0 if False else"),
         ],
         _GUARDS + "test_topics_that_are_claimed_together_go_on": [
             (
@@ -197,6 +207,7 @@ CLAIMS: Final = Guarded(
         _GUARDS + "test_nothing_is_looked_for_until_a_topic_can_be_read_again": [
             ("Claims._pause", " and not self.barred.are_barred(worker.topics, now_s)", ""),
             ("Claims._pause", "worker.topics and not", "not"),
+            ("Claims.pass_once", " if not self.barred.are_barred(plan.topics, began_s)]", "]"),
             ("Claims._pause", "not self.barred.are_barred(worker.topics, now_s)", "False"),
         ],
         _GUARDS + "test_a_full_claim_that_failed_is_made_up_for": [
@@ -204,9 +215,10 @@ CLAIMS: Final = Guarded(
         ],
         _GUARDS + "test_a_job_that_cannot_be_read_in_time": [
             ("Claims._claim_readable", "full=starts is None", "full=False"),
-            ("Claims._claim_readable", " and not ran_too_long(error)", ""),
-            ("Claims._claim_readable", "not ran_too_long(error)", "False"),
-            ("Claims._claim_readable", "lasts = isinstance(error, StatementError)", "lasts = True"),
+            ("Claims._claim_readable", "(is_at_once and self.barred.is_refused(plan.topics))", "True"),
+            ("Claims._claim_readable", " or ran_too_long(error)", ""),
+            ("Claims._claim_readable", "ran_too_long(error)", "True"),
+            ("Claims._claim_readable", "lasts = isinstance(error, StatementError) or", "lasts = True or"),
             ("Claims._claim_readable", "self.wake_recent(", "("),
             ("Claims._claim_readable", "self.barred.succeeded(plan.topics)", "pass"),
         ],
@@ -300,10 +312,10 @@ CLAIMS: Final = Guarded(
             ("Claims._may_run_yet", " and identities.is_in_hand(self._host, worker)", ""),
         ],
         _CLAIMS + "test_a_full_claim_that_fails_is_not_repeated_at_once": [
-            ("Claims.pass_once", "if not done:", "if False:"),
+            ("Claims.pass_once", "unbelieved or not is_done", "unbelieved"),
         ],
         _CLAIMS + "test_a_full_claim_that_fails_has_its_cost": [
-            ("Claims.pass_once", "ended_s - full_s if done else began_s", "ended_s - full_s"),
+            ("Claims.pass_once", "ended_s - full_s if is_done else began_s", "ended_s - full_s"),
             ("Claims.pass_once", "if full:  # one", "if False:  # one"),
         ],
     },
@@ -412,11 +424,16 @@ DOUBTS: Final = Guarded(
 BARRED: Final = Guarded(
     "pulse_actors.dispatcher.barred",
     {
+        "unit/test_barred.py::test_what_is_heard_each_time_is_believed": [
+            ("Barred.is_refused", "self._unbelieved[frozenset(topics)] >= STUBBORN", "True"),
+            ("Barred.is_refused", "self._unbelieved[frozenset(topics)] += 1", "pass"),
+            ("Barred.succeeded", "self._pauses or self._unbelieved", "self._pauses"),
+        ],
         "unit/test_barred.py::test_what_may_have_passed_is_tried_again_soon": [
             ("Barred.failed", "REFUSED_S if lasts else ", ""),
             ("Barred.failed", "REFUSED_S if lasts else", "REFUSED_S if True else"),
             ("Barred.failed", "min(LONGEST_S, 2 * before_s)", "2 * before_s"),
-            ("Barred.succeeded", "if self._pauses:", "if False:"),
+            ("Barred.succeeded", "self._pauses or self._unbelieved", "self._unbelieved"),
             ("Barred.parts", "now_s < self._pauses", "now_s <= self._pauses"),
         ],
         "unit/test_barred.py::test_the_topic_is_found": [

@@ -302,6 +302,7 @@ TREES: Final = Guarded(
             ("mark_of", ".partition(_ENTRY)", ".partition(_ENTRY[1:2])"),
             ("_kill_once", " if name.isdigit()", ""),
             ("_kill_once", "if is_condemned(pid):", "if is_condemned(0):"),
+            ("_kill_once", "everybody - procs", "everybody & procs"),
             ("_kill_marked", " and condemned(mark)", " and False"),
         ],
         _TREES + "test_what_is_killed_is_dead": [
@@ -365,6 +366,9 @@ PROCS: Final = Guarded(
         "unit/test_identity.py::test_the_user_of_a_dead_process_is_nobody": [
             ("lives", ' and state(pid) not in {"Z", "X", ""}', ""),
             ("lives", '{"Z", "X", ""}', '{"X", ""}'),
+        ],
+        "unit/test_procs.py::test_threads_of_the_kernel": [
+            ("kernel_threads", " or not int(fields[_STAT_FLAGS]) & _PF_KTHREAD", ""),
         ],
     },
     is_part=True,
