@@ -40,7 +40,6 @@ __all__ = [
     "UnreadableError",
     "error_of",
     "is_safe_after",
-    "is_said_at_once",
     "meaning_of",
     "ran_too_long",
     "refusal_of",
@@ -107,30 +106,26 @@ def is_safe_after(error: asyncpg.PostgresError) -> bool:
     return (error.sqlstate or "")[:2] not in UNSAFE_CLASSES and not isinstance(error, UnreadableError)
 
 
-def refusal_of(error: UnavailableError, took_s: float = float("inf")) -> StatementError | None:
+def refusal_of(error: UnavailableError, took_s: float | None = None) -> StatementError | None:
     """
     *error* as what the server said of the statement; None: it said nothing, or that a lock was in the way.
 
-    For who carries out parts of a statement that was refused: one part says "away" where the others succeed. Where it
-    is known how long it took, *took_s*, no lock is believed that was not waited for.
+    For who carries out parts of a statement that was refused: one part says "away" where the others succeed.
+
+    Args:
+        error: As the statement raised it.
+        took_s: How long the statement took, where that is known. A lock uses up its time limit, and a server that goes
+            away ends what is under way: what was said at once, whatever it is, was said by what the statement met.
     """
     if isinstance(error, StatementError):
         return error
     cause = error.__cause__
-    if not isinstance(cause, asyncpg.PostgresError):
+    if getattr(cause, "severity", None) is None or not hasattr(cause, "statement"):  # the driver's, or while connecting
         return None
-    if isinstance(error, ContestedError) and not is_said_at_once(error, took_s):
+    if isinstance(error, ContestedError) if took_s is None else took_s >= AT_ONCE_S:
         return None
-    return StatementError(error.message, sqlstate=cause.sqlstate or "?????", statement=getattr(cause, "statement", ""))
-
-
-def is_said_at_once(error: UnavailableError, took_s: float) -> bool:
-    """
-    Whether the server says *error* of a statement that neither waited nor was cut off: what it met says so.
-
-    A lock that is in the way takes the whole time limit, *took_s*; a server that is away lets no statement begin.
-    """
-    return took_s < AT_ONCE_S and hasattr(error.__cause__, "statement")
+    sqlstate: str = getattr(cause, "sqlstate", None) or "?????"
+    return StatementError(error.message, sqlstate=sqlstate, statement=getattr(cause, "statement", ""))
 
 
 def refuse_swallowed(given: int, stored: int) -> None:

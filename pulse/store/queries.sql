@@ -318,15 +318,13 @@ SELECT uuid_send(n.job_id) AS id FROM noted n WHERE n.tries = 1;
 
 -- name: next_set_aside :one
 -- What:    the job whose turn it is to be tried by itself; the others have theirs first from now on.
--- Args:    $1 pause_s float8 until its next turn, $2 topics text[]: of what waits in others no worker of this server would take it
+-- Args:    $1 pause_s float8 until its next turn
 -- Guard:   SKIP LOCKED: of several servers one tries it.
 -- Returns: id, status (NULL: it is gone), topic, priority, due time (Unix), whether it has expired: no claim takes it any more, the
 --          statement that was refused, its SQLSTATE; or nothing.
 WITH mine AS (
-    SELECT s.job_id FROM pulse.set_aside s LEFT JOIN pulse.jobs j ON j.id = s.job_id
-    WHERE s.next_try_at <= clock_timestamp()
-        AND (j.id IS NULL OR j.topic = ANY ($2::text[]) OR j.status NOT IN ('PENDING', 'RETRYING') OR j.expires_at <= clock_timestamp())
-    ORDER BY s.next_try_at LIMIT 1 FOR UPDATE OF s SKIP LOCKED
+    SELECT s.job_id FROM pulse.set_aside s WHERE s.next_try_at <= clock_timestamp()
+    ORDER BY s.next_try_at LIMIT 1 FOR UPDATE SKIP LOCKED
 )
 UPDATE pulse.set_aside s SET next_try_at = clock_timestamp() + $1 * interval '1 second', tries = s.tries + 1
 FROM mine m LEFT JOIN pulse.jobs j ON j.id = m.job_id

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -83,10 +83,10 @@ class SetAsideStore:
             )
         return {row["id"] for row in rows}
 
-    async def next(self, pause_s: float, topics: Iterable[str]) -> SetAside | None:
-        """The job whose turn it is, its next one being *pause_s* later; None: it is nobody's turn of *topics*."""
+    async def next(self, pause_s: float) -> SetAside | None:
+        """The job whose turn it is, its next one being *pause_s* later; None: it is nobody's turn."""
         async with self._pool.connection() as connection:
-            row = await connection.fetchrow(STATEMENTS["next_set_aside"].sql, pause_s, list(topics))
+            row = await connection.fetchrow(STATEMENTS["next_set_aside"].sql, pause_s)
         if row is None:
             return None
         waits = row["status"] in WAITING and not row["expired"]

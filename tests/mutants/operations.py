@@ -64,14 +64,9 @@ OPERATIONS: Final = [
     swap(
         "next_set_aside", "ORDER BY s.next_try_at ", "ORDER BY s.next_try_at DESC ", _TURNS + "test_each_has_its_turn"
     ),
-    swap("next_set_aside", "j.expires_at <= clock_timestamp() AS", "false AS", _TURNS + "test_what_has_expired"),
-    swap("next_set_aside", "j.expires_at <= clock_timestamp() AS", "true AS", _TURNS + "test_what_has_expired"),
-    cut("next_set_aside", " OR j.expires_at <= clock_timestamp()", _TURNS + "test_what_has_expired"),
-    cut("next_set_aside", "j.id IS NULL OR ", _TURNS + "test_what_nobody_here_serves"),
-    cut("next_set_aside", " OR j.status NOT IN ('PENDING', 'RETRYING')", _TURNS + "test_what_nobody_here_serves"),
-    swap("next_set_aside", "j.topic = ANY ($2::text[])", "true", _TURNS + "test_what_nobody_here_serves"),
-    swap("next_set_aside", "j.topic = ANY ($2::text[])", "false", _TURNS + "test_each_has_its_turn"),
-    swap("next_set_aside", " OF s SKIP LOCKED", " OF s", _TURNS + "test_one_that_another_server_tries"),
+    swap("next_set_aside", "j.expires_at <= clock_timestamp()", "false", _TURNS + "test_what_has_expired"),
+    swap("next_set_aside", "j.expires_at <= clock_timestamp()", "true", _TURNS + "test_what_has_expired"),
+    swap("next_set_aside", " FOR UPDATE SKIP LOCKED", " FOR UPDATE", _TURNS + "test_one_that_another_server_tries"),
     swap("next_set_aside", "WHERE s.job_id = m.job_id", "", _TURNS + "test_each_has_its_turn"),
     cut("readmit_jobs", " AND s.next_try_at <> 'infinity'", _TURNS + "test_what_an_operator_set_aside_stays_so"),
     swap(

@@ -344,7 +344,7 @@ async def test_nothing_is_looked_for_until_a_topic_can_be_read_again(bench: Benc
     assert await bench.claims.pass_once() is False
     assert bench.claims._cursors._wanted
     assert await bench.pauses()
-    bench.claims.barred.succeeded(worker.topics)
+    bench.claims.barred.succeeded(worker.topics, full=True)
     assert not await bench.pauses()
     worker.topics = ()
     assert await bench.pauses()

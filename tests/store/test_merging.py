@@ -148,8 +148,8 @@ async def test_a_part_that_hears_away(store: Store) -> None:
     rows = [Completion(place.to_bytes(16), 1, WORKER, None) for place in range(4)]
     causes: list[Exception] = [
         refusal(),
-        asyncpg.AdminShutdownError("terminating"),
-        asyncpg.AdminShutdownError("again"),
+        told("terminating"),
+        told("again"),
     ]
 
     async def together(some: Sequence[Completion]) -> None:
@@ -159,13 +159,23 @@ async def test_a_part_that_hears_away(store: Store) -> None:
 
     left = await write_merged(store, rows, together, never)
     assert [(one.row, one.error and one.error.sqlstate) for one in left] == [(rows[0], "57P01")]
-    causes = [UnavailableError("away"), asyncpg.AdminShutdownError("terminating")]
+    causes = [UnavailableError("away"), told("terminating")]
     for _ in range(2):  # nothing was refused before
         with pytest.raises(UnavailableError):
             await write_merged(store, rows, together, never)
-    causes = [refusal(), OSError("gone")]
-    with pytest.raises(UnavailableError):
-        await write_merged(store, rows, together, never)
+    for unsaid in (OSError("gone"), told("closed", severity=None), told("starting", statement=None)):
+        causes = [refusal(), unsaid]
+        with pytest.raises(UnavailableError):
+            await write_merged(store, rows, together, never)
+
+
+def told(
+    reason: str, *, severity: str | None = "FATAL", statement: str | None = "complete_jobs"
+) -> asyncpg.PostgresError:
+    """What the server says of a statement, or when it is connected to; what the driver says itself has no severity."""
+    error = asyncpg.AdminShutdownError(reason)
+    vars(error).update({"severity": severity, **({"statement": statement} if statement else {})})
+    return error
 
 
 async def test_a_lock_is_told_from_an_outage(store: Store, connection: Connection[Record], dsn: str) -> None:

@@ -195,6 +195,43 @@ async def test_what_is_not_believed(counter: Counter, connection: Connection[Rec
     assert await aside(connection) == {refused: "08006"}
 
 
+async def test_what_is_said_of_a_claim_that_was_made(
+    counter: Counter, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is told to go may have been so behind the commit: what was taken goes back before the next claim."""
+    job = await forge(connection, next_run_at=PAST)
+    claim = counter.store.claim
+
+    async def told(*args: Any, **options: Any) -> Any:
+        await claim(*args, **options)
+        cause = asyncpg.AdminShutdownError("the transaction has already committed locally")
+        vars(cause).update(severity="FATAL", statement="claim_jobs")
+        raise UnavailableError("away") from cause
+
+    monkeypatch.setattr(counter.store, "claim", told)
+    with pytest.raises(UnavailableError):
+        await counter.claims.pass_once()
+    row = await read(connection, job)
+    assert (row["status"], row["attempts"], row["uncharged"]) == ("PENDING", 1, 1)
+
+
+async def test_what_a_search_finds_before_a_lock(
+    counter: Counter, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is set aside, though the search does not come to its end."""
+    jobs = [await forge(connection, next_run_at=PAST + timedelta(seconds=place)) for place in range(4)]
+
+    async def interrupted(*_args: Any) -> None:
+        raise UnavailableError("locked")
+
+    async with refusing(connection, {jobs[0]: "XX001"}, "RUNNING"):
+        with monkeypatch.context() as patch:
+            patch.setattr(bad_jobs._Search, "is_about_none", interrupted)
+            with pytest.raises(UnavailableError):
+                await counter.claims.pass_once()
+    assert await aside(connection) == {jobs[0]: "XX001"}
+
+
 @pytest.mark.parametrize("is_one", [True, False])
 async def test_a_search_has_no_cost(
     counter: Counter, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch, *, is_one: bool
@@ -206,26 +243,7 @@ async def test_a_search_has_no_cost(
     refused: Mapping[bytes, str] | str = {jobs[0]: "XX001"} if is_one else "XX001"
     async with refusing(connection, refused, "RUNNING"):
         assert await counter.claims.pass_once() == is_one
-    assert costs == [0.0]
-
-
-async def test_a_turn_without_room(counter: Counter, connection: Connection[Record]) -> None:
-    """What is set aside is the first to have a place that is free again, however many wait for one."""
-    counter.worker.capacity = 1
-    first, bad, other = [await forge(connection, next_run_at=PAST) for _ in range(3)]
-    await counter.store.aside.add([(bad, StatementError("no", sqlstate="XX001", statement="claim_jobs"))], 0.0)
-    await counter.claims.pass_once()
-    assert counter.assigned() == {first}
-    assert not await counter.claims.bad_jobs.try_next()
-    await counter.claims.pass_once()
-    assert counter.assigned() == {first}
-    counter.worker.held.clear()
-    await counter.claims.pass_once()
-    assert counter.assigned() == {first, bad}
-    assert counter.claims.bad_jobs._owed is None
-    counter.worker.held.clear()
-    await counter.claims.pass_once()
-    assert counter.assigned() == {first, bad, other}
+    assert costs == [pytest.approx(0.0, abs=1e-6)]
 
 
 @pytest.mark.parametrize("is_left", [False, True])
@@ -307,6 +325,16 @@ async def test_bad_jobs_beside_each_other(counter: Counter, connection: Connecti
             return counter.assigned() == {*jobs} - {*bad}
 
         await until(others, "the other jobs")
+
+
+async def test_a_bad_job_that_one_place_waits_for(counter: Counter, connection: Connection[Record]) -> None:
+    """The place goes to another one, and so much is known that it is about the first alone."""
+    counter.worker.capacity = 1
+    jobs = [await forge(connection, next_run_at=PAST + timedelta(seconds=place)) for place in range(2)]
+    async with refusing(connection, {jobs[0]: "XX001"}, "RUNNING"):
+        assert await counter.claims.pass_once()
+    assert counter.assigned() == {jobs[1]}
+    assert counter.claims.barred._pauses == {}
 
 
 async def test_many_jobs_that_one_place_waits_for(

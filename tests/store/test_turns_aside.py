@@ -51,7 +51,7 @@ async def test_what_an_operator_set_aside_stays_so(store: Store, connection: Con
     await connection.execute("UPDATE pulse.set_aside SET next_try_at = 'infinity' WHERE job_id = $1", job.hex())
     await store.aside.add([(job, AGAIN)], 0.0)
     assert (await rows(connection))[job]["for_good"]
-    found = await store.aside.next(60.0, [TOPIC])
+    found = await store.aside.next(60.0)
     assert found is not None
     assert found.id == other
     await store.aside.add([(third, REFUSED)], 0.0)
@@ -64,7 +64,7 @@ async def test_each_has_its_turn(store: Store, connection: Connection[Record]) -
     jobs = [await forge(connection) for _ in range(3)]
     for job in jobs:
         await store.aside.add([(job, REFUSED)], 0.0)
-    turns = [await store.aside.next(60.0, [TOPIC]) for _ in range(4)]
+    turns = [await store.aside.next(60.0) for _ in range(4)]
     assert turns == [
         *(
             SetAside(job, Suspect(job, Level(TOPIC, 0), NOW.timestamp()), "claim_jobs", "XX001", "PENDING")
@@ -75,26 +75,14 @@ async def test_each_has_its_turn(store: Store, connection: Connection[Record]) -
     assert [row["tries"] for row in (await rows(connection)).values()] == [2, 2, 2]
 
 
-async def test_what_nobody_here_serves(store: Store, connection: Connection[Record]) -> None:
-    """It has its turn at another server; what waits no more, and what is gone, has it at any."""
-    waits, runs, gone = await forge(connection), await forge(connection, "RUNNING"), new_id()
-    for job in (waits, runs, gone):
-        await store.aside.add([(job, REFUSED)], 0.0)
-    turns = [await store.aside.next(60.0, ["others"]) for _ in range(3)]
-    assert [None if one is None else one.id for one in turns] == [runs, gone, None]
-    found = await store.aside.next(60.0, ["others", TOPIC])
-    assert found is not None
-    assert found.id == waits
-
-
 async def test_what_has_expired(store: Store, connection: Connection[Record]) -> None:
     """No claim waits for it, and it is told from what may still be claimed."""
     late, other = await forge(connection), await forge(connection, expires_at=datetime(2999, 1, 1, tzinfo=UTC))
     await connection.execute("UPDATE pulse.jobs SET expires_at = now() WHERE id = $1", late.hex())
     for job in (late, other):
         await store.aside.add([(job, REFUSED)], 0.0)
-    assert await store.aside.next(60.0, []) == SetAside(late, None, "claim_jobs", "XX001", "PENDING")
-    found = await store.aside.next(60.0, [TOPIC])
+    assert await store.aside.next(60.0) == SetAside(late, None, "claim_jobs", "XX001", "PENDING")
+    found = await store.aside.next(60.0)
     assert found is not None
     assert found.suspect is not None
 
@@ -108,10 +96,10 @@ async def test_one_that_another_server_tries(store: Store, connection: Connectio
     try:
         async with stranger.transaction():
             await stranger.execute("SELECT FROM pulse.set_aside WHERE job_id = $1 FOR UPDATE", first.hex())
-            assert await store.aside.next(60.0, [TOPIC]) == SetAside(second, None, "claim_jobs", "XX001", None)
+            assert await store.aside.next(60.0) == SetAside(second, None, "claim_jobs", "XX001", None)
     finally:
         await stranger.close()
-    assert await store.aside.next(60.0, [TOPIC]) == SetAside(first, None, "claim_jobs", "XX001", "RUNNING")
+    assert await store.aside.next(60.0) == SetAside(first, None, "claim_jobs", "XX001", "RUNNING")
 
 
 async def test_what_has_the_same_cause(store: Store, connection: Connection[Record]) -> None:

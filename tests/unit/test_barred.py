@@ -19,7 +19,7 @@ def test_what_may_have_passed_is_tried_again_soon() -> None:
         assert barred.are_barred(("a",), now_s + pauses[-1] - 0.001)
         now_s += pauses[-1]
     assert pauses == [SHORTEST_S, 1.0, 2.0, 4.0, 8.0, LONGEST_S]
-    barred.succeeded(("a",))
+    barred.succeeded(("a",), full=True)
     assert barred.failed(("a",), now_s, lasts=False) == SHORTEST_S
     assert barred.failed(("a",), now_s, lasts=True) == REFUSED_S
 
@@ -34,7 +34,7 @@ def test_others_go_on() -> None:
     assert [barred.are_barred(topics, 101.0) for topics in (("a", "b"), ("a",), ("c",))] == [False, True, False]
     assert [barred.is_barred(topic, 101.0) for topic in "abc"] == [True, False, False]
     assert not barred.is_barred("a", 102.0)
-    barred.succeeded(("c",))
+    barred.succeeded(("c",), full=True)
     assert barred.is_barred("a", 101.0)
     barred.failed(("d",), 100.0, lasts=False)
     assert not barred.is_barred("d", 100.1)
@@ -44,10 +44,21 @@ def test_what_is_heard_each_time_is_believed() -> None:
     """Of the same topics, and with no success in between."""
     barred = Barred()
     for _ in range(2):
-        assert [barred.is_refused(("a", "b")) for _ in range(STUBBORN)] == [False] * (STUBBORN - 1) + [True]
-        assert not barred.is_refused(("a",))
-        for topics in (("b", "a"), ("a",)):
-            barred.succeeded(topics)
+        for full in (True, False):
+            heard = [barred.is_refused(("a", "b"), full=full) for _ in range(STUBBORN)]
+            assert heard == [False] * (STUBBORN - 1) + [True]
+        assert not barred.is_refused(("a",), full=False)
+        barred.succeeded(("a",), full=False)
+        barred.succeeded(("b", "a"), full=True)
+
+
+def test_a_claim_that_looks_elsewhere_proves_nothing() -> None:
+    """One that looks at everything meets what others have passed."""
+    barred = Barred()
+    for _ in range(STUBBORN - 1):
+        assert not barred.is_refused(("a",), full=True)
+        barred.succeeded(("a",), full=False)
+    assert barred.is_refused(("a",), full=True)
 
 
 def test_the_topic_is_found() -> None:
@@ -64,7 +75,7 @@ def test_the_topic_is_found() -> None:
     assert (barred.are_barred(("d",), 100.1), barred.are_barred(topics, 100.1)) == (True, False)
     later_s = 100.0 + APART_S
     assert barred.parts(topics, later_s) == [("a", "b"), ("c",), ("d",), ("e",)], "it was not yet read"
-    barred.succeeded(("d",))
+    barred.succeeded(("d",), full=True)
     assert len(barred.parts(topics, later_s - 1)) == 4
     assert barred.parts(topics, later_s) == [topics]
     assert barred._apart == {frozenset("cde"): later_s, frozenset("de"): later_s}
@@ -140,5 +151,5 @@ def test_what_was_to_look_at_everything_is_to_be_made_up_for() -> None:
     assert not barred.has_missed(101.9)
     assert [barred.has_missed(102.0) for _ in range(2)] == [True, False]
     barred.failed(("a",), 120.0, lasts=True, full=True)
-    barred.succeeded(("a",))
+    barred.succeeded(("a",), full=True)
     assert barred.has_missed(121.0)

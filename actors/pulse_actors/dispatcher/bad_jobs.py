@@ -12,7 +12,6 @@ refused as it was are let go at once.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -21,7 +20,7 @@ import anyio
 import structlog
 
 from pulse.errors import StatementError, UnavailableError
-from pulse.store.failures import IN_VAIN, refusal_of
+from pulse.store.failures import IN_VAIN
 from pulse.store.rows import Level
 from pulse.store.set_aside import SetAside, Suspect
 from pulse.store.store import Store
@@ -41,6 +40,23 @@ CLAIM: Final = "claim_jobs"
 log = structlog.get_logger()
 
 
+class ClaimRefusedError(Exception):
+    """
+    The server refuses this very claim.
+
+    Args:
+        refusal: Why.
+        error: The same as the store has raised it.
+        is_sure: It is not one of those that servers say, too, of which nothing is wrong with the claim.
+    """
+
+    def __init__(self, refusal: StatementError, error: UnavailableError, *, is_sure: bool) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+        self.error = error
+        self.is_sure = is_sure
+
+
 class BadJobs:
     """
     Finds them, and tries them again.
@@ -55,7 +71,6 @@ class BadJobs:
         self._store = store
         self._desk = desk
         self._claims = claims
-        self._owed: SetAside | None = None  # nobody had room when its turn came
 
     async def search(self, plan: ClaimPlan, starts: Sequence[Start] | None) -> bool:
         """
@@ -75,22 +90,30 @@ class BadJobs:
 
     async def _search(self, search: _Search, plan: ClaimPlan, starts: Sequence[Start] | None) -> bool:
         suspects = await self._store.aside.claimable(plan.topics, max(len(plan.seats), LOOKED_AT), starts)
-        await search.through(suspects[: len(plan.seats)])
-        is_about_none = await search.is_about_none(suspects)
-        if search.bad:
-            blamed = [(one.id, error) for one, error in search.bad]
-            new = await self._store.aside.add(blamed, TRY_S, MOST_BLAMED if is_about_none else None)
-            for one, error in search.bad:
-                if one.id not in new:  # too many are, and each search meets it anew; or another host has told it
-                    continue
-                log.error(
-                    "job_set_aside",
-                    job=_shown(one.id),
-                    topic=one.level.topic,
-                    sqlstate=error.sqlstate,
-                    error=error.message,
-                )
+        try:
+            await search.through(suspects[: len(plan.seats)])
+            is_about_none = await search.is_about_none(suspects)
+        except UnavailableError:
+            if search.has_claimed:  # what was found was found
+                await self._set_aside(search.bad, None)
+            raise
+        await self._set_aside(search.bad, MOST_BLAMED if is_about_none else None)
         return not is_about_none and (search.has_claimed or bool(search.bad))
+
+    async def _set_aside(self, bad: Sequence[tuple[Suspect, StatementError]], most: int | None) -> None:
+        if not bad:
+            return
+        new = await self._store.aside.add([(one.id, error) for one, error in bad], TRY_S, most)
+        for one, error in bad:
+            if one.id not in new:  # too many are, and each search meets it anew; or another host has told it
+                continue
+            log.error(
+                "job_set_aside",
+                job=_shown(one.id),
+                topic=one.level.topic,
+                sqlstate=error.sqlstate,
+                error=error.message,
+            )
 
     async def run(self) -> None:
         """Try those that are set aside, until cancelled."""
@@ -104,35 +127,22 @@ class BadJobs:
 
     async def try_next(self) -> bool:
         """Try the one whose turn it is; whether it is done with, so that another may be, too."""
-        served = {topic for worker in self._desk.workers() for topic in worker.topics}
-        found = await self._store.aside.next(TRY_S, served)
+        found = await self._store.aside.next(TRY_S)
         if found is None:
             return False
         if found.suspect is None:
             return await self._forget(found)
         async with self._claims.lock:
-            return await self._try(found, found.suspect)
-
-    async def try_owed(self) -> None:
-        """Try the one that found no room at its turn, before all others take what there is; call it with the lock."""
-        found, self._owed = self._owed, None
-        if found is not None and found.suspect is not None:
-            await self._try(found, found.suspect)
-
-    async def _try(self, found: SetAside, suspect: Suspect) -> bool:
-        plan = next((one for one in self._desk.plan(1, again=True) if suspect.level.topic in one.topics), None)
-        if plan is None or self._desk.closed or not plan.seats:
-            self._owed = found
-            return False
-        began_s = time.monotonic()
-        try:
-            claimed = await self._claims.claim_these(plan, *_these([suspect]))
-        except UnavailableError as error:
-            refusal = refusal_of(error, time.monotonic() - began_s)
-            if refusal is None:
-                raise
-            await self._store.aside.add([(found.id, refusal)], TRY_S)
-            return False
+            plan = next(
+                (one for one in self._desk.plan(1, again=True) if found.suspect.level.topic in one.topics), None
+            )
+            if plan is None or self._desk.closed or not plan.seats:
+                return False  # it is another host's turn, or somebody has room later
+            try:
+                claimed = await self._claims.claim_these(plan, *_these([found.suspect]))
+            except ClaimRefusedError as error:
+                await self._store.aside.add([(found.id, error.refusal)], TRY_S)
+                return False
         if claimed:
             await self._store.aside.readmit_like(found.sqlstate)
         is_let_go = claimed or found.statement != CLAIM  # whoever was refused something else tries that again
@@ -194,14 +204,10 @@ class _Search:
         if plan is None or len(plan.seats) < len(suspects):
             self._is_over = True
             return None
-        began_s = time.monotonic()
         try:
             self.has_claimed |= await self._claims.claim_these(plan, *_these(suspects))
-        except UnavailableError as error:
-            refusal = refusal_of(error, time.monotonic() - began_s)
-            if refusal is None:
-                raise
-            return refusal
+        except ClaimRefusedError as error:
+            return error.refusal
         return None
 
 

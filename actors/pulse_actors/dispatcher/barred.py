@@ -33,12 +33,13 @@ class Barred:
         ] = {}  # until when; how long that was; whether it lasts
         self._full: set[frozenset[str]] = set()  # of claims that were to look at everything
         self._apart: dict[frozenset[str], float] = {}  # what is claimed in halves, until when
-        self._unbelieved: Counter[frozenset[str]] = Counter()  # how often in a row they heard what is not believed
+        # How often in a row claims heard what is not believed; those that look at everything by themselves.
+        self._unbelieved: Counter[tuple[frozenset[str], bool]] = Counter()
 
-    def is_refused(self, topics: Sequence[str]) -> bool:
+    def is_refused(self, topics: Sequence[str], *, full: bool) -> bool:
         """A claim of *topics* heard "away" or "locked", at once; whether each time: it meets what says so."""
-        self._unbelieved[frozenset(topics)] += 1
-        return self._unbelieved[frozenset(topics)] >= STUBBORN
+        self._unbelieved[frozenset(topics), full] += 1
+        return self._unbelieved[frozenset(topics), full] >= STUBBORN
 
     def failed(self, topics: Sequence[str], now_s: float, *, lasts: bool, full: bool = False) -> float:
         """
@@ -63,11 +64,13 @@ class Barred:
         self._pauses[key] = (now_s + pause_s, pause_s, lasts)
         return pause_s
 
-    def succeeded(self, topics: Sequence[str]) -> None:
+    def succeeded(self, topics: Sequence[str], *, full: bool) -> None:
         """A claim of *topics* was made."""
         if self._pauses or self._unbelieved:
-            self._pauses.pop(frozenset(topics), None)
-            self._unbelieved.pop(frozenset(topics), None)
+            key = frozenset(topics)
+            self._pauses.pop(key, None)
+            for kind in (full, False):
+                self._unbelieved.pop((key, kind), None)
 
     def has_missed(self, now_s: float) -> bool:
         """Whether some may be claimed again of which there is everything to be looked at; said once."""

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Final
 
 import anyio
 import structlog
 
-from pulse.errors import StatementError, UnavailableError
+from pulse.errors import ContestedError, StatementError, UnavailableError
 from pulse.protocol import NewJob
 from pulse.store.epochs import WENT_BACK
-from pulse.store.failures import UNIQUE_VIOLATION, is_said_at_once, ran_too_long, refuse_swallowed
+from pulse.store.failures import UNIQUE_VIOLATION, ran_too_long, refusal_of, refuse_swallowed
 from pulse.store.rows import Claim, Ending, EndingKind, Level, Renewal, Wake
 from pulse.store.store import Store
 from pulse_actors import identity as identities
 from pulse_actors.dispatcher.assignments import ASSIGN_CHARS, frames
-from pulse_actors.dispatcher.bad_jobs import BadJobs
+from pulse_actors.dispatcher.bad_jobs import BadJobs, ClaimRefusedError
 from pulse_actors.dispatcher.barred import Barred
 from pulse_actors.dispatcher.counting import count_assigned, count_submitted
 from pulse_actors.dispatcher.cursors import FEW_TOPICS, LEVELS_MAX, SURVEY, Cursors, Start
@@ -160,7 +160,6 @@ class Claims(Doubts):
         async with self.lock:  # who holds it may be taking the room that is there
             if self._in_doubt or self._doubted:
                 await self._settle_doubts()
-            await self.bad_jobs.try_owed()
         self._note_silence()
         began_s = time.monotonic()
         plans = [plan for plan in self._desk.plan(self._batch) if not self.barred.are_barred(plan.topics, began_s)]
@@ -170,19 +169,20 @@ class Claims(Doubts):
             self._cursors.full_begins()
         elif window is not None:
             self._cursors.window_begins()
-        is_done, full_s = False, 0.0
+        is_done, cost_s = False, 0.0
         unbelieved: list[UnavailableError] = []
         try:
-            more, full_s = await self._claim_all(plans, window, unbelieved, full=full)
+            more, cost_s = await self._claim_all(plans, window, unbelieved, full=full)
             is_done = True
         finally:
             ended_s = time.monotonic()
-            if full:  # one that took too long, too: meanwhile what is known can be claimed
-                self._cursors.full_done(ended_s - full_s if is_done else began_s, ended_s)
+            since_s = ended_s - cost_s if is_done else began_s  # one that took too long, too: meanwhile what is known
+            if full:  # can be claimed
+                self._cursors.full_done(since_s, ended_s)
                 if unbelieved or not is_done:
                     self._cursors.want_full()
             if window is not None:
-                self._cursors.window_done(window, began_s, ended_s)
+                self._cursors.window_done(window, since_s, ended_s)
         if unbelieved:
             raise unbelieved[0]
         return more
@@ -194,23 +194,23 @@ class Claims(Doubts):
         Claim for each plan; what one of them heard and is not believed yet keeps no other from it.
 
         Returns:
-            Whether more may be waiting, and how long it took to look for it everywhere, seconds.
+            Whether more may be waiting, and what it cost to look for it where nobody has told of any, seconds.
         """
-        more, full_s = False, 0.0
+        more, cost_s = False, 0.0
         if full and any(len(plan.topics) > FEW_TOPICS for plan in plans):
-            full_s = await self._survey()
+            cost_s = await self._survey()
         for plan in self.barred.divided(plans, lambda: self._desk.plan(self._batch, again=True), time.monotonic()):
             starts, news_count = self._starts(plan, window, full=full), self._cursors.begin(time.monotonic())
             if starts == []:
                 continue
             async with self.lock:
                 if self._desk.closed:
-                    return False, full_s
+                    return False, cost_s
                 is_more, took_s = await self._claim_readable(plan, starts, news_count, unbelieved)
             more |= is_more
-            if starts is None:
-                full_s += took_s
-        return more, full_s
+            if starts is None or window is not None:
+                cost_s += took_s
+        return more, cost_s
 
     def _starts(self, plan: ClaimPlan, window: int | None, *, full: bool) -> list[Start] | None:
         """Where the claim of *plan* begins; None: at the start of everything."""
@@ -242,52 +242,75 @@ class Claims(Doubts):
         Returns:
             Whether more may be waiting, and what the claim cost, seconds: a refusal tells nothing of that.
         """
-        began_s = time.monotonic()
+        began_s, is_full = time.monotonic(), starts is None
         try:
-            more = await self._claim(plan, starts, news_count)
-        except UnavailableError as error:
-            is_at_once = is_said_at_once(error, time.monotonic() - began_s)
-            lasts = isinstance(error, StatementError) or (is_at_once and self.barred.is_refused(plan.topics))
-            if not lasts and is_at_once:
-                unbelieved.append(error)
+            claims = await self._fetch(plan, plan.seats, starts, ageing_s=self._desk.rules.ageing_s)
+        except ClaimRefusedError as error:
+            if not error.is_sure and not self.barred.is_refused(plan.topics, full=is_full):
+                unbelieved.append(error.error)
                 return False, 0.0
-            if not (lasts or ran_too_long(error)):
-                raise
-            if lasts and await self.bad_jobs.search(plan, starts):
+            if await self.bad_jobs.search(plan, starts):
                 self._cursors.want_full()  # this one was it, and the search has seen the first of it
                 return True, 0.0
-            log.error("claim_failed", topics=plan.topics[:FEW_TOPICS], error=error.message)  # noqa: TRY400 - told
-            now_s = time.monotonic()
-            self.wake_recent(self.barred.failed(plan.topics, now_s, lasts=lasts, full=starts is None))
-            return False, 0.0 if lasts else now_s - began_s
-        self.barred.succeeded(plan.topics)
+            self._bar(plan, error.error, lasts=True, full=is_full)
+            return False, 0.0
+        except ContestedError as error:
+            if not ran_too_long(error):
+                raise
+            self._bar(plan, error, lasts=False, full=is_full)
+            return False, time.monotonic() - began_s
+        self.barred.succeeded(plan.topics, full=is_full)
+        more = await self._claimed(plan, starts, news_count, claims)
         return more, time.monotonic() - began_s
 
+    def _bar(self, plan: ClaimPlan, error: UnavailableError, *, lasts: bool, full: bool) -> None:
+        log.error("claim_failed", topics=plan.topics[:FEW_TOPICS], error=error.message)
+        self.wake_recent(self.barred.failed(plan.topics, time.monotonic(), lasts=lasts, full=full))
+
     async def claim_these(self, plan: ClaimPlan, starts: Sequence[Start], only: Sequence[bytes]) -> bool:
-        """Claim these jobs alone, also such as are set aside; whether one was. Call it with the lock."""
-        self._in_doubt.update(plan.workers)
-        self._canceled.clear()
-        try:
-            claims = await self._store.claim(
-                plan.topics, plan.workers, plan.seats[: len(only)], self.lease_s, levels=starts, only=only
-            )
-        except StatementError as error:
-            await self._take_back(plan, error)
-            raise
+        """
+        Claim these jobs alone, also such as are set aside; whether one was. Call it with the lock.
+
+        Raises:
+            ClaimRefusedError: The database refuses to hand them out.
+            UnavailableError: It is away.
+        """
+        claims = await self._fetch(plan, plan.seats[: len(only)], starts, only=only)
         await self._take(plan, claims)
         return bool(claims)
 
-    async def _claim(self, plan: ClaimPlan, starts: list[Start] | None, news_count: int) -> bool:
+    async def _fetch(
+        self,
+        plan: ClaimPlan,
+        seats: Sequence[int],
+        starts: Sequence[Start] | None,
+        *,
+        ageing_s: Mapping[str, float] | None = None,
+        only: Sequence[bytes] | None = None,
+    ) -> list[Claim]:
+        """Claim, and no more: of what is refused nobody holds anything; of all else that fails that is not known."""
         self._in_doubt.update(plan.workers)  # until the claim is known to have failed, or is in the book
         self._canceled.clear()
-        ageing_s = self._desk.rules.ageing_s
+        began_s = time.monotonic()
         try:
-            claims = await self._store.claim(
-                plan.topics, plan.workers, plan.seats, self.lease_s, levels=starts, ageing_s=ageing_s
+            return await self._store.claim(
+                plan.topics, plan.workers, seats, self.lease_s, levels=starts, ageing_s=ageing_s, only=only
             )
         except StatementError as error:
             await self._take_back(plan, error)
-            raise
+            raise ClaimRefusedError(error, error, is_sure=True) from error
+        except UnavailableError as error:
+            refusal = refusal_of(error, time.monotonic() - began_s)
+            if refusal is None:
+                raise
+            await self._settle_doubts()  # before the next claim for the same workers ends them
+            raise ClaimRefusedError(refusal, error, is_sure=False) from error
+
+    async def _claimed(
+        self, plan: ClaimPlan, starts: list[Start] | None, news_count: int, claims: Sequence[Claim]
+    ) -> bool:
+        """Hand out what a claim has brought; whether there may be more."""
+        ageing_s = self._desk.rules.ageing_s
         more = len(claims) == len(plan.seats) or sum(map(_weight, claims)) > PART_CHARS
         self._cursors.claimed(claims, more=more)
         await self._take(plan, claims)
