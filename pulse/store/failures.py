@@ -120,12 +120,17 @@ def refusal_of(error: UnavailableError, took_s: float | None = None) -> Statemen
     if isinstance(error, StatementError):
         return error
     cause = error.__cause__
-    if getattr(cause, "severity", None) is None or not hasattr(cause, "statement"):  # the driver's, or while connecting
+    if not _is_said_of_statement(cause):
         return None
     if isinstance(error, ContestedError) if took_s is None else took_s >= AT_ONCE_S:
         return None
     sqlstate: str = getattr(cause, "sqlstate", None) or "?????"
     return StatementError(error.message, sqlstate=sqlstate, statement=getattr(cause, "statement", ""))
+
+
+def _is_said_of_statement(error: BaseException | None) -> bool:
+    """Whether the server says so, of a statement: not while it is connected to, and not the driver (no severity)."""
+    return getattr(error, "severity", None) is not None and hasattr(error, "statement")
 
 
 def refuse_swallowed(given: int, stored: int) -> None:
@@ -213,7 +218,7 @@ def error_of(error: Exception, failing: Failing, shown: str, deadline_s: float) 
         reason = f"{error.args[0]}; pulse doctor says which rights are missing"
     if meaning is Meaning.CONTESTED:
         return ContestedError(f"a statement waited too long: {reason}")
-    if not isinstance(error, asyncpg.PostgresError):
+    if not isinstance(error, asyncpg.PostgresError) or (meaning is Meaning.AWAY and not _is_said_of_statement(error)):
         return UnavailableError(f"the database {shown} is away: {reason}")
     statement: str = getattr(error, "statement", "a transaction")  # whose end was refused, not one of its statements
     sqlstate = error.sqlstate or "?????"

@@ -259,6 +259,21 @@ async def test_away_of_one_statement_alone(pool: Pool) -> None:
     ]
 
 
+async def test_a_connection_that_breaks_each_time(pool: Pool) -> None:
+    """What the driver says of a statement says nothing of it, however often: it may have been carried out."""
+
+    async def broken() -> None:
+        async with pool.connection() as connection:
+            connection._transport.abort()  # type: ignore[attr-defined]
+            await connection.fetch("SELECT 1")
+
+    for _ in range(2 * STUBBORN):
+        with pytest.raises(UnavailableError) as error:
+            await broken()
+        assert type(error.value) is UnavailableError
+    assert pool.failing.now() == []
+
+
 async def test_what_succeeds_is_refused_no_more(pool: Pool) -> None:
     """The newest refusal of each statement is told until it is carried out."""
     for _ in range(2):

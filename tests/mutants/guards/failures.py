@@ -30,6 +30,9 @@ FAILURES: Final = Guarded(
             ("error_of", "failure.times < STUBBORN", "False"),
             ("meaning_of", "state in AWAY_SQLSTATES or ", ""),
         ],
+        _POOL + "test_a_connection_that_breaks_each_time": [
+            ("_is_said_of_statement", 'getattr(error, "severity", None) is not None and ', ""),
+        ],
         _POOL + "test_what_succeeds_is_refused_no_more": [
             ("Failing.succeeded", "if self._of:", "if False:"),
             ("Failing.refused", "known.times + 1", "1"),
@@ -42,8 +45,8 @@ FAILURES: Final = Guarded(
             ("meaning_of", "state in VALUE_SQLSTATES or ", ""),
         ],
         _MERGING + "test_a_part_that_hears_away": [
-            ("refusal_of", ' or not hasattr(cause, "statement")', ""),
-            ("refusal_of", 'getattr(cause, "severity", None) is None or ', ""),
+            ("refusal_of", "if not _is_said_of_statement(cause):", "if False:"),
+            ("_is_said_of_statement", ' and hasattr(error, "statement")', ""),
         ],
         _REFUSED + "test_a_claim_that_waits": [
             ("refusal_of", "took_s >= AT_ONCE_S", "False"),
