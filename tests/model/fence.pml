@@ -29,7 +29,7 @@ byte given_up_worker, given_up_token, given_up_tenure; /* a claim that nobody wa
 #define BUDGET_IS_KNOWN (status != RUNNING && status != CANCELED)
 #define HOLDS(mine) MUST(stale_writes_change_nothing, status == RUNNING && (mine) == tenure)
 
-/* The life of one claim, from Claims._claim to the answer of its report. */
+/* The life of one claim, from Claims._fetch to the answer of its report. */
 proctype Attempt(byte me) {
     byte worker, token, mine;
     mtype outcome;

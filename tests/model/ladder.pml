@@ -37,7 +37,7 @@ end:
     od
 }
 
-/* Claims._claim: for workers that are connected and not silent. */
+/* Claims._fetch: for workers that are connected and not silent. */
 active proctype DispatcherA() {
 end:
     do

@@ -158,8 +158,10 @@ class FakeStore:
         *,
         levels: Sequence[tuple[str, int, float | None]] | None = None,
         ageing_s: Mapping[str, float] | None = None,
+        only: Sequence[bytes] | None = None,
     ) -> list[Claim]:
         assert not ageing_s
+        assert only is None
         locked, known = self._database.locked, self._witnessed
 
         def act() -> list[Claim]:

@@ -83,9 +83,9 @@ async def _insist_once(_self: Any, write: Callable[[], Any]) -> None:
         await write()
 
 
-async def _claim_without_doubt(self: Any, *words: Any) -> bool:
+async def _claim_without_doubt(self: Any, *words: Any) -> tuple[bool, float]:
     try:
-        return bool(await _CLAIM(self, *words))
+        return await _CLAIM(self, *words)
     finally:
         self._in_doubt.clear()
 
@@ -122,7 +122,7 @@ async def _remember_before(self: Any, memory: Any, seen: Any) -> bool:
     return bool(await _TICK(self, memory, seen))
 
 
-_CLAIM: Final = claims.Claims._claim
+_CLAIM: Final = claims.Claims._claim_readable
 _TICK: Final = witness.Witness._tick
 GOES_BACK: Final = ("database goes back",)
 
@@ -169,7 +169,10 @@ VARIANTS: Final[dict[str, Variant]] = {
     "reaped before it is dead": Variant(((silence.Silence, "_kill", _reap_the_living),), "lives and knows of it"),
     "reports are written once": Variant(((results.Results, "_insist", _insist_once),), "its report was answered"),
     "a lost claim is not doubted": Variant(
-        ((claims.Claims, "_claim", _claim_without_doubt), (claims.Claims, "doubt", lambda _self, _identity: None)),
+        (
+            (claims.Claims, "_claim_readable", _claim_without_doubt),
+            (claims.Claims, "doubt", lambda _self, _identity: None),
+        ),
         "it does not come to an end",
         ("trap at a statement",),
         first=8,

@@ -390,7 +390,8 @@ async def test_a_claim_that_waits(
 ) -> None:
     """One that met a lock, or took too long, blames no job; it is made as soon as that works."""
     monkeypatch.setattr(failures, "AT_ONCE_S", 0.0)
-    jobs = [await forge(connection, next_run_at=PAST) for _ in range(3)]
+    soon = datetime.now(UTC)
+    jobs = [await forge(connection, next_run_at=soon) for _ in range(3)]
     tries, claim = 0, counter.store.claim
 
     async def counted(*args: Any, **options: Any) -> Any:

@@ -60,7 +60,8 @@ def confidential(text: str, what: str) -> str:
 
 def note_settings(env: Mapping[str, object]) -> None:
     """Make secrets known that the environment of a program has; those that are too short are no more than words."""
-    given = {name: str(value) for name, value in env.items() if str(name).startswith(("PULSE_", "PG")) and value}
+    names = [name for name in list(env) if str(name).startswith(("PULSE_", "PG"))]  # other threads change the rest
+    given = {name: str(value) for name in names if (value := env.get(name))}
     for part in given.get("PULSE_AUTH_USERS", "").split(","):
         user, _, password = part.strip().partition(":")
         _note(_without_roles(password), f"password of {user} in PULSE_AUTH_USERS")
