@@ -271,7 +271,7 @@ def test_a_frozen_dispatcher(site: Site) -> None:
     with screen() as terminal:
         _start(terminal, site, "ctl top", columns=100, lines=30)
         terminal.see("topic (most ready)")
-        pid = 0
+        pid, frozen_s = 0, 0.0
 
         def is_told() -> bool:
             """On a busy machine it may be started again before anybody has looked."""
