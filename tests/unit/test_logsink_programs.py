@@ -92,12 +92,27 @@ def test_a_fork_says_its_own_words(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text("utf-8").splitlines() == ["mine", "theirs", "end"]
 
 
+FORKS = """
+import signal
+from pulse import logsink
+for number in range(2000): print(number)
+if os.fork() == 0:
+    signal.alarm(5)  # where it waits for ever
+    print("theirs")
+    open(sys.argv[1], "w").close()
+    logsink.last_words(10)
+    os._exit(0)
+os.wait()
+logsink.last_words(10)
+"""
+
+
 def says_each_once(code: str, mark: Path) -> None:
-    """A program whose child says a word, and *mark*s it, while 2000 lines of its own wait: each is written once."""
+    """Of a program, *code* and a child that says a word and *mark*s it, while 2000 lines wait: each is written once."""
     read, write = os.pipe()
     fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     reader = Reader(read)
-    with subprocess.Popen([sys.executable, "-c", code, str(mark)], stdout=write, stderr=write) as it:
+    with subprocess.Popen([sys.executable, "-c", code + FORKS, str(mark)], stdout=write, stderr=write) as it:
         os.close(write)
         until(mark.exists, "the child has said it", DEADLINE_S)
         reader.read(lambda _: it.poll() is not None)
@@ -108,18 +123,7 @@ def says_each_once(code: str, mark: Path) -> None:
 
 def test_a_fork_while_lines_wait(tmp_path: Path) -> None:
     """Each line is written once: those of the parent by the parent."""
-    code = """
-from pulse import logsink
-for number in range(2000): print(number)
-if os.fork() == 0:
-    print("theirs")
-    open(sys.argv[1], "w").close()
-    logsink.last_words(10)
-    os._exit(0)
-os.wait()
-logsink.last_words(10)
-"""
-    says_each_once(PROGRAM + code, tmp_path / "mark")
+    says_each_once(PROGRAM, tmp_path / "mark")
 
 
 def test_a_fork_while_the_thread_is_at_it(tmp_path: Path) -> None:
@@ -141,15 +145,6 @@ def late():  # of such hooks the first comes last, here behind that of the sinks
 os.register_at_fork(before=late, after_in_parent=done.set)
 logs.configure_logging("info", "json")
 (sink,) = logsink._installed
-for number in range(2000): print(number)
-if os.fork() == 0:
-    signal.alarm(5)  # where it waits for ever
-    print("theirs")
-    open(sys.argv[1], "w").close()
-    logsink.last_words(10)
-    os._exit(0)
-os.wait()
-logsink.last_words(10)
 """
     says_each_once(code, tmp_path / "mark")
 
