@@ -24,6 +24,8 @@ _STAT_STATE: Final = 0  # fields of /proc/PID/stat behind the command name, whic
 _STAT_PARENT: Final = 1
 _STAT_FLAGS: Final = 6
 _STAT_START_TIME: Final = 19
+_STAT_ENV_START: Final = 47
+_STAT_ENV_END: Final = 48
 _STAT_EXIT_CODE: Final = 49
 _KTHREADD: Final = 2  # the parent of nearly all threads of the kernel, where they can be seen at all
 _PF_KTHREAD: Final = 0x00200000
@@ -106,6 +108,12 @@ def parent(pid: int) -> int:
     """The parent of *pid*; 0 when it is gone."""
     fields = _stat(pid)
     return int(fields[_STAT_PARENT]) if fields else 0
+
+
+def has_empty_environment(pid: int) -> bool:
+    """Whether it was started without any: of one that is just being exec'ed that is not known yet."""
+    fields = _stat(pid)
+    return bool(fields) and fields[_STAT_ENV_START] == fields[_STAT_ENV_END] != "0"
 
 
 def kernel_threads() -> set[int]:

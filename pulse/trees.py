@@ -17,22 +17,30 @@ import secrets
 import select
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, suppress
-from typing import Final
+from typing import Final, TypeAlias, TypeVar
+
+import anyio
+from anyio.lowlevel import checkpoint
 
 from pulse import procs
 
-__all__ = ["MARK", "branch_of", "kill_orphans", "kill_session", "kill_tree", "mark_of", "new_mark"]
+__all__ = ["MARK", "branch_of", "end_tree", "kill_orphans", "kill_tree", "mark_of", "new_mark"]
 
 MARK: Final = "PULSE_TREE"  # name of the environment variable
 _MARK_BYTES: Final = 16
 _MAX_PASSES: Final = 10  # two are the rule; what forks faster than this can only be held by a cgroup
 _DEATH_S: Final = 1.0  # a process that takes longer to die waits for a disk, or is frozen
+_SLICE: Final = 100  # processes that are looked at before others may go on: less than a millisecond
 _EXEC_LOOKS: Final = 4
 _EXEC_PAUSE_S: Final = 0.0005
 _ENTRY: Final = f"\0{MARK}=".encode()
 _FORM: Final = re.compile(rf"\d+\.\d+\.\d+(\.[0-9a-f]{{{2 * _MARK_BYTES}}})+")
+_ENVIRONMENT_BYTES: Final = 128 * 1024
+
+T = TypeVar("T")
+Steps: TypeAlias = Generator[int | None, None, T]  # a pidfd: to be waited for; None: others may go on
 
 
 def new_mark() -> str:
@@ -50,16 +58,16 @@ def mark_of(pid: int) -> str | None:
     """The mark that the process *pid* was started with; None: none, or it may not be read."""
     environment = _environment(pid)
     for _ in range(_EXEC_LOOKS):
-        if environment or not _has_program(pid):
+        if environment or not _is_being_execed(pid):
             break
-        time.sleep(_EXEC_PAUSE_S)  # it is just being exec'ed: its program is there already, its environment is not
+        time.sleep(_EXEC_PAUSE_S)
         environment = _environment(pid)
     _, _, rest = (b"\0" + environment).partition(_ENTRY)
     mark, _, _ = rest.partition(b"\0")
     return mark.decode("ascii", "replace") or None
 
 
-def kill_tree(mark: str) -> int:
+def kill_tree(mark: str, leader: int = 0) -> int:
     """
     Kill every process that carries *mark*, or that of a part of its tree, and may be signalled.
 
@@ -67,29 +75,29 @@ def kill_tree(mark: str) -> int:
     begin of the marks of others, which they are only told apart by.
 
     Blocks for about 8 microseconds per process of the machine (threads of the kernel cost nothing), twice where there
-    is something to kill, and until that is dead: at most a second for each look, if the kernel does not let go of one.
-
-    Returns:
-        How many there were.
-
-    """
-    if _FORM.fullmatch(mark) is None:
-        return 0
-    return _kill_marked(lambda found: found == mark or found.startswith(f"{mark}."))
-
-
-def kill_session(leader: int) -> int:
-    """
-    Kill every process of a session, whatever groups it has and whatever was made of its environment.
+    is something to kill, and until that is dead: at most a second, if the kernel does not let go of one.
 
     Args:
-        leader: Its first process, which lives or was not reaped yet: else the number may be another's.
+        mark: Of the tree.
+        leader: The first process of a session that is killed as well, whatever groups it has and whatever was made of
+            its environment. It lives or was not reaped yet: else the number may be another's. 0: none.
 
     Returns:
         How many there were.
 
     """
-    return _kill(lambda pid: _session_of(pid) == leader)
+    return _finish(_kill(_of_tree(mark, leader)))
+
+
+async def end_tree(mark: str) -> None:
+    """Kill as ``kill_tree`` does, while the event loop goes on: to hand it to a thread takes longer than to do it."""
+    give_up_s = anyio.current_time() + _DEATH_S
+    for pidfd in _kill(_of_tree(mark)):
+        if pidfd is None:
+            await checkpoint()
+        else:
+            with anyio.CancelScope(deadline=give_up_s):
+                await anyio.wait_readable(pidfd)
 
 
 def kill_orphans() -> int:
@@ -103,7 +111,7 @@ def kill_orphans() -> int:
 
     """
     own = mark_of(os.getpid())  # a handler may have started this very system as a daemon
-    return _kill_marked(lambda mark: mark != own and _is_orphaned(mark))
+    return _finish(_kill(_marked(lambda mark: mark != own and _is_orphaned(mark))))
 
 
 def _is_orphaned(mark: str) -> bool:
@@ -115,53 +123,76 @@ def _is_orphaned(mark: str) -> bool:
     return parent[0] == procs.pid_namespace() and not procs.lives(parent[1], parent[2])
 
 
-def _kill_marked(condemned: Callable[[str], bool]) -> int:
+def _of_tree(mark: str, leader: int = 0) -> Callable[[int], bool]:
+    is_mark = _FORM.fullmatch(mark) is not None
+    carries = _marked(lambda found: is_mark and (found == mark or found.startswith(f"{mark}.")))
+    return lambda pid: (leader > 0 and _session_of(pid) == leader) or carries(pid)
+
+
+def _marked(condemned: Callable[[str], bool]) -> Callable[[int], bool]:
     def is_condemned(pid: int) -> bool:
         mark = mark_of(pid)
         return mark is not None and condemned(mark)
 
-    return _kill(is_condemned)
+    return is_condemned
 
 
-def _kill(is_condemned: Callable[[int], bool]) -> int:
+def _finish(steps: Steps[T]) -> T:
+    """Go through them, whoever waits meanwhile."""
+    give_up_s = time.monotonic() + _DEATH_S
+    try:
+        while True:
+            pidfd = next(steps)
+            if pidfd is not None:
+                _wait_dead(pidfd, give_up_s)
+    except StopIteration as end:
+        found: T = end.value
+        return found
+
+
+def _kill(is_condemned: Callable[[int], bool]) -> Steps[int]:
+    """How many there were."""
     killed: set[int] = set()
     for _ in range(_MAX_PASSES):
-        found = _kill_once(is_condemned)
+        found = yield from _kill_once(is_condemned)
         if found <= killed:
             break
         killed |= found  # one that was not killed yet may have forked in between: nobody has seen its child
     return len(killed)
 
 
-def _kill_once(is_condemned: Callable[[int], bool]) -> set[int]:
+def _kill_once(is_condemned: Callable[[int], bool]) -> Steps[set[int]]:
+    """Who was killed; till they are dead, which takes its time on a busy machine, they may still write."""
     killed: set[int] = set()
     everybody = {int(name) for name in os.listdir("/proc") if name.isdigit()}  # noqa: PTH208 - as for _environment
-    pids = everybody - procs.kernel_threads()
     with ExitStack() as opened:
-        dying = select.poll()
-        for pid in filter(is_condemned, pids):  # nearly none: the others are not even opened
+        dying: list[int] = []
+        for number, pid in enumerate(everybody - procs.kernel_threads(), 1):
+            if number % _SLICE == 0:
+                yield None
+            if not is_condemned(pid):  # nearly none is: the others are not even opened
+                continue
             with suppress(OSError):
                 pidfd = os.pidfd_open(pid)
                 opened.callback(os.close, pidfd)
                 if is_condemned(pid):  # again: whoever gets the pid after this look is not signalled
                     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
                     killed.add(pid)
-                    dying.register(pidfd, select.POLLIN)
-        _wait_dead(dying, len(killed))
+                    dying.append(pidfd)
+        yield from dying
     return killed
 
 
-def _wait_dead(dying: select.poll, count: int) -> None:
-    """Wait until they are dead, which takes its time on a busy machine: till then one may still write."""
-    give_up_s = time.monotonic() + _DEATH_S
-    while count and (left_s := give_up_s - time.monotonic()) > 0:
-        for pidfd, _ in dying.poll(left_s * 1000):
-            dying.unregister(pidfd)
-            count -= 1
+def _wait_dead(pidfd: int, give_up_s: float) -> None:
+    dying = select.poll()
+    dying.register(pidfd, select.POLLIN)
+    dying.poll(max(0.0, give_up_s - time.monotonic()) * 1000)
 
 
-def _has_program(pid: int) -> bool:
-    """Whether it may have an environment: a zombie and a thread of the kernel have no program."""
+def _is_being_execed(pid: int) -> bool:
+    """Whether its program is there already, and its environment is not: zombies and threads of the kernel have none."""
+    if procs.has_empty_environment(pid):
+        return False
     try:
         os.readlink(f"/proc/{pid}/exe")  # noqa: PTH115 - as for _environment
     except OSError:
@@ -177,9 +208,18 @@ def _session_of(pid: int) -> int:
 
 
 def _environment(pid: int) -> bytes:
-    """Unbuffered, a quarter of what pathlib takes: this is done for every process of the machine."""
+    """By system calls alone, an eighth of what pathlib takes: this is done for every process of the machine."""
     try:
-        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:  # noqa: PTH123 - see above
-            return file.read()
+        file = os.open(f"/proc/{pid}/environ", os.O_RDONLY)
     except OSError:
         return b""  # it is gone, or another user's
+    try:
+        found = b""
+        while part := os.read(file, _ENVIRONMENT_BYTES):
+            found += part
+    except OSError:
+        return b""
+    else:
+        return found
+    finally:
+        os.close(file)

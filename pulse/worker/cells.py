@@ -24,7 +24,6 @@ from collections.abc import Sequence
 from typing import Final
 
 import anyio
-import anyio.to_thread
 import msgspec
 from anyio.abc import TaskGroup
 
@@ -114,8 +113,7 @@ class ZygoteProcess:
     async def wait(self) -> int:
         """Its exit code, negative for a signal; it is over, with its cells and all that they had started."""
         await anyio.wait_readable(self._pidfd)
-        own = anyio.CapacityLimiter(1)  # handlers may have taken all threads that there are for everybody
-        await anyio.to_thread.run_sync(trees.kill_tree, self._mark, limiter=own)  # before anything is tried again
+        await trees.end_tree(self._mark)  # before anything is tried again
         return self._process.wait()
 
     def close(self) -> None:

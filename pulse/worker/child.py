@@ -123,8 +123,7 @@ class Child:
         """Kill the process and all that it left running; before ``reap``, while the number is still its own."""
         self.signal(signal.SIGKILL)
         with contextlib.suppress(OSError):  # no descriptor is left to look for them: the other processes go on
-            trees.kill_session(self.pid)
-            trees.kill_tree(self._mark)
+            trees.kill_tree(self._mark, leader=self.pid)
 
     def reap(self) -> int:
         """The exit code of the process, which has ended; negative: killed by that signal."""

@@ -139,8 +139,9 @@ def _mark_of(pid: int) -> str | None:
     return process.name if process is not None and process.parent is not None else None
 
 
-def _kill_tree(mark: str) -> int:
-    return _machine().kill_marked(mark)
+async def _end_tree(mark: str) -> None:
+    await trio.lowlevel.checkpoint()
+    _machine().kill_marked(mark)
 
 
 def _kill_orphans() -> int:
@@ -239,7 +240,7 @@ def installed() -> Iterator[None]:
         (procs, "pid_namespace", _pid_namespace),
         (procs, "oom_kills", lambda _pid: None),
         (trees, "mark_of", _mark_of),
-        (trees, "kill_tree", _kill_tree),
+        (trees, "end_tree", _end_tree),
         (trees, "kill_orphans", _kill_orphans),
         (anyio.to_thread, "run_sync", _run_sync),
         (identity, "os", kernel),

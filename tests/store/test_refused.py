@@ -711,7 +711,6 @@ async def test_every_row_is_refused(
         counter.report(*(Result(one, 1, "ok") for one in done))
 
         async def are_failing() -> bool:
-            counter.claims.wake()  # its poll is once a minute
             failing = {one.statement for one in counter.store.failing.now()}
             return failing >= {"claim_jobs", "complete_jobs"}
 

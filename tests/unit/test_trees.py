@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -9,8 +10,10 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import anyio
 import psutil
 import pytest
+from anyio.lowlevel import checkpoint
 
 from pulse import procs, trees
 from tests.support.peers import until
@@ -48,25 +51,54 @@ def test_a_daemon_is_found_by_its_mark() -> None:
 SLOW_TO_DIE = "import sys, time; kept = b'x' * 300_000_000; print(flush=True); time.sleep(60)"
 
 
-def test_what_is_killed_is_dead() -> None:
+def end_tree(mark: str) -> None:
+    """In an event loop, without being the only one in it."""
+
+    async def run() -> None:
+        turns = itertools.count()
+
+        async def others() -> None:
+            while next(turns) >= 0:
+                await checkpoint()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(others)
+            await trees.end_tree(mark)
+            assert next(turns) > 1
+            tasks.cancel_scope.cancel()
+
+    anyio.run(run)
+
+
+@pytest.mark.parametrize("kill", [trees.kill_tree, end_tree])
+def test_what_is_killed_is_dead(kill: Callable[[str], object]) -> None:
     """Not only sentenced: whoever is to go on without it may begin."""
     mark = trees.new_mark()
     env = {**os.environ, trees.MARK: mark}
     with subprocess.Popen([sys.executable, "-c", SLOW_TO_DIE], env=env, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        assert trees.kill_tree(mark) == 1
+        kill(mark)
         assert not _lives(psutil.Process(process.pid))
 
 
-def test_one_that_does_not_die_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_others_go_on_while_many_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a large machine there are thousands."""
+    monkeypatch.setattr(trees, "_SLICE", 1)
+    end_tree(trees.new_mark())
+
+
+@pytest.mark.parametrize("kill", [trees.kill_tree, end_tree])
+def test_one_that_does_not_die_is_not_waited_for_for_ever(
+    kill: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The kernel may hold on to it, as to one that waits for a disk."""
     mark = trees.new_mark()
     monkeypatch.setattr(trees, "_DEATH_S", 0.01)
     monkeypatch.setattr(signal, "pidfd_send_signal", lambda _pidfd, _number: None)
     with subprocess.Popen(["sleep", "5"], env={trees.MARK: mark}) as process:
         until(lambda: trees.mark_of(process.pid) == mark, "its environment")
-        assert trees.kill_tree(mark) == 1
+        kill(mark)
         assert process.poll() is None
         process.kill()
 
@@ -110,7 +142,7 @@ def test_a_session_is_more_than_a_group() -> None:
         inside, outside = (psutil.Process(int(pid)) for pid in leader.stdout.readline().split())
         until(lambda: os.getsid(outside.pid) == outside.pid, "a session of its own")
         assert os.getpgid(inside.pid) != leader.pid
-        assert trees.kill_session(leader.pid) == 2
+        assert trees.kill_tree(trees.new_mark(), leader.pid) == 2
         assert leader.wait() == -signal.SIGKILL
         assert not _lives(inside)
         assert _lives(outside)
@@ -243,6 +275,17 @@ def test_a_process_that_is_being_exec_ed(monkeypatch: pytest.MonkeyPatch) -> Non
         assert len(looks) == 1  # a zombie has nothing to wait for
 
 
+def test_an_empty_environment_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It will not be filled: each such process of a machine would hold up every recovery."""
+    looks: list[Callable[[], bytes]] = [lambda: b""]
+    with subprocess.Popen(["sleep", "60"], env={}) as process:
+        until(lambda: procs.has_empty_environment(process.pid), "its program")
+        looked_at(process, looks, monkeypatch)
+        assert trees.mark_of(process.pid) is None
+        assert looks == []
+        process.kill()
+
+
 def test_an_empty_mark_is_none() -> None:
     """A variable that somebody has emptied marks nobody."""
     with subprocess.Popen(["sleep", "60"], env={trees.MARK: ""}) as process:
@@ -271,15 +314,26 @@ def test_what_a_dead_pool_parent_left_is_killed() -> None:
     assert [other.ends() for other in others] == [False] * 4
 
 
+def orphans_are(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], bool]:
+    """Whose marks those of orphans are; nobody is killed."""
+    asked: list[Callable[[str], bool]] = []
+
+    def note(condemned: Callable[[str], bool]) -> Callable[[int], bool]:
+        asked.append(condemned)
+        return lambda _pid: False
+
+    monkeypatch.setattr(trees, "_marked", note)
+    trees.kill_orphans()
+    return asked[0]
+
+
 def test_whose_pool_parent_is_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     """That can be said of this pid namespace alone: numbers of processes mean nothing outside of theirs."""
-    condemned: list[Callable[[str], bool]] = []
-    monkeypatch.setattr(trees, "_kill_marked", condemned.append)
-    trees.kill_orphans()
+    condemned = orphans_are(monkeypatch)
     living = trees.new_mark()
     for mark in (living, trees.branch_of(living), "somebody's", "1.2.3", "1.4194305.1.00"):
-        assert not condemned[0](mark), mark
-    assert condemned[0](f"{procs.pid_namespace()}.4194305.1.00")
+        assert not condemned(mark), mark
+    assert condemned(f"{procs.pid_namespace()}.4194305.1.00")
 
 
 @pytest.fixture
@@ -292,11 +346,9 @@ def orphaned(monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_its_own_tree_is_spared(orphaned: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A system that a handler has started as a daemon does not end itself when that handler's pool is gone."""
-    condemned: list[Callable[[str], bool]] = []
-    monkeypatch.setattr(trees, "_kill_marked", condemned.append)
-    trees.kill_orphans()
+    condemned = orphans_are(monkeypatch)
     others = (f"{orphaned}0", f"{orphaned}0.11", f"{orphaned}.11")
-    assert [condemned[0](mark) for mark in (orphaned, *others)] == [False, True, True, True]
+    assert [condemned(mark) for mark in (orphaned, *others)] == [False, True, True, True]
 
 
 @pytest.mark.usefixtures("orphaned")

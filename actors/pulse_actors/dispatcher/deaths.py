@@ -27,7 +27,6 @@ from typing import Final
 
 import anyio
 import anyio.abc
-import anyio.to_thread
 import structlog
 from anyio.lowlevel import checkpoint
 
@@ -243,9 +242,10 @@ class Deaths:
             held = {pair: one for pair, one in worker.held.items() if pair not in reporting}
             endings = obituary(worker, reason, code, held)
         count_death(self._desk.tally, worker, status, reason)
+        self._write(endings)
+        await checkpoint()  # it is sent before this is told, which takes its time, too
         say = log.warning if endings else log.info
         say("worker_died", worker=worker.identity, reason=reason, held=len(endings))
-        self._write(endings)
         if not watch.is_stranger:  # behind it: to ask for RUNNING rows may take long where dead rows are pinned
             async with self._claims.lock:  # not between a claim and its hand-over
                 pass
@@ -354,7 +354,7 @@ async def _kill_left(worker: Worker) -> None:
     """What a handler left running must not write beside the next attempt: its group, and all that carry its mark."""
     _kill_group(worker)
     if worker.mark is not None:
-        await anyio.to_thread.run_sync(trees.kill_tree, worker.mark)
+        await trees.end_tree(worker.mark)
 
 
 def _kill_group(worker: Worker) -> None:

@@ -303,25 +303,31 @@ TREES: Final = Guarded(
             ("_kill_once", " if name.isdigit()", ""),
             ("_kill_once", "if is_condemned(pid):", "if is_condemned(0):"),
             ("_kill_once", "everybody - procs", "everybody & procs"),
-            ("_kill_marked", " and condemned(mark)", " and False"),
+            ("_marked", " and condemned(mark)", " and False"),
         ],
         _TREES + "test_what_is_killed_is_dead": [
-            ("_kill_once", "_wait_dead(dying, len(killed))", "pass"),
-            ("_wait_dead", "while count and ", "while not count and "),
+            ("_kill_once", "yield from dying", "pass"),
+            ("_finish", "_wait_dead(pidfd, give_up_s)", "pass"),
+            ("end_tree", "await anyio.wait_readable(pidfd)", "await checkpoint()"),
         ],
         _TREES + "test_one_that_does_not_die_is_not_waited_for_for_ever": [
-            ("_wait_dead", " and (left_s := give_up_s - time.monotonic()) > 0", " and (left_s := -0.001)"),
+            ("_wait_dead", "max(0.0, give_up_s - time.monotonic()) * 1000", "None"),
+            ("end_tree", "deadline=give_up_s", ""),
+        ],
+        _TREES + "test_others_go_on_while_many_are_looked_at": [
+            ("_kill_once", "number % _SLICE == 0", "False"),
+            ("end_tree", "pidfd is None", "False"),
         ],
         _TREES + "test_a_branch_is_a_part_of_its_tree": [
-            ("kill_tree", ' or found.startswith(f"{mark}.")', ""),
-            ("kill_tree", 'f"{mark}."', "mark"),
-            ("kill_tree", "found == mark or ", ""),
+            ("_of_tree", ' or found.startswith(f"{mark}.")', ""),
+            ("_of_tree", 'f"{mark}."', "mark"),
+            ("_of_tree", "found == mark or ", ""),
         ],
         _TREES + "test_what_is_no_mark_of_ours_ends_nobody": [
-            ("kill_tree", "_FORM.fullmatch(mark) is None", "False"),
+            ("_of_tree", "_FORM.fullmatch(mark) is not None", "True"),
         ],
         _TREES + "test_a_session_is_more_than_a_group": [
-            ("kill_session", "_session_of(pid) == leader", "os.getpgid(pid) == leader"),
+            ("_of_tree", "_session_of(pid) == leader", "os.getpgid(pid) == leader"),
         ],
         _TREES + "test_what_forks_while_it_is_killed_dies_too": [
             ("_kill", "range(_MAX_PASSES)", "range(1)"),
@@ -334,9 +340,12 @@ TREES: Final = Guarded(
             ("_kill", "range(_MAX_PASSES)", "range(99)"),
         ],
         _TREES + "test_a_process_that_is_being_exec_ed": [
-            ("mark_of", "environment or not _has_program(pid)", "True"),
-            ("mark_of", "environment or not _has_program(pid)", "environment"),
-            ("mark_of", "environment or not _has_program(pid)", "not _has_program(pid)"),
+            ("mark_of", "environment or not _is_being_execed(pid)", "True"),
+            ("mark_of", "environment or not _is_being_execed(pid)", "environment"),
+            ("mark_of", "environment or not _is_being_execed(pid)", "not _is_being_execed(pid)"),
+        ],
+        _TREES + "test_an_empty_environment_is_not_waited_for": [
+            ("_is_being_execed", "procs.has_empty_environment(pid)", "False"),
         ],
         _TREES + "test_an_empty_mark_is_none": [
             ("mark_of", 'mark.decode("ascii", "replace") or None', 'str(mark, "ascii", "replace")'),
@@ -352,7 +361,7 @@ TREES: Final = Guarded(
             ("_is_orphaned", "start_time, _, *_ =", "start_time, _ ="),
         ],
         _TREES + "test_who_has_no_mark_is_no_orphan": [
-            ("_kill_marked", "mark is not None and ", ""),
+            ("_marked", "mark is not None and ", ""),
         ],
     },
 )
