@@ -37,7 +37,6 @@ _EXEC_LOOKS: Final = 4
 _EXEC_PAUSE_S: Final = 0.0005
 _ENTRY: Final = f"\0{MARK}=".encode()
 _FORM: Final = re.compile(rf"\d+\.\d+\.\d+(\.[0-9a-f]{{{2 * _MARK_BYTES}}})+")
-_ENVIRONMENT_BYTES: Final = 128 * 1024
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[int | None, None, T]  # a pidfd: to be waited for; None: others may go on
@@ -67,7 +66,7 @@ def mark_of(pid: int) -> str | None:
     return mark.decode("ascii", "replace") or None
 
 
-def kill_tree(mark: str, leader: int = 0) -> int:
+def kill_tree(mark: str, leader: int | None = None) -> int:
     """
     Kill every process that carries *mark*, or that of a part of its tree, and may be signalled.
 
@@ -80,7 +79,7 @@ def kill_tree(mark: str, leader: int = 0) -> int:
     Args:
         mark: Of the tree.
         leader: The first process of a session that is killed as well, whatever groups it has and whatever was made of
-            its environment. It lives or was not reaped yet: else the number may be another's. 0: none.
+            its environment. It lives or was not reaped yet: else the number may be another's.
 
     Returns:
         How many there were.
@@ -123,10 +122,12 @@ def _is_orphaned(mark: str) -> bool:
     return parent[0] == procs.pid_namespace() and not procs.lives(parent[1], parent[2])
 
 
-def _of_tree(mark: str, leader: int = 0) -> Callable[[int], bool]:
-    is_mark = _FORM.fullmatch(mark) is not None
-    carries = _marked(lambda found: is_mark and (found == mark or found.startswith(f"{mark}.")))
-    return lambda pid: (leader > 0 and _session_of(pid) == leader) or carries(pid)
+def _of_tree(mark: str, leader: int | None = None) -> Callable[[int], bool]:
+    def is_of_tree(found: str) -> bool:
+        return _FORM.fullmatch(mark) is not None and (found == mark or found.startswith(f"{mark}."))
+
+    carries = _marked(is_of_tree)
+    return lambda pid: _session_of(pid) == leader or carries(pid)
 
 
 def _marked(condemned: Callable[[str], bool]) -> Callable[[int], bool]:
@@ -208,18 +209,9 @@ def _session_of(pid: int) -> int:
 
 
 def _environment(pid: int) -> bytes:
-    """By system calls alone, an eighth of what pathlib takes: this is done for every process of the machine."""
+    """Unbuffered, a quarter of what pathlib takes: this is done for every process of the machine."""
     try:
-        file = os.open(f"/proc/{pid}/environ", os.O_RDONLY)
+        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:  # noqa: PTH123 - see above
+            return file.read()
     except OSError:
         return b""  # it is gone, or another user's
-    try:
-        found = b""
-        while part := os.read(file, _ENVIRONMENT_BYTES):
-            found += part
-    except OSError:
-        return b""
-    else:
-        return found
-    finally:
-        os.close(file)

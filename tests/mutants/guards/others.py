@@ -317,6 +317,7 @@ TREES: Final = Guarded(
         _TREES + "test_others_go_on_while_many_are_looked_at": [
             ("_kill_once", "number % _SLICE == 0", "False"),
             ("end_tree", "pidfd is None", "False"),
+            ("_finish", "pidfd is not None", "True"),
         ],
         _TREES + "test_a_branch_is_a_part_of_its_tree": [
             ("_of_tree", ' or found.startswith(f"{mark}.")', ""),
@@ -335,6 +336,7 @@ TREES: Final = Guarded(
         ],
         _TREES + "test_a_pid_that_was_used_again_before_it_was_opened_is_spared": [
             ("_kill_once", "if is_condemned(pid):", "if True:"),  # only of what the first look has condemned
+            ("_kill_once", "not is_condemned(pid)", "is_condemned(0)"),
         ],
         _TREES + "test_the_looks_are_bounded": [
             ("_kill", "range(_MAX_PASSES)", "range(99)"),
