@@ -17,9 +17,9 @@ import secrets
 import select
 import signal
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, suppress
-from typing import Final, TypeAlias, TypeVar
+from typing import Final
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -37,9 +37,6 @@ _EXEC_LOOKS: Final = 4
 _EXEC_PAUSE_S: Final = 0.0005
 _ENTRY: Final = f"\0{MARK}=".encode()
 _FORM: Final = re.compile(rf"\d+\.\d+\.\d+(\.[0-9a-f]{{{2 * _MARK_BYTES}}})+")
-
-T = TypeVar("T")
-Steps: TypeAlias = Generator[int | None, None, T]  # a pidfd: to be waited for; None: others may go on
 
 
 def new_mark() -> str:
@@ -85,18 +82,20 @@ def kill_tree(mark: str, leader: int | None = None) -> int:
         How many there were.
 
     """
-    return _finish(_kill(_of_tree(mark, leader)))
+    return _kill(_of_tree(mark, leader))
 
 
-async def end_tree(mark: str) -> None:
+async def end_tree(mark: str) -> int:
     """Kill as ``kill_tree`` does, while the event loop goes on: to hand it to a thread takes longer than to do it."""
     give_up_s = anyio.current_time() + _DEATH_S
-    for pidfd in _kill(_of_tree(mark)):
+    killed: set[int] = set()
+    for pidfd in _killing(_of_tree(mark), killed):
         if pidfd is None:
             await checkpoint()
         else:
             with anyio.CancelScope(deadline=give_up_s):
                 await anyio.wait_readable(pidfd)
+    return len(killed)
 
 
 def kill_orphans() -> int:
@@ -110,7 +109,7 @@ def kill_orphans() -> int:
 
     """
     own = mark_of(os.getpid())  # a handler may have started this very system as a daemon
-    return _finish(_kill(_marked(lambda mark: mark != own and _is_orphaned(mark))))
+    return _kill(_marked(lambda mark: mark != own and _is_orphaned(mark)))
 
 
 def _is_orphaned(mark: str) -> bool:
@@ -138,31 +137,25 @@ def _marked(condemned: Callable[[str], bool]) -> Callable[[int], bool]:
     return is_condemned
 
 
-def _finish(steps: Steps[T]) -> T:
-    """Go through them, whoever waits meanwhile."""
+def _kill(is_condemned: Callable[[int], bool]) -> int:
     give_up_s = time.monotonic() + _DEATH_S
-    try:
-        while True:
-            pidfd = next(steps)
-            if pidfd is not None:
-                _wait_dead(pidfd, give_up_s)
-    except StopIteration as end:
-        found: T = end.value
-        return found
-
-
-def _kill(is_condemned: Callable[[int], bool]) -> Steps[int]:
-    """How many there were."""
     killed: set[int] = set()
+    for pidfd in _killing(is_condemned, killed):
+        if pidfd is not None:
+            _wait_dead(pidfd, give_up_s)
+    return len(killed)
+
+
+def _killing(is_condemned: Callable[[int], bool], killed: set[int]) -> Iterator[int | None]:
+    """Kill, and add to *killed* who was; what is yielded is a pidfd to be waited for, or None: others may go on."""
     for _ in range(_MAX_PASSES):
         found = yield from _kill_once(is_condemned)
         if found <= killed:
             break
         killed |= found  # one that was not killed yet may have forked in between: nobody has seen its child
-    return len(killed)
 
 
-def _kill_once(is_condemned: Callable[[int], bool]) -> Steps[set[int]]:
+def _kill_once(is_condemned: Callable[[int], bool]) -> Generator[int | None, None, set[int]]:
     """Who was killed; till they are dead, which takes its time on a busy machine, they may still write."""
     killed: set[int] = set()
     everybody = {int(name) for name in os.listdir("/proc") if name.isdigit()}  # noqa: PTH208 - as for _environment

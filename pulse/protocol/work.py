@@ -180,10 +180,20 @@ class Checkpoint(Struct, frozen=True):
 
 
 class Heartbeat(Struct, frozen=True):
-    """All that a worker holds; or, from a pool parent, a session and nil: all that this session holds."""
+    """
+    All that a worker holds; or, from a pool parent, a session and nil: all that this session holds.
+
+    Attributes:
+        jobs: What is held; None: by the server's book.
+        session: Of the worker that is meant, with *jobs* None.
+        assigns: Frames ``assign`` that the worker had read of this connection; what came in a later one is not
+            in *jobs* yet. None: it does not count them.
+
+    """
 
     jobs: list[Beat] | None
     session: Session | None = None
+    assigns: int | None = None
 
 
 class BeatAnswer(Struct, frozen=True):

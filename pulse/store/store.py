@@ -91,6 +91,7 @@ class Store(Operations, Defaults, Sweeps):
         proved: It is known to let us in: should it not, then it is away.
 
     Attributes:
+        pools: All its connections, by the name of their kind.
         failing: The statements that it refuses.
         timelines: Where the servers stand that were seen.
         knowledge: What a dispatcher knows of the database; None: claims are made whatever it knows.
@@ -103,6 +104,7 @@ class Store(Operations, Defaults, Sweeps):
         self.beats = pool(size=1, settings=BEAT_SETTINGS)
         self.query = pool(size=queries)
         self.counting = pool(size=1, settings=COUNT_SETTINGS)
+        self.pools = {"hot": self.hot, "beats": self.beats, "query": self.query, "counting": self.counting}
         self.knowledge: Knowledge | None = None
         self.epochs = EpochStore(self.hot)
         self.aside = SetAsideStore(self.hot)
@@ -144,7 +146,7 @@ class Store(Operations, Defaults, Sweeps):
 
     def close(self) -> None:
         """Drop all connections."""
-        for pool in (self.hot, self.beats, self.query, self.counting):
+        for pool in self.pools.values():
             pool.close()
 
     def acting(self, operator: Operator) -> AbstractAsyncContextManager[Acting]:

@@ -111,6 +111,7 @@ class Connection:
         self._declare_at_beat = False  # the server could not do it now
         self._out: list[bytes] = []
         self._beats: dict[int, BeatSheet] = {}  # under way, by number
+        self._assigns = 0  # frames of them that were read
         self._unheard_beats = 0
         self._progressed = False
         self._reports_from_s: float | None = None  # the server could not take a report: wait until then
@@ -238,7 +239,7 @@ class Connection:
             self._declare()
         number = self._next_number()
         sheet = self._beats[number] = self._desk.beat_sheet(now_s)
-        self._send("heartbeat", number, {"jobs": sheet.jobs})
+        self._send("heartbeat", number, {"jobs": sheet.jobs, "assigns": self._assigns})
         self._unheard_beats += 1
         self._progressed = not sheet.complete
 
@@ -254,6 +255,7 @@ class Connection:
         match frame.kind:
             case "assign":
                 self._desk.assign(decode_body(Assign, frame).jobs, time.monotonic())
+                self._assigns += 1
                 self._owner.assigned()
             case "reported":
                 self._desk.reported(frame.request or 0)

@@ -29,14 +29,15 @@ def beats_for(parent: Peer, session: bytes) -> list[Heard]:
 
 
 def test_a_heartbeat_lists_all_that_is_held(tmp_path: Path) -> None:
-    """Queued and running attempts are listed, until their results were taken."""
+    """Queued and running attempts are listed, until their results were taken; frames of them are counted."""
     gate = tmp_path / "gate"
     with FakeServer(heartbeat_s=0.2, lease_s=0.6, silent_on=["report"]) as server, worker(server, "--concurrency", "1"):
         child = server.wait_child()
         jobs = [job("wait", json.dumps({"gate": str(gate)})), job("nothing")]
+        child.take("heartbeat", lambda heard: (heard.body["jobs"], heard.body["assigns"]) == ([], 0))
         child.assign(jobs)
         held = [[*pair(one), None] for one in jobs]
-        child.take("heartbeat", lambda heard: heard.body["jobs"] == held)
+        child.take("heartbeat", lambda heard: (heard.body["jobs"], heard.body["assigns"]) == (held, 1))
         gate.touch()
         reports = [child.take("report"), child.take("report")]
         at_s = reports[-1].at_s

@@ -282,13 +282,12 @@ class Judge:
         heard = log.heard is not None and log.heard[0] is by and log.heard[1].intact
         if heard:
             self.fail(f"{self._show(log)} ended as {kind} although {by} has its report, {log.outcome}")
-        named = log.named is not None and log.named[0] is by and log.named[1].intact
         if kind == "crashed":
             if dead.killer is by:
                 self.fail(f"{self._show(log)} was charged for a death that {by} caused")
             if log.apart and any(self._is_suspect(one, by, dead) for one in self.logs.values()):
                 self.fail(f"{self._show(log)} was charged for the death of {dead}, in which others ran")
-            if log.claimer is by and not named and not log.began:
+            if log.claimer is by and log.named is None:  # what was cut later may have been heard before
                 self.fail(f"{self._show(log)} was charged for the death of {dead} before it was started")
         elif kind == "released" and log.began and not self._is_excused(log, by, dead):
             self.fail(f"{self._show(log)} was running when {dead} died of it, and was charged nothing")

@@ -139,9 +139,9 @@ def _mark_of(pid: int) -> str | None:
     return process.name if process is not None and process.parent is not None else None
 
 
-async def _end_tree(mark: str) -> None:
+async def _end_tree(mark: str) -> int:
     await trio.lowlevel.checkpoint()
-    _machine().kill_marked(mark)
+    return _machine().kill_marked(mark)
 
 
 def _kill_orphans() -> int:

@@ -148,7 +148,6 @@ VARIANTS: Final[dict[str, Variant]] = {
         ((watchdog.Watchdog, "_in_hand", lambda _self, _workers: set()),),
         "lives beside it",
         ("stop a worker", "stop an actor"),
-        first=4,
     ),
     "no guard against mass reaping": Variant(
         ((sweeps.SweepGuard, "may_reap", lambda _self, _now_s: True),),

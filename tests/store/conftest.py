@@ -22,7 +22,7 @@ from pulse.store.schema import SCHEMA_VERSION
 from pulse.store.store import Store
 from tests.store.doctor_kit import SOUND, Patient
 from tests.support import postgres
-from tests.support.postgres import Installation, Postgres, Servers, started
+from tests.support.postgres import END_SESSIONS, Installation, Postgres, Servers, started
 from tests.support.waiting import until
 from tests.support.whole import WHOLE
 
@@ -39,11 +39,6 @@ EMPTY: Final = f"""
     UPDATE pulse.sweep_mark SET swept_at = clock_timestamp(), wait_until = '-infinity';
     INSERT INTO pulse.topics (topic, max_attempts, max_crashes) VALUES ('', 5, 3);
     INSERT INTO pulse.dispatch_control (topic) VALUES ('');
-"""
-END_OTHERS: Final = """
-    SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-    WHERE datname = current_database() AND backend_type = 'client backend'
-      AND pid <> ALL ($1::int[] || pg_backend_pid())
 """
 
 
@@ -110,12 +105,10 @@ async def module_shared(module_database: str) -> AsyncIterator[Shared]:
 @pytest.fixture
 async def shared(module_shared: Shared) -> Shared:
     """The same, emptied: statements that the test before has cancelled would be carried out on the rows of this one."""
-    store = module_shared.store
-    pools = (store.hot, store.beats, store.query, store.counting)
-    kept = [one.get_server_pid() for pool in pools for one in pool._idle]
+    kept = [one.get_server_pid() for pool in module_shared.store.pools.values() for one in pool._idle]
 
     async def are_gone() -> bool:
-        return not await module_shared.connection.fetchval(END_OTHERS, kept)
+        return not await module_shared.connection.fetchval(END_SESSIONS, None, kept)
 
     await until(are_gone, "the end of other sessions")
     await module_shared.connection.execute(EMPTY)

@@ -263,12 +263,13 @@ async def test_nothing_is_claimed_after_the_close(bench: Bench, connection: Conn
 
 async def test_long_args_are_spread_over_frames(bench: Bench, connection: Connection[Record]) -> None:
     """No frame grows far beyond a megabyte; the order is kept across frames."""
-    _, wire = bench.join("w", capacity=9)
+    worker, wire = bench.join("w", capacity=9)
     args = '{"a":"' + "x" * 400_000 + '"}'
     jobs = [await waiting(connection, args=args, priority=-number) for number in range(9)]
     await bench.claims.pass_once()
     assert wire.pairs == [(job, 1) for job in jobs]
     assert wire.frames == 5
+    assert (worker.assigns, {held.assign for held in worker.held.values()}) == (5, {5})
 
 
 async def test_what_a_worker_does_not_list_is_given_back(bench: Bench, connection: Connection[Record]) -> None:

@@ -457,6 +457,20 @@ async def test_what_a_heartbeat_does_not_list(lobby: Lobby) -> None:
     assert worker.beaten_s > 0.0
 
 
+async def test_a_heartbeat_older_than_the_frame_of_a_job(lobby: Lobby) -> None:
+    """Says nothing of that job: only one that was sent when the frame had been read counts."""
+    worker = new_worker("w")
+    pair = (bytes(16), 1)
+    worker.held = {pair: Held("n", TOPIC, assign=2)}
+    visit, _ = lobby.visit()
+    counts = list[int]()
+    for assigns in (0, 1, 2, 3):
+        body = protocol.Heartbeat(jobs=[], assigns=assigns)
+        assert visit._hear_worker(worker, Frame("heartbeat", 1, cast("Any", b"")), body)
+        counts.append(worker.held[pair].unlisted)
+    assert counts == [0, 0, 1, 2]
+
+
 async def test_a_checkpoint_is_no_heartbeat(lobby: Lobby) -> None:
     """It is about one attempt, and says nothing of the others, but that this one has told something."""
     worker = new_worker("w")

@@ -51,11 +51,12 @@ def test_a_daemon_is_found_by_its_mark() -> None:
 SLOW_TO_DIE = "import sys, time; kept = b'x' * 300_000_000; print(flush=True); time.sleep(60)"
 
 
-def end_tree(mark: str) -> None:
+def end_tree(mark: str) -> int:
     """In an event loop, without being the only one in it."""
 
-    async def run() -> None:
+    async def run() -> int:
         turns = itertools.count()
+        count = 0
 
         async def others() -> None:
             while next(turns) >= 0:
@@ -63,35 +64,36 @@ def end_tree(mark: str) -> None:
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(others)
-            await trees.end_tree(mark)
+            count = await trees.end_tree(mark)
             assert next(turns) > 1
             tasks.cancel_scope.cancel()
+        return count
 
-    anyio.run(run)
+    return anyio.run(run)
 
 
 @pytest.mark.parametrize("kill", [trees.kill_tree, end_tree])
-def test_what_is_killed_is_dead(kill: Callable[[str], object]) -> None:
+def test_what_is_killed_is_dead(kill: Callable[[str], int]) -> None:
     """Not only sentenced: whoever is to go on without it may begin."""
     mark = trees.new_mark()
     env = {**os.environ, trees.MARK: mark}
     with subprocess.Popen([sys.executable, "-c", SLOW_TO_DIE], env=env, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        kill(mark)
+        assert kill(mark) == 1
         assert not _lives(psutil.Process(process.pid))
 
 
 @pytest.mark.parametrize("kill", [trees.kill_tree, end_tree])
-def test_others_go_on_while_many_are_looked_at(kill: Callable[[str], object], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_others_go_on_while_many_are_looked_at(kill: Callable[[str], int], monkeypatch: pytest.MonkeyPatch) -> None:
     """On a large machine there are thousands; who has no others looks at them at one go."""
     monkeypatch.setattr(trees, "_SLICE", 1)
-    kill(trees.new_mark())
+    assert kill(trees.new_mark()) == 0
 
 
 @pytest.mark.parametrize("kill", [trees.kill_tree, end_tree])
 def test_one_that_does_not_die_is_not_waited_for_for_ever(
-    kill: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
+    kill: Callable[[str], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel may hold on to it, as to one that waits for a disk."""
     mark = trees.new_mark()
@@ -99,7 +101,7 @@ def test_one_that_does_not_die_is_not_waited_for_for_ever(
     monkeypatch.setattr(signal, "pidfd_send_signal", lambda _pidfd, _number: None)
     with subprocess.Popen(["sleep", "5"], env={trees.MARK: mark}) as process:
         until(lambda: trees.mark_of(process.pid) == mark, "its environment")
-        kill(mark)
+        assert kill(mark) == 1
         assert process.poll() is None
         process.kill()
 

@@ -176,8 +176,9 @@ class Claims(Doubts):
             is_done = True
         finally:
             ended_s = time.monotonic()
-            since_s = ended_s - cost_s if is_done else began_s  # one that took too long, too: meanwhile what is known
-            if full:  # can be claimed
+            # One that took too long has its cost, too: meanwhile what is known can be claimed.
+            since_s = ended_s - cost_s if is_done else began_s
+            if full:
                 self._cursors.full_done(since_s, ended_s)
                 if unbelieved or not is_done:
                     self._cursors.want_full()
@@ -462,12 +463,14 @@ class Claims(Doubts):
         worker = self._desk.get(identity)
         if worker is None:  # cannot be: nothing was awaited since the placement
             return
-        self._desk.hand_over(identity, claims)
-        count_assigned(self._desk.tally, worker, claims)
         claims.sort(key=_DUE)
         claims.sort(key=_PRIORITY, reverse=True)  # the order within a priority stays
-        for frame in frames(claims, self._desk.rules, self.lease_s):
-            worker.link.send("assign", None, {"jobs": frame})
+        parts = list(frames(claims, self._desk.rules, self.lease_s))
+        worker.assigns += len(parts)
+        self._desk.hand_over(identity, claims)
+        count_assigned(self._desk.tally, worker, claims)
+        for part in parts:
+            worker.link.send("assign", None, {"jobs": part})
 
 
 def is_unended(outcome: str | None, error: str | None) -> bool:

@@ -60,7 +60,8 @@ class Held:
     stall_s: float | None = None  # longest time without progress, as its worker was told
     since_s: float = 0.0  # when its handler was called, monotonic clock; 0: it is not known
     ended: bool = False  # its worker has said how, and is to say it again: there was no room for that
-    unlisted: int = 0  # heartbeats in a row that did not list it; the first may have been sent before it was read
+    assign: int = 0  # the frame in which it was sent, or a later one: how many its worker had been sent by then
+    unlisted: int = 0  # heartbeats in a row that did not list it, though that frame had been read, as far as is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,7 @@ class Worker:
         silent: It holds jobs and has let a lease pass without a word: stopped by a signal, or hung. It gets no more
             until it is heard of, else it would spend the budgets of whatever is given to it.
         source: Its address, where it came over TCP.
+        assigns: Frames of jobs that it was sent.
         starting: Some of the jobs that it has not started: when each was submitted, and how many it stands for.
     """
 
@@ -128,6 +130,7 @@ class Worker:
     sentences: dict[Pair, Sentence] = field(default_factory=dict[Pair, Sentence])
     silent: bool = False
     source: str | None = None
+    assigns: int = 0
     starting: dict[Pair, tuple[float, float]] = field(default_factory=dict[Pair, tuple[float, float]])
 
     @property
@@ -362,12 +365,13 @@ class Desk:
         return Ending(*fence, EndingKind.UNASSIGNED, error, min(NO_HANDLER_MAX_S, NO_HANDLER_MIN_S * longer))
 
     def hand_over(self, identity: str, claims: Sequence[Claim]) -> None:
-        """Write into the book that the worker holds these from now on."""
-        held = self._workers[identity].held
-        stalls = self._workers[identity].stalls
+        """Write into the book that the worker holds these from now on, by the frames that it was sent."""
+        worker = self._workers[identity]
         for claim in claims:
-            stall_s = self.rules.stall_s(claim.topic, stalls.get(claim.name))
-            held[claim.id, claim.attempt] = Held(claim.name, claim.topic, timeout_s=claim.timeout_s, stall_s=stall_s)
+            stall_s = self.rules.stall_s(claim.topic, worker.stalls.get(claim.name))
+            worker.held[claim.id, claim.attempt] = Held(
+                claim.name, claim.topic, timeout_s=claim.timeout_s, stall_s=stall_s, assign=worker.assigns
+            )
 
     def free(self, worker: Worker, pairs: Iterable[Pair]) -> None:
         """Results were answered: the places are free again."""

@@ -164,12 +164,15 @@ class Overdue:
                 await anyio.sleep(LOOK_S)
 
 
-def note_beat(worker: Worker, beats: Sequence[protocol.Beat], now_s: float) -> None:
-    """A heartbeat of *worker* itself, which lists all that it holds."""
+def note_beat(worker: Worker, beats: Sequence[protocol.Beat], assigns: int | None, now_s: float) -> None:
+    """A heartbeat of *worker* itself, which lists all that it holds of what it had read: that many frames, or None."""
     worker.beaten_s = now_s
     listed = {(beat.id, beat.attempt) for beat in beats}
     for pair, held in worker.held.items():
-        held.unlisted = 0 if pair in listed else held.unlisted + 1
+        if pair in listed:
+            held.unlisted = 0
+        elif assigns is None or assigns >= held.assign:
+            held.unlisted += 1
     note_progress(worker, beats, now_s)
 
 

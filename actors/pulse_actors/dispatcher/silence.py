@@ -46,7 +46,7 @@ TOO_LATE: Final = 3.0  # looks
 SILENT: Final = 0.7  # share of a lease without a heartbeat after which it is renewed from here
 BEATS: Final = 0.9  # share of a lease: who has extended leases within it has not listed what has lapsed now
 CHANGED_S: Final = 1.0  # how far the end of a stranger's leases has moved when somebody else has extended them
-UNLISTED: Final = 2  # heartbeats without it: between two of them a worker reads what it was assigned
+UNLISTED: Final = 2  # heartbeats without it: the first of a worker that counts no frames may be older than its frame
 STOPPED: Final = frozenset({"T", "t"})  # it cannot obey: no use in asking
 
 log = structlog.get_logger()

@@ -182,9 +182,7 @@ class Stats:
         }
 
     def _database(self) -> dict[str, object]:
-        store = self._store
-        pools = {"hot": store.hot, "beats": store.beats, "query": store.query, "counting": store.counting}
-        usages = {name: pool.usage for name, pool in pools.items()}
+        usages = {name: pool.usage for name, pool in self._store.pools.items()}
         away = away_s(usages.values(), time.monotonic())
         return {"away_s": away, "pools": {name: usage.told() for name, usage in usages.items()}}
 

@@ -365,7 +365,7 @@ class Visit:
     def _hear_beat(self, worker: Worker, frame: Frame, body: protocol.Heartbeat) -> None:
         """Without room for what it lists it says that its worker lives, which extends the leases of all it holds."""
         if body.session is None:
-            note_beat(worker, body.jobs or (), time.monotonic())
+            note_beat(worker, body.jobs or (), body.assigns, time.monotonic())
         settled, jobs, kept = self._unwritten.place(len(frame.body)), body.jobs, True
         if settled is None:
             if body.session in self._brief or len(self._brief) >= MOST_BRIEF:  # what says the same is not written yet

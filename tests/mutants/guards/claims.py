@@ -316,7 +316,15 @@ CLAIMS: Final = Guarded(
         ],
         _CLAIMS + "test_a_full_claim_that_fails_has_its_cost": [
             ("Claims.pass_once", "ended_s - cost_s if is_done else began_s", "ended_s - cost_s"),
-            ("Claims.pass_once", "if full:  # can", "if False:  # can"),
+            (
+                "Claims.pass_once",
+                _FULL + "    self._cursors.full_done",
+                "if False:\n                self._cursors.full_done",
+            ),
+        ],
+        _CLAIMS + "test_long_args_are_spread_over_frames": [
+            ("Claims._assign", "worker.assigns += len(parts)", "pass"),
+            ("Claims._assign", "+= len(parts)", "+= 1"),
         ],
     },
     without={

@@ -307,7 +307,7 @@ TREES: Final = Guarded(
         ],
         _TREES + "test_what_is_killed_is_dead": [
             ("_kill_once", "yield from dying", "pass"),
-            ("_finish", "_wait_dead(pidfd, give_up_s)", "pass"),
+            ("_kill", "_wait_dead(pidfd, give_up_s)", "pass"),
             ("end_tree", "await anyio.wait_readable(pidfd)", "await checkpoint()"),
         ],
         _TREES + "test_one_that_does_not_die_is_not_waited_for_for_ever": [
@@ -317,7 +317,7 @@ TREES: Final = Guarded(
         _TREES + "test_others_go_on_while_many_are_looked_at": [
             ("_kill_once", "number % _SLICE == 0", "False"),
             ("end_tree", "pidfd is None", "False"),
-            ("_finish", "pidfd is not None", "True"),
+            ("_kill", "pidfd is not None", "True"),
         ],
         _TREES + "test_a_branch_is_a_part_of_its_tree": [
             ("_of_tree", ' or found.startswith(f"{mark}.")', ""),
@@ -331,15 +331,15 @@ TREES: Final = Guarded(
             ("_of_tree", "_session_of(pid) == leader", "os.getpgid(pid) == leader"),
         ],
         _TREES + "test_what_forks_while_it_is_killed_dies_too": [
-            ("_kill", "range(_MAX_PASSES)", "range(1)"),
-            ("_kill", "if found <= killed:", "if True:"),
+            ("_killing", "range(_MAX_PASSES)", "range(1)"),
+            ("_killing", "if found <= killed:", "if True:"),
         ],
         _TREES + "test_a_pid_that_was_used_again_before_it_was_opened_is_spared": [
             ("_kill_once", "if is_condemned(pid):", "if True:"),  # only of what the first look has condemned
             ("_kill_once", "not is_condemned(pid)", "is_condemned(0)"),
         ],
         _TREES + "test_the_looks_are_bounded": [
-            ("_kill", "range(_MAX_PASSES)", "range(99)"),
+            ("_killing", "range(_MAX_PASSES)", "range(99)"),
         ],
         _TREES + "test_a_process_that_is_being_exec_ed": [
             ("mark_of", "environment or not _is_being_execed(pid)", "True"),

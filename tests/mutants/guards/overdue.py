@@ -46,8 +46,14 @@ OVERDUE: Final = Guarded(
             ("Overdue._is_running", " and self._deaths.watched(worker.identity) is worker", ""),
         ],
         "store/test_visit_guards.py::test_what_a_heartbeat_does_not_list": [
-            ("note_beat", "0 if pair in listed else held.unlisted + 1", "0"),
-            ("note_beat", "0 if pair in listed else ", ""),
+            ("note_beat", "held.unlisted += 1", "pass"),
+            ("note_beat", "held.unlisted = 0", "pass"),
+            ("note_beat", "if pair in listed:", "if False:"),
+            ("note_beat", "assigns is None or ", "assigns is not None and "),
+        ],
+        "store/test_visit_guards.py::test_a_heartbeat_older_than_the_frame_of_a_job": [
+            ("note_beat", "assigns >= held.assign", "True"),
+            ("note_beat", "assigns >= held.assign", "assigns > held.assign"),
         ],
         _OVERDUE + "test_progress_moves_the_limit": [
             ("Overdue._due", "due.kind is EndingKind.STALLED and", "False and"),
