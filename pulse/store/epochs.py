@@ -297,6 +297,6 @@ async def _lose(connection: Connection[Record], held: Held, host: str, only: Seq
     fences = held.fences if only is None else [fence for fence in held.fences if fence.id in only]
     meant = None if only is None else uuids(only)
     await connection.execute(STATEMENTS["note_lost"].sql, *fence_columns(fences), WENT_BACK, None)
-    await connection.fetchval(STATEMENTS["end_epoch"].sql, held.workers, host, WENT_BACK, meant, None)
+    await connection.fetchval(STATEMENTS["end_epoch"].sql, held.workers, host, WENT_BACK, meant, None, held.put_off_s)
     ids = uuids(sorted({fence.id for fence in fences}))
     await connection.execute(STATEMENTS["put_off_jobs"].sql, ids, held.put_off_s, None)

@@ -1302,7 +1302,7 @@ WHERE j.status = 'RUNNING' AND (j.locked_by = ANY ($1::text[]) OR starts_with(j.
 -- name: end_epoch :one
 -- What:    what the workers of this host held before the newest epoch is lost to them.   From/to: RUNNING -> RETRYING, PENDING
 -- Args:    $1 workers text[], $2 host text: all of its own workers too, $3 why text, $4 ids uuid[]: of these alone (NULL: all),
---          $5 now
+--          $5 now, $6 for how long nobody begins them float8 seconds: another host may run a later attempt, of which it says so meanwhile.
 -- Guard:   id, status, locked_by, attempts: the number is not above the floor, of a job that may be older than the epoch. What somebody
 --          else has locked is being ended by his hand, or lapses.
 -- Returns: how many. Uncharged, in the order of ids.
@@ -1318,7 +1318,7 @@ WITH fence AS MATERIALIZED (
 ), changed AS (
     UPDATE pulse.jobs j
     SET status = (CASE WHEN t.attempt = j.uncharged + 1 THEN 'PENDING' ELSE 'RETRYING' END)::pulse.job_status,
-        next_run_at = coalesce($5, clock_timestamp()), uncharged = j.uncharged + 1, last_error = $3, locked_by = NULL, lease_until = NULL
+        next_run_at = coalesce($5, clock_timestamp()) + $6 * interval '1 second', uncharged = j.uncharged + 1, last_error = $3, locked_by = NULL, lease_until = NULL
     FROM target t
     WHERE j.id BETWEEN t.id AND t.id AND j.status::text = 'RUNNING' AND j.locked_by = t.worker AND j.attempts = t.attempt
     RETURNING j.id, j.attempts, t.worker, t.started_at, j.progress

@@ -127,6 +127,7 @@ MUTANTS: Final[list[Mutant]] = [
     cut("end_epoch", " OR get_byte(uuid_send(j.id), 6) >> 4 <> 7", _OVER),
     swap("end_epoch", "AND (j.id < (SELECT", "AND (true OR j.id < (SELECT", _OVER),
     cut("end_epoch", " SKIP LOCKED", _LOCKED),
+    cut("end_epoch", " + $6 * interval '1 second'", _OVER),
     swap("end_epoch", "uncharged = j.uncharged + 1", "uncharged = j.uncharged", _OVER),
     swap("end_epoch", "THEN 'PENDING' ELSE 'RETRYING'", "THEN 'PENDING' ELSE 'PENDING'", _OVER),
     cut("note_lost", " AND j.attempts < h.attempt", _T + "test_what_is_held_and_not_known_is_in_the_history"),

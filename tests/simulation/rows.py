@@ -175,6 +175,7 @@ class Rows(Model):
             and (row.locked_by in held.workers or (row.locked_by or "").startswith(f"{host}/"))
         ]
         self.end(over, now)
+        self.put_off([ending.id for ending in over], held.put_off_s, now)
 
     def put_off(self, ids: Sequence[bytes], put_off_s: float, now: datetime) -> None:
         """Nobody begins these soon."""

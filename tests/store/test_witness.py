@@ -198,6 +198,7 @@ async def test_what_may_run_yet_is_handed_out_to_nobody(
         patch.setattr(host.store.epochs, "put_off", away)
         with pytest.raises(UnavailableError):
             await host.witness.step()
+    assert None in host.claims._due.passed(time.monotonic() + PUT_OFF_S)
     first = (await read(connection, one))["next_run_at"]
     assert first > await connection.fetchval("SELECT clock_timestamp() + $1 * interval '0.5 seconds'", PUT_OFF_S)
     await host.witness.step()
@@ -209,6 +210,7 @@ async def test_what_may_run_yet_is_handed_out_to_nobody(
     await connection.execute("UPDATE pulse.jobs SET next_run_at = clock_timestamp() - interval '1 second'")
     await host.witness.step()
     assert host.desk.lost == set()
+    assert None in host.claims._due.passed(time.monotonic() + PUT_OFF_S)
     assert await host.claim() == [(one, FLOOR + 2)]
 
 

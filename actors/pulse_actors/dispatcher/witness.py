@@ -219,6 +219,7 @@ class Witness:
         self._behind_s = float("inf")
         if not self._was_open:
             self._rejoin_until_s = time.monotonic() + REJOIN_S
+        self._claims.wake_recent(PUT_OFF_S)  # what was given back
         await self._counted(memory, seen, mark, epoch.epoch)
         await self._tell(epoch, seen, memory, len(self._desk.lost))
 

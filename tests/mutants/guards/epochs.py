@@ -102,6 +102,8 @@ WITNESS: Final = Guarded(
                 "held = Held([worker.identity for worker in everybody], [], PUT_OFF_S)",
             ),
             ("Witness.step", "await self._put_off()", "pass"),
+            ("Witness._begin", "self._claims.wake_recent(PUT_OFF_S)", "pass"),
+            ("Witness._put_off", "self._claims.wake_recent(PUT_OFF_S)", "pass"),
             ("Witness._put_off", "self._desk.lost = left", "pass"),
         ],
         _BESIDE: [
