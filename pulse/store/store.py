@@ -13,7 +13,7 @@ every one of them may be repeated: the fence, the id or the cursor makes the sec
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from functools import partial
@@ -346,8 +346,24 @@ class Store(Operations, Defaults, Sweeps):
             rows = await connection.fetch(_sql("completed_at_attempt"), *pair_columns(fences))
         return {(row["id"], row["attempts"]) for row in rows}
 
-    async def end(self, endings: Sequence[Ending], *, now: datetime | None = None) -> list[Ended]:
-        """End attempts without success; what became of each. A missing one was stale."""
+    async def end(
+        self,
+        endings: Sequence[Ending],
+        *,
+        once: Callable[[], Awaitable[None]] | None = None,
+        now: datetime | None = None,
+    ) -> list[Ended]:
+        """
+        End attempts without success.
+
+        Args:
+            endings: How they ended.
+            once: Waited for before the commit: nobody sees them ended sooner.
+            now: The time; None: the database's.
+
+        Returns:
+            What became of each; a missing one was stale.
+        """
         ordered = sorted(endings, key=_by_id)
         columns = (
             [ending.kind.value for ending in ordered],
@@ -360,7 +376,12 @@ class Store(Operations, Defaults, Sweeps):
             [ending.peak_rss_bytes for ending in ordered],
         )
         async with self.hot.connection() as connection:
-            rows = await connection.fetch(_END, *fence_columns(ordered), *columns, now)
+            if once is None:
+                rows = await connection.fetch(_END, *fence_columns(ordered), *columns, now)
+            else:
+                async with connection.transaction():
+                    rows = await connection.fetch(_END, *fence_columns(ordered), *columns, now)
+                    await once()
         return [Ended(*row.values()) for row in rows]
 
     async def lockable(self, ids: Sequence[bytes]) -> set[bytes]:

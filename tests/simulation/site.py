@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from pulse.config import Settings
+from pulse.errors import UnavailableError
 from pulse.store.store import Store
 from pulse_actors.bus import Bus, Hint
 from pulse_actors.dispatcher.service import dispatcher
@@ -86,7 +87,12 @@ class Site:
         async def main(_process: Process) -> int:
             bus, store = cast("Bus", SimulatedBus(self, name)), cast("Store", FakeStore(self.world.database))
             runtime = self._runtimes[name] = Runtime(name, bus, self._settings, store, boot=boot)
-            await MAINS[name]()(runtime)
+            try:
+                await MAINS[name]()(runtime)
+            except UnavailableError:
+                if not boot:
+                    raise
+                return 1 << 8  # away for all of its first seconds: the service manager starts it again
             return 0
 
         def again() -> None:

@@ -8,7 +8,7 @@ The methods are those of the real one, and their docstrings are there.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 
 from pulse.protocol import HandlerInfo, NewJob
@@ -198,7 +198,15 @@ class FakeStore:
 
         return await self._do("completed_already", act)
 
-    async def end(self, endings: Sequence[Ending], *, now: datetime | None = None) -> list[Ended]:
+    async def end(
+        self,
+        endings: Sequence[Ending],
+        *,
+        once: Callable[[], Awaitable[None]] | None = None,
+        now: datetime | None = None,
+    ) -> list[Ended]:
+        if once is not None:
+            await once()
         ordered = list(endings)
         if len({(one.id, one.attempt) for one in ordered}) < len(ordered):
             self._database.world.chance.shuffle(ordered)  # of several for one row PostgreSQL takes any

@@ -214,7 +214,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         first=7,
     ),
     "what ran before an epoch stays with its worker": Variant(
-        ((rows.Rows, "end_epoch", lambda _self, _held, _host, _now: None),), "was charged as", GOES_BACK, first=38
+        ((rows.Rows, "end_epoch", lambda _self, _held, _host, _now: None),), "was charged as", GOES_BACK, first=10
     ),
     "a tick is remembered before it is confirmed": Variant(
         ((witness.Witness, "_tick", _remember_before),), "raised the epoch", ("database flaky",)

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 from structlog.testing import capture_logs
 
 from pulse import procs, trees
 from pulse.errors import UnavailableError
 from pulse.protocol import Result
-from pulse.store.rows import EndingKind
+from pulse.store.rows import Ended, Ending, EndingKind, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher import deaths as watching
+from pulse_actors.dispatcher import results
 from pulse_actors.dispatcher.deaths import Deaths
 from pulse_actors.dispatcher.desk import Sentence
 from pulse_actors.dispatcher.results import Obituary, Reported
 from pulse_actors.identity import Host
-from tests.store.helpers import history
+from tests.store.helpers import TOPIC, history
 from tests.store.recovery_kit import (
     DEADLINE_S,
     HOST,
@@ -168,6 +171,17 @@ async def test_a_kill_charges_whom_it_is_for(at: Floor) -> None:
         await dead(child)
 
 
+async def test_its_group_dies_with_it(at: Floor) -> None:
+    """Also a child that has lost the worker's mark."""
+    with process(process_group=0) as dying, process(process_group=dying.pid) as child:
+        worker = new_worker(identity_of(dying.pid), dying.pid)
+        worker.leads_group = True
+        at.watch(worker)
+        dying.kill()
+        await at.wait_buried(worker)
+        assert child.wait(DEADLINE_S) == -signal.SIGKILL
+
+
 async def test_a_group_that_is_not_its_own_lives_on(at: Floor) -> None:
     """A shell makes one group of a whole pipeline: only a worker that leads a session takes its group with it."""
     with process(process_group=0) as dying, process(process_group=dying.pid) as neighbour:
@@ -188,6 +202,85 @@ async def test_what_carries_its_mark_dies_with_it(at: Floor) -> None:
         dying.kill()
         await at.wait_buried(worker)
         assert daemon.wait(DEADLINE_S) == -signal.SIGKILL
+
+
+async def test_its_jobs_are_free_when_all_of_it_is_dead(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are ended, but for the commit, while what it left is looked for; so it goes each time."""
+    monkeypatch.setattr(results, "HURRY_S", LONG_S)
+    left: list[anyio.Event] = []
+
+    async def end_tree(_mark: str) -> int:
+        left.append(anyio.Event())
+        await left[-1].wait()
+        return 1
+
+    woken: list[Level] = []
+    monkeypatch.setattr(trees, "end_tree", end_tree)
+    monkeypatch.setattr(at.results.batcher, "put", None)
+    monkeypatch.setattr(at.claims, "wake_level", lambda level, _delay_s, **_: woken.append(level))
+    for number in (1, 2):
+        with process() as dying:
+            worker = new_worker(identity_of(dying.pid), dying.pid)
+            worker.mark = trees.new_mark()
+            job = await at.running(at.watch(worker))
+            dying.kill()
+            with anyio.fail_after(DEADLINE_S):
+                while await at.store.lockable([job]):
+                    await checkpoint()
+            assert (await at.read(job))["status"] == "RUNNING"
+            left[-1].set()
+            await at.wait(job, status="RETRYING")
+            await at.wait_buried(worker)
+        assert woken == [Level(TOPIC, 0)] * number
+        assert at.desk.tally.reaped["crashed"] == number
+
+
+async def test_what_does_not_die_keeps_no_row_locked(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For long: its jobs are ended in peace when it is dead after all, and not before."""
+    monkeypatch.setattr(results, "HURRY_S", 0.05)
+    dead, given_up = anyio.Event(), anyio.Event()
+    end = at.store.end
+
+    async def watched_end(
+        endings: Sequence[Ending], *, once: Callable[[], Awaitable[None]] | None = None
+    ) -> list[Ended]:
+        try:
+            return await end(endings, once=once)
+        except asyncio.CancelledError:
+            given_up.set()
+            raise
+
+    monkeypatch.setattr(at.store, "end", watched_end)
+    monkeypatch.setattr(trees, "end_tree", lambda _mark: dead.wait())
+    with process() as dying:
+        worker = new_worker(identity_of(dying.pid), dying.pid)
+        worker.mark = trees.new_mark()
+        job = await at.running(at.watch(worker))
+        dying.kill()
+        with anyio.fail_after(DEADLINE_S):
+            await given_up.wait()
+            while not await at.store.lockable([job]):
+                await checkpoint()
+            await at.results.batcher.wait_idle()
+        assert (await at.read(job))["status"] == "RUNNING"
+        dead.set()
+        await at.wait(job, status="RETRYING")
+
+
+async def test_what_cannot_be_written_at_once_is_written_later(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As reports are: until the database takes it."""
+    end = at.store.end
+
+    async def away(_endings: Sequence[Ending], **_: object) -> list[Ended]:
+        monkeypatch.setattr(at.store, "end", end)
+        raise UnavailableError("away")
+
+    monkeypatch.setattr(at.store, "end", away)
+    with process() as dying:
+        worker = at.watch(new_worker(identity_of(dying.pid), dying.pid))
+        job = await at.running(worker)
+        dying.kill()
+        await at.wait(job, status="RETRYING")
 
 
 async def test_last_words_are_heard_out(at: Floor) -> None:
@@ -215,6 +308,7 @@ async def test_claims_that_it_never_heard_of(at: Floor, monkeypatch: pytest.Monk
         worker = at.watch(new_worker(identity_of(dying.pid), dying.pid))
         held, unseen, reported = await at.running(worker), await at.row(worker.identity), await at.row(worker.identity)
         at.desk.reporting.add((reported, 1))
+        at.results._is_burying = True  # another one, so that this one is written late
         told: list[tuple[bytes, EndingKind]] = []
         put = at.results.batcher.put
 
@@ -518,15 +612,23 @@ async def test_a_stranger_that_dies_while_the_database_is_away(at: Floor, monkey
 
 async def test_who_knows_a_stranger_better_may_bury_it(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own dispatcher, if it has one, comes first; a process that is dead is nobody's to kill meanwhile."""
+    waits = anyio.Event()
+    sleep = anyio.sleep
+
+    async def watched_sleep(delay_s: float) -> None:
+        if delay_s == watching.STRANGER_S:
+            waits.set()
+        await sleep(delay_s)
+
     monkeypatch.setattr(watching, "STRANGER_S", LONG_S)
+    monkeypatch.setattr(anyio, "sleep", watched_sleep)
     with process() as dying:
         identity = identity_of(dying.pid)
         job = await at.row(identity)
         stranger = await at.deaths.adopt(HOST, identity)
         dying.kill()
         with anyio.fail_after(DEADLINE_S):
-            while at.deaths.in_hand():
-                await anyio.lowlevel.checkpoint()
-        for _ in range(30):  # time enough to bury it
-            assert (await at.read(job))["status"] == "RUNNING"
+            await waits.wait()
+        assert not at.deaths.in_hand()
+        assert (await at.read(job))["status"] == "RUNNING"
         assert at.deaths.watched(identity) is stranger

@@ -226,24 +226,28 @@ class Deaths:
         worker.draining = True
         reason = f"worker process died: {_describe(watch, status)}"
         code = None if status is None else os.waitstatus_to_exitcode(status)
+        _kill_group(worker)  # first: what is dead by then is not waited for
         if watch.is_stranger:
             worker.leaving |= code == procs.UNFINISHED  # who is known here has told before
-            await _kill_left(worker)
             await anyio.sleep(STRANGER_S)
             endings = obituary(worker, reason, code, await self._still_running(worker))
         else:
             await watch.hear_out()
             worker.link.close()
-            await _kill_left(worker)
             # At once, whatever claim is under way: what that brings for it finds it gone, and goes to somebody else.
             self._desk.leave(worker)
             self._desk.away.pop(worker.identity, None)  # it is dead: what it held may be handed out at once
             reporting = self._desk.reporting  # those have ended before: they tell how themselves, and killed nobody
             held = {pair: one for pair, one in worker.held.items() if pair not in reporting}
             endings = obituary(worker, reason, code, held)
+        dead = anyio.Event()  # all of it
+        async with anyio.create_task_group() as tasks:
+            if endings:
+                tasks.start_soon(self._results.bury, endings, dead)
+            await checkpoint()  # it is sent first
+            await _end_tree(worker)
+            dead.set()
         count_death(self._desk.tally, worker, status, reason)
-        self._write(endings)
-        await checkpoint()  # it is sent before this is told, which takes its time, too
         say = log.warning if endings else log.info
         say("worker_died", worker=worker.identity, reason=reason, held=len(endings))
         if not watch.is_stranger:  # behind it: to ask for RUNNING rows may take long where dead rows are pinned
@@ -350,9 +354,8 @@ def _describe(watch: Watch, status: int | None) -> str:
     return procs.describe_exit(status)
 
 
-async def _kill_left(worker: Worker) -> None:
-    """What a handler left running must not write beside the next attempt: its group, and all that carry its mark."""
-    _kill_group(worker)
+async def _end_tree(worker: Worker) -> None:
+    """What a handler left running must not write beside the next attempt: all that carry the worker's mark die, too."""
     if worker.mark is not None:
         await trees.end_tree(worker.mark)
 

@@ -34,6 +34,7 @@ BATCH: Final = 2000  # rows of one statement
 MAX_RESULT_BYTES: Final = 4 * 1024 * 1024  # jsonb prints more than it was given, and has to fit into a frame again
 LOCKED_PAUSE_S: Final = 0.2  # between two looks at rows that somebody else has locked
 REFUSED_PAUSE_S: Final = 1.0  # between two tries of a row that the database refuses
+HURRY_S: Final = 0.5  # for what is not dead yet, and a busy database: it holds a connection and locks
 MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_CODE: Final = 2**31 - 1  # the column is an integer
 CONSTRAINTS: Final = "23"  # what a handler returns breaks none of pulse's: it is somebody's, and may be dropped
@@ -113,6 +114,7 @@ class Results:
         self._kept: set[Pair] = set()  # written, of reports that are still to be answered
         self._aside: list[_Aside] = []
         self._refused: set[bytes] = set()  # jobs of which the database refuses to write how they ended
+        self._is_burying = False
         self._is_mixed = False  # so many are refused that those which are not may stand behind them
         self._in_vain = Backoff()
         self._put_aside = anyio.Event()
@@ -152,6 +154,37 @@ class Results:
         count_runs(self._desk.tally, report.worker, report.pairs)
         self.batcher.put(report)
 
+    async def bury(self, endings: Sequence[Ending], dead: anyio.Event) -> None:
+        """
+        Write what a dead worker held, so that all but the commit is done by the time *dead* is set.
+
+        That takes a connection, and locks, so it is for one worker at a time, and not for long; else, and whatever goes
+        wrong, it is written like reports are, behind that event.
+
+        Args:
+            endings: How it ended.
+            dead: Set when nothing of the worker runs any more; no row is free before.
+        """
+        began_s = time.monotonic()
+        ended: list[Ended] | None = None
+        if not self._is_burying:
+            self._is_burying = True
+            with anyio.move_on_after(HURRY_S), suppress(UnavailableError):
+                ended = await self._store.end(endings, once=dead.wait)
+            self._is_burying = False
+        await dead.wait()
+        if ended is None:
+            self.batcher.put(Obituary(endings))
+            return
+        count_ended(self._desk.tally, endings, ended)
+        count_reaped(self._desk.tally, endings, ended, began_s)
+        self._wake(ended)
+
+    def _wake(self, ended: Sequence[Ended]) -> None:
+        for one in ended:
+            if one.status != "DEAD_LETTERED":
+                self._claims.wake_level(Level(one.topic, one.priority), one.delay_s, due_s=one.due_s)
+
     async def _write(self, items: Sequence[Reported | Obituary]) -> None:
         began_s = time.monotonic()
         reports = [item for item in items if isinstance(item, Reported)]
@@ -173,9 +206,7 @@ class Results:
             batch.written |= self._kept.intersection(pair for item in items for pair in item.pairs)
         await self._insist(lambda: batch.complete(completions))
         await self._insist(lambda: batch.end([*endings, *obituaries]))
-        for ended in batch.ended:
-            if ended.status != "DEAD_LETTERED":
-                self._claims.wake_level(Level(ended.topic, ended.priority), ended.delay_s, due_s=ended.due_s)
+        self._wake(batch.ended)
         for report in reports:
             self._answer(report, batch)
         count_reaped(self._desk.tally, obituaries, batch.ended, began_s)

@@ -98,11 +98,17 @@ DEATHS: Final = Guarded(
             ("Deaths.kill", "        self.signal(worker, signal.SIGKILL)\n", "        return\n"),
             ("_kill_group", "if worker.leads_group:", "if False:"),
         ],
+        _DEATHS + "test_its_group_dies_with_it": [
+            ("Deaths._bury", "_kill_group(worker)", "pass"),
+        ],
         _DEATHS + "test_a_group_that_is_not_its_own_lives_on": [
             ("_kill_group", "if worker.leads_group:", "if True:"),
         ],
         _DEATHS + "test_what_carries_its_mark_dies_with_it": [
-            ("_kill_left", "worker.mark is not None", "False"),
+            ("_end_tree", "worker.mark is not None", "False"),
+        ],
+        _DEATHS + "test_its_jobs_are_free_when_all_of_it_is_dead": [
+            ("Deaths._bury", "            await _end_tree(worker)\n", ""),
         ],
         _DEATHS + "test_last_words_are_heard_out": [
             ("Deaths._bury", "            await watch.hear_out()\n", ""),

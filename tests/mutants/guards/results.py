@@ -9,10 +9,26 @@ from tests.mutants.code import Guarded
 _SPLIT: Final = "unit/test_results_split.py::"
 _GUARDS: Final = "store/test_result_guards.py::"
 _REFUSED: Final = "store/test_refused.py::"
+_DEATHS: Final = "store/test_dispatcher_deaths.py::"
 
 RESULTS: Final = Guarded(
     "pulse_actors.dispatcher.results",
     {
+        _DEATHS + "test_its_jobs_are_free_when_all_of_it_is_dead": [
+            ("Results.bury", ", once=dead.wait", ""),
+            ("Results.bury", "self._is_burying = False", "pass"),
+            ("Results.bury", "count_reaped(self._desk.tally, endings, ended, began_s)", "pass"),
+            ("Results.bury", "self._wake(ended)", "pass"),
+        ],
+        _DEATHS + "test_what_does_not_die_keeps_no_row_locked": [
+            ("Results.bury", "anyio.move_on_after(HURRY_S), ", ""),
+            ("Results.bury", "        await dead.wait()\n", ""),
+        ],
+        _DEATHS + "test_claims_that_it_never_heard_of": [("Results.bury", "not self._is_burying", "True")],
+        _DEATHS + "test_what_cannot_be_written_at_once_is_written_later": [
+            ("Results.bury", "ended is None", "not ended and False"),
+            ("Results.bury", ", suppress(UnavailableError)", ""),
+        ],
         _REFUSED + "test_many_refused_reports": [
             ("Results._write", "bool(batch.in_vain) or (self._is_mixed and bool(self._aside))", "False"),
             ("Results._write", "if self._is_mixed:", "if False:"),
