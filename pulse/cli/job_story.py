@@ -84,7 +84,7 @@ def _submitted(job: Job) -> str:
         if job.occurrence is not None:
             words += f", for {iso(int(job.occurrence))}"
     first_s = next((one.started_at for one in job.history if one.started_at is not None), job.started_at)
-    if first_s is not None and job.submitted_at is not None and first_s > job.submitted_at:
+    if first_s is not None and job.submitted_at is not None:
         words += f"; first claimed after {duration(first_s - job.submitted_at)}"
     return words
 

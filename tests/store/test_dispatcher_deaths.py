@@ -8,7 +8,7 @@ import signal
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import pytest
@@ -357,9 +357,17 @@ async def test_who_has_died_is_waited_for(at: Floor) -> None:
         assert (await at.read(job))["crashes"] == 1
 
 
-async def test_an_end_is_told_louder_when_something_was_lost(at: Floor) -> None:
-    """A worker that ends with nothing in its hands is no cause for a warning."""
+async def test_an_end_is_told_louder_when_something_was_lost(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that ends with nothing in its hands is no cause for a warning, nor for a statement."""
     levels: list[str] = []
+    written: list[int] = []
+    end = at.store.end
+
+    async def counted_end(endings: Sequence[Ending], **more: Any) -> list[Ended]:
+        written.append(len(endings))
+        return await end(endings, **more)
+
+    monkeypatch.setattr(at.store, "end", counted_end)
     for holds in (False, True):
         with capture_logs() as logs, process() as dying:
             worker = at.watch(new_worker(identity_of(dying.pid), dying.pid))
@@ -369,6 +377,7 @@ async def test_an_end_is_told_louder_when_something_was_lost(at: Floor) -> None:
             await at.wait_buried(worker)
         levels += [entry["log_level"] for entry in logs if entry["event"] == "worker_died"]
     assert levels == ["info", "warning"]
+    assert written == [1]
 
 
 # Who is watched.

@@ -119,6 +119,7 @@ DEATHS: Final = Guarded(
             ("Deaths._unseen", "self._desk.reporting.union(worker.held)", "self._desk.reporting"),
         ],
         _DEATHS + "test_an_end_is_told_louder_when_something_was_lost": [
+            ("Deaths._bury", "if endings:", "if True:"),
             ("Deaths._bury", "if endings else", "if True else"),
             ("Deaths._bury", "if endings else", "if False else"),
         ],

@@ -86,9 +86,9 @@ RESULTS: Final = Guarded(
             ("Results._write", "            if (ending.id, ending.attempt) not in self._desk.reporting", ""),
         ],
         _GUARDS + "test_a_dead_letter_is_nothing_to_claim": [
-            ("Results._write", 'ended.status != "DEAD_LETTERED"', "True"),
-            ("Results._write", 'ended.status != "DEAD_LETTERED"', "False"),
-            ("Results._write", "due_s=ended.due_s", "due_s=None"),
+            ("Results._wake", 'one.status != "DEAD_LETTERED"', "True"),
+            ("Results._wake", 'one.status != "DEAD_LETTERED"', "False"),
+            ("Results._wake", "due_s=one.due_s", "due_s=None"),
         ],
         "store/test_swallowed.py::test_a_constraint_that_is_not_pulses": [
             ("_Batch.complete.alone", "again.sqlstate.startswith(CONSTRAINTS)", "False"),
