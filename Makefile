@@ -41,7 +41,7 @@ typecheck: setup ## mypy and pyright alone
 	@.ci/lint mypy pyright
 
 man: setup ## write docs/man/pulse.1 anew, from the commands
-	@$(PY) -m pulse.cli.manpage > docs/man/pulse.1
+	@$(PY) -m pulse.cli.admin.manpage > docs/man/pulse.1
 
 bench: setup ## measure this machine in five minutes (ARGS="steady --rounds 5 --json FILE"; see docs/performance.md)
 	@$(PY) -m bench $(ARGS)

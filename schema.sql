@@ -132,7 +132,7 @@ CREATE TABLE pulse.attempts (
 CREATE INDEX idx_attempts_lost ON pulse.attempts (ended_at) WHERE outcome IN ('crashed', 'timeout', 'stalled', 'lease_expired');
 
 -- When an occurrence fires: later by less than jitter_s, the same for whoever reckons it, since it is made of the schedule
--- and the occurrence. pulse_actors.recurrence.jittered_us is the same in Python.
+-- and the occurrence. pulse_actors.shared.recurrence.jittered_us is the same in Python.
 CREATE FUNCTION pulse.jittered(id uuid, occurrence timestamptz, jitter_s float8) RETURNS timestamptz
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

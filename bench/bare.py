@@ -26,7 +26,7 @@ import uvloop
 from bench.count import Count
 from bench.load import ARG_BYTES, SUBMIT_BATCH, batches
 from bench.usage import cpu_s, family_cpu_s
-from pulse import procs
+from pulse.system import processes
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -91,13 +91,13 @@ async def drain(database: Database, options: argparse.Namespace) -> dict[str, ob
     """Rows that wait are claimed and completed."""
     await database.execute(SEED, options.jobs, max(0, options.arg_bytes - 30))
     await database.execute("CHECKPOINT")
-    postmaster = procs.parent(await database.fetchval("SELECT pg_backend_pid()"))
-    before = cpu_s(procs.own_pid()), family_cpu_s(postmaster)
+    postmaster = processes.parent(await database.fetchval("SELECT pg_backend_pid()"))
+    before = cpu_s(processes.own_pid()), family_cpu_s(postmaster)
     marks, done = [(time.perf_counter(), 0)], 0
     while moved := await turn(database):
         done += moved
         marks.append((time.perf_counter(), done))
-    used = cpu_s(procs.own_pid()) - before[0], family_cpu_s(postmaster) - before[1]
+    used = cpu_s(processes.own_pid()) - before[0], family_cpu_s(postmaster) - before[1]
     return {"rate": rate_after(marks), "cpu_us": {"bare": 1e6 * used[0] / done, "postgres": 1e6 * used[1] / done}}
 
 

@@ -19,7 +19,7 @@ from typing import Final
 
 from bench.dashboard import APP, fill, runtime_dir
 from bench.load import Figure, spread
-from pulse.demo.server import running_server
+from pulse.ops.demo.server import running_server
 
 DEADLINE_S: Final = 300.0
 COMMANDS: Final = (

@@ -27,9 +27,9 @@ from urllib.parse import unquote
 import asyncpg
 
 from bench.load import Figure, spread
-from pulse.demo.server import running_server
-from pulse.places import CLIENT_SOCKET
-from pulse.ui.questions import SHARED_S
+from pulse.ops.demo.server import running_server
+from pulse.system.directories import CLIENT_SOCKET
+from pulse.ui.data.queries import SHARED_S
 
 APP: Final = "bench.recovery_app:app"
 WAIT_S: Final = 20.0

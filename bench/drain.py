@@ -15,7 +15,7 @@ from bench.recovery_scene import BenchError
 from bench.results import Sample
 from bench.stage import CONCURRENCY, Bare, Sql, Stage, System
 from bench.usage import rss_bytes
-from pulse.store.pool import Target
+from pulse.store.connections.pool import Target
 from pulse.store.store import Store
 
 MB: Final = 1e6

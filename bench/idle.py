@@ -7,8 +7,8 @@ import asyncio
 import sys
 from typing import Final
 
+from pulse.client.async_transport import HELLO_TIMEOUT_S
 from pulse.protocol import FrameReader, encode
-from pulse.stream import HELLO_TIMEOUT_S
 
 LIFE_S: Final = 120.0  # it ends then, whatever happens to those that started it
 RECEIVE_BYTES: Final = 64 * 1024

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from pulse.blocking import Client
-from pulse.requests import NewJob
+from pulse.client.client import Client
+from pulse.client.requests import NewJob
 
 SUBMIT_BATCH: Final = 1000  # jobs of one call
 SUBMIT_BYTES: Final = 4 * 1024 * 1024  # of args in one call: half of the longest frame

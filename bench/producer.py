@@ -14,7 +14,7 @@ from typing import Final
 
 from bench.count import Count
 from bench.load import SUBMIT_BATCH, new_jobs
-from pulse.blocking import Client
+from pulse.client.client import Client
 
 LOOK_S: Final = 0.002
 TURN_S: Final = 0.01  # at a given rate: one call per turn

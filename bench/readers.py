@@ -26,12 +26,12 @@ from uuid import UUID
 from bench.dashboard import APP, runtime_dir
 from bench.latency import percentile
 from bench.load import Figure
-from pulse import procs
-from pulse.blocking import Client
-from pulse.demo.server import running_server
-from pulse.places import CLIENT_SOCKET
+from pulse.client.client import Client
+from pulse.client.requests import NewJob
+from pulse.ops.demo.server import running_server
 from pulse.protocol import encode
-from pulse.requests import NewJob
+from pulse.system import processes
+from pulse.system.directories import CLIENT_SOCKET
 
 PAGES: Final = 1000  # rows of one page
 ARG_BYTES: Final = 3000  # so that a page is as long as pages get
@@ -70,7 +70,7 @@ def stuck_peers(path: str, number: int) -> None:
     parent = os.getpid()
     for _ in range(number):
         if os.fork() == 0:
-            procs.die_with_parent(parent, signal.SIGKILL)
+            processes.die_with_parent(parent, signal.SIGKILL)
             stuck_peer(path)
     signal.pause()
 

@@ -30,7 +30,7 @@ import asyncpg
 import pulse
 from bench.load import Figure
 from bench.recovery_scene import BenchError, Database, Scene, Start, database, scene, until
-from pulse import procs
+from pulse.system import processes
 
 WORKERS: Final = 6  # of the scene in which one is killed: a slot whose process dies again waits longer each time
 CLAIM_JOBS: Final = 10_000  # of one round behind the pinned snapshot
@@ -111,7 +111,7 @@ def check_victim(lost: list[Start], jobs: int, child: str) -> list[int]:
     if len(children) != bool(child):
         raise BenchError(f"worker {lost[0].pid} has {len(children)} children, not {int(bool(child))}")
     for pid in children:
-        if procs.state(pid) in {"", "Z", "X"}:
+        if processes.state(pid) in {"", "Z", "X"}:
             raise BenchError(f"child {pid} of worker {lost[0].pid} is dead before the kill")
     return children
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pulse
-from pulse import procs
+from pulse.system import processes
 
 app = pulse.App()
 LISTENER = "BENCH_LISTENER"  # path of the datagram socket that hears of every start of `hold`
@@ -33,7 +33,7 @@ def tell(ctx: pulse.Context, **more: object) -> None:
 def lives(identity: str) -> bool:
     """Whether the process that a worker's identity names is there; a zombie is not."""
     pid, start_time = identity.split("/")[3].split(".")
-    return procs.lives(int(pid), int(start_time))
+    return processes.lives(int(pid), int(start_time))
 
 
 @contextlib.contextmanager

@@ -22,9 +22,9 @@ import asyncpg
 
 import pulse
 from bench.recovery_app import LISTENER, RUNS
-from pulse.blocking import Client
-from pulse.demo.server import running_server, worker_rows
-from pulse_supervisor import embedded
+from pulse.client.client import Client
+from pulse.ops.demo.server import running_server, worker_rows
+from pulse_supervisor.postgres import embedded
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record

@@ -12,7 +12,7 @@ from bench.drain import install
 from bench.recovery_scene import BenchError
 from bench.results import Sample
 from bench.stage import Sql, Stage
-from pulse.store.pool import Target
+from pulse.store.connections.pool import Target
 from pulse.store.rows import Level
 from pulse.store.store import Store
 

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Final
 import asyncpg
 import uvloop
 
-from pulse.store.pool import Target
+from pulse.store.connections.pool import Target
 from pulse.store.store import Store
-from pulse_actors.runtime import Turn
-from pulse_actors.scheduler import Scheduler
+from pulse_actors.runtime.actor import Turn
+from pulse_actors.scheduler.actor import Scheduler
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record

@@ -23,9 +23,9 @@ from bench.load import ARG_BYTES
 from bench.recovery_scene import BenchError, database
 from bench.sizes import Size
 from bench.usage import cpu_s, family_cpu_s
-from pulse import procs
-from pulse.blocking import Client
-from pulse.demo.server import running_server, worker_rows
+from pulse.client.client import Client
+from pulse.ops.demo.server import running_server, worker_rows
+from pulse.system import processes
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -228,7 +228,10 @@ class Stage:
 
 def _pids(client: Client, sql: Sql) -> dict[str, int]:
     status: Any = client.status()
-    found = {"postgres": procs.parent(sql.value("SELECT pg_backend_pid()")), "supervisor": status["supervisor"]["pid"]}
+    found = {
+        "postgres": processes.parent(sql.value("SELECT pg_backend_pid()")),
+        "supervisor": status["supervisor"]["pid"],
+    }
     found |= {one["name"]: one["pid"] for one in (*status["actors"], *status["pools"])}
     return found | {"worker": int(str(worker_rows(client)[0]["pid"]))}
 

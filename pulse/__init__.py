@@ -11,12 +11,17 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from pulse.answers import Changed, JobPage, SchedulePage, Stack
-    from pulse.app import App
-    from pulse.blocking import Client
-    from pulse.client import AsyncClient, connect
-    from pulse.codec import Codec
-    from pulse.context import Context, Previous
+    from pulse.app.app import App
+    from pulse.app.context import Context, Previous
+    from pulse.app.handler import Handler
+    from pulse.app.outcome import Discard, RetryAfter, Snooze
+    from pulse.client.async_client import AsyncClient, connect
+    from pulse.client.client import Client
+    from pulse.client.explanation import Reason, Why
+    from pulse.client.records import Changed, JobPage, SchedulePage, Stack
+    from pulse.client.requests import JobOptions, NewJob, TopicOptions
+    from pulse.client.schedule_requests import ScheduleOptions
+    from pulse.client.stats import Stats, TopicStats
     from pulse.errors import (
         BadRequestError,
         ConflictError,
@@ -31,13 +36,8 @@ if TYPE_CHECKING:
         UnauthorizedError,
         UnavailableError,
     )
-    from pulse.handlers import Handler
     from pulse.job import HistoryEntry, Job, Schedule, Status
-    from pulse.outcome import Discard, RetryAfter, Snooze
-    from pulse.requests import JobOptions, NewJob, TopicOptions
-    from pulse.schedule_requests import ScheduleOptions
-    from pulse.stats import Stats, TopicStats
-    from pulse.why import Reason, Why
+    from pulse.security.codec import Codec
 
 __all__ = [
     "App",
@@ -82,12 +82,12 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    "pulse.answers": ("Changed", "JobPage", "SchedulePage", "Stack"),
-    "pulse.app": ("App",),
-    "pulse.blocking": ("Client",),
-    "pulse.client": ("AsyncClient", "connect"),
-    "pulse.codec": ("Codec",),
-    "pulse.context": ("Context", "Previous"),
+    "pulse.client.records": ("Changed", "JobPage", "SchedulePage", "Stack"),
+    "pulse.app.app": ("App",),
+    "pulse.client.client": ("Client",),
+    "pulse.client.async_client": ("AsyncClient", "connect"),
+    "pulse.security.codec": ("Codec",),
+    "pulse.app.context": ("Context", "Previous"),
     "pulse.errors": (
         "BadRequestError",
         "ConflictError",
@@ -105,17 +105,17 @@ _MODULES: Final = {
     "pulse.handlers": ("Handler",),
     "pulse.job": ("HistoryEntry", "Job", "Schedule", "Status"),
     "pulse.outcome": ("Discard", "RetryAfter", "Snooze"),
-    "pulse.requests": ("JobOptions", "NewJob", "TopicOptions"),
-    "pulse.schedule_requests": ("ScheduleOptions",),
-    "pulse.stats": ("Stats", "TopicStats"),
-    "pulse.why": ("Reason", "Why"),
+    "pulse.client.requests": ("JobOptions", "NewJob", "TopicOptions"),
+    "pulse.client.schedule_requests": ("ScheduleOptions",),
+    "pulse.client.stats": ("Stats", "TopicStats"),
+    "pulse.client.explanation": ("Reason", "Why"),
 }
 _HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
-        return importlib.import_module("pulse.version").VERSION
+        return importlib.import_module("pulse.common.version").VERSION
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'pulse' has no attribute {name!r}")

@@ -18,15 +18,15 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
-from pulse import addresses
-from pulse.backoff import ALLOWED, MAX_BACKOFF, PATTERN
-from pulse.dsn import is_dsn, redact_dsn
+from pulse.common.backoff import ALLOWED, MAX_BACKOFF, PATTERN
+from pulse.common.dsn import is_dsn, redact_dsn
 from pulse.errors import ConfigError
-from pulse.grants import ALLOWED as GRANTS_ALLOWED
-from pulse.grants import PATTERN as GRANTS_PATTERN
-from pulse.places import MAX_SOCKET_PATH_BYTES
-from pulse.redact import ALLOWED as REDACT_ALLOWED
-from pulse.redact import PATTERN as REDACT_PATTERN
+from pulse.security.grants import ALLOWED as GRANTS_ALLOWED
+from pulse.security.grants import PATTERN as GRANTS_PATTERN
+from pulse.security.redaction import ALLOWED as REDACT_ALLOWED
+from pulse.security.redaction import PATTERN as REDACT_PATTERN
+from pulse.system import addresses
+from pulse.system.directories import MAX_SOCKET_PATH_BYTES
 
 __all__ = ["Settings", "dump", "load", "redact_dsn", "restore", "secrets_in"]
 

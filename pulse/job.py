@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
-from pulse.jsontext import JsonValue
+from pulse.common.json_text import JsonValue
 
 __all__ = ["CATCH_UPS", "OVERLAPS", "TERMINAL", "TRANSITIONS", "HistoryEntry", "Job", "Schedule", "Status"]
 

@@ -20,8 +20,8 @@ from uuid import UUID
 import structlog
 from structlog.stdlib import ProcessorFormatter
 
-from pulse import logsink
-from pulse.logtap import TAP
+from pulse.system import log_sink
+from pulse.system.log_forward import TAP
 
 if TYPE_CHECKING:
     from pulse.protocol import Assignment
@@ -54,7 +54,7 @@ def configure_logging(
         log_format: None chooses: console when standard error is a terminal, JSON otherwise.
         runs_handlers: Much may be printed here: for a log file on a disk that hangs this process waits.
     """
-    logsink.install(_dropped, files_at_once=runs_handlers)
+    log_sink.install(_dropped, files_at_once=runs_handlers)
     console = log_format == "console" or (log_format is None and sys.stderr.isatty())
     final: structlog.typing.Processor
     if console:

@@ -18,7 +18,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 from hypothesis import Phase, settings
 
-from pulse.store.pool import Target
+from pulse.store.connections.pool import Target
 from pulse.store.store import Store
 from tests.support import postgres
 from tests.support.postgres import Postgres, Servers

@@ -10,23 +10,23 @@ from collections.abc import Callable
 # actor to begin, and so of the time in which nobody is served after a crash.
 sys.modules["rich"] = None  # type: ignore[assignment]  # as the import system has it: there is none
 
-from pulse_actors.runtime import ActorMain, run  # noqa: E402 - see above
+from pulse_actors.runtime.actor import ActorMain, run  # noqa: E402 - see above
 
 
 def _dispatcher(options: argparse.Namespace) -> ActorMain:
-    from pulse_actors.dispatcher.service import dispatcher
+    from pulse_actors.dispatcher.main import dispatcher
 
     return dispatcher(options.listen_fd, options.tcp_fd)
 
 
 def _watchdog(_options: argparse.Namespace) -> ActorMain:
-    from pulse_actors.watchdog import watchdog
+    from pulse_actors.watchdog.actor import watchdog
 
     return watchdog
 
 
 def _scheduler(_options: argparse.Namespace) -> ActorMain:
-    from pulse_actors.scheduler import scheduler
+    from pulse_actors.scheduler.actor import scheduler
 
     return scheduler
 

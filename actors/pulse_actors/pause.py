@@ -17,15 +17,15 @@ from typing import Final
 import anyio
 import structlog
 
-from pulse.store.gate import GATE_CHANNEL
+from pulse.store.operators.gate import GATE_CHANNEL
+from pulse.store.operators.policies import LivePolicy
 from pulse.store.store import WORK_CHANNEL, Store
-from pulse.store.topics import LivePolicy
-from pulse_actors import gates
-from pulse_actors import identity as identities
-from pulse_actors.bus import Hint
-from pulse_actors.listening import listen
-from pulse_actors.operators import note_asked
-from pulse_actors.runtime import Runtime, Turn, TurnResult, database_status
+from pulse_actors.runtime import gate_summary
+from pulse_actors.runtime.actor import Runtime, Turn, TurnResult, database_status
+from pulse_actors.runtime.bus import Hint
+from pulse_actors.runtime.pg_listen import listen
+from pulse_actors.shared import identity as identities
+from pulse_actors.shared.audit import note_asked
 
 REFRESH_S: Final = 1.0  # how soon a gate that another host changed is seen here, should its NOTIFY be lost
 WORK: Final = "work"  # hint: there is work; ``from``: who has said so
@@ -56,7 +56,7 @@ class Pause:
         del boot
         self._gate = await self._store.gate.get()
         if self._gate["paused"] or self._gate["topics"]:
-            log.warning("dispatch_paused", **gates.told(self._gate, {}))
+            log.warning("dispatch_paused", **gate_summary.told(self._gate, {}))
 
     async def turn(self, turn: Turn) -> TurnResult:
         """Tell the dispatcher of work elsewhere; look at gate and policies, and tell it when they changed."""
@@ -80,7 +80,7 @@ class Pause:
         """What the dispatcher is to hear."""
         hints: list[Hint] = []
         if gate != self._gate:
-            log.info("gate_changed", **gates.told(gate, self._gate))
+            log.info("gate_changed", **gate_summary.told(gate, self._gate))
             self._gate = gate
             hints.append(Hint("dispatcher", "gate changed"))
         if policies != self._policies:  # once at the start, too: a change may have come before

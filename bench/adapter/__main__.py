@@ -18,9 +18,9 @@ from bench.adapter.app import CALLS, WORK_MS
 from bench.adapter.producer import Producer
 from bench.adapter.settings import Settings, SettingsError
 from bench.adapter.telemetry import Sampler, descriptor, emit
-from pulse.blocking import Client
-from pulse.demo.server import running_server
+from pulse.client.client import Client
 from pulse.errors import PulseError
+from pulse.ops.demo.server import running_server
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record

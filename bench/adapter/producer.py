@@ -12,7 +12,7 @@ from typing import Final
 
 import pulse
 from bench.adapter.settings import Settings
-from pulse.blocking import Client
+from pulse.client.client import Client
 from pulse.errors import PulseError
 
 ARGS_BYTES: Final = 60  # of a job's JSON without the padding

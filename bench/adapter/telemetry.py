@@ -16,7 +16,7 @@ from typing import Final
 from bench.adapter.histogram import Counters, percentiles_ms, reading
 from bench.adapter.producer import Producer
 from bench.adapter.settings import Settings
-from pulse.version import VERSION
+from pulse.common.version import VERSION
 
 MANIFEST: Final[Mapping[str, object]] = json.loads(Path(__file__).with_name("adapter.json").read_text("utf-8"))
 WINDOW_S: Final = 30.0

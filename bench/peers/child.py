@@ -38,7 +38,7 @@ class Child:
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], log: Path, *, talks: bool) -> None:
         root = str(Path(__file__).parents[2])
-        follow = [sys.executable, "-m", "pulse.demo.follow", str(os.getpid())]
+        follow = [sys.executable, "-m", "pulse.ops.demo.follow", str(os.getpid())]
         path = os.pathsep.join(filter(None, (env.get("PYTHONPATH"), root)))
         with log.open("ab") as output:
             self._process = subprocess.Popen(

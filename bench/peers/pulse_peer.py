@@ -11,9 +11,9 @@ from typing import Final
 from bench.count import VARIABLE, Count
 from bench.load import new_jobs, submit_evenly
 from bench.peers.peer import Facts, Mark, Place, Queue
-from pulse.blocking import Client
-from pulse.demo.server import running_server
-from pulse.version import VERSION
+from pulse.client.client import Client
+from pulse.common.version import VERSION
+from pulse.ops.demo.server import running_server
 
 CONCURRENCY: Final = 1000
 STAMP_S: Final = 20.0

@@ -15,7 +15,7 @@ import asyncpg
 
 from bench.peers.peer import Place
 from bench.recovery_scene import database
-from pulse.dsn import as_url
+from pulse.common.dsn import as_url
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record

@@ -140,7 +140,7 @@ def demo(path: Path) -> None:
 
 def operate(path: Path) -> None:
     """What is going on, why a job does not run, and what it does when it does."""
-    with place() as (env, directory), server(env, directory, "pulse.demo.app:app"):
+    with place() as (env, directory), server(env, directory, "pulse.ops.demo.app:app"):
         subprocess.run(["pulse", "ctl", "dispatch", "pause", "--reason", "disk full"], env=env, check=True)
         recording = Recording(env, directory)
         recording.type("pulse ctl status")
@@ -155,7 +155,7 @@ def operate(path: Path) -> None:
 
 def top(path: Path) -> None:
     """The live screen, with something to see."""
-    with place() as (env, directory), server(env, directory, "pulse.demo.app:app"), traffic(directory):
+    with place() as (env, directory), server(env, directory, "pulse.ops.demo.app:app"), traffic(directory):
         recording = Recording(env, directory)
         recording.type("pulse ctl top", quit_after_s=10.0)
         recording.save(path, "pulse ctl top")

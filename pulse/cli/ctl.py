@@ -8,33 +8,33 @@ from typing import Final
 import click
 
 from pulse.cli.lazy import Lazy, LazyGroup, examples
-from pulse.cli.params import POSITIVE_S
+from pulse.cli.options import POSITIVE_S
 
 __all__ = ["COMMANDS", "ctl"]
 
 _TIMEOUT_S: Final = 10.0  # a restart of the dispatcher passes within it; a person does not wait longer
 
 COMMANDS: Final = {
-    "status": Lazy("pulse.cli.status", "status", "Show how the whole system is doing."),
-    "ping": Lazy("pulse.cli.ping", "ping", "Ask whether the server answers; for health checks."),
-    "submit": Lazy("pulse.cli.submit", "submit", "Submit a job, or many from standard input."),
-    "jobs": Lazy("pulse.cli.jobs", "jobs", "List, show, cancel, retry and change jobs; tell why."),
-    "workers": Lazy("pulse.cli.workers", "workers", "List the connected worker processes."),
-    "dispatch": Lazy("pulse.cli.dispatch", "dispatch", "Pause and resume the handing out of jobs."),
-    "topics": Lazy("pulse.cli.topics", "topics", "List topics and what is in them; change policies."),
-    "schedules": Lazy("pulse.cli.schedules", "schedules", "List, show, create and delete schedules."),
-    "audit": Lazy("pulse.cli.audit", "audit", "Show what operators did, and who."),
-    "actors": Lazy("pulse.cli.processes", "actors", "Restart an actor."),
-    "logs": Lazy("pulse.cli.logs", "logs", "Show what the server's processes log."),
-    "top": Lazy("pulse.cli.top", "top", "Watch topics, workers and jobs on a live screen."),
-    "login": Lazy("pulse.cli.login", "login", "Save where to connect over TCP, and as whom."),
-    "logout": Lazy("pulse.cli.login", "logout", "Forget that."),
-    "drain": Lazy("pulse.cli.processes", "drain", "Let workers finish what they hold, and no more."),
+    "status": Lazy("pulse.cli.system.status", "status", "Show how the whole system is doing."),
+    "ping": Lazy("pulse.cli.system.ping", "ping", "Ask whether the server answers; for health checks."),
+    "submit": Lazy("pulse.cli.jobs.submit", "submit", "Submit a job, or many from standard input."),
+    "jobs": Lazy("pulse.cli.jobs.commands", "jobs", "List, show, cancel, retry and change jobs; tell why."),
+    "workers": Lazy("pulse.cli.system.workers", "workers", "List the connected worker processes."),
+    "dispatch": Lazy("pulse.cli.control.dispatch", "dispatch", "Pause and resume the handing out of jobs."),
+    "topics": Lazy("pulse.cli.control.topics", "topics", "List topics and what is in them; change policies."),
+    "schedules": Lazy("pulse.cli.control.schedules", "schedules", "List, show, create and delete schedules."),
+    "audit": Lazy("pulse.cli.system.audit", "audit", "Show what operators did, and who."),
+    "actors": Lazy("pulse.cli.system.processes", "actors", "Restart an actor."),
+    "logs": Lazy("pulse.cli.system.logs", "logs", "Show what the server's processes log."),
+    "top": Lazy("pulse.cli.system.top", "top", "Watch topics, workers and jobs on a live screen."),
+    "login": Lazy("pulse.cli.admin.login", "login", "Save where to connect over TCP, and as whom."),
+    "logout": Lazy("pulse.cli.admin.login", "logout", "Forget that."),
+    "drain": Lazy("pulse.cli.system.processes", "drain", "Let workers finish what they hold, and no more."),
 }
 
 
 def _connect_later(socket: Path | None, connect: str | None, timeout: float) -> None:
-    from pulse.cli.connection import Server
+    from pulse.cli.server import Server
 
     if socket is not None and connect is not None:
         raise click.UsageError("--socket and --connect name two servers: one is allowed")

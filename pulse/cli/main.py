@@ -15,10 +15,10 @@ from typing import Final, TextIO
 import click
 
 from pulse.cli.lazy import Lazy, LazyGroup, examples
-from pulse.commandline import hide_password
+from pulse.common.version import VERSION
 from pulse.errors import NobodyAnswersError, PulseError
-from pulse.init import obey_sigterm
-from pulse.version import VERSION
+from pulse.security.hide_password import hide_password
+from pulse.system.pid1 import obey_sigterm
 
 __all__ = ["COMMANDS", "cli", "main"]
 
@@ -33,14 +33,14 @@ COMPLETION_VARIABLE: Final = "_PULSE_COMPLETE"
 COMMANDS: Final = {
     "worker": Lazy("pulse.worker.command", "worker", "Run the handlers of an app."),
     "ctl": Lazy("pulse.cli.ctl", "ctl", "Look at the running system, and control it."),
-    "migrate": Lazy("pulse.cli.migrate", "migrate", "Install or upgrade the database schema."),
-    "check": Lazy("pulse.cli.check", "check", "Check the invariants in the database."),
-    "doctor": Lazy("pulse.cli.doctor", "doctor", "Examine everything, and say what to do."),
-    "metrics": Lazy("pulse.metrics.command", "metrics", "Serve metrics to Prometheus."),
-    "ui": Lazy("pulse.ui.command", "ui", "Serve the dashboard."),
-    "passwd": Lazy("pulse.cli.passwd", "passwd", "Make a bcrypt entry for PULSE_AUTH_USERS."),
-    "demo": Lazy("pulse.cli.demo", "demo", "Watch a worker being killed, and its job recovered."),
-    "completion": Lazy("pulse.cli.completion", "completion", "Print the completion script of a shell."),
+    "migrate": Lazy("pulse.cli.admin.migrate", "migrate", "Install or upgrade the database schema."),
+    "check": Lazy("pulse.cli.admin.check", "check", "Check the invariants in the database."),
+    "doctor": Lazy("pulse.cli.admin.doctor", "doctor", "Examine everything, and say what to do."),
+    "metrics": Lazy("pulse.cli.admin.metrics", "metrics", "Serve metrics to Prometheus."),
+    "ui": Lazy("pulse.cli.admin.ui", "ui", "Serve the dashboard."),
+    "passwd": Lazy("pulse.cli.admin.passwd", "passwd", "Make a bcrypt entry for PULSE_AUTH_USERS."),
+    "demo": Lazy("pulse.cli.admin.demo", "demo", "Watch a worker being killed, and its job recovered."),
+    "completion": Lazy("pulse.cli.admin.completion", "completion", "Print the completion script of a shell."),
 }
 
 

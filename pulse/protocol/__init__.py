@@ -24,32 +24,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from pulse.protocol.asked import (
-    AuditList,
-    ById,
-    ByIds,
-    DispatchGate,
-    DrainRequest,
-    JobsChange,
-    JobsList,
-    LogsRequest,
-    Named,
-    NewJob,
-    Nothing,
-    ScheduleCreate,
-    ScheduleDeclared,
-    SchedulePreview,
-    SchedulesDeclare,
-    SchedulesList,
-    ScheduleTrigger,
-    ScheduleUpdate,
-    Stats,
-    Submit,
-    TopicGet,
-    TopicSet,
-    TopicsList,
-    TopicUnset,
-)
 from pulse.protocol.fields import MAX_ATTEMPT, MAX_SECONDS, MAX_STACK_CHARS
 from pulse.protocol.frames import (
     HELLO_MAX_FRAME_BYTES,
@@ -63,7 +37,7 @@ from pulse.protocol.frames import (
     encode_error,
 )
 from pulse.protocol.kinds import ALLOWED, ANSWERS, CLIENT_KINDS, SUPERVISOR_KINDS, WORKER_KINDS
-from pulse.protocol.work import (
+from pulse.protocol.messages import (
     Assign,
     Assignment,
     Beat,
@@ -88,6 +62,32 @@ from pulse.protocol.work import (
     TakeStack,
     Welcome,
     check_result,
+)
+from pulse.protocol.requests import (
+    AuditList,
+    ById,
+    ByIds,
+    DispatchGate,
+    DrainRequest,
+    JobsChange,
+    JobsList,
+    LogsRequest,
+    Named,
+    NewJob,
+    Nothing,
+    ScheduleCreate,
+    ScheduleDeclared,
+    SchedulePreview,
+    SchedulesDeclare,
+    SchedulesList,
+    ScheduleTrigger,
+    ScheduleUpdate,
+    Stats,
+    Submit,
+    TopicGet,
+    TopicSet,
+    TopicsList,
+    TopicUnset,
 )
 
 __all__ = [

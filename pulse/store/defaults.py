@@ -9,7 +9,7 @@ from pulse.store.statements import STATEMENTS
 
 if TYPE_CHECKING:
     from pulse.protocol import HandlerInfo
-    from pulse.store.operations import Connections
+    from pulse.store.operators.jobs import Connections
 
 
 class Defaults(ABC):

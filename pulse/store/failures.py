@@ -25,7 +25,7 @@ from typing import Final
 import asyncpg
 
 from pulse.errors import ContestedError, StatementError, UnavailableError
-from pulse.store.explain import explain
+from pulse.store.error_text import explain
 from pulse.store.statements import name_of
 
 __all__ = [

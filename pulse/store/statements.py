@@ -83,7 +83,7 @@ def _statement(name: str, result: Result, block: str) -> Statement:
     return Statement(name, result, header, sql.rstrip(";"))
 
 
-STATEMENTS: Final = parse((files("pulse.store") / "queries.sql").read_text("utf-8"))
+STATEMENTS: Final = parse((files("pulse.store") / "sql" / "queries.sql").read_text("utf-8"))
 _NAMES: Final = {one.sql: one.name for one in STATEMENTS.values()}
 _SHOWN: Final = 60
 

@@ -22,22 +22,28 @@ from typing import TYPE_CHECKING, Final
 
 from asyncpg.pgproto.pgproto import UUID
 
-from pulse.dsn import database_of
+from pulse.common.dsn import database_of
 from pulse.errors import ConflictError
-from pulse.store.acting import Acting, Operator, acting
+from pulse.store.admin.incidents import IncidentStore
+from pulse.store.admin.schema import ensure_schema
 from pulse.store.arguments import fence_columns, job_columns, level_columns, pair_columns, short, trace_column, uuids
-from pulse.store.audit import AuditStore
+from pulse.store.connections.pool import BEAT_SETTINGS, COUNT_SETTINGS, HOT_SETTINGS, Pool, Target
+from pulse.store.connections.pooler import refuse_pooler
 from pulse.store.defaults import Defaults
-from pulse.store.depths import DepthStore
-from pulse.store.epochs import UNWITNESSED, EpochStore, Knowledge, Witnessed
 from pulse.store.failures import Failing, refuse_swallowed
-from pulse.store.gate import GateStore
-from pulse.store.incidents import IncidentStore
-from pulse.store.listing import Listing
-from pulse.store.operations import Connections, Operations
-from pulse.store.pool import BEAT_SETTINGS, COUNT_SETTINGS, HOT_SETTINGS, Pool, Target
-from pulse.store.pooler import refuse_pooler
-from pulse.store.reads import Reads
+from pulse.store.operators.audit import AuditStore
+from pulse.store.operators.gate import GateStore
+from pulse.store.operators.jobs import Connections, Operations
+from pulse.store.operators.policies import TopicStore
+from pulse.store.operators.schedules import ScheduleStore
+from pulse.store.operators.transaction import Acting, Operator, acting
+from pulse.store.reading.counts import DepthStore
+from pulse.store.reading.jobs import Reads
+from pulse.store.reading.listing import Listing
+from pulse.store.recovery.epochs import UNWITNESSED, EpochStore, Knowledge, Witnessed
+from pulse.store.recovery.set_aside import SetAsideStore
+from pulse.store.recovery.sweeps import Sweeps
+from pulse.store.recovery.timelines import Timelines
 from pulse.store.rows import (
     Claim,
     Completion,
@@ -52,13 +58,7 @@ from pulse.store.rows import (
     Running,
     Wake,
 )
-from pulse.store.schedules import ScheduleStore
-from pulse.store.schema import ensure_schema
-from pulse.store.set_aside import SetAsideStore
 from pulse.store.statements import STATEMENTS
-from pulse.store.sweeps import Sweeps
-from pulse.store.timelines import Timelines
-from pulse.store.topics import TopicStore
 
 if TYPE_CHECKING:
     from pulse.protocol import NewJob

@@ -20,9 +20,9 @@ from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pulse.ui import rules
+from pulse.ui.auth import rules
+from pulse.ui.auth.sessions import Session
 from pulse.ui.rendering import hop, plain_page
-from pulse.ui.sessions import Session
 from pulse.ui.site import Site
 
 __all__ = ["BEGAN", "FORM", "SESSION", "Guard", "cookie_header"]

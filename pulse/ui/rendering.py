@@ -12,11 +12,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from pulse.common.version import VERSION
 from pulse.errors import PulseError
-from pulse.protocol.access import Access
-from pulse.ui import shown
-from pulse.ui.rules import HEADERS, own_path
-from pulse.version import VERSION
+from pulse.protocol.roles import Access
+from pulse.ui.auth.rules import HEADERS, own_path
+from pulse.ui.view import formatting
 
 __all__ = ["NAVIGATION", "STATUSES", "hop", "page", "plain_page", "render"]
 
@@ -47,29 +47,29 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     filters: dict[str, Any] = {
-        "block": shown.block,
-        "clock": shown.clock,
-        "count": shown.count,
-        "dur": shown.duration,
-        "exactly": shown.exactly,
-        "first_line": shown.first_line,
-        "foreign": shown.foreign,
-        "isotime": shown.iso,
-        "json_block": shown.json_block,
-        "json_line": shown.json_line,
-        "kin": shown.kin,
-        "localtime": shown.local_time,
-        "num": shown.number,
-        "pill": shown.pill,
+        "block": formatting.block,
+        "clock": formatting.clock,
+        "count": formatting.count,
+        "dur": formatting.duration,
+        "exactly": formatting.exactly,
+        "first_line": formatting.first_line,
+        "foreign": formatting.foreign,
+        "isotime": formatting.iso,
+        "json_block": formatting.json_block,
+        "json_line": formatting.json_line,
+        "kin": formatting.kin,
+        "localtime": formatting.local_time,
+        "num": formatting.number,
+        "pill": formatting.pill,
         "ownpath": own_path,
-        "size": shown.size,
-        "stamp": shown.stamp,
-        "uuid": shown.uuid,
-        "whole": shown.whole,
-        "zone": shown.zone_of,
+        "size": formatting.size,
+        "stamp": formatting.stamp,
+        "uuid": formatting.uuid,
+        "whole": formatting.whole,
+        "zone": formatting.zone_of,
     }
     made.filters.update(filters)  # pyright: ignore[reportUnknownMemberType] -- jinja2 leaves it open
-    made.tests["command"] = shown.is_command  # pyright: ignore[reportUnknownMemberType]
+    made.tests["command"] = formatting.is_command  # pyright: ignore[reportUnknownMemberType]
     words: dict[str, Any] = {
         "navigation": NAVIGATION,
         "statuses": STATUSES,

@@ -12,9 +12,9 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from pulse.peercred import credentials_of
-from pulse.ui.address import Address, file_of, remove
+from pulse.system.peer_credentials import credentials_of
 from pulse.ui.app import make_app
+from pulse.ui.auth.address import Address, file_of, remove
 from pulse.ui.site import Site
 
 __all__ = ["run"]

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from pulse.credentials import Credentials
-from pulse.logins import Logins
-from pulse.ui.address import Address
-from pulse.ui.questions import Questions
-from pulse.ui.rules import LOCAL_NAMES
-from pulse.ui.sessions import Sessions
-from pulse.ui.standing import Poller, Standing
-from pulse.ui.tasks import Tasks
+from pulse.security.credentials import Credentials
+from pulse.security.password_login import Logins
+from pulse.ui.auth.address import Address
+from pulse.ui.auth.rules import LOCAL_NAMES
+from pulse.ui.auth.sessions import Sessions
+from pulse.ui.data.bulk_tasks import Tasks
+from pulse.ui.data.poller import Poller, Standing
+from pulse.ui.data.queries import Questions
 
 __all__ = ["Options", "Site"]
 

@@ -9,7 +9,7 @@ import click
 
 from pulse.errors import PulseError
 from pulse.worker.command import worker
-from pulse.worker.pool import REFUSED
+from pulse.worker.pool.parent import REFUSED
 from pulse.worker.service import REFUSED as HOPELESS
 
 _STARTED_BY_SUPERVISOR: Final = "--parent-pid"

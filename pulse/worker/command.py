@@ -9,10 +9,12 @@ from typing import Final
 
 import click
 
-from pulse import config, places, procs
+from pulse import config
+from pulse.client.discovery import find_servers
 from pulse.errors import ConfigError
 from pulse.logs import configure_logging
-from pulse.targets import find_servers
+from pulse.system import directories
+from pulse.system import processes as procs
 from pulse.worker.options import Backend, PoolOptions, absolute_socket
 
 __all__ = ["worker"]
@@ -73,7 +75,7 @@ def worker(  # noqa: PLR0913, PLR0917 - one parameter per option, as click wants
     if socket is not None and connect is not None:
         raise click.UsageError("--socket and --connect name two servers: one is allowed")
     if connect is None and socket is None and settings.runtime_dir is not None and not os.environ.get("PULSE_CONNECT"):
-        socket = str(settings.runtime_dir / places.CLIENT_SOCKET)
+        socket = str(settings.runtime_dir / directories.CLIENT_SOCKET)
     where = connect if connect is not None else absolute_socket(socket)
     find_servers(where)  # raises when it can never be one
     if connect is not None:
@@ -91,6 +93,6 @@ def worker(  # noqa: PLR0913, PLR0917 - one parameter per option, as click wants
         log_level=settings.log_level,
         log_format=settings.log_format,
     )
-    from pulse.worker.pool import run_pool
+    from pulse.worker.pool.parent import run_pool
 
     click.get_current_context().exit(run_pool(options))

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from pulse import procs
+from pulse.system import processes as procs
 
 __all__ = ["Backend", "HostOptions", "PoolOptions", "ZygoteOptions", "loop_options", "worker_name"]
 

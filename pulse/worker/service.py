@@ -11,23 +11,23 @@ from typing import Final
 import anyio
 from anyio.abc import TaskGroup
 
-from pulse import logsink, procs
-from pulse.app import App
-from pulse.outcome import Ending
-from pulse.tracing import for_attempts
-from pulse.worker import stacks
-from pulse.worker.ahead import PERIOD_S, Ahead
-from pulse.worker.attempt import HUNG, Attempt, Pair, StopReason
-from pulse.worker.bells import SAME_SIGNAL_S, Bell, Signals, Waker, exit_now
-from pulse.worker.cellrun import CellRun
-from pulse.worker.cells import Cells
-from pulse.worker.connection import Connection
-from pulse.worker.deadlines import Deadlines
-from pulse.worker.desk import Desk
-from pulse.worker.notes import Kind, NoteWriter
+from pulse.app.app import App
+from pulse.app.outcome import Ending
+from pulse.app.tracing import for_attempts
+from pulse.system import log_sink, processes
+from pulse.worker.execution import stacks
+from pulse.worker.execution.attempt import HUNG, Attempt, Pair, StopReason
+from pulse.worker.execution.deadlines import Deadlines
+from pulse.worker.execution.runner import Runner, interrupt, make_runner
+from pulse.worker.execution.wakeup import SAME_SIGNAL_S, Bell, Signals, Waker, exit_now
+from pulse.worker.isolation.manager import Cells
+from pulse.worker.isolation.run import CellRun
 from pulse.worker.options import HostOptions
-from pulse.worker.runner import Runner, interrupt, make_runner
-from pulse.worker.session import Dialer, Log, RefusedForGoodError
+from pulse.worker.session.connection import Connection
+from pulse.worker.session.ledger import Desk
+from pulse.worker.session.prefetch import PERIOD_S, Ahead
+from pulse.worker.session.reconnect import Dialer, Log, RefusedForGoodError
+from pulse.worker.status_pipe import Kind, NoteWriter
 
 __all__ = ["REFUSED", "Service"]
 
@@ -96,7 +96,7 @@ class Service:
                 group.start_soon(work)
             await self._over.wait()
             if self._desk.running:
-                logsink.last_words()
+                log_sink.last_words()
                 os._exit(
                     self._exit_code
                 )  # threads cannot be stopped; whatever they hold is given back once they are gone
@@ -319,7 +319,7 @@ class Service:
             self._log.warning(
                 "worker_left_behind", running=self._desk.running, unreported=self._desk.held - self._desk.running
             )
-        self._leave(procs.UNFINISHED if self._desk.held else 0)
+        self._leave(processes.UNFINISHED if self._desk.held else 0)
 
     def _leave(self, exit_code: int) -> None:
         self._exit_code = exit_code

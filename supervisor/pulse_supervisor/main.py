@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 
-from pulse.commandline import hide_password
 from pulse.errors import ConfigError, PulseError
-from pulse.init import obey_sigterm
+from pulse.security.hide_password import hide_password
+from pulse.system.pid1 import obey_sigterm
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from pulse.config import Settings
-    from pulse_supervisor.database import Database
-    from pulse_supervisor.tree import Child
+    from pulse_supervisor.children.spec import Child
+    from pulse_supervisor.postgres.child import Database
 
 _FAILED: Final = 1
 _BAD_USAGE: Final = 2
@@ -92,12 +92,12 @@ def cli(config: Path | None, version: bool, print_unit: str | None, **options: o
       pulse ctl submit resize '{"path": "a.png", "width": 64}'
     """  # noqa: D301 - click wants the character \\b before what it must not wrap
     if version:
-        from pulse.version import VERSION
+        from pulse.common.version import VERSION
 
         click.echo(f"pulse-supervisor {VERSION}")
         return 0
     if print_unit is not None:
-        from pulse_supervisor.unit import unit_text
+        from pulse_supervisor.systemd.units import unit_text
 
         click.echo(unit_text(print_unit), nl=False)
         return 0
@@ -162,34 +162,36 @@ def run(settings: Settings, actors: Sequence[Child] | None = None, pools: Sequen
         PulseError: It cannot begin.
 
     """
-    from pulse_supervisor.logs import make_log
+    from pulse_supervisor.control.log import make_log
 
     log = make_log(settings.log_level, settings.log_format)
     import trio
 
-    from pulse import grants, places
-    from pulse.version import VERSION
-    from pulse_supervisor import handed, tree
-    from pulse_supervisor.edge import check_edge, readable_secrets
-    from pulse_supervisor.notify import Notifier
+    from pulse.common.version import VERSION
+    from pulse.security import grants
+    from pulse.system import directories
+    from pulse_supervisor.children import spec
+    from pulse_supervisor.preflight import check_edge, readable_secrets
     from pulse_supervisor.sockets import open_sockets
     from pulse_supervisor.supervisor import Plan, supervise
+    from pulse_supervisor.systemd import socket_activation
+    from pulse_supervisor.systemd.notify import Notifier
 
     granted = grants.read_grants(settings.allow_users, settings.allow_groups)
     check_edge(settings)
     for path, what in readable_secrets(settings):
         log.warning("secret_readable", path=str(path), setting=what)
-    directory = places.server_runtime_dir(os.environ, settings.runtime_dir)
-    places.prepare_runtime_dir(directory, named=_is_named(settings, os.environ), shared=granted.shared)
-    notifier, kept = Notifier(os.environ), handed.take(os.environ)
+    directory = directories.server_runtime_dir(os.environ, settings.runtime_dir)
+    directories.prepare_runtime_dir(directory, named=_is_named(settings, os.environ), shared=granted.shared)
+    notifier, kept = Notifier(os.environ), socket_activation.take(os.environ)
     sockets = open_sockets(directory, kept, shared=granted.shared, listen=settings.listen)
     is_kept = notifier.keep(sockets.descriptors())
     settings = msgspec.structs.replace(settings, runtime_dir=directory)
-    configured = [tree.pool(settings.app, settings, sockets.client_path)] if settings.app is not None else []
+    configured = [spec.pool(settings.app, settings, sockets.client_path)] if settings.app is not None else []
     plan = Plan(
         settings=settings,
         sockets=sockets,
-        actors=tree.actors(tcp=sockets.tcp is not None) if actors is None else actors,
+        actors=spec.actors(tcp=sockets.tcp is not None) if actors is None else actors,
         pools=[*configured, *pools],
         grants=granted,
         make_database=functools.partial(_make_database, settings, log) if settings.dsn is None else None,
@@ -210,21 +212,21 @@ def run(settings: Settings, actors: Sequence[Child] | None = None, pools: Sequen
 
 
 def _services(settings: Settings, socket_path: Path) -> list[Child]:
-    from pulse_supervisor import tree
+    from pulse_supervisor.children import spec
 
     if settings.metrics is None:
         return []
     if importlib.util.find_spec("prometheus_client") is None:
         raise ConfigError(f"metrics is {settings.metrics}, which needs: pip install 'pulse-supervisor[metrics]'")
-    return [tree.metrics(settings.metrics, settings, socket_path)]
+    return [spec.metrics(settings.metrics, settings, socket_path)]
 
 
 def _make_database(settings: Settings, log: FilteringBoundLogger) -> Database:
-    from pulse import places
-    from pulse_supervisor import embedded
-    from pulse_supervisor.database import Database
+    from pulse.system import directories
+    from pulse_supervisor.postgres import embedded
+    from pulse_supervisor.postgres.child import Database
 
-    state_dir = places.server_state_dir(os.environ, settings.state_dir)
+    state_dir = directories.server_state_dir(os.environ, settings.state_dir)
     return Database(embedded.prepare(state_dir, embedded_user=settings.embedded_user, log=log.info), log.info)
 
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pulse import addresses, listening
 from pulse.errors import PlaceError
-from pulse.places import CLIENT_SOCKET, SUPERVISOR_SOCKET, check_socket_path
-from pulse_supervisor.handed import listens_at
+from pulse.system import addresses, listeners
+from pulse.system.directories import CLIENT_SOCKET, SUPERVISOR_SOCKET, check_socket_path
+from pulse_supervisor.systemd.socket_activation import listens_at
 
 TCP_NAME: Final = "pulse.tcp"
 _OWN_MODE: Final = 0o600
@@ -155,11 +155,11 @@ def _listen_tcp(listen: str, handed: socket.socket | None) -> socket.socket:
         raise PlaceError(f"listen is {listen!r:.80}: host:port is allowed")
     host, port = where
     try:
-        if handed is not None and _listens_on(handed, *listening.tcp_address(host, port)):
+        if handed is not None and _listens_on(handed, *listeners.tcp_address(host, port)):
             return handed
-        return listening.tcp(host, port, _CLIENT_BACKLOG)
+        return listeners.tcp(host, port, _CLIENT_BACKLOG)
     except OSError as error:
-        raise PlaceError(f"listen is {listen}, which cannot be listened on: {listening.reason(error)}") from error
+        raise PlaceError(f"listen is {listen}, which cannot be listened on: {listeners.reason(error)}") from error
 
 
 def _listens_on(sock: socket.socket, family: int, where: tuple[object, ...]) -> bool:
@@ -217,7 +217,7 @@ def _listen(path: Path, backlog: int) -> socket.socket:
     try:
         _wait_until_free(path)
         _spare(path).unlink(missing_ok=True)
-        sock = listening.unix(path, backlog)
+        sock = listeners.unix(path, backlog)
     except OSError as error:
         raise PlaceError(f"socket {path} cannot be opened: {error.strerror}") from error
     with contextlib.suppress(OSError):  # a file system without links: then a name that is removed stays away
@@ -227,7 +227,7 @@ def _listen(path: Path, backlog: int) -> socket.socket:
 
 def _wait_until_free(path: Path) -> None:
     deadline_s = time.monotonic() + _LOCK_WAIT_S  # a killed predecessor's dispatcher takes a moment to follow it
-    while not listening.free(path):
+    while not listeners.free(path):
         if time.monotonic() > deadline_s:
             raise PlaceError(f"socket {path} is in use: another program listens there; use another directory")
         time.sleep(_LOCK_POLL_S)

@@ -22,27 +22,28 @@ import msgspec
 import trio
 from msgspec import Struct
 
-from pulse import config, procs
+from pulse import config
 from pulse.errors import ConflictError, EmbeddedError, NotFoundError
-from pulse.grants import Grants
 from pulse.protocol import DrainRequest, LogsRequest, Named
-from pulse.protocol.access import Access
-from pulse.refused import Refused
-from pulse_supervisor.door import Asker, Door
-from pulse_supervisor.events import RestartAsked, Start
-from pulse_supervisor.loop import DISPATCHER, Loop, Verdict
-from pulse_supervisor.machine import EXIT_REFUSED, Phase
-from pulse_supervisor.notify import Notifier
-from pulse_supervisor.reaper import become_subreaper
-from pulse_supervisor.ring import Ring, serve_ring
-from pulse_supervisor.seats import Identity, Seat
-from pulse_supervisor.status import StatusDesk
-from pulse_supervisor.tree import Child, Kind, Slot, stop_order
+from pulse.protocol.roles import Access
+from pulse.security.grants import Grants
+from pulse.security.log_throttle import Refused
+from pulse.system import processes
+from pulse_supervisor.children.events import RestartAsked, Start
+from pulse_supervisor.children.lifecycle import EXIT_REFUSED, Phase
+from pulse_supervisor.children.reaper import become_subreaper
+from pulse_supervisor.children.spec import Child, Kind, Slot, stop_order
+from pulse_supervisor.control.log_ring import Ring, serve_ring
+from pulse_supervisor.control.server import Asker, Door
+from pulse_supervisor.control.status import StatusDesk
+from pulse_supervisor.runner import DISPATCHER, Loop, Verdict
+from pulse_supervisor.slots import Identity, Seat
+from pulse_supervisor.systemd.notify import Notifier
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-    from pulse_supervisor.database import Database
+    from pulse_supervisor.postgres.child import Database
     from pulse_supervisor.sockets import Sockets
 
 EXIT_STOPPED: Final = 0
@@ -205,7 +206,7 @@ class Supervisor:
             pulse_sock=str(sockets.client_path),
             supervisor_sock=str(sockets.control_path),
             tcp=sockets.tcp_address,
-            start_ms=round(procs.age_s() * 1000),
+            start_ms=round(processes.age_s() * 1000),
         )
 
     def _are_running(self, kind: Kind) -> bool:

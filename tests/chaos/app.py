@@ -15,7 +15,7 @@ from typing import Any, Final
 import anyio
 
 import pulse
-from pulse import procs
+from pulse.system import processes
 from tests.chaos.ledger import GOVERNED_TOPIC, VARIABLE, Ledger
 
 LOOK_S: Final = 0.02
@@ -240,7 +240,7 @@ def _be_child(ctx: pulse.Context, how: str) -> None:
         os.setsid()
     if how == "daemon" and os.fork():
         os._exit(0)
-    ledger.write("child", ctx.job_id, ctx.attempt, how=how, start=procs.start_time(os.getpid()))
+    ledger.write("child", ctx.job_id, ctx.attempt, how=how, start=processes.start_time(os.getpid()))
     signal.alarm(CHILD_S)
     while True:
         signal.pause()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import asyncpg
 
-from pulse_supervisor import embedded
+from pulse_supervisor.postgres import embedded
 from tests.support.system import until
 
 if TYPE_CHECKING:

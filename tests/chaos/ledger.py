@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
-from pulse import procs
+from pulse.system import processes
 
 GOVERNED_TOPIC: Final = "governed"  # where the policy is changed while it is in use
 VARIABLE: Final = "CHAOS_LEDGER"  # names the directory
@@ -124,7 +124,7 @@ class Ledger:
         if pid == self._pid:
             return
         self.directory.mkdir(parents=True, exist_ok=True)
-        name = f"{pid}.{procs.start_time(pid)}{_SUFFIX}"
+        name = f"{pid}.{processes.start_time(pid)}{_SUFFIX}"
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         self._descriptor = os.open(self.directory / name, flags, 0o600)
         self._locks = os.open(self.directory / _LOCKS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

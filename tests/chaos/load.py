@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import pulse
-from pulse.ids import uuid7
+from pulse.common.ids import uuid7
 from tests.chaos.ledger import GOVERNED_TOPIC, Ledger
 from tests.chaos.operators import Staff
 from tests.chaos.turns import PATIENCE_S, Turns

@@ -22,8 +22,8 @@ from uuid import UUID
 import asyncpg
 
 import pulse
+from pulse.common.ids import uuid7
 from pulse.errors import BadRequestError
-from pulse.ids import uuid7
 from tests.chaos.calls import ASKED, DONE, GATE, POLICY, QUIET_S
 from tests.chaos.database import AWAY, Sql
 from tests.chaos.ledger import GOVERNED_TOPIC

@@ -13,7 +13,7 @@ import sys
 import threading
 from typing import ClassVar, Final
 
-from pulse.ids import uuid7
+from pulse.common.ids import uuid7
 from tests.chaos.fault import Fault, actors, found, send
 from tests.chaos.site import Site
 from tests.process.system_kit import PATHS, ROOT

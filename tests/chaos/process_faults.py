@@ -8,7 +8,7 @@ import resource
 import signal
 from typing import ClassVar, Final
 
-from pulse import procs
+from pulse.system import processes
 from tests.chaos import ledger
 from tests.chaos.fault import Fault, actors, found, send
 from tests.chaos.site import APP, LEASE_S, SETTINGS, Site
@@ -72,13 +72,13 @@ class StopWorker(Fault):
         workers = found(self.site.workers) or []
         if workers:
             self.victim = self.rng.choice(workers)
-            self._start = procs.start_time(self.victim)
+            self._start = processes.start_time(self.victim)
         if not workers or not send(self.victim, signal.SIGSTOP):
             self.gave_up = "no worker is connected"
 
     def heal(self) -> None:
         """Let it go on, if it is still there."""
-        if self.victim and procs.start_time(self.victim) == self._start:
+        if self.victim and processes.start_time(self.victim) == self._start:
             send(self.victim, signal.SIGCONT)
 
 

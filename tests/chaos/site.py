@@ -15,12 +15,12 @@ from typing import Final
 from uuid import UUID
 
 import pulse
-from pulse import procs
-from pulse.ids import uuid7
+from pulse.common.ids import uuid7
 from pulse.job import Job
-from pulse.store.checks import Examination, Finding
-from pulse.store.pool import Target
-from pulse_actors.identity import parse
+from pulse.store.admin.checks import Examination, Finding
+from pulse.store.connections.pool import Target
+from pulse.system import processes
+from pulse_actors.shared.identity import parse
 from tests.chaos import evidence, ledger, verdict
 from tests.chaos.database import Database, Embedded, Sql, own_database
 from tests.chaos.ledger import Ledger
@@ -130,7 +130,9 @@ class Site:
     def children(self) -> list[int]:
         """Pids of living processes that handlers forked."""
         started = {line.pid: line.facts["start"] for line in self.lines("child")}
-        return [pid for pid, start in started.items() if procs.start_time(pid) == start and procs.state(pid) != "Z"]
+        return [
+            pid for pid, start in started.items() if processes.start_time(pid) == start and processes.state(pid) != "Z"
+        ]
 
     def pool(self, *words: str, env: Mapping[str, str] | None = None) -> Pool:
         """A worker pool that was started by hand."""

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from pulse.backoff import backoff_s
+from pulse.common.backoff import backoff_s
 from tests.chaos.calls import GATE, POLICY, Call
 from tests.chaos.policing import Claimed, Ended, Governed, police, possible, waits
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from pulse_actors.recurrence import Recurrence, When, jittered_us
+from pulse_actors.shared.recurrence import Recurrence, When, jittered_us
 from tests.chaos.calls import Call, calls
 from tests.chaos.ledger import Line
 from tests.chaos.reckoning import Fired, Reckoned, reckon

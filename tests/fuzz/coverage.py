@@ -26,10 +26,10 @@ PACKAGES: Final = BUILD / "packages"
 INPUTS: Final = BUILD / "inputs"  # all that were ever interesting on this machine
 INSTRUMENTED: Final = (
     "pulse.protocol",
-    "pulse.answers",
-    "pulse.requests",
-    "pulse.stats",
-    "pulse.why",
+    "pulse.client.records",
+    "pulse.client.requests",
+    "pulse.client.stats",
+    "pulse.client.explanation",
     "pulse_supervisor",
 )
 FEATURES: Final = 1 << 14

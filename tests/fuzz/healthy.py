@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import pulse
-from pulse.ids import uuid7
+from pulse.common.ids import uuid7
 from tests.fuzz.app import TOPIC
 
 TURN_S: Final = 0.02  # between two beginnings of a round

@@ -14,7 +14,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from pulse import answers, stats, why
+from pulse.client import explanation, records, stats
+from pulse.client.requests import Request
 from pulse.errors import ProtocolError, PulseError
 from pulse.protocol import (
     ALLOWED,
@@ -30,10 +31,9 @@ from pulse.protocol import (
     decode_any,
     decode_body,
 )
-from pulse.requests import Request
-from pulse_supervisor.bus import Hub
-from pulse_supervisor.events import Event
-from pulse_supervisor.link import Link
+from pulse_supervisor.bus.hub import Hub
+from pulse_supervisor.bus.link import Link
+from pulse_supervisor.children.events import Event
 from tests.fuzz.spoiling import framed, pack
 
 LIMIT: Final = 256 * 1024
@@ -43,19 +43,19 @@ OF_PEERS: Final[Mapping[str, Sequence[type[Struct]]]] = {
     for name in {*ALLOWED[Role.WORKER], *SUPERVISOR_KINDS, "hello"}
 }
 READERS: Final[Sequence[Callable[[Mapping[str, object]], object]]] = (
-    answers.ids,
-    answers.job,
-    answers.job_page,
-    answers.schedule,
-    answers.schedule_page,
-    answers.one_id,
-    answers.times,
-    answers.changed,
-    answers.stack,
-    answers.topic,
-    answers.plain,
+    records.ids,
+    records.job,
+    records.job_page,
+    records.schedule,
+    records.schedule_page,
+    records.one_id,
+    records.times,
+    records.changed,
+    records.stack,
+    records.topic,
+    records.plain,
     stats.read,
-    why.read,
+    explanation.read,
 )
 
 
@@ -108,7 +108,7 @@ def check_body(kind: type[Struct], frame: Frame) -> str:
 def check_answer(read: Callable[[Mapping[str, object]], object], frame: Frame) -> str:
     """An answer is what was expected, or an error of pulse's own."""
     try:
-        Request("asked", {}, read).understood(answers.body_of(Frame("ok", frame.request, frame.body)))
+        Request("asked", {}, read).understood(records.body_of(Frame("ok", frame.request, frame.body)))
     except PulseError as error:
         check_said(error)
         return error.message
@@ -137,7 +137,7 @@ def peer(data: bytes) -> Iterator[str]:
         for number, read in enumerate(READERS):
             yield f"{number} {check_answer(read, frame)}"
         try:
-            answers.welcome_of(frame)
+            records.welcome_of(frame)
         except PulseError as error:
             yield f"welcome {error.message}"
 

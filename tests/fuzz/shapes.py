@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct, inspect
 
-from pulse.backoff import MAX_BACKOFF
+from pulse.common.backoff import MAX_BACKOFF
 
 OWN: Final = "fuzz-"  # how the names of all topics begin that are the fuzzer's
 TOPICS: Final = tuple(f"{OWN}{number}" for number in range(8))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pulse.store.schema import schema_sql
+from pulse.store.admin.schema import schema_sql
 from tests.mutants.mutant import SCHEMA, Mutant, swap
 
 _SCHEDULES: Final = "test_sql_schedules.py::"

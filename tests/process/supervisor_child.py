@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from pulse import procs
 from pulse.protocol import Frame, FrameReader, decode_any, encode
+from pulse.system import processes
 
 REFUSES = 78
 
@@ -166,7 +166,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--hint", help="TO:EVENT:BYTES, sent at SIGUSR1")
     parser.add_argument("--orphan", help="seconds that a process started in a session of its own lives")
     options = parser.parse_args(arguments)
-    procs.die_with_parent(options.parent_pid, signal.SIGKILL)
+    processes.die_with_parent(options.parent_pid, signal.SIGKILL)
     ScriptedChild(options).run()
 
 

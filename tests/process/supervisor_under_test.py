@@ -12,9 +12,9 @@ from pathlib import Path
 import msgspec
 
 from pulse import config
+from pulse_supervisor.children.spec import Child, Kind, Limits, Slot, StopStep
 from pulse_supervisor.main import run as run_supervisor
 from pulse_supervisor.main import saying_errors
-from pulse_supervisor.tree import Child, Kind, Limits, Slot, StopStep
 
 SCRIPT = Path(__file__).with_name("supervisor_child.py")
 

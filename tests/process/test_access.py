@@ -15,10 +15,10 @@ from typing import Any, Final
 import pytest
 
 from pulse import protocol
-from pulse.protocol.access import Access
-from pulse_actors.dispatcher.crowd import MOST_UNKNOWN, MOST_UNKNOWN_OF_ALL
-from pulse_actors.dispatcher.visit import VIEWER_MAX_FRAME_BYTES
-from pulse_supervisor.door import MOST_OF_ONE
+from pulse.protocol.roles import Access
+from pulse_actors.dispatcher.admission.connection_limits import MOST_UNKNOWN, MOST_UNKNOWN_OF_ALL
+from pulse_actors.dispatcher.net.session import VIEWER_MAX_FRAME_BYTES
+from pulse_supervisor.control.server import MOST_OF_ONE
 from tests.support.accounts import account, needs_root, stranger
 from tests.support.markdown import DOCS, section, table
 from tests.support.postgres import Postgres

@@ -21,8 +21,8 @@ import asyncpg
 import pytest
 
 import pulse
-from pulse.ids import uuid7
-from pulse.restarts import Intensity
+from pulse.common.ids import uuid7
+from pulse.system.restart_policy import Intensity
 from tests.chaos.database import Own, Sql, own_database
 from tests.process.epoch_kit import SPEED_S, Load, starts, twice
 from tests.process.system_kit import SHORT_LEASE, Pool, Whole, measured, place

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pulse_supervisor import child_exec
+from pulse_supervisor.children import child_exec
 from tests.process.embedded_kit import alive, eventually, needs_root
 
 pytestmark = pytest.mark.process

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from pulse.errors import NotFoundError, RefusedError, UnavailableError
-from pulse.places import SUPERVISOR_SOCKET
+from pulse.system.directories import SUPERVISOR_SOCKET
 from tests.support import cli_answers as answers
 from tests.support.cli import DEADLINE_S, PULSE, Done, environment, pulse, run
 from tests.support.fake_dispatcher import Body, FakeDispatcher, RuntimeDir

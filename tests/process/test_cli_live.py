@@ -21,7 +21,7 @@ from typing import Any, Final
 import psutil
 import pytest
 
-from pulse.words import width_of
+from pulse.common.text import width_of
 from tests.process.system_kit import SHORT_LEASE, Whole, place
 from tests.support.cli import PULSE, Done, run, run_on_terminal
 from tests.support.postgres import Postgres

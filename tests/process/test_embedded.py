@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from pulse.errors import EmbeddedError
-from pulse_supervisor import embedded, postmaster
-from pulse_supervisor.accounts import run_as
+from pulse_supervisor.postgres import embedded, postmaster
+from pulse_supervisor.postgres.accounts import run_as
 from tests.process.embedded_kit import (
     FOUND,
     IS_ROOT,

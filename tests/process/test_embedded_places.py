@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pulse.errors import EmbeddedError
-from pulse_supervisor import accounts, embedded, embedded_dirs
+from pulse_supervisor.postgres import accounts, directories, embedded
 from tests.process.embedded_kit import (
     FOUND,
     IS_ROOT,
@@ -65,11 +65,11 @@ def test_names_that_need_care(place: Path, name: str) -> None:
 
 def test_no_place_for_the_socket(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no short directory is safe the refusal tells how long the path is and what is allowed."""
-    monkeypatch.setattr(embedded_dirs, "_is_safe", lambda _: False)
+    monkeypatch.setattr(directories, "_is_safe", lambda _: False)
     home = place / ("x" * 120)
     message = f"has {len(os.fsencode(home)) + 14} bytes, the kernel allows 107"
     with pytest.raises(EmbeddedError, match=message):
-        embedded_dirs.socket_dir(home, None)
+        directories.socket_dir(home, None)
 
 
 def test_somebody_elses_socket_directory(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,15 +77,15 @@ def test_somebody_elses_socket_directory(place: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(place))
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     home = place / ("x" * 120)
-    private = embedded_dirs.socket_dir(home, None)
+    private = directories.socket_dir(home, None)
     private.chmod(0o777)
     with pytest.raises(EmbeddedError, match="is open to other users"):
-        embedded_dirs.socket_dir(home, None)
+        directories.socket_dir(home, None)
     assert private.stat().st_mode & 0o777 == 0o777
     private.rmdir()
     private.symlink_to(place)
     with pytest.raises(EmbeddedError, match="is not a directory"):
-        embedded_dirs.socket_dir(home, None)
+        directories.socket_dir(home, None)
 
 
 def test_a_closed_parent_is_named(place: Path) -> None:
@@ -191,8 +191,8 @@ def test_data_of_another_version(place: Path) -> None:
 
 def test_a_directory_that_holds_something_else(place: Path) -> None:
     """A data directory without PG_VERSION is refused, never initialised over."""
-    home = embedded_dirs.make_private_dir(
-        embedded_dirs.make_state_dir(place / "state", this_account()) / "postgres", this_account()
+    home = directories.make_private_dir(
+        directories.make_state_dir(place / "state", this_account()) / "postgres", this_account()
     )
     (home / "data").mkdir()
     (home / "data" / "letter").write_text("dear diary")

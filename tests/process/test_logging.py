@@ -17,7 +17,7 @@ from typing import Final
 import psutil
 import pytest
 
-from pulse.requests import NewJob
+from pulse.client.requests import NewJob
 from tests.process.system_kit import APP, END_S, ROOT, SHORT_LEASE, Pool, Whole, is_alive, measured, place
 from tests.support.postgres import Postgres
 from tests.support.system import until

@@ -10,9 +10,9 @@ import pytest
 
 from pulse.config import Settings
 from pulse.errors import SchemaError, UnavailableError
-from pulse.store.pool import SERVER_SETTINGS, Target, connect
-from pulse.store.pooler import PoolerError, refuse_pooler
-from pulse_actors.runtime import Runtime
+from pulse.store.connections.pool import SERVER_SETTINGS, Target, connect
+from pulse.store.connections.pooler import PoolerError, refuse_pooler
+from pulse_actors.runtime.actor import Runtime
 from tests.process.system_kit import clean_environment
 from tests.process.system_kit import run as run_program
 from tests.support.bouncer import bouncer

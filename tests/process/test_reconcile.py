@@ -9,9 +9,9 @@ from typing import Final
 
 import pytest
 
-from pulse import procs
-from pulse.ids import uuid7
-from pulse_actors.identity import Host, Peer, compose, this_host
+from pulse.common.ids import uuid7
+from pulse.system import processes
+from pulse_actors.shared.identity import Host, Peer, compose, this_host
 from tests.support.postgres import Postgres
 from tests.support.system import System, running
 
@@ -34,7 +34,7 @@ def started(newest_server: Postgres) -> Iterator[tuple[System, dict[str, bytes]]
     workers = {
         "dead here": held_by(HERE),
         "pid used again": held_by(HERE, MY_PID, 7),
-        "alive here": held_by(HERE, MY_PID, procs.start_time(MY_PID)),
+        "alive here": held_by(HERE, MY_PID, processes.start_time(MY_PID)),
         "before the restart": held_by(Host("here", boot, 1), 1),
         "twin": held_by(Host("here", "t" * 16, 1), 1),
         "never seen": held_by(Host("here", "n" * 16, 1), 1),

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from pulse.protocol import decode_any
-from pulse_supervisor.door import MAX_CONNECTIONS, MAX_FRAME_BYTES
+from pulse_supervisor.control.server import MAX_CONNECTIONS, MAX_FRAME_BYTES
 from tests.process.supervisor_kit import Caller, Rig, as_rows, eventually, four, script, supervisor
 
 pytestmark = pytest.mark.process

@@ -18,7 +18,7 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pulse.requests import NewJob
+from pulse.client.requests import NewJob
 from tests.process.system_kit import END_S, SHORT_LEASE, Whole, place
 from tests.support.postgres import Postgres
 from tests.support.system import until

@@ -9,9 +9,9 @@ from typing import Final
 import pytest
 
 import pulse
-from pulse.codec import sealed_by
 from pulse.encryption import KEYS, FernetCodec
 from pulse.errors import BadRequestError
+from pulse.security.codec import sealed_by
 from tests.process.site_kit import Site
 from tests.process.system_kit import END_S, SHORT_LEASE, Whole, place
 from tests.support.confidential import confidential, new_key

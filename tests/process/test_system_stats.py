@@ -12,8 +12,8 @@ import anyio
 import pytest
 
 import pulse
-from pulse.requests import NewJob
-from pulse.stats import Rates, Series
+from pulse.client.requests import NewJob
+from pulse.client.stats import Rates, Series
 from tests.process.system_kit import SHORT_LEASE, Whole, place
 from tests.support.postgres import Postgres
 from tests.support.system import until

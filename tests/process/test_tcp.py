@@ -29,17 +29,17 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 import pulse
-from pulse.blocking import Client
+from pulse.client.client import Client
+from pulse.client.discovery import Remote
+from pulse.client.login import Login
 from pulse.config import Settings, load
-from pulse.credentials import hash_password
 from pulse.errors import ForbiddenError, NobodyAnswersError, UnauthorizedError, UnavailableError
-from pulse.login import Login
 from pulse.protocol import encode
-from pulse.targets import Remote
-from pulse_actors.dispatcher.crowd import MOST_UNKNOWN
-from pulse_actors.dispatcher.handshakes import A_SECOND
-from pulse_actors.dispatcher.reception import REMOTE_HELLO_MAX_FRAME_BYTES
-from pulse_supervisor.edge import check_edge
+from pulse.security.credentials import hash_password
+from pulse_actors.dispatcher.admission.connection_limits import MOST_UNKNOWN
+from pulse_actors.dispatcher.admission.tls_limits import A_SECOND
+from pulse_actors.dispatcher.net.listener import REMOTE_HELLO_MAX_FRAME_BYTES
+from pulse_supervisor.preflight import check_edge
 from tests.process.system_kit import ROOT, SHORT_LEASE, Whole, place
 from tests.support.certificates import Authority, Pair
 from tests.support.confidential import confidential

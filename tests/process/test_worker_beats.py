@@ -14,9 +14,9 @@ import anyio.to_thread
 import pytest
 import structlog
 
-from pulse.worker import beats
-from pulse.worker.bells import Bell
-from pulse.worker.session import Dialer
+from pulse.worker.execution.wakeup import Bell
+from pulse.worker.pool import proxy_heartbeat
+from pulse.worker.session.reconnect import Dialer
 from tests.support.fake_server import FakeServer, Heard, Peer, job, pair
 from tests.support.worker_kit import until, worker
 
@@ -142,7 +142,7 @@ async def test_a_parent_whose_connection_was_good_is_back_soon(
     stable_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its pauses grow while connections break at once; after one that lasted, the next pause is short again."""
-    monkeypatch.setattr(beats, "STABLE_S", stable_s)
+    monkeypatch.setattr(proxy_heartbeat, "STABLE_S", stable_s)
     made: list[Dialed] = []
 
     class Dialed(Dialer):
@@ -158,10 +158,17 @@ async def test_a_parent_whose_connection_was_good_is_back_soon(
             super().proved_good()
             self.good += 1
 
-    monkeypatch.setattr(beats, "Dialer", Dialed)
+    monkeypatch.setattr(proxy_heartbeat, "Dialer", Dialed)
     with FakeServer() as server:
         async with anyio.create_task_group() as group:
-            group.start_soon(beats.mind, beats.Minder(), Bell(), str(server.path), "parent", structlog.get_logger())
+            group.start_soon(
+                proxy_heartbeat.mind,
+                proxy_heartbeat.Minder(),
+                Bell(),
+                str(server.path),
+                "parent",
+                structlog.get_logger(),
+            )
             for _ in range(3):
                 (await anyio.to_thread.run_sync(server.wait_parent)).close()
             await anyio.to_thread.run_sync(server.wait_parent)

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pulse.worker.bells import SAME_SIGNAL_S, SIGNALED
+from pulse.worker.execution.wakeup import SAME_SIGNAL_S, SIGNALED
 from tests.support.fake_server import FakeServer, job
 from tests.support.worker_kit import until, worker
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from pulse.client.async_transport import dial
+from pulse.client.discovery import Target
 from pulse.errors import PulseError
 from pulse.protocol import Frame, decode_any, encode
-from pulse.stream import dial
-from pulse.targets import Target
 from tests.simulation.patches import SOCKET
 from tests.simulation.process import Process
 from tests.simulation.scenario import Job

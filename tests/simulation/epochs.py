@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-from pulse.store.epochs import APART_S, Coming, Held, Mark, Raised, Seen, Witnessed
+from pulse.store.recovery.epochs import APART_S, Coming, Held, Mark, Raised, Seen, Witnessed
 from tests.simulation.process import PROCESS
 from tests.store.model import FINISHED
 
@@ -139,7 +139,7 @@ class Ledger:
 
 
 class FakeEpochs:
-    """What ``pulse.store.epochs.EpochStore`` is to a dispatcher; the methods are those of the real one."""
+    """What ``pulse.store.recovery.epochs.EpochStore`` is to a dispatcher; the methods are those of the real one."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

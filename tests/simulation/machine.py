@@ -16,7 +16,7 @@ from tests.simulation.process import PROCESS, Process
 from tests.simulation.wire import End, Link
 
 if TYPE_CHECKING:
-    from pulse_actors.memory import Memory
+    from pulse_actors.shared.epoch_memory import Memory
     from tests.simulation.world import World
 
 FIRST_PID: Final = 100

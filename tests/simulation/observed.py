@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pulse.client.async_transport import FrameStream
 from pulse.protocol import Assign, Frame, FrameReader, Report, Reported, Result, Started, decode_body
-from pulse.stream import FrameStream
 from tests.simulation.process import Process
 from tests.simulation.wire import End
 

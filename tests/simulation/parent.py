@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from pulse import procs
+from pulse.client.async_transport import FrameStream
 from pulse.errors import PulseError
 from pulse.protocol import TakeStack, decode_body, encode
-from pulse.stream import FrameStream
-from pulse.worker.beats import Minder, Watch
-from pulse.worker.session import Dialer
+from pulse.system import processes
+from pulse.worker.pool.proxy_heartbeat import Minder, Watch
+from pulse.worker.session.reconnect import Dialer
 from tests.simulation.process import Process
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Parent:
     def __init__(self, world: World, name: str) -> None:
         self._world = world
         self._name = name
-        self._minder = Minder(procs.state)
+        self._minder = Minder(processes.state)
         self._minder.heartbeat_s = world.settings.heartbeat_s
         self._watches: dict[int, Watch] = {}
         self._dialer = Dialer(None, self._hello, world.log)
@@ -87,7 +87,7 @@ class Parent:
 
     def _stack_of(self, session: bytes) -> str | None:
         pid = next((watch.pid for watch in self._watches.values() if watch.session == session), 0)
-        return "in the middle of it" if procs.state(pid) not in {"", "T", "Z"} else None
+        return "in the middle of it" if processes.state(pid) not in {"", "T", "Z"} else None
 
     async def _speak(self, stream: FrameStream, scope: trio.CancelScope) -> None:
         try:

@@ -26,11 +26,14 @@ import trio
 
 import pulse.stream
 import pulse.worker.session
-from pulse import procs, trees
-from pulse.targets import Target
-from pulse_actors import identity
-from pulse_actors.dispatcher import deaths, service, visit, witness
-from pulse_actors.memory import Memory
+from pulse.client.discovery import Target
+from pulse.system import process_tree, processes
+from pulse_actors.dispatcher import main
+from pulse_actors.dispatcher.epochs import witness
+from pulse_actors.dispatcher.liveness import process_watch
+from pulse_actors.dispatcher.net import session
+from pulse_actors.shared import identity
+from pulse_actors.shared.epoch_memory import Memory
 from tests.simulation.machine import Machine
 from tests.simulation.process import PROCESS, Process
 from tests.simulation.wire import End
@@ -54,7 +57,7 @@ def _look_up_or_raise(pid: int) -> Process:
     return process
 
 
-# pulse.procs
+# pulse.system.processes
 
 
 def _start_time(pid: int) -> int:
@@ -155,7 +158,7 @@ async def _run_sync(function: Callable[..., object], *args: object, **_: object)
 
 def _user_of(host: identity.Host, name: str) -> int | None:
     found = identity.process_of(host, name)
-    if found is None or not procs.lives(*found):
+    if found is None or not processes.lives(*found):
         return None
     return _look_up_or_raise(found[0]).uid
 
@@ -231,25 +234,25 @@ def installed() -> Iterator[None]:
         os, kill=_kill, killpg=_killpg, getpgid=_getpgid, getsid=_getpgid, pidfd_open=_pidfd_open, close=_close
     )
     changed: list[tuple[object, str, object]] = [
-        (procs, "start_time", _start_time),
-        (procs, "state", _state),
-        (procs, "parent", _parent),
-        (procs, "exit_status", _exit_status),
-        (procs, "uptime_s", _uptime_s),
-        (procs, "boot_id", _boot_id),
-        (procs, "pid_namespace", _pid_namespace),
-        (procs, "oom_kills", lambda _pid: None),
-        (trees, "mark_of", _mark_of),
-        (trees, "end_tree", _end_tree),
-        (trees, "kill_orphans", _kill_orphans),
+        (processes, "start_time", _start_time),
+        (processes, "state", _state),
+        (processes, "parent", _parent),
+        (processes, "exit_status", _exit_status),
+        (processes, "uptime_s", _uptime_s),
+        (processes, "boot_id", _boot_id),
+        (processes, "pid_namespace", _pid_namespace),
+        (processes, "oom_kills", lambda _pid: None),
+        (process_tree, "mark_of", _mark_of),
+        (process_tree, "end_tree", _end_tree),
+        (process_tree, "kill_orphans", _kill_orphans),
         (anyio.to_thread, "run_sync", _run_sync),
         (identity, "os", kernel),
         (identity, "user_of", _user_of),
-        (deaths, "os", kernel),
-        (deaths, "signal", _facade(signal, pidfd_send_signal=_pidfd_send_signal)),
-        (visit, "os", kernel),
+        (process_watch, "os", kernel),
+        (process_watch, "signal", _facade(signal, pidfd_send_signal=_pidfd_send_signal)),
+        (session, "os", kernel),
         (witness, "Notebook", _Notebook),
-        (service, "socket", types.SimpleNamespace(socket=lambda fileno: fileno)),
+        (main, "socket", types.SimpleNamespace(socket=lambda fileno: fileno)),
         (anyio, "wait_readable", _wait_readable),
         (anyio, "connect_unix", _connect_unix),
         (anyio.abc.SocketListener, "from_socket", _from_socket),

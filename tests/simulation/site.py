@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from pulse.config import Settings
 from pulse.errors import UnavailableError
 from pulse.store.store import Store
-from pulse_actors.bus import Bus, Hint
-from pulse_actors.dispatcher.service import dispatcher
-from pulse_actors.runtime import ActorMain, Runtime
-from pulse_actors.watchdog import watchdog
+from pulse_actors.dispatcher.main import dispatcher
+from pulse_actors.runtime.actor import ActorMain, Runtime
+from pulse_actors.runtime.bus import Bus, Hint
+from pulse_actors.watchdog.actor import watchdog
 from tests.simulation.machine import OWN_UID
 from tests.simulation.parent import Parent
 from tests.simulation.process import Process

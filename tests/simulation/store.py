@@ -12,11 +12,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from datetime import datetime
 
 from pulse.protocol import HandlerInfo, NewJob
-from pulse.store.acting import Operator
-from pulse.store.depths import Depths
-from pulse.store.epochs import UNWITNESSED, Knowledge, Witnessed
+from pulse.store.admin.schema import SCHEMA_VERSION
 from pulse.store.failures import Failing
-from pulse.store.operations import Moved
+from pulse.store.operators.jobs import Moved
+from pulse.store.operators.policies import LivePolicy
+from pulse.store.operators.transaction import Operator
+from pulse.store.reading.counts import Depths
+from pulse.store.recovery.epochs import UNWITNESSED, Knowledge, Witnessed
+from pulse.store.recovery.timelines import Timelines
 from pulse.store.rows import (
     Canceled,
     Claim,
@@ -32,9 +35,6 @@ from pulse.store.rows import (
     Running,
     Wake,
 )
-from pulse.store.schema import SCHEMA_VERSION
-from pulse.store.timelines import Timelines
-from pulse.store.topics import LivePolicy
 from tests.simulation.database import Database
 from tests.simulation.epochs import FakeEpochs
 
@@ -46,7 +46,7 @@ def _ids(rows: Sequence[Fence | Completion | Ending | Renewal]) -> list[bytes]:
 
 
 class NothingAside:
-    """What ``pulse.store.set_aside.SetAsideStore`` is to a dispatcher whose database refuses no single job."""
+    """What ``pulse.store.recovery.set_aside.SetAsideStore`` is to a dispatcher whose database refuses no single job."""
 
     async def next(self, _pause_s: float) -> None:
         """It is nobody's turn."""

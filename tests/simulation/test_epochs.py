@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from pulse.store.epochs import Coming, Held, Mark, Raised, Seen, Witnessed
+from pulse.store.recovery.epochs import Coming, Held, Mark, Raised, Seen, Witnessed
 from pulse.store.rows import Fence
 from pulse.store.store import Store
 from tests.simulation.epochs import Server, first_ledger

@@ -14,12 +14,16 @@ from unittest import mock
 import msgspec
 
 from pulse.errors import UnavailableError
-from pulse.store.epochs import Raised
+from pulse.store.recovery.epochs import Raised
 from pulse.store.rows import Ending, EndingKind
-from pulse.worker import connection, desk
-from pulse_actors import sweeps, watchdog
-from pulse_actors.dispatcher import claims, deaths, jobs, overdue, results, silence, unwritten, witness
-from pulse_actors.dispatcher import connection as peers
+from pulse.worker.session import connection, ledger
+from pulse_actors.dispatcher.claims import loop
+from pulse_actors.dispatcher.epochs import witness
+from pulse_actors.dispatcher.liveness import hung_handlers, process_watch, silent_workers
+from pulse_actors.dispatcher.net import connection as peers
+from pulse_actors.dispatcher.requests import jobs
+from pulse_actors.dispatcher.writes import report, unwritten
+from pulse_actors.watchdog import actor, sweep_guard
 from tests.simulation import database, epochs, rows
 from tests.store.model import ModelJob
 
@@ -73,8 +77,8 @@ async def _start_before_telling(self: Any) -> None:
 
 async def _reap_the_living(self: Any, worker: Any) -> None:
     held = [pair for pair, one in worker.held.items() if one.started]
-    endings = [Ending(job, attempt, worker.identity, EndingKind.SILENT, silence.REASON) for job, attempt in held]
-    self._results.batcher.put(results.Obituary(endings))
+    endings = [Ending(job, attempt, worker.identity, EndingKind.SILENT, silent_workers.REASON) for job, attempt in held]
+    self._results.batcher.put(report.Obituary(endings))
     self._being_killed.discard(worker.identity)
 
 
@@ -96,7 +100,7 @@ def _charged_to_all(
     return Ending(pair[0], pair[1], worker.identity, EndingKind.CRASHED, reason, exit_code=exit_code)
 
 
-_END_OF: Final = deaths._end_of
+_END_OF: Final = process_watch._end_of
 
 
 def _all_are_suspects(*words: Any, **_: object) -> Ending:
@@ -122,7 +126,7 @@ async def _remember_before(self: Any, memory: Any, seen: Any) -> bool:
     return bool(await _TICK(self, memory, seen))
 
 
-_CLAIM: Final = claims.Claims._claim_readable
+_CLAIM: Final = loop.Claims._claim_readable
 _TICK: Final = witness.Witness._tick
 GOES_BACK: Final = ("database goes back",)
 
@@ -139,18 +143,18 @@ VARIANTS: Final[dict[str, Variant]] = {
         within=600,
     ),
     "nothing is given back": Variant(
-        ((claims.Claims, "_give_back", _gives_nothing_back),),
+        ((loop.Claims, "_give_back", _gives_nothing_back),),
         "although no worker was told of it",
         first=41,
         within=600,
     ),
     "watchdog reaps the living beside it": Variant(
-        ((watchdog.Watchdog, "_in_hand", lambda _self, _workers: set()),),
+        ((actor.Watchdog, "_in_hand", lambda _self, _workers: set()),),
         "lives beside it",
         ("stop a worker", "stop an actor"),
     ),
     "no guard against mass reaping": Variant(
-        ((sweeps.SweepGuard, "may_reap", lambda _self, _now_s: True),),
+        ((sweep_guard.SweepGuard, "may_reap", lambda _self, _now_s: True),),
         "lives and beats",
         ("database away", "database clock set"),
         first=63,
@@ -166,24 +170,26 @@ VARIANTS: Final[dict[str, Variant]] = {
         first=41,
         within=400,
     ),
-    "reaped before it is dead": Variant(((silence.Silence, "_kill", _reap_the_living),), "lives and knows of it"),
-    "reports are written once": Variant(((results.Results, "_insist", _insist_once),), "its report was answered"),
+    "reaped before it is dead": Variant(
+        ((silent_workers.Silence, "_kill", _reap_the_living),), "lives and knows of it"
+    ),
+    "reports are written once": Variant(((report.Results, "_insist", _insist_once),), "its report was answered"),
     "a lost claim is not doubted": Variant(
         (
-            (claims.Claims, "_claim_readable", _claim_without_doubt),
-            (claims.Claims, "doubt", lambda _self, _identity: None),
+            (loop.Claims, "_claim_readable", _claim_without_doubt),
+            (loop.Claims, "doubt", lambda _self, _identity: None),
         ),
         "it does not come to an end",
         ("trap at a statement",),
         first=8,
         within=400,
     ),
-    "a death is charged to everybody": Variant(((deaths, "_end_of", _charged_to_all),), "was charged for"),
+    "a death is charged to everybody": Variant(((process_watch, "_end_of", _charged_to_all),), "was charged for"),
     "who runs apart is charged with its worker": Variant(
-        ((deaths, "_end_of", _all_are_suspects),), "in which others ran", first=72, within=400
+        ((process_watch, "_end_of", _all_are_suspects),), "in which others ran", first=72, within=400
     ),
     "a worker forgets reports under way": Variant(
-        ((desk.Desk, "disconnected", _forget_reports),), "it does not come to an end"
+        ((ledger.Desk, "disconnected", _forget_reports),), "it does not come to an end"
     ),
     "what is held may be deleted": Variant(
         ((jobs, "_held_here", _nobody_holds),),
@@ -193,7 +199,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         within=600,
     ),
     "hung handlers are left alone": Variant(
-        ((overdue.Overdue, "started", lambda _self, _worker, _bounded: None),), "it does not come to an end"
+        ((hung_handlers.Overdue, "started", lambda _self, _worker, _bounded: None),), "it does not come to an end"
     ),
     "the floor of an epoch is that of the one before": Variant(
         ((epochs.Ledger, "begin", _floor_stays),), "is handed out twice", GOES_BACK, first=4

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from pulse.handlers import make_handler
-from pulse.outcome import RELEASED, Discard, Ending, RetryAfter, Snooze, crashed
-from pulse.worker.attempt import Attempt, Pair, Phase, StopReason
-from pulse.worker.connection import Connection
-from pulse.worker.desk import Desk
-from pulse.worker.session import Dialer, RefusedForGoodError
+from pulse.app.handler import make_handler
+from pulse.app.outcome import RELEASED, Discard, Ending, RetryAfter, Snooze, crashed
+from pulse.worker.execution.attempt import Attempt, Pair, Phase, StopReason
+from pulse.worker.session.connection import Connection
+from pulse.worker.session.ledger import Desk
+from pulse.worker.session.reconnect import Dialer, RefusedForGoodError
 from tests.simulation.observed import Observed
 from tests.simulation.process import Process
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from pulse.ids import uuid7
+from pulse.common.ids import uuid7
 from pulse.store.rows import Completion, Ending, EndingKind, Fence, Firing, NewSchedule
 from pulse.store.store import Store
 from pulse.store.times import to_us

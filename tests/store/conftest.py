@@ -17,8 +17,8 @@ import asyncpg
 import pytest
 from anyio.lowlevel import checkpoint
 
-from pulse.store.pool import Target
-from pulse.store.schema import SCHEMA_VERSION
+from pulse.store.admin.schema import SCHEMA_VERSION
+from pulse.store.connections.pool import Target
 from pulse.store.store import Store
 from tests.store.doctor_kit import SOUND, Patient
 from tests.support import postgres

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 
-from pulse.doctor.finding import Finding
-from pulse.doctor.table import judge
-from pulse.store.doctor import expected_indexes, look
+from pulse.ops.doctor.finding import Finding
+from pulse.ops.doctor.verdicts import judge
+from pulse.store.admin.doctor import expected_indexes, look
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from pulse.store.epochs import Coming, Held, Seen, Witnessed
+from pulse.store.recovery.epochs import Coming, Held, Seen, Witnessed
 from pulse.store.store import Store
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from pulse.ids import uuid7
+from pulse.common.ids import uuid7
 from pulse.job import Status
 from pulse.protocol import NewJob
 from pulse.store.rows import Claim, Fence

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 import asyncpg
 
-from pulse.store.gate import GateStore
-from pulse.store.pool import HOT_SETTINGS, STATEMENT_DEADLINE_S, Pool, Target, connect
-from pulse.store.reads import Reads
+from pulse.store.connections.pool import HOT_SETTINGS, STATEMENT_DEADLINE_S, Pool, Target, connect
+from pulse.store.operators.gate import GateStore
+from pulse.store.operators.policies import TopicStore
+from pulse.store.operators.schedules import ScheduleStore
+from pulse.store.reading.jobs import Reads
 from pulse.store.rows import Completion, Ending, EndingKind, Fired, Firing, NewSchedule, Renewal
-from pulse.store.schedules import ScheduleStore
 from pulse.store.store import Store
 from pulse.store.times import to_us
-from pulse.store.topics import TopicStore
 from tests.store.helpers import LEASE_S, NOW, OTHER, WORKER, at, fence, forge, job, new_id
 
 if TYPE_CHECKING:

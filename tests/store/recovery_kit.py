@@ -14,13 +14,13 @@ import anyio
 import anyio.abc
 from anyio.lowlevel import checkpoint
 
-from pulse import procs
 from pulse.store.store import Store
-from pulse_actors.dispatcher.claims import Claims
-from pulse_actors.dispatcher.deaths import Deaths
-from pulse_actors.dispatcher.desk import Desk, Held, Pair, Worker
-from pulse_actors.dispatcher.results import Results
-from pulse_actors.identity import Host, Peer, compose, session_of, this_host
+from pulse.system import processes
+from pulse_actors.dispatcher.claims.loop import Claims
+from pulse_actors.dispatcher.liveness.process_watch import Deaths
+from pulse_actors.dispatcher.workers.registry import Desk, Held, Pair, Worker
+from pulse_actors.dispatcher.writes.report import Results
+from pulse_actors.shared.identity import Host, Peer, compose, session_of, this_host
 from tests.store.helpers import TOPIC, Row, forge, read
 
 if TYPE_CHECKING:
@@ -84,12 +84,12 @@ def process(*command: str, **how: Any) -> Iterator[subprocess.Popen[bytes]]:
 
 def identity_of(pid: int, name: str = "w") -> str:
     """What a worker in the process *pid* is called."""
-    return compose(HOST, Peer(pid, 0, 0, procs.start_time(pid), HOST.pidns), name)
+    return compose(HOST, Peer(pid, 0, 0, processes.start_time(pid), HOST.pidns), name)
 
 
 def is_alive(pid: int) -> bool:
     """Whether the process is there, and no zombie."""
-    return procs.state(pid) not in {"", "Z", "X"}
+    return processes.state(pid) not in {"", "Z", "X"}
 
 
 async def dead(pid: int) -> None:

@@ -15,23 +15,23 @@ import anyio
 import pytest
 from anyio.abc import SocketStream
 
-from pulse import procs
+from pulse.common.ids import uuid7
 from pulse.config import Settings
 from pulse.errors import ConfigError, UnavailableError
-from pulse.ids import uuid7
+from pulse.store.connections.pool import Target
 from pulse.store.failures import IN_VAIN
-from pulse.store.pool import Target
 from pulse.store.rows import NewSchedule
 from pulse.store.store import Store
-from pulse_actors import scheduler as scheduling
-from pulse_actors import watchdog as watching
-from pulse_actors.bus import Bus, Hint
-from pulse_actors.identity import Host, Peer, compose, this_host
+from pulse.system import processes
 from pulse_actors.pause import LISTENING, REFRESH_S, WORK, Pause
-from pulse_actors.runtime import Actor, Runtime, Turn, TurnResult
-from pulse_actors.scheduler import LOOK_S, Scheduler
-from pulse_actors.sweeps import SweepGuard
-from pulse_actors.watchdog import Watchdog
+from pulse_actors.runtime.actor import Actor, Runtime, Turn, TurnResult
+from pulse_actors.runtime.bus import Bus, Hint
+from pulse_actors.scheduler import actor as scheduling
+from pulse_actors.scheduler.actor import LOOK_S, Scheduler
+from pulse_actors.shared.identity import Host, Peer, compose, this_host
+from pulse_actors.watchdog import actor as watching
+from pulse_actors.watchdog.actor import Watchdog
+from pulse_actors.watchdog.sweep_guard import SweepGuard
 from tests.store.helpers import count, forge, history, read
 from tests.support.confidential import confidential
 
@@ -172,7 +172,7 @@ async def test_what_a_living_process_of_this_host_holds_is_spared(
     """Its process can be killed first, and that is not the watchdog's part; of all others only the lease is known."""
     monkeypatch.setattr(watching, "SWEEP_LIMIT", 2)
     host = this_host(None)
-    peer = Peer(os.getpid(), os.getuid(), 0, procs.start_time(os.getpid()), host.pidns)
+    peer = Peer(os.getpid(), os.getuid(), 0, processes.start_time(os.getpid()), host.pidns)
     living = compose(host, peer, "w")
     others = [
         compose(host, replace(peer, start_time=1), "w"),  # a process that had this pid before

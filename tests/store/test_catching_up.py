@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pulse.ids import uuid7
-from pulse.store.pool import Target
+from pulse.common.ids import uuid7
+from pulse.store.connections.pool import Target
 from pulse.store.rows import NewSchedule
 from pulse.store.store import Store
-from pulse_actors.runtime import Turn, TurnResult
-from pulse_actors.scheduler import SOON_S, WAIT_S, Scheduler
+from pulse_actors.runtime.actor import Turn, TurnResult
+from pulse_actors.scheduler.actor import SOON_S, WAIT_S, Scheduler
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record

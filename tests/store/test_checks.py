@@ -11,16 +11,16 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from pulse import procs
+from pulse.common.ids import uuid7
 from pulse.errors import ConflictError, NotFoundError, PulseError, SchemaError
-from pulse.ids import uuid7
 from pulse.job import TRANSITIONS
-from pulse.store import checks
-from pulse.store.checks import AUDIT, TABLES, Check, Examination, Finding, install_audit, remove_audit
-from pulse.store.epochs import Held
-from pulse.store.pool import Target
+from pulse.store.admin import checks
+from pulse.store.admin.checks import AUDIT, TABLES, Check, Examination, Finding, install_audit, remove_audit
+from pulse.store.connections.pool import Target
+from pulse.store.recovery.epochs import Held
 from pulse.store.rows import Ending, EndingKind, Fence
 from pulse.store.store import Store
+from pulse.system import processes
 from tests.store.check_kit import GUARDS, LIVES, RECORD, ROWS, Wrong, live, live_all
 from tests.store.conftest import EMPTY, Shared
 from tests.store.epoch_kit import raised
@@ -210,7 +210,7 @@ async def test_grace(rows: Connection[Record], ids: dict[str, str]) -> None:
 
 def identity(pid: int, start: int, **other: str) -> str:
     """A locked_by of this host, as the dispatcher composes it."""
-    parts = {"host": "h", "boot": procs.boot_id()[:16], "pidns": str(procs.pid_namespace()), **other}
+    parts = {"host": "h", "boot": processes.boot_id()[:16], "pidns": str(processes.pid_namespace()), **other}
     return "/".join([*parts.values(), f"{pid}.{start}", "name"])
 
 
@@ -224,8 +224,8 @@ async def test_dead_processes(rows: Connection[Record], monkeypatch: pytest.Monk
     """What a dead process of this host holds is told; not what a living one holds, or one that cannot be seen."""
     monkeypatch.setattr(checks, "BURIAL_S", 0.2)
     gone = pid_of_the_dead()
-    own = procs.own_pid()
-    start = procs.start_time(own)
+    own = processes.own_pid()
+    start = processes.start_time(own)
     for holder in (
         identity(own, start),
         identity(gone, 1, boot="0123456789abcdef"),
@@ -246,7 +246,7 @@ async def test_what_is_given_back_meanwhile(module_shared: Shared, monkeypatch: 
     """A death that is being repaired while it is looked at violates nothing."""
     monkeypatch.setattr(checks, "BURIAL_S", 10.0)
     connection = module_shared.connection
-    identity_ = await forge(connection, "RUNNING", locked_by=identity(procs.own_pid(), 1))
+    identity_ = await forge(connection, "RUNNING", locked_by=identity(processes.own_pid(), 1))
     other = await asyncpg.connect(module_shared.dsn)
     looking = asyncio.ensure_future(examine(other, "dead-processes"))
     try:

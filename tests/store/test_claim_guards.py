@@ -16,22 +16,22 @@ import pytest
 from structlog.testing import capture_logs
 
 from pulse.errors import ContestedError, StatementError, UnavailableError
-from pulse.store.epochs import WENT_BACK
-from pulse.store.pool import Target
+from pulse.store.connections.pool import Target
+from pulse.store.operators.policies import LivePolicy
+from pulse.store.recovery.epochs import WENT_BACK
+from pulse.store.recovery.set_aside import Suspect
 from pulse.store.rows import Claim, Fence, Level
-from pulse.store.set_aside import Suspect
 from pulse.store.store import Store
-from pulse.store.topics import LivePolicy
-from pulse_actors.dispatcher import assignments
-from pulse_actors.dispatcher import claims as claiming
-from pulse_actors.dispatcher.assignments import _extra, _parts
-from pulse_actors.dispatcher.barred import REFUSED_S
-from pulse_actors.dispatcher.claims import Claims
-from pulse_actors.dispatcher.cursors import PRIORITIES, Start
-from pulse_actors.dispatcher.desk import DOUBTFUL_BEATS, Desk, Held, Worker
-from pulse_actors.dispatcher.due import FAR_S
-from pulse_actors.dispatcher.policies import Rules
-from pulse_actors.runtime import Backoff
+from pulse_actors.dispatcher.claims import assign_frames
+from pulse_actors.dispatcher.claims import loop as claiming
+from pulse_actors.dispatcher.claims.assign_frames import _extra, _parts
+from pulse_actors.dispatcher.claims.cursors import PRIORITIES, Start
+from pulse_actors.dispatcher.claims.due_times import FAR_S
+from pulse_actors.dispatcher.claims.loop import Claims
+from pulse_actors.dispatcher.claims.quarantine import REFUSED_S
+from pulse_actors.dispatcher.workers.policies import Rules
+from pulse_actors.dispatcher.workers.registry import DOUBTFUL_BEATS, Desk, Held, Worker
+from pulse_actors.runtime.actor import Backoff
 from tests.store.helpers import TOPIC, forge, read
 from tests.store.recovery_kit import DEADLINE_S, HOST, identity_of, new_worker, wire_of
 
@@ -700,7 +700,7 @@ async def test_nothing_to_give_back_is_not_told(bench: Bench) -> None:
 
 def test_a_frame_holds_one_job_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
     """A job that is longer than a frame should be is a frame by itself, and none is empty."""
-    monkeypatch.setattr(assignments, "ASSIGN_CHARS", 10)
+    monkeypatch.setattr(assign_frames, "ASSIGN_CHARS", 10)
     long, short = CLAIM._replace(args="x" * 11), CLAIM._replace(args="x" * 5)
     assert list(_parts([long, long, short, short, short])) == [[long], [long], [short, short], [short]]
 

@@ -8,8 +8,8 @@ import asyncpg
 import pytest
 
 from pulse.errors import UnavailableError
-from pulse.store import depths
-from pulse.store.depths import Depth
+from pulse.store.reading import counts
+from pulse.store.reading.counts import Depth
 from pulse.store.store import Store
 from tests.store.helpers import NOW, at, forge
 
@@ -48,8 +48,8 @@ async def test_what_waits_and_what_runs_is_counted(store: Store, connection: Con
 async def test_nothing_waits(store: Store) -> None:
     """That is told as exactly as anything, and so is the time."""
     found = await store.depths.read(10, [], now=NOW)
-    assert found == depths.Depths((), is_exact=True, now_s=NOW.timestamp())
-    assert await store.depths.sample(10, [], now=NOW) == depths.Depths((), is_exact=False, now_s=NOW.timestamp())
+    assert found == counts.Depths((), is_exact=True, now_s=NOW.timestamp())
+    assert await store.depths.sample(10, [], now=NOW) == counts.Depths((), is_exact=False, now_s=NOW.timestamp())
 
 
 async def test_topics_beyond_the_limit_are_told_together(store: Store, connection: Connection[Record]) -> None:
@@ -89,7 +89,7 @@ async def test_a_backlog_is_sampled_until_it_is_small_again(
     store: Store, connection: Connection[Record], own_database: str
 ) -> None:
     """Beyond the limit nothing is counted any more; when the sample says that it would be few, it is."""
-    await connection.execute(FILL, depths.ROWS + 1000, 1, NOW)
+    await connection.execute(FILL, counts.ROWS + 1000, 1, NOW)
     assert not (await store.depths.read(10, [], now=NOW)).is_exact
     statements = store.counting.usage.took.total
     found = await store.depths.read(10, [], now=NOW)
@@ -98,7 +98,7 @@ async def test_a_backlog_is_sampled_until_it_is_small_again(
     await connection.execute("DELETE FROM pulse.jobs WHERE id IN (SELECT id FROM pulse.jobs LIMIT 15000)")
     assert not (await store.depths.read(10, [], now=NOW)).is_exact
     found = await store.depths.read(10, [], now=NOW)
-    assert (found.is_exact, found.topics[0].ready + found.topics[0].scheduled) == (True, depths.ROWS - 14_000)
+    assert (found.is_exact, found.topics[0].ready + found.topics[0].scheduled) == (True, counts.ROWS - 14_000)
 
 
 async def test_a_count_that_is_in_nobodys_interest_ends(store: Store, connection: Connection[Record], dsn: str) -> None:

@@ -13,15 +13,15 @@ import asyncpg
 import pytest
 
 from pulse.errors import UnavailableError
-from pulse.store.pool import Target
+from pulse.store.connections.pool import Target
+from pulse.store.operators.policies import LivePolicy
 from pulse.store.rows import Claim, Fence, Head, Level
 from pulse.store.store import Store
-from pulse.store.topics import LivePolicy
-from pulse_actors.dispatcher.claims import Claims
-from pulse_actors.dispatcher.cursors import FIRST, LEVELS_MAX
-from pulse_actors.dispatcher.desk import Desk, Held, Worker
-from pulse_actors.dispatcher.policies import Rules
-from pulse_actors.identity import Host
+from pulse_actors.dispatcher.claims.cursors import FIRST, LEVELS_MAX
+from pulse_actors.dispatcher.claims.loop import Claims
+from pulse_actors.dispatcher.workers.policies import Rules
+from pulse_actors.dispatcher.workers.registry import Desk, Held, Worker
+from pulse_actors.shared.identity import Host
 from tests.store.helpers import TOPIC, forge, history, read
 
 if TYPE_CHECKING:
@@ -319,7 +319,7 @@ async def test_what_looking_everywhere_costs(bench: Bench, monkeypatch: pytest.M
     """Full claims and surveys count, however many of them, and claims of what is known do not."""
     clock = itertools.count()
     times = SimpleNamespace(monotonic=lambda: float(next(clock)), time=lambda: 0.0)
-    monkeypatch.setattr("pulse_actors.dispatcher.claims.time", times)
+    monkeypatch.setattr("pulse_actors.dispatcher.claims.loop.time", times)
     costs: list[float] = []
     monkeypatch.setattr(bench.claims._cursors, "full_done", lambda began_s, ended_s: costs.append(ended_s - began_s))
     many = [f"t{number}" for number in range(30)]
@@ -356,8 +356,8 @@ async def test_many_topics_are_served_in_turn(
     bench: Bench, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With more work in each of them than there is room for, none gets more than the others, however it came there."""
-    monkeypatch.setattr("pulse_actors.dispatcher.claims.SURVEY", 7)
-    monkeypatch.setattr("pulse_actors.dispatcher.cursors.SURVEY", 7)
+    monkeypatch.setattr("pulse_actors.dispatcher.claims.loop.SURVEY", 7)
+    monkeypatch.setattr("pulse_actors.dispatcher.claims.cursors.SURVEY", 7)
     topics = [f"t{number:02}" for number in range(30)]
     for topic in topics:
         for number in range(4):

@@ -15,17 +15,17 @@ import pytest
 from anyio.lowlevel import checkpoint
 from structlog.testing import capture_logs
 
-from pulse import procs, trees
 from pulse.errors import UnavailableError
 from pulse.protocol import Result
 from pulse.store.rows import Ended, Ending, EndingKind, Level
 from pulse.store.store import Store
-from pulse_actors.dispatcher import deaths as watching
-from pulse_actors.dispatcher import results
-from pulse_actors.dispatcher.deaths import Deaths
-from pulse_actors.dispatcher.desk import Sentence
-from pulse_actors.dispatcher.results import Obituary, Reported
-from pulse_actors.identity import Host
+from pulse.system import process_tree, processes
+from pulse_actors.dispatcher.liveness import process_watch as watching
+from pulse_actors.dispatcher.liveness.process_watch import Deaths
+from pulse_actors.dispatcher.workers.registry import Sentence
+from pulse_actors.dispatcher.writes import report
+from pulse_actors.dispatcher.writes.report import Obituary, Reported
+from pulse_actors.shared.identity import Host
 from tests.store.helpers import TOPIC, history
 from tests.store.recovery_kit import (
     DEADLINE_S,
@@ -109,7 +109,7 @@ async def test_who_has_ended_is_no_suspect(at: Floor) -> None:
 
 async def test_an_end_that_the_kernel_does_not_tell(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing says how it ended, the end itself is still a proof."""
-    monkeypatch.setattr(procs, "exit_status", lambda _pid, _pidfd: None)
+    monkeypatch.setattr(processes, "exit_status", lambda _pid, _pidfd: None)
     with process() as dying:
         worker = at.watch(new_worker(identity_of(dying.pid), dying.pid))
         job = await at.running(worker)
@@ -193,8 +193,8 @@ async def test_a_group_that_is_not_its_own_lives_on(at: Floor) -> None:
 
 async def test_what_carries_its_mark_dies_with_it(at: Floor) -> None:
     """A daemon that a handler has started is in no group of its worker, and is found all the same."""
-    mark = trees.new_mark()
-    env = {**os.environ, trees.MARK: mark}
+    mark = process_tree.new_mark()
+    env = {**os.environ, process_tree.MARK: mark}
     with process(env=env) as dying, process(env=env, start_new_session=True) as daemon:
         worker = new_worker(identity_of(dying.pid), dying.pid)
         worker.mark = mark
@@ -206,7 +206,7 @@ async def test_what_carries_its_mark_dies_with_it(at: Floor) -> None:
 
 async def test_its_jobs_are_free_when_all_of_it_is_dead(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are ended, but for the commit, while what it left is looked for; so it goes each time."""
-    monkeypatch.setattr(results, "HURRY_S", LONG_S)
+    monkeypatch.setattr(report, "HURRY_S", LONG_S)
     left: list[anyio.Event] = []
 
     async def end_tree(_mark: str) -> int:
@@ -215,13 +215,13 @@ async def test_its_jobs_are_free_when_all_of_it_is_dead(at: Floor, monkeypatch: 
         return 1
 
     woken: list[Level] = []
-    monkeypatch.setattr(trees, "end_tree", end_tree)
+    monkeypatch.setattr(process_tree, "end_tree", end_tree)
     monkeypatch.setattr(at.results.batcher, "put", None)
     monkeypatch.setattr(at.claims, "wake_level", lambda level, _delay_s, **_: woken.append(level))
     for number in (1, 2):
         with process() as dying:
             worker = new_worker(identity_of(dying.pid), dying.pid)
-            worker.mark = trees.new_mark()
+            worker.mark = process_tree.new_mark()
             job = await at.running(at.watch(worker))
             dying.kill()
             with anyio.fail_after(DEADLINE_S):
@@ -237,7 +237,7 @@ async def test_its_jobs_are_free_when_all_of_it_is_dead(at: Floor, monkeypatch: 
 
 async def test_what_does_not_die_keeps_no_row_locked(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
     """For long: its jobs are ended in peace when it is dead after all, and not before."""
-    monkeypatch.setattr(results, "HURRY_S", 0.05)
+    monkeypatch.setattr(report, "HURRY_S", 0.05)
     dead, given_up = anyio.Event(), anyio.Event()
     end = at.store.end
 
@@ -251,10 +251,10 @@ async def test_what_does_not_die_keeps_no_row_locked(at: Floor, monkeypatch: pyt
             raise
 
     monkeypatch.setattr(at.store, "end", watched_end)
-    monkeypatch.setattr(trees, "end_tree", lambda _mark: dead.wait())
+    monkeypatch.setattr(process_tree, "end_tree", lambda _mark: dead.wait())
     with process() as dying:
         worker = new_worker(identity_of(dying.pid), dying.pid)
-        worker.mark = trees.new_mark()
+        worker.mark = process_tree.new_mark()
         job = await at.running(at.watch(worker))
         dying.kill()
         with anyio.fail_after(DEADLINE_S):
@@ -440,7 +440,7 @@ async def test_who_may_not_be_signalled_is_not_in_hand(at: Floor, monkeypatch: p
 
 async def test_a_machine_that_does_not_count_its_kills(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the kernel counts nothing, there is nothing to count anew."""
-    monkeypatch.setattr(procs, "oom_kills", lambda _pid: None)
+    monkeypatch.setattr(processes, "oom_kills", lambda _pid: None)
     with process() as living:
         at.watch(new_worker(identity_of(living.pid), living.pid))
         at.deaths.note_oom_kills()
@@ -452,15 +452,15 @@ async def test_kills_are_counted_anew(at: Floor, tmp_path: Path, monkeypatch: py
     for number, path in enumerate(files):
         path.write_text(f"oom_kill {number}\n", "ascii")
     made = iter(files)
-    monkeypatch.setattr(procs, "oom_kills", lambda _pid: procs.OomKills(next(made), 0))
+    monkeypatch.setattr(processes, "oom_kills", lambda _pid: processes.OomKills(next(made), 0))
     looks: list[Path] = []
-    again = procs.OomKills.again
+    again = processes.OomKills.again
 
-    def noted(count: procs.OomKills) -> procs.OomKills:
+    def noted(count: processes.OomKills) -> processes.OomKills:
         looks.append(count.path)
         return again(count)
 
-    monkeypatch.setattr(procs.OomKills, "again", noted)
+    monkeypatch.setattr(processes.OomKills, "again", noted)
     with process() as first, process() as second, process() as third:
         for one in (first, second, third):
             at.watch(new_worker(identity_of(one.pid), one.pid))
@@ -592,7 +592,7 @@ async def test_a_stranger_dies_by_what_the_database_says(at: Floor) -> None:
 
 async def test_a_stranger_that_drained_in_vain(at: Floor) -> None:
     """Its exit code says that it left by itself, with what nobody took back: that counts for nobody."""
-    with process("sh", "-c", f"read line; exit {procs.UNFINISHED}", stdin=subprocess.PIPE) as leaving:
+    with process("sh", "-c", f"read line; exit {processes.UNFINISHED}", stdin=subprocess.PIPE) as leaving:
         job = await at.row(identity_of(leaving.pid))
         stranger = await at.deaths.adopt(HOST, identity_of(leaving.pid))
         assert stranger is not None

@@ -15,11 +15,11 @@ from structlog.testing import capture_logs
 from pulse.protocol import Beat, Stack
 from pulse.store.rows import EndingKind
 from pulse.store.store import Store
-from pulse_actors.dispatcher import overdue as timing
-from pulse_actors.dispatcher import stacks as looking
-from pulse_actors.dispatcher.desk import Held, Worker
-from pulse_actors.dispatcher.overdue import Overdue, note_ended, note_progress
-from pulse_actors.dispatcher.stacks import Shown, Stacks
+from pulse_actors.dispatcher.liveness import hung_handlers as timing
+from pulse_actors.dispatcher.liveness import stack_requests as looking
+from pulse_actors.dispatcher.liveness.hung_handlers import Overdue, note_ended, note_progress
+from pulse_actors.dispatcher.liveness.stack_requests import Shown, Stacks
+from pulse_actors.dispatcher.workers.registry import Held, Worker
 from tests.store.helpers import TOPIC, history
 from tests.store.recovery_kit import DEADLINE_S, Floor, floor, identity_of, is_alive, new_worker, process, wire_of
 

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from anyio.abc import SocketStream
 
-from pulse import procs
 from pulse.protocol import ByIds
-from pulse.redact import Redaction
+from pulse.security.redaction import Redaction
 from pulse.store.rows import Claim
 from pulse.store.store import Store
-from pulse_actors.bus import Bus
-from pulse_actors.dispatcher.claims import Claims
-from pulse_actors.dispatcher.desk import Desk, Held, Worker
-from pulse_actors.dispatcher.desktop import Desktop
-from pulse_actors.dispatcher.incidents import Incidents
-from pulse_actors.dispatcher.jobs import retry_jobs
-from pulse_actors.dispatcher.stacks import Stacks
-from pulse_actors.dispatcher.stats import Stats
-from pulse_actors.identity import Host, Peer, compose
+from pulse.system import processes
+from pulse_actors.dispatcher.claims.loop import Claims
+from pulse_actors.dispatcher.liveness.stack_requests import Stacks
+from pulse_actors.dispatcher.monitoring.answer import Stats
+from pulse_actors.dispatcher.monitoring.incidents import Incidents
+from pulse_actors.dispatcher.requests.jobs import retry_jobs
+from pulse_actors.dispatcher.services import Desktop
+from pulse_actors.dispatcher.workers.registry import Desk, Held, Worker
+from pulse_actors.runtime.bus import Bus
+from pulse_actors.shared.identity import Host, Peer, compose
 from tests.store.helpers import TOPIC, forge
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.heavy]
 
 HOST: Final = Host("here", "boot", 1)
 PID: Final = os.getpid()
-ALIVE: Final = compose(HOST, Peer(PID, 0, 0, procs.start_time(PID), HOST.pidns), "w")
-GONE: Final = compose(HOST, Peer(PID, 0, 0, procs.start_time(PID) + 1, HOST.pidns), "w")
-ELSEWHERE: Final = compose(Host("there", "boot", 1), Peer(PID, 0, 0, procs.start_time(PID), 1), "w")
+ALIVE: Final = compose(HOST, Peer(PID, 0, 0, processes.start_time(PID), HOST.pidns), "w")
+GONE: Final = compose(HOST, Peer(PID, 0, 0, processes.start_time(PID) + 1, HOST.pidns), "w")
+ELSEWHERE: Final = compose(Host("there", "boot", 1), Peer(PID, 0, 0, processes.start_time(PID), 1), "w")
 
 
 class Silent:

@@ -15,13 +15,13 @@ import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
-from pulse import procs
 from pulse.errors import UnavailableError
 from pulse.store.store import Store
-from pulse_actors.dispatcher import silence as looking
-from pulse_actors.dispatcher.desk import Worker
-from pulse_actors.dispatcher.silence import Silence
-from pulse_actors.dispatcher.unwritten import Unwritten
+from pulse.system import processes
+from pulse_actors.dispatcher.liveness import silent_workers as looking
+from pulse_actors.dispatcher.liveness.silent_workers import Silence
+from pulse_actors.dispatcher.workers.registry import Worker
+from pulse_actors.dispatcher.writes.unwritten import Unwritten
 from tests.store.helpers import TOPIC, history
 from tests.store.recovery_kit import (
     DEADLINE_S,
@@ -255,7 +255,7 @@ async def test_who_is_stopped_is_not_waited_for(
     with process() as stopped:
         os.kill(stopped.pid, signal.SIGSTOP)
         with anyio.fail_after(DEADLINE_S):
-            while procs.state(stopped.pid) != "T":  # a signal takes a moment on a busy machine
+            while processes.state(stopped.pid) != "T":  # a signal takes a moment on a busy machine
                 await anyio.lowlevel.checkpoint()
         worker = at.silent(stopped.pid)
         await at.running(worker)

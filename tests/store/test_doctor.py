@@ -13,9 +13,9 @@ import asyncpg
 import pytest
 from anyio.lowlevel import checkpoint
 
-from pulse.doctor.finding import State
-from pulse.doctor.table import judge
-from pulse.store.doctor import QUESTIONS, expected_indexes, look
+from pulse.ops.doctor.finding import State
+from pulse.ops.doctor.verdicts import judge
+from pulse.store.admin.doctor import QUESTIONS, expected_indexes, look
 from tests.store.doctor_kit import WITHIN_S, Patient, said, until
 from tests.support.bouncer import bouncer
 from tests.support.confidential import confidential

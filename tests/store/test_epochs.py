@@ -13,8 +13,8 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
-from pulse.ids import first_at, uuid7
-from pulse.store.epochs import CLOSED, UNWITNESSED, WENT_BACK, Coming, EpochStore, Held, Witnessed
+from pulse.common.ids import first_at, uuid7
+from pulse.store.recovery.epochs import CLOSED, UNWITNESSED, WENT_BACK, Coming, EpochStore, Held, Witnessed
 from pulse.store.rows import Claim, Completion, Fence
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store

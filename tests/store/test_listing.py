@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from asyncpg.pgproto.pgproto import UUID
 
-from pulse.store import listing
-from pulse.store.listing import Wanted
-from pulse.store.places import is_timed, place_of
+from pulse.store.reading import listing
+from pulse.store.reading.list_position import is_timed, place_of
+from pulse.store.reading.listing import Wanted
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
 from pulse.store.times import from_us, to_us

@@ -17,7 +17,7 @@ import asyncpg
 import pytest
 
 from pulse.protocol import HandlerInfo
-from pulse.store.pool import Target
+from pulse.store.connections.pool import Target
 from pulse.store.rows import Completion, Ending, EndingKind, Fence, Firing, NewSchedule, Reckoned, Renewal
 from pulse.store.store import Store
 from pulse.store.times import to_us

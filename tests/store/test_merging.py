@@ -12,7 +12,7 @@ from pulse.errors import ContestedError, StatementError, UnavailableError
 from pulse.store.failures import IN_VAIN
 from pulse.store.rows import Completion, Renewal
 from pulse.store.store import Store
-from pulse_actors.merging import Left, write_merged
+from pulse_actors.shared.row_writes import Left, write_merged
 from tests.store.helpers import LEASE_S, NOW, TOPIC, WORKER, forge, read
 
 if TYPE_CHECKING:

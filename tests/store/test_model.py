@@ -33,8 +33,8 @@ from hypothesis.stateful import (
 
 from pulse.errors import ConflictError, NotFoundError
 from pulse.protocol import NewJob
-from pulse.store.acting import Acting, Operator
-from pulse.store.pool import Target
+from pulse.store.connections.pool import Target
+from pulse.store.operators.transaction import Acting, Operator
 from pulse.store.rows import Completion, Ending, EndingKind, Fence, Renewal, Wake
 from pulse.store.store import Store
 from tests.store.conftest import EMPTY

@@ -14,13 +14,13 @@ import asyncpg
 import pytest
 
 from pulse.errors import ConfigError, UnavailableError
-from pulse.store.pool import Target, connect
+from pulse.store.connections.pool import Target, connect
 from pulse.store.rows import Level
 from pulse.store.store import WORK_CHANNEL, Store
-from pulse_actors.dispatcher.claims import Claims
-from pulse_actors.dispatcher.desk import Desk
-from pulse_actors.dispatcher.news import PAUSE_S, News
-from pulse_actors.listening import listen
+from pulse_actors.dispatcher.claims.cross_host import PAUSE_S, News
+from pulse_actors.dispatcher.claims.loop import Claims
+from pulse_actors.dispatcher.workers.registry import Desk
+from pulse_actors.runtime.pg_listen import listen
 from tests.store.helpers import TOPIC, forge
 from tests.store.recovery_kit import HOST, new_worker
 
@@ -125,7 +125,7 @@ async def test_it_is_told_once_in_a_while(store: Store, ear: Ear, monkeypatch: p
         await over.wait()
         over.clear()
 
-    monkeypatch.setattr("pulse_actors.dispatcher.news.anyio.sleep", pause)
+    monkeypatch.setattr("pulse_actors.dispatcher.claims.cross_host.anyio.sleep", pause)
     news = News(store, Desk())
     async with telling_it(news):
         for _ in range(3):
@@ -222,7 +222,7 @@ async def test_listening_waits_for_a_server(
             raise answer
         return await connect(*args)
 
-    monkeypatch.setattr("pulse_actors.listening.connect", refusing)
+    monkeypatch.setattr("pulse_actors.runtime.pg_listen.connect", refusing)
     began, heard = asyncio.Event(), asyncio.Event()
     async with (
         asyncio.timeout(DEADLINE_S),

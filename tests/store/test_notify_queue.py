@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 import asyncpg
 import pytest
 
-from pulse.doctor.finding import State
-from pulse.ids import uuid7
-from pulse.store.pool import Target
+from pulse.common.ids import uuid7
+from pulse.ops.doctor.finding import State
+from pulse.store.connections.pool import Target
 from pulse.store.store import Store
 from tests.store.doctor_kit import Patient, said
 from tests.support import postgres

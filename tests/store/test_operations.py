@@ -10,9 +10,9 @@ import asyncpg
 import pytest
 
 from pulse.errors import NotFoundError
-from pulse.store import audit
-from pulse.store.acting import Operator
-from pulse.store.operations import Moved
+from pulse.store.operators import audit
+from pulse.store.operators.jobs import Moved
+from pulse.store.operators.transaction import Operator
 from pulse.store.rows import Wake
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store

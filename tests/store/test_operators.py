@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from pulse.protocol import HandlerInfo
-from pulse.store.gate import GATE_CHANNEL
+from pulse.store.operators.gate import GATE_CHANNEL
 from pulse.store.rows import Canceled, Wake
 from pulse.store.store import Store
 from tests.store.helpers import NOW, STATUSES, TERMINAL, TOPIC, WORKER, at, changes, claim, forge, history, new_id, read

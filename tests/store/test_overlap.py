@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from pulse.ids import uuid7
-from pulse.store import schedules as scheduled
+from pulse.common.ids import uuid7
+from pulse.store.operators import schedules as scheduled
+from pulse.store.operators.schedules import MAX_HELD
 from pulse.store.rows import Completion, Due, Ending, EndingKind, Fired, Level, NewSchedule
-from pulse.store.schedules import MAX_HELD
 from pulse.store.store import Store
 from pulse.store.times import from_us
-from pulse_actors.catchup import firing_of
+from pulse_actors.scheduler.catchup import firing_of
 from tests.store.helpers import NOW, OTHER, TOPIC, WORKER, at, claim, fence, history, read
 from tests.support.waiting import until_blocked
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 import structlog
 
-from pulse.store.gate import GATE_CHANNEL, Expired
+from pulse.store.operators.gate import GATE_CHANNEL, Expired
 from pulse.store.store import Store
-from pulse_actors.bus import Hint
 from pulse_actors.pause import REFRESH_S, Pause
-from pulse_actors.runtime import Turn
+from pulse_actors.runtime.actor import Turn
+from pulse_actors.runtime.bus import Hint
 from tests.store.helpers import LEASE_S, NOW, TOPIC, WORKER, at, claim, forge
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import asyncpg
 import pytest
 from anyio.lowlevel import checkpoint
 
-from pulse.store.pool import HOT_SETTINGS, Target, connect
+from pulse.store.connections.pool import HOT_SETTINGS, Target, connect
 from pulse.store.rows import Renewal
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store

@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 
 from pulse.errors import BadRequestError
 from pulse.protocol import HandlerInfo
-from pulse.store.pool import Target
+from pulse.store.connections.pool import Target
 from pulse.store.rows import Ending, EndingKind
 from pulse.store.store import Store
 from tests.store.conftest import EMPTY

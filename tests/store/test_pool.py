@@ -13,9 +13,9 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from pulse.errors import ConfigError, StatementError, UnavailableError
-from pulse.store import pool as pool_module
+from pulse.store.connections import pool as pool_module
+from pulse.store.connections.pool import BEAT_SETTINGS, HOT_SETTINGS, SERVER_SETTINGS, Pool, Target, connect
 from pulse.store.failures import STUBBORN
-from pulse.store.pool import BEAT_SETTINGS, HOT_SETTINGS, SERVER_SETTINGS, Pool, Target, connect
 from pulse.store.store import Store
 from tests.support.confidential import confidential
 from tests.support.postgres import PASSWORD_ROLE

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pulse.errors import UnavailableError
-from pulse.store import reads
-from pulse.store.listing import Wanted
-from pulse.store.pool import Target
+from pulse.store.connections.pool import Target
+from pulse.store.reading import jobs as reads
+from pulse.store.reading.listing import Wanted
 from pulse.store.rows import Ending, EndingKind, NewSchedule
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
-from pulse_supervisor.status import GATHER_S
+from pulse_supervisor.control.status import GATHER_S
 from tests.store.helpers import NOW, STATUSES, WORKER, at, fence, forge, new_id
 from tests.support.proxy import Proxy, socket_of, through
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pulse.ids import uuid7
+from pulse.common.ids import uuid7
 from pulse.store.rows import NewSchedule, Reckoned
 from pulse.store.store import Store
-from pulse_actors.catchup import reckoned_of
+from pulse_actors.scheduler.catchup import reckoned_of
 from tests.store.helpers import NOW, at
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ import anyio
 import asyncpg
 import pytest
 
-from pulse import procs
 from pulse.store.rows import Ending, EndingKind
 from pulse.store.store import Store
-from pulse_actors.dispatcher import reconcile
-from pulse_actors.dispatcher.reconcile import bury_forgotten, bury_late
-from pulse_actors.identity import Host, Peer, compose, this_host
+from pulse.system import processes
+from pulse_actors.dispatcher.liveness import startup
+from pulse_actors.dispatcher.liveness.startup import bury_forgotten, bury_late
+from pulse_actors.shared.identity import Host, Peer, compose, this_host
 from tests.store.helpers import forge, history, read
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def worker(host: Host, pid: int = GONE_PID, start_time: int = 7) -> str:
 
 
 DEAD: Final = worker(HERE)
-ALIVE: Final = worker(HERE, PID, procs.start_time(PID))
+ALIVE: Final = worker(HERE, PID, processes.start_time(PID))
 EARLIER: Final = worker(Host("here", BEFORE, 1), 1)
 
 
@@ -54,7 +54,7 @@ async def test_what_cannot_be_running_is_given_back(store: Store, connection: Co
         worker(Host("here", "n" * 16, 1)),  # never seen
         worker(Host("there", BEFORE, 1)),
         worker(Host("here", HERE.boot, HERE.pidns + 1)),
-        worker(Host("there", HERE.boot, HERE.pidns), PID, procs.start_time(PID)),
+        worker(Host("there", HERE.boot, HERE.pidns), PID, processes.start_time(PID)),
     ]
     rows = {one: await forge(connection, "RUNNING", locked_by=one) for one in (*void, *valid)}
     for host, boot, ago in (("here", BEFORE, "100 years"), ("here", "t" * 16, "3 s"), ("there", BEFORE, "100 years")):
@@ -118,7 +118,7 @@ async def test_claims_that_were_committed_late(
     store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of workers that are dead and that nobody here knows: they were never handed out, and leave no trace."""
-    monkeypatch.setattr(reconcile, "OTHERS_S", 0.0)
+    monkeypatch.setattr(startup, "OTHERS_S", 0.0)
     known = worker(HERE, PID, 8)
     workers = [DEAD, known, ALIVE, EARLIER, worker(Host("there", BEFORE, 1)), "somebody"]
     rows = {one: await forge(connection, "RUNNING", locked_by=one) for one in workers}

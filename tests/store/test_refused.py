@@ -19,12 +19,14 @@ from pulse.protocol import Beat, Result
 from pulse.store import failures
 from pulse.store.failures import IN_VAIN, STUBBORN, UNIQUE_VIOLATION
 from pulse.store.store import Store
-from pulse_actors import expiry, runtime
-from pulse_actors.dispatcher import bad_jobs, results
-from pulse_actors.dispatcher.leases import Beating, Leases
-from pulse_actors.dispatcher.results import Reported
-from pulse_actors.dispatcher.submits import Submits, Submitted
-from pulse_actors.runtime import Backoff
+from pulse_actors.dispatcher.claims import refused_jobs
+from pulse_actors.dispatcher.writes import report as results
+from pulse_actors.dispatcher.writes.heartbeat import Beating, Leases
+from pulse_actors.dispatcher.writes.report import Reported
+from pulse_actors.dispatcher.writes.submit import Submits, Submitted
+from pulse_actors.runtime import actor
+from pulse_actors.runtime.actor import Backoff
+from pulse_actors.watchdog import expiry
 from tests.store.helpers import TOPIC, forge, job, read
 from tests.store.recovery_kit import DEADLINE_S, HOST, LEASE_S, Floor, Wire, new_worker, wire_of
 from tests.store.refusing_kit import refusing, spoil, sqlstates
@@ -33,7 +35,7 @@ from tests.support.waiting import until as until_within
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-    from pulse_actors.dispatcher.desk import Worker
+    from pulse_actors.dispatcher.workers.registry import Worker
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.heavy]
 
@@ -110,8 +112,8 @@ async def open_while_refused(
 def counter(store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch) -> Counter:
     """One that tries again soon: the pauses are measured elsewhere."""
     monkeypatch.setattr(results, "REFUSED_PAUSE_S", 0.05)
-    monkeypatch.setattr(bad_jobs, "TRY_S", 0.05)
-    monkeypatch.setattr(runtime, "RETRY_MAX_S", 0.05)
+    monkeypatch.setattr(refused_jobs, "TRY_S", 0.05)
+    monkeypatch.setattr(actor, "RETRY_MAX_S", 0.05)
     return Counter(store, connection)
 
 
@@ -226,7 +228,7 @@ async def test_what_a_search_finds_before_a_lock(
 
     async with refusing(connection, {jobs[0]: "XX001"}, "RUNNING"):
         with monkeypatch.context() as patch:
-            patch.setattr(bad_jobs._Search, "is_about_none", interrupted)
+            patch.setattr(refused_jobs._Search, "is_about_none", interrupted)
             with pytest.raises(UnavailableError):
                 await counter.claims.pass_once()
     assert await aside(connection) == {jobs[0]: "XX001"}
@@ -341,7 +343,7 @@ async def test_many_jobs_that_one_place_waits_for(
     counter: Counter, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where each of them is refused, no more are set aside than may be, however many places there are."""
-    monkeypatch.setattr(bad_jobs, "MOST_BLAMED", 1)
+    monkeypatch.setattr(refused_jobs, "MOST_BLAMED", 1)
     counter.worker.capacity = 1
     jobs = [await forge(connection, next_run_at=PAST) for _ in range(20)]
     async with open_while_refused(counter, connection, "XX001", "RUNNING") as heal:
@@ -366,7 +368,7 @@ async def test_what_is_set_aside_is_told_once(
     counter: Counter, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And nothing is told of those that are not, since too many are."""
-    monkeypatch.setattr(bad_jobs, "MOST_BLAMED", 4)
+    monkeypatch.setattr(refused_jobs, "MOST_BLAMED", 4)
     for _ in range(30):
         await forge(connection, next_run_at=PAST)
     with capture_logs() as logs:
@@ -560,8 +562,8 @@ async def test_late_jobs_that_are_refused(
 async def test_each_late_job_is_refused(store: Store, connection: Connection[Record], monkeypatch: Any) -> None:
     """It may be about none of them: no more than some are set aside, and the database is blamed."""
     monkeypatch.setattr(expiry, "MOST_BLAMED", 2 * IN_VAIN)
-    monkeypatch.setattr(runtime, "QUIET_S", 0.0)
-    monkeypatch.setattr(runtime, "RETRY_MAX_S", 0.05)
+    monkeypatch.setattr(actor, "QUIET_S", 0.0)
+    monkeypatch.setattr(actor, "RETRY_MAX_S", 0.05)
     jobs = await late(connection, 4 * IN_VAIN)
     tries = 0
     expire = store.expire

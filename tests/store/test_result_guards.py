@@ -16,13 +16,13 @@ from structlog.testing import capture_logs
 
 from pulse.errors import StatementError, UnavailableError
 from pulse.protocol import Result
-from pulse.store.pool import SERVER_SETTINGS, Target
+from pulse.store.connections.pool import SERVER_SETTINGS, Target
 from pulse.store.rows import Ending, EndingKind, Level
 from pulse.store.store import Store
-from pulse_actors.dispatcher import results as writing
-from pulse_actors.dispatcher.desk import Held, Worker
-from pulse_actors.dispatcher.results import Obituary, Reported, Results
-from pulse_actors.runtime import Backoff
+from pulse_actors.dispatcher.workers.registry import Held, Worker
+from pulse_actors.dispatcher.writes import report as writing
+from pulse_actors.dispatcher.writes.report import Obituary, Reported, Results
+from pulse_actors.runtime.actor import Backoff
 from tests.store.helpers import TOPIC, forge, history, read
 from tests.store.recovery_kit import DEADLINE_S, Floor, new_worker, wire_of
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import asyncpg
 import pytest
 
-from pulse.store.doctor import QUESTIONS
-from pulse.store.roles import KINDS, grants_sql, make_roles
+from pulse.store.admin.doctor import QUESTIONS
+from pulse.store.admin.roles import KINDS, grants_sql, make_roles
 from pulse.store.statements import STATEMENTS
 from tests.store.roles_kit import CALLS, FUNCTIONS, MAY, SECRET, SEQUENCES, SETS, TABLES, Place, forget
 from tests.support.postgres import Postgres

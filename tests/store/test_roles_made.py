@@ -12,9 +12,9 @@ import asyncpg
 import pytest
 
 from pulse.errors import ConfigError, SchemaError
-from pulse.store import roles, schema
-from pulse.store.roles import checked_prefix, make_roles, names_of, roles_script, standing
-from pulse.store.schema import SCHEMA_VERSION, ensure_schema
+from pulse.store.admin import roles, schema
+from pulse.store.admin.roles import checked_prefix, make_roles, names_of, roles_script, standing
+from pulse.store.admin.schema import SCHEMA_VERSION, ensure_schema
 from tests.store.roles_kit import Place, forget
 from tests.support.postgres import Postgres
 

@@ -25,13 +25,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from pulse.store.pool import Target
+from pulse.store.connections.pool import Target
+from pulse.store.operators.schedules import MAX_HELD, MAX_HELD_OF_ALL
 from pulse.store.rows import Due, Fired, Firing, NewSchedule
-from pulse.store.schedules import MAX_HELD, MAX_HELD_OF_ALL
 from pulse.store.store import Store
 from pulse.store.times import from_us, to_us
-from pulse_actors.catchup import GRACE_S, MAX_CATCH_UP, firing_of, reckoned_of
-from pulse_actors.recurrence import jittered_us
+from pulse_actors.scheduler.catchup import GRACE_S, MAX_CATCH_UP, firing_of, reckoned_of
+from pulse_actors.shared.recurrence import jittered_us
 from tests.store.conftest import EMPTY
 from tests.store.helpers import NOW
 from tests.support.postgres import Postgres

@@ -14,8 +14,8 @@ from pulse.protocol import HandlerInfo
 from pulse.store.rows import Due, Fired, Firing, Level, NewSchedule, Work
 from pulse.store.store import Store
 from pulse.store.times import from_us, to_us
-from pulse_actors.catchup import firing_of
-from pulse_actors.recurrence import jittered_us
+from pulse_actors.scheduler.catchup import firing_of
+from pulse_actors.shared.recurrence import jittered_us
 from tests.store.helpers import NOW, TOPIC, Row, at, count, new_id
 
 if TYPE_CHECKING:

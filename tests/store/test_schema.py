@@ -11,9 +11,9 @@ import asyncpg
 import pytest
 
 from pulse.errors import SchemaError, UnavailableError
-from pulse.store import schema
-from pulse.store.pool import Target
-from pulse.store.schema import SCHEMA_VERSION, ensure_schema, schema_sql
+from pulse.store.admin import schema
+from pulse.store.admin.schema import SCHEMA_VERSION, ensure_schema, schema_sql
+from pulse.store.connections.pool import Target
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
 from tests.store.checks import BASE, CHECKS, Check, Columns

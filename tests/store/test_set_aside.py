@@ -12,10 +12,10 @@ from asyncpg.pgproto.pgproto import UUID
 
 from pulse.errors import StatementError
 from pulse.protocol import ById, ByIds, JobsList
-from pulse.store.legible import _is_read, legible_job
+from pulse.store.reading.damaged_jobs import _is_read, legible_job
 from pulse.store.store import Store
-from pulse_actors.dispatcher.desktop import Desktop
-from pulse_actors.dispatcher.jobs import cancel_jobs, delete_jobs, get_job, list_jobs, retry_jobs, why_job
+from pulse_actors.dispatcher.requests.jobs import cancel_jobs, delete_jobs, get_job, list_jobs, retry_jobs, why_job
+from pulse_actors.dispatcher.services import Desktop
 from tests.store.helpers import TERMINAL, forge, read
 from tests.store.test_visit_guards import Lobby
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import asyncpg
 import pytest
 
-from pulse.ids import uuid7
+from pulse.common.ids import uuid7
 from pulse.protocol import NewJob
 from pulse.store.rows import Completion, Ending, EndingKind, NewSchedule
 from pulse.store.times import from_s

@@ -15,8 +15,8 @@ import pytest
 
 from pulse.protocol import HandlerInfo
 from pulse.store.store import Store
-from pulse_actors.runtime import Turn
-from pulse_actors.scheduler import Scheduler
+from pulse_actors.runtime.actor import Turn
+from pulse_actors.scheduler.actor import Scheduler
 from tests.store.helpers import count
 from tests.support.waiting import until_blocked
 

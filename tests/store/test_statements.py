@@ -85,7 +85,7 @@ def test_the_fenced_statements_are_these() -> None:
 @pytest.mark.parametrize("name", sorted(STATEMENTS))
 def test_every_statement_is_used(name: str) -> None:
     """No statement is left in the file that no code asks for."""
-    code = "".join(path.read_text("utf-8") for path in STORE.glob("*.py"))
+    code = "".join(path.read_text("utf-8") for path in STORE.rglob("*.py"))
     assert f'"{name}"' in code
 
 

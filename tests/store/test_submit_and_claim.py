@@ -15,10 +15,10 @@ from pulse.errors import StatementError, UnavailableError
 from pulse.protocol import HandlerInfo, NewJob
 from pulse.store.rows import Claim, Level, Wake
 from pulse.store.store import Store
-from pulse_actors.dispatcher.assignments import ASSIGN_CHARS
-from pulse_actors.dispatcher.claims import Claims
-from pulse_actors.dispatcher.cursors import FEW_TOPICS
-from pulse_actors.dispatcher.desk import Desk, Held, Worker
+from pulse_actors.dispatcher.claims.assign_frames import ASSIGN_CHARS
+from pulse_actors.dispatcher.claims.cursors import FEW_TOPICS
+from pulse_actors.dispatcher.claims.loop import Claims
+from pulse_actors.dispatcher.workers.registry import Desk, Held, Worker
 from tests.store.helpers import LEASE_S, NOW, TOPIC, at, count, forge, history, job, read
 from tests.store.recovery_kit import DEADLINE_S, HOST, new_worker, wire_of
 from tests.store.refusing_kit import refusing

@@ -11,9 +11,9 @@ import pytest
 from pulse.errors import StatementError
 from pulse.protocol import NewJob, Result
 from pulse.store.store import Store
-from pulse_actors import runtime
-from pulse_actors.dispatcher import results
-from pulse_actors.dispatcher.submits import Submits, Submitted
+from pulse_actors.dispatcher.writes import report
+from pulse_actors.dispatcher.writes.submit import Submits, Submitted
+from pulse_actors.runtime import actor
 from tests.store.helpers import TOPIC, job
 from tests.store.recovery_kit import Floor, Wire, new_worker, wire_of
 from tests.support.waiting import until
@@ -77,14 +77,14 @@ async def test_a_constraint_that_is_not_pulses(
     store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No result is taken for a bad one: it is kept, charges no attempt, and is written when the constraint is gone."""
-    monkeypatch.setattr(results, "REFUSED_PAUSE_S", 0.05)
-    monkeypatch.setattr(runtime, "RETRY_MAX_S", 0.05)
+    monkeypatch.setattr(report, "REFUSED_PAUSE_S", 0.05)
+    monkeypatch.setattr(actor, "RETRY_MAX_S", 0.05)
     floor = Floor(store, connection)
     worker = new_worker("w")
     floor.desk.join(worker)
     one = await floor.running(worker)
     await connection.execute("ALTER TABLE pulse.jobs ADD CONSTRAINT strange CHECK (status <> 'COMPLETED') NOT VALID")
-    floor.results.accept(results.Reported(worker, 1, [Result(one, 1, "ok")], [(one, 1)]))
+    floor.results.accept(report.Reported(worker, 1, [Result(one, 1, "ok")], [(one, 1)]))
 
     async def is_kept() -> bool:
         return bool(await connection.fetchval("SELECT count(*) FROM pulse.set_aside WHERE sqlstate = '23514'"))

@@ -12,12 +12,12 @@ import msgspec
 import pytest
 from anyio.lowlevel import checkpoint
 
-from pulse.dsn import database_of
+from pulse.common.dsn import database_of
 from pulse.errors import UnavailableError
-from pulse.store.pool import Pool, Target
+from pulse.store.connections.pool import Pool, Target
+from pulse.store.recovery.timelines import Standing, Timelines
 from pulse.store.store import Store
-from pulse.store.timelines import Standing, Timelines
-from pulse_actors.memory import Notebook
+from pulse_actors.shared.epoch_memory import Notebook
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 import pytest
 
-from pulse.backoff import ALLOWED, backoff_s
+from pulse.common.backoff import ALLOWED, backoff_s
 from pulse.errors import BadRequestError
 from pulse.protocol import HandlerInfo
-from pulse.store.gate import GATE_CHANNEL
+from pulse.store.operators.gate import GATE_CHANNEL
+from pulse.store.operators.policies import OPTIONS, SERVER_OPTIONS, LivePolicy, effective
 from pulse.store.rows import Ending, EndingKind, Renewal
 from pulse.store.store import Store
-from pulse.store.topics import OPTIONS, SERVER_OPTIONS, LivePolicy, effective
 from tests.store.helpers import NOW, TOPIC, WORKER, at, forge, job, read
 from tests.support.backoffs import BACKOFFS, FULL, NO_BACKOFFS
 

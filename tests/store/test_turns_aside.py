@@ -9,8 +9,8 @@ import asyncpg
 import pytest
 
 from pulse.errors import StatementError
+from pulse.store.recovery.set_aside import SetAside, Suspect
 from pulse.store.rows import Level
-from pulse.store.set_aside import SetAside, Suspect
 from pulse.store.store import Store
 from tests.store.helpers import NOW, TOPIC, forge, new_id
 

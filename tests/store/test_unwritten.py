@@ -16,10 +16,10 @@ from structlog.testing import capture_logs
 from pulse.errors import UnavailableError
 from pulse.store.rows import Renewal
 from pulse.store.store import Store
-from pulse_actors.dispatcher import unwritten as unwriting
-from pulse_actors.dispatcher.desk import Desk
-from pulse_actors.dispatcher.unwritten import TOLD, Unwritten
-from pulse_actors.runtime import Backoff
+from pulse_actors.dispatcher.workers.registry import Desk
+from pulse_actors.dispatcher.writes import unwritten as unwriting
+from pulse_actors.dispatcher.writes.unwritten import TOLD, Unwritten
+from pulse_actors.runtime.actor import Backoff
 from tests.store.helpers import forge
 from tests.store.recovery_kit import DEADLINE_S, LEASE_S
 

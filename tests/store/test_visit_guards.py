@@ -14,38 +14,39 @@ import anyio
 import msgspec
 import pytest
 
-from pulse import protocol, trees
+from pulse import protocol
 from pulse.config import Settings
 from pulse.errors import ProtocolError, UnavailableError
 from pulse.protocol import Beat, Capacity, Frame, Hello, JobRef, Result, Role
-from pulse.protocol.access import EVERYTHING
-from pulse.redact import Redaction
-from pulse.store.acting import Operator
-from pulse.store.pool import Target
+from pulse.protocol.roles import EVERYTHING
+from pulse.security.redaction import Redaction
+from pulse.store.connections.pool import Target
+from pulse.store.operators.transaction import Operator
 from pulse.store.store import Store
-from pulse_actors.bus import Hint
-from pulse_actors.dispatcher import visit as visiting
-from pulse_actors.dispatcher.batching import ROOM, Batcher
-from pulse_actors.dispatcher.callers import Caller, Local
-from pulse_actors.dispatcher.claims import Claims
-from pulse_actors.dispatcher.connection import Connection
-from pulse_actors.dispatcher.desk import Held, Worker
-from pulse_actors.dispatcher.desktop import Desktop
-from pulse_actors.dispatcher.incidents import Incidents
-from pulse_actors.dispatcher.leases import Beating, Leases
-from pulse_actors.dispatcher.manners import MAX_REQUESTS, Manners
-from pulse_actors.dispatcher.office import Office
-from pulse_actors.dispatcher.reception import Reception
-from pulse_actors.dispatcher.refusals import Refusals
-from pulse_actors.dispatcher.requests import REQUESTS
-from pulse_actors.dispatcher.room import Room
-from pulse_actors.dispatcher.service import Dispatcher
-from pulse_actors.dispatcher.stacks import Stacks
-from pulse_actors.dispatcher.stats import Stats
-from pulse_actors.dispatcher.submits import BATCH, Submits
-from pulse_actors.dispatcher.visit import Visit
-from pulse_actors.identity import Peer, compose
-from pulse_actors.runtime import Turn
+from pulse.system import process_tree
+from pulse_actors.dispatcher.admission.memory_budget import Room
+from pulse_actors.dispatcher.admission.refusal_log import Refusals
+from pulse_actors.dispatcher.admission.request_limits import MAX_REQUESTS, Manners
+from pulse_actors.dispatcher.claims.loop import Claims
+from pulse_actors.dispatcher.context import Office
+from pulse_actors.dispatcher.liveness.stack_requests import Stacks
+from pulse_actors.dispatcher.main import Dispatcher
+from pulse_actors.dispatcher.monitoring.answer import Stats
+from pulse_actors.dispatcher.monitoring.incidents import Incidents
+from pulse_actors.dispatcher.net import session as visiting
+from pulse_actors.dispatcher.net.connection import Connection
+from pulse_actors.dispatcher.net.listener import Reception
+from pulse_actors.dispatcher.net.peer import Caller, Local
+from pulse_actors.dispatcher.net.session import Visit
+from pulse_actors.dispatcher.requests.table import REQUESTS
+from pulse_actors.dispatcher.services import Desktop
+from pulse_actors.dispatcher.workers.registry import Held, Worker
+from pulse_actors.dispatcher.writes.batcher import ROOM, Batcher
+from pulse_actors.dispatcher.writes.heartbeat import Beating, Leases
+from pulse_actors.dispatcher.writes.submit import BATCH, Submits
+from pulse_actors.runtime.actor import Turn
+from pulse_actors.runtime.bus import Hint
+from pulse_actors.shared.identity import Peer, compose
 from tests.store.helpers import TOPIC, forge, read
 from tests.store.recovery_kit import DEADLINE_S, HOST, LEASE_S, Floor, Wire, floor, new_worker, process, wire_of
 from tests.support.peers import until
@@ -395,7 +396,9 @@ async def test_who_connects_from_here_is_watched(lobby: Lobby) -> None:
 async def test_a_pool_parent_takes_nobody_with_it(lobby: Lobby) -> None:
     """Its children end by themselves, and drain first: neither its group nor its mark is for killing."""
     with process(start_new_session=True, env={**os.environ, "PULSE_TREE": "m" * 32}) as leader:
-        until(lambda: trees.mark_of(leader.pid), "its environment")  # exec has begun, and may not be through with that
+        until(
+            lambda: process_tree.mark_of(leader.pid), "its environment"
+        )  # exec has begun, and may not be through with that
         found = []
         for topics in ([TOPIC], []):
             visit, _ = lobby.visit(peer=Peer(leader.pid, 0, 0, 7, HOST.pidns))

@@ -11,15 +11,15 @@ import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
-from pulse import procs
 from pulse.errors import ContestedError
 from pulse.store.store import Store
-from pulse_actors import watchdog as watching
-from pulse_actors.bus import Hint
-from pulse_actors.identity import Peer, compose, this_host
-from pulse_actors.runtime import Turn, TurnResult
-from pulse_actors.sweeps import SweepGuard
-from pulse_actors.watchdog import Watchdog
+from pulse.system import processes
+from pulse_actors.runtime.actor import Turn, TurnResult
+from pulse_actors.runtime.bus import Hint
+from pulse_actors.shared.identity import Peer, compose, this_host
+from pulse_actors.watchdog import actor as watching
+from pulse_actors.watchdog.actor import Watchdog
+from pulse_actors.watchdog.sweep_guard import SweepGuard
 from tests.store.helpers import forge, read
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ async def test_the_dispatcher_is_told_whom_the_sweep_has_spared(
 ) -> None:
     """It looks after the processes of this host; who let a lease lapse is named to it, once each."""
     pid = os.getpid()
-    living = compose(HOST, Peer(pid, 0, 0, procs.start_time(pid), HOST.pidns), "w")
+    living = compose(HOST, Peer(pid, 0, 0, processes.start_time(pid), HOST.pidns), "w")
     for _ in range(2):
         await forge(connection, "RUNNING", lease_until=LAPSED, locked_by=living)
     assert (await turn(watchdog)).hints == (Hint("dispatcher", "lapsed", {"workers": [living]}),)

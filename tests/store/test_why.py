@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 import pytest
 
-from pulse.store.pool import Target, connect
+from pulse.store.connections.pool import Target, connect
 from pulse.store.rows import Ending, EndingKind
 from pulse.store.standing import BEFORE_MAX, Standing
 from pulse.store.statements import STATEMENTS

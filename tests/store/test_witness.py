@@ -12,17 +12,17 @@ from uuid import UUID
 import pytest
 from structlog.testing import capture_logs
 
+from pulse.common.ids import uuid7
 from pulse.errors import StatementError, UnavailableError
-from pulse.ids import uuid7
-from pulse.store.epochs import CLOSED, Coming
-from pulse.store.pool import Target
+from pulse.store.connections.pool import Target
+from pulse.store.recovery.epochs import CLOSED, Coming
 from pulse.store.rows import Claim, Completion, Level
 from pulse.store.store import Store
-from pulse_actors.dispatcher import witness as module
-from pulse_actors.dispatcher.claims import Claims
-from pulse_actors.dispatcher.desk import Desk, Held, Worker
-from pulse_actors.dispatcher.witness import OTHERS_S, PUT_OFF_S, REJOIN_S, SOON_S, TICK_S, Witness
-from pulse_actors.memory import Memory, Notebook
+from pulse_actors.dispatcher.claims.loop import Claims
+from pulse_actors.dispatcher.epochs import witness as module
+from pulse_actors.dispatcher.epochs.witness import OTHERS_S, PUT_OFF_S, REJOIN_S, SOON_S, TICK_S, Witness
+from pulse_actors.dispatcher.workers.registry import Desk, Held, Worker
+from pulse_actors.shared.epoch_memory import Memory, Notebook
 from tests.store.epoch_kit import HOST, LEASE_S, OTHER, clean, come, keep, put_back, raised
 from tests.store.helpers import TOPIC, forge, job, read
 from tests.store.refusing_kit import refusing

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from uuid import UUID
 
-from pulse.places import SUPERVISOR_SOCKET
+from pulse.system.directories import SUPERVISOR_SOCKET
 from tests.support.fake_dispatcher import Answer, FakeDispatcher, RuntimeDir
 
 NOW_S: Final = time.time()

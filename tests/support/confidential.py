@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qs, quote, urlsplit
 
-from pulse.grants import parse_roles
+from pulse.security.grants import parse_roles
 
 __all__ = [
     "confidential",

@@ -17,7 +17,7 @@ from typing import Final
 
 import psutil
 
-from pulse import procs
+from pulse.system import processes
 from tests.support.peers import until
 
 ENDS_S: Final = 20.0
@@ -60,7 +60,7 @@ class Container:
     @property
     def namespace(self) -> int:
         """Its pid namespace."""
-        return procs.pid_namespace(self.init)
+        return processes.pid_namespace(self.init)
 
     def find(self, word: str) -> list[psutil.Process]:
         """The processes in it that have this word in their command line; as this machine numbers them."""

@@ -11,10 +11,10 @@ from urllib.parse import urlencode
 from starlette.types import ASGIApp, Message
 
 from pulse.errors import NobodyAnswersError
-from pulse.ui.address import Address
+from pulse.ui.auth.address import Address
+from pulse.ui.auth.sessions import Session
+from pulse.ui.data.queries import Questions
 from pulse.ui.guard import cookie_header
-from pulse.ui.questions import Questions
-from pulse.ui.sessions import Session
 from pulse.ui.site import Options, Site
 
 Reply: TypeAlias = "Mapping[str, object] | Callable[[Mapping[str, Any]], Mapping[str, object]]"

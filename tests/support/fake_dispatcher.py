@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import Self
 
 from pulse.errors import RefusedError
-from pulse.places import CLIENT_SOCKET
 from pulse.protocol import Frame, FrameReader, decode_any, encode, encode_error
+from pulse.system.directories import CLIENT_SOCKET
 
 Body = Mapping[str, object]
 Answer = Body | RefusedError | Callable[[dict[str, object]], "Body | RefusedError"]

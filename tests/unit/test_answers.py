@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pulse import answers
-from pulse.answers import Changed
+from pulse.client import records
+from pulse.client.records import Changed
 from pulse.errors import (
     InternalError,
     InvalidTransitionError,
@@ -48,7 +48,7 @@ def only(data: bytes) -> Frame:
 
 def test_a_job() -> None:
     """Columns by name become fields; unknown ones are ignored, missing ones have defaults."""
-    job = answers.job({"job": COLUMNS})
+    job = records.job({"job": COLUMNS})
     assert job == Job(
         id=JOB,
         name="resize",
@@ -73,46 +73,46 @@ def test_a_job() -> None:
 @pytest.mark.parametrize(("text", "value"), [("null", None), ('"null"', "null"), ("[1]", [1]), ("0", 0)])
 def test_results_are_what_their_json_says(text: str, value: object) -> None:
     """A stored text is decoded once."""
-    assert answers.job({"job": {**COLUMNS, "result": text}}).result == value
+    assert records.job({"job": {**COLUMNS, "result": text}}).result == value
 
 
 @pytest.mark.parametrize("body", [{}, {"job": None}, {"job": []}, {"job": {"id": JOB.bytes}}])
 def test_an_answer_that_is_none(body: dict[str, object]) -> None:
     """What is missing in an answer is the server's fault, and said so."""
     with pytest.raises(ProtocolError):
-        answers.job(body)
+        records.job(body)
 
 
 @pytest.mark.parametrize("change", [{"status": "LOST"}, {"id": b"short"}, {"args": "{"}, {"submitted_at": "now"}])
 def test_columns_of_another_kind(change: dict[str, object]) -> None:
     """Values that do not fit are a ProtocolError, never a strange object."""
     with pytest.raises(ProtocolError):
-        answers.job({"job": {**COLUMNS, **change}})
+        records.job({"job": {**COLUMNS, **change}})
 
 
 def test_pages_and_changes() -> None:
     """Lists carry their cursor; cancel and retry tell of each id."""
-    page = answers.job_page({"jobs": [COLUMNS], "next": "abc"})
+    page = records.job_page({"jobs": [COLUMNS], "next": "abc"})
     assert ([job.id for job in page.jobs], page.next) == ([JOB], "abc")
-    assert answers.job_page({"jobs": [], "next": None}).next is None
-    changed = answers.changed({"done": [JOB.bytes], "refused": [[JOB.bytes, "not_found", "later"]]})
+    assert records.job_page({"jobs": [], "next": None}).next is None
+    changed = records.changed({"done": [JOB.bytes], "refused": [[JOB.bytes, "not_found", "later"]]})
     assert changed == Changed((JOB,), ((JOB, "not_found"),))
     with pytest.raises(ProtocolError):
-        answers.changed({"done": [JOB.bytes]})
+        records.changed({"done": [JOB.bytes]})
 
 
 def test_a_schedule() -> None:
     """A schedule is read like a job."""
     columns = {"id": JOB.bytes, "name": "a", "kind": "every", "every_s": 5, "args": "{}", "paused": True, "topic": None}
-    schedule = answers.schedule({"schedule": columns})
+    schedule = records.schedule({"schedule": columns})
     assert (schedule.kind, schedule.every_s, schedule.paused, schedule.topic) == ("every", 5.0, True, None)
-    assert answers.schedule_page({"schedules": [columns], "next": None}).schedules == (schedule,)
+    assert records.schedule_page({"schedules": [columns], "next": None}).schedules == (schedule,)
 
 
 def test_plain_answers() -> None:
     """Ids in answers that are shown as they are become text."""
     body = {"workers": [{"running": [[JOB.bytes, 1]], "raw": b"\1"}], "ok": True}
-    assert answers.plain(body) == {"workers": [{"running": [[str(JOB), 1]], "raw": "01"}], "ok": True}
+    assert records.plain(body) == {"workers": [{"running": [[str(JOB), 1]], "raw": "01"}], "ok": True}
 
 
 @pytest.mark.parametrize(
@@ -127,23 +127,23 @@ def test_plain_answers() -> None:
 def test_refusals_keep_their_code(code: str, kind: type[RefusedError]) -> None:
     """An error frame becomes the error of its code, with the server's words."""
     with pytest.raises(kind, match="the words"):
-        answers.body_of(only(encode_error(1, code, "the words")))
+        records.body_of(only(encode_error(1, code, "the words")))
 
 
 def test_an_answer_of_no_known_kind() -> None:
     """Only ok and error answer a request."""
     with pytest.raises(ProtocolError, match="'maybe'"):
-        answers.body_of(only(encode("maybe", 1, {})))
+        records.body_of(only(encode("maybe", 1, {})))
 
 
 def test_a_welcome_of_another_version() -> None:
     """A server of another version is said to be one."""
     body = {"protocol": 2, "server": "x", "heartbeat_s": 1.0, "lease_s": 3.0, "max_frame_bytes": 1000}
     with pytest.raises(ProtocolError, match="version 2") as caught:
-        answers.welcome_of(only(encode("welcome", 0, body)))
+        records.welcome_of(only(encode("welcome", 0, body)))
     assert caught.value.code == "unsupported_version"
     with pytest.raises(ProtocolError, match="a welcome was expected"):
-        answers.welcome_of(only(encode("ok", 0, {})))
+        records.welcome_of(only(encode("ok", 0, {})))
 
 
 def test_transitions_are_those_of_the_contract() -> None:

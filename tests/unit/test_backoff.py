@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pulse.backoff import PATTERN, backoff_s, is_backoff
+from pulse.common.backoff import PATTERN, backoff_s, is_backoff
 from tests.support.backoffs import BACKOFFS, NO_BACKOFFS
 
 

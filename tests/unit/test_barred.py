@@ -6,8 +6,8 @@ from dataclasses import replace
 from functools import partial
 
 from pulse.store.failures import STUBBORN
-from pulse_actors.dispatcher.barred import APART_S, LONGEST_S, REFUSED_S, SHORTEST_S, Barred
-from pulse_actors.dispatcher.desk import ClaimPlan
+from pulse_actors.dispatcher.claims.quarantine import APART_S, LONGEST_S, REFUSED_S, SHORTEST_S, Barred
+from pulse_actors.dispatcher.workers.registry import ClaimPlan
 
 
 def test_what_may_have_passed_is_tried_again_soon() -> None:

@@ -11,7 +11,7 @@ from anyio.lowlevel import checkpoint
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse_actors.dispatcher.batching import Batcher, halve
+from pulse_actors.dispatcher.writes.batcher import Batcher, halve
 
 pytestmark = pytest.mark.anyio
 

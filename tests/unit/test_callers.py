@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from pulse.logins import source_of
 from pulse.protocol import Hello, Role
-from pulse.protocol.access import NOTHING
-from pulse.store.acting import Operator
-from pulse_actors.dispatcher.callers import Caller, Remote
-from pulse_actors.identity import Peer
+from pulse.protocol.roles import NOTHING
+from pulse.security.password_login import source_of
+from pulse.store.operators.transaction import Operator
+from pulse_actors.dispatcher.net.peer import Caller, Remote
+from pulse_actors.shared.identity import Peer
 
 
 @pytest.mark.anyio

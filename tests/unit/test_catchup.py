@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from pulse.errors import BadRequestError
 from pulse.store.rows import Due, Firing, Reckoned
 from pulse.store.times import to_us
-from pulse_actors import catchup
-from pulse_actors.catchup import GRACE_S, MAX_CATCH_UP, firing_of, reckoned_of
-from pulse_actors.recurrence import Recurrence, jittered_us
+from pulse_actors.scheduler import catchup
+from pulse_actors.scheduler.catchup import GRACE_S, MAX_CATCH_UP, firing_of, reckoned_of
+from pulse_actors.shared.recurrence import Recurrence, jittered_us
 
 ID: Final = uuid.UUID("0190163d-8694-739b-aea5-966c26f8ad92")
 NOON_US: Final = to_us(datetime(2024, 2, 28, 12, 0, tzinfo=UTC))

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse.cli.argstext import check_args
-from pulse.cli.jsonlines import BadLineError, Batch, batches
+from pulse.cli.args_input import check_args
+from pulse.cli.jobs.jsonlines import BadLineError, Batch, batches
 from pulse.errors import BadRequestError
 
 

@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from pulse.cli.job_story import story, where
-from pulse.views import Attempt, Job
+from pulse.cli.jobs.story import story, where
+from pulse.protocol.answers import Attempt, Job
 
 NOW_S = 1_900_000_000.0
 ID = UUID("0190163d-8694-739b-aea5-966c26f8ad91")

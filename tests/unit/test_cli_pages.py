@@ -10,17 +10,17 @@ import click
 import msgspec
 import pytest
 
-from pulse.cli.dispatch import gate_lines
-from pulse.cli.job_page import facts, outcome_of
-from pulse.cli.jobs import jobs_table
-from pulse.cli.render import Line, Screen, plain_table
-from pulse.cli.schedules import When, schedules_table, when_body, when_words
-from pulse.cli.schedules import facts as schedule_facts
-from pulse.cli.status import merge
-from pulse.cli.status_page import overview, problems
-from pulse.cli.workers import workers_table
+from pulse.cli.control.dispatch import gate_lines
+from pulse.cli.control.schedules import When, schedules_table, when_body, when_words
+from pulse.cli.control.schedules import facts as schedule_facts
+from pulse.cli.jobs.commands import jobs_table
+from pulse.cli.jobs.page import facts, outcome_of
+from pulse.cli.output.render import Line, Screen, plain_table
+from pulse.cli.system.status import merge
+from pulse.cli.system.status_page import overview, problems
+from pulse.cli.system.workers import workers_table
 from pulse.errors import ProtocolError
-from pulse.views import (
+from pulse.protocol.answers import (
     Attempt,
     Changed,
     Gate,

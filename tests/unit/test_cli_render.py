@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse.cli.render import Cell, Column, Screen, Table, fit, foreign, plain_table
-from pulse.words import width_of
+from pulse.cli.output.render import Cell, Column, Screen, Table, fit, foreign, plain_table
+from pulse.common.text import width_of
 
 ID = "0190163d-8694-739b-aea5-966c26f8ad91"
 COLUMNS = (

@@ -8,11 +8,11 @@ from uuid import uuid4
 
 import pytest
 
-from pulse import stats
-from pulse.cli.top_page import Snapshot, View, page, pressed
-from pulse.stats import Buckets, DatabaseUsage, OtherTopics, Percentiles, Rates, Series, Stats, TopicStats, Used
-from pulse.views import Database, Job, Process, Status, Worker
-from pulse.words import width_of
+from pulse.cli.system.top_page import Snapshot, View, page, pressed
+from pulse.client import stats
+from pulse.client.stats import Buckets, DatabaseUsage, OtherTopics, Percentiles, Rates, Series, Stats, TopicStats, Used
+from pulse.common.text import width_of
+from pulse.protocol.answers import Database, Job, Process, Status, Worker
 
 AT_S = 1_900_000_000.0
 HOSTILE = "\x1b[31m<script>\u202e" + "x" * 300

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pulse.words import ago, count, cut, duration, iso, one_line, printable, shell_word, width_of
+from pulse.common.text import ago, count, cut, duration, iso, one_line, printable, shell_word, width_of
 
 
 @pytest.mark.parametrize(

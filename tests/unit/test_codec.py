@@ -14,21 +14,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse import jsontext
-from pulse.answers import JobPage, SchedulePage
-from pulse.app import App
-from pulse.client import connect
-from pulse.codec import Codec, UnreadableError, checked, opened, seal, sealed_by, unseal
-from pulse.context import Context
+from pulse.app.app import App
+from pulse.app.context import Context
+from pulse.client.async_client import connect
+from pulse.client.records import JobPage, SchedulePage
+from pulse.client.requests import submit
+from pulse.client.schedule_requests import create_schedule, update_schedule
+from pulse.client.sealing import open_answer, seal_request
+from pulse.common import json_text
 from pulse.encryption import FernetCodec
 from pulse.errors import BadRequestError, ConfigError, TooLargeError
 from pulse.job import Job, Schedule, Status
 from pulse.protocol import Assignment
-from pulse.requests import submit
-from pulse.schedule_requests import create_schedule, update_schedule
-from pulse.sealed import open_answer, seal_request
-from pulse.worker.attempt import Attempt
-from pulse.worker.runner import arguments_for
+from pulse.security.codec import Codec, UnreadableError, checked, opened, seal, sealed_by, unseal
+from pulse.worker.execution.attempt import Attempt
+from pulse.worker.execution.runner import arguments_for
 from tests.support.confidential import confidential, new_key
 
 SECRET: Final = confidential("4242-4242-4242-4242", "card number")
@@ -66,7 +66,7 @@ def test_there_and_back(codec: Codec, text: str) -> None:
     sealed = seal(codec, "n", text)
     assert sealed_by(sealed) == codec.id
     assert json.loads(sealed).keys() == {"$pulse", "data"}
-    assert unseal(codec, "n", jsontext.loads(sealed)) == jsontext.loads(text)
+    assert unseal(codec, "n", json_text.loads(sealed)) == json_text.loads(text)
 
 
 @given(
@@ -99,9 +99,9 @@ def test_what_is_not_encrypted(text: str | None) -> None:
 
 def test_who_cannot_read() -> None:
     """Without codec, with another one, with another key, or for another handler: told, without the secret."""
-    sealed = jsontext.loads(seal(Reversed(), "n", json.dumps({"card": SECRET})))
+    sealed = json_text.loads(seal(Reversed(), "n", json.dumps({"card": SECRET})))
     other = FernetCodec(new_key())
-    fernet = jsontext.loads(seal(FernetCodec(new_key()), "n", '{"card": 1}'))
+    fernet = json_text.loads(seal(FernetCodec(new_key()), "n", '{"card": 1}'))
     strange: Any = {"$pulse": "x" * 100_000, "data": ""}  # whoever may submit may write anything there
     for codec, name, value, said in (
         (None, "n", sealed, "encrypted by codec 'reversed', and there is none here: pulse.App(codec=...)"),
@@ -198,7 +198,7 @@ def _job(sealed: Any) -> Job:
 def test_what_a_client_reads() -> None:
     """Args and results of jobs and schedules are opened; what cannot be read stays in its envelope."""
     codec = Reversed()
-    mine, foreign = jsontext.loads(seal(codec, "n", "[1]")), {"$pulse": "other", "data": "x"}
+    mine, foreign = json_text.loads(seal(codec, "n", "[1]")), {"$pulse": "other", "data": "x"}
     for sealed, wanted in ((mine, [1]), (foreign, foreign), (None, None), ({"a": 1}, {"a": 1})):
         job = open_answer(codec, _job(sealed))
         assert (job.args, job.result) == (wanted, wanted)

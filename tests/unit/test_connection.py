@@ -15,10 +15,10 @@ import pytest
 
 from pulse import protocol
 from pulse.errors import ProtocolError
-from pulse_actors.dispatcher.connection import LITTLE_BYTES, UNREAD_BYTES, Connection
-from pulse_actors.dispatcher.desk import BACKLOG_BYTES
-from pulse_actors.dispatcher.manners import MISTAKES, MISTAKES_A_SECOND, STRETCH_S
-from pulse_actors.dispatcher.room import Room
+from pulse_actors.dispatcher.admission.memory_budget import Room
+from pulse_actors.dispatcher.admission.request_limits import MISTAKES, MISTAKES_A_SECOND, STRETCH_S
+from pulse_actors.dispatcher.net.connection import LITTLE_BYTES, UNREAD_BYTES, Connection
+from pulse_actors.dispatcher.workers.registry import BACKLOG_BYTES
 
 pytestmark = pytest.mark.anyio
 
@@ -172,7 +172,7 @@ class Parts(Pipe):
 
 async def test_a_frame_that_has_begun_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many bytes still come; while none has begun a peer may be silent, and each frame has its own time."""
-    monkeypatch.setattr("pulse_actors.dispatcher.connection.FRAME_S", 0.1)
+    monkeypatch.setattr("pulse_actors.dispatcher.net.connection.FRAME_S", 0.1)
     frame = protocol.encode("ping", 1, {})
     heard: list[protocol.Frame] = []
 
@@ -228,7 +228,7 @@ async def test_frames_that_have_begun_have_room_together() -> None:
 
 async def test_who_waits_for_room_is_not_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others have it for longer than a frame may take: what it has sent meanwhile is read when there is room."""
-    monkeypatch.setattr("pulse_actors.dispatcher.connection.FRAME_S", 0.1)
+    monkeypatch.setattr("pulse_actors.dispatcher.net.connection.FRAME_S", 0.1)
     frame, room, heard = protocol.encode("submit", 1, {"args": "x" * 900}), Room(1500), list[int | None]()
     assert room.has_taken(1500)
     connection = Connection(cast("Any", Parts(frame[:700], frame[700:])), 2**30, begun=room)

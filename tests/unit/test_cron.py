@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulse.errors import BadRequestError
-from pulse_actors.cron import ALIASES, ALLOWED_CRON, checked_cron, cron_after
+from pulse_actors.shared.cron import ALIASES, ALLOWED_CRON, checked_cron, cron_after
 from tests.support.whole import WHOLE
 
 NOW: Final = datetime(2024, 2, 28, 12, 0, tzinfo=UTC)

@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 
-from pulse.logins import network_of
-from pulse_actors.dispatcher.crowd import Crowd
+from pulse.security.password_login import network_of
+from pulse_actors.dispatcher.admission.connection_limits import Crowd
 
 
 def stay() -> None:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from pulse.store.rows import Claim, Level
-from pulse_actors.dispatcher import cursors
-from pulse_actors.dispatcher.cursors import BACK_S, FEW_TOPICS, Cursors, Start
+from pulse_actors.dispatcher.claims import cursors
+from pulse_actors.dispatcher.claims.cursors import BACK_S, FEW_TOPICS, Cursors, Start
 
 
 def claim(topic: str, priority: int, due_at: float) -> Claim:

@@ -10,11 +10,11 @@ from typing import Final
 import anyio
 import pytest
 
-from pulse.procs import OomKills
 from pulse.store.rows import Ending, EndingKind
-from pulse_actors.dispatcher.deaths import Watch, _describe, obituary, stranger
-from pulse_actors.dispatcher.desk import Held, Sentence, Worker
-from pulse_actors.identity import Host
+from pulse.system.processes import OomKills
+from pulse_actors.dispatcher.liveness.process_watch import Watch, _describe, obituary, stranger
+from pulse_actors.dispatcher.workers.registry import Held, Sentence, Worker
+from pulse_actors.shared.identity import Host
 
 HUNG: Final = (b"h" * 16, 3)
 STARTED: Final = (b"s" * 16, 1)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from pulse.metrics.table import DURATIONS, METRICS
+from pulse.ops.metrics.catalogue import DURATIONS, METRICS
 from tests.support.markdown import DOCS
 
 DEPLOY: Final = DOCS.parent / "deploy"

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pulse.store.operators.policies import LivePolicy
 from pulse.store.rows import Claim, Completion, Ending, EndingKind, Fence, Running
-from pulse.store.topics import LivePolicy
-from pulse_actors.dispatcher import desk as book
-from pulse_actors.dispatcher.desk import ClaimPlan, Desk, Placement, Worker, deal
-from pulse_actors.dispatcher.policies import Rules, topic_of
+from pulse_actors.dispatcher.workers import registry as book
+from pulse_actors.dispatcher.workers.policies import Rules, topic_of
+from pulse_actors.dispatcher.workers.registry import ClaimPlan, Desk, Placement, Worker, deal
 
 NAMES = ("red", "green", "blue")
 TOPICS = ("a", "b")

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from pulse.cli.doctor import Running, judge_workers
-from pulse.doctor import database, holders, installation, places, queue
-from pulse.doctor.finding import Finding, State, is_well, list_some, shown_bytes, shown_s
-from pulse.doctor.installation import Abilities, Limits, Needed
-from pulse.doctor.places import Directory, Socket
-from pulse.doctor.table import QUESTIONS, judge
-from pulse.store.doctor import QUEUE_CHECKS, SERVER_CHECKS, Seen, expected_indexes
-from pulse.views import Status, Worker
+from pulse.cli.admin.doctor import Running, judge_workers
+from pulse.ops.doctor import blockers, database, directories, installation, queue
+from pulse.ops.doctor.directories import Directory, Socket
+from pulse.ops.doctor.finding import Finding, State, is_well, list_some, shown_bytes, shown_s
+from pulse.ops.doctor.installation import Abilities, Limits, Needed
+from pulse.ops.doctor.verdicts import QUESTIONS, judge
+from pulse.protocol.answers import Status, Worker
+from pulse.store.admin.doctor import QUEUE_CHECKS, SERVER_CHECKS, Seen, expected_indexes
 
 GRACE_S = 60.0
 OK, WARNING, WRONG, SKIPPED = State.OK, State.WARNING, State.WRONG, State.SKIPPED
@@ -118,7 +118,7 @@ def test_indexes(changed: dict[str, Any], state: State) -> None:
 )
 def test_xmin(row: dict[str, Any], state: State) -> None:
     """By age where that is known, and by distance; a slot that nobody reads is told at once."""
-    found = holders.xmin([row], GRACE_S)
+    found = blockers.xmin([row], GRACE_S)
     assert found.state is state
     assert (row["name"] in found.text) == (state is not OK)
 
@@ -135,9 +135,9 @@ def test_xmin(row: dict[str, Any], state: State) -> None:
 def test_what_ends_a_snapshot(kind: str, name: str, command: str) -> None:
     """The command stands there as it is typed, once; of many holders those of the first."""
     row = {**HOLDER, "kind": kind, "name": name, "age_s": 61.0, "xids": 1}
-    assert holders.xmin([row, row], GRACE_S).advice[-1] == command
+    assert blockers.xmin([row, row], GRACE_S).advice[-1] == command
     many = [{**row, "name": f"{number}"} for number in range(5)]
-    assert len(holders.xmin(many, GRACE_S).advice[-1].split("   ")) == (1 if kind == "standby" else 3)
+    assert len(blockers.xmin(many, GRACE_S).advice[-1].split("   ")) == (1 if kind == "standby" else 3)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_what_ends_a_snapshot(kind: str, name: str, command: str) -> None:
 )  # fmt: skip
 def test_tables(changed: dict[str, Any], state: State) -> None:
     """Many dead rows are worth a word where they outnumber the live ones."""
-    assert holders.tables([{**TABLE, **changed}], GRACE_S).state is state
+    assert blockers.tables([{**TABLE, **changed}], GRACE_S).state is state
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_tables(changed: dict[str, Any], state: State) -> None:
 )
 def test_wraparound(xids: int, multixacts: int, state: State) -> None:
     """The further of the two counts."""
-    assert holders.wraparound([{"xids": xids, "multixacts": multixacts}], GRACE_S).state is state
+    assert blockers.wraparound([{"xids": xids, "multixacts": multixacts}], GRACE_S).state is state
 
 
 @pytest.mark.parametrize(("age_s", "state"), [(0.0, WARNING), (60.0, WRONG)])
@@ -170,9 +170,9 @@ def test_locks(age_s: float, state: State) -> None:
         "blockers": [8, 9],
         "query": "",
     }
-    found = holders.locks([row], GRACE_S)
+    found = blockers.locks([row], GRACE_S)
     assert (found.state, "behind pid 8, 9" in found.text) == (state, True)
-    assert holders.locks([], GRACE_S).state is OK
+    assert blockers.locks([], GRACE_S).state is OK
 
 
 @pytest.mark.parametrize(
@@ -302,31 +302,37 @@ def test_kernel() -> None:
 def test_places(tmp_path: Path) -> None:
     """A directory that others may write to, one that is not there, a socket that nobody listens at any more."""
     tmp_path.chmod(0o777)
-    assert places.runtime_dir(places.directory_at(tmp_path, named=True, is_shared=True), []).state is WRONG
+    assert directories.runtime_dir(directories.directory_at(tmp_path, named=True, is_shared=True), []).state is WRONG
     tmp_path.chmod(0o700)
-    assert places.runtime_dir(places.directory_at(tmp_path, named=True, is_shared=True), []).state is OK
-    assert places.runtime_dir(None, [tmp_path]).details == (str(tmp_path),)
+    assert directories.runtime_dir(directories.directory_at(tmp_path, named=True, is_shared=True), []).state is OK
+    assert directories.runtime_dir(None, [tmp_path]).details == (str(tmp_path),)
     (tmp_path / "link").symlink_to(tmp_path)
     assert (
-        places.state_dir(places.directory_at(tmp_path / "link", named=True, is_shared=False), is_used=True).state
+        directories.state_dir(
+            directories.directory_at(tmp_path / "link", named=True, is_shared=False), is_used=True
+        ).state
         is WRONG
     )
     assert (
-        places.state_dir(places.directory_at(tmp_path / "none", named=True, is_shared=False), is_used=True).state
+        directories.state_dir(
+            directories.directory_at(tmp_path / "none", named=True, is_shared=False), is_used=True
+        ).state
         is WARNING
     )
     (tmp_path / "pulse.sock").write_bytes(b"")
-    client, control = places.both_sockets(tmp_path)
+    client, control = directories.both_sockets(tmp_path)
     assert (client.is_there, client.pid) == (True, None)
     assert control.problem == "it is not there"
-    assert places.sockets([Socket(tmp_path / "a", is_there=True, pid=7, problem=None)]).text == "accepted: a by pid 7"
+    assert (
+        directories.sockets([Socket(tmp_path / "a", is_there=True, pid=7, problem=None)]).text == "accepted: a by pid 7"
+    )
 
 
 @pytest.mark.parametrize(("free_gib", "state"), [(0.5, WARNING), (4, WARNING), (11, OK)])
 def test_little_room(free_gib: float, state: State) -> None:
     """Less than a gibibyte, or than a twentieth of the disk as long as that is not much either."""
     found = Directory(Path("/x"), "root", 0o700, None, int(free_gib * 1024**3), 1000 * 1024**3)
-    assert places.state_dir(found, is_used=True).state is state
+    assert directories.state_dir(found, is_used=True).state is state
 
 
 def test_every_question_has_an_answer() -> None:

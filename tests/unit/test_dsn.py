@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pulse.common.dsn import as_url, database_of, is_dsn, may_be_same
 from pulse.config import redact_dsn
-from pulse.dsn import as_url, database_of, is_dsn, may_be_same
 
 
 @pytest.mark.parametrize(

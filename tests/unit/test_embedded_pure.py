@@ -10,8 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from pulse.errors import EmbeddedError
-from pulse_supervisor import embedded, embedded_binaries, embedded_dirs, postmaster
-from pulse_supervisor.postmaster import Cluster
+from pulse_supervisor.postgres import binaries, directories, embedded, postmaster
+from pulse_supervisor.postgres.postmaster import Cluster
 
 READY = "{pid}\n/data\n1795167365\n5432\n/sockets\n\n  2171604        12\n{status}\n"
 
@@ -81,10 +81,10 @@ def test_what_the_other_user_could_plant(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("text", "major"), [("18\n", 18), ("15", 15), ("9.6\n", 9)])
 def test_the_version_of_the_data(tmp_path: Path, text: str, major: int) -> None:
     """PG_VERSION decides; before there is a directory, or in an empty one, nothing does."""
-    assert embedded_binaries.data_major(tmp_path / "none") is None
-    assert embedded_binaries.data_major(tmp_path) is None
+    assert binaries.data_major(tmp_path / "none") is None
+    assert binaries.data_major(tmp_path) is None
     (tmp_path / "PG_VERSION").write_text(text)
-    assert embedded_binaries.data_major(tmp_path) == major
+    assert binaries.data_major(tmp_path) == major
 
 
 @pytest.mark.parametrize("text", ["", "new\n", None])
@@ -94,7 +94,7 @@ def test_data_without_a_version(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "PG_VERSION").write_text(text)
     with pytest.raises(EmbeddedError, match="is not a PostgreSQL data directory"):
-        embedded_binaries.data_major(tmp_path)
+        binaries.data_major(tmp_path)
 
 
 def test_the_order_of_candidates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +107,7 @@ def test_the_order_of_candidates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "mine" / "postgres").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path / "mine"))
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    found = [str(path.relative_to(tmp_path)) for path in embedded_binaries.candidates(tmp_path)]
+    found = [str(path.relative_to(tmp_path)) for path in binaries.candidates(tmp_path)]
     assert found == [
         "mine",
         *(f"lib/postgresql/{n}/bin" for n in (18,)),
@@ -118,17 +118,17 @@ def test_the_order_of_candidates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_one_lock_at_a_time(tmp_path: Path) -> None:
     """The lock is held until its descriptor is closed, and then free."""
-    first = embedded_dirs.lock(tmp_path)
+    first = directories.lock(tmp_path)
     with pytest.raises(EmbeddedError, match=rf"in use by another pulse \(pid {os.getpid()}\)"):
-        embedded_dirs.lock(tmp_path)
+        directories.lock(tmp_path)
     os.close(first)
-    os.close(embedded_dirs.lock(tmp_path))
+    os.close(directories.lock(tmp_path))
 
 
 def test_a_private_directory_is_kept(tmp_path: Path) -> None:
     """A private directory that is there already is used as it is, and nothing is left beside it."""
-    made = embedded_dirs.make_private_dir(tmp_path / "p", None)
+    made = directories.make_private_dir(tmp_path / "p", None)
     (made / "kept").write_text("")
-    assert embedded_dirs.make_private_dir(tmp_path / "p", None) == made
+    assert directories.make_private_dir(tmp_path / "p", None) == made
     assert [path.name for path in tmp_path.iterdir()] == ["p"]
     assert [path.name for path in made.iterdir()] == ["kept"]

@@ -15,15 +15,15 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from pulse.doctor.epochs import epochs, memory, refused, timeline
-from pulse.doctor.finding import State
-from pulse.dsn import hosts_of
-from pulse.store.epochs import Seen
+from pulse.common.dsn import hosts_of
+from pulse.ops.doctor.epochs import epochs, memory, refused, timeline
+from pulse.ops.doctor.finding import State
+from pulse.store.recovery.epochs import Seen
+from pulse.store.recovery.timelines import Standing, Timelines, newest_of
 from pulse.store.rows import Claim
-from pulse.store.timelines import Standing, Timelines, newest_of
-from pulse_actors.dispatcher.finished import Finished
-from pulse_actors.epochs import Verdict, bound_of, given_back, judge, next_epoch
-from pulse_actors.memory import Memory, Notebook
+from pulse_actors.dispatcher.epochs.finished_jobs import Finished
+from pulse_actors.shared.epoch_memory import Memory, Notebook
+from pulse_actors.shared.epochs import Verdict, bound_of, given_back, judge, next_epoch
 
 LINEAGE: Final = UUID(int=1)
 NOW: Final = datetime(2030, 1, 1, tzinfo=UTC)

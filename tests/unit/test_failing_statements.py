@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pulse.doctor.failing import Refusal
-from pulse.doctor.finding import State
+from pulse.ops.doctor.finding import State
+from pulse.ops.doctor.refusals import Refusal
 from pulse.store.failures import Failing
-from pulse_actors.dispatcher import failing
-from pulse_actors.dispatcher.failing import FailingStatements
+from pulse_actors.dispatcher.monitoring import refused_statements
+from pulse_actors.dispatcher.monitoring.refused_statements import FailingStatements
 
 TOLD = ["watchdog", "mark_sweep", "42P10", "no unique constraint", 3, 12.0]
 
@@ -38,7 +38,7 @@ def test_what_other_actors_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     statements.heard("pause", None)
     (found,) = statements.findings()
     assert found.text.startswith("the database refuses mark_sweep of the watchdog, 3 times in 12 s: no unique")
-    monkeypatch.setattr(failing, "OLD_S", -1.0)
+    monkeypatch.setattr(refused_statements, "OLD_S", -1.0)
     assert statements.findings() == []
 
 

@@ -7,13 +7,13 @@ from typing import Final
 import pytest
 
 from pulse import protocol
-from pulse.store import fit
-from pulse.store.fit import fit_job, fit_page, fit_row, text_bytes
+from pulse.store.reading import page_size
+from pulse.store.reading.page_size import fit_job, fit_page, fit_row, text_bytes
 
 ID: Final = b"i" * 16
 
 
-def row(**columns: object) -> fit.Row:
+def row(**columns: object) -> page_size.Row:
     """A row whose texts are these."""
     return {"id": ID, "args": "", "result": None, "progress": None, "last_error": None, **columns}
 
@@ -40,7 +40,7 @@ def test_text_is_measured_in_bytes() -> None:
 @pytest.mark.parametrize("is_long", [False, True])
 def test_the_oldest_attempts_are_left_out(is_long: bool) -> None:
     """A history that is too long keeps its end, in its order; also beside a text that is left out."""
-    entries: list[fit.Row] = [{"attempt": number, "error": "e" * 1000} for number in range(10)]
+    entries: list[page_size.Row] = [{"attempt": number, "error": "e" * 1000} for number in range(10)]
     fitted = fit_job(row(args="x" * 9999 if is_long else ""), entries, 5000)
     assert fitted["history"] == entries[-3:]
     assert fitted["omitted"] == (["args", "history"] if is_long else ["history"])
@@ -57,7 +57,7 @@ def test_a_page_ends_where_its_bytes_do() -> None:
 
 def test_what_is_fitted_goes_into_a_frame() -> None:
     """The limits leave room for all that is around the texts: the longest of each kind is encoded within a frame."""
-    entries: list[fit.Row] = [
+    entries: list[page_size.Row] = [
         {
             "job_id": ID,
             "attempt": 2**31 - 1,
@@ -70,11 +70,11 @@ def test_what_is_fitted_goes_into_a_frame() -> None:
             "progress": None,
         }
     ] * 100_000
-    job = fit_job(row(args="x" * (fit.ROW_BYTES - 4_000_000)), entries)
+    job = fit_job(row(args="x" * (page_size.ROW_BYTES - 4_000_000)), entries)
     assert len(protocol.encode("ok", 1, {"job": job})) <= protocol.MAX_FRAME_BYTES
-    page = fit_page([row(args="x" * 4096)] * 1000 + [row(args="x" * fit.ROW_BYTES)])
+    page = fit_page([row(args="x" * 4096)] * 1000 + [row(args="x" * page_size.ROW_BYTES)])
     assert len(page) == 1000
     assert len(protocol.encode("ok", 1, {"jobs": page, "next": "n"})) <= protocol.MAX_FRAME_BYTES
-    (alone,) = fit_page([row(args="x" * fit.ROW_BYTES)] * 2)
+    (alone,) = fit_page([row(args="x" * page_size.ROW_BYTES)] * 2)
     assert alone["args"] is not None
     assert len(protocol.encode("ok", 1, {"jobs": [alone], "next": "n"})) <= protocol.MAX_FRAME_BYTES

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from pulse_actors.bus import BUS_FRAME_BYTES
-from pulse_actors.gates import fitting, told
+from pulse_actors.runtime.bus import BUS_FRAME_BYTES
+from pulse_actors.runtime.gate_summary import fitting, told
 
 PAUSE = {"reason": "x" * 1000, "paused_at": 1.0, "paused_by": None, "paused_until": None}
 

@@ -12,8 +12,8 @@ import pytest
 
 import pulse
 from pulse import Context
+from pulse.app.handler import make_handler, name_of
 from pulse.errors import HandlerError
-from pulse.handlers import make_handler, name_of
 
 if TYPE_CHECKING:
     from nowhere import Thing  # type: ignore[import-not-found]

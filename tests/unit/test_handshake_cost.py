@@ -15,8 +15,8 @@ import pytest
 from anyio.streams.tls import TLSStream
 
 from pulse.config import Settings
-from pulse.tls import handshake_s, server_context
-from pulse_actors.dispatcher.reception import Reception
+from pulse.security.tls import handshake_s, server_context
+from pulse_actors.dispatcher.net.listener import Reception
 from tests.support.certificates import Authority
 
 

@@ -7,9 +7,9 @@ import time
 import anyio
 import pytest
 
-from pulse.store.turns import ASKER
-from pulse_actors.dispatcher import handshakes as module
-from pulse_actors.dispatcher.handshakes import A_SECOND, SHARE, Handshakes
+from pulse.store.connections.fair_queue import ASKER
+from pulse_actors.dispatcher.admission import tls_limits as module
+from pulse_actors.dispatcher.admission.tls_limits import A_SECOND, SHARE, Handshakes
 
 pytestmark = pytest.mark.anyio
 

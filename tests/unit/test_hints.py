@@ -8,8 +8,8 @@ import pytest
 
 from pulse.config import Settings
 from pulse.store.store import Store
-from pulse_actors.bus import Bus, Hint
-from pulse_actors.runtime import MOST_NUDGES, Runtime
+from pulse_actors.runtime.actor import MOST_NUDGES, Runtime
+from pulse_actors.runtime.bus import Bus, Hint
 
 pytestmark = pytest.mark.anyio
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from pulse import procs
-from pulse_actors import identity
-from pulse_actors.identity import Host, Peer
+from pulse.system import processes
+from pulse_actors.shared import identity
+from pulse_actors.shared.identity import Host, Peer
 
 HOST = Host("host", "0123456789abcdef", 4026531836)
 NOBODY = 65534  # a uid that owns no process
@@ -39,13 +39,15 @@ def test_the_kernel_names_the_peer() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         peer = identity.peer_of(ours)
-    assert peer == Peer(os.getpid(), os.geteuid(), os.getegid(), procs.start_time(os.getpid()), procs.pid_namespace())
+    assert peer == Peer(
+        os.getpid(), os.geteuid(), os.getegid(), processes.start_time(os.getpid()), processes.pid_namespace()
+    )
 
 
 def test_this_host_is_the_same_each_time() -> None:
     """The host's name is made of the machine id, without showing it; a setting wins over it."""
     assert identity.this_host(None) == identity.this_host(None)
-    assert identity.this_host("box-7") == Host("box-7", procs.boot_id()[:16], procs.pid_namespace())
+    assert identity.this_host("box-7") == Host("box-7", processes.boot_id()[:16], processes.pid_namespace())
     assert "/" not in identity.this_host(None).id
 
 
@@ -82,7 +84,7 @@ def test_sessions_differ_by_identity_and_by_boot() -> None:
 
 def identity_of(pid: int, *, start_time: int | None = None, host: Host = HOST) -> str:
     """The identity of a worker in a process."""
-    began = procs.start_time(pid) if start_time is None else start_time
+    began = processes.start_time(pid) if start_time is None else start_time
     return identity.compose(host, Peer(pid, 0, 0, began, host.pidns), "w")
 
 
@@ -120,7 +122,7 @@ def test_processes_elsewhere_cannot_be_seen(host: Host) -> None:
     elsewhere = identity_of(os.getpid(), host=host)
     assert identity.process_of(HOST, elsewhere) is None
     assert identity.user_of(HOST, elsewhere) is None
-    assert identity.process_of(host, elsewhere) == (os.getpid(), procs.start_time(os.getpid()))
+    assert identity.process_of(host, elsewhere) == (os.getpid(), processes.start_time(os.getpid()))
 
 
 @pytest.mark.parametrize(
@@ -218,7 +220,7 @@ def test_a_peer_that_is_gone() -> None:
     assert identity.is_gone(Peer(child.pid, 0, 0, 0, HOST.pidns))
     assert not identity.is_gone(Peer(child.pid, 0, 0, 7, HOST.pidns))  # it was there when it was looked at
     assert not identity.is_gone(Peer(0, 0, 0, 0, 0))
-    assert not identity.is_gone(Peer(os.getpid(), 0, 0, procs.start_time(os.getpid()), HOST.pidns))
+    assert not identity.is_gone(Peer(os.getpid(), 0, 0, processes.start_time(os.getpid()), HOST.pidns))
 
 
 def test_who_comes_over_tcp() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse import ids
+from pulse.common import ids
 
 
 def test_what_they_hold() -> None:

@@ -8,10 +8,10 @@ from typing import Any, Final, cast
 import anyio
 import pytest
 
-from pulse.doctor.finding import Finding, State
-from pulse.store.incidents import ASKED, IncidentStore
-from pulse_actors.dispatcher import incidents
-from pulse_actors.dispatcher.incidents import Incidents, judge
+from pulse.ops.doctor.finding import Finding, State
+from pulse.store.admin.incidents import ASKED, IncidentStore
+from pulse_actors.dispatcher.monitoring import incidents
+from pulse_actors.dispatcher.monitoring.incidents import Incidents, judge
 
 ATTEMPT: Final = {"name": "n", "topic": "t", "outcome": "crashed", "attempts": 1, "killed": 0, "age_s": 5.0,
                   "error": "e", "job": "0190", "worker": "h/b/1/2.3/w", "jobs_dead": 0}  # fmt: skip

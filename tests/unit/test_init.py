@@ -9,14 +9,14 @@ import sys
 
 import pytest
 
-from pulse import init, procs
+from pulse.system import pid1, processes
 
 
-@pytest.mark.skipif(init.is_init(), reason="the tests themselves are process 1")
+@pytest.mark.skipif(pid1.is_init(), reason="the tests themselves are process 1")
 def test_who_is_not_process_1_keeps_its_signals() -> None:
     """SIGTERM is left to the kernel there, which says so in the exit status."""
     before = signal.getsignal(signal.SIGTERM)
-    init.obey_sigterm()
+    pid1.obey_sigterm()
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -27,7 +27,7 @@ def test_process_1_ends_at_sigterm(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[int] = []
     monkeypatch.setattr("os._exit", ended.append)
     try:
-        init.obey_sigterm()
+        pid1.obey_sigterm()
         assert signal.getsignal(signal.SIGTERM) is not before
         signal.raise_signal(signal.SIGTERM)
     finally:
@@ -41,7 +41,7 @@ def test_whose_status_is_wanted_is_kept() -> None:
     for one in (kept, buried):
         os.waitid(os.P_PID, one.pid, os.WEXITED | os.WNOWAIT)
     try:
-        init.bury_orphans({kept.pid, *(pid for pid in procs.own_children() if pid != buried.pid)})
+        pid1.bury_orphans({kept.pid, *(pid for pid in processes.own_children() if pid != buried.pid)})
         with pytest.raises(ChildProcessError):
             os.waitid(os.P_PID, buried.pid, os.WEXITED | os.WNOHANG)
     finally:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse.jsontext import NotJsonError, NotStorableError, dumps, loads
+from pulse.common.json_text import NotJsonError, NotStorableError, dumps, loads
 
 storable = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 documents = st.recursive(

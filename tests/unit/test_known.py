@@ -8,22 +8,22 @@ from typing import Any, Final, cast
 
 import pytest
 
-from pulse import procs
-from pulse.doctor.finding import Finding, State
+from pulse.ops.doctor.finding import Finding, State
 from pulse.store.standing import Standing
-from pulse_actors import identity as identities
-from pulse_actors.dispatcher.barred import LONGEST_S
-from pulse_actors.dispatcher.claims import Claims
-from pulse_actors.dispatcher.condition import Condition, condition_of, quiet_s
-from pulse_actors.dispatcher.desk import BACKLOG_BYTES, Desk, Held, Worker
-from pulse_actors.dispatcher.desktop import Desktop
-from pulse_actors.dispatcher.known import known_of
-from pulse_actors.dispatcher.reasons import Candidate, Holder, Known
+from pulse.system import processes
+from pulse_actors.dispatcher.claims.loop import Claims
+from pulse_actors.dispatcher.claims.quarantine import LONGEST_S
+from pulse_actors.dispatcher.diagnosis.facts import known_of
+from pulse_actors.dispatcher.diagnosis.reasons import Candidate, Holder, Known
+from pulse_actors.dispatcher.services import Desktop
+from pulse_actors.dispatcher.workers.health import Condition, condition_of, quiet_s
+from pulse_actors.dispatcher.workers.registry import BACKLOG_BYTES, Desk, Held, Worker
+from pulse_actors.shared import identity as identities
 
 JOB: Final = bytes(15) + b"1"
 OTHER: Final = bytes(15) + b"2"
 HOST: Final = identities.this_host("here")
-ME: Final = f"{HOST.id}/{HOST.boot}/{HOST.pidns}/{os.getpid()}.{procs.start_time(os.getpid())}/w"
+ME: Final = f"{HOST.id}/{HOST.boot}/{HOST.pidns}/{os.getpid()}.{processes.start_time(os.getpid())}/w"
 NOTHING: Final = cast("Any", None)  # not asked
 BASE: Final = Standing(
     id=JOB,
@@ -162,7 +162,7 @@ def test_why_it_says_nothing(
     said_s: float, heard_s: float, *, silent: bool, state: str, condition: Condition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped by a signal, blocked while its parent speaks for it, or nobody knows; one that is idle need not speak."""
-    monkeypatch.setattr(procs, "state", lambda _pid: state)
+    monkeypatch.setattr(processes, "state", lambda _pid: state)
     one = worker()
     one.watched, one.said_s, one.heard_s, one.silent = True, said_s, heard_s, silent
     assert condition_of(one, 9.0, 10.0) is (Condition.SILENT if silent else Condition.WELL)

@@ -7,7 +7,7 @@ from collections import deque
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse.store.places import (
+from pulse.store.reading.list_position import (
     FIRST,
     LAST,
     TIMED_END,

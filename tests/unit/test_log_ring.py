@@ -12,10 +12,10 @@ import pytest
 import trio
 import trio.testing
 
-from pulse.cli.logs import log_lines
-from pulse.logtap import MAX_LINE_BYTES, Tap
+from pulse.cli.system.logs import log_lines
 from pulse.protocol import LogsRequest
-from pulse_supervisor.ring import MAX_ANSWER_BYTES, Ring
+from pulse.system.log_forward import MAX_LINE_BYTES, Tap
+from pulse_supervisor.control.log_ring import MAX_ANSWER_BYTES, Ring
 
 
 def line(event: str, **fields: object) -> bytes:

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pulse.client.login import Login, Saved, _quoted, file_of, forget, logged_in, save
 from pulse.errors import ConfigError
-from pulse.login import Login, Saved, _quoted, file_of, forget, logged_in, save
 from tests.support.accounts import needs_root
 
 SOMEBODY: Final = 4321

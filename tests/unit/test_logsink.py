@@ -23,9 +23,10 @@ from typing import Final, TypeAlias
 import pytest
 import structlog
 
-from pulse import logs, logsink, procs
-from pulse.logsink import MAX_WAITING_BYTES, Sink
+from pulse import logs
 from pulse.protocol import Assignment
+from pulse.system import log_sink, processes
+from pulse.system.log_sink import MAX_WAITING_BYTES, Sink
 from tests.support.streams import DEADLINE_S, PIPE_BYTES, Reader
 
 pytestmark = pytest.mark.timeout(30)  # what blocks for ever has failed
@@ -144,7 +145,7 @@ def test_a_slow_reader_loses_nothing(make: Make, ends: tuple[int, Reader]) -> No
 
 def test_who_writes_fast_waits_for_who_reads_fast(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that lives loses nothing, however much is written in one go."""
-    monkeypatch.setattr(logsink, "_PATIENCE_S", DEADLINE_S)  # it shares a busy machine, and the interpreter
+    monkeypatch.setattr(log_sink, "_PATIENCE_S", DEADLINE_S)  # it shares a busy machine, and the interpreter
     read, write = os.pipe()
     reader, sink = Reader(read), make(write)
     text = LINE * (MAX_WAITING_BYTES // len(LINE))
@@ -257,7 +258,7 @@ def test_a_disk_hangs(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         goes_on.set()
         assert sink.drain(DEADLINE_S)
         assert log.read_bytes() == LINE * 1002
-        monkeypatch.setattr(logsink, "_PATIENCE_S", DEADLINE_S)
+        monkeypatch.setattr(log_sink, "_PATIENCE_S", DEADLINE_S)
         for _ in range(50):
             sink.write(b"again\n")
             assert sink.drain(0)
@@ -318,9 +319,9 @@ def test_no_thread_stays_where_nothing_waits(
     make: Make, ends: tuple[int, Reader], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process may fork: before that the thread ends, where it can; the child has none of what waits."""
-    monkeypatch.setattr(logsink, "_FORK_S", DEADLINE_S)
+    monkeypatch.setattr(log_sink, "_FORK_S", DEADLINE_S)
     fd, reader = ends
-    before = len(procs.threads(os.getpid()))
+    before = len(processes.threads(os.getpid()))
     sink = make(fd)
     sink.write(LINE * 100)
     fill(fd)
@@ -339,12 +340,12 @@ def test_no_thread_stays_where_nothing_waits(
         fill(fd)
     sink.pause()
     assert not has_thread(sink)
-    reader.read(lambda _: len(procs.threads(os.getpid())) <= before)
+    reader.read(lambda _: len(processes.threads(os.getpid())) <= before)
 
 
 def test_a_thread_that_has_room_ends_for_a_fork(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever forks waits for it where all that waits has room, and not for a reader that is slow."""
-    monkeypatch.setattr(logsink, "_FORK_S", DEADLINE_S)
+    monkeypatch.setattr(log_sink, "_FORK_S", DEADLINE_S)
     read, write = os.pipe()
     reader, sink = Reader(read), make(write)
     fill(write)

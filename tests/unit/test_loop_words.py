@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from pulse_actors.runtime import hear_loop
+from pulse_actors.runtime.actor import hear_loop
 
 pytestmark = pytest.mark.anyio
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 import pytest
 
+from pulse.cli.admin.manpage import manpage
 from pulse.cli.main import cli
-from pulse.cli.manpage import manpage
 from tests.unit.test_cli_commands import ALL
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "man" / "pulse.1"

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import anyio
 import pytest
 
-from pulse_actors.dispatcher.manners import (
+from pulse_actors.dispatcher.admission.request_limits import (
     FORGIVEN_A_SECOND,
     LONGEST_LANE_S,
     LONGEST_REST_S,
@@ -103,8 +103,12 @@ async def test_most_of_the_time_nobody_is_in_the_lane(monkeypatch: pytest.Monkey
         nonlocal now_s, rests
         now_s, rests = now_s + for_s, rests + 1
 
-    monkeypatch.setattr("pulse_actors.dispatcher.manners.time", SimpleNamespace(monotonic=lambda: now_s))
-    monkeypatch.setattr("pulse_actors.dispatcher.manners.anyio", SimpleNamespace(sleep=rest, Lock=anyio.Lock))
+    monkeypatch.setattr(
+        "pulse_actors.dispatcher.admission.request_limits.time", SimpleNamespace(monotonic=lambda: now_s)
+    )
+    monkeypatch.setattr(
+        "pulse_actors.dispatcher.admission.request_limits.anyio", SimpleNamespace(sleep=rest, Lock=anyio.Lock)
+    )
     lane = Lane()
     for _ in range(40):
         await lane.turn()

@@ -13,15 +13,15 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from pulse.client.stats import read
+from pulse.common.histogram import BOUNDS
 from pulse.config import load
 from pulse.errors import ConfigError
-from pulse.histogram import BOUNDS
-from pulse.metrics.collector import Exported
-from pulse.metrics.labels import LONGEST, clean
-from pulse.metrics.server import SCRAPES, Address, Server
-from pulse.metrics.snapshot import Snapshot, Source
-from pulse.metrics.table import DURATIONS, METRICS
-from pulse.stats import read
+from pulse.ops.metrics.catalogue import DURATIONS, METRICS
+from pulse.ops.metrics.collector import Exported
+from pulse.ops.metrics.labels import LONGEST, clean
+from pulse.ops.metrics.server import SCRAPES, Address, Server
+from pulse.ops.metrics.snapshot import Snapshot, Source
 from tests.support.markdown import DOCS, section, table
 from tests.support.peers import until
 
@@ -197,7 +197,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 
 def test_who_asks_byte_by_byte_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Places are few: each is somebody else's after a while, however slowly its peer goes on."""
-    monkeypatch.setattr("pulse.metrics.server.SCRAPE_S", 0.2)
+    monkeypatch.setattr("pulse.ops.metrics.server.SCRAPE_S", 0.2)
     listening = Address("127.0.0.1:0").listen()
     at = listening.getsockname()
     server = Server(listening, cast("Source", None))

@@ -12,10 +12,11 @@ import msgspec
 import pytest
 
 from pulse.config import Settings
-from pulse.worker import pool, service
-from pulse_actors import runtime
-from pulse_actors.dispatcher import running, why
-from pulse_supervisor import machine
+from pulse.worker import service
+from pulse.worker.pool import parent
+from pulse_actors.dispatcher.diagnosis import why, why_running
+from pulse_actors.runtime import actor
+from pulse_supervisor.children import lifecycle
 from tests.support.logcalls import LogCall, log_calls
 from tests.support.markdown import DOCS, Row, section, table
 
@@ -25,7 +26,7 @@ PRODUCT: Final = [ROOT / "pulse", ROOT / "actors" / "pulse_actors", ROOT / "supe
 FIELDS: Final = {field.name: field for field in msgspec.structs.fields(Settings)}
 NO_EFFECT: Final = "–"
 FOUND_BEFORE_ANY_IS_READ: Final = "config"
-COMPOSED: Final = {"child_*": [f"child_{phase.value}" for phase in machine.Phase]}
+COMPOSED: Final = {"child_*": [f"child_{phase.value}" for phase in lifecycle.Phase]}
 IN_TROUBLE: Final = {"child_waiting", "child_failed"}  # of the composed ones: they say why
 _GATE: Final = ("paused", "reason", "paused_at", "paused_by", "paused_until", "topics", "changed")
 SPREAD: Final = {  # fields that stand in no call, since they come as a mapping
@@ -99,11 +100,11 @@ def test_exit_codes_are_those_of_the_code() -> None:
     """The codes of the table are the constants of those who exit with them."""
     rows = {row["code"]: row for row in table(section(PAGE, "Exit codes"))}
     assert list(rows) == ["0", "1", "2", "3", "70", "78", "128 + n"]
-    assert {machine.EXIT_RESTART_LIMIT, pool.CRASH_LOOP, runtime.EXIT_INTERNAL} == {70}
-    assert (machine.EXIT_REFUSED, pool.REFUSED) == (1, 1)
-    assert machine.EXIT_CONFIG == 78
-    assert machine.CHILD_MEETS_POOLER == runtime.EXIT_POOLER
-    assert {machine.CHILD_REFUSES, runtime.EXIT_REFUSED, service.REFUSED} == {78}
+    assert {lifecycle.EXIT_RESTART_LIMIT, parent.CRASH_LOOP, actor.EXIT_INTERNAL} == {70}
+    assert (lifecycle.EXIT_REFUSED, parent.REFUSED) == (1, 1)
+    assert lifecycle.EXIT_CONFIG == 78
+    assert lifecycle.CHILD_MEETS_POOLER == actor.EXIT_POOLER
+    assert {lifecycle.CHILD_REFUSES, actor.EXIT_REFUSED, service.REFUSED} == {78}
     assert "exits with 78" in PAGE
 
 
@@ -148,7 +149,7 @@ def test_log_fields_are_those_of_the_calls() -> None:
 
 def test_reasons_why_a_job_does_not_run_are_all_there() -> None:
     """The table of reasons has each code that can be told, and no other."""
-    source = "".join(map(inspect.getsource, (running, why)))
+    source = "".join(map(inspect.getsource, (why_running, why)))
     told = set(re.findall(r'Reason\(\s*"(\w+)"', source))
     assert [row["code"] for row in table(section(PAGE, "A job does not run"))] == sorted(told, key=_place_of)
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulse import Discard, RetryAfter, Snooze
-from pulse.outcome import ERROR_MAX_BYTES, Ending, classify, clean_text, crashed, describe, stalled, timed_out
+from pulse.app.outcome import ERROR_MAX_BYTES, Ending, classify, clean_text, crashed, describe, stalled, timed_out
 
 
 class UnprintableError(Exception):

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 import pulse
-from pulse.version import VERSION
-from pulse_supervisor.unit import FILES
+from pulse.common.version import VERSION
+from pulse_supervisor.systemd.units import FILES
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {"pulse": "pulse", "pulse_supervisor": "supervisor/pulse_supervisor", "pulse_actors": "actors/pulse_actors"}
@@ -73,7 +73,7 @@ def test_wheel_holds_the_sql(wheel: Path) -> None:
     """The schema of the root and the statements of the store are shipped as they are in the checkout."""
     with zipfile.ZipFile(wheel) as archive:
         assert archive.read("pulse/schema.sql") == (ROOT / "schema.sql").read_bytes()
-        assert archive.read("pulse/store/queries.sql") == (ROOT / "pulse/store/queries.sql").read_bytes()
+        assert archive.read("pulse/store/sql/queries.sql") == (ROOT / "pulse/store/sql/queries.sql").read_bytes()
         for path in FILES.values():
             assert archive.read(f"pulse_supervisor/deploy/{path}") == (ROOT / "deploy" / path).read_bytes()
 

@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from pulse.errors import UnavailableError
-from pulse.store.turns import ASKER
-from pulse_actors.dispatcher import pages as module
-from pulse_actors.dispatcher.pages import Pages
+from pulse.store.connections.fair_queue import ASKER
+from pulse_actors.dispatcher.admission import list_queue as module
+from pulse_actors.dispatcher.admission.list_queue import Pages
 
 pytestmark = pytest.mark.anyio
 

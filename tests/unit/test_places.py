@@ -13,7 +13,7 @@ from typing import Protocol
 import pytest
 
 from pulse.errors import PlaceError
-from pulse.places import (
+from pulse.system.directories import (
     check_client_dir,
     check_socket_path,
     client_candidates,
@@ -104,13 +104,13 @@ class TestServerRuntimeDir:
 
     def test_user_without_a_session(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A session directory that does not exist is passed over; the temporary one is the last resort."""
-        monkeypatch.setattr("pulse.places._SYSTEM_RUNTIME_DIR", tmp_path / "none" / "pulse")
+        monkeypatch.setattr("pulse.system.directories._SYSTEM_RUNTIME_DIR", tmp_path / "none" / "pulse")
         env = {"XDG_RUNTIME_DIR": str(tmp_path / "gone"), "TMPDIR": str(tmp_path)}
         assert server_runtime_dir(env, uid=USER) == tmp_path / f"pulse-{USER}"
 
     def test_user_with_a_prepared_system_directory(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """The system's directory is taken by an ordinary user who may write there."""
-        monkeypatch.setattr("pulse.places._SYSTEM_RUNTIME_DIR", place)
+        monkeypatch.setattr("pulse.system.directories._SYSTEM_RUNTIME_DIR", place)
         assert server_runtime_dir({}, uid=USER) == place
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from pulse.cli.login import login
+from pulse.cli.admin.login import login
+from pulse.client.discovery import MEANT, Remote, find_servers
+from pulse.client.login import Login, Saved, save
 from pulse.errors import ConfigError
-from pulse.login import Login, Saved, save
-from pulse.targets import MEANT, Remote, find_servers
 
 FAR, LOGIN = "tcp://queue.example:7420", {"PULSE_USER": "ann", "PULSE_PASSWORD": "a word"}
 MESSAGE = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pulse.errors import ProtocolError
+from pulse.store.operators.policies import LivePolicy
 from pulse.store.rows import Completion
-from pulse.store.topics import LivePolicy
-from pulse_actors.dispatcher.policies import Rules, check_backoff
+from pulse_actors.dispatcher.workers.policies import Rules, check_backoff
 
 LIVE = {
     "": LivePolicy(stall_s=9.0, lease_s=500.0),

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pulse import procs
-from pulse.procs import OomKills
+from pulse.system import processes
+from pulse.system.processes import OomKills
 
 
 def test_a_count_that_grew(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_a_count_that_grew(tmp_path: Path) -> None:
 
 def test_every_process_has_a_count() -> None:
     """That of its memory cgroup, where it has one that counts, else that of the machine."""
-    found = procs.oom_kills(os.getpid())
+    found = processes.oom_kills(os.getpid())
     assert found is not None
     assert found.path.name in {"memory.events", "memory.oom_control", "vmstat"}
     assert found.path == Path("/proc/vmstat") or found.path.parent.joinpath("cgroup.procs").exists()
@@ -36,27 +36,27 @@ def test_every_process_has_a_count() -> None:
 
 def test_a_group_seen_through_a_mount() -> None:
     """A container mounts its own group as the root, and may see its name from outside, or from inside."""
-    assert procs._inside("/sys/fs/cgroup/memory", "/", "/a/b") == Path("/sys/fs/cgroup/memory/a/b")
-    assert procs._inside("/sys/fs/cgroup/memory", "/a", "/a/b") == Path("/sys/fs/cgroup/memory/b")
-    assert procs._inside("/sys/fs/cgroup", "/", "/") == Path("/sys/fs/cgroup")
+    assert processes._inside("/sys/fs/cgroup/memory", "/", "/a/b") == Path("/sys/fs/cgroup/memory/a/b")
+    assert processes._inside("/sys/fs/cgroup/memory", "/a", "/a/b") == Path("/sys/fs/cgroup/memory/b")
+    assert processes._inside("/sys/fs/cgroup", "/", "/") == Path("/sys/fs/cgroup")
 
 
 def test_threads_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """They have no program; whoever has their parent's number in a pid namespace of its own is none of them."""
-    for pid in procs.kernel_threads():
+    for pid in processes.kernel_threads():
         assert not Path(f"/proc/{pid}/cmdline").read_bytes()
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
-        assert child.pid in procs.own_children()
-        monkeypatch.setattr(procs, "_KTHREADD", os.getpid())
-        assert procs.kernel_threads() == set()
+        assert child.pid in processes.own_children()
+        monkeypatch.setattr(processes, "_KTHREADD", os.getpid())
+        assert processes.kernel_threads() == set()
         child.communicate()
 
 
 def test_a_process_that_is_gone() -> None:
     """It has no groups, no children and nothing pending; nobody trips over that."""
-    assert procs._memory_files(2**22 + 1) == []
-    assert procs.threads(2**22 + 1) == []
-    assert not procs.is_blocking(2**22 + 1, 2**22 + 1, 1)
-    assert not procs.is_pending(2**22 + 1, 2**22 + 1, 1)
+    assert processes._memory_files(2**22 + 1) == []
+    assert processes.threads(2**22 + 1) == []
+    assert not processes.is_blocking(2**22 + 1, 2**22 + 1, 1)
+    assert not processes.is_pending(2**22 + 1, 2**22 + 1, 1)
     with pytest.raises(ProcessLookupError):
-        procs.signal_thread(2**22 + 1, 2**22 + 1, 0)
+        processes.signal_thread(2**22 + 1, 2**22 + 1, 0)

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from pulse import errors, protocol
 from pulse.protocol import FrameReader, Result, check_result, decode_any, decode_body, encode
-from pulse.store.reads import ATTEMPT
+from pulse.store.reading.jobs import ATTEMPT
 from pulse.store.statements import STATEMENTS
 from tests.support import wiretypes
 from tests.support.markdown import DOCS, blocks, section, table

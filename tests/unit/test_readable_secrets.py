@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pulse import config
-from pulse_supervisor.edge import readable_secrets
+from pulse_supervisor.preflight import readable_secrets
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from pulse.config import Settings
-from pulse_actors.dispatcher.reception import ACCEPT_PAUSE_S, Reception
+from pulse_actors.dispatcher.net.listener import ACCEPT_PAUSE_S, Reception
 
 pytestmark = pytest.mark.anyio
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pulse_actors.dispatcher.reconcile import ended_boots
-from pulse_actors.identity import Host
+from pulse_actors.dispatcher.liveness.startup import ended_boots
+from pulse_actors.shared.identity import Host
 
 HOST = Host("h", "now", 1)
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from pulse.errors import BadRequestError
 from pulse.store.times import to_us
-from pulse_actors.cron import ALLOWED_CRON
-from pulse_actors.recurrence import MAX_JITTER_S, MIN_EVERY_S, Recurrence, When, jittered_us
+from pulse_actors.shared.cron import ALLOWED_CRON
+from pulse_actors.shared.recurrence import MAX_JITTER_S, MIN_EVERY_S, Recurrence, When, jittered_us
 
 NOW: Final = datetime(2024, 2, 28, 12, 0, tzinfo=UTC)
 NOW_US: Final = to_us(NOW)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pulse.errors import BadRequestError
-from pulse.redact import Redaction
+from pulse.security.redaction import Redaction
 
 
 def shown(setting: str, args: object, name: str | None = "charge") -> object:

@@ -15,15 +15,15 @@ import msgspec
 import pytest
 from anyio.lowlevel import checkpoint
 
-from pulse.store.pool import Target
+from pulse.store.connections.pool import Target
+from pulse.store.recovery.timelines import Standing
 from pulse.store.rows import Claim
 from pulse.store.store import Store
-from pulse.store.timelines import Standing
-from pulse_actors.dispatcher import witness as module
-from pulse_actors.dispatcher.claims import Claims
-from pulse_actors.dispatcher.desk import Desk
-from pulse_actors.dispatcher.witness import Witness
-from pulse_actors.memory import Memory, Notebook
+from pulse_actors.dispatcher.claims.loop import Claims
+from pulse_actors.dispatcher.epochs import witness as module
+from pulse_actors.dispatcher.epochs.witness import Witness
+from pulse_actors.dispatcher.workers.registry import Desk
+from pulse_actors.shared.epoch_memory import Memory, Notebook
 
 pytestmark = pytest.mark.anyio
 

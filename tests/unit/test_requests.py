@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 import pulse
-from pulse import protocol, requests, schedule_requests
+from pulse import protocol
+from pulse.client import requests, schedule_requests
+from pulse.client.requests import Request
+from pulse.common.wire_values import unix_time
 from pulse.errors import BadRequestError, HandlerError, ProtocolError, TooLargeError
 from pulse.protocol import CLIENT_KINDS, FrameReader, decode_body
-from pulse.requests import Request
-from pulse.values import unix_time
 
 app = pulse.App()
 JOB = uuid.UUID(int=1)

@@ -13,10 +13,10 @@ from pulse import protocol
 from pulse.errors import ProtocolError
 from pulse.protocol import Result, ResultExtra
 from pulse.store.rows import Completion, Ending, EndingKind
-from pulse_actors.dispatcher import results
-from pulse_actors.dispatcher.batching import ROW_BYTES
-from pulse_actors.dispatcher.desk import CLAIM_MAX_BYTES, Worker
-from pulse_actors.dispatcher.results import MAX_ERROR_BYTES, Reported, clean, ending_of, split
+from pulse_actors.dispatcher.workers.registry import CLAIM_MAX_BYTES, Worker
+from pulse_actors.dispatcher.writes import report as results
+from pulse_actors.dispatcher.writes.batcher import ROW_BYTES
+from pulse_actors.dispatcher.writes.report import MAX_ERROR_BYTES, Reported, clean, ending_of, split
 
 JOB = b"j" * 16
 

@@ -7,10 +7,10 @@ import uuid
 
 import pytest
 
-from pulse.ids import first_at, time_of, uuid7
+from pulse.common.ids import first_at, time_of, uuid7
 from pulse.store.rows import Forgotten
-from pulse_actors import retention
-from pulse_actors.retention import (
+from pulse_actors.watchdog import retention
+from pulse_actors.watchdog.retention import (
     AHEAD_S,
     FIRST,
     MAX_PAUSE_S,

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 import pulse
+from pulse.app.handler import make_handler
+from pulse.app.outcome import Discard, RetryAfter, Snooze
 from pulse.errors import HandlerError
-from pulse.handlers import make_handler
-from pulse.outcome import Discard, RetryAfter, Snooze
 from pulse.protocol import Assignment
-from pulse.worker.attempt import Attempt
+from pulse.worker.execution.attempt import Attempt
 
 
 class TeapotError(ConnectionError):

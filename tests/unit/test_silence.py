@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pulse_actors.dispatcher.deaths import stranger
-from pulse_actors.dispatcher.silence import Verdict, judge
-from pulse_actors.identity import Host
+from pulse_actors.dispatcher.liveness.process_watch import stranger
+from pulse_actors.dispatcher.liveness.silent_workers import Verdict, judge
+from pulse_actors.shared.identity import Host
 
 LEASE_S = 30.0
 NOW_S = 1000.0

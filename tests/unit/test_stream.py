@@ -10,12 +10,12 @@ import anyio
 import pytest
 from anyio.abc import SocketStream
 
-from pulse.blocking import _Wire
+from pulse.client.async_transport import FrameStream
+from pulse.client.client import _Wire
+from pulse.client.discovery import ConnectionLostError
 from pulse.errors import ProtocolError
 from pulse.protocol import encode
-from pulse.stream import FrameStream
-from pulse.targets import ConnectionLostError
-from pulse_actors.bus import Bus
+from pulse_actors.runtime.bus import Bus
 
 PAIR = encode("ping", 1, {}) + encode("ping", 2, {})
 NONE = b"\0\0\0\0"  # a frame of no bytes

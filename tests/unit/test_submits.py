@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from pulse_actors.dispatcher.submits import MAX_ARGS_BYTES, args_problem
+from pulse_actors.dispatcher.writes.submit import MAX_ARGS_BYTES, args_problem
 
 
 def problem(size_bytes: int, words: str = " as PostgreSQL prints them, with all digits of numbers like 1e999") -> str:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pulse.config import Settings
-from pulse.restarts import Delay, Intensity
-from pulse_supervisor.events import (
+from pulse.system.restart_policy import Delay, Intensity
+from pulse_supervisor.children.events import (
     Briefed,
     BusBroken,
     Deadline,
@@ -38,7 +38,7 @@ from pulse_supervisor.events import (
     StopAsked,
     StopNow,
 )
-from pulse_supervisor.machine import (
+from pulse_supervisor.children.lifecycle import (
     CHILD_LACKS_DATABASE,
     EXIT_CONFIG,
     EXIT_REFUSED,
@@ -51,8 +51,8 @@ from pulse_supervisor.machine import (
     accepts,
     step,
 )
-from pulse_supervisor.policy import Restart
-from pulse_supervisor.tree import (
+from pulse_supervisor.children.restart import Restart
+from pulse_supervisor.children.spec import (
     POSTGRES_AT_ONCE,
     POSTGRES_STOP,
     Child,

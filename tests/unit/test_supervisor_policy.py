@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse.restarts import Delay, Intensity, RestartLog
-from pulse_supervisor.policy import Restart
+from pulse.system.restart_policy import Delay, Intensity, RestartLog
+from pulse_supervisor.children.restart import Restart
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse_actors.sweeps import Reading, SweepGuard
+from pulse_actors.watchdog.sweep_guard import Reading, SweepGuard
 
 LEASE_S, HEARTBEAT_S, SWEEP_S = 30.0, 10.0, 10.0
 

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 
 import pytest
 
-from pulse.histogram import BOUNDS, SAMPLE, Histogram, sample
-from pulse.ids import uuid7
+from pulse.common.histogram import BOUNDS, SAMPLE, Histogram, sample
+from pulse.common.ids import uuid7
 from pulse.store.rows import Claim, Ended, Ending, EndingKind, Wake
-from pulse_actors.dispatcher import counting, tally
-from pulse_actors.dispatcher.desk import Held, Pair, Sentence
-from pulse_actors.dispatcher.tally import Kind, Tally
+from pulse_actors.dispatcher.monitoring import counters, observe
+from pulse_actors.dispatcher.monitoring.counters import Kind, Tally
+from pulse_actors.dispatcher.workers.registry import Held, Pair, Sentence
 from tests.unit.test_desk import worker
 
 
 def _counts(**kinds: int) -> list[int]:
-    return [kinds.get(kind, 0) for kind in tally.KINDS]
+    return [kinds.get(kind, 0) for kind in counters.KINDS]
 
 
 def test_percentiles_are_those_of_the_durations() -> None:
@@ -82,7 +82,7 @@ def test_rates_are_of_the_last_minute() -> None:
     each, whole = one.rates()
     assert each == {"a": [0.0, 0.0, 10.0, 0.0, 0.0]}
     assert whole == each["a"]
-    for _ in range(tally.RECENT):
+    for _ in range(counters.RECENT):
         one.close_step(2.0, None)
     assert one.rates() == ({}, [0.0] * 5)
 
@@ -90,14 +90,14 @@ def test_rates_are_of_the_last_minute() -> None:
 def test_topics_and_history_are_bounded() -> None:
     """Topics beyond the limit are counted together, without a name; steps beyond the hour are gone."""
     one = Tally()
-    for number in range(tally.MAX_TOPICS + 500):
+    for number in range(counters.MAX_TOPICS + 500):
         one.add(Kind.SUBMITTED, f"t{number}", 2)
-    assert len(one.totals) <= tally.MAX_TOPICS + 1
+    assert len(one.totals) <= counters.MAX_TOPICS + 1
     assert one.total("") == _counts(submitted=1000)
-    assert one.grand_total() == _counts(submitted=2 * (tally.MAX_TOPICS + 500))
-    for number in range(tally.HISTORY + 5):
+    assert one.grand_total() == _counts(submitted=2 * (counters.MAX_TOPICS + 500))
+    for number in range(counters.HISTORY + 5):
         one.close_step(float(number), None)
-    assert [one.history[0][0], len(one.history)] == [5.0, tally.HISTORY]
+    assert [one.history[0][0], len(one.history)] == [5.0, counters.HISTORY]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_topics_and_history_are_bounded() -> None:
 def test_ends_are_counted_by_outcome(kind: EndingKind, status: str, failed: int, retried: int, dead: int) -> None:
     """What was charged has failed, what is tried again is retried; what was given back is neither."""
     one = Tally()
-    counting.count_ended(one, [Ending(bytes(16), 1, "w", kind)], [Ended(bytes(16), 1, status, "a", 0, 0.0, 0.0)])
+    observe.count_ended(one, [Ending(bytes(16), 1, "w", kind)], [Ended(bytes(16), 1, status, "a", 0, 0.0, 0.0)])
     assert one.grand_total() == _counts(failed=failed, retried=retried)
     assert (one.outcomes, one.dead_lettered) == ({kind.value: 1}, dead)
 
@@ -121,7 +121,7 @@ def test_ends_are_counted_by_outcome(kind: EndingKind, status: str, failed: int,
 def test_submits_are_counted_by_the_topics_that_they_got() -> None:
     """What the statement says is counted, also of jobs that are due later, and what it handed out at once."""
     one = Tally()
-    counting.count_submitted(one, [Wake("a", 0, None, 3), Wake("a", 1, 5.0, 2)], [_claim("b"), _claim("b")])
+    observe.count_submitted(one, [Wake("a", 0, None, 3), Wake("a", 1, 5.0, 2)], [_claim("b"), _claim("b")])
     assert (one.total("a"), one.total("b")) == (_counts(submitted=5), _counts(submitted=2))
 
 
@@ -134,7 +134,7 @@ def test_a_batch_is_measured_by_a_sample_and_counted_whole(topics: Sequence[str]
     """However many jobs a worker gets, all are counted, and the few that are measured stand for the others."""
     one, who = Tally(), worker(topics=topics)
     claims = [_claim("a") for _ in range(100)]
-    counting.count_assigned(one, who, claims)
+    observe.count_assigned(one, who, claims)
     assert one.total("a") == _counts(started=100)
     assert one.timed["wait_s"].total == pytest.approx(100)
 
@@ -144,19 +144,19 @@ def test_a_start_is_measured_from_the_submit() -> None:
     one, who = Tally(), worker()
     due = _claim(due_at=_now())
     for claim in (due, _claim(attempt=2, due_at=_now()), _claim(due_at=_now() + 60), _claim(identity=bytes(16))):
-        counting.count_assigned(one, who, [claim])
+        observe.count_assigned(one, who, [claim])
         who.held[claim.id, claim.attempt] = Held("n", "a")
-    counting.count_started(one, who)
+    observe.count_started(one, who)
     assert one.timed["start_s"].total == 0
     for held in who.held.values():
         held.started = True
-    counting.count_started(one, who)
-    counting.count_started(one, who)
+    observe.count_started(one, who)
+    observe.count_started(one, who)
     assert one.timed["start_s"].total == 1
     assert one.timed["start_s"].sum_s < 10
-    for _ in range(counting.MAX_STARTING + 5):
-        counting.count_assigned(one, who, [_claim(due_at=_now())])
-    assert len(who.starting) == counting.MAX_STARTING
+    for _ in range(observe.MAX_STARTING + 5):
+        observe.count_assigned(one, who, [_claim(due_at=_now())])
+    assert len(who.starting) == observe.MAX_STARTING
 
 
 def _now() -> float:
@@ -170,7 +170,7 @@ def test_runs_are_measured_where_their_start_is_known() -> None:
     pairs: list[Pair] = [(bytes([number] * 16), 1) for number in range(2)]
     who.held[pairs[0]] = Held("n", "a", started=True, since_s=1e-9)
     who.held[pairs[1]] = Held("n", "a", started=True)
-    counting.count_runs(one, who, pairs)
+    observe.count_runs(one, who, pairs)
     assert one.timed["run_s"].total == 1
 
 
@@ -178,7 +178,7 @@ def test_what_is_stale_or_ended_is_no_success() -> None:
     """Of a report, only what was written as a success is counted as one."""
     one, who = Tally(), worker(held=3)
     stale, ended, _ = who.held
-    counting.count_completed(one, who, list(who.held), [stale], [Ended(*ended, "RETRYING", "a", 0, 0.0, 0.0)])
+    observe.count_completed(one, who, list(who.held), [stale], [Ended(*ended, "RETRYING", "a", 0, 0.0, 0.0)])
     assert one.total("a") == _counts(completed=1)
 
 
@@ -187,7 +187,7 @@ def test_margins_are_what_was_left_of_a_lease() -> None:
     one, idle, new, busy = Tally(), worker(), worker(held=1), worker(held=1)
     idle.extended_s = busy.extended_s = 100.0
     for who in (idle, new, busy):
-        counting.count_margin(one, who, 30.0, 110.0)
+        observe.count_margin(one, who, 30.0, 110.0)
     assert (one.timed["lease_margin_s"].total, one.timed["lease_margin_s"].sum_s) == (1, 20.0)
 
 
@@ -197,7 +197,7 @@ def test_margins_are_what_was_left_of_a_lease() -> None:
         (9, False, "SIGKILL", "signal"),
         (256, False, "exit code 1", "exit"),
         (None, False, "", "unknown"),
-        (9, False, f"it died: {counting.OUT_OF_MEMORY}", "out_of_memory"),
+        (9, False, f"it died: {observe.OUT_OF_MEMORY}", "out_of_memory"),
         (9, True, "SIGKILL", "asked"),
     ],
 )
@@ -205,9 +205,9 @@ def test_deaths_have_few_causes(status: int | None, leaving: bool, reason: str, 
     """By what the kernel and we know of them."""
     one, who = Tally(), worker()
     who.leaving = leaving
-    counting.count_death(one, who, status, reason)
+    observe.count_death(one, who, status, reason)
     who.sentences[bytes(16), 1] = Sentence(EndingKind.TIMEOUT, "too long")
-    counting.count_death(one, who, status, reason)
+    observe.count_death(one, who, status, reason)
     assert one.worker_deaths == {cause: 1, "killed": 1}
 
 
@@ -215,7 +215,7 @@ def test_deaths_have_few_causes(status: int | None, leaving: bool, reason: str, 
 def test_successes_are_counted_by_topic(topics: Sequence[str]) -> None:
     """Where a worker serves several topics, the book tells which a job is of."""
     one, who = Tally(), worker(topics=topics, held=3)
-    counting.count_completed(one, who, list(who.held))
+    observe.count_completed(one, who, list(who.held))
     assert (one.total("a"), one.outcomes) == (_counts(completed=3), {"completed": 3})
 
 
@@ -234,7 +234,7 @@ def test_recovery_is_the_time_until_the_next_claim() -> None:
         Ended(freed, 1, "PENDING", "a", 0, 0.0, 0.0),
         Ended(dead, 1, "DEAD_LETTERED", "a", 0, 0.0, 0.0),
     ]
-    counting.count_reaped(one, endings, ended, 10.0)
+    observe.count_reaped(one, endings, ended, 10.0)
     assert one.reaped == {"crashed": 2}
     one.claimed_again([lost, freed, dead], 10.5)
     assert one.timed["recovery_s"].sum_s == pytest.approx(0.5)
@@ -247,7 +247,7 @@ def test_percentiles_are_of_the_last_minute() -> None:
     one = Tally()
     one.observe("wait_s", 0.02)
     assert one.percentiles("wait_s")["p99"] == pytest.approx(0.02, rel=0.3)
-    for _ in range(tally.RECENT + 1):
+    for _ in range(counters.RECENT + 1):
         one.close_step(0.0, None)
     assert one.percentiles("wait_s") == {"p50": None, "p90": None, "p99": None}
     assert one.history[0][3]["wait_p50_s"] == pytest.approx(0.02, rel=0.3)

@@ -17,10 +17,12 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from pulse import logs, requests, tracing
-from pulse.outcome import RELEASED, Ending
+from pulse import logs
+from pulse.app import tracing
+from pulse.app.outcome import RELEASED, Ending
+from pulse.app.tracing import Spans, current_traceparent, with_parent
+from pulse.client import requests
 from pulse.protocol import Assignment
-from pulse.tracing import Spans, current_traceparent, with_parent
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

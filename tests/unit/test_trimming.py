@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pulse_actors.dispatcher.trimming import MORE_BYTES, Trimming, allocators_trim, resident_bytes
+from pulse_actors.dispatcher.monitoring.memory_trim import MORE_BYTES, Trimming, allocators_trim, resident_bytes
 
 
 def test_it_is_trimmed_when_there_is_more_than_after_the_last_time() -> None:

@@ -14,18 +14,18 @@ import pytest
 import uvicorn
 from starlette.requests import Request
 
-from pulse import credentials
-from pulse.credentials import Throttle, hash_password, parse_users
 from pulse.errors import ForbiddenError, UnauthorizedError
-from pulse.logins import Logins, TooManyGuessesError
-from pulse.protocol.access import EVERYTHING, Access, Rights, rights_of
+from pulse.protocol.roles import EVERYTHING, Access, Rights, rights_of
+from pulse.security import credentials
+from pulse.security.credentials import Throttle, hash_password, parse_users
+from pulse.security.password_login import Logins, TooManyGuessesError
 from pulse.ui import server
-from pulse.ui.address import bind, file_of, parse_listen, remove
 from pulse.ui.app import make_app
+from pulse.ui.auth.address import bind, file_of, parse_listen, remove
+from pulse.ui.auth.sessions import MOST_OF_ONE, Session, Sessions
 from pulse.ui.guard import SESSION
 from pulse.ui.pages import common, live
 from pulse.ui.server import PeerProtocol
-from pulse.ui.sessions import MOST_OF_ONE, Session, Sessions
 from tests.support.confidential import confidential
 from tests.support.dashboard import Browser, site_of
 

@@ -11,8 +11,8 @@ import pytest
 
 from pulse.errors import NobodyAnswersError
 from pulse.ui.app import make_app
+from pulse.ui.data.poller import Poller
 from pulse.ui.pages import topics
-from pulse.ui.standing import Poller
 from tests.support.dashboard import Browser, Told, site_of
 
 pytestmark = pytest.mark.anyio
@@ -141,7 +141,7 @@ async def test_what_was_asked_before_a_change_is_not_shown_after_it() -> None:
 
 async def test_a_round_that_fails_is_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever goes wrong in it, the next is asked: open pages would wait for ever."""
-    monkeypatch.setattr("pulse.ui.standing.EVERY_S", 0.0)
+    monkeypatch.setattr("pulse.ui.data.poller.EVERY_S", 0.0)
     asked = 0
 
     def broken(_body: Mapping[str, Any]) -> dict[str, object]:

@@ -11,20 +11,20 @@ import pytest
 from markupsafe import escape
 
 import pulse.ui
-from pulse import views
-from pulse.doctor.live import Problem
 from pulse.errors import BadRequestError, NobodyAnswersError
-from pulse.ui import shown
-from pulse.ui.charts import Line, draw, nice_top
-from pulse.ui.filters import Filters, seconds
-from pulse.ui.orders import ordered, undo_of
+from pulse.ops.doctor.live import Problem
+from pulse.protocol import answers
+from pulse.ui.data.bulk_actions import ordered, undo_of
+from pulse.ui.data.filters import Filters, seconds
+from pulse.ui.data.poller import Poller, Standing
+from pulse.ui.data.problems import wrongs
+from pulse.ui.data.queries import Questions
 from pulse.ui.pages.dead import group
 from pulse.ui.pages.job import timeline
-from pulse.ui.questions import Questions
-from pulse.ui.schedule_form import body_of, values_from
-from pulse.ui.series import Stats, TopicStats
-from pulse.ui.standing import Poller, Standing
-from pulse.ui.wrongs import wrongs
+from pulse.ui.pages.schedule_form import body_of, values_from
+from pulse.ui.view import formatting
+from pulse.ui.view.charts import Line, draw, nice_top
+from pulse.ui.view.series import Stats, TopicStats
 
 ID = UUID("0199a1b2-c3d4-7e5f-8a0b-1c2d3e4f5a6b")
 NOW_S = 1_800_000_000.0
@@ -32,9 +32,9 @@ STATIC = Path(pulse.ui.__file__).parent / "static"
 HTMX = "d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717"
 
 
-def job(**more: object) -> views.Job:
+def job(**more: object) -> answers.Job:
     """A job as the wire tells it."""
-    return views.Job(**{"id": ID.bytes, "submitted_at": NOW_S - 100, "status": "PENDING", **more})  # type: ignore[arg-type]
+    return answers.Job(**{"id": ID.bytes, "submitted_at": NOW_S - 100, "status": "PENDING", **more})  # type: ignore[arg-type]
 
 
 class TestFilters:
@@ -138,14 +138,14 @@ class TestOrders:
         ids = [bytes([number]) * 16 for number in range(3)]
         order = ordered({"verb": ["change"], "id": [str(ID)], "to_priority": ["5"]}, NOW_S, is_final=True)
         before = [(ids[0], "a", 0), (ids[1], "b", 0), (ids[2], "a", 0)]
-        undo = undo_of(order, views.Changed(ids), {"before": before})
+        undo = undo_of(order, answers.Changed(ids), {"before": before})
         assert undo is not None
         assert [dict(step.body) for step in undo.steps] == [
             {"ids": [ids[0], ids[2]], "topic": "a", "priority": 0},
             {"ids": [ids[1]], "topic": "b", "priority": 0},
         ]
         order = ordered({"verb": ["delete"], "id": [str(ID)]}, NOW_S, is_final=True)
-        assert undo_of(order, views.Changed(ids), {}) is None
+        assert undo_of(order, answers.Changed(ids), {}) is None
 
 
 class TestScheduleForm:
@@ -176,7 +176,7 @@ class TestScheduleForm:
 
     def test_shown(self) -> None:
         """What a schedule has stands in the form as it would be typed."""
-        values = values_from(views.Schedule(ID.bytes, name="n", kind="at", run_at=NOW_S, jitter_s=1.5))
+        values = values_from(answers.Schedule(ID.bytes, name="n", kind="at", run_at=NOW_S, jitter_s=1.5))
         assert (values["kind"], values["at"], values["jitter_s"]) == ("at", "2027-01-15T08:00:00Z", "1.5")
 
 
@@ -185,36 +185,47 @@ class TestShown:
 
     def test_foreign(self) -> None:
         """Directions, what hides and what breaks lines become escapes; markup is the template's business."""
-        assert shown.foreign("a\u202eb\x00\nc\u200b") == "a\\u202eb\\x00 c\\u200b"
-        assert len(shown.foreign("x" * 10_000)) == 120
-        assert shown.block("a\n\tb\u2066").split("\n") == ["a", "    b\\u2066"]
-        assert "980,000 more" in shown.block("x" * 1_000_000)
-        assert shown.json_block('{"a":1}') == '{"a": 1}'
-        assert shown.json_block("{broken") == "{broken"
-        assert len(shown.json_block("[" * 5000)) == 5000
+        assert formatting.foreign("a\u202eb\x00\nc\u200b") == "a\\u202eb\\x00 c\\u200b"
+        assert len(formatting.foreign("x" * 10_000)) == 120
+        assert formatting.block("a\n\tb\u2066").split("\n") == ["a", "    b\\u2066"]
+        assert "980,000 more" in formatting.block("x" * 1_000_000)
+        assert formatting.json_block('{"a":1}') == '{"a": 1}'
+        assert formatting.json_block("{broken") == "{broken"
+        assert len(formatting.json_block("[" * 5000)) == 5000
 
     def test_kin(self) -> None:
         """Errors that differ in numbers, addresses and ids only are one."""
-        assert shown.kin(f"user 17 at 0x7fab of {ID}") == shown.kin(
+        assert formatting.kin(f"user 17 at 0x7fab of {ID}") == formatting.kin(
             "user 4 at 0x1 of 11111111-2222-3333-4444-555555555555"
         )
-        assert shown.kin("a") != shown.kin("b")
+        assert formatting.kin("a") != formatting.kin("b")
 
     @pytest.mark.parametrize("moment", [float("inf"), 1e18, -1e18])
     def test_times_that_are_none(self, moment: float) -> None:
         """PostgreSQL knows times that Python does not."""
-        assert shown.stamp(moment, NOW_S) == "never"
-        assert shown.exactly(moment, NOW_S) == "never"
+        assert formatting.stamp(moment, NOW_S) == "never"
+        assert formatting.exactly(moment, NOW_S) == "never"
 
     def test_times_on_a_clock(self) -> None:
         """Where they are compared with others, without pointing at them."""
         said = '<time datetime="2027-01-15T07:58:00Z">2027-01-15 07:58:00Z</time> (2 min ago)'
-        assert shown.exactly(NOW_S - 120, NOW_S) == said
+        assert formatting.exactly(NOW_S - 120, NOW_S) == said
 
     def test_numbers(self) -> None:
         """As many digits as mean something."""
-        assert [shown.number(value) for value in (None, 0, 3, 3.26, 1234567.8)] == ["–", "0", "3", "3.3", "1,234,568"]
-        assert [shown.size(value) for value in (7, 2048, 5 * 2**20, 3 * 2**30)] == ["7 B", "2 KiB", "5 MiB", "3 GiB"]
+        assert [formatting.number(value) for value in (None, 0, 3, 3.26, 1234567.8)] == [
+            "–",
+            "0",
+            "3",
+            "3.3",
+            "1,234,568",
+        ]
+        assert [formatting.size(value) for value in (7, 2048, 5 * 2**20, 3 * 2**30)] == [
+            "7 B",
+            "2 KiB",
+            "5 MiB",
+            "3 GiB",
+        ]
 
 
 class TestCharts:
@@ -238,9 +249,9 @@ class TestCharts:
 
 def test_what_is_wrong_is_told_of_topics_and_workers() -> None:
     """A pause that holds jobs back, a topic that nobody serves, a silent worker; no more than that."""
-    pause = views.Pause(reason="fire", paused_at=1_900_000_000.0, paused_by="uid 0 (root)")
-    gate = views.Gate(topics={"a": pause})
-    status = views.Status(workers=[views.Worker(name="w", pid=7, silent=True)], gate=gate)
+    pause = answers.Pause(reason="fire", paused_at=1_900_000_000.0, paused_by="uid 0 (root)")
+    gate = answers.Gate(topics={"a": pause})
+    status = answers.Status(workers=[answers.Worker(name="w", pid=7, silent=True)], gate=gate)
     topics = [
         TopicStats("a", ready=3, oldest_s=60.0, paused=True, workers=1),
         TopicStats("b", ready=1, workers=0),
@@ -252,21 +263,23 @@ def test_what_is_wrong_is_told_of_topics_and_workers() -> None:
         "topic “a” is paused since 2030-03-17T17:46:40Z by uid 0 (root) (fire): 3 jobs wait, the first for 60 s",
         "no worker serves topic “b”: 1 job waits",
     ]
-    assert wrongs(views.Status(), {}, None) == []
+    assert wrongs(answers.Status(), {}, None) == []
 
 
 def test_what_is_wrong_says_what_to_do_and_where_more_stands() -> None:
     """Commands are quoted for a shell; an incident of several sentences has its advice below the last, and a page."""
-    incident = views.Incident("hosts", "wrong", "host a is gone", ["host b is gone"], ["start it"])
-    told = wrongs(views.Status(workers=[], incidents=[incident]), {}, Stats([TopicStats("a b", ready=1, paused=True)]))
+    incident = answers.Incident("hosts", "wrong", "host a is gone", ["host b is gone"], ["start it"])
+    told = wrongs(
+        answers.Status(workers=[], incidents=[incident]), {}, Stats([TopicStats("a b", ready=1, paused=True)])
+    )
     resume = ("pulse ctl dispatch resume --topic 'a b'",)
     paused = "topic “a b” is paused: 1 job waits"
     assert told == [
         Problem("host a is gone", "A host is gone", ("host b is gone",), ("start it",), "/workers"),
         Problem(paused, "A topic is paused", (), resume, "/topics/view?topic=a+b"),
     ]
-    assert [*map(shown.is_command, (*resume, "start it"))] == [True, False]
-    many = views.Status(workers=[views.Worker(name="w", silent=True)] * 30)
+    assert [*map(formatting.is_command, (*resume, "start it"))] == [True, False]
+    many = answers.Status(workers=[answers.Worker(name="w", silent=True)] * 30)
     assert [one.text for one in wrongs(many, {}, None)][10:] == ["and 20 more: see Workers"]
 
 
@@ -280,7 +293,7 @@ def test_dead_letters_are_grouped() -> None:
 
 def test_timeline() -> None:
     """Submitted, each attempt that left a row, and what comes next, in this order."""
-    failed = views.Attempt(attempt=1, outcome="error", ended_at=NOW_S)
+    failed = answers.Attempt(attempt=1, outcome="error", ended_at=NOW_S)
     told = [moment.title for moment in timeline(job(status="RETRYING", attempts=1, history=[failed]))]
     assert told == ["submitted", "attempt 1: error", "due"]
     told = [moment.title for moment in timeline(job(status="COMPLETED", attempts=2, history=[failed]))]

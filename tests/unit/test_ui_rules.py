@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from pulse import credentials
-from pulse.credentials import Throttle, hash_password, parse_users
 from pulse.errors import ConfigError, PlaceError
-from pulse.ui.address import bind, parse_listen
-from pulse.ui.rules import host_name, is_own_page, is_same, own_path
-from pulse.ui.sessions import LIFETIME_S, MOST, Flash, Sessions, Undo
+from pulse.security import credentials
+from pulse.security.credentials import Throttle, hash_password, parse_users
+from pulse.ui.auth.address import bind, parse_listen
+from pulse.ui.auth.rules import host_name, is_own_page, is_same, own_path
+from pulse.ui.auth.sessions import LIFETIME_S, MOST, Flash, Sessions, Undo
 from tests.support.cli import environment, run
 from tests.support.confidential import confidential
 

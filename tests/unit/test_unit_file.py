@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from pulse_supervisor.handed import listens_at, take
 from pulse_supervisor.main import cli
-from pulse_supervisor.unit import FILES, unit_text
+from pulse_supervisor.systemd.socket_activation import listens_at, take
+from pulse_supervisor.systemd.units import FILES, unit_text
 from tests.support.markdown import DOCS
 
 DEPLOY = DOCS.parent / "deploy"

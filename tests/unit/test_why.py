@@ -10,9 +10,9 @@ import pytest
 from msgspec import structs
 
 from pulse.store.standing import BEFORE_MAX, Standing
-from pulse_actors.dispatcher.condition import Condition
-from pulse_actors.dispatcher.reasons import Candidate, Holder, Known, Reason
-from pulse_actors.dispatcher.why import explain
+from pulse_actors.dispatcher.diagnosis.reasons import Candidate, Holder, Known, Reason
+from pulse_actors.dispatcher.diagnosis.why import explain
+from pulse_actors.dispatcher.workers.health import Condition
 
 ID: Final = UUID("0190163d-8694-739b-aea5-966c26f8ad91")
 LAST: Final = UUID("0190163d-8694-739b-aea5-966c26f8ad92")

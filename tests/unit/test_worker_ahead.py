@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulse.worker.ahead import AHEAD_S, MOST, PERIOD_S, Ahead
+from pulse.worker.session.prefetch import AHEAD_S, MOST, PERIOD_S, Ahead
 
 
 def finished(per_second: float) -> int:

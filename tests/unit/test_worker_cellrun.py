@@ -15,14 +15,13 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
-from pulse import procs
-from pulse.handlers import make_handler
-from pulse.outcome import RELEASED, Ending, crashed
+from pulse.app.handler import make_handler
+from pulse.app.outcome import RELEASED, Ending, crashed
 from pulse.protocol import Assignment
-from pulse.worker import cellrun
-from pulse.worker.attempt import Attempt, Phase
-from pulse.worker.cellrun import CellRun
-from pulse.worker.cellwire import (
+from pulse.system import processes
+from pulse.worker.execution.attempt import Attempt, Phase
+from pulse.worker.isolation import run
+from pulse.worker.isolation.messages import (
     BadCellError,
     Begun,
     CellReader,
@@ -39,6 +38,7 @@ from pulse.worker.cellwire import (
     from_cell,
     to_cell,
 )
+from pulse.worker.isolation.run import CellRun
 
 pytestmark = pytest.mark.anyio
 
@@ -230,7 +230,7 @@ async def test_death_by_want_of_memory(kills: str, how: str, tmp_path: Any) -> N
     counts.write_text("oom_kill 3\n")
     played = Play({})
     async with anyio.create_task_group() as group:
-        group.start_soon(played.run.run, procs.OomKills(counts, 1))
+        group.start_soon(played.run.run, processes.OomKills(counts, 1))
         played.say(Begun())
         await until(lambda: played.office.said)
         counts.write_text(kills)
@@ -373,7 +373,7 @@ async def test_a_zygote_that_dies(began: bool) -> None:
 
 async def test_a_zygote_that_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that makes no cell for too long is to be killed; nothing waits for it for ever."""
-    monkeypatch.setattr(cellrun, "BEGIN_S", 0.02)
+    monkeypatch.setattr(run, "BEGIN_S", 0.02)
     async with play() as it:
         await until(lambda: it.stuck)
         it.cell.close()
@@ -384,7 +384,7 @@ async def test_a_zygote_that_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_one_that_stays_after_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has nothing more to do: it is killed, and its result counts."""
-    monkeypatch.setattr(cellrun, "GONE_S", 0.02)
+    monkeypatch.setattr(run, "GONE_S", 0.02)
     victim = sleeper()
     async with play() as it:
         it.run.forked(victim.pid, os.pidfd_open(victim.pid))

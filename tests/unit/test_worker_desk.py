@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 import pulse
-from pulse.outcome import RELEASED, Ending
+from pulse.app.outcome import RELEASED, Ending
 from pulse.protocol import Assignment
-from pulse.worker.attempt import Attempt, Phase
-from pulse.worker.desk import Desk
+from pulse.worker.execution.attempt import Attempt, Phase
+from pulse.worker.session.ledger import Desk
 
 ROOM = 1_000_000
 app = pulse.App()

@@ -14,18 +14,18 @@ import pytest
 from anyio.abc import SocketStream
 
 import pulse
-from pulse.handlers import make_handler
-from pulse.outcome import RELEASED, Ending
+from pulse.app.handler import make_handler
+from pulse.app.outcome import RELEASED, Ending
+from pulse.client.async_transport import FrameStream
+from pulse.client.discovery import ConnectionLostError
 from pulse.protocol import Assignment, Frame, decode_any, encode
-from pulse.restarts import Intensity, RestartLog
-from pulse.stream import FrameStream
-from pulse.targets import ConnectionLostError
-from pulse.worker.attempt import Attempt, Phase
-from pulse.worker.beats import Minder, Watch, _Line
-from pulse.worker.bells import Bell
-from pulse.worker.deadlines import Deadlines
-from pulse.worker.desk import Desk
-from pulse.worker.policy import next_delay_s
+from pulse.system.restart_policy import Intensity, RestartLog
+from pulse.worker.execution.attempt import Attempt, Phase
+from pulse.worker.execution.deadlines import Deadlines
+from pulse.worker.execution.wakeup import Bell
+from pulse.worker.pool.proxy_heartbeat import Minder, Watch, _Line
+from pulse.worker.pool.restart import next_delay_s
+from pulse.worker.session.ledger import Desk
 
 ROOM = 1_000_000
 SESSION = b"s" * 16

@@ -11,12 +11,12 @@ from typing import Any
 import anyio
 import pytest
 
-from pulse.handlers import make_handler
-from pulse.outcome import Ending
+from pulse.app.handler import make_handler
+from pulse.app.outcome import Ending
 from pulse.protocol import Assignment
-from pulse.worker import runner, stacks
-from pulse.worker.attempt import Attempt
-from pulse.worker.runner import interrupt, make_runner
+from pulse.worker.execution import runner, stacks
+from pulse.worker.execution.attempt import Attempt
+from pulse.worker.execution.runner import interrupt, make_runner
 
 pytestmark = pytest.mark.anyio
 

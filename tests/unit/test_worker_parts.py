@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse.handlers import make_handler
-from pulse.outcome import RELEASED
+from pulse.app.handler import make_handler
+from pulse.app.outcome import RELEASED
 from pulse.protocol import Assignment
-from pulse.restarts import Intensity, RestartLog
-from pulse.worker.attempt import Attempt, Phase
-from pulse.worker.beats import Minder
-from pulse.worker.deadlines import Deadlines
-from pulse.worker.loading import AppError, load_app
-from pulse.worker.notes import Kind, Note, NoteReader, NoteWriter
+from pulse.system.restart_policy import Intensity, RestartLog
+from pulse.worker.execution.attempt import Attempt, Phase
+from pulse.worker.execution.deadlines import Deadlines
+from pulse.worker.load_app import AppError, load_app
 from pulse.worker.options import worker_name
-from pulse.worker.policy import Next, decide, next_delay_s
-from pulse.worker.session import FIRST_PAUSE_S, LAST_PAUSE_S, Backoff
+from pulse.worker.pool.proxy_heartbeat import Minder
+from pulse.worker.pool.restart import Next, decide, next_delay_s
+from pulse.worker.session.reconnect import FIRST_PAUSE_S, LAST_PAUSE_S, Backoff
+from pulse.worker.status_pipe import Kind, Note, NoteReader, NoteWriter
 
 
 def attempt(timeout_s: float | None = None, stall_s: float | None = None) -> Attempt:
@@ -200,7 +200,7 @@ def test_worker_names_in_containers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "p" * 64)
     names = set[str]()
     for namespace in (0, 0xEFFFFFFC, 4026532201, 2**32 - 1):
-        monkeypatch.setattr("pulse.procs.pid_namespace", lambda namespace=namespace: namespace)
+        monkeypatch.setattr("pulse.system.processes.pid_namespace", lambda namespace=namespace: namespace)
         monkeypatch.setattr("os.getpid", lambda: 4194304)
         names.add(worker_name("pool"))
     assert len(names) == 3

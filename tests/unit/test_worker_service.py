@@ -9,14 +9,15 @@ import anyio
 import pytest
 
 import pulse
-from pulse.outcome import RELEASED, Ending
+from pulse.app.outcome import RELEASED, Ending
 from pulse.protocol import Assignment, Welcome
-from pulse.worker import service, stacks
-from pulse.worker.attempt import Attempt
-from pulse.worker.cells import Cells, ZygoteProcess
-from pulse.worker.notes import NoteWriter
+from pulse.worker import service
+from pulse.worker.execution import stacks
+from pulse.worker.execution.attempt import Attempt
+from pulse.worker.isolation.manager import Cells, ZygoteProcess
 from pulse.worker.options import HostOptions, PoolOptions
 from pulse.worker.service import Service
+from pulse.worker.status_pipe import NoteWriter
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from pulse.worker.options import PoolOptions
-from pulse.worker.spares import Spares
+from pulse.worker.pool.spares import Spares
 
 pytestmark = pytest.mark.anyio
 

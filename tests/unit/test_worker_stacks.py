@@ -18,12 +18,12 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from pulse import procs
-from pulse.handlers import make_handler
+from pulse.app.handler import make_handler
 from pulse.protocol import MAX_STACK_CHARS, Assignment
-from pulse.worker import stacks
-from pulse.worker.attempt import Attempt
-from pulse.worker.stacks import STACK_SIGNAL, StackFile, join, take, waits_at, where_is
+from pulse.system import processes
+from pulse.worker.execution import stacks
+from pulse.worker.execution.attempt import Attempt
+from pulse.worker.execution.stacks import STACK_SIGNAL, StackFile, join, take, waits_at, where_is
 
 pytestmark = pytest.mark.anyio
 
@@ -234,10 +234,10 @@ async def test_another_process_is_asked() -> None:
         assert text.count("in nap\n") == 1
         process.send_signal(signal.SIGSTOP)
         with anyio.fail_after(10):
-            while procs.state(process.pid) != "T":
+            while processes.state(process.pid) != "T":
                 await anyio.lowlevel.checkpoint()
         assert await take(process.pid, pidfd, file) is None
-        assert not procs.is_pending(process.pid, process.pid, STACK_SIGNAL)
+        assert not processes.is_pending(process.pid, process.pid, STACK_SIGNAL)
         process.send_signal(signal.SIGCONT)
         process.kill()
         process.wait()
@@ -291,15 +291,17 @@ async def test_threads_that_cannot_tell_are_left_out() -> None:
     """One of C code has nothing to tell, one that blocks the signal is not asked: the others are shown, and soon."""
     with closing(StackFile()) as file, napping(file, HAS_OTHERS) as process:
         pidfd = os.pidfd_open(process.pid)
-        assert len(procs.threads(process.pid)) == 14
+        assert len(processes.threads(process.pid)) == 14
         begun_s = time.monotonic()
         text = await take(process.pid, pidfd, file)
         assert time.monotonic() - begun_s < stacks.TAKE_S, "it waited for a thread that has nothing to tell"
         assert text is not None
         assert text.count("(most recent call first)") == 1
         assert text.startswith("Main thread")
-        (deaf,) = [one for one in procs.threads(process.pid) if procs.is_blocking(process.pid, one, STACK_SIGNAL)]
-        assert not procs.is_pending(process.pid, deaf, STACK_SIGNAL), "it would die of it on some later day"
+        (deaf,) = [
+            one for one in processes.threads(process.pid) if processes.is_blocking(process.pid, one, STACK_SIGNAL)
+        ]
+        assert not processes.is_pending(process.pid, deaf, STACK_SIGNAL), "it would die of it on some later day"
         os.close(pidfd)
 
 
@@ -310,7 +312,7 @@ async def test_nobody_else_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
         gone.kill()
         gone.wait()
         assert await take(process.pid, pidfd, file) is None
-        monkeypatch.setattr(procs, "state", lambda _: "S")
+        monkeypatch.setattr(processes, "state", lambda _: "S")
         assert await take(process.pid, pidfd, file) is None
         assert file.read() == ""
         os.close(pidfd)
@@ -333,23 +335,23 @@ def test_a_closed_file_is_left_alone() -> None:
 def test_who_blocks_a_signal() -> None:
     """Pending signals and threads that block them are seen from outside, each thread for itself."""
     number, own, pid = signal.SIGRTMIN + 3, threading.get_native_id(), os.getpid()
-    assert not procs.is_blocking(pid, own, number)
+    assert not processes.is_blocking(pid, own, number)
     signal.pthread_sigmask(signal.SIG_BLOCK, {number})
     try:
-        assert procs.is_blocking(pid, own, number)
-        assert not procs.is_pending(pid, own, number)
-        procs.signal_thread(pid, own, number)
-        assert procs.is_pending(pid, own, number)
-        assert [one for one in procs.threads(pid) if procs.is_pending(pid, one, number)] == [own]
+        assert processes.is_blocking(pid, own, number)
+        assert not processes.is_pending(pid, own, number)
+        processes.signal_thread(pid, own, number)
+        assert processes.is_pending(pid, own, number)
+        assert [one for one in processes.threads(pid) if processes.is_pending(pid, one, number)] == [own]
         assert signal.sigtimedwait({number}, 1) is not None
-        assert not procs.is_pending(pid, own, number)
+        assert not processes.is_pending(pid, own, number)
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
-    assert not procs.is_blocking(pid, own, number)
+    assert not processes.is_blocking(pid, own, number)
 
 
 def test_a_machine_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then no stack is shown; nothing else comes of it."""
     monkeypatch.setattr(platform, "machine", lambda: "pdp11")
     with pytest.raises(OSError, match="tgkill on pdp11"):
-        procs.signal_thread(os.getpid(), threading.get_native_id(), 0)
+        processes.signal_thread(os.getpid(), threading.get_native_id(), 0)

@@ -9,10 +9,10 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pulse import jsontext
-from pulse.answers import plain
+from pulse.client.records import plain
+from pulse.common import json_text
+from pulse.common.json_text import JsonValue
 from pulse.errors import BadRequestError, PulseError
-from pulse.jsontext import JsonValue
 from pulse.ui.pages.common import ask, trouble
 from pulse.ui.rendering import page
 
@@ -54,7 +54,7 @@ def _row(body: Mapping[str, object]) -> dict[str, JsonValue]:
     """A row with its details in words: by what the jobs were chosen, and what was set; ids only where they are few."""
     row = plain(body)
     try:
-        detail = jsontext.loads(str(row.get("detail") or "{}"))
+        detail = json_text.loads(str(row.get("detail") or "{}"))
     except ValueError:
         return row
     if isinstance(detail, dict):

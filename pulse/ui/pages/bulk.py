@@ -11,14 +11,14 @@ from uuid import UUID
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from pulse import views
+from pulse.common.text import count
 from pulse.errors import NotFoundError, PulseError
+from pulse.protocol import answers
+from pulse.ui.auth.sessions import Flash
+from pulse.ui.data.bulk_actions import VERBS, Order, ordered, undo_of
 from pulse.ui.guard import FORM
-from pulse.ui.orders import VERBS, Order, ordered, undo_of
 from pulse.ui.pages.common import back, do, field, found_pages, id_of, permit, say_next, session_of, site_of, trouble
 from pulse.ui.rendering import page
-from pulse.ui.sessions import Flash
-from pulse.words import count
 
 __all__ = ["act", "preview", "start", "stop", "task", "tasks", "undo"]
 
@@ -122,7 +122,7 @@ async def _do_now(request: Request, order: Order) -> Response:
     site = site_of(request)
     try:
         answer = await do(request, order.kind, {"ids": list(order.ids), **order.more}, within_s=_NOW_S)
-        changed = views.read(views.Changed, answer)
+        changed = answers.read(answers.Changed, answer)
     except PulseError as error:
         say_next(request, error.message, is_error=True)
         return back(request, "/jobs")
@@ -133,19 +133,19 @@ async def _do_now(request: Request, order: Order) -> Response:
     return back(request, "/jobs")
 
 
-def _said(order: Order, changed: views.Changed) -> str:
+def _said(order: Order, changed: answers.Changed) -> str:
     codes = Counter(code.replace("_", " ") for _, code in changed.refused)
     refused = ", ".join(f"{number} refused ({code})" for code, number in codes.items())
     done = f"{count(len(changed.done), 'job')} {VERBS[order.verb].past}" if changed.done or not refused else ""
     return "; ".join(filter(None, (done, refused))) + "."
 
 
-async def _look(request: Request, order: Order) -> tuple[list[views.Job], bool]:
+async def _look(request: Request, order: Order) -> tuple[list[answers.Job], bool]:
     """The jobs that are meant, the newest of them; whether those are all."""
     if order.filters is None:
         return [], True
     matches = order.matches
-    jobs: list[views.Job] = []
+    jobs: list[answers.Job] = []
     async for page_of in found_pages(request, {**order.filters, "limit": PREVIEW}):
         jobs += [job for job in page_of.jobs if matches is None or matches(job)]
         if page_of.next is None or len(jobs) >= PREVIEW:

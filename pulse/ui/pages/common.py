@@ -11,17 +11,17 @@ from uuid import UUID
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from pulse import views
-from pulse.conceal import conceal, is_about_contents
 from pulse.errors import ForbiddenError, NobodyAnswersError, NotFoundError, PulseError
-from pulse.protocol.access import ACCESS_OF, CONTENTS, refusal
+from pulse.protocol import answers
+from pulse.protocol.roles import ACCESS_OF, CONTENTS, refusal
+from pulse.security.conceal import conceal, is_about_contents
+from pulse.ui.auth.rules import own_path
+from pulse.ui.auth.sessions import Flash, Session, Step, Undo
+from pulse.ui.data.poller import Standing
+from pulse.ui.data.queries import ANSWER_S, CHANGE_S
 from pulse.ui.guard import BEGAN, FORM, SESSION
-from pulse.ui.questions import ANSWER_S, CHANGE_S
 from pulse.ui.rendering import page
-from pulse.ui.rules import own_path
-from pulse.ui.sessions import Flash, Session, Step, Undo
 from pulse.ui.site import Site
-from pulse.ui.standing import Standing
 
 __all__ = [
     "ask",
@@ -102,13 +102,13 @@ def back(request: Request, otherwise: str) -> Response:
     return RedirectResponse(own_path(field(request, "next"), otherwise), HTTPStatus.SEE_OTHER)
 
 
-async def found_pages(request: Request, body: Mapping[str, object]) -> AsyncIterator[views.JobPage]:
+async def found_pages(request: Request, body: Mapping[str, object]) -> AsyncIterator[answers.JobPage]:
     """Pages of jobs, until the last one or until the time of this page is over: one may be short, or empty."""
     began_s, after = time.monotonic(), None
     while (left_s := ANSWER_S - (time.monotonic() - began_s)) > 0:
         asked = body if after is None else {**body, "after": after}
         try:
-            found = views.read(views.JobPage, await ask(request, "jobs.list", asked, within_s=left_s))
+            found = answers.read(answers.JobPage, await ask(request, "jobs.list", asked, within_s=left_s))
         except NobodyAnswersError:
             if after is None:
                 raise

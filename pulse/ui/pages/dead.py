@@ -10,11 +10,11 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pulse import views
 from pulse.errors import PulseError
-from pulse.ui import shown
+from pulse.protocol import answers
 from pulse.ui.pages.common import found_pages, trouble
 from pulse.ui.rendering import page
+from pulse.ui.view import formatting
 
 __all__ = ["Group", "group", "listing"]
 
@@ -29,7 +29,7 @@ class Group:
     topic: str
     name: str
     kin: str
-    newest: views.Job
+    newest: answers.Job
     oldest_s: float | None
     number: int = 0
 
@@ -39,11 +39,11 @@ class Group:
         return urlencode({"status": "DEAD_LETTERED", "topic": self.topic, "name": self.name})
 
 
-def group(jobs: Sequence[views.Job]) -> list[Group]:
+def group(jobs: Sequence[answers.Job]) -> list[Group]:
     """*jobs*, newest first, by topic, handler and kind of error; the largest group first."""
     groups: dict[tuple[str, str, str], Group] = {}
     for job in jobs:
-        key = (job.topic, job.name, shown.kin(job.last_error))
+        key = (job.topic, job.name, formatting.kin(job.last_error))
         found = groups.setdefault(key, Group(*key, job, job.completed_at))
         found.number += 1
         found.oldest_s = job.completed_at
@@ -56,7 +56,7 @@ async def listing(request: Request) -> Response:
     wanted = MOST_LOOKED if look == str(MOST_LOOKED) else LOOKED
     topic = request.query_params.get("topic", "")
     filters: dict[str, object] = {"status": ["DEAD_LETTERED"], **({"topic": topic} if topic else {})}
-    jobs: list[views.Job] = []
+    jobs: list[answers.Job] = []
     is_all = False
     try:
         async for found in found_pages(request, {**filters, "limit": LOOKED}):

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pulse import views
 from pulse.errors import PulseError
-from pulse.ui.filters import seconds
+from pulse.protocol import answers
+from pulse.ui.auth.sessions import Step
+from pulse.ui.data.filters import seconds
 from pulse.ui.guard import FORM
 from pulse.ui.pages.common import ask, back, change, field, say_next, trouble
 from pulse.ui.rendering import page
-from pulse.ui.sessions import Step
-from pulse.ui.shown import foreign
+from pulse.ui.view.formatting import foreign
 
 __all__ = ["pause", "resume", "show"]
 
@@ -22,7 +22,7 @@ __all__ = ["pause", "resume", "show"]
 async def show(request: Request) -> Response:
     """What is paused."""
     try:
-        gate = views.read(views.Gate, await ask(request, "dispatch.status"))
+        gate = answers.read(answers.Gate, await ask(request, "dispatch.status"))
     except PulseError as error:
         return await trouble(request, error, "gate.html", gate=None)
     return await page(request, "gate.html", {"gate": gate})

@@ -10,13 +10,13 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from pulse import views
-from pulse.cli.job_page import outcome_of
+from pulse.cli.jobs.page import outcome_of
 from pulse.errors import NotFoundError, PulseError
-from pulse.ui.orders import VERBS
+from pulse.protocol import answers
+from pulse.protocol.answers import Attempt, Job
+from pulse.ui.data.bulk_actions import VERBS
 from pulse.ui.pages.common import ask, id_of, permit, site_of, trouble
 from pulse.ui.rendering import page
-from pulse.views import Attempt, Job
 
 __all__ = ["Moment", "document", "show", "stack", "timeline"]
 
@@ -42,11 +42,11 @@ async def show(request: Request) -> Response:
         job, why = await asyncio.gather(
             ask(request, "jobs.get", {"id": key}), _why(request, key), return_exceptions=False
         )
-        found = views.read(Job, views.part(job, "job"))
+        found = answers.read(Job, answers.part(job, "job"))
     except PulseError as error:
         return await trouble(request, error)
     reasons = [] if isinstance(why, PulseError) or found.status not in {*_WAITING, "RUNNING", "DEAD_LETTERED"} else why
-    omitted: Any = views.part(job, "job").get("omitted") or []
+    omitted: Any = answers.part(job, "job").get("omitted") or []
     verbs = [verb for verb in ("cancel", "retry") if found.status in VERBS[verb].statuses]
     context = {
         "job": found,
@@ -67,7 +67,7 @@ async def stack(request: Request) -> Response:
     try:
         permit(request, "jobs.stack")
         answer = await site.questions.ask_fresh("jobs.stack", {"id": id_of(text)}, within_s=1.7)
-        found = views.read(views.Stack, answer)
+        found = answers.read(answers.Stack, answer)
     except PulseError as error:
         return await trouble(request, error)
     return await page(request, "stack.html", {"stack": found, "id": text})
@@ -81,7 +81,7 @@ async def document(request: Request) -> Response:
             raise NotFoundError(f"a job has no {name!r:.40}: {', '.join(_PARTS)} are allowed")
         key = id_of(request.path_params["id"])
         answer = await ask(request, "jobs.get", {"id": key})
-        found = views.read(Job, views.part(answer, "job"))
+        found = answers.read(Job, answers.part(answer, "job"))
         text: str | None = getattr(found, name)
         if text is None or (found.concealed and name != "last_error"):
             raise NotFoundError(f"the job has no {name}, or it is too long for one answer")
@@ -118,8 +118,8 @@ def _origin(job: Job) -> str:
     return "to run later" if late and (job.next_run_at or 0) - (job.submitted_at or 0) > 1 else ""
 
 
-async def _why(request: Request, key: bytes) -> list[views.Reason] | PulseError:
+async def _why(request: Request, key: bytes) -> list[answers.Reason] | PulseError:
     try:
-        return views.read(views.Why, await ask(request, "jobs.why", {"id": key})).reasons
+        return answers.read(answers.Why, await ask(request, "jobs.why", {"id": key})).reasons
     except PulseError as error:
         return error

@@ -9,9 +9,9 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from pulse import views
 from pulse.errors import PulseError
-from pulse.ui.filters import Filters
+from pulse.protocol import answers
+from pulse.ui.data.filters import Filters
 from pulse.ui.pages.common import ask, trouble
 from pulse.ui.rendering import page
 
@@ -41,7 +41,7 @@ async def listing(request: Request) -> Response:
 
 def _shown(filters: Filters, answer: Mapping[str, object]) -> dict[str, object]:
     """The rows, and where the next page is; a page may be short: the server looks for a tenth of a second."""
-    found = views.read(views.JobPage, answer)
+    found = answers.read(answers.JobPage, answer)
     query = [*filters.query(), ("after", found.next)] if found.next is not None else []
     reached = answer.get("reached")
     is_short = found.next is not None and len(found.jobs) < filters.limit

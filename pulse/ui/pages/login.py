@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from pulse.errors import UnauthorizedError
-from pulse.logins import TooManyGuessesError, source_of
-from pulse.protocol.access import EVERYTHING, Rights
-from pulse.ui import rules
+from pulse.protocol.roles import EVERYTHING, Rights
+from pulse.security.password_login import TooManyGuessesError, source_of
+from pulse.ui.auth import rules
 from pulse.ui.guard import FORM, cookie_header
 from pulse.ui.pages.common import site_of
 from pulse.ui.rendering import hop, render, theme

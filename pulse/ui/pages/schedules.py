@@ -14,15 +14,15 @@ from zoneinfo import available_timezones
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from pulse import views
+from pulse.common.ids import uuid7
 from pulse.errors import BadRequestError, NotFoundError, PulseError
-from pulse.ids import uuid7
 from pulse.job import CATCH_UPS, OVERLAPS
+from pulse.protocol import answers
+from pulse.ui.auth.sessions import Flash, Step, Undo
 from pulse.ui.pages.common import ask, back, change, do, id_of, say_next, session_of, site_of, trouble
+from pulse.ui.pages.schedule_form import body_of, values_from, values_of
 from pulse.ui.rendering import page
-from pulse.ui.schedule_form import body_of, values_from, values_of
-from pulse.ui.sessions import Flash, Step, Undo
-from pulse.ui.shown import foreign, zone_of
+from pulse.ui.view.formatting import foreign, zone_of
 
 __all__ = ["act", "confirm_delete", "create", "edit", "form", "listing", "save", "show"]
 
@@ -35,7 +35,7 @@ async def listing(request: Request) -> Response:
     place = {} if after is None else {"after": after}
     try:
         answer = await ask(request, "schedules.list", {"limit": 100, **place})
-        found = views.read(views.SchedulePage, answer)
+        found = answers.read(answers.SchedulePage, answer)
     except PulseError as error:
         return await trouble(request, error, "schedules.html", schedules=[], next=None)
     follow = None if found.next is None else f"/schedules?{urlencode({'after': found.next})}"
@@ -46,13 +46,15 @@ async def show(request: Request) -> Response:
     """One schedule, with its next times and its newest jobs."""
     try:
         key = id_of(request.path_params["id"])
-        found = views.read(views.Schedule, views.part(await ask(request, "schedules.get", {"id": key}), "schedule"))
+        found = answers.read(
+            answers.Schedule, answers.part(await ask(request, "schedules.get", {"id": key}), "schedule")
+        )
         jobs, preview = await asyncio.gather(
             ask(request, "jobs.list", {"schedule": key, "limit": 10}),
             ask(request, "schedules.preview", {"id": key, "count": PREVIEW}),
         )
-        times = views.read(views.SchedulePreview, preview)
-        newest = views.read(views.JobPage, jobs).jobs
+        times = answers.read(answers.SchedulePreview, preview)
+        newest = answers.read(answers.JobPage, jobs).jobs
     except PulseError as error:
         return await trouble(request, error)
     context = {"schedule": found, "times": times.times, "zone": zone_of(times.timezone), "jobs": newest}
@@ -91,7 +93,7 @@ async def edit(request: Request) -> Response:
 async def save(request: Request) -> Response:
     """Change it; where it occurs stays unless when it occurs is changed."""
     given = values_of(request)
-    found: views.Schedule | None = None
+    found: answers.Schedule | None = None
     try:
         found = await _get(request)
         before = values_from(found)
@@ -142,7 +144,7 @@ async def _trigger(request: Request, key: bytes) -> None:
     site = site_of(request)
     try:
         answer = await do(request, "schedules.trigger", {"id": key, "job_id": uuid7().bytes})
-        made = views.read(views.Identity, answer).id
+        made = answers.read(answers.Identity, answer).id
     except PulseError as error:
         say_next(request, error.message, is_error=True)
     else:
@@ -150,9 +152,9 @@ async def _trigger(request: Request, key: bytes) -> None:
     site.changed()
 
 
-async def _get(request: Request) -> views.Schedule:
+async def _get(request: Request) -> answers.Schedule:
     answer = await ask(request, "schedules.get", {"id": id_of(request.path_params["id"])})
-    return views.read(views.Schedule, views.part(answer, "schedule"))
+    return answers.read(answers.Schedule, answers.part(answer, "schedule"))
 
 
 @functools.cache
@@ -162,7 +164,7 @@ def _zones() -> list[str]:
 
 
 async def _form(
-    request: Request, given: Mapping[str, str], error: PulseError | None, schedule: views.Schedule | None = None
+    request: Request, given: Mapping[str, str], error: PulseError | None, schedule: answers.Schedule | None = None
 ) -> Response:
     context = {
         "given": given,

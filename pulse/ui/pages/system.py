@@ -7,11 +7,11 @@ from http import HTTPStatus
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from pulse import views
+from pulse.common.text import count
 from pulse.errors import NotFoundError, PulseError
+from pulse.protocol import answers
 from pulse.ui.pages.common import back, do, permit, say_next, session_of, site_of, standing_of, trouble
 from pulse.ui.rendering import page, theme
-from pulse.words import count
 
 __all__ = ["actors", "confirm_restart", "restart", "set_theme", "undo", "workers"]
 
@@ -67,7 +67,9 @@ async def undo(request: Request) -> Response:
     refused = 0
     try:
         for step in found.steps:
-            refused += len(views.read(views.Changed, {"done": [], **await do(request, step.kind, step.body)}).refused)
+            refused += len(
+                answers.read(answers.Changed, {"done": [], **await do(request, step.kind, step.body)}).refused
+            )
     except PulseError as error:
         say_next(request, f"Not undone: {error.message}", is_error=True)
     else:

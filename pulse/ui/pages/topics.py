@@ -12,15 +12,15 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from pulse import views
+from pulse.client.requests import TOPIC_OPTIONS
 from pulse.errors import BadRequestError, PulseError
-from pulse.requests import TOPIC_OPTIONS
+from pulse.protocol import answers
+from pulse.ui.auth.sessions import Step
+from pulse.ui.data.poller import Standing
 from pulse.ui.guard import FORM
 from pulse.ui.pages.common import ask, change, field, say_next, standing_of, trouble
 from pulse.ui.rendering import page
-from pulse.ui.series import TopicStats
-from pulse.ui.sessions import Step
-from pulse.ui.standing import Standing
+from pulse.ui.view.series import TopicStats
 
 __all__ = ["listing", "save", "show"]
 
@@ -47,7 +47,7 @@ async def listing(request: Request) -> Response:
         standing, answer = await asyncio.gather(
             standing_of(request), ask(request, "topics.list", {"limit": 200, **place})
         )
-        found = views.read(views.TopicPage, answer)
+        found = answers.read(answers.TopicPage, answer)
     except PulseError as error:
         return await trouble(request, error, "topics.html", rows=[], more=0, next=None)
     policies = {
@@ -91,7 +91,7 @@ async def show(request: Request) -> Response:
     topic = request.query_params.get("topic", "")
     try:
         standing, answer = await asyncio.gather(standing_of(request), ask(request, "topics.get", {"topic": topic}))
-        found = views.read(views.Topic, views.part(answer, "topic"))
+        found = answers.read(answers.Topic, answers.part(answer, "topic"))
     except PulseError as error:
         return await trouble(request, error)
     (row,) = [one for one in _rows(standing, {topic: {}}, others=False) if one["topic"] == topic]
@@ -100,7 +100,7 @@ async def show(request: Request) -> Response:
         "topic": found,
         "row": row,
         "gate": gate,
-        "options": [(name, found.policy.get(name, views.Option()), HELP[name]) for name in TOPIC_OPTIONS],
+        "options": [(name, found.policy.get(name, answers.Option()), HELP[name]) for name in TOPIC_OPTIONS],
     }
     return await page(request, "topic.html", context)
 
@@ -110,7 +110,7 @@ async def save(request: Request) -> Response:
     topic = request.scope[FORM].get("topic", [""])[0]
     here = f"/topics/view?{urlencode({'topic': topic})}"
     try:
-        before = views.read(views.Topic, views.part(await ask(request, "topics.get", {"topic": topic}), "topic"))
+        before = answers.read(answers.Topic, answers.part(await ask(request, "topics.get", {"topic": topic}), "topic"))
         own = {
             name: option.value
             for name, option in before.policy.items()

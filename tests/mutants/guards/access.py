@@ -11,7 +11,7 @@ _TCP: Final = "process/test_tcp.py::"
 _UNIT: Final = "unit/test_access.py::"
 
 VISIT: Final = Guarded(
-    "pulse_actors.dispatcher.visit",
+    "pulse_actors.dispatcher.net.session",
     {
         _LIVE + "test_only_a_worker_gets_jobs": [
             ("Visit._greet", "Access.WORKER if hello.role is Role.WORKER else Access.VIEWER", "Access.VIEWER"),
@@ -44,7 +44,7 @@ VISIT: Final = Guarded(
     is_part=True,
 )
 SCHEDULES: Final = Guarded(
-    "pulse_actors.dispatcher.schedules",
+    "pulse_actors.dispatcher.requests.schedules",
     {
         "process/test_system_secrets.py::test_what_is_redacted_is_for_the_worker_alone": [
             ("update_schedule", "_check_hidden(on, row)", "pass"),
@@ -55,7 +55,7 @@ SCHEDULES: Final = Guarded(
     is_part=True,
 )
 EXPLAIN: Final = Guarded(
-    "pulse.store.explain",
+    "pulse.store.error_text",
     {
         "store/test_bad_rows.py::test_no_row_is_told": [
             (
@@ -70,7 +70,7 @@ EXPLAIN: Final = Guarded(
     is_part=True,
 )
 ROLES: Final = Guarded(
-    "pulse.store.roles",
+    "pulse.store.admin.roles",
     {
         "store/test_roles_made.py::test_one_who_may_not_make_roles": [
             ("_HEAD", "SET LOCAL search_path = pg_catalog, pg_temp;", ""),
@@ -79,7 +79,7 @@ ROLES: Final = Guarded(
     is_part=True,
 )
 PRINTED: Final = Guarded(
-    "pulse_actors.dispatcher.printed",
+    "pulse_actors.shared.json_size",
     {
         "unit/test_submits.py::test_numbers_that_print_as_megabytes": [
             ("excess", "_EXPONENT.search(text)", "False"),
@@ -100,7 +100,7 @@ PRINTED: Final = Guarded(
     is_part=True,
 )
 REDACT: Final = Guarded(
-    "pulse.redact",
+    "pulse.security.redaction",
     {
         "unit/test_redact.py::test_what_is_hidden": [
             ("_Rule.hides", "len(there) == len(self.keys) and ", "len(there) > 0 and "),
@@ -127,7 +127,7 @@ REDACT: Final = Guarded(
     is_part=True,
 )
 DOOR: Final = Guarded(
-    "pulse_supervisor.door",
+    "pulse_supervisor.control.server",
     {
         _LIVE + "test_a_stranger_gets_no_further_than_hello": [
             ("Door._converse", "self._check_right(peer, frame, Access.VIEWER)", "pass"),
@@ -147,7 +147,7 @@ DOOR: Final = Guarded(
     is_part=True,
 )
 RECEPTION: Final = Guarded(
-    "pulse_actors.dispatcher.reception",
+    "pulse_actors.dispatcher.net.listener",
     {
         "unit/test_reception.py::test_accept_does_not_spin": [
             ("Reception.serve", "await anyio.sleep(ACCEPT_PAUSE_S)", "pass"),
@@ -194,7 +194,7 @@ RECEPTION: Final = Guarded(
     is_part=True,
 )
 HANDSHAKES: Final = Guarded(
-    "pulse_actors.dispatcher.handshakes",
+    "pulse_actors.dispatcher.admission.tls_limits",
     {
         "unit/test_handshakes.py::test_so_many_a_second": [
             ("Handshakes.wait", "max(1 / A_SECOND, self.each_s / SHARE)", "self.each_s / SHARE"),
@@ -214,7 +214,7 @@ HANDSHAKES: Final = Guarded(
     },
 )
 CALLERS: Final = Guarded(
-    "pulse_actors.dispatcher.callers",
+    "pulse_actors.dispatcher.net.peer",
     {
         "unit/test_callers.py::test_who_asks_from_elsewhere": [
             ("Caller.asker", "self.counted_as or ", ""),
@@ -244,7 +244,7 @@ SECRETS: Final = Guarded(
     is_part=True,
 )
 CROWD: Final = Guarded(
-    "pulse_actors.dispatcher.crowd",
+    "pulse_actors.dispatcher.admission.connection_limits",
     {
         "unit/test_crowd.py::test_bounds": [
             ("Crowd.refusal", "self._here[source] >= self._most", "False"),
@@ -267,7 +267,7 @@ CROWD: Final = Guarded(
     is_part=True,
 )
 GRANTS: Final = Guarded(
-    "pulse.grants",
+    "pulse.security.grants",
     {
         _UNIT + "TestGrants": [
             ("Grants.is_own", "uid in {self.own, _ROOT}", "uid == self.own"),
@@ -280,7 +280,7 @@ GRANTS: Final = Guarded(
     is_part=True,
 )
 REFUSED: Final = Guarded(
-    "pulse.refused",
+    "pulse.security.log_throttle",
     {
         _UNIT + "TestRefused": [
             ("Refused.count", "if now_s - told_s < self._again_s:", "if False:"),

@@ -9,7 +9,7 @@ from tests.mutants.code import Guarded
 _ASIDE: Final = "store/test_set_aside.py::"
 
 LEGIBLE: Final = Guarded(
-    "pulse.store.legible",
+    "pulse.store.reading.damaged_jobs",
     {
         _ASIDE + "test_what_can_be_read_is_told": [
             ("legible_job", "if not await _is_read(connection, read):", "if False:"),
@@ -33,7 +33,7 @@ LEGIBLE: Final = Guarded(
 )
 
 WHY: Final = Guarded(
-    "pulse_actors.dispatcher.why",
+    "pulse_actors.dispatcher.diagnosis.why",
     {
         _ASIDE + "test_what_cannot_be_canceled_is_set_aside": [
             ("explain", "if job.aside_since is not None:", "if False:"),

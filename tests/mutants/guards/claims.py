@@ -14,7 +14,7 @@ _FULL: Final = "if full:\n            "
 _DEEDS: Final = ("self._cursors.full_begins", "self._cursors.full_done")
 
 CLAIMS: Final = Guarded(
-    "pulse_actors.dispatcher.claims",
+    "pulse_actors.dispatcher.claims.loop",
     {
         _GUARDS + "test_a_wake_that_names_no_level": [
             ("Claims.wake_recent", "delay_s <= 0", "False"),
@@ -336,7 +336,7 @@ CLAIMS: Final = Guarded(
 _DUE: Final = "unit/test_due.py::"
 
 DUE: Final = Guarded(
-    "pulse_actors.dispatcher.due",
+    "pulse_actors.dispatcher.claims.due_times",
     {
         _DUE + "test_what_is_remembered": [
             ("DueTimes.add", "delay_s >= FAR_S or ", ""),
@@ -356,7 +356,7 @@ DUE: Final = Guarded(
 )
 
 ASSIGNMENTS: Final = Guarded(
-    "pulse_actors.dispatcher.assignments",
+    "pulse_actors.dispatcher.claims.assign_frames",
     {
         _CLAIMS + "test_long_args_are_spread_over_frames": [
             ("_parts", "size > ASSIGN_CHARS", "False"),
@@ -392,7 +392,7 @@ ASSIGNMENTS: Final = Guarded(
     },
 )
 DOUBTS: Final = Guarded(
-    "pulse_actors.dispatcher.doubts",
+    "pulse_actors.dispatcher.claims.doubts",
     {
         _CLAIMS + "test_a_claim_whose_answer_was_lost": [
             ("Doubts._settle_doubts", "self._desk.reporting.union(worker.held)", "set()"),
@@ -430,7 +430,7 @@ DOUBTS: Final = Guarded(
     },
 )
 BARRED: Final = Guarded(
-    "pulse_actors.dispatcher.barred",
+    "pulse_actors.dispatcher.claims.quarantine",
     {
         "unit/test_barred.py::test_a_claim_that_looks_elsewhere_proves_nothing": [
             ("Barred.succeeded", "for kind in (full, False)", "for kind in (True, False)"),

@@ -13,7 +13,7 @@ _SENT: Final = _UNIT + "test_what_a_client_sends"
 _READ: Final = _UNIT + "test_what_a_client_reads"
 
 CODEC: Final = Guarded(
-    "pulse.codec",
+    "pulse.security.codec",
     {
         _UNIT + "test_there_and_back": [
             ("seal", "BY: codec.id, DATA: codec.encode(name, text)", "BY: codec.id, DATA: text"),
@@ -46,7 +46,7 @@ CODEC: Final = Guarded(
     is_part=True,
 )
 SEALED: Final = Guarded(
-    "pulse.sealed",
+    "pulse.client.sealing",
     {
         _SENT: [
             ("seal_request", "_sealed(codec, request.kind, job) for job in jobs", "job for job in jobs"),
@@ -85,7 +85,7 @@ ENCRYPTION: Final = Guarded(
     is_part=True,
 )
 ATTEMPT: Final = Guarded(
-    "pulse.worker.attempt",
+    "pulse.worker.execution.attempt",
     {
         _UNIT + "test_what_a_worker_does": [
             ("Attempt.ending", "seal(codec, self.job.name, ending.detail)", "ending.detail"),

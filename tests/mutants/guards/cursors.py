@@ -9,7 +9,7 @@ from tests.mutants.code import Guarded
 _CURSORS: Final = "unit/test_cursors.py::"
 
 CURSORS: Final = Guarded(
-    "pulse_actors.dispatcher.cursors",
+    "pulse_actors.dispatcher.claims.cursors",
     {
         _CURSORS + "test_a_claim_goes_on_where_the_last_one_ended": [
             ("Cursors.claimed", "before is None or ", ""),

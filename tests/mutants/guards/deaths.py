@@ -10,7 +10,7 @@ _PARTS: Final = "unit/test_deaths_parts.py::"
 _DEATHS: Final = "store/test_dispatcher_deaths.py::"
 
 DEATHS: Final = Guarded(
-    "pulse_actors.dispatcher.deaths",
+    "pulse_actors.dispatcher.liveness.process_watch",
     {
         _PARTS + "test_started_attempts_crash_and_the_others_are_given_back": [
             ("_end_of", "held.started and is_suspect and not worker.leaving", "False"),

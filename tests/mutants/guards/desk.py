@@ -11,7 +11,7 @@ _RUNS: Final = "worker is not None and claim.name in worker.names and room[seat]
 _TOO_LONG: Final = "length_of(claim) * _WIDEST_CHAR_BYTES > CLAIM_MAX_BYTES and _bytes_of(claim) > CLAIM_MAX_BYTES"
 
 DESK: Final = Guarded(
-    "pulse_actors.dispatcher.desk",
+    "pulse_actors.dispatcher.workers.registry",
     {
         _DESK + "test_credit_is_capacity_minus_held": [
             ("Worker.credit", "max(0, self.capacity - len(self.held))", "self.capacity - len(self.held)"),

@@ -13,7 +13,7 @@ _FILES: Final = _TCP + "TestMistakes::test_certificates"
 _LOGIN: Final = _TCP + "TestCommands::test_login"
 
 EDGE: Final = Guarded(
-    "pulse_supervisor.edge",
+    "pulse_supervisor.preflight",
     {
         "unit/test_readable_secrets.py::test_a_config_file": [
             ("_if_readable", "stat.S_IROTH", "stat.S_IRGRP"),
@@ -49,7 +49,7 @@ EDGE: Final = Guarded(
     is_part=True,
 )
 TLS: Final = Guarded(
-    "pulse.tls",
+    "pulse.security.tls",
     {
         _TCP + "test_client_certificates": [
             ("server_context", "context.verify_mode = ssl.CERT_REQUIRED", "pass"),
@@ -73,7 +73,7 @@ TLS: Final = Guarded(
     is_part=True,
 )
 LOGIN: Final = Guarded(
-    "pulse.login",
+    "pulse.client.login",
     {
         _LOGIN: [
             ("logged_in", "found.st_mode & _OTHERS or ", ""),
@@ -102,7 +102,7 @@ LOGIN: Final = Guarded(
     is_part=True,
 )
 SERVERS: Final = Guarded(
-    "pulse.targets",
+    "pulse.client.discovery",
     {
         "unit/test_plain_passwords.py::test_of_the_environment": [
             ("refuse_to_show_password", "server.scheme != TLS and ", ""),
@@ -119,7 +119,7 @@ SERVERS: Final = Guarded(
     is_part=True,
 )
 SAVING: Final = Guarded(
-    "pulse.cli.login",
+    "pulse.cli.admin.login",
     {
         "unit/test_plain_passwords.py::test_to_be_saved": [
             ("login", "user is not None and not insecure and not told_to_show(os.environ)", "False"),
@@ -143,7 +143,7 @@ SOCKETS: Final = Guarded(
     is_part=True,
 )
 COMMAND_LINE: Final = Guarded(
-    "pulse.commandline",
+    "pulse.security.hide_password",
     {
         _LINE + "test_what_has_none_stays": [
             ("hide_password", "any(redact_dsn(dsn) != dsn for dsn in dsns)", "True"),

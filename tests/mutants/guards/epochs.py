@@ -19,7 +19,7 @@ _BOOK: Final = "unit/test_remembering.py::"
 _WRONG: Final = _WITNESS + "test_what_is_wrong_beside_the_database"
 
 JUDGED: Final = Guarded(
-    "pulse_actors.epochs",
+    "pulse_actors.shared.epochs",
     {
         _PROOF: [
             ("judge", "seen.timeline is None", "False"),
@@ -48,7 +48,7 @@ JUDGED: Final = Guarded(
 )
 
 WITNESS: Final = Guarded(
-    "pulse_actors.dispatcher.witness",
+    "pulse_actors.dispatcher.epochs.witness",
     {
         _WITNESS + "test_it_claims_when_it_has_come": [
             ("Witness.__init__", "self.witnessed: Witnessed = CLOSED", "self.witnessed: Witnessed = Witnessed(None)"),
@@ -158,7 +158,7 @@ WITNESS: Final = Guarded(
 )
 
 MEMORY: Final = Guarded(
-    "pulse_actors.memory",
+    "pulse_actors.shared.epoch_memory",
     {
         _UNIT + "test_a_notebook_keeps_what_it_is_given": [
             ("Notebook._replace", "0o600", "0o644"),
@@ -186,7 +186,7 @@ MEMORY: Final = Guarded(
 )
 
 TIMELINES: Final = Guarded(
-    "pulse.store.timelines",
+    "pulse.store.recovery.timelines",
     {
         _UNIT + "test_timelines": [
             ("Timelines.learn", "max(standing.timeline, self._newest.get(standing.system_id, 0))", "standing.timeline"),
@@ -211,7 +211,7 @@ TIMELINES: Final = Guarded(
 )
 
 POOL: Final = Guarded(
-    "pulse.store.pool",
+    "pulse.store.connections.pool",
     {
         _POOL + "test_idle_connections_to_an_older_timeline": [
             ("Pool._take", " and not self._is_old(connection)", ""),

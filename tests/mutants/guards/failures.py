@@ -58,7 +58,7 @@ FAILURES: Final = Guarded(
     is_part=True,
 )
 MERGING: Final = Guarded(
-    "pulse_actors.merging",
+    "pulse_actors.shared.row_writes",
     {
         _MERGING + "test_a_locked_row_waits_alone": [
             ("_Writing.write", "if locked:", "if False:"),
@@ -86,7 +86,7 @@ MERGING: Final = Guarded(
     is_part=True,
 )
 BAD_JOBS: Final = Guarded(
-    "pulse_actors.dispatcher.bad_jobs",
+    "pulse_actors.dispatcher.claims.refused_jobs",
     {
         _REFUSED + "test_claims": [
             ("_Search.through", "if len(suspects) == 1:", "if False:"),
@@ -125,7 +125,7 @@ BAD_JOBS: Final = Guarded(
     is_part=True,
 )
 EXPIRY: Final = Guarded(
-    "pulse_actors.expiry",
+    "pulse_actors.watchdog.expiry",
     {
         _REFUSED + "test_late_jobs_that_are_refused": [
             ("_Sweep._blame", "(LATER_S, MOST_BLAMED) if self._is_in_vain", "(0.0, 0) if self._is_in_vain"),
@@ -138,7 +138,7 @@ EXPIRY: Final = Guarded(
     is_part=True,
 )
 FAILING: Final = Guarded(
-    "pulse_actors.dispatcher.failing",
+    "pulse_actors.dispatcher.monitoring.refused_statements",
     {
         _FAILING + "test_what_other_actors_tell": [
             ("FailingStatements.findings", "if now_s - heard_s < OLD_S else []", ""),

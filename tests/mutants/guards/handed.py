@@ -9,7 +9,7 @@ from tests.mutants.code import Guarded
 _UNIT: Final = "unit/test_unit_file.py::"
 
 HANDED: Final = Guarded(
-    "pulse_supervisor.handed",
+    "pulse_supervisor.systemd.socket_activation",
     {
         _UNIT + "test_what_is_handed_over": [
             ("take", "if sock is not None and label not in found:", "if sock is not None:"),

@@ -12,7 +12,7 @@ _OTHER: Final = _IDENTITY + "test_another_process_of_the_same_pid_is_nobody"
 _ALL: Final = "(named.host, named.boot, named.pidns) != (host.id, host.boot, host.pidns)"
 
 IDENTITY: Final = Guarded(
-    "pulse_actors.identity",
+    "pulse_actors.shared.identity",
     {
         _IDENTITY + "test_this_host_is_the_same_each_time": [
             ("this_host", "host_id or _machine()", "_machine()"),

@@ -13,7 +13,7 @@ _ATTEMPTS: Final = _INCIDENTS + "test_attempts"
 _LOOKS: Final = _INCIDENTS + "test_it_looks_while_somebody_asks"
 
 CONDITION: Final = Guarded(
-    "pulse_actors.dispatcher.condition",
+    "pulse_actors.dispatcher.workers.health",
     {
         _SAYS_NOTHING: [
             ("condition_of", "worker.held and ", ""),
@@ -31,7 +31,7 @@ CONDITION: Final = Guarded(
 )
 
 INCIDENTS: Final = Guarded(
-    "pulse_actors.dispatcher.incidents",
+    "pulse_actors.dispatcher.monitoring.incidents",
     {
         _ATTEMPTS: [
             ("_is_news", 'row["age_s"] > NEW_S', "False"),

@@ -7,7 +7,7 @@ from typing import Final
 from tests.mutants.code import Guarded
 
 INIT: Final = Guarded(
-    "pulse.init",
+    "pulse.system.pid1",
     {
         "unit/test_init.py::test_process_1_ends_at_sigterm": [
             ("obey_sigterm", "signal.signal(signal.SIGTERM, _leave)", "pass"),

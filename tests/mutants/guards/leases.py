@@ -12,7 +12,7 @@ _PARENT: Final = _GUARDS + "test_a_parent_beats_for_its_child"
 _ABSENT: Final = _GUARDS + "test_a_parent_beats_for_a_child_that_has_not_come_back"
 
 LEASES: Final = Guarded(
-    "pulse_actors.dispatcher.leases",
+    "pulse_actors.dispatcher.writes.heartbeat",
     {
         _GUARDS + "test_a_worker_extends_what_it_lists": [
             ("Leases._answer", " if (one.id, one.attempt) not in written", ""),
@@ -97,7 +97,7 @@ LEASES: Final = Guarded(
     },
 )
 ROLL: Final = Guarded(
-    "pulse_actors.dispatcher.roll",
+    "pulse_actors.dispatcher.writes.session_lookup",
     {
         _GUARDS + "test_sessions_of_nobody_cost_one_look": [
             ("Roll.named", "if self._by_key is None:", "if True:"),

@@ -10,7 +10,7 @@ _RING: Final = "unit/test_log_ring.py::"
 _DOCTOR: Final = "unit/test_doctor.py::"
 
 RING: Final = Guarded(
-    "pulse_supervisor.ring",
+    "pulse_supervisor.control.log_ring",
     {
         _RING + "test_the_oldest_go": [
             ("Ring.add", "while self._bytes > self._max_bytes:", "while False:"),
@@ -36,7 +36,7 @@ RING: Final = Guarded(
 )
 
 TAP: Final = Guarded(
-    "pulse.logtap",
+    "pulse.system.log_forward",
     {
         _RING + "test_a_long_line": [("Tap._send", "if len(line) > MAX_LINE_BYTES:", "if False:")],
         _RING + "test_nobody_reads": [
@@ -52,7 +52,7 @@ TAP: Final = Guarded(
 )
 
 DOCTOR: Final = Guarded(
-    "pulse.doctor.queue",
+    "pulse.ops.doctor.queue",
     {
         _DOCTOR + "test_topics": [
             ("topics", ' and not row["is_paused"]', ""),
@@ -69,7 +69,7 @@ _SINK: Final = "unit/test_logsink.py::"
 _PROGRAMS: Final = "unit/test_logsink_programs.py::"
 _LIVE: Final = "process/test_logging.py::"
 SINK: Final = Guarded(
-    "pulse.logsink",
+    "pulse.system.log_sink",
     {
         _SINK + "test_nobody_reads": [
             ("Sink._put", "except BlockingIOError:", "except ChildProcessError:"),
@@ -185,7 +185,7 @@ LOGS: Final = Guarded(
     is_part=True,
 )
 CELL: Final = Guarded(
-    "pulse.worker.cell",
+    "pulse.worker.isolation.child",
     {
         "process/test_worker_cells.py::test_last_words": [
             ("_leave", "logsink.last_words(_LAST_WORDS_S)", "pass"),

@@ -13,7 +13,7 @@ _STOP: Final = "unit/test_supervisor_machine.py::TestStop::"
 _TABLE: Final = "unit/test_supervisor_machine.py::TestTable::"
 
 MACHINE: Final = Guarded(
-    "pulse_supervisor.machine",
+    "pulse_supervisor.children.lifecycle",
     {
         _TABLE + "test_what_can_happen_when": [
             ("step", "handler is None", "False"),

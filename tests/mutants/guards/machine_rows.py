@@ -11,7 +11,7 @@ from typing import Final
 
 from tests.mutants.code import CodeMutant, Edit, source_of, span_of, tree_of
 
-_MODULE: Final = "pulse_supervisor.machine"
+_MODULE: Final = "pulse_supervisor.children.lifecycle"
 _TESTS: Final = "unit/test_supervisor_machine.py::"
 _POSSIBLE: Final = _TESTS + "TestTable::test_what_can_happen_when"
 EVENTS: Final = (

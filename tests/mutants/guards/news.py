@@ -12,7 +12,7 @@ _WALK: Final = "unit/test_retention_walk.py::"
 _YOUNG: Final = _WALK + "test_what_is_too_young_is_leapt_over"
 
 NEWS: Final = Guarded(
-    "pulse_actors.dispatcher.news",
+    "pulse_actors.dispatcher.claims.cross_host",
     {
         _NEWS + "test_work_is_told_where_nobody_has_room": [
             ("News.run", "if self._is_worth_telling():", "if True:"),
@@ -36,7 +36,7 @@ NEWS: Final = Guarded(
 )
 
 LISTENING: Final = Guarded(
-    "pulse_actors.listening",
+    "pulse_actors.runtime.pg_listen",
     {
         _NEWS + "test_listening_begins_anew": [("listen", "began()", "pass")],
         _NEWS + "test_a_connection_that_is_cut_before_it_listens": [
@@ -47,7 +47,7 @@ LISTENING: Final = Guarded(
 )
 
 NUDGES: Final = Guarded(
-    "pulse_actors.runtime",
+    "pulse_actors.runtime.actor",
     {
         "unit/test_hints.py::test_what_anybody_may_say_is_bounded": [
             ("Runtime.nudge", "len(self._inbox) < MOST_NUDGES and ", ""),
@@ -89,7 +89,7 @@ PAUSE: Final = Guarded(
 )
 
 RETENTION: Final = Guarded(
-    "pulse_actors.retention",
+    "pulse_actors.watchdog.retention",
     {
         _YOUNG: [
             ("Walk.took", "step.last is not None and self._is_young(step.last, wall_s)", "False"),

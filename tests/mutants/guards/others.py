@@ -13,7 +13,7 @@ _MANNERS: Final = "unit/test_manners.py::"
 _TREES: Final = "unit/test_trees.py::"
 
 REQUESTS: Final = Guarded(
-    "pulse_actors.dispatcher.jobs",
+    "pulse_actors.dispatcher.requests.jobs",
     {
         _RETRIES + "test_a_worker_that_is_not_connected": [
             ("_is_absent", "process is not None and ", ""),
@@ -45,7 +45,7 @@ REQUESTS: Final = Guarded(
 )
 
 CONNECTION: Final = Guarded(
-    "pulse_actors.dispatcher.connection",
+    "pulse_actors.dispatcher.net.connection",
     {
         "unit/test_connection.py::test_a_backlog_that_was_read_is_told": [
             ("Connection._flush", "was_full and ", ""),
@@ -137,7 +137,7 @@ CONNECTION: Final = Guarded(
 )
 
 PAGES: Final = Guarded(
-    "pulse_actors.dispatcher.pages",
+    "pulse_actors.dispatcher.admission.list_queue",
     {
         "unit/test_pages.py::test_behind_each_there_is_a_rest_where_somebody_waits": [
             ("Pages.turn", "if self._turns.waiting else", "if False else"),
@@ -155,7 +155,7 @@ PAGES: Final = Guarded(
 )
 
 ROOM: Final = Guarded(
-    "pulse_actors.dispatcher.room",
+    "pulse_actors.dispatcher.admission.memory_budget",
     {
         "unit/test_connection.py::test_room": [
             ("Room.has_taken", "self._bytes + size_bytes > self._most_bytes", "False"),
@@ -170,7 +170,7 @@ ROOM: Final = Guarded(
     is_part=True,
 )
 MANNERS: Final = Guarded(
-    "pulse_actors.dispatcher.manners",
+    "pulse_actors.dispatcher.admission.request_limits",
     {
         _MANNERS + "test_some_at_once_and_then_so_many_a_second": [
             ("Bucket.take", "self.left(now_s) - 1.0", "self.left(now_s)"),
@@ -215,7 +215,7 @@ MANNERS: Final = Guarded(
 )
 
 SHARED: Final = Guarded(
-    "pulse_actors.dispatcher.shared",
+    "pulse_actors.dispatcher.admission.per_peer",
     {
         _MANNERS + "test_who_asks_is_known_on_all_its_connections": [
             ("Shared.of", "found is None", "True"),
@@ -224,7 +224,7 @@ SHARED: Final = Guarded(
 )
 
 TURNS: Final = Guarded(
-    "pulse.store.turns",
+    "pulse.store.connections.fair_queue",
     {
         _TURNS + "test_who_asks_for_little_does_not_wait_for_who_asks_for_much": [
             ("Turns.turn", "self._under_way[asker]\n", "0\n"),
@@ -249,7 +249,7 @@ TURNS: Final = Guarded(
 )
 
 BATCHING: Final = Guarded(
-    "pulse_actors.dispatcher.batching",
+    "pulse_actors.dispatcher.writes.batcher",
     {
         "unit/test_batching.py::test_who_puts_more_than_is_handled_has_to_wait": [
             ("Batcher.wait_room", "self._weight > ROOM * self._limit", "False"),
@@ -296,7 +296,7 @@ SERVICE: Final = Guarded(
 )
 
 TREES: Final = Guarded(
-    "pulse.trees",
+    "pulse.system.process_tree",
     {
         _TREES + "test_a_daemon_is_found_by_its_mark": [
             ("mark_of", ".partition(_ENTRY)", ".partition(_ENTRY[1:2])"),
@@ -369,7 +369,7 @@ TREES: Final = Guarded(
 )
 
 PROCS: Final = Guarded(
-    "pulse.procs",
+    "pulse.system.processes",
     {
         "unit/test_identity.py::test_another_process_of_the_same_pid_is_nobody": [
             ("lives", "start_time(pid) == start_time_ticks and ", ""),
@@ -388,7 +388,7 @@ PROCS: Final = Guarded(
 _LANES: Final = "unit/test_worker_lanes.py::"
 
 LANES: Final = Guarded(
-    "pulse.worker.runner",
+    "pulse.worker.execution.runner",
     {
         _LANES + "test_who_cancels_itself_cancels_nobody_else": [
             ("_AsyncioRunner._run_some", "lane.cancelling() or ", ""),
@@ -417,7 +417,7 @@ LANES: Final = Guarded(
     is_part=True,
 )
 METRICS: Final = Guarded(
-    "pulse.metrics.server",
+    "pulse.ops.metrics.server",
     {
         "unit/test_metrics.py::test_who_asks_byte_by_byte_keeps_nobody_out": [
             ("Server.process_request_thread", "ending.start()", "pass"),

@@ -9,7 +9,7 @@ from tests.mutants.code import Guarded
 _OVERDUE: Final = "store/test_dispatcher_overdue.py::"
 
 OVERDUE: Final = Guarded(
-    "pulse_actors.dispatcher.overdue",
+    "pulse_actors.dispatcher.liveness.hung_handlers",
     {
         _OVERDUE + "test_what_has_a_limit_is_watched": [
             ("Overdue.started", "held.timeout_s is not None", "False"),
@@ -115,7 +115,7 @@ OVERDUE: Final = Guarded(
 )
 
 STACKS: Final = Guarded(
-    "pulse_actors.dispatcher.stacks",
+    "pulse_actors.dispatcher.liveness.stack_requests",
     {
         _OVERDUE + "test_without_a_pool_parent_only_the_worker_can_tell": [
             ("Stacks.take", "if parent is not None:", "if True:"),

@@ -9,7 +9,7 @@ from tests.mutants.code import Guarded
 _POOLERS: Final = "process/test_poolers.py::"
 
 POOLER: Final = Guarded(
-    "pulse.store.pooler",
+    "pulse.store.connections.pooler",
     {
         _POOLERS + "test_a_pooler_is_told_at_start": [
             ("refuse_pooler", "if _UNSUPPORTED in error.message:", "if False:"),
@@ -31,7 +31,7 @@ POOLER: Final = Guarded(
 )
 
 START: Final = Guarded(
-    "pulse_actors.runtime",
+    "pulse_actors.runtime.actor",
     {
         _POOLERS + "test_only_the_first_start_looks_for_a_pooler": [
             ("Runtime.prime", "if self.boot:", "if True:"),

@@ -10,7 +10,7 @@ _BOOTS: Final = "unit/test_reconcile.py::"
 _ROWS: Final = "store/test_reconcile_rows.py::"
 
 RECONCILE: Final = Guarded(
-    "pulse_actors.dispatcher.reconcile",
+    "pulse_actors.dispatcher.liveness.startup",
     {
         _BOOTS + "test_a_boot_is_over_when_it_was_last_seen_before_this_kernel_started": [
             ("ended_boots", "boot != host.boot and ", ""),

@@ -9,7 +9,7 @@ from tests.mutants.code import Guarded
 _POLICY: Final = "unit/test_supervisor_policy.py::"
 
 POLICY: Final = Guarded(
-    "pulse_supervisor.policy",
+    "pulse_supervisor.children.restart",
     {
         _POLICY + "test_restart_kinds_are_those_of_otp": [
             ("Restart.applies", "self is Restart.PERMANENT or ", ""),
@@ -21,7 +21,7 @@ POLICY: Final = Guarded(
 )
 
 RESTARTS: Final = Guarded(
-    "pulse.restarts",
+    "pulse.system.restart_policy",
     {
         _POLICY + "test_the_first_restart_is_immediate_and_later_ones_wait_longer_up_to_a_bound": [
             ("Delay.after", "earlier <= 0", "False"),

@@ -12,7 +12,7 @@ _REFUSED: Final = "store/test_refused.py::"
 _DEATHS: Final = "store/test_dispatcher_deaths.py::"
 
 RESULTS: Final = Guarded(
-    "pulse_actors.dispatcher.results",
+    "pulse_actors.dispatcher.writes.report",
     {
         _DEATHS + "test_its_jobs_are_free_when_all_of_it_is_dead": [
             ("Results.bury", ", once=dead.wait", ""),

@@ -12,7 +12,7 @@ _CATCHING_UP: Final = "store/test_catching_up.py::"
 _TURNS: Final = "store/test_actor_turns.py::"
 
 CRON: Final = Guarded(
-    "pulse_actors.cron",
+    "pulse_actors.shared.cron",
     {
         _CRON + "test_days_on_which_the_clock_changes": [
             ("_is_interval", ' or "/" in field', ""),
@@ -34,7 +34,7 @@ CRON: Final = Guarded(
 )
 
 CATCH_UP: Final = Guarded(
-    "pulse_actors.catchup",
+    "pulse_actors.scheduler.catchup",
     {
         _CATCH_UP + "test_what_was_reckoned_for_another_cursor_is_not_believed": [
             ("_is_known", " and late_us <= GRACE_S * 1e6", ""),
@@ -76,7 +76,7 @@ CATCH_UP: Final = Guarded(
 )
 
 SCHEDULER: Final = Guarded(
-    "pulse_actors.scheduler",
+    "pulse_actors.scheduler.actor",
     {
         _TURNS + "test_a_cursor_that_was_set_back_does_not_fire_twice": [
             ("Scheduler._tell", " and one.level is not None", ""),

@@ -10,7 +10,7 @@ _VERDICTS: Final = "unit/test_silence.py::test_verdicts"
 _SILENCE: Final = "store/test_dispatcher_silence.py::"
 
 SILENCE: Final = Guarded(
-    "pulse_actors.dispatcher.silence",
+    "pulse_actors.dispatcher.liveness.silent_workers",
     {
         _VERDICTS: [
             ("judge", "if silent_s >= lease_s:", "if silent_s > lease_s:"),

@@ -12,7 +12,7 @@ _WATCHDOG: Final = "store/test_watchdog_guards.py::"
 _UNWRITTEN: Final = "store/test_unwritten.py::"
 
 SWEEPS: Final = Guarded(
-    "pulse_actors.sweeps",
+    "pulse_actors.watchdog.sweep_guard",
     {
         _SWEEPS + "test_sweeps_in_step_are_believed": [
             ("SweepGuard.doubt", "reason is not None", "True"),
@@ -68,7 +68,7 @@ SWEEPS: Final = Guarded(
 )
 
 WATCHDOG: Final = Guarded(
-    "pulse_actors.watchdog",
+    "pulse_actors.watchdog.actor",
     {
         _TURNS + "test_after_a_gap_nobody_is_reaped": [
             ("Watchdog.turn", "not self._guard.may_reap(time.monotonic())", "False"),
@@ -121,7 +121,7 @@ WATCHDOG: Final = Guarded(
 )
 
 UNWRITTEN: Final = Guarded(
-    "pulse_actors.dispatcher.unwritten",
+    "pulse_actors.dispatcher.writes.unwritten",
     {
         _UNWRITTEN + "test_what_can_be_written_is_told_to_nobody": [
             ("Unwritten.look", "not reports and not self._bell.is_set()", "False"),

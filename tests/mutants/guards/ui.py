@@ -81,7 +81,7 @@ DOOR: Final = Guarded(
 )
 
 LOGINS: Final = Guarded(
-    "pulse.logins",
+    "pulse.security.password_login",
     {
         _LOGIN + "test_many_guesses_at_once_are_one": [
             ("Logins.check", "            self._by_source.tries(source, now_s)\n", ""),
@@ -153,7 +153,7 @@ SERVER: Final = Guarded(
 )
 
 STANDING: Final = Guarded(
-    "pulse.ui.standing",
+    "pulse.ui.data.poller",
     {
         _PAGES + "test_what_was_asked_before_a_change_is_not_shown_after_it": [
             ("Poller.forget", "self._changed_s = time.monotonic()", "pass"),
@@ -168,7 +168,7 @@ STANDING: Final = Guarded(
 )
 
 ORDERS: Final = Guarded(
-    "pulse.ui.orders",
+    "pulse.ui.data.bulk_actions",
     {
         _BULK + "test_what_was_counted_is_what_is_changed": [
             ("ordered", "is_meant = only is None or job.id in only", "is_meant = True"),
@@ -184,7 +184,7 @@ ORDERS: Final = Guarded(
 )
 
 TASKS: Final = Guarded(
-    "pulse.ui.tasks",
+    "pulse.ui.data.bulk_tasks",
     {
         _BULK + "test_a_task_is_taken_back": [
             ("Task.undo", " or not self.back", ""),
@@ -203,7 +203,7 @@ TASKS: Final = Guarded(
 )
 
 RULES: Final = Guarded(
-    "pulse.ui.rules",
+    "pulse.ui.auth.rules",
     {
         _RULES + "test_own_page": [
             ("is_own_page", 'fetch_site is not None and fetch_site != "same-origin"', "False"),
@@ -225,7 +225,7 @@ RULES: Final = Guarded(
 )
 
 CREDENTIALS: Final = Guarded(
-    "pulse.credentials",
+    "pulse.security.credentials",
     {
         _RULES + "TestCredentials::test_plain_and_bcrypt": [
             ("Credentials.remembers", " and self._mark(user, password) in self._verified", ""),
@@ -251,7 +251,7 @@ CREDENTIALS: Final = Guarded(
 )
 
 SESSIONS: Final = Guarded(
-    "pulse.ui.sessions",
+    "pulse.ui.auth.sessions",
     {
         _RULES + "TestSessions::test_life": [
             ("Sessions.find", "session is not None and session.ends_s <= now_s", "False"),
@@ -270,7 +270,7 @@ SESSIONS: Final = Guarded(
 )
 
 FILTERS: Final = Guarded(
-    "pulse.ui.filters",
+    "pulse.ui.data.filters",
     {
         _PARTS + "TestFilters::test_a_change_hits_no_more_than_was_asked_for": [
             ("Filters._agreements", "yield not self.topic or job.topic == self.topic", "yield True"),

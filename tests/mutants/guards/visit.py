@@ -10,7 +10,7 @@ _GREET: Final = "Visit._greet_worker"
 _VISIT: Final = "store/test_visit_guards.py::"
 
 VISIT: Final = Guarded(
-    "pulse_actors.dispatcher.visit",
+    "pulse_actors.dispatcher.net.session",
     {
         _VISIT + "test_a_hello_is_held_against_the_database": [
             ("Visit._reconcile", "listed | reporting", "listed"),
@@ -155,7 +155,7 @@ VISIT: Final = Guarded(
 )
 
 SERVICE: Final = Guarded(
-    "pulse_actors.dispatcher.service",
+    "pulse_actors.dispatcher.main",
     {
         _VISIT + "test_a_drain": [
             ("Dispatcher.drain", "desk.closed or reconnect", "reconnect"),

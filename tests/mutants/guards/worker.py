@@ -13,7 +13,7 @@ _BEATS: Final = "process/test_worker_beats.py::"
 _STACKS: Final = "unit/test_worker_stacks.py::"
 
 DESK: Final = Guarded(
-    "pulse.worker.desk",
+    "pulse.worker.session.ledger",
     {
         _GUARDS + "test_what_has_ended_does_not_wait_for_cells": [
             ("Desk.waits_for_cells", "attempt.phase is Phase.QUEUED", "True"),
@@ -146,7 +146,7 @@ DESK: Final = Guarded(
 )
 
 CHECKPOINTS: Final = Guarded(
-    "pulse.worker.checkpoints",
+    "pulse.worker.session.checkpoints",
     {
         _DESK + "test_the_newest_checkpoint_is_sent_once": [
             ("Checkpoints.take", "while self._new:", "while True:"),
@@ -174,7 +174,7 @@ CHECKPOINTS: Final = Guarded(
 )
 
 BEAT_SHEET: Final = Guarded(
-    "pulse.worker.beatsheet",
+    "pulse.worker.session.heartbeat",
     {
         _DESK + "test_progress_is_told_once": [
             ("BeatSheet.add", " or text is attempt.progress_sent", ""),
@@ -190,7 +190,7 @@ BEAT_SHEET: Final = Guarded(
 )
 
 DEADLINES: Final = Guarded(
-    "pulse.worker.deadlines",
+    "pulse.worker.execution.deadlines",
     {
         _GUARDS + "test_which_limit_is_the_next": [
             ("Deadlines.watch", 'self._heap[0][0] if self._heap else float("inf")', 'float("inf")'),
@@ -231,7 +231,7 @@ DEADLINES: Final = Guarded(
 )
 
 POLICY: Final = Guarded(
-    "pulse.worker.policy",
+    "pulse.worker.pool.restart",
     {
         _PARTS + "test_what_follows_an_ending": [
             ("decide", "if refused:", "if False:"),
@@ -249,7 +249,7 @@ POLICY: Final = Guarded(
 )
 
 BEATS: Final = Guarded(
-    "pulse.worker.beats",
+    "pulse.worker.pool.proxy_heartbeat",
     {
         _GUARDS + "test_nobody_beats_before_a_session": [
             ("Watch.due_s", "self.session is None", "False"),
@@ -296,7 +296,7 @@ BEATS: Final = Guarded(
 )
 
 STACKS: Final = Guarded(
-    "pulse.worker.stacks",
+    "pulse.worker.execution.stacks",
     {
         _STACKS + "test_to_be_asked_harms_nobody": [
             (

@@ -1,0 +1,54 @@
+"""
+Long answers: of all who ask one is worked out at once, the next of whoever has the fewest that wait or are under way.
+
+While somebody waits for the next, there is a rest behind each for as long as it took, in which all others are served.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncGenerator
+from typing import Final
+
+import anyio
+
+from pulse.errors import UnavailableError
+from pulse.store.connections.fair_queue import Turns
+from pulse.store.connections.pool import STATEMENT_DEADLINE_S
+from pulse_actors.dispatcher.admission.request_limits import LONGEST_REST_S, WORK_SHARE
+from pulse_actors.shared.duty_cycle import rest_s
+
+LONG: Final = frozenset({"audit.list", "jobs.list", "schedules.list"})
+WAIT_S: Final = STATEMENT_DEADLINE_S  # for one's turn: as long as for a connection to the database
+
+
+class Pages:
+    """The turns of all who ask for a long answer; who that is stands in ASKER."""
+
+    def __init__(self) -> None:
+        self._turns = Turns(1)
+        self._opens_s = 0.0
+
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncGenerator[None]:
+        """
+        A turn for the block.
+
+        Raises:
+            UnavailableError: Too many came before.
+        """
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                with anyio.fail_after(WAIT_S):
+                    await stack.enter_async_context(self._turns.turn())
+            except TimeoutError:
+                raise UnavailableError(f"no turn within {WAIT_S:g} s: many ask for long lists") from None
+            await anyio.sleep(max(0.0, self._opens_s - time.monotonic()))
+            began_s = time.monotonic()
+            try:
+                yield
+            finally:
+                ended_s = time.monotonic()
+                pause_s = rest_s(ended_s - began_s, WORK_SHARE, LONGEST_REST_S) if self._turns.waiting else 0.0
+                self._opens_s = ended_s + pause_s

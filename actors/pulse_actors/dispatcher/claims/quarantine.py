@@ -1,0 +1,127 @@
+"""
+Topics whose claims cannot be made for a while, since the database cannot read one of their jobs, or not in time. Pure.
+
+SQL may write args of a few KiB that print as gigabytes: 1e131071 is a number of jsonb. All other topics go on: those
+that were claimed together with it are claimed in halves, and halves of these, until its own is left. That a claim took
+too long may have passed by the next time, so its topics are left alone for longer each time, and only then divided.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from pulse.store.failures import STUBBORN
+from pulse_actors.dispatcher.workers.registry import ClaimPlan
+
+SHORTEST_S: Final = 0.5
+LONGEST_S: Final = 10.0
+REFUSED_S: Final = (
+    2.0  # where the database refuses the claim for another reason than its length: that may heal at any time
+)
+APART_S: Final = 60.0  # then all of them are claimed together again, unless one is still barred
+
+
+class Barred:
+    """The topics of claims that failed."""
+
+    def __init__(self) -> None:
+        self._pauses: dict[
+            frozenset[str], tuple[float, float, bool]
+        ] = {}  # until when; how long that was; whether it lasts
+        self._full: set[frozenset[str]] = set()  # of claims that were to look at everything
+        self._apart: dict[frozenset[str], float] = {}  # what is claimed in halves, until when
+        # How often in a row claims heard what is not believed; those that look at everything by themselves.
+        self._unbelieved: Counter[tuple[frozenset[str], bool]] = Counter()
+
+    def is_refused(self, topics: Sequence[str], *, full: bool) -> bool:
+        """A claim of *topics* heard "away" or "locked", at once; whether each time: it meets what says so."""
+        self._unbelieved[frozenset(topics), full] += 1
+        return self._unbelieved[frozenset(topics), full] >= STUBBORN
+
+    def failed(self, topics: Sequence[str], now_s: float, *, lasts: bool, full: bool = False) -> float:
+        """
+        A claim of *topics* failed; until the next, seconds.
+
+        Args:
+            topics: Which were claimed together.
+            now_s: Monotonic.
+            lasts: The reason is not one that may have passed soon.
+            full: It was to look at everything there is.
+        """
+        key = frozenset(topics)
+        if full:
+            self._full.add(key)
+        _, before_s, _ = self._pauses.get(key, (0.0, SHORTEST_S / 2, False))
+        pause_s = REFUSED_S if lasts else min(LONGEST_S, 2 * before_s)
+        wholes = [one for one in self._apart if key < one]
+        if len(key) > 1 and (wholes or lasts or pause_s >= LONGEST_S):  # of what is divided no half is waited for first
+            self._pauses.pop(key, None)
+            self._apart.update(dict.fromkeys([*wholes, key], now_s + APART_S))
+            return 0.0
+        self._pauses[key] = (now_s + pause_s, pause_s, lasts)
+        return pause_s
+
+    def succeeded(self, topics: Sequence[str], *, full: bool) -> None:
+        """A claim of *topics* was made."""
+        if self._pauses or self._unbelieved:
+            key = frozenset(topics)
+            self._pauses.pop(key, None)
+            for kind in (full, False):
+                self._unbelieved.pop((key, kind), None)
+
+    def has_missed(self, now_s: float) -> bool:
+        """Whether some may be claimed again of which there is everything to be looked at; said once."""
+        over = {key for key in self._full if now_s >= self._pauses.get(key, (now_s, 0.0, False))[0]}
+        self._full -= over
+        return bool(over)
+
+    def are_barred(self, topics: tuple[str, ...], now_s: float) -> bool:
+        """Whether no claim of any of *topics* is to be made now."""
+        return bool(self._pauses) and not self.parts(topics, now_s)
+
+    def is_barred(self, topic: str, now_s: float) -> bool:
+        """Whether a job of *topic* waits for that, and not only for a moment."""
+        until_s, pause_s, lasts = self._pauses.get(frozenset((topic,)), (0.0, 0.0, False))
+        return now_s < until_s and (lasts or pause_s >= LONGEST_S)
+
+    def parts(self, topics: tuple[str, ...], now_s: float) -> list[tuple[str, ...]]:
+        """Which of *topics* to claim together now, without those that are left alone."""
+        key = frozenset(topics)
+        if self._are_apart(key, now_s):
+            ordered = tuple(sorted(key))  # they are the same halves each time
+            middle = len(ordered) // 2
+            return [*self.parts(ordered[:middle], now_s), *self.parts(ordered[middle:], now_s)]
+        return [] if now_s < self._pauses.get(key, (now_s, 0.0, False))[0] else [topics]
+
+    def divided(
+        self, plans: Sequence[ClaimPlan], plan_again: Callable[[], Sequence[ClaimPlan]], now_s: float
+    ) -> Iterator[ClaimPlan]:
+        """
+        The claims to be made for *plans*, those of one plan one behind the other.
+
+        Args:
+            plans: Of all topics of some workers each.
+            plan_again: What is planned by now, in the same turn: the claim before has taken places.
+            now_s: Monotonic.
+        """
+        for plan in plans:
+            parts = self.parts(plan.topics, now_s)
+            if parts == [plan.topics]:
+                yield plan
+                continue
+            for part in sorted(parts, key=lambda part: plan.topics[0] not in part):  # each is first in its turn
+                rest = next((one for one in plan_again() if one.topics == plan.topics), None)
+                if rest is not None:
+                    yield replace(rest, topics=tuple(topic for topic in plan.topics if topic in part))
+
+    def _are_apart(self, key: frozenset[str], now_s: float) -> bool:
+        until_s = self._apart.get(key)
+        if until_s is None:
+            return False
+        if now_s < until_s or any(frozenset((topic,)) in self._pauses for topic in key):
+            return True
+        del self._apart[key]
+        return False

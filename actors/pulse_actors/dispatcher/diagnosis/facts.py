@@ -1,0 +1,99 @@
+"""What the dispatcher's book says of one job: who has it, and who could."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pulse.ops.doctor.finding import Finding
+from pulse.store.standing import Standing
+from pulse_actors.dispatcher.claims.loop import is_unended
+from pulse_actors.dispatcher.diagnosis.reasons import Candidate, Holder, Known
+from pulse_actors.dispatcher.services import Desktop
+from pulse_actors.dispatcher.workers.health import condition_of, quiet_s
+from pulse_actors.dispatcher.workers.registry import BACKLOG_BYTES, Held, Worker
+from pulse_actors.shared import identity as identities
+
+CALL_S: Final = 0.1  # from the frame that told of a call to the reckoning of its limits
+
+
+def known_of(on: Desktop, job: Standing, now_s: float, slow: Finding | None = None) -> Known:
+    """What is known here of *job*; *now_s*: the monotonic clock; *slow*: who keeps dead rows from being removed."""
+    workers = on.desk.workers()
+    return Known(
+        host=on.host.id,
+        poll_s=on.claims.poll_s,
+        candidates=tuple(_candidate(one, job.name) for one in workers if job.topic in one.topics),
+        topics=sorted({topic for one in workers for topic in one.topics}),
+        holder=_holder(on, job, now_s),
+        is_stopping=on.desk.closed,
+        is_unreadable=on.claims.barred.is_barred(job.topic, now_s),
+        earlier=_earlier(on, job),
+        is_ageing=job.topic in on.desk.rules.ageing_s,
+        slow=None if slow is None else _slow(slow),
+    )
+
+
+def _candidate(worker: Worker, name: str) -> Candidate:
+    held = tuple(one.name for one in worker.held.values())
+    return Candidate(worker.name, worker.names, name in worker.names, worker.capacity, held, stopped_by(worker))
+
+
+def stopped_by(worker: Worker) -> str | None:
+    """Why *worker* gets no more jobs, whatever room it has; None: it does."""
+    if worker.silent:
+        return "silent"
+    if worker.closing:
+        return "with handlers that hang"
+    if worker.draining:
+        return "draining"
+    return "not reading what it was sent" if worker.link.backlog_bytes > BACKLOG_BYTES else None
+
+
+def _holder(on: Desktop, job: Standing, now_s: float) -> Holder | None:
+    worker = None if job.locked_by is None else on.desk.known(job.locked_by)
+    if worker is None:
+        return None
+    held = worker.held.get((job.id, job.attempts))
+    return Holder(
+        heard_ago_s=None if worker.heard_s == float("inf") else max(0.0, now_s - worker.heard_s),
+        is_connected=on.desk.get(worker.identity) is worker,
+        condition=condition_of(worker, now_s, on.heartbeat_s),
+        quiet_s=quiet_s(worker, now_s),
+        calls=tuple(one.name for one in worker.held.values() if one.started),
+        started=None if held is None else held.started,
+        waiting=sum(not one.started for pair, one in worker.held.items() if pair != (job.id, job.attempts)),
+        timeout_s=None if held is None else held.timeout_s,
+        stall_s=None if held is None else held.stall_s,
+        told_ago_s=None if held is None else _told_ago_s(held, now_s),
+    )
+
+
+def _told_ago_s(held: Held, now_s: float) -> float | None:
+    """When it told progress; the clock of its stall_s begins with its call, which is no progress."""
+    return max(0.0, now_s - held.told_s) if held.told_s > held.since_s + CALL_S else None
+
+
+def _slow(found: Finding) -> tuple[str, str]:
+    more = f" (and {len(found.details)} more)" if found.details else ""
+    text = (
+        f"The database is held back, which stops no job but slows all of them down: {found.text}{more}. "
+        "While that is so, no dead row can be removed."
+    )
+    return text, f"If nobody needs it: {found.advice[-1]}"
+
+
+def _earlier(on: Desktop, job: Standing) -> str | None:
+    """The worker that may be running an earlier attempt: the claim gives the job back as long as it does."""
+    if job.status == "RUNNING":
+        return None
+    if on.desk.running_in_hand([job.id]):
+        holder = on.desk.holder_of(job.id)
+        return _name(job.worker) if holder is None else holder[0].name
+    if job.worker is None or not is_unended(job.outcome, job.attempt_error) or on.desk.get(job.worker) is not None:
+        return None
+    return _name(job.worker) if identities.is_in_hand(on.host, job.worker) else None
+
+
+def _name(identity: str | None) -> str:
+    named = identities.parse(identity or "")
+    return (identity or "?") if named is None else named.name

@@ -1,0 +1,333 @@
+"""
+Why a job does not run, in plain words, of what the database and this dispatcher know. Pure: no IO, no clock.
+
+What is in the way, what decides it first; all that applies, since the next one holds when the first is gone. What only
+follows from something else (a job that is looked at again later, because nobody could take it) comes behind that.
+"""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from pulse.common.text import ago, count, cut, duration
+from pulse.store.standing import BEFORE_MAX, Standing
+from pulse_actors.dispatcher.claims.assign_frames import ISOLATE_AT_CRASHES
+from pulse_actors.dispatcher.claims.quarantine import LONGEST_S
+from pulse_actors.dispatcher.diagnosis.reasons import Known, Reason, job_id, moment, short
+from pulse_actors.dispatcher.diagnosis.why_running import running
+from pulse_actors.shared import identity as identities
+
+ENDED: Final = {"COMPLETED": "completed", "DEAD_LETTERED": "a dead letter", "CANCELED": "canceled"}
+ACTIVE: Final = frozenset({"PENDING", "RETRYING", "RUNNING"})
+LONG_DUE_S: Final = 10.0  # nothing known is in the way, and it should have been claimed twenty times
+_SHOWN: Final = 5  # names in a sentence
+_TOLD: Final = 50  # in the details
+_NAME_COLUMNS: Final = 200
+
+Rule: TypeAlias = Callable[[Standing, Known], Reason | None]
+
+
+def explain(job: Standing, known: Known) -> list[Reason]:
+    """Why *job* does not run: at least one reason, the decisive one first."""
+    if job.status in ENDED:
+        return [_ended(job)]
+    if job.aside_since is not None:
+        return [_set_aside(job, job.aside_since)]
+    if job.status == "RUNNING":
+        return [running(job, known)]
+    if job.expires_at is not None and job.expires_at <= (job.now if job.held else max(job.now, job.next_run_at)):
+        return [_expires_first(job, job.expires_at)]
+    rules = DUE if job.is_due or (job.was_given_back and not job.held) else NOT_DUE
+    found = [reason for rule in rules if (reason := rule(job, known)) is not None] or [_ready(job, known)]
+    return [*found, *_slow(known)]
+
+
+def _ended(job: Standing) -> Reason:
+    at = "" if job.completed_at is None else f" since {moment(job.completed_at, job.now)}"
+    error = f": {short(job.last_error)}" if job.last_error and job.status == "DEAD_LETTERED" else "."
+    details = {"completed_at": job.completed_at, "last_error": job.last_error, "crashes": job.crashes}
+    text = f"It does not run any more: it is {ENDED[job.status]}{at}{error}"
+    if job.outcome == "crashed" and job.status == "DEAD_LETTERED":
+        text += f". It has killed {count(job.crashes, 'worker')}, which is all that it may (max_crashes)."
+    again = "" if job.status == "COMPLETED" else f"; to start it anew: pulse ctl jobs retry {job_id(job.id)}"
+    return Reason("ended", text, f"Its attempts: pulse ctl jobs get {job_id(job.id)}{again}", details)
+
+
+def _set_aside(job: Standing, since: float) -> Reason:
+    details = {
+        "since": since,
+        "sqlstate": job.aside_sqlstate,
+        "statement": job.aside_statement,
+        "error": job.aside_error,
+        "for_good": job.aside_for_good,
+    }
+    told = f"{job.aside_statement}: {short(job.aside_error or '')} (SQLSTATE {job.aside_sqlstate})"
+    text = f"It is set aside since {moment(since, job.now)}: the database refuses {told}."
+    again = "" if job.aside_for_good else " It is tried again by itself."
+    advice = f"Repair what the error names; to give it up, whatever it has: pulse ctl jobs delete {job_id(job.id)}"
+    return Reason("set_aside", text + again, advice, details)
+
+
+def _expires_first(job: Standing, expires_at: float) -> Reason:
+    details = {"expires_at": expires_at, "next_run_at": job.next_run_at}
+    when = moment(expires_at, job.now)
+    if expires_at <= job.now:
+        text = f"It expired {when}: it is not started any more, and a dead letter within seconds."
+    else:
+        text = f"It never will: it expires {when}, and is due only after that."
+    return Reason(
+        "expired", text, f"To run it all the same, once it is one: pulse ctl jobs retry {job_id(job.id)}", details
+    )
+
+
+def _held(job: Standing, _known: Known) -> Reason | None:
+    if not job.held:
+        return None
+    wait = "waits" if job.held_before == 1 else "wait"
+    before = f" {count(job.held_before, 'job')} of it {wait} before it." if job.held_before else ""
+    details = {
+        "last_job_id": job.last_job_id,
+        "last_job_status": job.last_job_status,
+        "held_before": job.held_before,
+    }
+    if job.last_job_id is None or job.last_job_status not in ACTIVE:
+        text = "It was held behind an earlier job of its schedule, which has ended: the next one goes within 2 s."
+        return Reason("held", text + before, "", details)
+    last = job_id(job.last_job_id)
+    text = f"It is held until an earlier job of its schedule has ended (overlap queue): {last}, {job.last_job_status}."
+    return Reason("held", text + before, f"pulse ctl jobs why {last}", details)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pause:
+    since: float | None
+    until: float | None
+    who: str | None
+    reason: str | None
+
+
+def _all_paused(job: Standing, _known: Known) -> Reason | None:
+    pause = _Pause(job.all_paused_at, job.all_paused_until, job.all_paused_by, job.all_reason)
+    return _paused(job, "", pause)
+
+
+def _topic_paused(job: Standing, _known: Known) -> Reason | None:
+    return _paused(job, job.topic, _Pause(job.paused_at, job.paused_until, job.paused_by, job.reason))
+
+
+def _paused(job: Standing, topic: str, pause: _Pause) -> Reason | None:
+    """A pause that ends before the job is due is in nobody's way."""
+    since, until = pause.since, pause.until
+    if since is None or (until is not None and until <= job.next_run_at):
+        return None
+    what = f'Topic "{topic}"' if topic else "Everything"
+    by = f" by {pause.who}" if pause.who else ""
+    end = "until somebody resumes it" if until is None else f"until {moment(until, job.now)}"
+    why = f"; reason: {short(pause.reason)}" if pause.reason else ""
+    details = {"topic": topic, "paused_at": since, "paused_until": until, "paused_by": pause.who}
+    option = f" --topic {shlex.quote(topic)}" if topic else ""
+    text = f"{what} is paused since {moment(since, job.now)}{by}, {end}{why}."
+    return Reason("paused", text, f"pulse ctl dispatch resume{option}", {**details, "reason": pause.reason})
+
+
+def _stopping(_job: Standing, known: Known) -> Reason | None:
+    if not known.is_stopping:
+        return None
+    return Reason(
+        "stopping", "This server is stopping, and hands out nothing more.", "Start it again, or wait for its successor."
+    )
+
+
+def _unreadable(job: Standing, known: Known) -> Reason | None:
+    if not known.is_unreadable:
+        return None
+    text = (
+        f'Claims of topic "{job.topic}" fail: the database cannot read one of its jobs (args that print as gigabytes). '
+        f"They are tried again every {LONGEST_S:g} s."
+    )
+    advice = "Cancel that job; event claim_failed in the server's log says more."
+    return Reason("claim_failed", text, advice, {"topic": job.topic})
+
+
+def _nobody(job: Standing, known: Known) -> Reason | None:
+    if known.candidates:
+        return None
+    served = f"Served here: {_listed(known.topics)}." if known.topics else "No worker is connected at all."
+    text = f'No worker that is connected to this server serves topic "{job.topic}". {served}{_elsewhere(job)}'
+    advice = f"Start one: pulse worker MODULE:APP --topic {shlex.quote(job.topic)}"
+    return Reason(
+        "no_worker", text, advice, {"topic": job.topic, "served": _some(known.topics), "other_hosts": job.other_hosts}
+    )
+
+
+def _no_handler(job: Standing, known: Known) -> Reason | None:
+    if not known.candidates or any(one.is_able for one in known.candidates):
+        return None
+    names = sorted({name for one in known.candidates for name in one.names})
+    alike = difflib.get_close_matches(job.name, names[:1000], _SHOWN)
+    details: dict[str, object] = {"name": job.name, "topic": job.topic, "names": _some(names), "alike": alike}
+    text = f'{_workers(len(known.candidates))} topic "{job.topic}", but none has a handler named "{job.name}".'
+    if alike:
+        text += f" Alike: {_listed(alike)}."
+    if job.handler_seen_at is not None:
+        where = f' for topic "{job.handler_topic}"' if job.handler_topic else ""
+        text += f" A worker last came with that handler{where} {ago(job.handler_seen_at, job.now)}."
+        details |= {"handler_seen_at": job.handler_seen_at, "handler_topic": job.handler_topic}
+    advice = f'Start a worker whose app has it, for topic "{job.topic}"; or: pulse ctl jobs cancel {job_id(job.id)}'
+    return Reason("no_handler", text + _elsewhere(job), advice, {**details, "other_hosts": job.other_hosts})
+
+
+def _held_back(_job: Standing, known: Known) -> Reason | None:
+    able = [one for one in known.candidates if one.is_able]
+    if not able or any(one.stopped is None for one in able):
+        return None
+    causes = Counter(one.stopped for one in able)
+    counted = ", ".join(f"{number} {cause}" for cause, number in causes.most_common())
+    text = f"No worker that could run it gets jobs now: {counted}."
+    advice = "pulse ctl workers; those that drain leave, those that are silent or hang are killed: start others."
+    return Reason("held_back", text, advice, {"stopped": [list(pair) for pair in causes.most_common()]})
+
+
+def _full(job: Standing, known: Known) -> Reason | None:
+    able = [one for one in known.candidates if one.is_able and one.stopped is None]
+    if not able or any(len(one.held) < one.capacity for one in able):
+        return None
+    places = sum(one.capacity for one in able)
+    running = Counter(name for one in able for name in one.held).most_common(_TOLD)
+    names = ", ".join(f"{number} {name or '(not known yet)'}" for name, number in running[:_SHOWN])
+    more = ", …" if len(running) > _SHOWN else ""
+    whose = (
+        "The only worker that could run it is" if len(able) == 1 else f"All {len(able)} workers that could run it are"
+    )
+    stopped = Counter(one.stopped for one in known.candidates if one.is_able and one.stopped is not None)
+    others = "".join(f" {number} more: {cause}." for cause, number in stopped.most_common())
+    text = f"{whose} full: {count(places, 'place')}, taken by {names}{more}.{others}"
+    advice = (
+        f"Wait, or start more workers; what runs: pulse ctl jobs list --status RUNNING --topic {shlex.quote(job.topic)}"
+    )
+    return Reason(
+        "full", text, advice, {"workers": len(able), "places": places, "running": [list(pair) for pair in running]}
+    )
+
+
+def _earlier(_job: Standing, known: Known) -> Reason | None:
+    if known.earlier is None:
+        return None
+    text = f'An earlier attempt of it may not have ended yet: its worker "{known.earlier}" lives. Until then it waits.'
+    return Reason("earlier_attempt", text, "That worker is being ended; wait.", {"worker": known.earlier})
+
+
+def _not_due(job: Standing, _known: Known) -> Reason | None:
+    if job.is_due or job.held:
+        return None
+    when = moment(job.next_run_at, job.now)
+    details: dict[str, object] = {"next_run_at": job.next_run_at, "attempt": job.attempts}
+    if job.was_given_back:
+        text = f"It was claimed, and given back since nobody could take it just then; it is looked at again {when}."
+        return Reason("given_back", text, "", details)
+    if job.outcome is None:
+        return Reason("not_due", f"It is not due yet: it was submitted to start {when}.", "", details)
+    details |= {"outcome": job.outcome, "error": job.attempt_error}
+    if job.outcome == "snoozed":
+        return Reason("snoozed", f"Its handler asked to be called again {when}.", "", details)
+    tries = f"{job.attempts - job.uncharged} of {job.max_attempts} tries are used"
+    error = f" with: {short(job.attempt_error)}" if job.attempt_error else ""
+    text = f"Attempt {job.attempts} ended ({job.outcome}){_where(job)}{error}. It is tried again {when}; {tries}."
+    if job.outcome == "crashed":
+        alone = ", and runs alone, in a process of its own" if job.crashes >= ISOLATE_AT_CRASHES else ""
+        text += f" {count(job.crashes, 'worker')} died while it ran: it is suspected to kill them{alone}."
+    return Reason("back_off", text, f"Its attempts: pulse ctl jobs get {job_id(job.id)}", details)
+
+
+def _where(job: Standing) -> str:
+    """Of a lapsed lease: at whom; that was frozen or cut off, or its host died."""
+    named = identities.parse(job.worker or "") if job.outcome == "lease_expired" else None
+    if named is None:
+        return ""
+    seen = "never seen" if job.host_seen_at is None else f"last seen {ago(job.host_seen_at, job.now)}"
+    return f' at worker "{named.name}", pid {named.pid} of host {named.host} (which was {seen})'
+
+
+def _behind(job: Standing, known: Known) -> Reason | None:
+    if not job.before:
+        return None
+    number = f"{BEFORE_MAX:,} jobs or more" if job.before >= BEFORE_MAX else count(job.before, "job")
+    comes = "comes" if job.before == 1 else "come"
+    text = f'{number} of topic "{job.topic}" {comes} first: of higher priority, or due earlier.'
+    if known.is_ageing:
+        text += " The topic ages: those that have waited for long may go first, too."
+    return Reason(
+        "behind", text, "Wait, start more workers, or submit with a higher --priority.", {"before": job.before}
+    )
+
+
+def _expires(job: Standing, _known: Known) -> Reason | None:
+    if job.expires_at is None:
+        return None
+    text = (
+        f"It expires {moment(job.expires_at, job.now)}: if it has not been started by then, it becomes a dead letter."
+    )
+    return Reason("expires", text, "", {"expires_at": job.expires_at})
+
+
+def _ready(job: Standing, known: Known) -> Reason:
+    free = sum(one.capacity - len(one.held) for one in known.candidates if one.is_able and one.stopped is None)
+    details = {"next_run_at": job.next_run_at, "free": free}
+    text = (
+        f"Nothing is in the way: it is due since {moment(job.next_run_at, job.now)}, "
+        f"and workers have {count(free, 'free place')}. It should start within {duration(known.poll_s)}."
+    )
+    advice = (
+        "Ask again."
+        if job.now - job.next_run_at < LONG_DUE_S
+        else "See the server's log (claim_failed, database_away)."
+    )
+    return Reason("ready", text, advice, details)
+
+
+def _slow(known: Known) -> list[Reason]:
+    """Nothing that keeps a job from running, but all of them from running as soon as they could."""
+    return [] if known.slow is None else [Reason("slow_database", *known.slow)]
+
+
+# In the order in which they decide. What is not due is not kept from running by workers that are full now.
+DUE: Final[Sequence[Rule]] = (
+    _all_paused,
+    _topic_paused,
+    _stopping,
+    _unreadable,
+    _nobody,
+    _no_handler,
+    _held_back,
+    _full,
+    _earlier,
+    _not_due,
+    _behind,
+    _expires,
+)
+NOT_DUE: Final[Sequence[Rule]] = (_held, _all_paused, _topic_paused, _not_due, _nobody, _no_handler, _expires)
+
+
+def _workers(number: int) -> str:
+    return f"{count(number, 'worker')} {'serves' if number == 1 else 'serve'}"
+
+
+def _elsewhere(job: Standing) -> str:
+    if not job.other_hosts:
+        return ""
+    use = "uses" if job.other_hosts == 1 else "use"
+    return f" {count(job.other_hosts, 'other host')} {use} this database; of workers there only their own servers know."
+
+
+def _listed(names: Iterable[str]) -> str:
+    shown = [cut(name, _NAME_COLUMNS) for name in names]
+    return ", ".join(shown[:_SHOWN]) + (", …" if len(shown) > _SHOWN else "")
+
+
+def _some(names: Sequence[str]) -> list[str]:
+    return list(names[:_TOLD])

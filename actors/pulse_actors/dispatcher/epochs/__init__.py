@@ -1,0 +1,1 @@
+"""Notices that the database went back, and begins a new epoch."""

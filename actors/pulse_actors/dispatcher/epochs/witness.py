@@ -1,0 +1,317 @@
+"""
+Counts in the database, remembers how far it has come, and sees to it when the database has gone back.
+
+Claims are made behind what is remembered (``witnessed``), inside the statement: a database that knows less hands out
+nothing. The loop finds out why, and what is to be done: the epoch is raised, or that of another host is accepted. What
+the workers of this host held from before is lost to them then; until they have said how it ended, their jobs are handed
+out to nobody, on any host.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from operator import attrgetter, itemgetter
+from pathlib import Path
+from typing import Final
+from uuid import UUID, uuid4
+
+import anyio
+import anyio.to_thread
+import msgspec
+import structlog
+
+from pulse.errors import UnavailableError
+from pulse.ops.doctor import epochs
+from pulse.ops.doctor.finding import Finding
+from pulse.store.recovery.epochs import CLOSED, NO_WITNESS, Coming, Held, Mark, Raised, Seen, Witnessed
+from pulse.store.recovery.timelines import Standing
+from pulse.store.rows import Claim, Fence
+from pulse.store.store import Store
+from pulse_actors.dispatcher.claims.loop import Claims
+from pulse_actors.dispatcher.epochs.finished_jobs import Finished
+from pulse_actors.dispatcher.workers.registry import Desk
+from pulse_actors.runtime.actor import Backoff, log_unavailable
+from pulse_actors.shared.epoch_memory import Memory, Notebook
+from pulse_actors.shared.epochs import Verdict, bound_of, judge, next_epoch
+
+TICK_S: Final = 1.0  # so much may be lost without being counted; then the newest attempts themselves tell
+SOON_S: Final = 0.1  # between two looks while claims wait for something
+OTHERS_S: Final = 3.0  # for other hosts to come to a new place: they look every second, and retry within 1.5 s
+REJOIN_S: Final = 2.0  # for workers to come back to a dispatcher that was started on a database that has gone back
+REFUSED_S: Final = 60.0  # a server that was refused longer ago may be gone
+KEEP_S: Final = 2.0  # to write what is remembered: claims may wait for it, behind their lock
+OPEN_S: Final = 5.0  # to read it, before the first claim
+PUT_OFF_S: Final = 3.0  # renewed at each tick while an attempt from before may run yet
+_ID: Final = attrgetter("id")
+_ATTEMPT: Final = attrgetter("attempt")
+_FIRST: Final = itemgetter(0)
+
+log = structlog.get_logger()
+
+
+class Witness:
+    """
+    What this dispatcher knows of the database.
+
+    Args:
+        store: The database.
+        desk: Who holds what.
+        claims: Whose lock keeps jobs from being between the database and the book; woken when claims may be made.
+        host: This host's id.
+        directory: Where it is remembered; None: in this process alone.
+        lease_s: So long others are waited for that have not accepted an epoch.
+
+    Attributes:
+        witnessed: What must be true of the database for a claim to be made.
+    """
+
+    def __init__(
+        self, store: Store, desk: Desk, claims: Claims, host: str, directory: Path | None, *, lease_s: float
+    ) -> None:
+        self._store = store
+        self._desk = desk
+        self._claims = claims
+        self._host = host
+        self._lease_s = lease_s
+        self._notebook = Notebook(directory)
+        self._memory: Memory | None = None
+        self._writing = anyio.Lock()  # a tick and a claim may have something to be kept at the same time
+        self._handed_out: dict[bytes, int] = {}  # since the last tick: job -> attempt
+        self._before: dict[bytes, int] = {}  # before it, until that has been confirmed
+        self._finished = Finished()
+        self._forgotten: set[bytes] = set()  # of those that were handed out since: completed, and not kept
+        self._back_to: datetime | None = None  # what the database knew when it was first seen at this place
+        self._others_until_s = 0.0
+        self._behind_s = float("inf")  # since when others have not accepted the epoch
+        self._rejoin_until_s = 0.0
+        self._was_open = False
+        self.witnessed: Witnessed = CLOSED
+
+    def findings(self) -> Sequence[Finding]:
+        """What is wrong that the database cannot tell."""
+        found = [] if self._notebook.problem is None else [epochs.memory(self._notebook.problem)]
+        if self._store.timelines.refused is not None:
+            message, at_s = self._store.timelines.refused
+            found += [epochs.refused(message)] if time.monotonic() - at_s < REFUSED_S else []
+        return found
+
+    async def claimed(self, claims: Sequence[Claim]) -> None:
+        """Remember what is about to be handed out; before a number that none had, beside the database, too."""
+        self._handed_out.update(zip(map(_ID, claims), map(_ATTEMPT, claims), strict=True))
+        highest, memory = max(map(_ATTEMPT, claims)), self._memory
+        if memory is not None and highest > memory.highest:
+            await self._remember(msgspec.structs.replace(memory, highest=bound_of(highest)))
+
+    def forgets(self, pairs: Iterable[tuple[bytes, int]]) -> None:
+        """That they are missing will prove nothing."""
+        self._forgotten.update(map(_FIRST, pairs))
+
+    def completed(self, pairs: Collection[tuple[bytes, int]]) -> None:
+        """Remember what is finished."""
+        self._finished.add(map(_FIRST, pairs))
+
+    async def run(self) -> None:
+        """Count until cancelled."""
+        backoff = Backoff()
+        while True:
+            try:
+                pause_s = await self.step()
+            except UnavailableError as error:
+                pause_s = backoff.failed(error, "witness")
+            else:
+                backoff.reset()
+            await anyio.sleep(pause_s)
+
+    async def step(self) -> float:
+        """
+        One look, and what follows from it.
+
+        Returns:
+            Seconds until the next one.
+
+        Raises:
+            UnavailableError: The database is away, or a standby.
+        """
+        memory = await self._recalled()
+        seen = await self._store.epochs.look(memory.instance, self._back_to, self._lease_s)
+        verdict = judge(memory, seen)
+        if verdict is Verdict.MOVED and await self._knows_less():
+            verdict = Verdict.BACK
+        if verdict is Verdict.STANDBY:
+            self.witnessed = CLOSED
+            raise UnavailableError("the database is a standby: it takes no writes")
+        if verdict in {Verdict.BACK, Verdict.ACCEPT}:
+            await self._begin(memory, seen, is_new=verdict is Verdict.BACK)
+        else:
+            come = self._tick if verdict is Verdict.STAY else self._come
+            if await come(memory, seen) and self._may_open(seen):
+                self._back_to = None  # from now on the last tick tells what it knew
+                self._open(seen)
+        await self._put_off()
+        return SOON_S if self.witnessed is CLOSED else TICK_S
+
+    async def _recalled(self) -> Memory:
+        """What is remembered of the database that answers; in this process the one that was used."""
+        if self._memory is None:
+            seen = await self._store.epochs.look(NO_WITNESS, None, self._lease_s)
+            self._memory = await self._opened(seen.lineage)
+            if self._notebook.problem is not None:
+                log.warning("memory_not_kept", error=self._notebook.problem)
+        return self._memory
+
+    async def _knows_less(self) -> bool:
+        """Whether the database misses what was handed out since the last tick."""
+        pairs = self._before | self._handed_out
+        return bool(pairs) and await self._store.epochs.gone_back(pairs, self._forgotten)
+
+    async def _come(self, memory: Memory, seen: Seen) -> bool:
+        """To a database, or a place, that is new here: other hosts may know more of it."""
+        self.witnessed = CLOSED
+        _, mark = await self._store.epochs.begin(seen, self._coming(memory))
+        if mark is None:
+            return False
+        for worker in self._desk.everybody():  # what it has reported last may be lost
+            self._claims.doubt(worker.identity)
+        self._others_until_s, self._back_to = time.monotonic() + OTHERS_S, seen.back_to
+        await self._counted(memory, seen, mark, seen.epoch)
+        return True
+
+    def _coming(self, memory: Memory) -> Coming:
+        return Coming(memory.instance, self._host, memory.counter, memory.highest)
+
+    async def _tick(self, memory: Memory, seen: Seen) -> bool:
+        self._before |= self._handed_out
+        self._handed_out = {}
+        known = Witnessed(memory.instance, memory.counter, memory.epoch, seen.started_at, seen.relation)
+        mark = await self._store.epochs.tick(known, memory.highest, seen.place)
+        if mark is None:
+            self.witnessed = CLOSED  # what was true a moment ago is not any more
+            return False
+        self._before = {}
+        self._forgotten &= self._handed_out.keys()
+        await self._counted(memory, seen, mark, memory.epoch)
+        return True
+
+    async def _begin(self, memory: Memory, seen: Seen, *, is_new: bool) -> None:
+        """Raise the epoch, or accept it; what was held from before is lost."""
+        self.witnessed = CLOSED
+        async with self._claims.lock:  # what was claimed before is in the book then
+            everybody = self._desk.everybody()
+            fences = [Fence(*pair, worker.identity) for worker in everybody for pair in worker.held]
+            held = Held([worker.identity for worker in everybody], fences, PUT_OFF_S)
+            raised, mark = await self._store.epochs.begin(
+                seen,
+                self._coming(memory),
+                epoch=next_epoch(memory, seen) if is_new else None,
+                known_until=memory.seen_at,
+                held=held,
+            )
+            if mark is None:
+                return
+            self._desk.lost = {fence[:2] for fence in fences}
+            for worker in everybody:
+                if worker.held:
+                    worker.link.send("stop", None, {"jobs": [(*pair, "lost") for pair in worker.held]})
+        epoch = raised or Raised(seen.epoch, seen.floor)
+        self._before, self._handed_out, self._forgotten, self._back_to = {}, {}, set(), None
+        self._behind_s = float("inf")
+        if not self._was_open:
+            self._rejoin_until_s = time.monotonic() + REJOIN_S
+        self._claims.wake_recent(PUT_OFF_S)  # what was given back
+        await self._counted(memory, seen, mark, epoch.epoch)
+        await self._tell(epoch, seen, memory, len(self._desk.lost))
+
+    async def _tell(self, epoch: Raised, seen: Seen, memory: Memory, held: int) -> None:
+        """Look which jobs were known to be finished, and say it all."""
+        reopened: list[bytes] = []
+        try:
+            reopened = await self._store.epochs.open_again(self._finished.ids())
+            await self._store.epochs.note_reopened(epoch.epoch, reopened)
+        except UnavailableError as error:
+            log_unavailable(error, "finished jobs")
+        log.error(
+            "database_went_back",
+            epoch=epoch.epoch,
+            floor=epoch.floor,
+            back_to=None if seen.back_to is None else seen.back_to.isoformat(),
+            known_until=None if memory.seen_at is None else memory.seen_at.isoformat(),
+            held=held,
+            reopened=len(reopened),
+            jobs=[str(UUID(bytes=job)) for job in reopened[:3]],
+        )
+
+    async def _counted(self, memory: Memory, seen: Seen, mark: Mark, epoch: int) -> None:
+        if memory.lineage != seen.lineage:  # another database under the same name
+            await self._opened(seen.lineage)
+        await self._remember(
+            msgspec.structs.replace(
+                memory,
+                lineage=seen.lineage,
+                counter=mark.counter,
+                seen_at=mark.seen_at,
+                epoch=epoch,
+                highest=max((self._memory or memory).highest, mark.highest),
+                place=seen.place,
+                system_id=seen.system_id,
+                timeline=seen.timeline or 0,
+            )
+        )
+        if self.witnessed is not CLOSED:
+            self._open(seen)
+
+    async def _remember(self, memory: Memory) -> None:
+        self._memory = memory
+        if self._notebook.directory is None:
+            return
+        async with self._writing:
+            with anyio.move_on_after(KEEP_S) as scope:  # the disk may be slow; the thread is left to itself if it hangs
+                await anyio.to_thread.run_sync(self._notebook.keep, self._memory, abandon_on_cancel=True)
+            if scope.cancelled_caught:
+                self._notebook.hangs()
+                log.warning("memory_not_kept", error=self._notebook.problem)
+
+    async def _opened(self, lineage: UUID) -> Memory:
+        if self._notebook.directory is None:
+            return Memory(lineage, uuid4())
+        timelines = self._store.timelines
+        with anyio.move_on_after(OPEN_S):
+            opened = await anyio.to_thread.run_sync(self._notebook.open, lineage, abandon_on_cancel=True)
+            if opened.database in {"", timelines.database}:  # "": from before that was kept; nobody else learns from it
+                timelines.learn(Standing(opened.system_id, opened.timeline))
+            return msgspec.structs.replace(opened, database=timelines.database)
+        self._notebook.hangs()
+        problem, self._notebook = self._notebook.problem, Notebook(None)  # what lies there unread is not written over
+        self._notebook.problem = problem
+        return Memory(lineage, uuid4())
+
+    def _may_open(self, seen: Seen) -> bool:
+        """Whether all are there who must be, or were waited for: by this clock; the database's may be set back."""
+        now_s = time.monotonic()
+        self._behind_s = min(self._behind_s, now_s) if seen.behind else float("inf")
+        if now_s < self._rejoin_until_s or (seen.behind and now_s < self._behind_s + self._lease_s):
+            return False
+        return not seen.elsewhere or now_s >= self._others_until_s
+
+    def _open(self, seen: Seen) -> None:
+        memory, was_closed = self._memory, self.witnessed is CLOSED
+        if memory is not None:
+            self.witnessed = Witnessed(memory.instance, memory.counter, memory.epoch, seen.started_at, seen.relation)
+            self._was_open = True
+        if was_closed:
+            self._claims.wake()
+
+    async def _put_off(self) -> None:
+        """Jobs of which an attempt from before may run here yet; what has ended is looked for when it is due."""
+        held = {pair for worker in self._desk.everybody() for pair in worker.held}
+        if time.monotonic() < self._rejoin_until_s:  # nothing was handed out yet: it is all from before
+            self._desk.lost = held
+        if not self._desk.lost:
+            return
+        left = self._desk.lost & held
+        if left:
+            await self._store.epochs.put_off([job for job, _ in left], PUT_OFF_S)
+        if left != self._desk.lost:
+            self._desk.lost = left
+            self._claims.wake_recent(PUT_OFF_S)

@@ -1,0 +1,1 @@
+"""Dead, hung and silent workers."""

@@ -1,0 +1,281 @@
+"""
+Kill, then requeue: what a silent process of this host holds is handed out again only when that process is dead.
+
+A worker that was stopped by a signal, or has hung with its pool parent, beats no more; but it lives, and may go on at
+any moment. Its lease says nothing about that, so the watchdog leaves it alone, and here its leases are renewed, so that
+no watchdog of another host ends them either. When it has been silent for a whole lease, it is asked, told to end, and
+killed, each with a bound; a heartbeat stops that. Only then are its attempts over, as lapsed leases.
+
+Whom this process may not signal (another user's worker) and whom it cannot see (another host's, another pid
+namespace's) is known by leases only.
+
+Of a worker that has not said hello here, the database tells: it may work for another supervisor of this host, which
+extends its leases. All else goes by memory: behind a snapshot that pins dead rows, to ask for RUNNING rows takes long.
+"""
+
+from __future__ import annotations
+
+import enum
+import signal
+import time
+from collections.abc import Iterable, Sequence
+from typing import Final, cast
+
+import anyio
+import anyio.abc
+import structlog
+
+from pulse.errors import UnavailableError
+from pulse.store.rows import Ending, EndingKind, Renewal
+from pulse.store.store import Store
+from pulse.system import processes
+from pulse_actors.dispatcher.claims.loop import Claims
+from pulse_actors.dispatcher.liveness.process_watch import Deaths
+from pulse_actors.dispatcher.workers.registry import Desk, Held, Sentence, Worker
+from pulse_actors.dispatcher.writes.report import Obituary, Results
+from pulse_actors.dispatcher.writes.unwritten import Unwritten
+from pulse_actors.runtime.actor import log_unavailable
+from pulse_actors.shared import identity as identities
+from pulse_actors.shared.row_writes import write_merged
+
+REASON: Final = "worker lease expired"
+ASK_S: Final = 1.0  # for a heartbeat
+TERM_S: Final = 2.0  # between SIGTERM and SIGKILL
+LOOKS: Final = 10  # per lease
+TOO_LATE: Final = 3.0  # looks
+SILENT: Final = 0.7  # share of a lease without a heartbeat after which it is renewed from here
+BEATS: Final = 0.9  # share of a lease: who has extended leases within it has not listed what has lapsed now
+CHANGED_S: Final = 1.0  # how far the end of a stranger's leases has moved when somebody else has extended them
+UNLISTED: Final = 2  # heartbeats without it: the first of a worker that counts no frames may be older than its frame
+STOPPED: Final = frozenset({"T", "t"})  # it cannot obey: no use in asking
+
+log = structlog.get_logger()
+
+
+class Verdict(enum.Enum):
+    """What to do about a worker that holds jobs."""
+
+    LEAVE = enum.auto()  # it beats
+    HOLD = enum.auto()  # silent, not for a lease yet: renew
+    KILL = enum.auto()  # silent for a lease
+
+
+def judge(worker: Worker, *, awake_s: float, now_s: float, lease_s: float) -> Verdict:
+    """
+    What to do about *worker*.
+
+    Args:
+        worker: Of this host, alive, in hand.
+        awake_s: Since when this process hears what is said to it; monotonic.
+        now_s: Monotonic.
+        lease_s: Length of a lease.
+    """
+    silent_s = now_s - max(worker.beaten_s, awake_s)
+    if silent_s >= lease_s:
+        return Verdict.KILL
+    # Whoever was awake: its lease runs from the last beat that the database took, which may be long ago, or unknown.
+    return Verdict.HOLD if now_s - worker.extended_s >= SILENT * lease_s else Verdict.LEAVE
+
+
+class Silence:
+    """
+    Looks after the workers of this host that let their leases lapse.
+
+    Args:
+        store: The database.
+        desk: Who is connected.
+        claims: Gives back what a worker was never told of.
+        deaths: Who is watched; kills, and buries.
+        results: Writes endings.
+        host: This host.
+        unwritten: Extends leases.
+        lease_s: Length of a lease.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        desk: Desk,
+        claims: Claims,
+        deaths: Deaths,
+        results: Results,
+        host: identities.Host,
+        *,
+        unwritten: Unwritten,
+        lease_s: float,
+    ) -> None:
+        self._store = store
+        self._desk = desk
+        self._claims = claims
+        self._deaths = deaths
+        self._results = results
+        self._host = host
+        self._lease_s = lease_s
+        self._unwritten = unwritten
+        self._awake_s = time.monotonic()
+        self._being_killed: set[str] = set()
+
+    async def run(self, living: Sequence[str]) -> None:
+        """
+        Look after them until cancelled.
+
+        Args:
+            living: Workers of this host that hold jobs, and were alive before anybody said hello.
+        """
+        pause_s = self._lease_s / LOOKS
+        async with anyio.create_task_group() as tasks:
+            await self.lapsed(living)
+            self._awake_s = looked_s = time.monotonic()
+            while True:
+                await anyio.sleep(pause_s)
+                now_s = time.monotonic()
+                if now_s - looked_s > TOO_LATE * pause_s:  # it was stopped itself: what was said is still unread
+                    self._awake_s = now_s
+                looked_s = now_s
+                self._deaths.note_oom_kills()
+                await self._look(now_s, tasks)
+
+    async def lapsed(self, workers: object) -> None:
+        """
+        Leases of these have lapsed, or may: the database knows them, and they live.
+
+        One that beats does not list what has lapsed, so that is over; one that nobody here has heard of is watched.
+        """
+        for identity in cast("list[object]", workers) if isinstance(workers, list) else ():
+            try:
+                if isinstance(identity, str):
+                    await self._lapsed(identity)
+            except UnavailableError as error:
+                log_unavailable(error, "lapsed leases")
+                return
+
+    async def _lapsed(self, identity: str) -> None:
+        worker = self._desk.known(identity) or self._deaths.watched(identity)
+        if worker is None:
+            stranger = await self._deaths.adopt(self._host, identity)
+            if stranger is not None:
+                await self._renew(_renewals(stranger), [stranger])
+            return
+        if worker.extended_s > time.monotonic() - BEATS * self._lease_s:
+            endings = [
+                Ending(*pair, identity, EndingKind.LEASE_EXPIRED, REASON)  # each only if its own lease has lapsed
+                for pair, held in worker.held.items()
+                if held.unlisted >= UNLISTED and pair not in self._desk.reporting
+            ]
+            if endings:
+                self._results.batcher.put(Obituary(endings))
+        if self._desk.get(identity) is worker:
+            self._claims.doubt(identity)  # what it was never given is given back
+        elif self._desk.strangers.get(identity) is not worker:
+            await self._claims.give_back_unknown(worker)
+
+    async def _look(self, now_s: float, tasks: anyio.abc.TaskGroup) -> None:
+        """One look at everybody who holds something."""
+        await self._hear_of_strangers()
+        renewals: list[Renewal] = []
+        strangers: list[Worker] = []
+        for worker in self._deaths.in_hand():
+            if not worker.held:
+                continue
+            verdict = judge(worker, awake_s=self._awake_s, now_s=now_s, lease_s=self._lease_of(worker))
+            is_stranger = self._desk.strangers.get(worker.identity) is worker
+            if verdict is not Verdict.LEAVE:
+                renewals += _renewals(worker)
+                strangers += [worker] * is_stranger
+            if verdict is Verdict.KILL and worker.identity not in self._being_killed:
+                self._being_killed.add(worker.identity)
+                tasks.start_soon(self._kill, worker)
+        try:
+            await self._renew(renewals, strangers)
+        except UnavailableError as error:
+            log_unavailable(error, "renew")
+            _beyond_doubt(strangers, now_s)
+
+    def _lease_of(self, worker: Worker) -> float:
+        """The longest of the leases of what *worker* holds: a topic may have one of its own."""
+        return max(self._desk.rules.lease_s(held.topic, self._lease_s) for held in worker.held.values())
+
+    async def _renew(self, renewals: Sequence[Renewal], strangers: Sequence[Worker]) -> None:
+        """Extend leases; a row that somebody else has locked lapses by itself."""
+
+        async def together(some: Sequence[Renewal]) -> None:
+            await self._unwritten.extend(some)
+
+        locked = {one.row.worker for one in await write_merged(self._store, renewals, together)}
+        now_s = time.monotonic()
+        for stranger in strangers:
+            stranger.until_s = now_s + self._lease_s
+        _beyond_doubt((stranger for stranger in strangers if stranger.identity in locked), now_s)
+
+    async def _hear_of_strangers(self) -> None:
+        """
+        What the database says of workers that have not said hello here. They may work for another supervisor of this
+        host: then that one extends their leases, and gives them other jobs.
+        """
+        strangers = list(self._desk.strangers.values())
+        if not strangers:
+            return
+        asked_s = time.monotonic()
+        try:
+            leases = await self._store.leases_of([stranger.identity for stranger in strangers])
+        except UnavailableError as error:
+            log_unavailable(error, "strangers")
+            _beyond_doubt(strangers, asked_s)
+            return
+        for stranger in strangers:
+            held = leases.get(stranger.identity, {})
+            if not held:
+                self._deaths.release(stranger)
+                continue
+            until_s = asked_s + max(lease.left_s for lease in held.values())
+            if stranger.until_s is not None and abs(until_s - stranger.until_s) > CHANGED_S:
+                stranger.beaten_s = stranger.extended_s = asked_s
+            stranger.until_s = until_s
+            stranger.held = {
+                pair: stranger.held.get(pair) or Held(lease.name, lease.topic, started=True, timeout_s=lease.timeout_s)
+                for pair, lease in held.items()
+            }
+
+    async def _kill(self, worker: Worker) -> None:
+        """The ladder: ask, SIGTERM, SIGKILL; then it is buried, and what it held is over."""
+        began_s = time.monotonic()
+        try:
+            log.warning("worker_silent_too_long", worker=worker.identity, held=len(worker.held))
+            if not await self._spoke(worker, began_s, ASK_S):
+                _sentence(worker)  # it may die of SIGTERM
+                self._deaths.signal(worker, signal.SIGTERM)
+                if await self._spoke(worker, began_s, TERM_S):
+                    worker.sentences.clear()
+                else:
+                    _sentence(worker)
+                    self._deaths.kill(worker, "silent for a lease")
+                    await self._deaths.wait_buried(worker)
+        finally:
+            self._being_killed.discard(worker.identity)
+
+    async def _spoke(self, worker: Worker, since_s: float, within_s: float) -> bool:
+        """Whether it beats again, or is gone by itself, within that time; one that is stopped is not waited for."""
+        until_s = time.monotonic() + within_s
+        while time.monotonic() < until_s:
+            if worker.beaten_s > since_s or self._deaths.watched(worker.identity) is not worker:
+                return True
+            if processes.state(worker.pid) in STOPPED:
+                return False
+            await anyio.sleep(min(within_s, ASK_S) / 20)
+        return False
+
+
+def _beyond_doubt(strangers: Iterable[Worker], now_s: float) -> None:
+    """While nobody can write, or look, that their leases do not move says nothing of them."""
+    for stranger in strangers:
+        stranger.beaten_s = now_s
+
+
+def _renewals(worker: Worker) -> list[Renewal]:
+    return [Renewal(*pair, worker.identity, None) for pair in worker.held]
+
+
+def _sentence(worker: Worker) -> None:
+    for pair, held in worker.held.items():
+        if held.started:
+            worker.sentences[pair] = Sentence(EndingKind.SILENT, REASON)

@@ -1,0 +1,93 @@
+"""
+Asks where a handler is: the Python stack of every thread of its process, even of one that holds the interpreter.
+
+The worker knows most: where a coroutine waits, and which process an isolated job has. It answers while its loop runs.
+Its pool parent, which runs no user code and answers at any time, has it told by a signal, whose handler in C writes the
+stacks. Both are asked at once, and the worker's answer is preferred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import anyio
+
+from pulse import protocol
+from pulse.system import processes
+from pulse_actors.dispatcher.workers.registry import Desk, Pair, Worker
+
+ANSWER_S: Final = 3.0  # a parent waits about one second for its child
+ALIVE_S: Final = 0.25  # a worker whose loop runs has answered by then
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What was seen, and of which process."""
+
+    stack: str
+    pid: int
+
+
+@dataclass(slots=True)
+class _Question:
+    """One that is under way."""
+
+    identity: str  # who may answer
+    answered: anyio.Event = field(default_factory=anyio.Event)
+    answer: protocol.Stack | None = None
+
+
+class Stacks:
+    """
+    Requests for stacks that are under way.
+
+    Args:
+        desk: Knows the pool parents.
+    """
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._number = 0
+        self._asked: dict[int, _Question] = {}
+
+    async def take(self, worker: Worker, pair: Pair) -> Shown | None:
+        """
+        Where the handler of an attempt is.
+
+        Args:
+            worker: Who holds it.
+            pair: The attempt.
+
+        Returns:
+            None when its worker has no pool parent here, or nothing came back in time.
+        """
+        parent = self._desk.parent_of(processes.parent(worker.pid))
+        asked = [self._ask(worker, {"session": worker.session, "job": pair})]
+        if parent is not None:
+            asked.append(self._ask(parent, {"session": worker.session}))
+        try:
+            with anyio.move_on_after(ANSWER_S):
+                await asked[-1][1].answered.wait()
+                with anyio.move_on_after(ALIVE_S):  # for whoever can answer at all
+                    await asked[0][1].answered.wait()
+        finally:
+            for number, _ in asked:
+                del self._asked[number]
+        answers = [question.answer for _, question in asked]
+        best = next((one for one in answers if one is not None and one.stack), None)
+        return None if best is None or best.stack is None else Shown(best.stack, best.pid or worker.pid)
+
+    def answer(self, worker: Worker, number: int | None, body: protocol.Stack) -> None:
+        """What *worker*, or a pool parent, found; an answer that nobody waits for is dropped."""
+        question = self._asked.get(number) if number is not None else None
+        if question is not None and question.identity == worker.identity:
+            question.answer = body
+            question.answered.set()
+
+    def _ask(self, who: Worker, body: Mapping[str, object]) -> tuple[int, _Question]:
+        self._number += 1
+        question = self._asked[self._number] = _Question(who.identity)
+        who.link.send("stack", self._number, body)
+        return self._number, question

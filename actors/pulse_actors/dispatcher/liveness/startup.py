@@ -1,0 +1,113 @@
+"""
+Before the first claim: what is RUNNING by the database and cannot be running any more, on this host.
+
+A worker's identity names host, boot, pid namespace and process. A process that is gone is believed to be gone only in
+this very boot and namespace. An older boot of this host is over if it was last seen before this kernel started:
+machines that were cloned share names and ids, and their twin may be alive. Workers of others are never touched. What
+dead workers have left running is killed first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import anyio
+import structlog
+
+from pulse.store.rows import Ending, EndingKind
+from pulse.store.store import Store
+from pulse.system import process_tree, processes
+from pulse_actors.shared import identity as identities
+from pulse_actors.shared.row_writes import write_merged
+
+OTHERS_S: Final = 3.0  # for another supervisor of this host to bury its own dead
+TWIN_SWEEPS: Final = 2.0  # a living twin's supervisor refreshes its row once per sweep
+
+log = structlog.get_logger()
+
+
+async def bury_forgotten(
+    store: Store, host: identities.Host, *, boot: bool, sweep_s: float
+) -> tuple[list[str], list[Ending]]:
+    """
+    End what the workers of this host held that died while no dispatcher watched.
+
+    Which of their attempts had started is known to nobody any more. After a restart of the dispatcher alone each spends
+    the crash budget: a job that takes the dispatcher down with its worker must not do so for ever. At the start of the
+    whole nobody is charged: somebody had stopped it all, perhaps in a hurry, or the machine was restarted.
+
+    Args:
+        store: The database.
+        host: Whose workers.
+        boot: Whether the supervisor starts it for the first time.
+        sweep_s: How often supervisors say that their hosts are alive.
+
+    Returns:
+        Workers of this host that hold jobs and live; and what could not be written, since others have locked the rows.
+    """
+    await anyio.to_thread.run_sync(
+        process_tree.kill_orphans
+    )  # what they had started must not write beside the next attempts
+    kind = EndingKind.RELEASED if boot else EndingKind.CRASHED
+    living: list[str] = []
+    locked: list[Ending] = []
+    workers = await store.running_workers()
+    over = ended_boots(await store.host_boots(host.id), host, processes.uptime_s(), TWIN_SWEEPS * sweep_s)
+    for identity in workers:
+        named = identities.parse(identity)
+        process = identities.process_of(host, identity)
+        if process is not None and processes.lives(*process):
+            living.append(identity)
+        elif process is not None:
+            locked += await _end(store, identity, kind, "worker process died: nobody saw how")
+        elif named is not None and named.host == host.id and named.boot in over:
+            reason = "worker process died: its machine was restarted"
+            locked += await _end(store, identity, EndingKind.RELEASED, reason)
+    return living, locked
+
+
+async def bury_late(store: Store, host: identities.Host, is_known: Callable[[str], bool]) -> None:
+    """
+    Give back claims of a dispatcher before this one that were committed after it had been killed.
+
+    Args:
+        store: The database.
+        host: Whose workers.
+        is_known: Of a worker: whether this dispatcher has seen it alive, and will see to its end.
+    """
+    dead = {
+        identity
+        for identity in await store.running_workers()
+        if (process := identities.process_of(host, identity)) is not None
+        and not processes.lives(*process)
+        and not is_known(identity)
+    }
+    if dead:
+        await anyio.sleep(OTHERS_S)
+        for identity in dead.intersection(await store.running_workers()):
+            await _end(store, identity, EndingKind.UNASSIGNED, None)
+
+
+async def _end(store: Store, identity: str, kind: EndingKind, reason: str | None) -> list[Ending]:
+    held = await store.running_of(identity)
+
+    async def together(endings: Sequence[Ending]) -> None:
+        await store.end(endings)
+
+    left = await write_merged(store, [Ending(*pair, identity, kind, reason) for pair in held], together)
+    log.warning("worker_died", worker=identity, reason=reason, held=len(held))
+    return [one.row for one in left]
+
+
+def ended_boots(seen_ago_s: Mapping[str, float], host: identities.Host, uptime_s: float, margin_s: float) -> set[str]:
+    """
+    The boots of this host that are over.
+
+    Args:
+        seen_ago_s: Boot -> seconds since it was last seen.
+        host: This host, in its present boot.
+        uptime_s: Seconds since this kernel started, suspended time included.
+        margin_s: How old the newest sign of a living twin may be.
+    """
+    return {boot for boot, ago_s in seen_ago_s.items() if boot != host.boot and ago_s > uptime_s + margin_s}

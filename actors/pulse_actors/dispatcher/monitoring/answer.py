@@ -1,0 +1,217 @@
+"""What waits, what goes through, and how long it takes: the answer to `stats`, and the loop that keeps its history."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final, cast
+
+import anyio
+
+from pulse import protocol
+from pulse.errors import UnavailableError
+from pulse.store.connections.usage import away_s
+from pulse.store.reading.counts import Depth, Depths
+from pulse.store.store import Store
+from pulse.system import processes
+from pulse_actors.dispatcher.monitoring.counters import CHARTED, KINDS, STEP_S, Kind, Tally
+from pulse_actors.dispatcher.monitoring.memory_trim import resident_bytes
+from pulse_actors.dispatcher.workers.registry import Desk
+
+SHARE: Final = 0.02  # of the time, for looking at what waits
+ASKED_S: Final = 2.0  # between two looks while somebody asks
+UNASKED_S: Final = 10.0  # and for the history alone
+IDLE_S: Final = 60.0  # and while nothing happens here
+WAIT_S: Final = 1.0  # for a look that somebody asked for; then what was seen last is told
+PRECISE_S: Final = 0.1  # a look that takes longer does not tell the database's time well enough
+MOST_TOPICS: Final = 1000  # that a look tells by themselves
+_NEVER: Final = float("-inf")
+
+
+class Stats:
+    """
+    Counts, and what waits.
+
+    Args:
+        store: The database.
+        desk: Who is connected, and the tally.
+    """
+
+    def __init__(self, store: Store, desk: Desk) -> None:
+        self._store = store
+        self._desk = desk
+        self._since = time.time()
+        self._depths: Depths | None = None
+        self._looked_s = _NEVER  # the last look that succeeded, by the monotonic clock
+        self._next_s = _NEVER  # no look before that
+        self._lock = anyio.Lock()
+
+    @property
+    def _tally(self) -> Tally:
+        return self._desk.tally
+
+    async def run(self) -> None:
+        """Close steps, and look at what waits now and then, until cancelled."""
+        quiet_s, next_s = 0.0, time.monotonic() + STEP_S
+        while True:
+            await anyio.sleep(max(0.0, next_s - time.monotonic()))
+            quiet_s = quiet_s + STEP_S if self._tally.is_idle else 0.0
+            await self._look(IDLE_S if quiet_s > UNASKED_S else UNASKED_S)
+            self._tally.close_step(time.time(), self._ready())
+            next_s = max(next_s + STEP_S, time.monotonic())
+
+    def _ready(self) -> int | None:
+        return None if self._depths is None else sum(one.ready for one in self._depths.topics)
+
+    async def _look(self, old_s: float) -> None:
+        """Look at what waits, unless that was done within *old_s*, or would take too much of the time."""
+        async with self._lock:
+            began_s = time.monotonic()
+            if began_s < self._next_s or began_s - self._looked_s < old_s:
+                return
+            served = sorted({topic for worker in self._desk.workers() for topic in worker.topics})[:MOST_TOPICS]
+            try:
+                depths = await self._store.depths.read(MOST_TOPICS, served)
+                self._depths, self._looked_s = depths, time.monotonic()
+                if self._looked_s - began_s < PRECISE_S:
+                    self._tally.clock_ahead_s = depths.now_s - time.time()
+            except UnavailableError:
+                pass  # what was seen last is told, and when that was
+            finally:
+                self._next_s = time.monotonic() + (time.monotonic() - began_s) / SHARE
+
+    async def answer(self, body: protocol.Stats) -> dict[str, object]:
+        """All that is known; *body*: how much of it."""
+        gate: Mapping[str, object] = {}
+        with anyio.move_on_after(WAIT_S), suppress(UnavailableError):
+            await self._look(ASKED_S)
+            gate = await self._store.gate.get()
+        rates, rate = self._tally.rates()
+        topics, others = self._topics(body.topics, rates, gate.get("topics"))
+        depths, now_s = self._depths, time.monotonic()
+        return {
+            "at": time.time(),
+            "since": self._since,
+            "topics": topics,
+            "others": others,
+            "rates": dict(zip(KINDS, rate, strict=True)),
+            "paused": gate.get("paused"),
+            "exact": depths is not None and depths.is_exact,
+            "depth_age_s": None if depths is None else now_s - self._looked_s,
+            **{name: self._tally.percentiles(name) for name in CHARTED},
+            "series": self._series(body.history_s),
+            "workers": self._workers(),
+            "counters": self._counters(),
+            "histograms": {name: one.told() for name, one in self._tally.timed.items()},
+            "database": self._database(),
+            "dispatcher": _usage(),
+        }
+
+    def _topics(
+        self, most: int, rates: Mapping[str, Sequence[float]], closed: object
+    ) -> tuple[list[dict[str, object]], dict[str, object]]:
+        """The largest topics, and the sums of all others."""
+        depths = (
+            {} if self._depths is None else {one.topic: one for one in self._depths.topics if one.topic is not None}
+        )
+        rest = [] if self._depths is None else [one for one in self._depths.topics if one.topic is None]
+        serving = Counter(topic for worker in self._desk.workers() for topic in worker.topics)
+        names = {*depths, *serving, *self._tally.totals, *rates} - {""}
+
+        def work(topic: str) -> tuple[float, float, bool, str]:
+            one, rate = depths.get(topic), rates.get(topic)
+            jobs = 0 if one is None else one.ready + one.running
+            return (-jobs, -sum(rate or ()), topic not in serving, topic)
+
+        ordered = sorted(names, key=work)
+        paused = {*cast("Mapping[str, object]", closed)} if isinstance(closed, Mapping) else set[str]()
+        held = self._held()
+        shown = [
+            {
+                **_told(depths.get(name) or Depth(name, 1, 0, 0, 0, None)),
+                **({} if held is None else {"running": held[name]}),
+                "paused": name in paused,
+                "workers": serving[name],
+                "rates": dict(zip(KINDS, rates.get(name) or [0.0] * len(KINDS), strict=True)),
+                "counts": dict(zip(KINDS, self._tally.total(name), strict=True)),
+            }
+            for name in ordered[:most]
+        ]
+        rest += [depths[name] for name in ordered[most:] if name in depths]
+        return shown, _others(rest, len(ordered[most:]))
+
+    def _held(self) -> Counter[str] | None:
+        """What workers here hold by topic, where those that run were not counted everywhere."""
+        if self._depths is not None and self._depths.is_exact:
+            return None
+        return Counter(held.topic for worker in self._desk.workers() for held in worker.held.values())
+
+    def _series(self, history_s: float) -> dict[str, object]:
+        """The newest steps, a list for each thing that is charted; the oldest first."""
+        history = self._tally.history
+        steps = min(len(history), int(history_s / STEP_S))
+        rows = list(history)[len(history) - steps :]
+        charted = {name: [row[3][name] for row in rows] for name in (rows[0][3] if rows else ())}
+        return {
+            "step_s": STEP_S,
+            "times": [row[0] for row in rows],
+            **{KINDS[kind]: [row[1][kind] for row in rows] for kind in Kind},
+            "depth": [row[2] for row in rows],
+            **charted,
+        }
+
+    def _workers(self) -> dict[str, object]:
+        """Handler processes that are connected, what they can hold and what they do."""
+        workers = [one for one in self._desk.workers() if one.topics or one.names]
+        return {
+            "connected": len(workers),
+            "capacity": sum(one.capacity for one in workers),
+            "held": sum(len(one.held) for one in workers),
+        }
+
+    def _counters(self) -> dict[str, object]:
+        tally = self._tally
+        return {
+            **dict(zip(KINDS, tally.grand_total(), strict=True)),
+            "dead_lettered": tally.dead_lettered,
+            "outcomes": dict(tally.outcomes),
+            "reaped": dict(tally.reaped),
+            "worker_deaths": dict(tally.worker_deaths),
+        }
+
+    def _database(self) -> dict[str, object]:
+        usages = {name: pool.usage for name, pool in self._store.pools.items()}
+        away = away_s(usages.values(), time.monotonic())
+        return {"away_s": away, "pools": {name: usage.told() for name, usage in usages.items()}}
+
+
+def _told(one: Depth) -> dict[str, object]:
+    return {
+        "topic": one.topic,
+        "ready": one.ready,
+        "scheduled": one.scheduled,
+        "running": one.running,
+        "oldest_s": one.oldest_s,
+    }
+
+
+def _others(rest: Iterable[Depth], count: int) -> dict[str, object]:
+    """All topics together that are not told by themselves."""
+    some = list(rest)
+    oldest = [one.oldest_s for one in some if one.oldest_s is not None]
+    return {
+        "topics": max(count, sum(one.topics for one in some)),
+        "ready": sum(one.ready for one in some),
+        "scheduled": sum(one.scheduled for one in some),
+        "running": sum(one.running for one in some),
+        "oldest_s": max(oldest, default=None),
+    }
+
+
+def _usage() -> dict[str, object]:
+    """What this process uses."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return {"pid": processes.own_pid(), "cpu_s": used.ru_utime + used.ru_stime, "rss_bytes": resident_bytes()}

@@ -1,0 +1,183 @@
+"""
+What the dispatcher counts: what went through it by topic, how long it took, and an hour of that in steps. Pure.
+
+Whoever counts calls `add` once for a batch, or once for each topic in it, and `observe` for a few durations of it. The
+clock is told by whoever closes the steps.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import Final
+
+from pulse.common.histogram import Histogram
+
+STEP_S: Final = 5.0
+HISTORY: Final = 720  # steps: an hour
+RECENT: Final = 12  # steps that rates and percentiles are of: a minute
+MAX_TOPICS: Final = 1000  # that are counted by themselves; who comes later is counted under ''
+MAX_RECOVERING: Final = 10_000  # jobs that are waited for
+
+
+class Kind(IntEnum):
+    """What is counted by topic."""
+
+    SUBMITTED = 0
+    STARTED = 1
+    COMPLETED = 2
+    FAILED = 3
+    RETRIED = 4
+
+
+KINDS: Final = tuple(kind.name.lower() for kind in Kind)
+TIMED: Final = ("wait_s", "start_s", "run_s", "recovery_s", "lease_margin_s")
+CHARTED: Final = ("wait_s", "run_s")  # of these each step keeps its percentiles
+SHARES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+STEP_SHARES: Final = ("p50", "p99")
+Counts = list[int]
+
+
+class Step:
+    """What was counted within one step, by topic."""
+
+    __slots__ = ("by_topic", "timed")
+
+    def __init__(self) -> None:
+        self.by_topic: dict[str, Counts] = {}
+        self.timed = {name: Histogram() for name in CHARTED}
+
+
+class Tally:
+    """
+    All counts since the dispatcher's start.
+
+    Attributes:
+        totals: By topic, until the last step was closed.
+        timed: Durations, until now.
+        outcomes: How attempts ended, by the words of ``pulse.attempts.outcome``, and ``completed``.
+        dead_lettered: Jobs that became dead letters.
+        reaped: Attempts that were ended over the heads of their workers, by the reason.
+        worker_deaths: By cause.
+        clock_ahead_s: How far the database's clock is ahead of this host's, as far as anybody has looked.
+        history: Of each closed step: when it ended (Unix), its counts by kind, what waited, percentiles by name.
+    """
+
+    def __init__(self) -> None:
+        self.totals: dict[str, Counts] = {}
+        self.timed = {name: Histogram() for name in TIMED}
+        self.outcomes: Counter[str] = Counter()
+        self.dead_lettered = 0
+        self.reaped: Counter[str] = Counter()
+        self.worker_deaths: Counter[str] = Counter()
+        self.clock_ahead_s = 0.0
+        self.history: deque[tuple[float, Counts, int | None, Mapping[str, float | None]]] = deque(maxlen=HISTORY)
+        self._now = Step()
+        self._recent: deque[Step] = deque(maxlen=RECENT)
+        self._recovering: dict[bytes, float] = {}
+
+    def add(self, kind: Kind, topic: str, count: int) -> None:
+        """So many more of a topic."""
+        row = self._now.by_topic.get(topic)
+        if row is None:
+            if topic not in self.totals:
+                topic = topic if len(self.totals) < MAX_TOPICS else ""
+                self.totals.setdefault(topic, [0] * len(KINDS))
+            row = self._now.by_topic.setdefault(topic, [0] * len(KINDS))
+        row[kind] += count
+
+    def add_all(self, kind: Kind, topics: Iterable[str]) -> None:
+        """One more of each of these."""
+        for topic, count in Counter(topics).items():
+            self.add(kind, topic, count)
+
+    def observe(self, name: str, value_s: float, weight: float = 1.0) -> None:
+        """A duration, one of TIMED, which stands for *weight* of them."""
+        self.timed[name].add(value_s, weight)
+        if name in CHARTED:
+            self._now.timed[name].add(value_s, weight)
+
+    def ended(self, outcome: str, topic: str, status: str) -> None:
+        """An attempt ended without success; *status*: what became of its job."""
+        self.outcomes[outcome] += 1
+        if outcome in {"released", "unassigned", "snoozed"}:
+            return
+        self.add(Kind.FAILED, topic, 1)
+        if status == "DEAD_LETTERED":
+            self.dead_lettered += 1
+        else:
+            self.add(Kind.RETRIED, topic, 1)
+
+    def died(self, job: bytes, at_s: float) -> None:
+        """The worker of *job* died at that time of the monotonic clock; it is waited for until it is claimed again."""
+        if len(self._recovering) < MAX_RECOVERING:
+            self._recovering[job] = at_s
+
+    @property
+    def is_recovering(self) -> bool:
+        """Whether jobs of dead workers are waited for."""
+        return bool(self._recovering)
+
+    def claimed_again(self, jobs: Iterable[bytes], now_s: float) -> None:
+        """Some of these may be jobs whose workers had died."""
+        for job in self._recovering.keys() & set(jobs):
+            self.observe("recovery_s", now_s - self._recovering.pop(job))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing was counted within this step."""
+        return not self._now.by_topic
+
+    def close_step(self, ended_at: float, depth: int | None) -> None:
+        """
+        Begin a new step.
+
+        Args:
+            ended_at: Unix time.
+            depth: Jobs that wait, as far as that is known.
+        """
+        step, self._now = self._now, Step()
+        for topic, counts in step.by_topic.items():
+            total = self.totals[topic]
+            total[:] = map(int.__add__, total, counts)
+        self._recent.append(step)
+        charted = {
+            f"{name.removesuffix('_s')}_{share}_s": step.timed[name].percentile(SHARES[share])
+            for name in CHARTED
+            for share in STEP_SHARES
+        }
+        self.history.append((ended_at, _sum(step.by_topic.values()), depth, charted))
+
+    def total(self, topic: str) -> Counts:
+        """Of one topic, until now."""
+        return _sum(counts[topic] for counts in (self.totals, self._now.by_topic) if topic in counts)
+
+    def grand_total(self) -> Counts:
+        """Of all topics, until now."""
+        return _sum((*self.totals.values(), *self._now.by_topic.values()))
+
+    def rates(self) -> tuple[dict[str, list[float]], list[float]]:
+        """How many a second there were within the last minute: of each topic, and of all together."""
+        window_s = STEP_S * max(1, len(self._recent))
+        sums: dict[str, Counts] = {}
+        for step in self._recent:
+            for topic, counts in step.by_topic.items():
+                sums[topic] = _sum((sums[topic], counts)) if topic in sums else counts
+        each = {topic: [count / window_s for count in counts] for topic, counts in sums.items()}
+        return each, [count / window_s for count in _sum(sums.values())]
+
+    def percentiles(self, name: str) -> dict[str, float | None]:
+        """Of the durations within the last minute; *name*: one of CHARTED."""
+        minute = Histogram()
+        for step in (*self._recent, self._now):
+            minute.merge(step.timed[name])
+        return {label: minute.percentile(share) for label, share in SHARES.items()}
+
+
+def _sum(rows: Iterable[Counts]) -> Counts:
+    total = [0] * len(KINDS)
+    for row in rows:
+        for place, count in enumerate(row):
+            total[place] += count
+    return total

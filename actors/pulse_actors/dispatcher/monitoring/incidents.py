@@ -1,0 +1,97 @@
+"""
+What is wrong beside what counts and the book of workers show: who keeps dead rows, what dies or hangs, dead hosts.
+
+The questions and the verdicts are the doctor's, so that each tool says the same in the same words. They are asked while
+somebody looks, every few seconds; only what is wrong now is told: the doctor looks at an hour.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import anyio
+
+from pulse.ops.doctor import blockers, epochs, queue, refusals
+from pulse.ops.doctor.finding import Finding, State
+from pulse.store.admin.incidents import ASKED, IncidentStore
+
+EVERY_S: Final = 5.0  # between two looks
+SHARE: Final = 0.02  # of the time, for looking
+WAIT_S: Final = 0.3  # for a look that somebody asked for; then what was seen last is told
+OLD_S: Final = 60.0  # what was seen longer ago is not told any more
+GRACE_S: Final = 60.0  # as the doctor's
+NEW_S: Final = 900.0  # an attempt that ended longer ago is history, if none has followed
+MANY: Final = 3  # handlers that ran out of time and obeyed are news when there are so many
+
+Row = Mapping[str, Any]
+
+
+class Incidents:
+    """
+    The newest look.
+
+    Args:
+        store: Asks the database.
+        known: Tells what this process knows without it.
+    """
+
+    def __init__(self, store: IncidentStore, known: Callable[[], Sequence[Finding]] = tuple) -> None:
+        self._store = store
+        self._known = known
+        self._found: dict[str, Finding] = {}
+        self._looked_s = float("-inf")
+        self._wanted = anyio.Event()
+        self._looked = anyio.Event()
+
+    async def run(self) -> None:
+        """Look when somebody wants to know, until cancelled; a look is never broken off."""
+        while True:
+            await self._wanted.wait()
+            self._wanted = anyio.Event()
+            began_s = time.monotonic()
+            rows = {question: await self._store.ask(question) for question in ASKED}
+            self._found = {one.check: one for one in judge(rows)}
+            self._looked_s = time.monotonic()
+            looked, self._looked = self._looked, anyio.Event()
+            looked.set()
+            await anyio.sleep(max(EVERY_S, (self._looked_s - began_s) / SHARE))
+
+    async def told(self) -> list[Finding]:
+        """What is wrong, as of the last seconds."""
+        if time.monotonic() - self._looked_s >= EVERY_S:
+            looked = self._looked
+            self._wanted.set()
+            with anyio.move_on_after(WAIT_S):
+                await looked.wait()
+        is_old = time.monotonic() - self._looked_s >= OLD_S
+        return [*self._known(), *([] if is_old else self._found.values())]
+
+    async def snapshot(self) -> Finding | None:
+        """Who keeps dead rows from being removed; None: nobody does."""
+        return next((one for one in await self.told() if one.check == "xmin"), None)
+
+
+def judge(rows: Mapping[str, Sequence[Row] | None]) -> list[Finding]:
+    """What is wrong, of the answers by question; a question without an answer says nothing."""
+    attempts = [row for row in rows.get("queue_attempts") or () if _is_news(row)]
+    verdicts: Sequence[tuple[Callable[[Sequence[Row], float], Finding], Sequence[Row]]] = (
+        (queue.hosts, [row for row in rows.get("queue_hosts") or () if row["running"] or row["lapsed"]]),
+        (queue.crashes, attempts),
+        (queue.hung, attempts),
+        (epochs.epochs, rows.get("queue_epochs") or ()),
+        (refusals.set_aside, rows.get("queue_set_aside") or ()),
+        (
+            blockers.xmin,
+            [{**row, "query": None} for row in rows.get("xmin") or ()],
+        ),  # viewers see this, and it may have args
+    )
+    found = [verdict(some, GRACE_S) for verdict, some in verdicts]
+    return [one for one in found if one.state is not State.OK]
+
+
+def _is_news(row: Row) -> bool:
+    if row["age_s"] > NEW_S:
+        return False
+    return row["outcome"] in {"crashed", "lease_expired"} or row["killed"] > 0 or row["attempts"] >= MANY

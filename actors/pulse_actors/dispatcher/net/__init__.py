@@ -1,0 +1,1 @@
+"""Connections: the listener, the handshake, one session per peer."""

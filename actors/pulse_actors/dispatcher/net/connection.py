@@ -1,0 +1,302 @@
+"""One peer's byte stream: frames in, frames out, neither ever waiting for the other."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+import anyio
+import anyio.abc
+from anyio.lowlevel import checkpoint
+
+from pulse import protocol
+from pulse.errors import BadRequestError, ForbiddenError, ProtocolError, TooLargeError
+from pulse_actors.dispatcher.admission.memory_budget import Room
+from pulse_actors.dispatcher.admission.request_limits import Manners
+from pulse_actors.dispatcher.workers.registry import BACKLOG_BYTES
+
+SEND_BUFFER_BYTES: Final = 32 * 1024 * 1024  # a peer that lets this much pile up does not read
+SEND_DEADLINE_S: Final = 30.0  # one write that takes longer: the peer has stopped reading
+LITTLE_BYTES: Final = 64 * 1024  # of answers: what is left of a page that was, nearly all, read
+UNREAD_BYTES: Final = 1024 * 1024  # of answers: whoever leaves so much unread is not listened to until it has read
+READ_BYTES: Final = 64 * 1024  # at once
+FRAME_S: Final = 60.0  # from the first bytes of a frame to its last: 8 MiB at 1 Mbit/s; no half of one stays for ever
+TURN_S: Final = 0.001  # of frames of one peer; then others have their turn
+TOGETHER: Final = 4  # frames that are handed on together
+MISTAKEN: Final = frozenset({BadRequestError.code, ForbiddenError.code, TooLargeError.code})  # nobody means that well
+# TimeoutError is an OSError; behind TLS a write, too, meets the end of a stream that was cut.
+GONE: Final = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)
+LAST_WORDS_S: Final = 5.0  # a dead peer's last words end by themselves
+PARTING_S: Final = 0.5  # the supervisor waits 5 s for the dispatcher's end
+
+
+class Connection:
+    """
+    A peer.
+
+    Args:
+        stream: Its bytes.
+        max_frame_bytes: Longest frame accepted from it after hello.
+        max_hello_bytes: Longest hello.
+        begun: What its long frames have room in until they are handed on; by default it has one of its own.
+
+    Attributes:
+        manners: Of who is at the other end; its own, until that is known.
+        is_cut: Something that was sent to it did not arrive.
+        relieved: Called when a backlog of more than BACKLOG_BYTES has been read.
+    """
+
+    def __init__(
+        self,
+        stream: anyio.abc.ByteStream,
+        max_frame_bytes: int,
+        max_hello_bytes: int = protocol.HELLO_MAX_FRAME_BYTES,
+        begun: Room | None = None,
+    ) -> None:
+        self._stream = stream
+        self._max_frame_bytes = max_frame_bytes
+        self._reader = protocol.FrameReader(max_hello_bytes)
+        self._begun = begun or Room()
+        self._begun_bytes = 0
+        self._whole_s = float("inf")  # when the frame that has begun is to be whole
+        self._is_worker = False
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._sending = anyio.Event()
+        self._closing = False
+        self._torn = False
+        self._owed: set[int] = set()
+        self.manners = Manners(time.monotonic())
+        self._taken = anyio.Event()
+        self._page: int | None = None
+        self._turn_s = time.monotonic()
+        self.heard_out = anyio.Event()
+        self.is_cut = False
+        self.relieved: Callable[[], None] = _nobody_waits
+        self._answered = anyio.Event()
+        self._answered.set()
+        self._is_dead = False
+        self._waiting = anyio.CancelScope()
+
+    def known(self, max_frame_bytes: int | None = None, begun: Room | None = None) -> None:
+        """It said hello: its frames may be long, or as *max_frame_bytes*; those of a worker have room in *begun*."""
+        self._reader.max_frame_bytes = max_frame_bytes or self._max_frame_bytes
+        self._leave_room()
+        self._is_worker = begun is not None
+        self._begun = begun or self._begun
+
+    def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
+        """Queue a frame; a peer that does not read is disconnected."""
+        self.settle(request)
+        if self._closing:
+            return
+        frame = protocol.encode(kind, request, body)
+        if len(frame) > self._max_frame_bytes and kind == "ok":
+            most = self._max_frame_bytes
+            message = f"the answer has {len(frame)} bytes; at most {most} are allowed: ask for less at once"
+            frame = protocol.encode_error(request, TooLargeError.code, message)
+        self._out.append(frame)
+        self._out_bytes += len(frame)
+        if self._out_bytes > SEND_BUFFER_BYTES:
+            self._out.clear()
+            self._end()
+        self._sending.set()
+
+    @property
+    def backlog_bytes(self) -> int:
+        """What is queued and not yet taken by the socket."""
+        return self._out_bytes
+
+    def owe(self, request: int | None) -> None:
+        """Remember that a request of that number is to be answered."""
+        if request is not None:
+            self._owed.add(request)
+            self._answered = anyio.Event() if self._answered.is_set() else self._answered
+
+    def settle(self, request: int | None) -> None:
+        """It is answered, or nobody would read the answer."""
+        if request is not None:
+            self._owed.discard(request)
+            if not self._owed:
+                self._answered.set()
+            if request == self._page:
+                self._go_on()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is sent: the peer is gone, or is to go."""
+        return self._closing
+
+    async def wait_answered(self) -> None:
+        """Return when every request has its answer."""
+        await self._answered.wait()
+
+    async def wait_page(self, request: int | None) -> None:
+        """Return when the long answer before has been given and, nearly all, read: it is the turn of *request*."""
+        while (self._page in self._owed or self._out_bytes > LITTLE_BYTES) and not self._closing:
+            await self._taken.wait()
+        self._page = request
+
+    def _go_on(self) -> None:
+        """Whoever waits looks again."""
+        self._taken.set()
+        self._taken = anyio.Event()
+
+    def refuse(self, request: int | None, code: str, message: str) -> None:
+        """Queue an error."""
+        if code in MISTAKEN:
+            self.manners.mistake(time.monotonic())
+        self.send("error", request, {"code": code, "message": message})
+
+    def close(self) -> None:
+        """Send what is queued, then close; ``frames`` ends."""
+        self._end()
+        self._sending.set()
+
+    def _end(self) -> None:
+        """Nothing more is queued; who waits for room in the queue goes on."""
+        self._closing = True
+        self._taken.set()
+
+    async def frames(self) -> AsyncIterator[Sequence[protocol.Frame]]:
+        """
+        Frames as they arrive, in the groups in which they arrived, until the peer is gone.
+
+        Raises:
+            ProtocolError: The stream is broken; frames before the break have been yielded.
+        """
+        while True:
+            try:
+                data = await self._receive()
+            except GONE:
+                return
+            try:
+                frames = self._reader.feed(data)
+            except protocol.BrokenStreamError as error:
+                if error.frames:
+                    yield error.frames
+                raise ProtocolError(error.message, error.code) from None
+            if frames and self._is_worker:  # nothing of that waits
+                self._leave_room()
+            at = 0
+            while at < len(frames):
+                await self.while_alive(self.manners.wait)
+                count = 1 if self.manners.in_lane else TOGETHER
+                yield frames[at : at + count]
+                self.manners.done()
+                at += count
+                await self._give_way()
+            if frames:
+                self._leave_room()
+            if not self._reader.buffered_bytes:
+                self._whole_s = float("inf")
+            elif frames or self._whole_s == float("inf"):
+                self._whole_s = anyio.current_time() + FRAME_S
+
+    async def _receive(self) -> bytes:
+        """What comes next; a frame that has begun is to be whole in time, without its wait for room."""
+        if self._whole_s == float("inf"):  # most often nothing has begun: there is no room to find, nothing to bound
+            return await self._stream.receive(READ_BYTES)
+        asked_s = anyio.current_time()
+        await self.while_alive(self._find_room)
+        self._whole_s += anyio.current_time() - asked_s
+        with anyio.CancelScope(deadline=self._whole_s):
+            return await self._stream.receive(READ_BYTES)
+        raise ProtocolError(f"no whole frame within {FRAME_S:g} s")
+
+    def hear_no_more(self) -> None:
+        """Nobody waits for its frames any more."""
+        self.heard_out.set()
+        self._leave_room()
+
+    async def hear_out(self) -> None:
+        """
+        Return when all is read that the peer's process wrote before it died.
+
+        The kernel has had it in this socket since then. Behind that comes the end, as if nobody else held the other
+        end: a child of the process may, and what that writes is not heard.
+        """
+        self._is_dead = True
+        self._waiting.cancel()
+        with suppress(OSError):  # it has ended already
+            self._stream.extra(anyio.abc.SocketAttribute.raw_socket).shutdown(socket.SHUT_RD)
+        await self.heard_out.wait()
+
+    async def while_alive(self, wait: Callable[[], Awaitable[None]]) -> bool:
+        """Wait before more is read, but not behind the death of the peer's process; whether *wait* came to its end."""
+        if not self._is_dead:
+            with anyio.CancelScope() as self._waiting:
+                await wait()
+                return True
+        return False
+
+    async def _find_room(self) -> None:
+        """Return when the frame that has begun has room; what the one before had is free."""
+        size_bytes = self._reader.begun_bytes
+        if size_bytes != self._begun_bytes:
+            self._leave_room()
+            await self._begun.enter(size_bytes)
+            self._begun_bytes = size_bytes
+
+    def _leave_room(self) -> None:
+        if self._begun_bytes:
+            self._begun.leave(self._begun_bytes)
+            self._begun_bytes = 0
+
+    async def _give_way(self) -> None:
+        """Let others have their turn; whoever reads nothing of its answers is read later."""
+        if self._out_bytes > UNREAD_BYTES:
+            await self.while_alive(self._wait_taken)
+        if time.monotonic() - self._turn_s > TURN_S:
+            await checkpoint()
+            self._turn_s = time.monotonic()
+
+    async def _wait_taken(self) -> None:
+        while self._out_bytes > UNREAD_BYTES and not self._closing:
+            await self._taken.wait()
+
+    async def write(self) -> None:
+        """Write what is queued until the connection is closed from either side; then close the stream."""
+        try:
+            while True:
+                await self._sending.wait()
+                self._sending = anyio.Event()
+                await self._flush(SEND_DEADLINE_S)
+                if self._closing and not self._out:
+                    return
+        except GONE:
+            self.is_cut = True
+            self._end()
+            with anyio.move_on_after(LAST_WORDS_S):  # it reads no more, but what it wrote before is still to be read
+                await self.heard_out.wait()
+        finally:
+            self._end()
+            with anyio.CancelScope(shield=True):
+                await self._part()
+
+    async def _flush(self, deadline_s: float) -> None:
+        chunk, self._out = b"".join(self._out), []
+        if chunk and not self._torn:
+            self._torn = True  # until the last byte is out
+            with anyio.fail_after(deadline_s):
+                await self._stream.send(chunk)
+            self._torn = False
+        was_full = self._out_bytes > BACKLOG_BYTES
+        self._out_bytes -= len(chunk)
+        self._go_on()
+        if was_full and self._out_bytes <= BACKLOG_BYTES:
+            self.relieved()
+
+    async def _part(self) -> None:
+        """What is queued when this process ends still goes out, as far as the socket takes it; then close."""
+        with suppress(*GONE):
+            await self._flush(PARTING_S)
+        with anyio.move_on_after(PARTING_S):
+            await self._stream.aclose()
+
+
+def _nobody_waits() -> None:
+    """Whoever it is, nothing is kept back because of its backlog."""

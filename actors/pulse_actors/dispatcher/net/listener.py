@@ -1,0 +1,224 @@
+"""
+Whoever connects, until a ``Visit`` takes over: from the Unix socket by the kernel's word, from TCP behind TLS.
+
+Nobody here costs more than a bounded time, and no source more than a bounded number of connections: what is too much is
+closed without a word, before anything is read of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import sys
+import time
+from collections.abc import Callable, Coroutine, Generator
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import anyio
+import anyio.abc
+import structlog
+from anyio.streams.tls import TLSStream
+
+from pulse import protocol
+from pulse.config import Settings
+from pulse.errors import ConfigError
+from pulse.security import tls
+from pulse.security.credentials import parse_users
+from pulse.security.grants import read_grants
+from pulse.security.log_throttle import Refused
+from pulse.security.password_login import Logins, source_of
+from pulse.system.addresses import joined
+from pulse_actors.dispatcher.admission.connection_limits import MOST_UNKNOWN_OF_ALL, Crowd, Place
+from pulse_actors.dispatcher.admission.memory_budget import begun_of
+from pulse_actors.dispatcher.admission.tls_limits import Handshakes
+from pulse_actors.dispatcher.context import Office
+from pulse_actors.dispatcher.net.connection import Connection
+from pulse_actors.dispatcher.net.peer import Entry, Local, Remote
+from pulse_actors.dispatcher.net.session import HELLO_DEADLINE_S, Visit
+from pulse_actors.shared import identity as identities
+
+ACCEPT_PAUSE_S: Final = 0.5  # accept fails at once while there is no descriptor, so without a pause it would spin
+REMOTE_HELLO_MAX_FRAME_BYTES: Final = 256 * 1024  # whoever it is may send it, before any login; 10 000 running jobs fit
+# A peer whose machine is gone says nothing: the kernel asks after 30 s, and gives up after as long again.
+_TCP_OPTIONS: Final = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000),
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),  # frames are whole: nothing comes that one could wait for
+)
+Attend: TypeAlias = Callable[[anyio.abc.SocketStream, int], Coroutine[Any, Any, None]]
+
+log = structlog.get_logger()
+
+
+class Reception:
+    """
+    Takes peers in.
+
+    Args:
+        office: What their frames are handed to.
+        settings: Who may come.
+
+    Raises:
+        ConfigError: The settings name an account, or a certificate, that cannot be used.
+    """
+
+    def __init__(self, office: Office, settings: Settings) -> None:
+        self._office = office
+        self._settings = settings
+        self._grants = read_grants(settings.allow_users, settings.allow_groups)
+        self._logins = None if settings.auth_users is None else Logins(parse_users(settings.auth_users))
+        self._crowd = Crowd()
+        self._own_crowd = Crowd(sys.maxsize, sys.maxsize, sys.maxsize)  # the server's own account, and root
+        self._remote_crowd = Crowd()  # by itself: whoever is anywhere must not keep the accounts of this machine out
+        self._handshakes = Handshakes()
+        self._refused = Refused()
+        self._accepted = 0
+        self._tls: ssl.SSLContext | None = None
+        if settings.listen is not None and settings.tls_cert is not None and settings.tls_key is not None:
+            self._tls = self._context(settings.tls_cert, settings.tls_key)
+
+    def reload(self) -> None:
+        """Take the certificate anew; one that cannot be used changes nothing."""
+        cert, key = self._settings.tls_cert, self._settings.tls_key
+        if self._tls is None or cert is None or key is None:
+            return
+        try:
+            self._tls = self._context(cert, key)
+        except ConfigError as error:
+            log.warning("certificate_not_reloaded", error=error.message)
+        else:
+            log.info("certificate_reloaded", path=str(cert))
+
+    def _context(self, cert: Path, key: Path) -> ssl.SSLContext:
+        context = tls.server_context(cert, key, self._settings.tls_client_ca)
+        self._handshakes.each_s = tls.handshake_s(context)
+        return context
+
+    async def serve(self, listener: anyio.abc.SocketListener, *, remote: bool = False) -> None:
+        """Take peers in until cancelled."""
+        attend: Attend = self._attend_remote if remote else self._attend_local
+        async with anyio.create_task_group() as visits:
+            while True:
+                try:
+                    stream = await listener.accept()
+                except (OSError, anyio.BrokenResourceError) as error:  # anyio makes the one of the other
+                    # No descriptor is free: who is in goes on, the others wait in the backlog.
+                    log.warning("accept_failed", error=str(error.__cause__ or error))
+                    await anyio.sleep(ACCEPT_PAUSE_S)
+                else:
+                    self._accepted += 1
+                    visits.start_soon(attend, stream, self._accepted)
+
+    async def _attend_local(self, stream: anyio.abc.SocketStream, number: int) -> None:
+        try:
+            raw = stream.extra(anyio.abc.SocketAttribute.raw_socket)
+            peer = identities.peer_of(raw)
+            if identities.is_gone(peer):  # it did not wait: whatever it wanted, nobody will hear the answer
+                await stream.aclose()
+                return
+            source, rights = f"uid {peer.uid}", self._grants.of(raw)
+            crowd = self._own_crowd if self._grants.is_own(peer.uid) else self._crowd
+            if self._is_crowded(crowd, source):
+                await stream.aclose()
+                return
+            pidfd = identities.pidfd_of(raw, peer) if self._knows(peer) else None
+        except OSError:  # gone already
+            await stream.aclose()
+            return
+        with self._entered(crowd, source) as place:
+            await self._visit(stream, Local(peer, rights, self._office.host.id, place.known), source, pidfd, number)
+
+    async def _attend_remote(self, stream: anyio.abc.SocketStream, number: int) -> None:
+        try:
+            raw = stream.extra(anyio.abc.SocketAttribute.raw_socket)
+            host, port, *_ = raw.getpeername()
+            for option in _TCP_OPTIONS:
+                raw.setsockopt(*option)
+        except OSError:
+            await stream.aclose()
+            return
+        source = source_of(host)
+        if self._is_crowded(self._remote_crowd, source):
+            await stream.aclose()
+            return
+        with self._entered(self._remote_crowd, source) as place:
+            secured = await self._secured(stream, source, place.network)
+            if secured is not None:
+                entry = Remote(joined(host, port), source, self._logins, self._office.host.id, place.known)
+                await self._visit(secured, entry, source, None, number)
+
+    async def _secured(self, stream: anyio.abc.SocketStream, source: str, network: str) -> anyio.abc.ByteStream | None:
+        """The stream behind TLS, where that is spoken; None: it is not, and the stream is closed."""
+        if self._tls is None:
+            return stream
+        try:
+            with anyio.fail_after(HELLO_DEADLINE_S):
+                await self._handshakes.wait(source, network)
+            with anyio.fail_after(HELLO_DEADLINE_S):  # anew: in a long line the next one has always waited for long
+                return await TLSStream.wrap(
+                    stream, server_side=True, ssl_context=self._tls, standard_compatible=False
+                )  # a frame says how long it is: an end that was forged is none
+        except (ssl.SSLError, anyio.BrokenResourceError, anyio.EndOfStream, OSError) as error:  # TimeoutError, too
+            times = self._count("tls", source)
+            if times is not None:
+                reason = str(error.__cause__ or error) or type(error).__name__
+                log.warning("tls_failed", source=source, reason=reason, times=times)
+            await anyio.aclose_forcefully(stream)
+            return None
+        except BaseException:  # it made room for another one
+            await anyio.aclose_forcefully(stream)
+            raise
+
+    async def _visit(
+        self, stream: anyio.abc.ByteStream, entry: Entry, source: str, pidfd: int | None, number: int
+    ) -> None:
+        longest = REMOTE_HELLO_MAX_FRAME_BYTES if isinstance(entry, Remote) else protocol.HELLO_MAX_FRAME_BYTES
+        connection = Connection(stream, protocol.MAX_FRAME_BYTES, longest, begun_of(source))
+        try:
+            await Visit(self._office, connection, entry, pidfd, number).run()
+        except Exception:
+            log.exception("visit_failed", entry=repr(entry))  # this peer's own trouble: nobody else notices
+        if connection.is_cut and isinstance(entry, Remote):
+            times = self._count("cut", source)
+            if times is not None:
+                log.info("peer_cut", address=entry.address, times=times)
+
+    @contextlib.contextmanager
+    def _entered(self, crowd: Crowd, source: str) -> Generator[Place]:
+        """A place in *crowd*; what is done in it is cancelled when another one takes it."""
+        with anyio.CancelScope() as scope:
+
+            def make_room() -> None:
+                self._tell(source, f"{MOST_UNKNOWN_OF_ALL} connections have not said hello yet: this one made room")
+                scope.cancel()
+
+            place = crowd.enter(source, make_room)
+            try:
+                yield place
+            finally:
+                place.free()
+
+    def _is_crowded(self, crowd: Crowd, source: str) -> bool:
+        """Whether one more is too many; then that is told."""
+        reason = crowd.refusal(source)
+        if reason is not None:
+            self._tell(source, reason)
+        return reason is not None
+
+    def _tell(self, source: str, reason: str) -> None:
+        """That somebody of *source* was not let in, or not let be; once a minute."""
+        times = self._count("crowd", source)
+        if times is not None:
+            log.warning("connection_refused", source=source, reason=reason, times=times)
+
+    def _count(self, what: str, source: str) -> int | None:
+        return self._refused.count((what, source), time.monotonic())
+
+    def _knows(self, peer: identities.Peer) -> bool:
+        """Whether the kernel can say of this peer's process that it has ended, here and of no other process."""
+        return self._office.deaths is not None and peer.pid != 0 and peer.pidns == self._office.host.pidns

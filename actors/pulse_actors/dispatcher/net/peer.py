@@ -1,0 +1,142 @@
+"""
+Who speaks: an account of this machine, by the kernel; or whoever logged in over TCP, by user and password.
+
+A ``Caller`` is known once its hello has come. Over TCP that may take a bcrypt check; on the Unix sockets it is known
+before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from pulse.errors import UnauthorizedError
+from pulse.protocol import Hello
+from pulse.protocol.roles import EVERYTHING, NOTHING, Rights
+from pulse.security.password_login import Logins
+from pulse.store.operators.transaction import Operator
+from pulse_actors.shared import identity as identities
+from pulse_actors.shared.audit import operator_of
+
+ANYBODY: Final = "anybody"  # the user of a server that asks for none
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """
+    A peer that is known.
+
+    Attributes:
+        operator: Who it is, for audit and messages.
+        rights: What it may do.
+        peer: Its process; None: on another machine.
+        source: Its address, of another machine.
+        counted_as: What its address is counted as, see ``source_of``.
+    """
+
+    operator: Operator
+    rights: Rights
+    peer: identities.Peer | None = None
+    source: str | None = None
+    counted_as: str | None = None
+
+    @property
+    def uid(self) -> int | None:
+        """Of its process."""
+        return None if self.peer is None else self.peer.uid
+
+    @property
+    def pid(self) -> int:
+        """Of its process; 0 of another machine."""
+        return 0 if self.peer is None else self.peer.pid
+
+    @property
+    def asker(self) -> int | str | None:
+        """Whose its requests are, on however many connections: a process, or a source; None: nobody knows."""
+        return self.counted_as or self.pid or None
+
+    def worker(self, host: identities.Host, name: str, session: bytes | None) -> tuple[str, bytes]:
+        """
+        Its identity as the worker *name*, and its session.
+
+        Args:
+            host: This one.
+            name: What it calls itself.
+            session: What it says that it was given before.
+        """
+        if self.peer is not None:
+            identity = identities.compose(host, self.peer, name)
+            return identity, identities.session_of(host, identity)
+        mine = session if session is not None and identities.is_session(session) else identities.new_session()
+        return identities.compose_remote(self.operator.user or ANYBODY, mine, name), mine
+
+
+NOBODY: Final = Caller(Operator(), NOTHING)  # until its hello has come
+
+
+class Entry(Protocol):
+    """Where a peer came in."""
+
+    async def admit(self, hello: Hello) -> Caller:
+        """
+        Who says *hello*.
+
+        Raises:
+            UnauthorizedError: It does not say so, or it is not true.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """
+    A Unix socket: the kernel has said who it is, and nothing that it says changes that.
+
+    Attributes:
+        peer: The process.
+        rights: What its account may do.
+        host: This one.
+        known: Called when it has said hello.
+    """
+
+    peer: identities.Peer
+    rights: Rights
+    host: str
+    known: Callable[[], None]
+
+    async def admit(self, hello: Hello) -> Caller:
+        """At once."""
+        del hello
+        self.known()
+        return Caller(operator_of(self.peer.uid, self.peer.pid, self.host), self.rights, self.peer)
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """
+    TCP.
+
+    Attributes:
+        address: Where it comes from.
+        source: The same, for counting guesses.
+        logins: Who is let in; None: everybody.
+        host: This one.
+        known: Called when it is.
+    """
+
+    address: str
+    source: str
+    logins: Logins | None
+    host: str
+    known: Callable[[], None]
+
+    async def admit(self, hello: Hello) -> Caller:
+        """By user and password."""
+        user, rights = ANYBODY, EVERYTHING
+        if self.logins is not None:
+            if hello.user is None or hello.password is None:
+                raise UnauthorizedError("this server asks for a user and a password: pulse ctl login, or PULSE_USER")
+            user, rights = hello.user, await self.logins.check(self.source, hello.user, hello.password)
+        self.known()
+        return Caller(Operator(None, user, self.host), rights, source=self.address, counted_as=self.source)

@@ -1,0 +1,1 @@
+"""What clients ask, and how each request is answered."""

@@ -1,0 +1,320 @@
+"""What clients and workers ask about schedules: one function per kind of request."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any, Final, cast
+
+import anyio.lowlevel
+import msgspec
+import structlog
+
+from pulse import protocol
+from pulse.common import json_text
+from pulse.common.ids import uuid7
+from pulse.errors import BadRequestError, ConflictError
+from pulse.job import CATCH_UPS, OVERLAPS
+from pulse.store.operators.schedules import ScheduleStore
+from pulse.store.rows import NewSchedule
+from pulse.store.times import from_us
+from pulse_actors.dispatcher.services import Answer, Desktop, no_such
+from pulse_actors.dispatcher.writes.submit import args_problem
+from pulse_actors.runtime.bus import Hint
+from pulse_actors.shared.recurrence import Recurrence, When
+
+DECLARED: Final = uuid.UUID("5c1a8d6e-0c1b-5e0a-9f5e-3d2f8f0f3b11")  # namespace: the id of one is made of its key
+TRIES: Final = 5  # of a change that meets others
+_WHEN: Final = ("cron", "every", "at")
+_AS_THEY_ARE: Final = ("name", "topic", "priority", "max_attempts", "timeout_s", "jitter_s", "catch_up", "overlap")
+
+log = structlog.get_logger()
+
+
+async def list_schedules(on: Desktop, body: protocol.SchedulesList) -> Answer:
+    """A page of schedules, newest first."""
+    schedules, following = await on.store.schedules.page(body.limit, body.after)
+    return {"schedules": schedules, "next": following}
+
+
+async def get_schedule(on: Desktop, body: protocol.ById) -> Answer:
+    """One schedule."""
+    return {"schedule": await _row(on, body.id)}
+
+
+async def create_schedule(on: Desktop, body: protocol.ScheduleCreate) -> Answer:
+    """Check a schedule, reckon its first occurrences by the database's clock, store it."""
+    _check_args(body.args)
+    identity = body.id or uuid7().bytes
+    new = _new(identity, body, await on.store.reads.now_us())
+    async with on.store.acting(on.operator) as store:
+        created = await store.schedules.create(new)
+        if created:
+            await store.note("schedules.create", topic=body.topic, schedule=identity, detail=_told(body))
+    schedule = await on.store.schedules.get(identity)
+    if schedule is None or (not created and not _is_the_same_request(schedule, body)):
+        raise ConflictError(f"schedule {uuid.UUID(bytes=identity)} exists already")
+    await _tell(on)
+    return {"schedule": schedule}
+
+
+async def update_schedule(on: Desktop, body: protocol.ScheduleUpdate) -> Answer:
+    """Change what is given, unset what is nil; the cursor stays unless that is when it occurs."""
+    changes = {name: value for name in body.__struct_fields__ if (value := getattr(body, name)) is not msgspec.UNSET}
+    del changes["id"]
+    _check_args(changes.get("args", ""))
+    if changes.get("jitter_s", 0.0) is None:
+        changes["jitter_s"] = 0.0  # all others are None where they were never given
+    for _ in range(TRIES):
+        row = await _row(on, body.id)
+        if changes.get("name", row["name"]) != row["name"] and "args" not in changes:
+            _check_hidden(on, row)
+        old = _request_of(row)
+        if any(name in changes for name in _WHEN):
+            cleared: dict[str, None] = dict.fromkeys(_WHEN)
+            old = msgspec.structs.replace(old, **cleared, timezone=old.timezone if "cron" in changes else None)
+        # Before: a transaction that waits for another connection waits for itself.
+        now_us = await on.store.reads.now_us()
+        async with on.store.acting(on.operator) as store:
+            changed = await _change(store.schedules, row, msgspec.structs.replace(old, **changes), now_us)
+            if changed:
+                told = {name: value for name, value in changes.items() if name != "args"}
+                await store.note("schedules.update", schedule=body.id, detail={**told, "options": sorted(changes)})
+        if changed:
+            await _tell(on)
+            return {"schedule": await _row(on, body.id)}
+    raise ConflictError(f"schedule {uuid.UUID(bytes=body.id)} is being changed by others; ask again")
+
+
+async def delete_schedule(on: Desktop, body: protocol.ById) -> Answer:
+    """Remove a schedule; its jobs stay."""
+    async with on.store.acting(on.operator) as store:  # the function notes it
+        if not await store.schedules.delete(body.id):
+            raise no_such("schedule", body.id)
+    await _tell(on)
+    return {"id": body.id}
+
+
+async def pause_schedule(on: Desktop, body: protocol.ById) -> Answer:
+    """Fire nothing of it; pausing a paused one is no error."""
+    return await _set_paused(on, body.id, paused=True)
+
+
+async def resume_schedule(on: Desktop, body: protocol.ById) -> Answer:
+    """Go on; what was missed meanwhile its catch_up decides."""
+    return await _set_paused(on, body.id, paused=False)
+
+
+async def trigger_schedule(on: Desktop, body: protocol.ScheduleTrigger) -> Answer:
+    """A job of it now, beside its occurrences."""
+    job_id = body.job_id or uuid7().bytes
+    async with on.store.acting(on.operator) as store:  # the function notes it
+        if not await store.schedules.trigger(body.id, job_id):
+            raise no_such("schedule", body.id)
+    on.claims.wake()
+    return {"id": job_id}
+
+
+async def preview_schedule(on: Desktop, body: protocol.SchedulePreview) -> Answer:
+    """When it occurs next, by its rule, from its cursor on."""
+    row = await _row(on, body.id)
+    request = _request_of(row)
+    rule = Recurrence.checked(_when(request))
+    cursor_s = cast("float | None", row["next_run_at"])
+    times_us = [] if cursor_s is None else [round(cursor_s * 1e6)]
+    if times_us:
+        times_us += islice(rule.following(times_us[0]), body.count - 1)
+    return {"times": [one / 1e6 for one in times_us], "timezone": rule.timezone or "UTC"}
+
+
+async def declare_schedules(on: Desktop, body: protocol.SchedulesDeclare) -> Answer:
+    """
+    Make the schedules of an application what its code says.
+
+    One that is there keeps its cursor, unless when it occurs was changed. One that the code does not name any more goes
+    on, and is told of: deleting it is for a person to decide.
+    """
+    now_us = await on.store.reads.now_us()
+    keys = [schedule.key for schedule in body.schedules]
+    if len({*keys}) < len(keys):
+        raise BadRequestError(f"key {max(keys, key=keys.count)!r:.100} is there twice; each key is allowed once")
+    wanted: list[tuple[NewSchedule, protocol.ScheduleDeclared]] = []
+    for schedule in body.schedules:  # all are right, or none is touched
+        try:
+            _check_args(schedule.args)
+            new = _new(uuid.uuid5(DECLARED, schedule.key).bytes, schedule, now_us)
+        except BadRequestError as error:
+            raise BadRequestError(f"schedule {schedule.key!r:.100}: {error.message}") from None
+        wanted.append((dataclasses.replace(new, key=schedule.key, declared_by=body.by), schedule))
+        await anyio.lowlevel.checkpoint()  # of thousands others must not wait for the last
+    changed = [one.key for new, one in wanted if await _declare(on, new, one, body.by)]
+    gone = [key for _, key in await on.store.schedules.undeclare(body.by, keys)]
+    if changed:
+        async with on.store.acting(on.operator) as store:
+            await store.note("schedules.declare", detail={"by": body.by, "keys": changed[:20], "count": len(changed)})
+        log.info("schedules_declared", by=body.by, keys=changed[:20], count=len(changed))
+        await _tell(on)
+    if gone:
+        log.warning("schedules_not_declared", by=body.by, keys=gone[:20], count=len(gone))
+    return {"ids": [new.id for new, _ in wanted], "changed": changed, "not_declared": gone}
+
+
+async def _declare(on: Desktop, new: NewSchedule, schedule: protocol.ScheduleDeclared, by: str) -> bool:
+    for _ in range(TRIES):
+        row = await on.store.schedules.get(new.id)
+        if row is None:
+            if await on.store.schedules.create(new):
+                return True
+        elif (row["declared_by"], row["undeclared_at"], row["error"]) == (by, None, None) and _is_same(row, schedule):
+            return False
+        elif await _change(
+            on.store.schedules, row, schedule, await on.store.reads.now_us(), key=schedule.key, declared_by=by
+        ):
+            return True
+    raise ConflictError(f"schedule {schedule.key!r:.100} is being changed by others, or its key is taken; ask again")
+
+
+async def _change(
+    schedules: ScheduleStore, row: Mapping[str, Any], wanted: protocol.ScheduleCreate, now_us: int, **more: str
+) -> bool:
+    """Write *wanted* over what was read; False: somebody was faster."""
+    new = _new(row["id"], wanted, now_us, is_new=False)
+    moved = not _occurs_alike(_request_of(row), wanted)
+    if moved:
+        new = _new(row["id"], wanted, now_us)
+    kept = {"key": row["key"], "declared_by": row["declared_by"], **more}
+    return await schedules.update(dataclasses.replace(new, **kept), row["revision"], moved=moved)
+
+
+async def _set_paused(on: Desktop, identity: bytes, *, paused: bool) -> Answer:
+    async with on.store.acting(on.operator) as store:
+        if not await store.schedules.pause(identity, paused=paused):
+            raise no_such("schedule", identity)
+        await store.note("schedules.pause" if paused else "schedules.resume", schedule=identity)
+    await _tell(on)
+    return {"schedule": await _row(on, identity)}
+
+
+def _check_args(args: str) -> None:
+    """Refuse *args* with which no job could be submitted: each occurrence is one."""
+    problem = args_problem(args)
+    if problem is not None:
+        raise BadRequestError(problem)
+
+
+def _check_hidden(on: Desktop, row: Mapping[str, object]) -> None:
+    """Refuse to give the args of *row* to another handler where some of them is hidden: of that it might not be."""
+    if on.redaction.answer(row) != row:
+        message = f"the args of schedule {row['name']!r:.80} are redacted: another name is allowed together with args"
+        raise BadRequestError(message)
+
+
+def _told(body: protocol.ScheduleCreate) -> dict[str, object]:
+    """What is noted of a new schedule: never its args."""
+    given = {"name": body.name, "cron": body.cron, "timezone": body.timezone, "every_s": body.every, "run_at": body.at}
+    return {key: value for key, value in given.items() if value is not None}
+
+
+async def _row(on: Desktop, identity: bytes) -> dict[str, Any]:
+    schedule = await on.store.schedules.get(identity)
+    if schedule is None:
+        raise no_such("schedule", identity)
+    return schedule
+
+
+async def _tell(on: Desktop) -> None:
+    await on.bus.hint(Hint("scheduler", "schedules changed"))
+
+
+def _when(body: protocol.ScheduleCreate) -> When:
+    return When(
+        cron=body.cron,
+        timezone=body.timezone,
+        every_s=body.every,
+        at_s=body.at,
+        starts_s=body.starts_at,
+        ends_s=body.ends_at,
+        jitter_s=body.jitter_s,
+    )
+
+
+def _new(identity: bytes, body: protocol.ScheduleCreate, now_us: int, *, is_new: bool = True) -> NewSchedule:
+    """
+    The schedule that a request asks for, with its first occurrences where it begins now.
+
+    Raises:
+        BadRequestError: It cannot be followed, or a word in it is not known.
+    """
+    for name, value, allowed in (("catch_up", body.catch_up, CATCH_UPS), ("overlap", body.overlap, OVERLAPS)):
+        if value not in allowed:
+            raise BadRequestError(f"{name} is {value!r:.100}; allowed are {', '.join(allowed)}")
+    rule = Recurrence.checked(_when(body))
+    first_us = rule.first(now_us) if is_new else None
+    following_us = None if first_us is None else rule.after(first_us)
+    return NewSchedule(
+        identity,
+        body.name,
+        rule.kind,
+        body.args,
+        None if first_us is None else from_us(first_us),
+        topic=body.topic,
+        cron=rule.cron,
+        timezone=rule.timezone,
+        every_s=rule.every_s,
+        run_at=None if rule.at_us is None else from_us(rule.at_us),
+        priority=body.priority,
+        max_attempts=body.max_attempts,
+        timeout_s=body.timeout_s,
+        following_run_at=None if following_us is None else from_us(following_us),
+        starts_at=None if rule.starts_us is None else from_us(rule.starts_us),
+        ends_at=None if rule.ends_us is None else from_us(rule.ends_us),
+        jitter_s=body.jitter_s,
+        catch_up=body.catch_up,
+        overlap=body.overlap,
+    )
+
+
+def _request_of(row: Mapping[str, Any]) -> protocol.ScheduleCreate:
+    """
+    The request that would make a stored schedule.
+
+    Raises:
+        BadRequestError: Its args are longer than a frame: they would be lost.
+    """
+    if row["args"] is None:
+        raise BadRequestError("the schedule's args are longer than a frame; only SQL can change it")
+    same = {name: row[name] for name in (*_AS_THEY_ARE, "cron", "timezone", "args", "starts_at", "ends_at")}
+    return protocol.ScheduleCreate(every=row["every_s"], at=row["run_at"], **same)
+
+
+def _is_the_same_request(row: Mapping[str, Any], body: protocol.ScheduleCreate) -> bool:
+    """Whether *body* made this, so that an answer that was lost can be asked for again."""
+    return (row["name"], row["cron"], row["every_s"], row["run_at"]) == (body.name, body.cron, body.every, body.at)
+
+
+def _is_same(row: Mapping[str, Any], body: protocol.ScheduleCreate) -> bool:
+    """Whether there is nothing to change."""
+    old = _request_of(row)
+    return (
+        _occurs_alike(old, body)
+        and all(getattr(old, name) == getattr(body, name) for name in _AS_THEY_ARE)
+        and _same_json(old.args, body.args)
+    )
+
+
+def _same_json(stored: str, given: str) -> bool:
+    try:
+        return json_text.loads(stored) == json_text.loads(given)
+    except ValueError:
+        return False  # the database says what is wrong with it
+
+
+def _occurs_alike(old: protocol.ScheduleCreate, new: protocol.ScheduleCreate) -> bool:
+    """Whether both have the same occurrences; by when they fire, the jitter, the cursor does not go."""
+    try:
+        before = Recurrence.checked(dataclasses.replace(_when(old), jitter_s=0.0))
+    except BadRequestError:
+        return False  # SQL made it so, or its time zone was lost
+    return before == Recurrence.checked(dataclasses.replace(_when(new), jitter_s=0.0))

@@ -1,0 +1,1 @@
+"""The connected workers and the jobs that they hold."""

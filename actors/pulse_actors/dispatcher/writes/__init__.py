@@ -1,0 +1,1 @@
+"""Group commit: submits, reports and heartbeats, many in one statement."""

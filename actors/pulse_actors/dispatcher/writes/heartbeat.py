@@ -1,0 +1,196 @@
+"""Heartbeats, of workers and of their pool parents: one statement per flush for all of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from pulse.errors import StatementError, UnavailableError
+from pulse.protocol import Beat
+from pulse.store.rows import Renewal
+from pulse.store.store import Store
+from pulse_actors.dispatcher.admission.memory_budget import kept_by_nobody
+from pulse_actors.dispatcher.monitoring.observe import count_margin
+from pulse_actors.dispatcher.workers.registry import Desk, Link, Pair
+from pulse_actors.dispatcher.writes.batcher import ROW_BYTES, Batcher
+from pulse_actors.dispatcher.writes.session_lookup import Roll
+from pulse_actors.dispatcher.writes.unwritten import Unwritten
+from pulse_actors.shared import identity as identities
+from pulse_actors.shared.json_size import comes_back
+from pulse_actors.shared.row_writes import Left, write_merged
+
+BATCH: Final = 5000
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Beating:
+    """
+    One heartbeat frame.
+
+    Attributes:
+        uid: Who sent it, by the kernel; None: it came over TCP.
+        worker: Identity whose leases it extends, where the frame itself says so.
+        session: The session whose leases it extends, from a pool parent.
+        jobs: What it lists; None: all that the session holds.
+        at_s: When it came; monotonic clock.
+        settled: Called when it is kept no more.
+        kept: With all that it told; else the leases are extended, and it is to be told again.
+    """
+
+    link: Link
+    request: int | None
+    uid: int | None
+    worker: str
+    session: bytes | None
+    jobs: Sequence[Beat] | None
+    at_s: float
+    settled: Callable[[], None] = kept_by_nobody
+    kept: bool = True
+
+
+class Leases:
+    """
+    Extends leases.
+
+    Args:
+        store: The database.
+        desk: Which session holds what.
+        host: This host, for sessions that are not connected.
+        lease_s: Length of a lease.
+    """
+
+    def __init__(self, store: Store, desk: Desk, host: identities.Host, *, lease_s: float) -> None:
+        self._store = store
+        self._desk = desk
+        self._host = host
+        self._lease_s = lease_s
+        self.unwritten = Unwritten(store, desk, lease_s=lease_s)
+        self.batcher: Batcher[Beating] = Batcher(self._beat, _weight, BATCH)
+        self.checkpoints: Batcher[Beating] = Batcher(self._save, _weight, BATCH)
+
+    async def _beat(self, beats: Sequence[Beating]) -> None:
+        for identity, at_s in await self._answer(beats, self._extend):
+            worker = self._desk.known(identity)
+            if worker is not None:
+                count_margin(self._desk.tally, worker, self._lease_s, at_s)
+                worker.extended_s = max(worker.extended_s, at_s)
+
+    async def _save(self, beats: Sequence[Beating]) -> None:
+        await self._answer(beats, self._keep)
+
+    async def _answer(
+        self, beats: Sequence[Beating], write: Callable[[Sequence[Renewal]], Awaitable[set[Pair]]]
+    ) -> list[tuple[str, float]]:
+        """Write what *beats* ask for, and answer each; for whom, and when it had come, of those that were written."""
+        try:
+            roll = Roll(self._store, self._host)
+            wanted = [await self._renewals(beat, roll) for beat in beats]
+            held = [self._held(renewals) for renewals in wanted]
+            written = await write([renewal for some in wanted for renewal in some])
+        except UnavailableError as error:
+            for beat in beats:
+                beat.link.send("error", beat.request, {"code": error.code, "message": error.message})
+                beat.settled()
+            return []
+        answered: list[tuple[str, float]] = []
+        for beat, renewals, before in zip(beats, wanted, held, strict=True):
+            lost = [(one.id, one.attempt) for one in renewals if (one.id, one.attempt) not in written]
+            done = before - (self._held(renewals) - self._desk.reporting)  # its result has overtaken the heartbeat
+            missed = {*lost} - done
+            if missed:
+                log.info("leases_lost", worker=renewals[0].worker, count=len(missed))
+            beat.link.send("beat", beat.request, {"lost": lost} if beat.kept else {"lost": lost, "kept": False})
+            beat.settled()
+            answered.append((renewals[0].worker if renewals else beat.worker, beat.at_s))
+        return answered
+
+    def _held(self, renewals: Sequence[Renewal]) -> set[Pair]:
+        """What the worker of *renewals* holds now."""
+        worker = self._desk.known(renewals[0].worker) if renewals else None
+        return set() if worker is None else {*worker.held}
+
+    async def _renewals(self, beat: Beating, roll: Roll) -> Sequence[Renewal]:
+        if beat.jobs is not None:
+            return [Renewal(job.id, job.attempt, beat.worker, job.text) for job in beat.jobs]
+        if beat.session is None:
+            held = self._desk.get(beat.worker)
+            return [] if held is None else [Renewal(*pair, beat.worker, None) for pair in held.held]
+        return await self._renewals_of_session(beat.session, beat.uid, roll)
+
+    async def _renewals_of_session(self, session: bytes, uid: int | None, roll: Roll) -> Sequence[Renewal]:
+        # Not connected: it did not read, or is too busy to say hello to a restarted dispatcher.
+        worker = self._desk.by_session(session, remote=uid is None) or self._desk.unconnected(session)
+        if worker is not None:
+            if not may_speak_for(uid, worker.identity, worker.uid):
+                return []
+            worker.hear(time.monotonic(), itself=False)  # its parent sees that it is at work
+            worker.beaten_s = worker.heard_s
+            return [Renewal(*pair, worker.identity, None) for pair in worker.held]
+        # Nobody here knows it yet. Its leases tell who it is.
+        identity = await roll.named(session, remote=uid is None)
+        if identity is None or not may_speak_for(uid, identity, identities.user_of(self._host, identity)):
+            return []
+        return await roll.held(identity)
+
+    async def _extend(self, renewals: Sequence[Renewal]) -> set[Pair]:
+        extended: set[Pair] = set()
+
+        async def together(some: Sequence[Renewal]) -> None:
+            extended.update(await self.unwritten.extend(some))
+
+        async def alone(bad: Renewal, _error: StatementError) -> None:
+            await together([_without_progress(bad)])
+
+        rows = [one if comes_back(one.progress) else _without_progress(one) for one in renewals]
+        return extended | _pairs(await write_merged(self._store, rows, together, alone))
+
+    async def _keep(self, checkpoints: Sequence[Renewal]) -> set[Pair]:
+        kept: set[Pair] = set()
+
+        async def together(some: Sequence[Renewal]) -> None:
+            kept.update(await self._store.checkpoint(some))
+
+        def drop(bad: Renewal) -> None:
+            log.warning("checkpoint_not_storable", worker=bad.worker)
+            kept.add((bad.id, bad.attempt))  # not lost to its worker
+
+        async def alone(bad: Renewal, _error: StatementError) -> None:
+            drop(bad)
+
+        rows: list[Renewal] = []
+        for one in checkpoints:
+            if comes_back(one.progress):
+                rows.append(one)
+            else:
+                drop(one)
+        return kept | _pairs(await write_merged(self._store, rows, together, alone))
+
+
+def _without_progress(bad: Renewal) -> Renewal:
+    log.warning("progress_not_storable", worker=bad.worker)
+    return bad._replace(progress=None)
+
+
+def _pairs(left: Sequence[Left[Renewal]]) -> set[Pair]:
+    """Rows that are locked, or refused: not written now, and not lost either; the next heartbeat tries again."""
+    return {(one.row.id, one.row.attempt) for one in left}
+
+
+def _weight(beat: Beating) -> int:
+    """Rows, and long texts as many rows as they have pages: a statement has to end within its time."""
+    return 1 + sum(1 + len(job.text or "") // ROW_BYTES for job in beat.jobs or ())
+
+
+def may_speak_for(uid: int | None, identity: str, owner: int | None) -> bool:
+    """
+    Whether a peer of *uid* (None: over TCP) that knows the session of *identity* may speak for it.
+
+    On this host sessions are no secret: it takes the account *owner* whose process it is, or root. Over TCP they are.
+    """
+    return identities.is_remote(identity) if uid is None else uid in {owner, 0} and not identities.is_remote(identity)

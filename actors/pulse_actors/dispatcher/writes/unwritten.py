@@ -1,0 +1,113 @@
+"""
+What was heard of workers and cannot be written, whatever the cause: a lock on the table or on a row, a trigger that
+raises, a full disk, a statement that takes too long.
+
+Whose heartbeat it is lives, and whose report it is has ended its attempt: nobody on any host may take their leases for
+lapsed. That is said where every sweep looks, as long as it lasts, and in time: a lease runs on for two thirds of its
+length after the first heartbeat that was missed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Final
+
+import anyio
+import structlog
+
+from pulse.errors import UnavailableError
+from pulse.store.rows import Renewal
+from pulse.store.store import Store
+from pulse_actors.dispatcher.workers.registry import Desk, Pair
+from pulse_actors.runtime.actor import Backoff
+from pulse_actors.shared.row_writes import write_merged
+
+# Share of a lease for which something cannot be written before that is told. A row that somebody locks for a moment
+# must not keep anybody from reaping; and with three heartbeats in a lease, or more, one falls between this and twice
+# that.
+TOLD: Final = 0.25
+LOOK: Final = TOLD / 2  # share of a lease between two looks at the reports
+AGAIN_S: Final = 1.0  # between two words of it
+
+log = structlog.get_logger()
+
+
+class Unwritten:
+    """
+    Extends leases, and tells all sweeps where that fails, or reports wait.
+
+    Args:
+        store: The database.
+        desk: Knows whose reports are not written yet.
+        lease_s: Length of a lease.
+    """
+
+    def __init__(self, store: Store, desk: Desk, *, lease_s: float) -> None:
+        self._store = store
+        self._desk = desk
+        self._lease_s = lease_s
+        self._beats_s: dict[Pair, float] = {}  # since when they cannot be extended
+        self._reports_s: dict[Pair, float] = {}  # since when their reports wait
+        self._failed_s = float("-inf")
+        self._bell = anyio.Event()
+
+    async def extend(self, renewals: Sequence[Renewal]) -> set[Pair]:
+        """Extend leases in one statement; as ``Store.extend``."""
+        began_s = time.monotonic()
+        try:
+            extended = await self._store.extend(renewals, self._lease_s)
+        except Exception:
+            self._failed(renewals, began_s)
+            raise
+        for one in renewals:
+            self._beats_s.pop((one.id, one.attempt), None)
+        return extended
+
+    def _failed(self, renewals: Sequence[Renewal], began_s: float) -> None:
+        if began_s - self._failed_s > self._lease_s:
+            self._beats_s.clear()  # of jobs that have ended since
+        self._failed_s = time.monotonic()
+        if self._late(self._beats_s.setdefault((one.id, one.attempt), began_s) for one in renewals):
+            self._bell.set()
+
+    def _late(self, since_s: Iterable[float]) -> int:
+        """How many of these are too old."""
+        latest_s = time.monotonic() - TOLD * self._lease_s
+        return sum(one_s <= latest_s for one_s in since_s)
+
+    async def run(self) -> None:
+        """Look and tell until cancelled."""
+        backoff = Backoff()
+        while True:
+            with anyio.move_on_after(LOOK * self._lease_s):
+                await self._bell.wait()
+            await self.look(backoff)
+
+    async def _keep_refused(self) -> None:
+        """What is refused for one job may be so for days: its own lease is kept, and nobody else waits for it."""
+        renewals = [Renewal(*pair, worker, None) for pair, worker in self._desk.refused.items()]
+        with suppress(UnavailableError):
+            await write_merged(self._store, renewals, self._extend, raises=False)
+
+    async def _extend(self, renewals: Sequence[Renewal]) -> None:
+        await self._store.extend(renewals, self._lease_s)
+
+    async def look(self, backoff: Backoff) -> None:
+        """Tell all sweeps if there is something to tell; while even that cannot be written, as soon as it can."""
+        now_s = time.monotonic()
+        await self._keep_refused()
+        waiting = self._desk.reporting - self._desk.refused.keys()
+        self._reports_s = {pair: self._reports_s.get(pair, now_s) for pair in waiting}
+        reports = self._late(self._reports_s.values())
+        if not reports and not self._bell.is_set():
+            return
+        self._bell = anyio.Event()
+        if backoff.may_log():
+            log.warning("leases_doubted", heartbeats=self._late(self._beats_s.values()), reports=reports)
+        try:
+            await self._store.doubt_leases(self._lease_s)
+        except UnavailableError:
+            self._bell.set()
+        await anyio.sleep(AGAIN_S)

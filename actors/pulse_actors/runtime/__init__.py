@@ -1,0 +1,1 @@
+"""What every actor runs on: hello, loop, bus, stop, errors."""

@@ -1,0 +1,431 @@
+"""
+What every actor has in common, once: hello, settings, priming, the loop, pings, stop, logs and exit codes.
+
+An actor supplies ``prime`` (read what it needs from the database; may refuse to start), ``turn`` (one step of its work,
+called when a hint arrives or its time has come) and ``status``. A test calls these by hand and needs no process, no
+clock and no sleep. Actors hold no state that the database does not have, so a restarted one primes itself and goes on.
+
+While the database is away an actor stays alive, answers pings, and tries again with growing pauses: being restarted
+would not bring the database back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import importlib.util
+import os
+import random
+import signal
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar, cast
+
+import anyio
+import anyio.abc
+import structlog
+
+from pulse import config
+from pulse.errors import ConfigError, PlaceError, PulseError, SchemaError, StatementError, UnavailableError
+from pulse.logs import configure_logging
+from pulse.ops.doctor.refusals import Refusal
+from pulse.store.connections.pool import Target
+from pulse.store.connections.pooler import PoolerError
+from pulse.store.failures import OF_DRIVER, Failure
+from pulse.store.store import Store
+from pulse.system import directories, processes
+from pulse_actors.runtime import gate_summary
+from pulse_actors.runtime.bus import Bus, BusFrame, Hint
+
+EXIT_STOPPED: Final = 0
+EXIT_INTERNAL: Final = 70  # EX_SOFTWARE: restarted
+EXIT_DATABASE: Final = 75  # EX_TEMPFAIL: restarted, and not counted, however often: no restart brings a database back
+EXIT_REFUSED: Final = 78  # EX_CONFIG: a restart would not help
+EXIT_POOLER: Final = 76  # EX_PROTOCOL: the same, and it does not pass: what is asked for a database is a pooler
+BOOT_DEADLINE_S: Final = 20.0  # how long a first start waits for the database before it refuses
+RETRY_MIN_S: Final = 0.05
+RETRY_MAX_S: Final = 1.5  # while the database is away: soon back after its return; a vain try costs a millisecond
+REFUSED_EVERY_S: Final = 1.0  # between two lines of one loop whose statement is refused: somebody has to do something
+LOG_EVERY_S: Final = 10.0  # of each of the six loops that need the database: less than a line a second in all
+DISPATCHER: Final = "dispatcher"
+FAILING: Final = "failing"  # hint: ``statements`` that the database refuses
+MOST_REFUSED: Final = 5  # of them in one hint: a frame of the bus has 4 KiB
+MOST_ERROR: Final = 300  # characters
+MOST_NUDGES: Final = 100  # hints that wait, when no more of those are taken that anybody may send
+QUIET_S: Final = 1.0  # who comes before the database does says nothing for so long
+_NOT_THERE: Final = (UnavailableError, ConfigError)  # what a status answer tells of
+_REFUSALS: Final = (ConfigError, SchemaError, UnavailableError)
+
+log = structlog.get_logger()
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """
+    One step of an actor.
+
+    Attributes:
+        now_s: Monotonic clock, seconds.
+        inbox: Hints since the last turn; empty means that its time has come.
+    """
+
+    now_s: float
+    inbox: tuple[Hint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResult:
+    """
+    What a turn came to.
+
+    Attributes:
+        next_s: Longest pause until the next turn, seconds.
+        hints: To be sent to other actors.
+    """
+
+    next_s: float
+    hints: Sequence[Hint] = ()
+
+
+class Actor(Protocol):
+    """What an actor supplies."""
+
+    async def prime(self, *, boot: bool) -> None:
+        """Read what is needed; ConfigError refuses to start, UnavailableError is tried again."""
+
+    async def turn(self, turn: Turn) -> TurnResult:
+        """One step of work."""
+        ...
+
+    async def status(self) -> dict[str, object]:
+        """What the supervisor's status shows of it: ``database``, ``gate``, ``jobs``."""
+        ...
+
+
+@dataclass(slots=True)
+class Pulse:
+    """Age of the unfinished turn, for pongs: a stuck actor is seen as stuck."""
+
+    since_s: float | None = None
+
+    @property
+    def turn_age_s(self) -> float:
+        """Seconds; 0 between two turns."""
+        return 0.0 if self.since_s is None else time.monotonic() - self.since_s
+
+
+def log_unavailable(error: UnavailableError, step: str) -> None:
+    """Say that *step* failed: because the database is away, or refuses which statement."""
+    if isinstance(error, StatementError):
+        log.error(
+            "statement_refused", step=step, statement=error.statement, sqlstate=error.sqlstate, error=error.message
+        )
+    else:
+        log.warning("database_away", step=step, error=error.message)
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Pauses while something is away: doubling with jitter, at most RETRY_MAX_S; and a log line now and then."""
+
+    pause_s: float = RETRY_MIN_S
+    logged_s: float = field(default=-LOG_EVERY_S)
+
+    def next_s(self) -> float:
+        """The next pause."""
+        pause_s, self.pause_s = self.pause_s, min(RETRY_MAX_S, self.pause_s * 2)
+        return pause_s * random.uniform(0.5, 1.0)  # noqa: S311 - spreads retries, guards nothing
+
+    def may_log(self, every_s: float = LOG_EVERY_S) -> bool:
+        """Whether so long has passed since the last line."""
+        now_s = time.monotonic()
+        if now_s - self.logged_s < every_s:
+            return False
+        self.logged_s = now_s
+        return True
+
+    def failed(self, error: UnavailableError, step: str) -> float:
+        """*step* failed: say so now and then, with what it was; the next pause."""
+        if self.may_log(REFUSED_EVERY_S if isinstance(error, StatementError) else LOG_EVERY_S):
+            log_unavailable(error, step)
+        return self.next_s()
+
+    def reset(self) -> None:
+        """It is back."""
+        self.pause_s = RETRY_MIN_S
+
+
+async def until_available(step: Callable[[], Awaitable[T]], what: str, *, deadline_s: float | None = None) -> T:
+    """
+    Repeat *step* while the database is away.
+
+    Raises:
+        UnavailableError: It was away for longer than *deadline_s*.
+    """
+    backoff, started_s = Backoff(), time.monotonic()
+    while True:
+        try:
+            return await step()
+        except UnavailableError as error:
+            if deadline_s is not None and time.monotonic() - started_s > deadline_s:
+                raise
+            is_early = time.monotonic() - started_s <= QUIET_S
+            await anyio.sleep(backoff.next_s() if is_early else backoff.failed(error, what))
+
+
+class Runtime:
+    """
+    One actor in its process.
+
+    Args:
+        name: Which actor.
+        bus: To the supervisor.
+        settings: From the supervisor's start frame.
+        store: Its database.
+        boot: Whether the supervisor starts it for the first time.
+    """
+
+    def __init__(self, name: str, bus: Bus, settings: config.Settings, store: Store, *, boot: bool) -> None:
+        self.name = name
+        self.bus = bus
+        self.settings = settings
+        self.store = store
+        self.boot = boot
+        self.pulse = Pulse()
+        self._inbox: list[Hint] = []
+        self._arrived = anyio.Event()
+        self._on_status: Callable[[], Awaitable[dict[str, object]]] | None = None
+        self.stopping = anyio.Event()
+        self.stop_grace_s = 0.0
+
+    async def prime(self, actor: Actor) -> None:
+        """Bring the schema up to date and let the actor read what it needs."""
+        deadline_s = BOOT_DEADLINE_S if self.boot else None
+        if self.boot:  # later, too, it would help nobody, but then there are those who are served
+            await until_available(self.store.check_sessions, "sessions", deadline_s=deadline_s)
+        await until_available(lambda: self.store.prepare(install=self.boot), "schema", deadline_s=deadline_s)
+        await until_available(lambda: actor.prime(boot=self.boot), "prime", deadline_s=deadline_s)
+        self._on_status = actor.status
+        gc.collect()
+        gc.freeze()  # what is there by now stays: to look through all of it again would stop everything for 40 ms
+        await self.bus.send("ready", None, {})
+
+    async def loop(self, actor: Actor) -> None:
+        """Turns until the supervisor says stop."""
+        backoff, pause_s = Backoff(), 0.0
+        while not self.stopping.is_set():
+            inbox = await self.hints(pause_s)
+            if self.stopping.is_set():
+                return
+            self.pulse.since_s = time.monotonic()
+            try:
+                result = await actor.turn(Turn(time.monotonic(), inbox))
+            except UnavailableError as error:
+                pause_s = backoff.failed(error, "turn")
+            else:
+                backoff.reset()
+                pause_s = result.next_s
+                for hint in result.hints:
+                    await self.bus.hint(hint)
+            finally:
+                self.pulse.since_s = None
+
+    async def hints(self, pause_s: float) -> tuple[Hint, ...]:
+        """The hints that have come, as soon as there is one; () after *pause_s*."""
+        with anyio.move_on_after(pause_s):
+            await self._arrived.wait()
+        self._arrived = anyio.Event()
+        hints, self._inbox = tuple(self._inbox), []
+        return hints
+
+    def poke(self, hint: Hint) -> None:
+        """Have the next turn hear *hint* now."""
+        self._inbox.append(hint)
+        self._arrived.set()
+
+    def nudge(self, hint: Hint) -> None:
+        """The same for what whoever may connect to the database can say, as often as he likes: it has to fit in."""
+        if len(self._inbox) < MOST_NUDGES and hint not in self._inbox:
+            self.poke(hint)
+
+    async def listen(self, scope: anyio.CancelScope) -> None:
+        """Answer the supervisor until it is gone, which ends this process too."""
+        async with anyio.create_task_group() as tasks:
+            async for frame in self.bus.frames():
+                await self._hear(frame, tasks)
+            tasks.cancel_scope.cancel()
+        if not self.stopping.is_set():
+            log.warning("supervisor_gone", actor=self.name)
+            self.stopping.set()
+        scope.cancel()
+
+    async def _hear(self, frame: BusFrame, tasks: anyio.abc.TaskGroup) -> None:
+        match frame.kind:
+            case "ping":
+                await self._tell_failing()
+                await self.bus.send("pong", frame.request, {"turn_age_s": self.pulse.turn_age_s})
+            case "hint":
+                data = _mapping(frame.body.get("data"))
+                self.poke(Hint(str(frame.body.get("from")), str(frame.body.get("event")), data))
+            case "status":
+                tasks.start_soon(self._answer_status, frame.request)
+            case "stop":
+                grace_s = frame.body.get("grace_s")
+                self.stop_grace_s = float(grace_s) if isinstance(grace_s, (int, float)) else 0.0
+                self.stopping.set()
+                self._arrived.set()
+            case _:
+                pass  # a newer supervisor: hints are lossy, and nothing else comes unasked
+
+    async def _tell_failing(self) -> None:
+        """The dispatcher tells who asks what is wrong, also what of that meets the other actors."""
+        found = self.store.failing.now()[-MOST_REFUSED:]
+        if found and self.name != DISPATCHER:
+            told = [refusal(self.name, one, time.monotonic()) for one in found]
+            await self.bus.hint(Hint(DISPATCHER, FAILING, {"statements": told}))
+
+    async def _answer_status(self, request: int | None) -> None:
+        answer: dict[str, object] = {"database": None, "gate": None, "jobs": None}
+        if self._on_status is not None:
+            try:
+                answer |= await self._on_status()
+            except _NOT_THERE as error:  # nobody's work ends because somebody asked how it goes
+                answer["database"] = _not_there(self.store, error)
+        gate = answer["gate"]
+        if isinstance(gate, dict):
+            answer["gate"] = gate_summary.fitting(cast("dict[str, object]", gate))
+        await self.bus.send("ok", request, answer)
+
+
+def refusal(actor: str, one: Failure, now_s: float) -> Refusal:
+    """What is told of a statement that is refused."""
+    return Refusal(actor, one.statement, one.sqlstate, one.error[:MOST_ERROR], one.times, now_s - one.first_s)
+
+
+async def database_status(store: Store) -> dict[str, object]:
+    """The ``database`` part of a status answer, whether it is there or not."""
+    try:
+        return await store.reads.database()
+    except _NOT_THERE as error:
+        return _not_there(store, error)
+
+
+def _not_there(store: Store, error: Exception) -> dict[str, object]:
+    return {"ok": False, "dsn": store.query.target.shown, "error": str(error) or type(error).__name__}
+
+
+ActorMain = Callable[[Runtime], Awaitable[None]]
+
+
+def hear_loop(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """
+    What the event loop has to say of itself.
+
+    anyio tells whoever reads from a socket that it can, and that the socket was closed or is waited for no more. Peers
+    that come and go bring both at the same time; the second is too late, which is nothing to tell.
+    """
+    if isinstance(context.get("exception"), asyncio.InvalidStateError) and "set_result" in str(context.get("message")):
+        return
+    loop.default_exception_handler(context)
+
+
+async def _run(name: str, bus_fd: int, main: ActorMain) -> int:
+    asyncio.get_running_loop().set_exception_handler(hear_loop)
+    bus = await Bus.over(bus_fd)
+    await bus.send("hello", 0, {"name": name, "pid": processes.own_pid()})
+    start = await _start_frame(bus)
+    if start is None:
+        return EXIT_STOPPED
+    settings = config.restore(_mapping(start.body.get("settings")))
+    configure_logging(settings.log_level, settings.log_format)
+    structlog.contextvars.bind_contextvars(actor=name)
+    if settings.dsn is None:
+        message = "the supervisor gave no DSN"
+        raise ConfigError(message)
+    boot = bool(start.body.get("boot"))
+    store = Store(Target(settings.dsn, f"pulse {name}"), proved=not boot)
+    store.timelines.directory = _state_dir(settings)
+    runtime = Runtime(name, bus, settings, store, boot=boot)
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(runtime.listen, tasks.cancel_scope)
+            try:
+                await main(runtime)
+            except PulseError as error:
+                await bus.send("failed", None, {"message": error.message})
+                log.warning("actor_refused", error=error.message)
+                if isinstance(error, PoolerError):
+                    return EXIT_POOLER
+                if isinstance(error, UnavailableError) and not runtime.boot:
+                    return EXIT_DATABASE
+                return EXIT_REFUSED if isinstance(error, _REFUSALS) else EXIT_INTERNAL
+            finally:
+                tasks.cancel_scope.cancel()
+    finally:
+        store.close()
+    return EXIT_STOPPED
+
+
+def _state_dir(settings: config.Settings) -> Path | None:
+    """Where it is kept what dispatchers remember of the database; None: this user has no place for it."""
+    try:
+        return directories.server_state_dir(os.environ, settings.state_dir)
+    except PlaceError:
+        return None
+
+
+async def _start_frame(bus: Bus) -> BusFrame | None:
+    async for frame in bus.frames():
+        if frame.kind == "start":
+            return frame
+    return None
+
+
+def _mapping(value: object) -> dict[str, object]:
+    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
+
+
+def run(name: str, *, bus_fd: int, parent_pid: int, main: ActorMain) -> int:
+    """
+    Run an actor until it is told to stop; its exit code.
+
+    Args:
+        name: Which actor.
+        bus_fd: The inherited end of the bus.
+        parent_pid: The supervisor; its death is this process's death.
+        main: The actor's own part.
+    """
+    processes.die_with_parent(parent_pid, signal.SIGKILL)
+    processes.leave_no_core()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal group; the supervisor decides
+    try:
+        return anyio.run(_run, name, bus_fd, main, backend="asyncio", backend_options=_loop_options())
+    except BaseException as error:  # the last word of a process that dies of a bug
+        log.exception("actor_failed", actor=name, error=repr(error))
+        return EXIT_DATABASE if _is_of_database(error) else EXIT_INTERNAL
+
+
+def _is_of_database(error: BaseException) -> bool:
+    """Whether *error*, or all that it holds together, comes from the database: it is one that nobody has caught."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_of_database, cast("BaseExceptionGroup[BaseException]", error).exceptions))
+    return isinstance(error, (UnavailableError, *OF_DRIVER))  # an OSError may be of anything
+
+
+def _loop_options() -> dict[str, Any]:
+    return {"use_uvloop": importlib.util.find_spec("uvloop") is not None}
+
+
+__all__ = [
+    "Actor",
+    "Backoff",
+    "Runtime",
+    "Turn",
+    "TurnResult",
+    "database_status",
+    "run",
+    "until_available",
+]

@@ -1,0 +1,195 @@
+"""
+The scheduler: fires due schedules, each occurrence once, and sleeps to the next one.
+
+Any number of them may run. Each statement stands for itself, so one that dies between any two leaves nothing undone
+that the next turn of another does not do: what is due is due, what is not reckoned says so, what is held back waits.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from time import monotonic
+from typing import Final
+
+import anyio
+import structlog
+
+from pulse.errors import BadRequestError, StatementError
+from pulse.store.failures import IN_VAIN
+from pulse.store.operators.schedules import SCHEDULES_CHANNEL
+from pulse.store.rows import Due, Fired, Firing, Reckoned, Work
+from pulse.store.store import Store
+from pulse_actors.runtime.actor import Runtime, Turn, TurnResult, database_status
+from pulse_actors.runtime.bus import Hint
+from pulse_actors.runtime.pg_listen import listen
+from pulse_actors.scheduler.catchup import firing_of, reckoned_of
+from pulse_actors.shared.row_writes import spread
+
+FIRE_LIMIT: Final = 500  # of one statement; repeated until none is due
+RECKON_LIMIT: Final = 100  # 10 ms of the cron library where no two are alike: what is due meanwhile waits no longer
+LOOK_S: Final = 1.0  # schedules that SQL or another host changed are seen within that; what this host changes is told
+WAIT_S: Final = 0.25  # while jobs are held back: their turn comes when another one ends, which nobody tells
+SOON_S: Final = 0.01  # the same where one was just let go: the short jobs of a queue end soon
+MIN_PAUSE_S: Final = 0.001
+TURN_S: Final = 5.0  # then the next turn goes on: an unfinished turn of 30 s looks stuck to the supervisor
+HINT_JOBS: Final = 50  # ids in one hint; a frame of the bus has 4 KiB
+
+log = structlog.get_logger()
+
+
+class Scheduler:
+    """
+    Fires schedules.
+
+    Args:
+        store: The database, whose clock says what is due.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._ready = False
+        self._wait_s = WAIT_S
+        self._canceled: list[bytes] = []
+        self._refused: dict[bytes, None] = {}  # schedules, as they were tried: all others have their turn before them
+        self._in_vain = 0  # of one firing: schedules that were refused, each by itself, before one was fired
+
+    async def prime(self, *, boot: bool) -> None:
+        """See that schedules can be read; those that could not be followed get another chance."""
+        del boot
+        await self._store.schedules.retry_stuck()
+
+    async def turn(self, turn: Turn) -> TurnResult:
+        """Fire all that is due, reckon what comes after it; then pause to the next."""
+        end_s = turn.now_s + TURN_S
+        work = await self._store.schedules.work()
+        if work.waiting:
+            await self._release()
+        while (_is_due(work) or work.reckon) and monotonic() <= end_s:
+            if not _is_due(work):
+                await self._reckon()
+            elif not await self._fire():  # what is due is refused: later
+                if work.reckon:
+                    await self._reckon()
+                return TurnResult(LOOK_S, self._hints())
+            work = await self._store.schedules.work()
+        return TurnResult(_pause_s(work, self._wait_s), self._hints())
+
+    async def _release(self) -> None:
+        released = False
+        try:
+            released = bool(await self._store.schedules.release(FIRE_LIMIT))
+        except StatementError as error:  # what is due fires all the same
+            log.error("release_refused", sqlstate=error.sqlstate, error=error.message)  # noqa: TRY400 - told
+        self._ready |= released
+        self._wait_s = SOON_S if released else min(WAIT_S, 2 * self._wait_s)
+
+    async def _fire(self) -> bool:
+        """Fire what is due; whether something came of it."""
+        firings, stuck = list[Firing](), list[Reckoned]()
+        for one in await self._due():
+            try:
+                firings.append(firing_of(one))
+            except BadRequestError as error:  # a row made by hand, a zone that tzdata lost: it must not stop the others
+                stuck.append(
+                    Reckoned(one.id, one.cursor_us, one.revision, one.cursor_us, one.following_us, error.message)
+                )
+        await self._note(stuck)
+        refused = list[Firing]()
+        self._in_vain = 0
+        fired = await self._fire_readable(spread(firings), refused) if firings else []
+        if firings and len(refused) < len(firings):
+            self._tell(fired, sum(firing.passed for firing in firings if firing not in refused))
+        return not refused or len(refused) < len(firings) or bool(stuck)
+
+    async def _due(self) -> list[Due]:
+        """What is due and was not refused; where there is none, what was, whose last try is the longest ago first."""
+        due = {one.id: one for one in await self._store.schedules.due(FIRE_LIMIT + len(self._refused))}
+        self._refused = {one: None for one in self._refused if one in due}
+        others = [due[one] for one in due if one not in self._refused]
+        return (others or [due[one] for one in self._refused])[:FIRE_LIMIT]
+
+    async def _fire_readable(self, firings: Sequence[Firing], refused: list[Firing]) -> list[Fired]:
+        """Fire these; where the database refuses that, in halves, until what it refuses is alone: that is left."""
+        if self._in_vain >= IN_VAIN:  # the next turn goes on behind those
+            refused += firings
+            return []
+        try:
+            fired = await self._store.schedules.fire(firings)
+        except StatementError as error:
+            if len(firings) == 1:
+                self._in_vain += 1
+                self._refused.pop(firings[0].schedule_id, None)
+                self._refused[firings[0].schedule_id] = None
+                schedule = str(uuid.UUID(bytes=firings[0].schedule_id))
+                log.error("schedule_refused", schedule=schedule, sqlstate=error.sqlstate, error=error.message)  # noqa: TRY400 - told
+                refused += firings
+                return []
+        else:
+            self._in_vain = -FIRE_LIMIT  # what is refused beside this is refused for itself
+            for firing in firings:
+                self._refused.pop(firing.schedule_id, None)
+            return fired
+        middle = len(firings) // 2
+        fired = await self._fire_readable(firings[:middle], refused)
+        return fired + await self._fire_readable(firings[middle:], refused)
+
+    def _tell(self, fired: list[Fired], passed: int) -> None:
+        self._ready |= any(one.verdict == "fired" and one.level is not None for one in fired)
+        self._canceled += [one.canceled for one in fired if one.canceled is not None]
+        verdicts = [one.verdict for one in fired]
+        log.info(
+            "schedules_fired",
+            jobs=sum(one.level is not None for one in fired),
+            **{verdict: verdicts.count(verdict) for verdict in sorted({*verdicts} - {"fired"})},
+            **({"passed_over": passed} if passed else {}),
+        )
+
+    async def _reckon(self) -> None:
+        await self._note([reckoned_of(one) for one in await self._store.schedules.unreckoned(RECKON_LIMIT)])
+
+    async def _note(self, reckoned: list[Reckoned]) -> None:
+        for one in reckoned:
+            if one.error is not None:
+                log.warning("schedule_stuck", schedule=str(uuid.UUID(bytes=one.schedule_id)), error=one.error)
+        if reckoned:
+            await self._store.schedules.reckon(reckoned)
+
+    def _hints(self) -> tuple[Hint, ...]:
+        ids = [str(uuid.UUID(bytes=one)) for one in self._canceled]
+        hints = [
+            Hint("dispatcher", "canceled", {"jobs": ids[at : at + HINT_JOBS]}) for at in range(0, len(ids), HINT_JOBS)
+        ]
+        if self._ready:
+            hints.append(Hint("dispatcher", "ready"))
+        self._ready, self._canceled = False, []
+        return tuple(hints)
+
+    async def status(self) -> dict[str, object]:
+        """Whether the database is there."""
+        return {"database": await database_status(self._store)}
+
+
+def _is_due(work: Work) -> bool:
+    return work.due_s is not None and work.due_s <= 0
+
+
+def _pause_s(work: Work, wait_s: float) -> float:
+    if work.reckon:
+        return MIN_PAUSE_S
+    longest_s = wait_s if work.waiting else LOOK_S
+    return longest_s if work.due_s is None else min(longest_s, max(MIN_PAUSE_S, work.due_s))
+
+
+async def scheduler(runtime: Runtime) -> None:
+    """The scheduler's main part."""
+    actor = Scheduler(runtime.store)
+    await runtime.prime(actor)
+
+    def changed(_text: str = "") -> None:
+        runtime.nudge(Hint("scheduler", "schedules changed"))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(listen, runtime.store.query.target, {SCHEDULES_CHANNEL: changed}, changed)
+        await runtime.loop(actor)
+        tasks.cancel_scope.cancel()

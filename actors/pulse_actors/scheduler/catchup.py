@@ -1,0 +1,119 @@
+"""
+What a schedule's cursor does next: the occurrence that fires, and what of those that were missed. Pure.
+
+An occurrence is due when its own, jittered time has come. It is missed when nobody fired it and the next one is due as
+well, or, for ``skip``, when it is late by more than ``GRACE_S``. The time during which a schedule was paused is no
+different from one during which everything was down.
+
+- ``latest``: the newest of them fires, the others are passed over.
+- ``skip``: the same, but one that is late by more than the grace does not fire.
+- ``all``: each fires, oldest first, but of more than ``MAX_CATCH_UP`` only so many of the newest.
+"""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from typing import TYPE_CHECKING, Final
+
+from pulse.errors import BadRequestError
+from pulse.store.rows import Firing, Reckoned
+from pulse_actors.shared.recurrence import Recurrence, jittered_us
+
+if TYPE_CHECKING:
+    from pulse.store.rows import Due
+
+GRACE_S: Final = 5.0  # a restart of the scheduler, a short stall of the database: nobody would call that missed
+# A week of a schedule of once a minute. Some hundred fire in a second; and nobody wants the millions of one that was
+# paused for a year.
+MAX_CATCH_UP: Final = 10_000
+_UNDUE: Final = 2  # that lie before now and whose jitter does not: one, since it is no longer than the interval, or two
+# where the clock was set forward
+
+
+def rule_of(due: Due) -> Recurrence:
+    """
+    The rule of a stored schedule, which was checked when it was made, unless SQL made it.
+
+    Raises:
+        BadRequestError: Its jitter is longer than its interval, or its cron expression cannot be followed.
+    """
+    rule = Recurrence(
+        due.kind,
+        cron=due.cron,
+        timezone=due.timezone,
+        every_s=due.every_s,
+        at_us=due.at_us,
+        starts_us=due.starts_us,
+        ends_us=due.ends_us,
+        jitter_s=due.jitter_s,
+    )
+    rule.check_jitter()
+    return rule
+
+
+def firing_of(due: Due) -> Firing:
+    """
+    The step of the cursor of a schedule that is due.
+
+    Raises:
+        BadRequestError: Its rule cannot be followed.
+    """
+    rule, cursor_us = rule_of(due), _cursor(due)
+    following_us = due.following_us if _is_known(due, _late_us(due, cursor_us)) else rule.after(cursor_us)
+    fires_us, next_us = cursor_us, following_us
+    if following_us is not None and _is_due(due, following_us):
+        fires_us = _of_missed(due, rule, cursor_us)
+        next_us = rule.after(fires_us)
+    if due.catch_up == "skip" and _late_us(due, fires_us) > GRACE_S * 1e6:
+        return _step(due, rule, None, next_us, passed=1)
+    return _step(due, rule, fires_us, next_us, passed=int(fires_us > cursor_us))
+
+
+def reckoned_of(due: Due) -> Reckoned:
+    """What is to be noted of a schedule of which something is to be reckoned; why it cannot be followed, if so."""
+    try:
+        rule = rule_of(due)
+        next_us = rule.first(due.now_us) if due.cursor_us is None else due.cursor_us
+        following_us = None if next_us is None else rule.after(next_us)
+    except BadRequestError as error:
+        return Reckoned(due.id, due.cursor_us, due.revision, due.cursor_us, None, error.message)
+    return Reckoned(due.id, due.cursor_us, due.revision, next_us, following_us)
+
+
+def _of_missed(due: Due, rule: Recurrence, cursor_us: int) -> int:
+    """Which of several that are due is the next to fire, if one is."""
+    limit = MAX_CATCH_UP if due.catch_up == "all" else 1
+    if rule.at_most(cursor_us, due.now_us) <= limit:  # not to go through all of them for each
+        return cursor_us
+    near = rule.newest(cursor_us, due.now_us, limit + _UNDUE)
+    missed = list(takewhile(lambda one: _is_due(due, one), near))[-limit:]
+    return missed[0] if missed else cursor_us
+
+
+def _cursor(due: Due) -> int:
+    if due.cursor_us is None:
+        raise BadRequestError("the schedule has no cursor yet")
+    return due.cursor_us
+
+
+def _is_known(due: Due, late_us: int) -> bool:
+    """
+    Whether what follows the cursor was reckoned beforehand.
+
+    Where the cursor is old it is not believed: that may have been set back by hand, and what is stored follows another.
+    """
+    return due.cron is not None and due.is_reckoned and late_us <= GRACE_S * 1e6
+
+
+def _is_due(due: Due, occurrence_us: int) -> bool:
+    return _late_us(due, occurrence_us) >= 0
+
+
+def _late_us(due: Due, occurrence_us: int) -> int:
+    return due.now_us - jittered_us(due.id, occurrence_us, due.jitter_s)
+
+
+def _step(due: Due, rule: Recurrence, occurrence_us: int | None, next_us: int | None, *, passed: int = 0) -> Firing:
+    """Fire one occurrence, or none; what follows the next one is left to be reckoned later, where that takes long."""
+    following_us = rule.after(next_us) if next_us is not None and rule.cron is None else None
+    return Firing(due.id, _cursor(due), next_us, occurrence_us, following_us, due.revision, passed)

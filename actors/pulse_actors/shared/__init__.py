@@ -1,0 +1,1 @@
+"""What several actors use."""

@@ -1,0 +1,1 @@
+"""The watchdog: sweeps lapsed leases, expires jobs, applies retention."""

@@ -1,0 +1,136 @@
+"""
+The watchdog: ends attempts whose lease has lapsed, through the ordinary retry path.
+
+It leaves alone what a living process of this host holds that can be killed: such an attempt is over when its process
+is, and seeing to that is the dispatcher's part.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+import anyio
+import structlog
+
+from pulse.store.rows import Ended, Ending, EndingKind
+from pulse.store.store import Store
+from pulse.store.times import from_s
+from pulse_actors.runtime.actor import Runtime, Turn, TurnResult, database_status
+from pulse_actors.runtime.bus import Hint
+from pulse_actors.shared import identity as identities
+from pulse_actors.shared.audit import note_asked
+from pulse_actors.shared.row_writes import write_merged
+from pulse_actors.watchdog.expiry import expire
+from pulse_actors.watchdog.retention import retain
+from pulse_actors.watchdog.sweep_guard import Reading, SweepGuard
+
+REASON: Final = "worker lease expired"
+SWEEP_LIMIT: Final = 1000  # rows of one statement; repeated until nothing is left
+MAX_DELAYS: Final = 100  # in one hint; few differ, since a back-off is the square of the tries
+MAX_SPARED: Final = 100  # in one hint; the next sweep tells of the others
+TURN_S: Final = 5.0  # then the next turn goes on: an unfinished turn of 30 s looks stuck to the supervisor
+
+log = structlog.get_logger()
+
+
+class Watchdog:
+    """
+    Sweeps every *sweep_s*.
+
+    Args:
+        store: The database.
+        host: What this host is called in ``pulse.hosts``.
+        sweep_s: Pause between two sweeps, seconds.
+        guard: Says when lapsed leases mean nothing.
+        sees_deaths: The dispatcher looks after the workers of this host; False: they live by leases, as on others.
+    """
+
+    def __init__(
+        self, store: Store, host: identities.Host, sweep_s: float, guard: SweepGuard, *, sees_deaths: bool
+    ) -> None:
+        self._store = store
+        self._host = host
+        self._sweep_s = sweep_s
+        self._guard = guard
+        self._sees_deaths = sees_deaths
+
+    async def prime(self, *, boot: bool) -> None:
+        """Say that this host is here, and read the database's clock for the first time."""
+        del boot
+        await self._begin()
+
+    async def turn(self, turn: Turn) -> TurnResult:
+        """One sweep."""
+        await note_asked(self._store, self._host.id, turn.inbox)
+        at = await self._begin()
+        if not self._guard.may_reap(time.monotonic()):
+            return TurnResult(self._sweep_s)
+        reaped, more, delays_s, spared = 0, True, set[float](), set[str]()
+        while more:
+            lapsed = await self._store.lapsed(SWEEP_LIMIT, spared=sorted(spared), now=at)
+            in_hand = self._in_hand({one.worker for one in lapsed})
+            spared |= in_hand
+            silent = [one for one in lapsed if one.worker not in in_hand]
+            ended = await self._reap([Ending(*fence, EndingKind.LEASE_EXPIRED, REASON) for fence in silent], at)
+            reaped += len(ended)
+            delays_s |= {round(one.delay_s, 3) for one in ended if one.status != "DEAD_LETTERED"}
+            more = len(lapsed) == SWEEP_LIMIT and bool(ended or in_hand)
+            if time.monotonic() - turn.now_s > TURN_S:
+                break
+        hints: list[Hint] = []
+        if reaped:
+            log.warning("leases_expired", count=reaped)
+            hints.append(Hint("dispatcher", "ready", {"delays_s": sorted(delays_s)[:MAX_DELAYS], "reaped": reaped}))
+        if spared:
+            hints.append(Hint("dispatcher", "lapsed", {"workers": sorted(spared)[:MAX_SPARED]}))
+        return TurnResult(0.0 if more else self._sweep_s, tuple(hints))
+
+    async def _begin(self) -> datetime:
+        """
+        Leave the marks of a sweep, and hear whether there is a doubt about the leases.
+
+        Returns:
+            The database's time, as the guard has seen it: what lapses by a clock that is set after that, waits.
+        """
+        await self._store.note_host(self._host.id, self._host.boot, self._host.pidns)
+        asked_s = time.monotonic()
+        gap_s, database_s, wait_s = await self._store.mark_sweep(self._guard.gap_s, self._guard.lease_s)
+        doubt = self._guard.doubt(gap_s, Reading(database_s, asked_s, time.monotonic()), wait_s)
+        if doubt is not None:
+            log.warning("sweeps_wait", reason=doubt)
+        return from_s(database_s)
+
+    def _in_hand(self, workers: set[str]) -> set[str]:
+        """Those of *workers* that are living processes of this host which the dispatcher can kill, and looks after."""
+        return {one for one in workers if self._sees_deaths and identities.is_in_hand(self._host, one)}
+
+    async def _reap(self, endings: list[Ending], at: datetime) -> list[Ended]:
+        """End those attempts; a row that is locked, or refused, is left to the next sweep."""
+        ended: list[Ended] = []
+
+        async def together(some: Sequence[Ending]) -> None:
+            ended.extend(await self._store.end(some, now=at))
+
+        await write_merged(self._store, endings, together)
+        return ended
+
+    async def status(self) -> dict[str, object]:
+        """Whether the database is there."""
+        return {"database": await database_status(self._store)}
+
+
+async def watchdog(runtime: Runtime) -> None:
+    """The watchdog's main part; beside it, old jobs are deleted, and such as were not started in time given up."""
+    host = identities.this_host(runtime.settings.host_id)
+    settings = runtime.settings
+    guard = SweepGuard(lease_s=settings.lease_s, heartbeat_s=settings.heartbeat_s, sweep_s=settings.sweep_s)
+    actor = Watchdog(runtime.store, host, guard.sweep_s, guard, sees_deaths=settings.proof_of_death)
+    await runtime.prime(actor)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(retain, runtime.store, settings.retention_s)
+        tasks.start_soon(expire, runtime.store)
+        await runtime.loop(actor)
+        tasks.cancel_scope.cancel()

@@ -1,0 +1,90 @@
+"""
+Expiry: jobs that were not started by ``expires_at`` become dead letters.
+
+The claim leaves them alone from that moment on, so this only has to be soon. An index of its own holds the jobs that
+may expire: a look that finds none costs next to nothing.
+
+A job that the database refuses to give up is set aside, and the others go on. That each is refused says little of any
+of them: then the database is blamed, and there is a pause. Some are set aside all the same: others may be behind them.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+import anyio
+import structlog
+
+from pulse.errors import StatementError
+from pulse.store.failures import IN_VAIN
+from pulse.store.store import Store
+from pulse_actors.runtime.actor import until_available
+from pulse_actors.shared.row_writes import MOST_BLAMED
+
+LOOK_S: Final = 1.0
+LIMIT: Final = 1000  # jobs of one statement: some 50 ms
+NARROWER: Final = 8  # times, is a statement for jobs one of which is refused
+LATER_S: Final = 60.0  # they are, for so long: those behind have their turn before, IN_VAIN in a second or so
+
+log = structlog.get_logger()
+
+
+async def expire(store: Store) -> None:
+    """
+    Give up late jobs until cancelled.
+
+    Args:
+        store: The database.
+    """
+    expired, limit, sweep = 0, LIMIT, _Sweep(store)
+    while True:
+        some = await until_available(partial(sweep.some, limit), "expiry")
+        if some is None:
+            limit = max(1, limit // NARROWER)
+            continue
+        expired += some
+        if some < limit and limit == LIMIT:
+            if expired:
+                log.warning("jobs_expired", count=expired)
+            expired = 0
+            await anyio.sleep(LOOK_S)
+        limit = min(LIMIT, limit * NARROWER)
+
+
+class _Sweep:
+    """Expires jobs, and finds those that are refused."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._is_in_vain = False
+
+    async def some(self, limit: int) -> int | None:
+        """
+        Expire *limit* jobs; how many were. None: one of them is refused; those are set aside, where it is one alone.
+
+        Raises:
+            UnavailableError: The database is away, or refuses whatever job it is.
+        """
+        refused = 0
+        while True:
+            try:
+                expired = await self._store.expire(limit)
+            except StatementError as error:
+                if limit > 1:
+                    return None
+                await self._blame(error)
+                refused += 1
+                if refused >= IN_VAIN:
+                    self._is_in_vain = True
+                    raise
+            else:
+                self._is_in_vain = False
+                return expired
+
+    async def _blame(self, error: StatementError) -> None:
+        job = await self._store.aside.first_late()
+        if job is None:
+            raise error
+        pause_s, most = (LATER_S, MOST_BLAMED) if self._is_in_vain else (LOOK_S, None)
+        await self._store.aside.add([(job, error)], pause_s, most)

@@ -1,0 +1,164 @@
+"""An application: the handlers that a worker serves, by name, and the schedules that it declares, by key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, TypeVar, Unpack
+
+from pulse.app.handler import Handler, make_handler, mark
+from pulse.app.retry_on import RetryOn
+from pulse.app.schedule import Declared, ScheduleRules, declare
+from pulse.errors import HandlerError
+from pulse.security.codec import Codec, checked
+
+__all__ = ["App"]
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+
+class App:
+    """
+    A registry of handlers; ``pulse worker module:app`` serves it.
+
+    Args:
+        codec: Reads the args of its jobs and hides their results and checkpoints, see ``pulse.Codec``; what was
+            stored as it is can be read with it, too.
+
+    Raises:
+        ConfigError: The codec is none.
+
+    Example:
+        ::
+
+            app = pulse.App()
+
+            @app.handler("resize", topic="images", max_attempts=5, timeout_s=60.0)
+            async def resize(path: str, width: int, ctx: pulse.Context) -> dict[str, bool]:
+                await ctx.progress(0.5, "half way")
+                return {"ok": True}
+
+    """
+
+    def __init__(self, *, codec: Codec | None = None) -> None:
+        self._codec = checked(codec)
+        self._handlers: dict[str, Handler] = {}
+        self._schedules: dict[str, Declared] = {}
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        """The handlers by name, read-only."""
+        return MappingProxyType(self._handlers)
+
+    @property
+    def schedules(self) -> Mapping[str, Declared]:
+        """The declared schedules by key, read-only."""
+        return MappingProxyType(self._schedules)
+
+    def handler(  # noqa: PLR0913 - the options of a handler are its whole public face; one by one they are read best
+        self,
+        name: str,
+        *,
+        topic: str | None = None,
+        max_attempts: int | None = None,
+        timeout_s: float | None = None,
+        max_crashes: int | None = None,
+        stall_s: float | None = None,
+        backoff: str | None = None,
+        retry_on: RetryOn | None = None,
+        isolate: bool = False,
+        max_memory_bytes: int | None = None,
+        max_cpu_s: float | None = None,
+    ) -> Callable[[FunctionT], FunctionT]:
+        """
+        Register a function as the handler of the jobs called *name*.
+
+        The job's args object becomes keyword arguments. A parameter annotated ``pulse.Context`` gets the context. The
+        function itself is returned, so it can still be called, and be submitted: ``client.submit(resize, {...})``.
+
+        Args:
+            name: 1 to 200 characters, unique in this app.
+            topic: Where its jobs wait unless the submit says otherwise.
+            max_attempts, max_crashes: Charged tries, and deaths of its worker, before the dead letter, 1 to 10000.
+            timeout_s: Longest run of one attempt, seconds from the handler's start.
+            stall_s: Longest time without ``ctx.progress`` or ``ctx.checkpoint``, seconds; then it is stopped.
+            backoff: Wait after a failed try: quadratic[:UNIT], exponential[:FIRST[:LONGEST]], fixed:SECONDS or
+                list:SECONDS,SECONDS,...; without it the topic's, else the server's.
+            retry_on: What its exceptions mean for the next try: exception classes, of which the nearest counts, each
+                with seconds, a back-off as above, pulse.Discard, or None: as usual; or a function (exception, tries)
+                that says one of these.
+            isolate: Run each job in a process of its own, whose death costs no other job anything.
+            max_memory_bytes: Address space of that process; beyond it there is MemoryError. Needs *isolate*.
+            max_cpu_s: Processor time of that process, rounded up to whole seconds. Needs *isolate*.
+
+        Raises:
+            HandlerError: The function cannot be a handler, an option is out of range, or the name is taken.
+
+        """
+        if callable(name):
+            raise HandlerError('the name of a handler is missing; write @app.handler("some-name")')
+
+        def register(function: FunctionT) -> FunctionT:
+            handler = make_handler(
+                name,
+                function,
+                topic=topic,
+                max_attempts=max_attempts,
+                timeout_s=timeout_s,
+                max_crashes=max_crashes,
+                stall_s=stall_s,
+                backoff=backoff,
+                retry_on=retry_on,
+                isolate=isolate,
+                max_memory_bytes=max_memory_bytes,
+                max_cpu_s=max_cpu_s,
+            )
+            self._add(handler)
+            return function
+
+        return register
+
+    def _add(self, handler: Handler) -> None:
+        taken = self._handlers.get(handler.name)
+        if taken is not None:
+            shown = getattr(taken.function, "__qualname__", repr(taken.function))
+            raise HandlerError(f"handler {handler.name!r} exists already: {shown}")
+        self._handlers[handler.name] = handler if self._codec is None else replace(handler, codec=self._codec)
+        mark(handler)
+
+    def schedule(
+        self, key: str, args: Mapping[str, object] | None = None, **rules: Unpack[ScheduleRules]
+    ) -> Callable[[FunctionT], FunctionT]:
+        """
+        Declare a schedule that submits jobs to the handler below it.
+
+        A worker that serves the app has the server make it so: what is new is created, what was changed is changed, and
+        keeps its place in time unless when it occurs was changed. One that is declared no longer goes on, and
+        ``pulse ctl schedules list`` says so, until somebody deletes it.
+
+        Args:
+            key: Its stable name, 1 to 200 characters, unique in the database.
+            args: Arguments of its jobs.
+            rules: When it fires and what its jobs are like, see ``ScheduleRules``; one of cron, every_s and run_at.
+
+        Raises:
+            HandlerError: The function is no handler, a rule cannot be right, or the key is taken.
+
+        Example:
+            ::
+
+                @app.schedule("nightly-report", cron="30 2 * * *", timezone="Europe/Berlin", overlap="skip")
+                @app.handler("report")
+                def report() -> None: ...
+
+        """
+
+        def register(function: FunctionT) -> FunctionT:
+            declared = declare(key, function, args, rules)
+            if key in self._schedules:
+                raise HandlerError(f"schedule {key!r:.100} is declared twice")
+            self._schedules[key] = declared
+            return function
+
+        return register

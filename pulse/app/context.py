@@ -1,0 +1,190 @@
+"""What a handler is told about its job, and what it can tell the server while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, Protocol
+from uuid import UUID
+
+from pulse.common import json_text
+from pulse.common.json_text import JsonValue
+from pulse.errors import TooLargeError
+from pulse.security.codec import Codec, seal
+
+__all__ = ["Context", "Previous"]
+
+PROGRESS_MAX_BYTES: Final = 16 * 1024  # it travels in every heartbeat
+CHECKPOINT_MAX_BYTES: Final = 1024 * 1024  # small resumable state, not the work itself
+
+
+class Link(Protocol):
+    """The way from a context to the worker that runs the handler; callable from any thread."""
+
+    @property
+    def lease_lost(self) -> bool:
+        """Whether this attempt no longer holds the job."""
+        ...
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the handler was asked to end."""
+        ...
+
+    def progress(self, text: str) -> None:
+        """Have this JSON text sent with the next heartbeat."""
+        ...
+
+    def checkpoint(self, text: str) -> None:
+        """Have this JSON text kept for the next attempt."""
+        ...
+
+
+class _Alone:
+    """The link of a context that somebody made by hand, to call a handler in a test: nobody listens."""
+
+    lease_lost = False
+    cancelled = False
+
+    def progress(self, text: str) -> None: ...
+
+    def checkpoint(self, text: str) -> None: ...
+
+
+class Sent:
+    """
+    Done already; may be awaited or not, so that one method serves ``async def`` and plain ``def``.
+
+    Awaiting it lets other tasks run and lets a cancellation come through: a handler that reports its progress can be
+    stopped there.
+    """
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        from anyio.lowlevel import checkpoint
+
+        return checkpoint().__await__()
+
+
+_SENT: Final = Sent()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Previous:
+    """
+    How the attempt before this one ended.
+
+    Attributes:
+        outcome: As in the history: ``error``, ``lease_expired``, ``released`` ...
+        reason: Its error text.
+        worker: Identity of the worker that ran it.
+        progress: The last that it reported.
+        checkpoint: The last that it saved with ``ctx.checkpoint``.
+
+    """
+
+    outcome: str | None = None
+    reason: str | None = None
+    worker: str | None = None
+    progress: JsonValue = None
+    checkpoint: JsonValue = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Context:
+    """
+    Given to a handler that has a parameter annotated ``pulse.Context``.
+
+    Attributes:
+        job_id: Id of the job; with ``attempt`` the key to deduplicate side effects on.
+        attempt: Number of this attempt; grows with every claim: by 1, but after the database went back.
+        name: Name that the job was submitted under.
+        topic: Where the job waited.
+        deadline: When ``timeout_s`` ends, aware; None without one.
+        occurrence: Of the schedule that fired the job, aware; None for other jobs.
+        previous: How the attempt before ended, when the server tells.
+
+    """
+
+    job_id: UUID
+    attempt: int
+    name: str
+    topic: str
+    deadline: datetime | None = None
+    occurrence: datetime | None = None
+    previous: Previous | None = None
+    link: Link = field(default_factory=_Alone, repr=False)
+    codec: Codec | None = field(default=None, repr=False)
+
+    @property
+    def lease_lost(self) -> bool:
+        """
+        Whether this attempt no longer holds the job, or its lease has passed without an answer from the server.
+
+        Whatever the handler still does may be done a second time by another attempt.
+        """
+        return self.link.lease_lost
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the handler was asked to end; a plain ``def`` must look, an ``async def`` is interrupted."""
+        return self.link.cancelled
+
+    def progress(self, value: JsonValue, text: str | None = None) -> Sent:
+        """
+        Tell how far the job is: a fraction and a text, or any JSON value; the newest wins.
+
+        Call it with ``await`` in ``async def`` handlers and without in plain ``def`` ones. It does not wait for the
+        server: progress travels with the heartbeats, at most one a second.
+
+        Args:
+            value: A number, stored as ``{"value": 0.5}``, or an object, stored as it is.
+            text: Stored beside it as ``"text"``.
+
+        Raises:
+            ValueError: *value* is not JSON.
+            TooLargeError: It is more than 16 KiB.
+
+        """
+        shown: dict[str, JsonValue] = dict(value) if isinstance(value, dict) else {"value": value}
+        if text is not None:
+            shown["text"] = text
+        self.link.progress(_json("progress", shown, PROGRESS_MAX_BYTES))
+        return _SENT
+
+    def checkpoint(self, data: JsonValue) -> Sent:
+        """
+        Save small resumable state: the next attempt finds it in ``ctx.previous.checkpoint``.
+
+        Call it with ``await`` in ``async def`` handlers and without in plain ``def`` ones.
+
+        Args:
+            data: Any JSON value.
+
+        Raises:
+            ValueError: *data* is not JSON.
+            TooLargeError: It is more than 1 MiB.
+
+        """
+        text = _json("checkpoint", data, CHECKPOINT_MAX_BYTES)
+        if self.codec is not None:
+            text = _fitting("checkpoint", seal(self.codec, self.name, text), CHECKPOINT_MAX_BYTES)
+        self.link.checkpoint(text)
+        return _SENT
+
+
+def _json(what: str, value: object, max_bytes: int) -> str:
+    try:
+        text = json_text.dumps(value)
+    except ValueError as error:
+        raise ValueError(f"{what} is not JSON: {error}") from None
+    return _fitting(what, text, max_bytes)
+
+
+def _fitting(what: str, text: str, max_bytes: int) -> str:
+    size = len(text) if text.isascii() else len(text.encode())
+    if size > max_bytes:
+        raise TooLargeError(f"{what} has {size} bytes; at most {max_bytes} are allowed")
+    return text

@@ -1,0 +1,287 @@
+"""
+What a handler is: a function, the name that jobs call it by, and how it wants to be called.
+
+All that can be wrong with a handler is found when it is registered, at import, and not when its first job fails.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import re
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeGuard
+
+from pulse.app.context import Context
+from pulse.app.retry_on import RetryOn, check_retry_on
+from pulse.common.backoff import ALLOWED, is_backoff
+from pulse.errors import HandlerError
+from pulse.security.codec import Codec
+
+__all__ = ["Handler", "make_handler", "name_of"]
+
+MAX_NAME: Final = 200  # characters; as in the database
+MAX_TRIES: Final = 10_000  # as in the database
+MAX_SECONDS: Final = 1e9  # as on the wire
+MAX_BYTES: Final = 2**60  # far beyond any machine, and below what the kernel takes
+_NAMES: Final = "__pulse_names__"  # on the function: the names that it was registered under
+# The annotation of a name that exists for type checkers only cannot be evaluated: go by how it is written.
+_WRITTEN_CONTEXT: Final = re.compile(r"(?:^|[^\w.])(?:pulse\.)?Context(?:$|[^\w.])")
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """
+    One registered handler.
+
+    Attributes:
+        function: What the user wrote, unchanged.
+        is_async: Runs in the event loop; otherwise in a thread.
+        context_parameter: Name of the parameter that takes the Context; None: it does not want one.
+        topic: Where its jobs wait unless the submit says otherwise; None: the server decides. So for the next three.
+        stall_s: Longest time without progress or checkpoint; None: its topic's, else no limit.
+        backoff: Wait after a failed try, as in ``pulse.common.backoff``; None: its topic's.
+        retry_on: What its exceptions mean for the next try.
+        isolate: Each of its jobs runs in a process of its own.
+        max_memory_bytes: Address space of that process.
+        max_cpu_s: Processor time of that process.
+        codec: Its app's.
+
+    """
+
+    name: str
+    function: Callable[..., Any]
+    is_async: bool
+    context_parameter: str | None = None
+    topic: str | None = None
+    max_attempts: int | None = None
+    timeout_s: float | None = None
+    max_crashes: int | None = None
+    stall_s: float | None = None
+    backoff: str | None = None
+    retry_on: RetryOn | None = None
+    isolate: bool = False
+    max_memory_bytes: int | None = None
+    max_cpu_s: float | None = None
+    codec: Codec | None = None
+
+    def declared(self) -> dict[str, object]:
+        """What the worker tells the server of it: only what was declared."""
+        values = {
+            "topic": self.topic,
+            "max_attempts": self.max_attempts,
+            "timeout_s": self.timeout_s,
+            "max_crashes": self.max_crashes,
+            "stall_s": self.stall_s,
+            "backoff": self.backoff,
+        }
+        return {key: value for key, value in values.items() if value is not None}
+
+
+def make_handler(  # noqa: PLR0913 - the options of a handler, one by one, as the decorator takes them
+    name: str,
+    function: Callable[..., Any],
+    *,
+    topic: str | None = None,
+    max_attempts: int | None = None,
+    timeout_s: float | None = None,
+    max_crashes: int | None = None,
+    stall_s: float | None = None,
+    backoff: str | None = None,
+    retry_on: RetryOn | None = None,
+    isolate: bool = False,
+    max_memory_bytes: int | None = None,
+    max_cpu_s: float | None = None,
+) -> Handler:
+    """
+    Check a handler and its options.
+
+    Raises:
+        HandlerError: It can never be called as pulse calls handlers, or an option is out of range; one line that says
+            which, and what is allowed.
+
+    """
+    _check_word("name", name)
+    label = f"handler {name!r}"
+    _check_kind(label, function)
+    if topic is not None:
+        _check_word("topic", topic, label)
+    _check_count(label, "max_attempts", max_attempts)
+    _check_count(label, "max_crashes", max_crashes)
+    _check_seconds(label, "timeout_s", timeout_s)
+    _check_seconds(label, "stall_s", stall_s)
+    if backoff is not None and not is_backoff(backoff):
+        raise HandlerError(f"{label}: backoff must be one of {ALLOWED}, not {backoff!r:.100}")
+    if retry_on is not None:
+        check_retry_on(label, retry_on)
+    _check_isolation(label, isolate, max_memory_bytes, max_cpu_s)
+    return Handler(
+        name=name,
+        function=function,
+        is_async=_is_async(function),
+        context_parameter=_context_parameter(label, function),
+        topic=topic,
+        max_attempts=max_attempts,
+        timeout_s=None if timeout_s is None else float(timeout_s),
+        max_crashes=max_crashes,
+        stall_s=None if stall_s is None else float(stall_s),
+        backoff=backoff,
+        retry_on=retry_on,
+        isolate=isolate,
+        max_memory_bytes=max_memory_bytes,
+        max_cpu_s=None if max_cpu_s is None else float(max_cpu_s),
+    )
+
+
+def mark(handler: Handler) -> None:
+    """Write the handler's name on its function, so that the function can be submitted instead of the name."""
+    names = (*getattr(handler.function, _NAMES, ()), handler.name)
+    try:
+        setattr(handler.function, _NAMES, names)
+    except (AttributeError, TypeError):
+        return  # a bound method or a builtin takes no attribute; it is submitted by name
+
+
+def name_of(handler: str | Callable[..., object]) -> str:
+    """
+    The name to submit by.
+
+    Args:
+        handler: A name, or a function that was registered with ``@app.handler``.
+
+    Raises:
+        HandlerError: The function is no handler, or is one under several names.
+
+    """
+    if isinstance(handler, str):
+        return handler
+    names: tuple[str, ...] = getattr(handler, _NAMES, ())
+    if len(names) == 1:
+        return names[0]
+    shown = getattr(handler, "__qualname__", None) or repr(handler)
+    if not names:
+        raise HandlerError(f"{shown} is not a handler: register it with @app.handler(name), or submit a name")
+    raise HandlerError(f"{shown} is registered as {', '.join(map(repr, names))}: submit one of these names")
+
+
+def _check_word(what: str, value: object, label: str = "handler") -> None:
+    if not isinstance(value, str) or not 1 <= len(value) <= MAX_NAME or "\0" in value or not _encodes(value):
+        raise HandlerError(f"{label}: the {what} must be text of 1 to {MAX_NAME} characters, not {value!r:.100}")
+
+
+def _check_count(label: str, what: str, value: object) -> None:
+    if value is not None and not (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_TRIES):
+        raise HandlerError(f"{label}: {what} must be a whole number from 1 to {MAX_TRIES}, not {value!r:.100}")
+
+
+def _check_seconds(label: str, what: str, value: object) -> None:
+    if value is not None and not (_is_number(value) and 0 < value <= MAX_SECONDS):
+        raise HandlerError(f"{label}: {what} must be above 0 and at most {MAX_SECONDS:g} seconds, not {value!r:.100}")
+
+
+def _check_isolation(label: str, isolate: object, max_memory_bytes: object, max_cpu_s: object) -> None:
+    if not isinstance(isolate, bool):
+        raise HandlerError(f"{label}: isolate must be True or False, not {isolate!r:.100}")
+    for what, value in (("max_memory_bytes", max_memory_bytes), ("max_cpu_s", max_cpu_s)):
+        if value is not None and not isolate:
+            raise HandlerError(f"{label}: {what} needs isolate=True: the limit is on a process of the job's own")
+    _check_seconds(label, "max_cpu_s", max_cpu_s)
+    if max_memory_bytes is not None and not (
+        isinstance(max_memory_bytes, int)
+        and not isinstance(max_memory_bytes, bool)
+        and 1 <= max_memory_bytes <= MAX_BYTES
+    ):
+        raise HandlerError(
+            f"{label}: max_memory_bytes must be a whole number from 1 to {MAX_BYTES}, not {max_memory_bytes!r:.100}"
+        )
+
+
+def _check_kind(label: str, function: object) -> None:
+    if inspect.iscoroutine(function):
+        function.close()
+        raise HandlerError(f"{label}: got a coroutine; pass the function itself, without calling it")
+    if not callable(function):
+        raise HandlerError(f"{label}: {function!r:.100} is not callable")
+    if inspect.isclass(function):
+        raise HandlerError(f"{label}: {function.__qualname__} is a class; a handler is a function")
+    if any(inspect.isgeneratorfunction(part) or inspect.isasyncgenfunction(part) for part in _parts(function)):
+        raise HandlerError(f"{label}: a generator function cannot be a handler; return the result instead of yielding")
+
+
+def _is_async(function: Callable[..., object]) -> bool:
+    return any(inspect.iscoroutinefunction(part) for part in _parts(function))
+
+
+def _parts(function: object) -> tuple[object, ...]:
+    """What may tell the kind of a callable: itself without its partials, and its ``__call__`` if it is an object."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return (function, getattr(type(function), "__call__", None))  # noqa: B004 - the method itself is wanted
+
+
+def _context_parameter(label: str, function: Callable[..., object]) -> str | None:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        raise HandlerError(f"{label}: the parameters of {function!r:.100} cannot be read") from None
+    found = [parameter.name for parameter in parameters if _takes_context(function, parameter)]
+    for parameter in parameters:
+        if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+            raise HandlerError(
+                f"{label}: parameter {parameter.name!r} is positional-only; arguments are passed by keyword"
+            )
+    if len(found) > 1:
+        raise HandlerError(
+            f"{label}: parameters {', '.join(map(repr, found))} are all annotated pulse.Context; keep one"
+        )
+    return found[0] if found else None
+
+
+def _takes_context(function: Callable[..., object], parameter: inspect.Parameter) -> bool:
+    annotation = parameter.annotation
+    variable = parameter.kind in {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    return annotation is not inspect.Parameter.empty and not variable and _is_context(function, annotation)
+
+
+def _is_context(function: Callable[..., object], annotation: object) -> bool:
+    try:
+        resolved = _resolve(function, annotation)
+    except Exception:  # noqa: BLE001 - evaluating an annotation runs code of the user's
+        return isinstance(annotation, str) and _WRITTEN_CONTEXT.search(annotation) is not None
+    if typing.get_origin(resolved) in {typing.Union, types.UnionType}:
+        return Context in typing.get_args(resolved)
+    return resolved is Context
+
+
+def _resolve(function: Callable[..., object], annotation: object) -> object:
+    """One annotation evaluated by itself, where the function was defined: a sibling that fails does not matter."""
+
+    def probe() -> None: ...
+
+    inner = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    if not hasattr(inner, "__code__") and not hasattr(inner, "__func__"):
+        inner = getattr(inner, "__call__", inner)  # noqa: B004 - a callable object: its method knows the globals
+    inner = inspect.unwrap(getattr(inner, "__func__", inner))
+    probe.__annotations__ = {"it": annotation}
+    local: dict[str, Any] = {}
+    if inspect.isfunction(inner):
+        local.update(inspect.getclosurevars(inner).nonlocals)
+    return typing.get_type_hints(probe, getattr(inner, "__globals__", {}), local)["it"]
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,269 @@
+"""
+How an attempt ends: what a handler returned or raised, turned into what the wire says of it. Pure.
+
+A handler answers with values: whatever it returns is the result, ``Snooze(60)`` asks to be called again later. It fails
+by raising; ``Discard`` and ``RetryAfter`` are raised to say more than "failed".
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Literal, NamedTuple, TypeAlias, cast
+
+from pulse.common import json_text
+
+__all__ = [
+    "RELEASED",
+    "Discard",
+    "Ending",
+    "RetryAfter",
+    "Snooze",
+    "cause_of",
+    "classify",
+    "clean_text",
+    "crashed",
+    "describe",
+    "stalled",
+    "timed_out",
+]
+
+ERROR_MAX_BYTES: Final = 64 * 1024  # a traceback of any sane program; one row is still one page of TOAST
+MAX_SECONDS: Final = 1e9  # as on the wire: 31 years
+_TRACEBACK_FRAMES: Final = 6  # the last calls before the error: what a person looks at
+_MAX_CAUSES: Final = 5  # chained or grouped exceptions that are named
+_WORKER_DIR: Final = str(Path(__file__).parents[1] / "worker")
+
+OutcomeName: TypeAlias = Literal["ok", "error", "retry", "discard", "snooze", "release", "crash"]
+Detail: TypeAlias = "str | float | tuple[float, str] | tuple[str, int | None] | None"
+
+
+class Ending(NamedTuple):
+    """An outcome and its detail, as the ``report`` frame carries them."""
+
+    outcome: OutcomeName
+    detail: Detail
+
+
+DONE: Final = Ending("ok", None)
+RELEASED: Final = Ending("release", None)
+
+
+@dataclass(frozen=True, slots=True)
+class Snooze:
+    """
+    Returned by a handler that wants to be called again later; charged to nobody.
+
+    Args:
+        seconds: How long to wait, 0 or more.
+
+    Raises:
+        ValueError: *seconds* is negative, not finite or more than 1e9.
+
+    Example:
+        ``return pulse.Snooze(60)``
+
+    """
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        _check_seconds(self.seconds)
+
+
+class Discard(Exception):
+    """
+    Raised by a handler whose job can never succeed: it goes straight to the dead letters.
+
+    Args:
+        reason: Kept as ``last_error``.
+
+    Example:
+        ``raise pulse.Discard("no such customer")``
+
+    """
+
+    def __init__(self, reason: str = "discarded by the handler") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class RetryAfter(Exception):
+    """
+    Raised by a handler that failed and knows when it is worth trying again; charged like any failure.
+
+    Args:
+        seconds: Delay before the next try, instead of the usual back-off.
+        reason: Kept as ``last_error``.
+
+    Raises:
+        ValueError: *seconds* is negative, not finite or more than 1e9.
+
+    Example:
+        ``raise pulse.RetryAfter(30, "rate limited")``
+
+    """
+
+    def __init__(self, seconds: float, reason: str = "the handler asked to be retried") -> None:
+        super().__init__(reason)
+        _check_seconds(seconds)
+        self.seconds = seconds
+        self.reason = reason
+
+
+def classify(value: object) -> Ending:
+    """
+    What the attempt came to.
+
+    Args:
+        value: What the handler returned, or the exception that ended it.
+
+    Returns:
+        The outcome. Never raises: what cannot be stored or printed is an ``error`` that says so.
+
+    """
+    if value is None:
+        return DONE
+    if isinstance(value, BaseException):
+        return _classify_error(value)
+    if isinstance(value, Snooze):
+        return Ending("snooze", float(value.seconds))
+    if inspect.iscoroutine(value):
+        value.close()
+        return Ending("error", "the handler is a plain def that returned a coroutine; declare it with async def")
+    return _classify_result(value)
+
+
+def _classify_result(value: object) -> Ending:
+    try:
+        return Ending("ok", json_text.dumps(value))
+    except json_text.NotStorableError as error:
+        return Ending("error", clean_text(f"result is not storable: {error}"))
+    except json_text.NotJsonError as error:
+        return Ending("error", clean_text(f"result is not JSON: {error}"))
+
+
+def timed_out(timeout_s: float, error: BaseException | None = None) -> Ending:
+    """The ending of an attempt that was stopped after *timeout_s*; *error*: how the handler took it."""
+    return _stopped(f"timed out after {timeout_s:g} s", error)
+
+
+def stalled(stall_s: float, error: BaseException | None = None) -> Ending:
+    """The ending of an attempt that was stopped after *stall_s* without progress; *error*: how the handler took it."""
+    return _stopped(f"stalled: no progress for {stall_s:g} s", error)
+
+
+def crashed(how: str, exit_code: int | None) -> Ending:
+    """The ending of an attempt whose own process died; *exit_code* negative: of that signal."""
+    return Ending("crash", (f"worker process died: {how}", exit_code))
+
+
+def describe(error: BaseException) -> str:
+    """
+    Type, message, causes and the last calls of *error*: the ``last_error`` of a failed attempt.
+
+    Returns:
+        At most 64 KiB of UTF-8 without NUL and lone surrogates, whatever *error* does when it is printed.
+
+    """
+    lines = [_headline(error), *(f"  from {_headline(cause)}" for cause in _causes(error))]
+    return clean_text("\n".join([*lines, *_last_calls(error.__traceback__)]))
+
+
+def clean_text(text: str, max_bytes: int = ERROR_MAX_BYTES) -> str:
+    """*text* as PostgreSQL can hold it: NUL and lone surrogates replaced, cut to *max_bytes* of UTF-8."""
+    if "\0" in text:
+        text = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    if len(text) <= max_bytes // 4 and text.isascii():
+        return text
+    data = text.encode("utf-8", "replace")
+    return data[:max_bytes].decode("utf-8", "ignore")
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """What was raised: a trio nursery or an anyio task group wraps that, once per level."""
+    while len(members := _members(error)) == 1:
+        error = members[0]
+    return error
+
+
+def _classify_error(error: BaseException) -> Ending:
+    error = cause_of(error)
+    match error:
+        case Discard():
+            return Ending("discard", clean_text(_text(error)) or "discarded by the handler")
+        case RetryAfter():
+            return Ending("retry", (float(error.seconds), clean_text(_text(error))))
+        case _:
+            return Ending("error", describe(error))
+
+
+def _stopped(text: str, error: BaseException | None) -> Ending:
+    return Ending("error", text if error is None else clean_text(f"{text}\n{describe(error)}"))
+
+
+def _headline(error: BaseException) -> str:
+    name = type(error).__name__
+    match error:
+        case SystemExit():
+            return f"{name}: the handler called sys.exit({_safely(repr, error.code)})"
+        case KeyboardInterrupt():
+            return f"{name}: raised by the handler"
+        case _:
+            text = _text(error)
+            return f"{name}: {text}" if text else name
+
+
+def _text(error: BaseException) -> str:
+    return _safely(str, error)
+
+
+def _safely(show: Callable[[object], str], value: object) -> str:
+    try:
+        return show(value)
+    except BaseException as broken:  # noqa: BLE001 - the user's __str__ may raise anything, SystemExit too
+        return f"<unprintable: its {show.__name__}() raises {type(broken).__name__}>"
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    found: list[BaseException] = []
+    members = _members(error)
+    if members:
+        return members[:_MAX_CAUSES]
+    while len(found) < _MAX_CAUSES:
+        cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        if cause is None or cause in found:
+            break
+        found.append(cause)
+        error = cause
+    return found
+
+
+def _members(error: BaseException) -> list[BaseException]:
+    """What an exception group holds; nothing for other exceptions."""
+    if not isinstance(error, BaseExceptionGroup):
+        return []
+    return list(cast("BaseExceptionGroup[BaseException]", error).exceptions)
+
+
+def _last_calls(trace: TracebackType | None) -> list[str]:
+    try:
+        stack = [
+            (frame, line)
+            for frame, line in traceback.walk_tb(trace)
+            if not frame.f_code.co_filename.startswith(_WORKER_DIR)
+        ]
+        summary = traceback.StackSummary.extract(iter(stack[-_TRACEBACK_FRAMES:]))
+        return "".join(summary.format()).rstrip("\n").split("\n") if summary else []
+    except Exception:  # noqa: BLE001 - a report without its calls is still a report
+        return []
+
+
+def _check_seconds(seconds: float) -> None:
+    if not math.isfinite(seconds) or not 0 <= seconds <= MAX_SECONDS:
+        raise ValueError(f"seconds must be between 0 and {MAX_SECONDS:g}, not {seconds!r}")

@@ -1,0 +1,207 @@
+"""
+Traces from a submit to its attempts, by OpenTelemetry, where the application uses that.
+
+Nothing here imports it: an application that has a span has imported it. A submit takes the current span's context
+along; a worker makes a span for each attempt, a child of the one that submitted the job, and the handler's own are
+children of that. Without it all of this is a look into ``sys.modules``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Protocol, cast
+from uuid import UUID
+
+import msgspec
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span, Tracer
+
+    from pulse.app.outcome import Ending
+    from pulse.protocol import Assignment
+
+__all__ = ["Spans", "Tracing", "current_traceparent", "for_attempts", "for_cell", "preload", "with_parent"]
+
+ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+FLUSH_MS: Final = 1000  # for a process that ends with its handler to send the handler's spans
+MAX_STATUS: Final = 200  # characters of an error in a span
+_KEY: Final = "traceparent"
+
+
+class Tracing(Protocol):
+    """What is done around the call of a handler."""
+
+    def begin(self, job: Assignment) -> Span | None:
+        """Make the attempt's span the current one, in the context that calls."""
+        ...
+
+    def end(self, span: Span | None, ending: Ending) -> None:
+        """The attempt is over."""
+        ...
+
+
+def current_traceparent() -> str | None:
+    """Of the span that is current here, as W3C Trace Context has it; None: there is none."""
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None:
+        return None
+    context = trace.get_current_span().get_span_context()
+    if not context.is_valid:
+        return None
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+
+
+def for_attempts() -> Spans | None:
+    """For the handlers of this process, whose app is loaded; None: nobody wants spans."""
+    if not _is_set_up():
+        return None
+    from opentelemetry import trace as api
+
+    from pulse.common.version import VERSION  # 10 ms that who asks a question need not wait
+
+    return Spans(api.get_tracer("pulse", VERSION))
+
+
+def for_cell() -> Tracing | None:
+    """For a process that runs one handler: its span is with who has made the process."""
+    return _Inherited() if _is_set_up() else None
+
+
+def preload() -> None:
+    """Import what ``for_cell`` will need, so that not each of those processes has to; nothing is started."""
+    if _is_wanted():
+        with contextlib.suppress(ImportError):
+            importlib.import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+            importlib.import_module("opentelemetry.sdk.trace.export")
+
+
+def _is_set_up() -> bool:
+    """Whether the app has said where spans go, or the environment does."""
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is not None and not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        return True
+    return _is_wanted() and _set_up()
+
+
+def _is_wanted() -> bool:
+    return any(os.environ.get(name) for name in ENDPOINTS)
+
+
+def _set_up() -> bool:
+    """Send spans where the environment says, as far as the packages for it are there."""
+    try:
+        from opentelemetry import trace
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError:
+        return False
+    provider = TracerProvider()
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    trace.set_tracer_provider(provider)
+    return True
+
+
+class Spans:
+    """
+    A span for each attempt.
+
+    Args:
+        tracer: Makes them.
+    """
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+
+    def begin(self, job: Assignment) -> Span:
+        """A consumer's span, by the conventions for messaging; its end is up to ``end``."""
+        span = self.detached(job)
+        _make_current(span)
+        return span
+
+    def detached(self, job: Assignment) -> Span:
+        """The same, not made current."""
+        from opentelemetry.trace import SpanKind
+
+        attributes: dict[str, str | int] = {
+            "messaging.system": "pulse",
+            "messaging.operation.type": "process",
+            "messaging.operation.name": "process",
+            "messaging.destination.name": job.topic,
+            "messaging.message.id": str(UUID(bytes=job.id)),
+            "pulse.job.name": job.name,
+            "pulse.attempt": job.attempt,
+        }
+        parent = _parent(job.extra)
+        return self._tracer.start_span(
+            f"process {job.topic}", parent, kind=SpanKind.CONSUMER, attributes=attributes, record_exception=False
+        )
+
+    def end(self, span: Span | None, ending: Ending) -> None:
+        """With the attempt's outcome; all but success, a later call and a release are errors."""
+        if span is None:
+            return
+        span.set_attribute("pulse.outcome", ending.outcome)
+        if ending.outcome not in {"ok", "snooze", "release"}:
+            from opentelemetry.trace import Status, StatusCode
+
+            span.set_attribute("error.type", ending.outcome)
+            span.set_status(Status(StatusCode.ERROR, _words(ending.detail)))
+        span.end()
+
+
+class _Inherited:
+    """The current span is one of another process."""
+
+    def begin(self, job: Assignment) -> None:
+        """Make it current."""
+        from opentelemetry import context
+
+        context.attach(_parent(job.extra) or context.get_current())
+
+    def end(self, span: Span | None, ending: Ending) -> None:  # noqa: ARG002 - as Tracing has it
+        """Send what the handler has made, as far as that is quick: this process ends now, without looking back."""
+        flush = getattr(sys.modules["opentelemetry.trace"].get_tracer_provider(), "force_flush", None)
+        if flush is not None:
+            flush(FLUSH_MS)
+
+
+def with_parent(job: Assignment, span: Span) -> Assignment:
+    """*job* as the process is told that runs its handler: *span* is the current one there."""
+    context = span.get_span_context()
+    text = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+    extra = {**(job.extra or {}), _KEY: msgspec.Raw(msgspec.msgpack.encode(text))}
+    return msgspec.structs.replace(job, extra=extra)
+
+
+def _make_current(span: Span) -> None:
+    from opentelemetry import context, trace
+
+    context.attach(trace.set_span_in_context(span))  # of this call's own context, which ends with it
+
+
+def _parent(extra: Mapping[str, msgspec.Raw] | None) -> Context | None:
+    """The context of the span that submitted the job; None: there is none that can be read."""
+    raw = None if extra is None else extra.get(_KEY)
+    if raw is None:
+        return None
+    try:
+        text = msgspec.msgpack.decode(raw, type=str)
+    except msgspec.MsgspecError:
+        return None
+    from opentelemetry.context import Context
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    return TraceContextTextMapPropagator().extract({_KEY: text}, context=Context())
+
+
+def _words(detail: object) -> str:
+    """What went wrong: a line of it, never what the handler was given."""
+    parts = cast("tuple[object, ...]", detail) if isinstance(detail, tuple) else (detail,)
+    text = next((one for one in parts if isinstance(one, str)), "")
+    return text.strip().partition("\n")[0][:MAX_STATUS]

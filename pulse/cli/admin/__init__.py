@@ -1,0 +1,1 @@
+"""Commands for whoever installs pulse: migrate, check, doctor, passwd, ui, metrics, completion."""

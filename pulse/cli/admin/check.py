@@ -1,0 +1,267 @@
+"""``pulse check``: do the invariants hold in this database?"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypedDict, Unpack
+from urllib.parse import quote
+
+import click
+
+from pulse.cli.lazy import examples
+from pulse.cli.options import POSITIVE_S, with_config
+from pulse.cli.output.render import Cell, Line, Screen, foreign, write_document
+from pulse.common.text import count, duration, one_line
+from pulse.errors import NobodyAnswersError, PulseError
+
+if TYPE_CHECKING:
+    from pulse.config import Settings
+    from pulse.store.admin.checks import Examination, Finding
+    from pulse.store.connections.pool import Target
+
+__all__ = ["check", "choose_dsn", "find_dsn"]
+
+_GRACE_S: Final = 90.0  # a lapsed lease, a lease of waiting after an outage, two sweeps
+_TIMEOUT_S: Final = 60.0  # a join of two million rows on a slow disk
+_EXAMPLES: Final = 5
+_STATUS_S: Final = 2.0
+_STYLES: Final = {"ok": "green", "violated": "bold red", "skipped": "yellow", "unfinished": "bold red"}
+_STATE_WIDTH: Final = 10
+_MASK: Final = "***"
+_SOCKET: Final = ".s.PGSQL.5432"
+
+
+class Limits(TypedDict):
+    """How patient it is, and how talkative."""
+
+    grace_s: float
+    timeout_s: float
+    examples: int
+
+
+@click.command(
+    epilog=examples(
+        "pulse check",
+        "pulse check --dsn postgresql://pulse@db.example.com/shop --json | jq .ok",
+        "pulse check --install-audit   # then let it run, and: pulse check --audit",
+    )
+)
+@click.option(
+    "--dsn",
+    metavar="DSN",
+    show_default="PULSE_DSN, else dsn in the config file, else the embedded PostgreSQL",
+    help="The database.",
+)
+@with_config
+@click.option(
+    "--grace",
+    "grace_s",
+    type=POSITIVE_S,
+    default=_GRACE_S,
+    metavar="SECONDS",
+    help="How long a lapsed lease or a due schedule may stand; a watchdog silent for so long is not there.",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=POSITIVE_S,
+    default=_TIMEOUT_S,
+    metavar="SECONDS",
+    help="Longest time for one invariant; what is not done by then counts as bad.",
+)
+@click.option(
+    "--examples",
+    type=click.IntRange(1, 1000),
+    default=_EXAMPLES,
+    metavar="N",
+    help="Most violations of an invariant that are shown.",
+)
+@click.option("--audit", is_flag=True, help="Also check the history that an audit has written down.")
+@click.option(
+    "--install-audit", is_flag=True, help="Begin to write down every change of a job: expensive, for investigating."
+)
+@click.option("--remove-audit", is_flag=True, help="Remove the audit, and all that it has written down.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole as one JSON document.")
+def check(
+    dsn: str | None,
+    config: Path | None,
+    *,
+    audit: bool,
+    install_audit: bool,
+    remove_audit: bool,
+    as_json: bool,
+    **limits: Unpack[Limits],
+) -> None:
+    """
+    Check the invariants in the database: a line for each, with the number of violations and some of them.
+
+    It only reads, each invariant in a transaction of its own, and may run beside everything else. Ends with exit code
+    1 when an invariant is violated, or could not be checked in time. One that cannot be told now is skipped, and says
+    why.
+    """
+    if audit + install_audit + remove_audit > 1:
+        raise click.UsageError("--audit, --install-audit and --remove-audit exclude each other; one is allowed.")
+    target = _target(dsn, config)
+    if install_audit:
+        click.echo(asyncio.run(_install(target)))
+    elif remove_audit:
+        click.echo(asyncio.run(_remove(target)))
+    else:
+        from pulse.store.admin.checks import Examination
+
+        examination = Examination(target, audit=audit, **limits)
+        found = asyncio.run(_examine(examination, None if as_json else Screen()))
+        _conclude(found, as_json=as_json)
+
+
+def find_dsn(settings: Settings, env: Mapping[str, str]) -> str:
+    """
+    The database that is meant: named by the settings, else the one that the running server says, else the embedded one.
+
+    Raises:
+        click.UsageError: There is none.
+
+    """
+    return settings.dsn if settings.dsn is not None else choose_dsn(settings, env, _told(settings))
+
+
+def choose_dsn(settings: Settings, env: Mapping[str, str], told: str | None) -> str:
+    """
+    The same, where it is known what the running server says: *told*, without its password.
+
+    Raises:
+        click.UsageError: There is none.
+
+    """
+    if settings.dsn is not None:
+        return settings.dsn
+    if told is not None and _MASK not in told:
+        return told
+    from pulse.system.directories import server_state_dir
+
+    home = server_state_dir(env, settings.state_dir) / "postgres"
+    if told is None and os.path.exists(home / _SOCKET):  # noqa: PTH110 - false, too, where one may not look
+        return f"postgresql:///postgres?host={quote(os.fsencode(home), safe='/')}&port=5432&user=pulse"
+    where = f"the server uses {told}" if told else f"no server answers, and no embedded PostgreSQL runs in {home}"
+    raise click.UsageError(f"no database is named: give --dsn or set PULSE_DSN ({where}).")
+
+
+def _told(settings: Settings) -> str | None:
+    """The DSN, without its password, that the running supervisor says it uses."""
+    from pulse.cli.server import Server
+    from pulse.protocol.answers import Status, read
+    from pulse.system.directories import CLIENT_SOCKET
+
+    socket = None if settings.runtime_dir is None else settings.runtime_dir / CLIENT_SOCKET
+    try:
+        status = read(Status, Server(socket, _STATUS_S).ask_supervisor("status"))
+    except NobodyAnswersError:
+        return None
+    return None if status.database is None else status.database.dsn or None
+
+
+def _target(dsn: str | None, config: Path | None) -> Target:
+    from pulse.config import load
+
+    chosen = find_dsn(load(os.environ, config, {"dsn": dsn}), os.environ)
+    try:
+        from pulse.store.connections.pool import Target
+    except ModuleNotFoundError as error:
+        raise PulseError(f"{error.name} is missing: pip install 'pulse-supervisor[server]'") from None
+    return Target(chosen, "pulse check")
+
+
+async def _install(target: Target) -> str:
+    from pulse.store.admin import checks
+
+    await checks.install_audit(target)
+    return "audit installed: every change of a job is written down from now on; check it by `pulse check --audit`"
+
+
+async def _remove(target: Target) -> str:
+    from pulse.store.admin import checks
+
+    return "audit removed" if await checks.remove_audit(target) else "there was no audit"
+
+
+async def _examine(examination: Examination, screen: Screen | None) -> list[Finding]:
+    """Ask everything; told on *screen* as it comes, and what is being asked on a terminal."""
+    found: list[Finding] = []
+    names = [one.name for one in examination.checks]
+    progress = _Progress(len(names), shown=sys.stderr.isatty())
+    progress.asking(0, names[0])
+    try:
+        async for finding in examination.findings():
+            progress.clear()
+            found.append(finding)
+            if screen is not None:
+                screen.lines(_lines(finding))
+                sys.stdout.flush()
+            if len(found) < len(names):
+                progress.asking(len(found), names[len(found)])
+    finally:
+        progress.clear()
+    return found
+
+
+class _Progress:
+    """A line on a terminal that says which invariant is being checked."""
+
+    def __init__(self, whole: int, *, shown: bool) -> None:
+        self._whole = whole
+        self._shown = shown
+
+    def asking(self, done: int, name: str) -> None:
+        """That one is being checked."""
+        self._write(f"checking {done + 1} of {self._whole}: {name} …")
+
+    def clear(self) -> None:
+        """Make room for something else."""
+        self._write("")
+
+    def _write(self, text: str) -> None:
+        if self._shown:
+            sys.stderr.write(f"\r\x1b[K{text}")
+            sys.stderr.flush()
+
+
+def _lines(finding: Finding) -> Iterator[Line]:
+    state = Cell(f"{finding.state:<{_STATE_WIDTH}}", _STYLES[finding.state])
+    line = [state, Cell(f"{finding.check.name}: {finding.check.what}")]
+    if finding.violations:
+        line.append(Cell(f": {count(finding.violations, 'violation')}", "bold red"))
+    if finding.reason is not None:
+        line.append(foreign(f": {finding.reason}", "yellow"))
+    yield [*line, Cell(f" ({duration(finding.took_s)})", "dim")]
+    for example in finding.examples:
+        yield [Cell(" " * _STATE_WIDTH), foreign(f"{example.id}  ", "bold"), foreign(one_line(example.detail))]
+    if finding.violations > len(finding.examples):
+        yield [Cell(" " * _STATE_WIDTH), Cell(f"and {finding.violations - len(finding.examples):,} more", "dim")]
+
+
+def _conclude(found: list[Finding], *, as_json: bool) -> None:
+    bad = [one for one in found if one.is_bad]
+    skipped = [one for one in found if one.state == "skipped"]
+    if as_json:
+        write_document({"ok": not bad, "checks": [_document(one) for one in found]})
+    elif not bad:
+        more = f", {len(skipped)} could not be told" if skipped else ""
+        Screen().lines([[Cell(f"{count(len(found) - len(skipped), 'invariant')} hold{more}")]])
+    if bad:
+        raise PulseError(f"these invariants do not hold: {', '.join(one.check.name for one in bad)}")
+
+
+def _document(finding: Finding) -> dict[str, object]:
+    return {
+        "name": finding.check.name,
+        "what": finding.check.what,
+        "state": finding.state,
+        "violations": finding.violations,
+        "examples": [{"id": example.id, "detail": example.detail} for example in finding.examples],
+        "reason": finding.reason,
+        "took_s": finding.took_s,
+    }

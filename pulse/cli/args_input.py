@@ -1,0 +1,61 @@
+"""A job's args as a person writes them: JSON text, checked here and sent as it is, so that no digit of it is lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final, NoReturn
+
+from pulse.common import json_text
+from pulse.errors import BadRequestError
+
+__all__ = ["check_args"]
+
+_KINDS: Final[Mapping[type[object], str]] = {
+    list: "an array",
+    str: "a string",
+    bool: "true or false",
+    type(None): "null",
+}
+
+
+class _Number(str):
+    """A number that is not converted: one of 5000 digits is JSON, and PostgreSQL can hold it."""
+
+    __slots__ = ()
+
+
+def check_args(text: str) -> None:
+    """
+    Make sure that *text* can be the args of a job.
+
+    Raises:
+        BadRequestError: It is not the text of a JSON object, or PostgreSQL cannot hold it; the message says which.
+
+    """
+    try:
+        text.encode()
+        value: object = json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=_refuse_constant)
+    except UnicodeEncodeError:
+        raise BadRequestError("args are not UTF-8 text") from None
+    except json.JSONDecodeError as error:
+        raise BadRequestError(f"args are not JSON: {_reason(error)}") from None
+    except RecursionError:
+        raise BadRequestError("args are nested too deeply") from None
+    if not isinstance(value, dict):
+        kind = "a number" if isinstance(value, _Number) else _KINDS[type(value)]
+        raise BadRequestError(f"args must be a JSON object of keyword arguments, not {kind}")
+    if "\\u" in text:  # only an escape can hide what PostgreSQL refuses
+        try:
+            json_text.dumps(value)  # pyright: ignore[reportUnknownArgumentType]
+        except json_text.NotStorableError as error:
+            raise BadRequestError(f"args are not storable: {error}") from None
+
+
+def _refuse_constant(word: str) -> NoReturn:
+    raise BadRequestError(f"args are not JSON: {word} is no JSON number")
+
+
+def _reason(error: json.JSONDecodeError) -> str:
+    where = f"character {error.colno}" if error.lineno == 1 else f"line {error.lineno}, character {error.colno}"
+    return f"{error.msg} at {where}"

@@ -1,0 +1,126 @@
+"""The list of topics: what is in each, whether it is paused, who serves it, and what is set for it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias
+
+from pulse.cli.output.render import Cell, Column, Line, Table, foreign
+from pulse.cli.output.styles import STATUS_STYLES
+from pulse.client.stats import OtherTopics, Stats, TopicStats
+from pulse.common.text import count, duration, one_line
+from pulse.protocol.answers import Gate
+
+__all__ = ["SERVER", "WORDS", "Policy", "left_out", "merged", "others_words", "policy_words", "shown", "topics_table"]
+
+Policy: TypeAlias = Mapping[str, int | float | str | None]
+
+WORDS: Final = {  # options by the names that the wire gives them
+    "max_attempts": "max-attempts",
+    "max_crashes": "max-crashes",
+    "backoff": "backoff",
+    "timeout_s": "timeout",
+    "stall_s": "stall",
+    "lease_s": "lease",
+    "retention_s": "retention",
+    "retention_dead_s": "retention-dead",
+    "ageing_s": "ageing",
+}
+_FIGURES: Final = ("ready", "oldest_s", "running", "scheduled", "workers")
+SERVER: Final = "(the server)"
+_COLUMNS: Final = (
+    Column("topic", least=8),
+    Column("ready", right=True),
+    Column("oldest", right=True, leave_out=1),
+    Column("running", right=True, leave_out=2),
+    Column("later", right=True, leave_out=4),
+    Column("workers", right=True, leave_out=3),
+    Column("policy", least=8, leave_out=5),
+)
+
+
+def merged(policies: Sequence[Policy], stats: Stats, gate: Gate, *, most: int | None) -> list[dict[str, object]]:
+    """
+    A row for each topic, in the order of their names, each with the same keys.
+
+    Args:
+        policies: What is set; '' is the server.
+        stats: What is in the topics.
+        gate: What is paused.
+        most: Topics with work, or paused, that have no policy are there, too, so many at most; None: not.
+    """
+    known = {one.topic: one for one in stats.topics}
+    found = {str(one.get("topic") or ""): one for one in policies}
+    if most is not None:
+        for name in [*[one.topic for one in stats.topics][:most], *list(gate.topics)[:most]]:
+            found.setdefault(name, {})
+    is_whole = stats.exact and not stats.others.topics  # then one that is not told of has nothing in it
+    return [
+        _document(name, found[name], known.get(name) or (TopicStats(name) if name and is_whole else None), gate)
+        for name in sorted(found)
+    ]
+
+
+def left_out(rows: Sequence[Mapping[str, object]], stats: Stats) -> OtherTopics:
+    """All topics together that have no row."""
+    listed = {row["topic"] for row in rows}
+    some = [one for one in stats.topics if one.topic not in listed]
+    ages = (stats.others.oldest_s, *(one.oldest_s for one in some))
+    return OtherTopics(
+        topics=stats.others.topics + len(some),
+        ready=sum((one.ready for one in some), stats.others.ready),
+        scheduled=sum((one.scheduled for one in some), stats.others.scheduled),
+        running=sum((one.running for one in some), stats.others.running),
+        oldest_s=max((age_s for age_s in ages if age_s is not None), default=None),
+    )
+
+
+def _document(name: str, policy: Policy, stats: TopicStats | None, gate: Gate) -> dict[str, object]:
+    """A row; figures that nobody told are None."""
+    return {
+        "topic": name,
+        "paused": name in gate.topics if name else gate.paused,
+        **{key: None if stats is None else getattr(stats, key) for key in _FIGURES},
+        **{option: policy.get(option) for option in WORDS},
+    }
+
+
+def topics_table(rows: Sequence[Mapping[str, object]], *, is_exact: bool) -> Table:
+    """The table of what `merged` has made."""
+    return Table(_COLUMNS, [_row(row, "" if is_exact else "~") for row in rows])
+
+
+def others_words(others: OtherTopics) -> str:
+    """What is not listed, in words."""
+    oldest = "" if others.oldest_s is None else f", the oldest for {duration(others.oldest_s)}"
+    return f"and {count(others.topics, 'more topic')}, with {count(others.ready, 'job')} ready{oldest}"
+
+
+def policy_words(policy: Mapping[str, object]) -> str:
+    """What is set, in words."""
+    found = ((word, policy.get(option)) for option, word in WORDS.items())
+    return ", ".join(f"{word} {shown(value)}" for word, value in found if value is not None)
+
+
+def shown(value: object) -> str:
+    """A value of a policy."""
+    return f"{value:.15g}" if isinstance(value, int | float) else str(value)
+
+
+def _row(row: Mapping[str, object], mark: str) -> Line:
+    name, paused, oldest_s = str(row["topic"]), bool(row["paused"]), row["oldest_s"]
+    is_unserved = bool(row["ready"]) and not row["workers"]
+    words = one_line(name) + " (paused)" if paused else one_line(name)
+    return [
+        foreign(words or SERVER, "yellow" if paused else ""),
+        Cell(_number(row["ready"], mark), "cyan" if row["ready"] else ""),
+        Cell(duration(oldest_s) if isinstance(oldest_s, float) else ""),
+        Cell(_number(row["running"]), STATUS_STYLES["RUNNING"] if row["running"] else ""),
+        Cell(_number(row["scheduled"], mark)),
+        Cell(_number(row["workers"]), "bold red" if is_unserved else ""),
+        foreign(policy_words(row)),
+    ]
+
+
+def _number(value: object, mark: str = "") -> str:
+    return f"{mark if value else ''}{value:,}" if isinstance(value, int) else ""

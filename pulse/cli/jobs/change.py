@@ -1,0 +1,118 @@
+"""``pulse ctl jobs cancel | retry | delete | change``: by ids, or all that options choose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import click
+
+from pulse.cli.jobs import bulk
+from pulse.cli.jobs.bulk import Kind, Options
+from pulse.cli.jobs.filters import filters_of, job_filters
+from pulse.cli.lazy import examples
+from pulse.cli.options import ID, PRIORITY, TOPIC
+
+__all__ = ["cancel", "change", "delete", "retry"]
+
+_ACTIVE: Final = ("PENDING", "RETRYING", "RUNNING")
+_WAITING: Final = ("PENDING", "RETRYING")
+_ENDED: Final = ("COMPLETED", "DEAD_LETTERED", "CANCELED")
+CANCEL: Final = Kind("jobs.cancel", "cancel", "canceled", _ACTIVE, _ACTIVE, "retry")
+RETRY: Final = Kind("jobs.retry", "retry", "retried", _ENDED, ("DEAD_LETTERED", "CANCELED"), "cancel")
+DELETE: Final = Kind("jobs.delete", "delete", "deleted", _ENDED, _ENDED)
+CHANGE: Final = Kind("jobs.change", "change", "changed", _WAITING, _WAITING, "change")
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+
+
+def _chosen(command: CommandT) -> CommandT:
+    """Ids, or the options that choose jobs; and how it is to be done."""
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help='Print {"done": [ids], "refused": [[id, code]...]}.'),
+        click.option("--yes", "-y", is_flag=True, help="Do not ask."),
+        click.option("--dry-run", is_flag=True, help="Only count what would be changed, by status and topic."),
+        job_filters(),
+        click.argument("job_ids", metavar="[ID]...", type=ID, nargs=-1),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command(
+    epilog=examples(
+        "pulse ctl jobs cancel 0190163d-8694-739b-aea5-966c26f8ad91",
+        "pulse ctl jobs cancel --topic images --older 1h --dry-run",
+    )
+)
+@_chosen
+def cancel(job_ids: Sequence[bytes], *, dry_run: bool, yes: bool, as_json: bool, **given: object) -> None:
+    """
+    Cancel jobs: those that wait never start, those that run are stopped.
+
+    Either the jobs with these ids, or all that the options choose. Ends with exit code 1 when any of them was refused;
+    the others are canceled all the same. Interrupted, it ends between two batches and says how far it came.
+    """
+    bulk.change(CANCEL, job_ids, filters_of(given), Options(dry_run, yes, as_json))
+
+
+@click.command(
+    epilog=examples(
+        "pulse ctl jobs retry 0190163d-8694-739b-aea5-966c26f8ad91",
+        "pulse ctl jobs retry --status DEAD_LETTERED --error 'connection refused' --newer 1d",
+    )
+)
+@_chosen
+def retry(job_ids: Sequence[bytes], *, dry_run: bool, yes: bool, as_json: bool, **given: object) -> None:
+    """
+    Start completed, canceled or dead jobs anew, with a fresh budget of tries.
+
+    Either the jobs with these ids, or all that the options choose: dead and canceled ones, unless --status says
+    otherwise. Ends with exit code 1 when any of them was refused; the others are started all the same.
+    """
+    bulk.change(RETRY, job_ids, filters_of(given), Options(dry_run, yes, as_json))
+
+
+@click.command(
+    epilog=examples(
+        "pulse ctl jobs delete 0190163d-8694-739b-aea5-966c26f8ad91",
+        "pulse ctl jobs delete --status DEAD_LETTERED --older 30d --yes",
+    )
+)
+@_chosen
+def delete(job_ids: Sequence[bytes], *, dry_run: bool, yes: bool, as_json: bool, **given: object) -> None:
+    """
+    Delete jobs that have ended, with the history of their attempts. This cannot be undone.
+
+    Jobs that wait or run are refused: cancel them first.
+    """
+    bulk.change(DELETE, job_ids, filters_of(given), Options(dry_run, yes, as_json))
+
+
+@click.command(
+    epilog=examples(
+        "pulse ctl jobs change --priority 50 0190163d-8694-739b-aea5-966c26f8ad91",
+        "pulse ctl jobs change --topic images --name resize --to-topic images-slow --dry-run",
+    )
+)
+@click.option("--priority", type=PRIORITY, metavar="P", help="Give them this priority; higher first.")
+@click.option("--to-topic", type=TOPIC, metavar="TOPIC", help="Have them wait in this topic.")
+@_chosen
+def change(
+    job_ids: Sequence[bytes],
+    *,
+    priority: int | None,
+    to_topic: str | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    **given: object,
+) -> None:
+    """
+    Give jobs that wait another priority or topic, on all hosts at once.
+
+    What is due waits at the end of where it is then; what is due later stays due then. Jobs that run are refused.
+    """
+    if priority is None and to_topic is None:
+        raise click.UsageError("neither --priority nor --to-topic is given; one of them, or both, is needed.")
+    more = {key: value for key, value in (("priority", priority), ("topic", to_topic)) if value is not None}
+    bulk.change(CHANGE, job_ids, filters_of(given), Options(dry_run, yes, as_json, more))

@@ -1,0 +1,147 @@
+"""Which jobs a command is about: the options that choose them, and the requests that find them, page by page."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar, cast
+
+import click
+
+from pulse.cli.options import DURATION, ID, NAME, STATUS, STATUSES, TOPIC, Text
+from pulse.client.client import Client
+from pulse.common.text import duration, shell_word
+from pulse.protocol.answers import JobPage, read
+
+__all__ = ["FILTERS", "chosen", "filters_of", "found_of", "in_words", "job_filters", "pages"]
+
+_STATUS_HELP: Final = f"Only jobs of this status ({', '.join(STATUSES)}); may be repeated."
+_TEXT: Final = Text("text", 200)
+_LONG_CHARACTERS: Final = 1024 * 1024  # of a page that is short because its jobs are long
+FILTERS: Final = ("status", "topic", "name", "schedule", "error", "worker", "older_s", "newer_s", "prefix")
+_DURATIONS: Final = frozenset({"older_s", "newer_s"})
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+
+
+class _Prefix(Text):
+    """The first hexadecimal digits of an id."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The digits, as they were written."""
+        digits = value.replace("-", "")
+        if not 1 <= len(digits) <= 32 or not set(digits) <= set("0123456789abcdefABCDEF"):  # noqa: PLR2004 -- of a UUID
+            raise click.BadParameter(f"{value!r:.60}: 1 to 32 hexadecimal digits are allowed.", ctx, param)
+        return value
+
+
+_OPTIONS: Final[tuple[Callable[[Any], Any], ...]] = (
+    click.option("--status", type=STATUS, multiple=True, help=_STATUS_HELP),
+    click.option("--topic", type=TOPIC, metavar="TOPIC", help="Only jobs of this topic."),
+    click.option("--name", type=NAME, metavar="NAME", help="Only jobs of this handler."),
+    click.option("--schedule", type=ID, metavar="ID", help="Only jobs that this schedule fired."),
+    click.option("--error", type=_TEXT, metavar="TEXT", help="Only jobs whose last error has this in it, in any case."),
+    click.option("--worker", type=_TEXT, metavar="TEXT", help="Only jobs held by a worker with this in its name."),
+    click.option(
+        "--older", "older_s", type=DURATION, metavar="AGE", help="Only from longer ago than 90s, 10m, 2h, 1d."
+    ),
+    click.option("--newer", "newer_s", type=DURATION, metavar="AGE", help="Only from no longer ago than that."),
+    click.option("--prefix", type=_Prefix("prefix", 36), metavar="HEX", help="Only jobs whose ids begin so."),
+)
+
+
+def job_filters(*, leave_out: frozenset[str] = frozenset()) -> Callable[[CommandT], CommandT]:
+    """The options that choose jobs, but those whose meaning a command has taken."""
+
+    def decorate(command: CommandT) -> CommandT:
+        for name, option in reversed([*zip(FILTERS, _OPTIONS, strict=True)]):
+            if name not in leave_out:
+                command = option(command)
+        return command
+
+    return decorate
+
+
+def filters_of(given: Mapping[str, object]) -> dict[str, object]:
+    """The request's keys of what was given."""
+    found = {name: given.get(name) for name in FILTERS}
+    return {
+        name: list(cast("tuple[object, ...]", value)) if isinstance(value, tuple) else value
+        for name, value in found.items()
+        if value
+    }
+
+
+def in_words(filters: Mapping[str, object]) -> str:
+    """*filters* as the options that give them, for the audit and for people."""
+    from uuid import UUID
+
+    words: list[str] = []
+    for name, value in filters.items():
+        option = "--" + name.removesuffix("_s")
+        for one in cast("list[object]", value) if isinstance(value, list) else [value]:
+            text = str(UUID(bytes=one)) if isinstance(one, bytes) else f"{one}"
+            text = f"{one:.15g}s" if name in _DURATIONS else text
+            words += [option, shell_word(text)]
+    return " ".join(words)
+
+
+def pages(client: Client, body: Mapping[str, object], on_the_way: Callable[[float | None], None]) -> Iterator[JobPage]:
+    """Pages of jobs to the end; between two, how far it has come is told *on_the_way*."""
+    after: str | None = None
+    while True:
+        asked = {**body, "after": after} if after is not None else dict(body)
+        page = read(JobPage, client.request("jobs.list", asked, repeatable=True))
+        after = page.next
+        if page.jobs or after is None:
+            yield page
+        if after is None:
+            return
+        on_the_way(page.reached)
+
+
+def found_of(client: Client, body: Mapping[str, object]) -> dict[str, object]:
+    """
+    The answer to jobs.list with a page that is full, or the last one: where the server's time was over, it is asked on.
+
+    Until then the terminal shows how far it has come.
+    """
+    limit, jobs = int(str(body["limit"])), list[object]()
+    asked = dict(body)
+    with _moving_line() as show:
+        while True:
+            answer = client.request("jobs.list", {**asked, "limit": limit - len(jobs)}, repeatable=True)
+            page = cast("list[object]", answer["jobs"])
+            jobs += page
+            reached = answer.get("reached")
+            if answer.get("next") is None or reached is None or len(jobs) >= limit or len(str(page)) > _LONG_CHARACTERS:
+                return {"jobs": jobs, "next": answer.get("next")}
+            asked["after"] = answer["next"]
+            show(chosen(len(jobs), reached if isinstance(reached, float) else None))
+
+
+@contextmanager
+def _moving_line() -> Generator[Callable[[str], None]]:
+    """A line on the terminal that moves, and is gone in the end, however that comes; nothing elsewhere."""
+    is_shown = False
+
+    def show(text: str) -> None:
+        nonlocal is_shown
+        if sys.stderr.isatty():
+            is_shown = True
+            sys.stderr.write(f"\r\x1b[K{text}")
+            sys.stderr.flush()
+
+    try:
+        yield show
+    finally:
+        if is_shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+def chosen(count: int, reached_s: float | None) -> str:
+    """How far a search has come, in words."""
+    far = "" if reached_s is None else f", looked back {duration(time.time() - reached_s)}"
+    return f"{count:,} found{far}"

@@ -1,0 +1,102 @@
+"""One job for people: what it is, how it goes, what went wrong, and its attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+from uuid import UUID
+
+from pulse.cli.jobs.story import outcome_of, story
+from pulse.cli.output.documents import pretty
+from pulse.cli.output.render import Cell, Screen, foreign
+from pulse.cli.output.styles import STATUS_STYLES
+from pulse.common.text import ago, count, duration, iso, printable
+from pulse.protocol.answers import Job
+from pulse.security.codec import shown_instead
+
+__all__ = ["CONCEALED", "facts", "moment", "outcome_of", "show_job"]
+
+CONCEALED: Final = "not shown: that needs the role client"
+_LABEL_WIDTH: Final = 13
+_MARGIN: Final = 2
+_MOST_CHARACTERS: Final = 4000  # of a text on a terminal: a page or two; a pipe gets all of it
+
+
+def show_job(job: Job, screen: Screen, now_s: float, *, whole_stacks: bool = False) -> None:
+    """Show *job* on *screen*; of stacks all lines, or only the last."""
+    screen.lines(
+        [
+            [Cell(str(UUID(bytes=job.id)), "bold")],
+            *([Cell(f"{label:<{_LABEL_WIDTH}}", "dim"), value] for label, value in facts(job, now_s)),
+        ]
+    )
+    if job.concealed:
+        screen.lines([[Cell(f"{'args':<{_LABEL_WIDTH}}", "dim"), Cell(CONCEALED, "dim")]])
+    if job.last_error:
+        _show_block(screen, "last error", printable(job.last_error.rstrip(), keep_lines=True), "red")
+    for label, text in (("args", job.args), ("progress", job.progress), ("result", job.result)):
+        instead = shown_instead(text)
+        if instead is not None:
+            _show_block(screen, label, instead)
+        elif text is not None and not job.concealed:
+            room = None if screen.width is None else screen.width - _MARGIN
+            _show_block(screen, label, printable(pretty(text, room), keep_lines=True))
+    screen.lines([[], [Cell("what became of it", "dim")]])
+    most = None if screen.width is None else _MOST_CHARACTERS // 10
+    screen.lines([Cell(" " * _MARGIN), *line] for line in story(job, now_s, whole_stacks=whole_stacks, most=most))
+
+
+def facts(job: Job, now_s: float) -> Iterator[tuple[str, Cell]]:
+    """What there is to say of *job*, label by label; what does not apply is left out."""
+    yield "status", Cell(job.status, STATUS_STYLES.get(job.status, ""))
+    yield "name", foreign(job.name)
+    yield "topic", foreign(job.topic)
+    yield "tries", Cell(_tries(job))
+    if job.priority:
+        yield "priority", Cell(str(job.priority))
+    if job.timeout_s is not None:
+        yield "timeout", Cell(duration(job.timeout_s))
+    if job.schedule_id is not None:
+        yield "schedule", Cell(str(UUID(bytes=job.schedule_id)))
+    for label, moment_s in (("occurrence", job.occurrence), ("submitted", job.submitted_at)):
+        if moment_s is not None:
+            yield label, moment(moment_s, now_s)
+    waits = job.status in {"PENDING", "RETRYING"}
+    for label, moment_s in (
+        ("due", job.next_run_at if waits else None),
+        ("expires", job.expires_at if waits else None),
+        ("claimed", job.started_at),
+    ):
+        if moment_s is not None:
+            yield label, moment(moment_s, now_s)
+    if job.status == "RUNNING":
+        if job.locked_by is not None:
+            yield "worker", foreign(job.locked_by)
+        if job.lease_until is not None:
+            yield "lease until", moment(job.lease_until, now_s)
+    if job.completed_at is not None:
+        yield "ended", moment(job.completed_at, now_s)
+
+
+def moment(moment_s: float, now_s: float) -> Cell:
+    """A time, absolute to the second and relative."""
+    return Cell(f"{iso(int(moment_s))} ({ago(moment_s, now_s)})")
+
+
+def _tries(job: Job) -> str:
+    notes = [count(job.attempts, "attempt")] if job.uncharged else []
+    if job.uncharged:
+        notes.append(f"{job.uncharged} uncharged")
+    if job.crashes:
+        notes.append(count(job.crashes, "crash", "crashes"))
+    text = f"{job.attempts - job.uncharged} of {job.max_attempts}"
+    return f"{text} ({', '.join(notes)})" if notes else text
+
+
+def _show_block(screen: Screen, label: str, text: str, style: str = "") -> None:
+    shown = text if screen.width is None else text[:_MOST_CHARACTERS]
+    screen.lines([[], [Cell(label, "dim")]])
+    screen.lines([Cell(" " * _MARGIN + line, style)] for line in shown.split("\n"))
+    if len(shown) < len(text):
+        left = count(len(text) - len(shown), "more character")
+        screen.lines([[Cell(f"{' ' * _MARGIN}… {left}; --json has all of it", "dim")]])

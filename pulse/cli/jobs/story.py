@@ -1,0 +1,180 @@
+"""What became of a job, in the order in which it happened: submitted, each attempt, the end. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+from uuid import UUID
+
+from pulse.cli.output.documents import pretty
+from pulse.cli.output.render import Cell, Line, foreign
+from pulse.common.text import count, cut, duration, iso, one_line, printable
+from pulse.protocol.answers import Attempt, Job
+
+__all__ = ["outcome_of", "story", "used", "where"]
+
+_MARGIN: Final = " " * 22  # the width of a time, and two
+_SHORT_STACK_LINES: Final = 4
+_HELD_S: Final = 253402128000.0  # 9999-12-30: due when an earlier job of its schedule is finished
+_UNCHARGED: Final = frozenset({"released", "snoozed", "crashed"})
+_NOT_TRIED: Final = frozenset({"expired", "canceled"})  # neither charged nor not: the end
+_IDENTITY_PARTS: Final = 5
+_ENDS: Final = {"COMPLETED": "green", "DEAD_LETTERED": "red", "CANCELED": "yellow"}
+
+
+def story(job: Job, now_s: float, *, whole_stacks: bool = False, most: int | None = None) -> Iterator[Line]:
+    """
+    The lines of it.
+
+    Args:
+        job: With its history.
+        now_s: For what is still going on.
+        whole_stacks: All lines of stacks, not only the last.
+        most: Characters of an error; None: all.
+
+    """
+    if job.submitted_at is not None:
+        yield [*_at(job.submitted_at), Cell(_submitted(job))]
+    for attempt in job.history:
+        yield from _attempt(attempt, whole_stacks=whole_stacks, most=most)
+    missing = _unrecorded(job)
+    if missing:
+        yield [
+            Cell(_MARGIN),
+            Cell(f"{missing} left no record: given back unstarted, or completed before a retry", "dim"),
+        ]
+    yield from _newest(job, now_s)
+
+
+def outcome_of(attempt: Attempt) -> str:
+    """How an attempt ended, with the signal or exit code of a worker that died."""
+    if attempt.exit_code is None:
+        return attempt.outcome
+    what = f"exit code {attempt.exit_code}" if attempt.exit_code >= 0 else _signal_name(-attempt.exit_code)
+    return f"{attempt.outcome} ({what})"
+
+
+def used(attempt: Attempt) -> str:
+    """What an attempt used, as far as the kernel counted it."""
+    parts: list[str] = []
+    if attempt.cpu_s is not None:
+        parts.append(f"{attempt.cpu_s:.2f} s of CPU")
+    if attempt.peak_rss_bytes is not None:
+        parts.append(f"{attempt.peak_rss_bytes / 2**20:.0f} MiB of memory")
+    return ", ".join(parts)
+
+
+def where(identity: str) -> str:
+    """A worker's identity for people: its name, host and process."""
+    parts = identity.split("/", _IDENTITY_PARTS - 1)
+    if len(parts) < _IDENTITY_PARTS:
+        return printable(identity)
+    host, _, _, process, name = parts
+    return printable(f"{name} on {host}, pid {process.partition('.')[0]}")
+
+
+def _at(moment_s: float | None) -> list[Cell]:
+    return [Cell(_MARGIN if moment_s is None else f"{iso(int(moment_s))}  ", "dim")]
+
+
+def _submitted(job: Job) -> str:
+    words = "submitted"
+    if job.schedule_id is not None:
+        words = f"fired by schedule {UUID(bytes=job.schedule_id)}"
+        if job.occurrence is not None:
+            words += f", for {iso(int(job.occurrence))}"
+    first_s = next((one.started_at for one in job.history if one.started_at is not None), job.started_at)
+    if first_s is not None and job.submitted_at is not None:
+        words += f"; first claimed after {duration(first_s - job.submitted_at)}"
+    return words
+
+
+def _attempt(attempt: Attempt, *, whole_stacks: bool, most: int | None) -> Iterator[Line]:
+    if attempt.attempt == 0:
+        yield [*_at(attempt.ended_at), Cell("expired", "red"), Cell(": not started in time")]
+        return
+    name = f"attempt {attempt.attempt}"
+    if attempt.started_at is not None:
+        by = f" by {where(attempt.worker)}" if attempt.worker else ""
+        yield [*_at(attempt.started_at), Cell(f"{name} claimed{by}")]
+    yield [*_at(attempt.ended_at), Cell(f"{name} "), Cell(outcome_of(attempt), "red"), Cell(_how(attempt), "dim")]
+    error = one_line(attempt.error or "")
+    for label, text in (("why", error if most is None else cut(error, most)), ("used", used(attempt))):
+        if text:
+            yield [Cell(f"{_MARGIN}  {label}: ", "dim"), foreign(text)]
+    if attempt.progress is not None:
+        yield [Cell(f"{_MARGIN}  progress: ", "dim"), Cell(one_line(pretty(attempt.progress, None)))]
+    if attempt.stack:
+        yield from _stack(attempt.stack, whole=whole_stacks)
+
+
+def _how(attempt: Attempt) -> str:
+    words = ""
+    if attempt.started_at is not None and attempt.ended_at is not None:
+        words = f" after {duration(attempt.ended_at - attempt.started_at)}"
+    if attempt.outcome in _NOT_TRIED:
+        return words
+    return f"{words}, {'uncharged' if attempt.outcome in _UNCHARGED else 'charged'}"
+
+
+def _stack(text: str, *, whole: bool) -> Iterator[Line]:
+    lines = printable(text.rstrip(), keep_lines=True).split("\n")
+    shown = lines if whole else _innermost(lines)
+    more = f" (the {len(shown)} innermost of {len(lines)} lines; --stack shows all)" if len(shown) < len(lines) else ""
+    yield [Cell(f"{_MARGIN}  where it was{more}:", "dim")]
+    for line in shown:
+        yield [Cell(f"{_MARGIN}    {line}")]
+
+
+def _innermost(lines: list[str]) -> list[str]:
+    """Where the first part hangs, which is the handler's where there is one: its head says which end is the newest."""
+    heads = [number for number, line in enumerate(lines) if "most recent call" in line]
+    if not heads:
+        return lines[-_SHORT_STACK_LINES:]
+    part = lines[heads[0] + 1 : heads[1] if len(heads) > 1 else None]
+    return part[:_SHORT_STACK_LINES] if "call first" in lines[heads[0]] else part[-_SHORT_STACK_LINES:]
+
+
+def _unrecorded(job: Job) -> str:
+    """Attempts before the newest that left no row."""
+    known = {one.attempt for one in job.history}
+    missing = [number for number in range(1, job.attempts) if number not in known]
+    if not missing:
+        return ""
+    if len(missing) == 1:
+        return f"attempt {missing[0]}"
+    return f"{count(len(missing), 'attempt')} ({missing[0]} to {missing[-1]})"
+
+
+def _newest(job: Job, now_s: float) -> Iterator[Line]:
+    """What its newest attempt comes to, where it has no row; then what it waits for, or the end."""
+    is_recorded = any(one.attempt == job.attempts for one in job.history)
+    if job.started_at is not None and job.status in {"RUNNING", "COMPLETED"} and not is_recorded:
+        by = f" by {where(job.locked_by)}" if job.locked_by else ""
+        yield [*_at(job.started_at), Cell(f"attempt {job.attempts} claimed{by}")]
+    if job.status == "RUNNING" and job.started_at is not None:
+        yield [Cell(f"{_MARGIN}still running, for {duration(now_s - job.started_at)}")]
+    elif job.status in {"PENDING", "RETRYING"} and job.next_run_at is not None:
+        yield _due(job.next_run_at, now_s)
+    elif job.completed_at is not None:
+        took = ""
+        if job.status == "COMPLETED" and job.started_at is not None:
+            took = f", {duration(job.completed_at - job.started_at)} after its claim"
+        yield [*_at(job.completed_at), Cell(job.status, _ENDS.get(job.status, "")), Cell(took)]
+
+
+def _due(due_s: float, now_s: float) -> Line:
+    if due_s >= _HELD_S:
+        return [Cell(f"{_MARGIN}held back behind an earlier job of its schedule")]
+    if due_s > now_s:
+        return [*_at(due_s), Cell(f"due in {duration(due_s - now_s)}")]
+    return [*_at(due_s), Cell(f"due since {duration(now_s - due_s)}: `pulse ctl jobs why` tells why it waits")]
+
+
+def _signal_name(number: int) -> str:
+    import signal
+
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

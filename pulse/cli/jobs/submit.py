@@ -1,0 +1,188 @@
+"""``pulse ctl submit``: one job from the command line, or many from standard input as JSON Lines."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, BinaryIO, Final, TypedDict, Unpack
+
+import click
+
+from pulse.cli.lazy import examples
+from pulse.cli.options import ARGS, ID, NAME, NOT_NEGATIVE_S, POSITIVE_S, PRIORITY, TIME, TOPIC, TRIES
+from pulse.cli.output.render import write_document
+from pulse.cli.server import current_server
+from pulse.common.text import count, duration
+from pulse.errors import NobodyAnswersError, PulseError
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from pulse.client.client import Client
+
+__all__ = ["Options", "job_body", "submit"]
+
+_READ_BYTES: Final = 1024 * 1024
+_PROGRESS_S: Final = 0.1  # between two updates of the line on the terminal
+
+
+class Options(TypedDict):
+    """What every job of a submit gets; None: the handler, the topic or the server decides."""
+
+    topic: str | None
+    priority: int
+    delay: float | None
+    at: float | None
+    max_attempts: int | None
+    timeout: float | None
+    expires_in: float | None
+    expires_at: float | None
+
+
+@click.command(
+    epilog=examples(
+        'pulse ctl submit resize \'{"path": "a.png", "width": 64}\' --priority 10',
+        "pulse ctl submit report --at 2030-01-31T06:00:00+01:00",
+        "jq -c '{path: .file}' files.json | pulse ctl submit resize - --topic images",
+    )
+)
+@click.argument("name", type=NAME)
+@click.argument("args", type=ARGS, default="{}")
+@click.option("--topic", type=TOPIC, metavar="TOPIC", show_default="the handler's", help="Queue to wait in.")
+@click.option("--priority", type=PRIORITY, default=0, metavar="P", help="Higher first.")
+@click.option("--delay", type=NOT_NEGATIVE_S, metavar="SECONDS", help="Wait so long before the first try.")
+@click.option("--at", type=TIME, metavar="ISO-TIME", help="Time of the first try instead; without a zone it is UTC.")
+@click.option(
+    "--max-attempts", type=TRIES, metavar="N", show_default="the handler's", help="Tries before the dead letter."
+)
+@click.option(
+    "--timeout", type=POSITIVE_S, metavar="SECONDS", show_default="the handler's", help="Longest run of one attempt."
+)
+@click.option("--expires-in", type=POSITIVE_S, metavar="SECONDS", help="Not worth starting any more after so long.")
+@click.option("--expires-at", type=TIME, metavar="ISO-TIME", help="That time instead; without a zone it is UTC.")
+@click.option("--id", "job_id", type=ID, metavar="UUID", help="Submit under this id; repeating it does no harm.")
+@click.option("--json", "as_json", is_flag=True, help='Print {"ids": [...]} instead of one id per line.')
+def submit(name: str, args: str, job_id: bytes | None, *, as_json: bool, **options: Unpack[Options]) -> None:
+    """
+    Submit a job to the handler NAME with ARGS, a JSON object of keyword arguments.
+
+    Prints the job's id once it is committed. With - as ARGS every line of standard input is the args of one job
+    (JSON Lines). A line that is not ends the submit: it is named, all lines before it have been submitted, and none
+    behind it.
+    """
+    if options["delay"] is not None and options["at"] is not None:
+        raise click.UsageError("--delay and --at cannot be given together; one of them is allowed.")
+    if options["expires_in"] is not None and options["expires_at"] is not None:
+        raise click.UsageError("--expires-in and --expires-at cannot be given together; one of them is allowed.")
+    if args != "-":
+        with current_server().client() as client:
+            _show(_send(client, [job_body(name, args, options, job_id)]), as_json=as_json)
+    elif job_id is not None:
+        raise click.UsageError("--id names one job; with - as ARGS each line becomes a job with an id of its own.")
+    else:
+        _submit_lines(name, options, as_json=as_json)
+
+
+def job_body(name: str, args: str, options: Options, job_id: bytes | None = None) -> dict[str, object]:
+    """One job as the wire wants it; it has an id, so that a submit whose answer was lost can be repeated."""
+    from pulse.common.ids import uuid7
+
+    body: dict[str, object] = {
+        "name": name,
+        "args": args,
+        "topic": options["topic"],
+        "priority": options["priority"],
+        "delay_s": options["delay"],
+        "run_at": options["at"],
+        "max_attempts": options["max_attempts"],
+        "timeout_s": options["timeout"],
+        "expires_in_s": options["expires_in"],
+        "expires_at": options["expires_at"],
+        "id": uuid7().bytes if job_id is None else job_id,
+    }
+    return {key: value for key, value in body.items() if value is not None}
+
+
+class _Progress:
+    """
+    The count of submitted jobs; on a terminal also a line that moves.
+
+    Args:
+        shown: Whether standard error is a terminal that nothing else is written to.
+
+    """
+
+    def __init__(self, *, shown: bool) -> None:
+        self.jobs = 0
+        self._shown = shown
+        self._started_s = self._shown_s = time.monotonic()
+
+    def moved(self, jobs: int) -> None:
+        """*jobs* more were submitted."""
+        self.jobs += jobs
+        now_s = time.monotonic()
+        if self._shown and now_s - self._shown_s >= _PROGRESS_S:
+            self._shown_s = now_s
+            self._write(now_s, end="")
+
+    def end(self) -> None:
+        """There will be no more."""
+        if self._shown:
+            self._write(time.monotonic(), end="\n")
+
+    def _write(self, now_s: float, *, end: str) -> None:
+        spent_s = max(now_s - self._started_s, 1e-3)
+        line = f"{count(self.jobs, 'job')} submitted in {duration(spent_s)} ({self.jobs / spent_s:,.0f}/s)"
+        sys.stderr.write(f"\r\x1b[K{line}{end}")
+        sys.stderr.flush()
+
+
+def _submit_lines(name: str, options: Options, *, as_json: bool) -> None:
+    from pulse.cli.jobs.jsonlines import batches
+
+    ids: list[UUID] = []
+    failure: PulseError | None = None
+    where = ""
+    progress = _Progress(shown=sys.stderr.isatty() and (as_json or not sys.stdout.isatty()))
+    with current_server().client() as client:
+        try:
+            for batch in batches(_chunks(sys.stdin.buffer)):
+                where = f"lines {batch.first} to {batch.last}: "
+                sent = _send(client, [job_body(name, args, options) for args in batch.args])
+                where = ""
+                progress.moved(len(sent))
+                if as_json:
+                    ids += sent
+                else:
+                    _show(sent, as_json=False)
+        except PulseError as error:
+            kind = NobodyAnswersError if isinstance(error, NobodyAnswersError) else PulseError
+            failure = kind(f"{where}{error.message}; submitted before: {count(progress.jobs, 'job')}")
+        finally:  # also when interrupted: what was sent is told
+            progress.end()
+            if as_json:
+                _show(ids, as_json=True)
+    if failure is not None:
+        raise failure
+
+
+def _chunks(stream: BinaryIO) -> Iterator[bytes]:
+    """What there is to read, as soon as there is something."""
+    read = getattr(stream, "read1", stream.read)
+    while chunk := read(_READ_BYTES):
+        yield chunk
+
+
+def _send(client: Client, jobs: Sequence[dict[str, object]]) -> list[UUID]:
+    from pulse.client import records
+
+    return records.ids(client.request("submit", {"jobs": jobs}, repeatable=True))
+
+
+def _show(ids: Sequence[UUID], *, as_json: bool) -> None:
+    if as_json:
+        write_document({"ids": [one.bytes for one in ids]})
+    else:
+        sys.stdout.write("".join(f"{one}\n" for one in ids))
+        sys.stdout.flush()

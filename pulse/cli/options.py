@@ -1,0 +1,238 @@
+"""The kinds of values that options and arguments take; a wrong one is refused with the value and what is allowed."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+import click
+
+from pulse.errors import BadRequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from click import Context, Parameter
+    from click.shell_completion import CompletionItem
+
+    StrType = click.ParamType[str]
+    FloatType = click.ParamType[float]
+    BytesType = click.ParamType[bytes]
+else:  # click before 8.3 has no type arguments
+    StrType = FloatType = BytesType = click.ParamType
+
+__all__ = [
+    "ACTORS",
+    "ARGS",
+    "BACKOFF",
+    "DURATION",
+    "ID",
+    "NAME",
+    "NOT_NEGATIVE_S",
+    "POSITIVE_S",
+    "PRIORITY",
+    "REASON",
+    "STATUS",
+    "STATUSES",
+    "TIME",
+    "TOPIC",
+    "TRIES",
+    "Text",
+    "completing",
+    "with_config",
+]
+
+_MAX_SECONDS: Final = 1e9  # as on the wire
+_UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_MAX_SHOWN: Final = 60  # characters of a wrong value in a message
+ACTORS: Final = ("dispatcher", "scheduler", "watchdog", "pause", "pool", "metrics")  # the supervisor knows which exist
+STATUSES: Final = ("PENDING", "RUNNING", "RETRYING", "COMPLETED", "DEAD_LETTERED", "CANCELED")
+
+
+class Seconds(FloatType):
+    """A number of seconds; *zero*: whether 0 is one."""
+
+    name = "seconds"
+
+    def __init__(self, *, zero: bool) -> None:
+        self._zero = zero
+
+    def convert(self, value: str | float, param: Parameter | None, ctx: Context | None) -> float:
+        """The number."""
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = math.nan
+        if (seconds >= 0 if self._zero else seconds > 0) and seconds <= _MAX_SECONDS:
+            return seconds
+        least = "0 or more" if self._zero else "above 0"
+        raise _refused(value, f"a number of seconds, {least}, at most 1e9, is allowed.", param, ctx)
+
+
+class Duration(FloatType):
+    """A length of time, as ``90``, ``10m``, ``2h`` or ``1d``; seconds inside."""
+
+    name = "duration"
+
+    def convert(self, value: str | float, param: Parameter | None, ctx: Context | None) -> float:
+        """The seconds."""
+        text = str(value).strip()
+        try:
+            seconds = float(text[:-1]) * _UNITS_S[text[-1]] if text[-1:] in _UNITS_S else float(text)
+        except ValueError:
+            seconds = math.nan
+        if 0 < seconds <= _MAX_SECONDS:
+            return seconds
+        raise _refused(value, "a number above 0 with s, m, h or d behind it is allowed, as in 10m.", param, ctx)
+
+
+class Time(FloatType):
+    """A point in time; Unix seconds inside."""
+
+    name = "iso-time"
+
+    def convert(self, value: str | float, param: Parameter | None, ctx: Context | None) -> float:
+        """The Unix seconds of an ISO 8601 text; without a zone it is UTC."""
+        if not isinstance(value, str):
+            return value
+        try:
+            moment = datetime.fromisoformat(value.strip())
+            return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, OverflowError):
+            allowed = "a time in ISO 8601 is allowed, as in 2030-01-31T12:00:00Z; without a zone it is UTC"
+            raise _refused(value, allowed, param, ctx) from None
+
+
+class Id(BytesType):
+    """A UUID; its 16 bytes inside."""
+
+    name = "uuid"
+
+    def convert(self, value: str | bytes, param: Parameter | None, ctx: Context | None) -> bytes:
+        """The bytes of the UUID."""
+        if isinstance(value, bytes):
+            return value
+        try:
+            return UUID(value.strip()).bytes
+        except ValueError:
+            allowed = "a UUID is allowed, as in 0190163d-8694-739b-aea5-966c26f8ad91"
+            raise _refused(value, allowed, param, ctx) from None
+
+
+class Status(StrType):
+    """A job's status, in any case."""
+
+    name = "status"
+
+    def convert(self, value: str, param: Parameter | None, ctx: Context | None) -> str:
+        """The status as the server writes it."""
+        if value.upper() in STATUSES:
+            return value.upper()
+        raise _refused(value, f"{', '.join(STATUSES)} are allowed.", param, ctx)
+
+    def shell_complete(self, ctx: Context, param: Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 -- click's
+        """The statuses that begin so."""
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(status) for status in STATUSES if status.startswith(incomplete.upper())]
+
+
+class Text(StrType):
+    """Text of 1 to *longest* characters."""
+
+    def __init__(self, name: str, longest: int) -> None:
+        self.name = name
+        self._longest = longest
+
+    def convert(self, value: str, param: Parameter | None, ctx: Context | None) -> str:
+        """The text itself."""
+        is_storable = "\0" not in value and _is_unicode(value)
+        if is_storable and 1 <= len(value) <= self._longest:
+            return value
+        raise _refused(value, f"1 to {self._longest} characters of UTF-8 are allowed.", param, ctx)
+
+
+class Backoff(StrType):
+    """How long to wait after a failed try, in one word."""
+
+    name = "backoff"
+
+    def convert(self, value: str, param: Parameter | None, ctx: Context | None) -> str:
+        """The word itself."""
+        from pulse.common.backoff import ALLOWED, is_backoff
+
+        if is_backoff(value):
+            return value
+        raise _refused(value, f"allowed are {ALLOWED}.", param, ctx)
+
+
+class Args(StrType):
+    """A job's args; the JSON text inside, as it was written."""
+
+    name = "json"
+
+    def convert(self, value: str, param: Parameter | None, ctx: Context | None) -> str:
+        """The text itself; ``-`` is left to the command."""
+        from pulse.cli.args_input import check_args
+
+        if value != "-":
+            try:
+                check_args(value)
+            except BadRequestError as error:
+                raise _refused(value, f"{error.message}.", param, ctx) from None
+        return value
+
+
+ID: Final = Id()
+TIME: Final = Time()
+DURATION: Final = Duration()
+BACKOFF: Final = Backoff()
+ARGS: Final = Args()
+NAME: Final = Text("name", 200)
+TOPIC: Final = Text("topic", 200)
+REASON: Final = Text("text", 1000)
+POSITIVE_S: Final = Seconds(zero=False)
+NOT_NEGATIVE_S: Final = Seconds(zero=True)
+TRIES: Final = click.IntRange(1, 10_000)
+PRIORITY: Final = click.IntRange(-100, 100)
+STATUS: Final = Status()
+
+
+def _refused(value: object, allowed: str, param: Parameter | None, ctx: Context | None) -> click.BadParameter:
+    return click.BadParameter(f"{_shown(value)}: {allowed}", ctx, param)
+
+
+def _shown(value: object) -> str:
+    text = ascii(value) if isinstance(value, str) and not _is_unicode(value) else repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+with_config: Final = click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    show_default="PULSE_CONFIG, else pulse.toml here",
+    help="The config file.",
+)
+
+
+def completing(names: Sequence[str]) -> Callable[[Context, Parameter, str], list[CompletionItem]]:
+    """What a shell offers for a word that is one of *names*, though others are taken, too."""
+
+    def complete(_ctx: Context, _param: Parameter, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+    return complete

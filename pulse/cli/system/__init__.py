@@ -1,0 +1,1 @@
+"""Commands that look at the running system: status, workers, logs, audit, top."""

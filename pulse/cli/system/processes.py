@@ -1,0 +1,83 @@
+"""``pulse ctl actors`` and ``pulse ctl drain``: what the supervisor does on request."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Final
+
+import click
+
+from pulse.cli.lazy import CONTEXT, examples
+from pulse.cli.options import ACTORS, Text, completing
+from pulse.cli.output.render import Screen, foreign, write_document
+from pulse.cli.server import Server, current_server
+from pulse.common.text import count, printable
+from pulse.protocol.answers import Connected, Status, read
+
+__all__ = ["actors", "drain"]
+
+_POLL_S: Final = 0.2
+
+
+@click.group(context_settings=dict(CONTEXT))
+def actors() -> None:
+    """Restart an actor: dispatcher, scheduler, watchdog or pause; also pool and metrics, where they run."""
+
+
+@actors.command(epilog=examples("pulse ctl actors restart dispatcher"))
+@click.argument("name", type=Text("name", 64), shell_complete=completing(ACTORS))
+@click.option("--json", "as_json", is_flag=True, help='Print {"name", "pid"}.')
+def restart(name: str, *, as_json: bool) -> None:
+    """End the actor NAME and start it anew. Workers stay connected or come back; running jobs go on."""
+    answer = current_server().ask_supervisor("actors.restart", {"name": name})
+    if as_json:
+        write_document(answer)
+    else:
+        Screen().lines([[foreign(name, "bold"), foreign(f" restarted, pid {printable(str(answer.get('pid')))}")]])
+
+
+@click.command(epilog=examples("pulse ctl drain --wait", "pulse ctl drain --all"))
+@click.option("--all", "everyone", is_flag=True, help="Also the workers that this supervisor did not start; they exit.")
+@click.option("--wait", is_flag=True, help="Wait until they have finished, and show how far they are.")
+@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+def drain(*, everyone: bool, wait: bool, as_json: bool) -> None:
+    """Let this supervisor's worker pools finish the jobs that they hold, and take no more."""
+    server = current_server()
+    answer = server.ask_supervisor("drain", {"all": everyone})
+    who = "all workers" if everyone else "the pools of this supervisor"
+    if wait:
+        _wait_drained(server, everyone=everyone)
+    if as_json:
+        write_document(answer)
+    elif wait:
+        Screen().lines([[foreign(f"{who} have finished")]])
+    else:
+        Screen().lines([[foreign(f"{who} finish what they hold and take no more jobs")]])
+
+
+def _wait_drained(server: Server, *, everyone: bool) -> None:
+    """Wait, with a line on a terminal that says how much is left; Ctrl-C ends the waiting, not the drain."""
+    shown = ""
+    try:
+        while left := _left(server, everyone=everyone):
+            if left != shown and sys.stderr.isatty():
+                sys.stderr.write(f"\r\x1b[K{left}")
+                sys.stderr.flush()
+            shown = left
+            time.sleep(_POLL_S)
+    finally:
+        if shown and sys.stderr.isatty():
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+def _left(server: Server, *, everyone: bool) -> str:
+    """What is not finished yet, in words; '' when everything is."""
+    pools = [pool for pool in read(Status, server.ask_supervisor("status")).pools or () if pool.pid is not None]
+    workers = read(Connected, server.ask("workers.list", repeatable=True)).workers
+    busy = [worker for worker in workers if everyone or (pools and worker.draining)]
+    if not pools and not busy:
+        return ""
+    held = sum(worker.held for worker in busy)
+    return f"{count(held, 'job')} at {count(len(busy), 'worker')} not finished yet"

@@ -1,0 +1,1 @@
+"""Clients: submit, look at and change jobs over the socket; async and blocking."""

@@ -1,0 +1,374 @@
+"""
+The client of pulse for async code, on asyncio and trio.
+
+Many tasks may use one client at a time: their requests share a connection, and whoever waits for an answer reads for
+all (``Exchange``). So there is no background task, nothing to leave running, and no exception group around an error.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from os import PathLike
+from types import TracebackType
+from typing import Final, Self, TypeVar, Unpack
+from uuid import UUID
+
+import anyio
+
+from pulse.client import explanation, operator_requests, requests, schedule_requests, stats
+from pulse.client.async_transport import dial
+from pulse.client.discovery import ConnectionLostError, Remote, find_servers
+from pulse.client.exchange import Exchange
+from pulse.client.explanation import Why
+from pulse.client.operator_requests import AuditFilters
+from pulse.client.records import Changed, JobPage, SchedulePage, Stack
+from pulse.client.requests import HandlerRef, JobFilters, JobOptions, NewJob, Request, TopicOptions
+from pulse.client.schedule_requests import ScheduleChanges, ScheduleOptions
+from pulse.client.sealing import open_answer, seal_request
+from pulse.client.stats import Stats
+from pulse.common.json_text import JsonValue
+from pulse.common.wire_values import IdLike, TimeLike
+from pulse.errors import NobodyAnswersError
+from pulse.job import Job, Schedule
+from pulse.security.codec import Codec, checked
+
+__all__ = ["AsyncClient", "connect"]
+
+TIMEOUT_S: Final = 30.0  # one lease: longer than any restart of the control plane
+AnswerT = TypeVar("AnswerT")
+
+
+def connect(
+    socket: str | PathLike[str] | Remote | None = None,
+    *,
+    timeout_s: float = TIMEOUT_S,
+    user: str | None = None,
+    password: str | None = None,
+    behalf: str | None = None,
+    codec: Codec | None = None,
+) -> AsyncClient:
+    """
+    A client; use it as ``async with pulse.connect() as client``.
+
+    Args:
+        socket: The server's socket, or its address (tls://host:port); by default PULSE_CONNECT, or it is looked for.
+        timeout_s: Longest wait for one answer, reconnects included, seconds.
+        user: Name to log in with, where the server asks for one.
+        password: Its password.
+        behalf: The person for whom it asks, where that is another one than the user of the process: for the audit.
+        codec: Hides args, and reads args and results, see ``pulse.Codec``; the app of the workers has the same.
+
+    Example:
+        ::
+
+            async with pulse.connect() as client:
+                job_id = await client.submit("resize", {"path": "a.png", "width": 64}, priority=5)
+                job = await client.wait(job_id, timeout_s=60)
+
+    """
+    return AsyncClient(socket, timeout_s=timeout_s, user=user, password=password, behalf=behalf, codec=codec)
+
+
+class AsyncClient:
+    """
+    A connection to the server that is renewed when it breaks. Made by ``connect``.
+
+    Every method raises ``NobodyAnswersError`` when no answer came in time, and the ``RefusedError`` that the server
+    gave otherwise. A request whose answer was lost is asked again where that does no harm; a submit always is, since
+    its jobs have their ids before they are sent.
+    """
+
+    def __init__(
+        self,
+        socket: str | PathLike[str] | Remote | None = None,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        user: str | None = None,
+        password: str | None = None,
+        behalf: str | None = None,
+        codec: Codec | None = None,
+    ) -> None:
+        self._socket = socket
+        self._timeout_s = timeout_s
+        self._hello = requests.hello(user, password, behalf)
+        self._codec = checked(codec)
+        self._exchange: Exchange | None = None
+        self._connecting = anyio.Lock()
+
+    async def __aenter__(self) -> Self:
+        with anyio.move_on_after(self._timeout_s):
+            await self._connected()
+            return self
+        raise NobodyAnswersError(f"no connection within {self._timeout_s:g} s")
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connection; requests under way fail."""
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            await exchange.aclose()
+
+    async def submit(
+        self, handler: HandlerRef, args: Mapping[str, object] | None = None, **options: Unpack[JobOptions]
+    ) -> UUID:
+        """
+        Enqueue one job; returns once it is committed.
+
+        Args:
+            handler: Name of the handler, or the function that was registered.
+            args: Its keyword arguments; anything that JSON can hold.
+            options: See ``JobOptions``: topic, priority, delay_s, run_at, max_attempts, timeout_s, expires_in_s, id ...
+
+        Returns:
+            The job's id.
+
+        Raises:
+            BadRequestError: A value is not allowed; the message says which.
+            TooLargeError: The args are longer than a frame may be; nothing was sent.
+            ConflictError: A job with this id exists, with another name, topic or args.
+
+        """
+        return (await self.submit_many([{"name": handler, "args": args, **options}]))[0]
+
+    async def submit_many(self, jobs: Iterable[NewJob]) -> list[UUID]:
+        """
+        Enqueue many jobs at once, all or none.
+
+        Args:
+            jobs: Of each ``name`` and ``args``, and what ``submit`` takes as options.
+
+        Returns:
+            Their ids, in the same order.
+
+        """
+        return await self._ask(seal_request(self._codec, requests.submit(jobs)))
+
+    async def get(self, job_id: IdLike) -> Job:
+        """
+        One job with its history.
+
+        Raises:
+            NotFoundError: There is no such job (any more).
+
+        """
+        return await self._ask(requests.get(job_id))
+
+    async def wait(self, job_id: IdLike, timeout_s: float | None = None) -> Job:
+        """
+        Wait until a job is completed, canceled or dead.
+
+        Args:
+            job_id: The job.
+            timeout_s: Longest wait, seconds; None: for ever.
+
+        Returns:
+            The job; look at ``status``, ``result``, ``last_error``.
+
+        Raises:
+            TimeoutError: It was not at its end in time.
+            NotFoundError: There is no such job (any more).
+
+        """
+        started_s = time.monotonic()
+        for pause_s in requests.poll_pauses_s():
+            job = await self.get(job_id)
+            if job.is_terminal:
+                return job
+            await anyio.sleep(requests.cut_pause_s(job, pause_s, time.monotonic() - started_s, timeout_s))
+        raise AssertionError
+
+    async def jobs(self, **filters: Unpack[JobFilters]) -> JobPage:
+        """A page of jobs, newest first; see ``JobFilters``: status, topic, error, older_s, limit, after ..."""
+        return await self._ask(requests.list_jobs(filters))
+
+    async def cancel(self, *job_ids: IdLike) -> Changed:
+        """Cancel jobs: those that wait never start, those that run are stopped."""
+        return await self._ask(requests.cancel(job_ids))
+
+    async def retry(self, *job_ids: IdLike) -> Changed:
+        """Start completed, canceled or dead jobs anew, with a fresh budget."""
+        return await self._ask(requests.retry(job_ids))
+
+    async def delete(self, *job_ids: IdLike) -> Changed:
+        """Remove completed, canceled or dead jobs, with their history."""
+        return await self._ask(operator_requests.delete(job_ids))
+
+    async def change(self, *job_ids: IdLike, topic: str | None = None, priority: int | None = None) -> Changed:
+        """Move jobs that wait to another topic or priority; what is due waits at the end there."""
+        return await self._ask(operator_requests.change(job_ids, topic, priority))
+
+    async def audit(
+        self, limit: int = 50, after: str | None = None, **filters: Unpack[AuditFilters]
+    ) -> dict[str, JsonValue]:
+        """What operators did, newest first; see ``AuditFilters``: action, topic, since_s."""
+        return await self._ask(operator_requests.list_actions(limit, after, filters))
+
+    async def stack(self, job_id: IdLike) -> Stack:
+        """
+        What the process that runs a job is doing now: the Python stack of each of its threads.
+
+        Raises:
+            ConflictError: No worker here holds the job.
+            UnavailableError: Its worker has no pool parent that could look, or is stopped.
+
+        """
+        return await self._ask(requests.stack(job_id))
+
+    async def why(self, job_id: IdLike) -> Why:
+        """Why a job does not run: what is in its way, the decisive reason first."""
+        return await self._ask(explanation.ask(job_id))
+
+    async def schedules_create(
+        self, handler: HandlerRef, args: Mapping[str, object] | None = None, **options: Unpack[ScheduleOptions]
+    ) -> Schedule:
+        """Make a schedule; see ``ScheduleOptions``: exactly one of cron, every_s and run_at."""
+        return await self._ask(seal_request(self._codec, schedule_requests.create_schedule(handler, args, options)))
+
+    async def schedules_get(self, schedule_id: IdLike) -> Schedule:
+        """One schedule."""
+        return await self._ask(schedule_requests.get_schedule(schedule_id))
+
+    async def schedules_list(self, limit: int = 100, after: str | None = None) -> SchedulePage:
+        """A page of schedules, newest first."""
+        return await self._ask(schedule_requests.list_schedules(limit, after))
+
+    async def schedules_update(self, schedule_id: IdLike, **changes: Unpack[ScheduleChanges]) -> Schedule:
+        """Change a schedule; see ``ScheduleChanges``. Its cursor stays unless when it occurs is changed."""
+        return await self._ask(seal_request(self._codec, schedule_requests.update_schedule(schedule_id, changes)))
+
+    async def schedules_pause(self, schedule_id: IdLike) -> Schedule:
+        """Let a schedule fire nothing until it is resumed."""
+        return await self._ask(schedule_requests.pause_schedule(schedule_id))
+
+    async def schedules_resume(self, schedule_id: IdLike) -> Schedule:
+        """Let a schedule go on; of what was missed meanwhile, its ``catch_up`` decides."""
+        return await self._ask(schedule_requests.resume_schedule(schedule_id))
+
+    async def schedules_trigger(self, schedule_id: IdLike) -> UUID:
+        """A job of a schedule now, beside its occurrences; returns its id."""
+        return await self._ask(schedule_requests.trigger_schedule(schedule_id))
+
+    async def schedules_preview(self, schedule_id: IdLike, count: int = 10) -> list[datetime]:
+        """When a schedule occurs next, in its time zone."""
+        return await self._ask(schedule_requests.preview_schedule(schedule_id, count))
+
+    async def schedules_delete(self, schedule_id: IdLike) -> None:
+        """Delete a schedule; jobs that it fired stay."""
+        await self._ask(schedule_requests.delete_schedule(schedule_id))
+
+    async def pause(
+        self,
+        topic: str = "",
+        reason: str | None = None,
+        *,
+        for_s: float | None = None,
+        until: TimeLike | None = None,
+    ) -> dict[str, JsonValue]:
+        """
+        Stop dispatching jobs of *topic*, '' for all; running ones go on.
+
+        Args:
+            topic: Which.
+            reason: Why.
+            for_s: The pause ends by itself after so many seconds.
+            until: Or then: an aware datetime, or Unix seconds.
+
+        """
+        return await self._ask(requests.pause(topic, reason, for_s=for_s, until=until))
+
+    async def resume(self, topic: str = "") -> dict[str, JsonValue]:
+        """Dispatch again."""
+        return await self._ask(requests.resume(topic))
+
+    async def topics_list(self, limit: int = 100, after: str | None = None) -> dict[str, JsonValue]:
+        """A page of what is set for topics, by topic; '' is the server."""
+        return await self._ask(requests.list_topics(limit, after))
+
+    async def topics_get(self, topic: str) -> dict[str, JsonValue]:
+        """The policy of *topic*: of each option the value that counts and its source; and what handlers declare."""
+        return await self._ask(requests.get_topic(topic))
+
+    async def topics_set(self, topic: str, **options: Unpack[TopicOptions]) -> dict[str, JsonValue]:
+        """Set options of *topic*, see ``TopicOptions``; returns its policy. In force on all hosts within a second."""
+        return await self._ask(requests.set_topic(topic, options))
+
+    async def topics_unset(self, topic: str, *options: str) -> dict[str, JsonValue]:
+        """Unset *options* of *topic*, all without any; returns its policy."""
+        return await self._ask(requests.unset_topic(topic, options))
+
+    async def dispatch_status(self) -> dict[str, JsonValue]:
+        """What is paused, and why."""
+        return await self._ask(requests.simple("dispatch.status"))
+
+    async def workers(self) -> JsonValue:
+        """The handler processes that are connected."""
+        return (await self._ask(requests.simple("workers.list"))).get("workers")
+
+    async def status(self) -> dict[str, JsonValue]:
+        """How the whole is doing."""
+        return await self._ask(requests.simple("status"))
+
+    async def stats(self, *, topics: int = 100, history_s: float = 3600.0) -> Stats:
+        """What waits, what goes through, and how long it takes: of so many topics, and of how long ago."""
+        return await self._ask(stats.ask(topics, history_s))
+
+    async def ping(self) -> float:
+        """Seconds until the server answered."""
+        started_s = time.monotonic()
+        await self._ask(requests.simple("ping"))
+        return time.monotonic() - started_s
+
+    async def request(
+        self, kind: str, body: Mapping[str, object] | None = None, *, repeatable: bool = False
+    ) -> dict[str, object]:
+        """
+        Ask anything that the protocol knows, in the words of the wire.
+
+        Args:
+            kind: Kind of the frame.
+            body: Its body: ids as 16 bytes, args as JSON text.
+            repeatable: Whether it may be asked again when the answer was lost.
+
+        Returns:
+            The body of the ``ok`` frame as it came.
+
+        """
+        return await self._ask(requests.raw(kind, body, repeatable=repeatable))
+
+    async def _ask(self, request: Request[AnswerT]) -> AnswerT:
+        with anyio.move_on_after(self._timeout_s):
+            pauses_s = requests.poll_pauses_s()
+            while True:
+                exchange = await self._connected()
+                try:
+                    answer = request.understood(await exchange.ask(request))
+                    return answer if self._codec is None else open_answer(self._codec, answer)
+                except ConnectionLostError:
+                    if not request.repeatable:
+                        raise requests.answer_lost(request.kind) from None
+                    await anyio.sleep(next(pauses_s))
+        raise NobodyAnswersError(f"{request.kind}: no answer within {self._timeout_s:g} s")
+
+    async def _connected(self) -> Exchange:
+        """The connection; a broken one is renewed, however long that takes, but the first is tried only once."""
+        async with self._connecting:
+            old = self._exchange
+            if old is not None and not old.broken:
+                return old
+            for pause_s in requests.poll_pauses_s():
+                try:
+                    stream, welcome = await dial(find_servers(self._socket), self._hello)
+                except NobodyAnswersError:
+                    if old is None:
+                        raise
+                    await anyio.sleep(pause_s)
+                else:
+                    self._exchange = Exchange(stream, welcome)
+                    return self._exchange
+            raise AssertionError

@@ -1,0 +1,291 @@
+"""
+Which servers a client or worker tries, in which order, and what to say when none answers.
+
+A server is a Unix socket of this machine (``Target``), or an address of TCP (``Remote``), which only ever is the one
+that was named: by an argument, the environment, or the file that ``pulse ctl login`` wrote.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from pulse.client.login import Login, logged_in, login_from
+from pulse.errors import ConfigError, NobodyAnswersError, PlaceError
+from pulse.system import addresses, directories
+
+__all__ = [
+    "ConnectionLostError",
+    "Refusal",
+    "Remote",
+    "Server",
+    "Target",
+    "find_servers",
+    "find_targets",
+    "is_address",
+    "nobody_answers",
+    "parse_address",
+    "why_not",
+]
+
+TLS: Final = "tls"
+_SCHEMES: Final = (TLS, "tcp")
+_UNIX: Final = "unix://"
+MEANT: Final = "PULSE_CONNECT_INSECURE"
+_FLAGS: Final = {"": False, "0": False, "false": False, "1": True, "true": True}
+_ALLOWED: Final = "tls://HOST:PORT, tcp://HOST:PORT, unix:///PATH or the path of a socket is allowed"
+
+
+class ConnectionLostError(NobodyAnswersError):
+    """The connection broke."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """
+    One socket to try.
+
+    Attributes:
+        path: The socket.
+        named: Whether the user named it, or its directory; then it may belong to another user.
+
+    """
+
+    path: Path
+    named: bool
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """
+    An address of TCP.
+
+    Attributes:
+        scheme: ``tls`` or ``tcp``.
+        login: Whom to log in as there, and what is believed.
+
+    """
+
+    scheme: str
+    host: str
+    port: int
+    login: Login = Login()
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{addresses.joined(self.host, self.port)}"
+
+
+Server: TypeAlias = Target | Remote
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A server that was tried, and what it answered."""
+
+    target: Server
+    reason: str
+
+
+def find_servers(
+    named: str | os.PathLike[str] | Remote | None = None, env: Mapping[str, str] | None = None
+) -> Sequence[Server]:
+    """
+    The servers to try, in order.
+
+    Args:
+        named: The address or socket that the user named: then the only one.
+        env: The environment; by default this process's.
+
+    Returns:
+        What is named; else what PULSE_CONNECT names; else the socket in PULSE_RUNTIME_DIR; else where the user logged
+        in; else the sockets where servers put them.
+
+    Raises:
+        ConfigError: An address is none, or what belongs to the login there cannot be used.
+        PlaceError: As ``find_targets``.
+
+    """
+    if isinstance(named, Remote):
+        return [named]
+    env = os.environ if env is None else env
+    text = named if named is not None else env.get("PULSE_CONNECT") or None
+    if text is not None:
+        if is_address(text):
+            return [_remote(os.fspath(text), env)]
+        return find_targets(os.fspath(text).removeprefix(_UNIX), env)
+    if not env.get("PULSE_RUNTIME_DIR"):
+        saved = logged_in(env)
+        if saved is not None:
+            return [_remote(saved.address, env, saved.login)]
+    return find_targets(None, env)
+
+
+def is_address(text: str | os.PathLike[str]) -> bool:
+    """Whether *text* names an address, and no socket of this machine."""
+    scheme, separator, _ = os.fspath(text).partition("://")
+    return bool(separator) and f"{scheme}://" != _UNIX
+
+
+def parse_address(text: str) -> Remote:
+    """
+    The address that *text* is.
+
+    Raises:
+        ConfigError: It is none, or has a password in it, which would stand in lists of processes.
+
+    """
+    scheme, _, rest = text.partition("://")
+    user, at, place = rest.rpartition("@")
+    where = addresses.split(place.rstrip("/"))
+    if scheme not in _SCHEMES or where is None or where[1] == 0 or (at and not user):
+        raise ConfigError(f"{_without_password(text)!r:.120} is no address of a server: {_ALLOWED}")
+    if ":" in user:
+        raise ConfigError(
+            f"{_without_password(text)!r:.120} has a password in it, which others can see: PULSE_PASSWORD is the place "
+            "for it, or pulse ctl login"
+        )
+    return Remote(scheme, *where, Login(user or None))
+
+
+def _remote(text: str, env: Mapping[str, str], saved: Login | None = None) -> Remote:
+    """The address, with the login that belongs to it: of the environment; else the saved one, if that is for there."""
+    parsed = parse_address(text)
+    if saved is None:
+        found = logged_in(env)
+        saved = found.login if found is not None and found.address == str(replace(parsed, login=Login())) else Login()
+    told = login_from(env)
+    user = parsed.login.user or told.user or saved.user
+    # A password belongs to its user: that of the file is not tried for another one.
+    password = told.password or (saved.password if user == saved.user else None)
+    login = Login(user, password, told.ca or saved.ca, told.cert or saved.cert, told.key or saved.key)
+    server = replace(parsed, login=login)
+    if password != saved.password and not told_to_show(env):  # what was saved for there was meant
+        refuse_to_show_password(server, f"{MEANT}=1")
+    return server
+
+
+def told_to_show(env: Mapping[str, str]) -> bool:
+    """
+    Whether the environment says that passwords may go over plain TCP to other machines.
+
+    Raises:
+        ConfigError: It says neither yes nor no.
+
+    """
+    said = env.get(MEANT, "")
+    if said not in _FLAGS:
+        raise ConfigError(f"{MEANT} is {said!r:.60}: 1 or 0 (true or false) is allowed")
+    return _FLAGS[said]
+
+
+def refuse_to_show_password(server: Remote, meant: str) -> None:
+    """
+    Send no password where others can read it on its way.
+
+    Args:
+        server: Where it would go.
+        meant: What says that it may.
+
+    Raises:
+        ConfigError: It would.
+
+    """
+    if server.login.password is not None and server.scheme != TLS and not addresses.is_loopback(server.host):
+        raise ConfigError(
+            f"{server} is on another machine, and everybody on the way could read the password: "
+            f"tls://HOST:PORT is allowed, and {meant} says that this is meant"
+        )
+
+
+def _without_password(text: str) -> str:
+    head, at, place = text.rpartition("@")
+    scheme, separator, userinfo = head.partition("://")
+    user, colon, _ = userinfo.partition(":")
+    return f"{scheme}{separator}{user}:***@{place}" if at and colon else text
+
+
+def find_targets(
+    socket: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    name: str = directories.CLIENT_SOCKET,
+) -> list[Target]:
+    """
+    The sockets to try, in order.
+
+    Args:
+        socket: The socket that the user named: then the only one.
+        env: The environment; by default this process's.
+        name: File name of the socket in a runtime directory.
+
+    Raises:
+        PlaceError: The named path can never be a socket: too long, a directory, or a file of another kind.
+
+    """
+    if socket is not None:
+        path = Path(socket).absolute()
+        directories.check_socket_path(path)
+        _refuse_other_kinds(path, name)
+        return [Target(path, named=True)]
+    env = os.environ if env is None else env
+    own = env.get("PULSE_RUNTIME_DIR")
+    named = Path(own).absolute() if own else None
+    return [Target(path / name, named=path == named) for path in directories.client_candidates(env)]
+
+
+def why_not(target: Server) -> str | None:
+    """
+    Why *target* need not, or must not, be connected to; None when it may be tried.
+
+    A directory that others control is refused: whoever listens there could be anybody.
+    """
+    if isinstance(target, Remote):
+        return None
+    if len(os.fsencode(target.path)) > directories.MAX_SOCKET_PATH_BYTES:
+        return f"path has more than {directories.MAX_SOCKET_PATH_BYTES} bytes"
+    try:
+        target.path.parent.lstat()
+    except OSError as error:
+        return reason_of(error)
+    try:
+        directories.check_client_dir(target.path.parent, named=target.named)
+    except PlaceError as error:
+        return error.message
+    return None
+
+
+def reason_of(error: OSError) -> str:
+    """An OSError in the words of the system, without its number and path."""
+    if "ssl" in sys.modules:  # not loaded for the sake of a Unix socket
+        from pulse.security import tls
+
+        if isinstance(error, tls.SSLError):
+            return tls.reason_of(error)
+    return (error.strerror or (os.strerror(error.errno) if error.errno else str(error))).lower()
+
+
+def nobody_answers(refusals: Sequence[Refusal]) -> NobodyAnswersError:
+    """The error that lists where was looked."""
+    looked = "; ".join(f"{refusal.target} ({refusal.reason})" for refusal in refusals)
+    return NobodyAnswersError(f"nobody answers; looked at {looked}")
+
+
+def _refuse_other_kinds(path: Path, name: str) -> None:
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.EACCES}:
+            return  # the server may come later; connecting tells
+        raise PlaceError(f"socket {path} cannot be used: {reason_of(error)}") from None
+    if stat.S_ISDIR(mode):
+        raise PlaceError(f"socket {path} is a directory; name the socket in it, as in {path / name}")
+    if not stat.S_ISSOCK(mode):
+        raise PlaceError(f"socket {path} is not a socket")

@@ -1,0 +1,360 @@
+"""
+What a client asks and how it reads the answers, without IO: the async and the blocking client differ in waiting only.
+
+Each function here makes one ``Request``: the kind and body of the frame, how its answer is read, and whether it may be
+sent again when the connection broke before the answer came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypedDict, TypeVar, cast
+from uuid import UUID
+
+from pulse.app.handler import name_of
+from pulse.app.tracing import current_traceparent
+from pulse.client import records
+from pulse.client.records import Changed, JobPage, Stack
+from pulse.common.ids import uuid7s
+from pulse.common.json_text import JsonValue
+from pulse.common.wire_values import IdLike, TimeLike, args_text, as_id, unix_time
+from pulse.errors import BadRequestError, NobodyAnswersError, ProtocolError, TooLargeError
+from pulse.job import Job
+from pulse.protocol import encode
+
+__all__ = ["JobOptions", "NewJob", "Request", "TopicOptions"]
+
+AnswerT = TypeVar("AnswerT")
+HandlerRef = str | Callable[..., Any]
+
+_FIRST_PAUSE_S: Final = 0.01  # a short job is done by then
+_LAST_PAUSE_S: Final = 0.5  # as the server's own poll; 2 requests a second cost nothing
+_PAUSE_GROWTH: Final = 1.5
+
+
+class JobOptions(TypedDict, total=False):
+    """
+    What a submit may say beside name and args; what it leaves out is decided by the handler, the topic or the server.
+
+    Keys:
+        topic: Queue to wait in.
+        priority: -100 ... 100, higher first.
+        delay_s: Seconds to wait before the first try.
+        run_at: Time of the first try instead: an aware datetime, or Unix seconds.
+        max_attempts: Charged tries before the dead letter.
+        timeout_s: Longest run of one attempt, seconds.
+        expires_in_s: Seconds after which it is not worth starting any more: then it becomes a dead letter.
+        expires_at: That time instead: an aware datetime, or Unix seconds.
+        id: UUID to submit under; the same id with the same name, topic and args is the same job.
+        traceparent: W3C Trace Context that its attempts belong to; by default that of the current OpenTelemetry span.
+    """
+
+    topic: str | None
+    priority: int
+    delay_s: float | None
+    run_at: TimeLike | None
+    max_attempts: int | None
+    timeout_s: float | None
+    expires_in_s: float | None
+    expires_at: TimeLike | None
+    id: IdLike | None
+    traceparent: str | None
+
+
+class _Named(TypedDict):
+    name: HandlerRef
+
+
+class NewJob(_Named, JobOptions, total=False):
+    """One job of ``submit_many``: the options of a submit plus ``name`` and ``args``."""
+
+    args: Mapping[str, object] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Generic[AnswerT]):
+    """
+    One question to the server.
+
+    Attributes:
+        read: The answer's body as the caller wants it.
+        repeatable: Asking twice does no more than asking once.
+
+    """
+
+    kind: str
+    body: Mapping[str, object]
+    read: Callable[[Mapping[str, object]], AnswerT]
+    repeatable: bool = True
+
+    def encode(self, number: int, max_frame_bytes: int) -> bytes:
+        """
+        The frame, as request *number*.
+
+        Raises:
+            BadRequestError: A value cannot be sent at all.
+            TooLargeError: The frame is longer than the server accepts.
+
+        """
+        try:
+            data = encode(self.kind, number, self.body)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise BadRequestError(f"{self.kind}: a value cannot be sent: {error}") from None
+        size = len(data) - 4
+        if size > max_frame_bytes:
+            raise TooLargeError(f"{self.kind}: the request has {size} bytes; the server accepts {max_frame_bytes}")
+        return data
+
+    def understood(self, body: Mapping[str, object]) -> AnswerT:
+        """
+        What the caller wants of the answer's *body*.
+
+        Raises:
+            ProtocolError: It is no answer to this request.
+
+        """
+        try:
+            return self.read(body)
+        except (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError) as error:
+            raise ProtocolError(f"{self.kind}: the answer cannot be read: {error!r:.200}") from None
+
+
+def submit(jobs: Iterable[NewJob]) -> Request[list[UUID]]:
+    """All of *jobs*, or none. Each has an id before it is sent, so that the request can be repeated."""
+    bodies = [_job_body(job) for job in jobs]
+    if not bodies:
+        raise BadRequestError("submit: no jobs")
+    traceparent = current_traceparent()
+    if traceparent is not None:
+        for body in bodies:
+            body.setdefault("traceparent", traceparent)
+    nameless = [body for body in bodies if "id" not in body]
+    for body, job_id in zip(nameless, uuid7s(len(nameless)), strict=True):
+        body["id"] = job_id
+    return Request("submit", {"jobs": bodies}, records.ids)
+
+
+def get(job_id: IdLike) -> Request[Job]:
+    """One job with its history."""
+    return Request("jobs.get", {"id": as_id(job_id)}, records.job)
+
+
+class JobFilters(TypedDict, total=False):
+    """
+    Which jobs to list, newest first; a page of ``limit``, the next one ``after`` the last page's ``next``.
+
+    Keys:
+        status: Of this status, or one of these.
+        topic: Of this topic.
+        name: Of this handler.
+        schedule: Fired by this schedule.
+        error: Whose last error has this in it, in whatever case.
+        worker: Held by a worker whose identity has this in it.
+        older_s: From longer ago than that.
+        newer_s: From no longer ago than that.
+        prefix: Whose ids begin with these hexadecimal digits.
+        oldest: Oldest first.
+    """
+
+    status: str | Sequence[str] | None
+    topic: str | None
+    name: HandlerRef | None
+    schedule: IdLike | None
+    error: str | None
+    worker: str | None
+    older_s: float | None
+    newer_s: float | None
+    prefix: str | None
+    oldest: bool
+    limit: int
+    after: str | None
+
+
+def list_jobs(filters: JobFilters) -> Request[JobPage]:
+    """A page of jobs, newest first."""
+    body = given(filters)
+    status, name, schedule = filters.get("status"), filters.get("name"), filters.get("schedule")
+    if status is not None:
+        body["status"] = [str(status)] if isinstance(status, str) else [str(one) for one in status]
+    if name is not None:
+        body["name"] = name_of(name)
+    if schedule is not None:
+        body["schedule"] = as_id(schedule)
+    return Request("jobs.list", body, records.job_page)
+
+
+def cancel(job_ids: Iterable[IdLike]) -> Request[Changed]:
+    """Cancel these; of each: done, or refused with a code."""
+    return Request("jobs.cancel", {"ids": as_ids(job_ids)}, records.changed, repeatable=False)
+
+
+def retry(job_ids: Iterable[IdLike]) -> Request[Changed]:
+    """Start these terminal jobs anew; of each: done, or refused with a code."""
+    return Request("jobs.retry", {"ids": as_ids(job_ids)}, records.changed, repeatable=False)
+
+
+def stack(job_id: IdLike) -> Request[Stack]:
+    """Where this running job is."""
+    return Request("jobs.stack", {"id": as_id(job_id)}, records.stack)
+
+
+def pause(
+    topic: str = "", reason: str | None = None, *, for_s: float | None = None, until: TimeLike | None = None
+) -> Request[dict[str, JsonValue]]:
+    """Close the gate of one topic, '' for the whole."""
+    if for_s is not None and until is not None:
+        raise BadRequestError("pause: give for_s or until, not both")
+    moment_s = None if until is None else unix_time(until, "until")
+    body = {"topic": topic, "reason": reason, "for_s": for_s, "until": moment_s}
+    return Request("dispatch.pause", body, records.plain)
+
+
+def resume(topic: str = "") -> Request[dict[str, JsonValue]]:
+    """Open the gate again."""
+    return Request("dispatch.resume", {"topic": topic}, records.plain)
+
+
+class TopicOptions(TypedDict, total=False):
+    """
+    The policy of a topic; None unsets an option, and the server decides.
+
+    Keys:
+        max_attempts: Charged tries before the dead letter.
+        max_crashes: Deaths of its worker before the dead letter.
+        backoff: Wait after a failed try: quadratic, exponential:FIRST:LONGEST, fixed:SECONDS or list:SECONDS,...
+        timeout_s: Longest run of one attempt, seconds.
+        stall_s: Longest time without progress, seconds.
+        lease_s: How long a worker may be silent, seconds; counts where it is longer than the server's.
+        retention_s: How long completed and canceled jobs are kept, seconds.
+        retention_dead_s: How long dead letters are kept, seconds.
+        ageing_s: Seconds of waiting that are worth one priority; 0: strict order.
+    """
+
+    max_attempts: int | None
+    max_crashes: int | None
+    backoff: str | None
+    timeout_s: float | None
+    stall_s: float | None
+    lease_s: float | None
+    retention_s: float | None
+    retention_dead_s: float | None
+    ageing_s: float | None
+
+
+TOPIC_OPTIONS: Final = tuple(TopicOptions.__annotations__)
+
+
+def list_topics(limit: int = 100, after: str | None = None) -> Request[dict[str, JsonValue]]:
+    """A page of policies, by topic."""
+    return Request("topics.list", {"limit": limit, "after": after}, records.plain)
+
+
+def get_topic(topic: str) -> Request[dict[str, JsonValue]]:
+    """The policy of one topic, '' for the server."""
+    return Request("topics.get", {"topic": topic}, records.topic)
+
+
+def set_topic(topic: str, options: TopicOptions) -> Request[dict[str, JsonValue]]:
+    """Set options of a topic."""
+    _check_options(topic, options)
+    if not options:
+        raise BadRequestError(f"topics: nothing to set for {topic!r:.60}; allowed are {', '.join(TOPIC_OPTIONS)}")
+    return Request("topics.set", {"topic": topic, "policy": dict(options)}, records.topic)
+
+
+def unset_topic(topic: str, options: Sequence[str]) -> Request[dict[str, JsonValue]]:
+    """Unset options of a topic; without any named, all."""
+    _check_options(topic, options)
+    return Request("topics.unset", {"topic": topic, "options": list(options)}, records.topic)
+
+
+def _check_options(topic: str, options: Iterable[str]) -> None:
+    unknown = next((option for option in options if option not in TOPIC_OPTIONS), None)
+    if unknown is not None:
+        allowed = ", ".join(TOPIC_OPTIONS)
+        raise BadRequestError(f"unknown option {unknown!r:.60} of topic {topic!r:.60}; allowed are {allowed}")
+
+
+def simple(kind: str) -> Request[dict[str, JsonValue]]:
+    """A question without arguments: status, ping, workers.list, dispatch.status."""
+    return Request(kind, {}, records.plain)
+
+
+def raw(kind: str, body: Mapping[str, object] | None, *, repeatable: bool) -> Request[dict[str, object]]:
+    """Any request; the answer's body as it came."""
+    return Request(kind, {} if body is None else body, dict, repeatable)
+
+
+def hello(user: str | None = None, password: str | None = None, behalf: str | None = None) -> dict[str, object]:
+    """The body of a client's first frame."""
+    return {"protocol": 1, "role": "client", **given({"user": user, "password": password, "behalf": behalf})}
+
+
+def answer_lost(kind: str) -> NobodyAnswersError:
+    """The error for a request that must not be repeated."""
+    return NobodyAnswersError(f"{kind}: the connection broke before the answer came; it may or may not have been done")
+
+
+def poll_pauses_s() -> Iterator[float]:
+    """Pauses between two looks at something that changes soon or late: 10 ms, growing to 500 ms; endless."""
+    pause_s = _FIRST_PAUSE_S
+    while True:
+        yield pause_s
+        pause_s = min(pause_s * _PAUSE_GROWTH, _LAST_PAUSE_S)
+
+
+def cut_pause_s(job: Job, pause_s: float, waited_s: float, timeout_s: float | None) -> float:
+    """
+    The pause before the next look at *job*.
+
+    Raises:
+        TimeoutError: *timeout_s* is over.
+
+    """
+    if timeout_s is None:
+        return pause_s
+    left_s = timeout_s - waited_s
+    if left_s <= 0:
+        raise TimeoutError(f"job {job.id} is {job.status} after {timeout_s:g} s")
+    return min(pause_s, left_s)
+
+
+_JOB_KEYS: Final = frozenset({"name", "args", *JobOptions.__annotations__})
+
+
+def _job_body(given: object) -> dict[str, object]:
+    """What is sent of a job; its id only where it has one."""
+    if not isinstance(given, Mapping):
+        raise BadRequestError(f"submit: a job is a mapping with name and args, not {type(given).__name__}")
+    job = cast("Mapping[str, Any]", given)
+    if not _JOB_KEYS.issuperset(job):
+        unknown = min(job.keys() - _JOB_KEYS)
+        raise BadRequestError(f"submit: unknown key {unknown!r}; allowed are {', '.join(sorted(_JOB_KEYS))}")
+    if "name" not in job:
+        raise BadRequestError("submit: a job has no name")
+    body = {key: value for key, value in job.items() if value is not None}
+    body["name"] = name_of(job["name"])
+    body["args"] = args_text(job.get("args"))
+    if "id" in body:
+        body["id"] = as_id(job["id"])
+    if "run_at" in body:
+        if "delay_s" in body:
+            raise BadRequestError("submit: give run_at or delay_s, not both")
+        body["run_at"] = unix_time(body["run_at"], "run_at")
+    if "expires_at" in body:
+        if "expires_in_s" in body:
+            raise BadRequestError("submit: give expires_at or expires_in_s, not both")
+        body["expires_at"] = unix_time(body["expires_at"], "expires_at")
+    return body
+
+
+def given(options: Mapping[str, object]) -> dict[str, object]:
+    return {key: value for key, value in options.items() if value is not None}
+
+
+def as_ids(ids: Iterable[IdLike]) -> list[bytes]:
+    found = [as_id(one) for one in ids]
+    if not found:
+        raise BadRequestError("no ids")
+    return found

@@ -1,0 +1,70 @@
+"""What a client with a codec asks, and what it is answered. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, TypeVar, cast
+
+from pulse.client.records import JobPage, SchedulePage
+from pulse.client.requests import Request
+from pulse.errors import BadRequestError
+from pulse.job import Job, Schedule
+from pulse.security.codec import Codec, UnreadableError, opened, seal
+
+__all__ = ["open_answer", "seal_request"]
+
+AnswerT = TypeVar("AnswerT")
+
+
+def seal_request(codec: Codec | None, request: Request[AnswerT]) -> Request[AnswerT]:
+    """
+    *request* with the args of its jobs, or of its schedule, in envelopes.
+
+    Raises:
+        BadRequestError: The codec failed, or does not know for which handler.
+
+    """
+    if codec is None:
+        return request
+    body = request.body
+    if "jobs" in body:
+        jobs = cast("list[Mapping[str, object]]", body["jobs"])
+        return replace(request, body={**body, "jobs": [_sealed(codec, request.kind, job) for job in jobs]})
+    return replace(request, body=_sealed(codec, request.kind, body))
+
+
+def _sealed(codec: Codec, kind: str, body: Mapping[str, Any]) -> dict[str, object]:
+    if "args" not in body:
+        return dict(body)
+    if "name" not in body:
+        raise BadRequestError(f"{kind}: give the name beside args: the codec has to know for which handler they are")
+    try:
+        return {**body, "args": seal(codec, body["name"], body["args"])}
+    except UnreadableError as error:
+        raise BadRequestError(f"{kind}: args cannot be encrypted: {error}") from None
+
+
+def open_answer(codec: Codec, answer: AnswerT) -> AnswerT:
+    """*answer* with what is in the envelopes; what cannot be read here stays in its own."""
+    found: object = answer
+    match answer:
+        case Job():
+            found = _job(codec, answer)
+        case JobPage():
+            found = replace(answer, jobs=tuple(_job(codec, one) for one in answer.jobs))
+        case Schedule():
+            found = _schedule(codec, answer)
+        case SchedulePage():
+            found = replace(answer, schedules=tuple(_schedule(codec, one) for one in answer.schedules))
+        case _:
+            pass
+    return cast("AnswerT", found)
+
+
+def _job(codec: Codec, job: Job) -> Job:
+    return replace(job, args=opened(codec, job.name, job.args), result=opened(codec, job.name, job.result))
+
+
+def _schedule(codec: Codec, schedule: Schedule) -> Schedule:
+    return replace(schedule, args=opened(codec, schedule.name, schedule.args))

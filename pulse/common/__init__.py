@@ -1,0 +1,1 @@
+"""Small pure helpers without a home of their own: ids, times, texts, numbers."""

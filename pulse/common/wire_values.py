@@ -1,0 +1,72 @@
+"""What callers pass, as the wire wants it: ids, times, arguments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import datetime
+from typing import cast
+from uuid import UUID
+
+from pulse.common import json_text
+from pulse.errors import BadRequestError
+
+IdLike = UUID | str | bytes
+TimeLike = datetime | float
+
+
+def as_id(value: IdLike) -> bytes:
+    """
+    An id as the wire wants it: 16 bytes.
+
+    Raises:
+        BadRequestError: *value* is not a UUID.
+
+    """
+    try:
+        match value:
+            case UUID():
+                return value.bytes
+            case str():
+                return UUID(value).bytes
+            case _:
+                return UUID(bytes=value).bytes
+    except (TypeError, ValueError):
+        raise BadRequestError(f"not a UUID: {value!r:.100}") from None
+
+
+def args_text(args: object) -> str:
+    """
+    A job's args as JSON text.
+
+    Raises:
+        BadRequestError: They are not a JSON object that PostgreSQL can hold.
+
+    """
+    if args is None:
+        return "{}"
+    if not isinstance(args, Mapping):
+        raise BadRequestError(f"args must be an object of keyword arguments, not {type(args).__name__}")
+    try:
+        return json_text.dumps(dict(cast("Mapping[str, object]", args)))
+    except json_text.NotStorableError as error:
+        raise BadRequestError(f"args are not storable: {error}") from None
+    except json_text.NotJsonError as error:
+        raise BadRequestError(f"args are not JSON: {error}") from None
+
+
+def unix_time(value: object, what: str) -> float:
+    """
+    A time as the wire wants it.
+
+    Raises:
+        BadRequestError: A datetime without time zone, or no time at all.
+
+    """
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise BadRequestError(f"{what} has no time zone: {value.isoformat()}; pass an aware datetime")
+        return value.timestamp()
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        return float(value)
+    raise BadRequestError(f"{what} must be an aware datetime or Unix seconds, not {value!r:.100}")

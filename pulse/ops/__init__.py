@@ -1,0 +1,1 @@
+"""What the command line and the dashboard share: doctor, metrics, the demonstration."""

@@ -1,0 +1,238 @@
+"""What is thought of a database server: who answers, its settings, rights, the schema and its indexes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from pulse.ops.doctor.finding import Finding, Row, State, list_some, shown_bytes, verdict_of
+
+__all__ = ["additions", "clock", "connections", "indexes", "pooler", "rights", "role", "schema", "server", "settings"]
+
+OLDEST: Final = 150_000
+NEWEST: Final = 189_999
+SKEW_S: Final = 1.0  # `--at` and `--until` are reckoned here, and compared there
+WRONG_SKEW_S: Final = 60.0
+FEW_FREE: Final = 10  # four actors and their pools, a restart of each, and an operator
+NONE_FREE: Final = 3
+FULL_SHARE: Final = 0.9
+BLOATED_BYTES: Final = 64 * 1024**2  # a smaller one costs nothing worth a finding
+BLOATED_ENTRY_BYTES: Final = 500  # an entry has 40 to 120 bytes, of a long topic 240; pages are at least half full
+_ADDED: Final = {
+    "trigger": "{name} is on {home}, and not pulse's: it can refuse rows, or drop them without a word",
+    "rule": "{name} is on {home}: what pulse writes there may go elsewhere, or nowhere",
+    "reference": "of {name} leads to {home}: jobs that it names are not deleted when their retention ends",
+    "row security": "is on for {home}: rows that no policy shows are not there for pulse, if it does not own the table",
+}
+_SEE_ALL: Final = "see the sessions of others"
+
+# Setting, values that do no harm, what another one does, whether that is wrong at once.
+_HARMLESS: Final[Sequence[tuple[str, frozenset[str], str, bool]]] = (
+    ("fsync", frozenset({"on"}), "a crash of the machine can destroy the database", True),
+    ("full_page_writes", frozenset({"on"}), "a crash of the machine can destroy pages", False),
+    ("synchronous_commit", frozenset({"on", "local", "remote_write", "remote_apply"}),
+     "a crash loses claims, and gives their attempt numbers again", True),
+    ("autovacuum", frozenset({"on"}), "dead rows are never removed, and claims become slower and slower", True),
+    ("track_counts", frozenset({"on"}), "autovacuum does nothing without it", True),
+    ("default_transaction_isolation", frozenset({"read committed"}), "statements fail that go on by default", True),
+    ("default_transaction_read_only", frozenset({"off"}), "nothing can be written", True),
+    ("idle_session_timeout", frozenset({"0"}), "idle connections of pulse are cut, and made anew", False),
+)  # fmt: skip
+_LIMITS: Final = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "transaction_timeout")
+_SHORT_MS: Final = 5_000  # what pulse itself allows its statements
+
+
+def server(rows: Sequence[Row], _grace_s: float, *, shown: str) -> Finding:
+    """Whether it is one that pulse works on."""
+    (row,) = rows
+    who = f"PostgreSQL {row['version']} at {shown}"
+    wrong: list[str] = []
+    warnings: list[str] = []
+    if row["version_num"] < OLDEST:
+        wrong.append(f"{who} is too old: 15 to 18 are supported")
+    elif row["version_num"] > NEWEST:
+        warnings.append(f"{who} is newer than what pulse was tested with: 15 to 18 are supported")
+    if row["in_recovery"]:
+        wrong.append(f"{who} is a standby: it takes no writes")
+    return verdict_of(
+        "database", wrong, warnings, f"{who} answers", "Name a primary of a supported version in PULSE_DSN."
+    )
+
+
+def clock(rows: Sequence[Row], _grace_s: float) -> Finding:
+    """How far the clocks of this host and of the database are apart, beyond what the question itself took."""
+    (row,) = rows
+    skew_s: float = row["skew_s"]
+    far = max(0.0, abs(skew_s) - row["trip_s"] / 2)
+    words = f"the database's clock is {abs(skew_s):.1f} s {'ahead of' if skew_s > 0 else 'behind'} this host's"
+    return verdict_of(
+        "clock",
+        [words] if far >= WRONG_SKEW_S else [],
+        [words] if SKEW_S <= far < WRONG_SKEW_S else [],
+        f"this host and the database agree to {max(abs(skew_s), 0.001):.3f} s",
+        "Let NTP set both clocks: times that a client reckons are compared with those of the database.",
+    )
+
+
+def pooler(rows: Sequence[Row], _grace_s: float) -> Finding:
+    """Whether a pooler stands in between, and of which kind."""
+    (row,) = rows
+    if not row["is_between"]:
+        return Finding("pooler", State.OK, "nothing stands between pulse and the database")
+    if row["keeps_session"]:
+        return Finding(
+            "pooler",
+            State.WARNING,
+            "a pooler stands between pulse and the database; it keeps sessions apart",
+            advice=("Let pulse connect directly: it keeps its few connections anyway.",),
+        )
+    return Finding(
+        "pooler",
+        State.WRONG,
+        "a pooler stands in between, and gives each transaction another session",
+        ("settings of the session, prepared statements and LISTEN do not work through it",),
+        ("Let pulse connect directly, or by a pool in session mode; SQL `pulse.submit` works through any.",),
+    )
+
+
+def settings(rows: Sequence[Row], _grace_s: float) -> Finding:
+    """Settings of the server, the database or the role that hurt."""
+    values = {row["name"]: str(row["value"]) for row in rows}
+    wrong: list[str] = []
+    warnings: list[str] = []
+    for name, harmless, what, is_wrong in _HARMLESS:
+        if values.get(name, next(iter(harmless))) not in harmless:
+            (wrong if is_wrong else warnings).append(f"{name} is {values[name]}: {what}")
+    for name in _LIMITS:
+        limit_ms = int(values.get(name, "0"))
+        if 0 < limit_ms < _SHORT_MS:
+            warnings.append(
+                f"{name} is {limit_ms} ms: pulse sets its own, but for SQL and through poolers this one counts"
+            )
+    return verdict_of(
+        "settings",
+        wrong,
+        warnings,
+        "no setting of server, database or role is in pulse's way",
+        "ALTER ROLE … SET, ALTER DATABASE … SET, or postgresql.conf; then restart the actors.",
+    )
+
+
+def connections(rows: Sequence[Row], _grace_s: float) -> Finding:
+    """Whether there is room for more connections: of the server, of the role, of the database."""
+    (row,) = rows
+    limits = [("the server", row["greatest"] - row["reserved"], row["used"])]
+    limits += [("the role", row["role_limit"], row["role_used"])] if row["role_limit"] >= 0 else []
+    limits += [("the database", row["database_limit"], row["database_used"])] if row["database_limit"] >= 0 else []
+    wrong: list[str] = []
+    warnings: list[str] = []
+    for whose, limit, used in limits:
+        words = f"{used} of {limit} connections of {whose} are in use"
+        if limit - used <= NONE_FREE:
+            wrong.append(words)
+        elif limit - used < FEW_FREE or used > FULL_SHARE * limit:
+            warnings.append(words)
+    _, limit, used = limits[0]
+    return verdict_of(
+        "connections",
+        wrong,
+        warnings,
+        f"{used} of {limit} connections are in use",
+        "Raise the limit (max_connections, or CONNECTION LIMIT of role or database), or end who keeps idle ones.",
+    )
+
+
+def role(rows: Sequence[Row], _grace_s: float) -> Finding:
+    """Whether pulse may do more than it must: a hint, since nothing goes wrong by that."""
+    (row,) = rows
+    if not row["is_super"] and not row["is_owner"]:
+        return Finding("role", State.OK, f"the role {row['name']} owns nothing of pulse and is no superuser")
+    what = "is a superuser" if row["is_super"] else "owns the schema, and may change or drop it"
+    return Finding(
+        "role",
+        State.OK,
+        f"the role {row['name']} {what}; `pulse migrate --roles` makes one for servers that may do less",
+    )
+
+
+def rights(rows: Sequence[Row], _grace_s: float) -> Finding:
+    """What the role may not do and has to."""
+    missing = [row for row in rows if not row["is_granted"]]
+    needed = [str(row["what"]) for row in missing if not row["what"].startswith(_SEE_ALL)]
+    blind = [str(row["what"]) for row in missing if row["what"].startswith(_SEE_ALL)]
+    grants = [f"{row['how']};" for row in missing if row["how"] is not None]
+    return verdict_of(
+        "rights",
+        [f"the role may not {needed[0]}", *list_some([f"nor {what}" for what in needed[1:]])] if needed else [],
+        [f"the role may not {what}: of them no snapshot, age or query is told below" for what in blind],
+        "the role may do all that pulse does",
+        *list_some(grants),
+        *(
+            ["All of that is in one role: pulse migrate --roles, then GRANT pulse_server TO the role."]
+            if needed
+            else []
+        ),
+        *(["GRANT pg_read_all_stats TO the role."] if blind else []),
+    )
+
+
+def schema(rows: Sequence[Row], _grace_s: float) -> Finding:
+    """Whether the schema is there, in the version of this program."""
+    (row,) = rows
+    version, wanted = row["version"], row["wanted"]
+    if version == wanted:
+        return Finding("schema", State.OK, f"the schema pulse is at version {version}")
+    if version > wanted:
+        text = f"the schema pulse is at version {version}; this program knows up to {wanted}"
+        return Finding(
+            "schema", State.WRONG, text, advice=("Upgrade pulse here: a newer one has upgraded the schema.",)
+        )
+    text = f"the schema pulse is at version {version}, not {wanted}" if version else "the schema pulse is not installed"
+    return Finding("schema", State.WRONG, text, advice=("pulse migrate",))
+
+
+def indexes(rows: Sequence[Row], _grace_s: float, *, expected: Iterable[str]) -> Finding:
+    """Whether each index is there and valid, and not much larger than what is in it."""
+    there = {row["name"] for row in rows}
+    wrong = [f"index {name} is missing" for name in sorted(set(expected) - there)]
+    wrong += [
+        f"index {row['name']} of pulse.{row['home']} is not valid: nobody uses it"
+        for row in rows
+        if not row["is_valid"]
+    ]
+    bloated = [
+        f"index {row['name']} has {shown_bytes(row['bytes'])} for {max(0, round(row['entries'])):,} entries"
+        for row in rows
+        if row["is_valid"]
+        and row["bytes"] >= BLOATED_BYTES
+        and 0 <= row["entries"] * BLOATED_ENTRY_BYTES < row["bytes"]
+    ]
+    return verdict_of(
+        "indexes",
+        wrong,
+        bloated,
+        f"{len(there)} indexes are valid, and no larger than they have to be",
+        "REINDEX INDEX CONCURRENTLY pulse.NAME;   a missing one stands in schema.sql. Constraints: `pulse check`.",
+    )
+
+
+def additions(rows: Sequence[Row], _grace_s: float) -> Finding:
+    """What others have put on pulse's tables: their right, and often the reason of what seems to be pulse's fault."""
+    wrong = [
+        f"pulse.{row['home']} is unlogged: a crash of the server empties it"
+        for row in rows
+        if row["what"] == "unlogged"
+    ]
+    told = [
+        f"{row['what']} {_ADDED[row['what']].format(name=row['name'], home='pulse.' + row['home'])}"
+        for row in rows
+        if row["what"] in _ADDED
+    ]
+    return verdict_of(
+        "additions",
+        wrong,
+        told,
+        "pulse's tables are as pulse made them",
+        *(["ALTER TABLE pulse.NAME SET LOGGED"] if wrong else []),
+        *(["Whoever made it decides: DROP TRIGGER, DROP RULE, ON DELETE SET NULL."] if told else []),
+    )

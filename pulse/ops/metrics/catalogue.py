@@ -1,0 +1,327 @@
+"""Every metric there is: its name, its labels, what it tells, and where that is found in a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, cast
+
+from pulse.client.stats import Buckets, Stats, TopicStats
+from pulse.ops.metrics.labels import clean
+from pulse.ops.metrics.snapshot import Snapshot
+
+Value = tuple[tuple[str, ...], float]
+Samples = Iterable[Value]
+Read = Callable[[Snapshot], Samples]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """
+    A gauge or a counter.
+
+    Attributes:
+        name: As it is exported, a counter's with ``_total``.
+        help: One sentence.
+        labels: Their names, in the order in which ``read`` has their values.
+        read: The values by labels.
+    """
+
+    name: str
+    kind: Literal["gauge", "counter"]
+    help: str
+    labels: tuple[str, ...]
+    read: Read
+
+
+@dataclass(frozen=True, slots=True)
+class Durations:
+    """A histogram of seconds; as above, with buckets in the place of values."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...]
+    read: Callable[[Snapshot], Iterable[tuple[tuple[str, ...], Buckets]]]
+
+
+def _of(read: Callable[[Stats], float | None]) -> Read:
+    """One value of the dispatcher's."""
+
+    def values(snapshot: Snapshot) -> Iterator[Value]:
+        value = None if snapshot.stats is None else read(snapshot.stats)
+        if value is not None:
+            yield (), value
+
+    return values
+
+
+def _each(read: Callable[[Stats], Mapping[str, float]]) -> Read:
+    """Values by one label."""
+
+    def values(snapshot: Snapshot) -> Iterator[Value]:
+        if snapshot.stats is not None:
+            for label, value in sorted(read(snapshot.stats).items()):
+                yield (clean(label),), value
+
+    return values
+
+
+def _topics(read: Callable[[TopicStats], Mapping[str, float | None]]) -> Read:
+    """Values by topic and, where it has a name, one label more."""
+
+    def values(snapshot: Snapshot) -> Iterator[Value]:
+        for topic in () if snapshot.stats is None else snapshot.stats.topics:
+            for label, value in read(topic).items():
+                if value is not None:
+                    yield ((clean(topic.topic), label) if label else (clean(topic.topic),)), value
+
+    return values
+
+
+def _rows(part: str, read: Callable[[Mapping[str, object]], object]) -> Read:
+    """Values by the name of what the supervisor looks after."""
+
+    def values(snapshot: Snapshot) -> Iterator[Value]:
+        for row in snapshot.rows(part):
+            value = read(row)
+            if isinstance(value, int | float):
+                yield (clean(str(row.get("name"))),), value
+
+    return values
+
+
+def _histogram(name: str) -> Callable[[Snapshot], Iterator[tuple[tuple[str, ...], Buckets]]]:
+    def values(snapshot: Snapshot) -> Iterator[tuple[tuple[str, ...], Buckets]]:
+        if snapshot.stats is not None and name in snapshot.stats.histograms:
+            yield (), snapshot.stats.histograms[name]
+
+    return values
+
+
+def _statements(snapshot: Snapshot) -> Iterator[tuple[tuple[str, ...], Buckets]]:
+    for name, pool in () if snapshot.stats is None else sorted(snapshot.stats.database.pools.items()):
+        yield (name,), pool.took_s
+
+
+def _up(snapshot: Snapshot) -> Iterator[Value]:
+    yield ("dispatcher",), float(snapshot.stats is not None)
+    yield ("supervisor",), float(snapshot.status is not None)
+    yield ("database",), float(snapshot.is_database_there)
+
+
+def _jobs(stats: Stats) -> dict[str, float]:
+    parts = [*stats.topics, stats.others]
+    return {state: sum(getattr(one, state) for one in parts) for state in ("ready", "scheduled", "running")}
+
+
+def _oldest_s(stats: Stats) -> float:
+    return max(stats.others.oldest_s or 0.0, *(one.oldest_s or 0.0 for one in stats.topics), 0.0)
+
+
+def _is_running(row: Mapping[str, object]) -> bool:
+    return row.get("state") == "running"
+
+
+METRICS: Final = (
+    Metric("pulse_up", "gauge", "Whether dispatcher, supervisor and database answer.", ("part",), _up),
+    Metric("pulse_jobs", "gauge", "Jobs that wait (ready: due; scheduled: later) or run.", ("state",), _each(_jobs)),
+    Metric(
+        "pulse_oldest_job_seconds", "gauge", "How long the longest waiting due job has been due.", (), _of(_oldest_s)
+    ),
+    Metric("pulse_topics", "gauge", "Topics that are known.", (), _of(lambda s: len(s.topics) + s.others.topics)),
+    Metric(
+        "pulse_depth_exact", "gauge", "Whether jobs that wait are counted (1) or estimated.", (), _of(lambda s: s.exact)
+    ),
+    Metric(
+        "pulse_depth_age_seconds", "gauge", "How old the figures of what waits are.", (), _of(lambda s: s.depth_age_s)
+    ),
+    Metric("pulse_paused", "gauge", "Whether everything is paused.", (), _of(lambda s: s.paused)),
+    Metric(
+        "pulse_topic_jobs",
+        "gauge",
+        "The same by topic, of the largest.",
+        ("topic", "state"),
+        _topics(lambda one: {"ready": one.ready, "scheduled": one.scheduled, "running": one.running}),
+    ),
+    Metric(
+        "pulse_topic_oldest_job_seconds",
+        "gauge",
+        "How long the first due job of a topic has been due.",
+        ("topic",),
+        _topics(lambda one: {"": one.oldest_s or 0.0}),
+    ),
+    Metric(
+        "pulse_topic_workers",
+        "gauge",
+        "Handler processes that serve a topic here.",
+        ("topic",),
+        _topics(lambda one: {"": one.workers}),
+    ),
+    Metric(
+        "pulse_topic_paused", "gauge", "Whether a topic is paused.", ("topic",), _topics(lambda one: {"": one.paused})
+    ),
+    Metric(
+        "pulse_topic_attempts_total",
+        "counter",
+        "Attempts by topic: started, completed, failed, retried.",
+        ("topic", "event"),
+        _topics(
+            lambda one: {
+                "started": one.counts.started,
+                "completed": one.counts.completed,
+                "failed": one.counts.failed,
+                "retried": one.counts.retried,
+            }
+        ),
+    ),
+    Metric(
+        "pulse_topic_jobs_submitted_total",
+        "counter",
+        "Jobs submitted by clients of this server (not by SQL, schedules), by topic.",
+        ("topic",),
+        _topics(lambda one: {"": one.counts.submitted}),
+    ),
+    Metric(
+        "pulse_jobs_submitted_total",
+        "counter",
+        "Jobs submitted by clients of this server; not by SQL, nor by schedules.",
+        (),
+        _of(lambda s: s.counters.submitted),
+    ),
+    Metric("pulse_attempts_started_total", "counter", "Jobs handed to workers.", (), _of(lambda s: s.counters.started)),
+    Metric(
+        "pulse_attempts_ended_total",
+        "counter",
+        "Attempts by their outcome.",
+        ("outcome",),
+        _each(lambda s: s.counters.outcomes),
+    ),
+    Metric(
+        "pulse_attempts_failed_total",
+        "counter",
+        "Attempts that failed, and were charged.",
+        (),
+        _of(lambda s: s.counters.failed),
+    ),
+    Metric(
+        "pulse_retries_total", "counter", "Failed attempts that are tried again.", (), _of(lambda s: s.counters.retried)
+    ),
+    Metric(
+        "pulse_jobs_dead_lettered_total",
+        "counter",
+        "Jobs that became dead letters.",
+        (),
+        _of(lambda s: s.counters.dead_lettered),
+    ),
+    Metric(
+        "pulse_attempts_reaped_total",
+        "counter",
+        "Attempts that the server ended for their workers, by why.",
+        ("reason",),
+        _each(lambda s: s.counters.reaped),
+    ),
+    Metric(
+        "pulse_worker_deaths_total",
+        "counter",
+        "Ends of worker processes of this host, by cause.",
+        ("cause",),
+        _each(lambda s: s.counters.worker_deaths),
+    ),
+    Metric("pulse_workers", "gauge", "Handler processes that are connected.", (), _of(lambda s: s.workers.connected)),
+    Metric("pulse_worker_capacity", "gauge", "Jobs that they can hold.", (), _of(lambda s: s.workers.capacity)),
+    Metric("pulse_worker_jobs", "gauge", "Jobs that they hold.", (), _of(lambda s: s.workers.held)),
+    Metric("pulse_actor_up", "gauge", "Whether an actor runs.", ("actor",), _rows("actors", _is_running)),
+    Metric(
+        "pulse_actor_restarts_total",
+        "counter",
+        "Restarts of an actor.",
+        ("actor",),
+        _rows("actors", lambda row: row["restarts"]),
+    ),
+    Metric("pulse_pool_up", "gauge", "Whether a pool of the supervisor runs.", ("pool",), _rows("pools", _is_running)),
+    Metric(
+        "pulse_pool_restarts_total",
+        "counter",
+        "Restarts of a pool.",
+        ("pool",),
+        _rows("pools", lambda row: row["restarts"]),
+    ),
+    Metric(
+        "pulse_supervisor_uptime_seconds",
+        "gauge",
+        "Since the start of the supervisor.",
+        (),
+        lambda snapshot: _uptime(snapshot.status),
+    ),
+    Metric(
+        "pulse_database_away_seconds",
+        "gauge",
+        "How long the database has not answered the dispatcher; 0: it does.",
+        (),
+        _of(lambda s: s.database.away_s),
+    ),
+    Metric(
+        "pulse_database_connections",
+        "gauge",
+        "Connections of the dispatcher in use, by kind.",
+        ("pool",),
+        _each(lambda s: {name: pool.in_use for name, pool in s.database.pools.items()}),
+    ),
+    Metric(
+        "pulse_database_connections_max",
+        "gauge",
+        "Most connections of the dispatcher, by kind.",
+        ("pool",),
+        _each(lambda s: {name: pool.size for name, pool in s.database.pools.items()}),
+    ),
+    Metric(
+        "pulse_database_failures_total",
+        "counter",
+        "Statements that failed because the database was away.",
+        ("pool",),
+        _each(lambda s: {name: pool.failures for name, pool in s.database.pools.items()}),
+    ),
+    Metric(
+        "pulse_dispatcher_resident_memory_bytes",
+        "gauge",
+        "Memory of the dispatcher.",
+        (),
+        _of(lambda s: s.dispatcher.rss_bytes),
+    ),
+    Metric(
+        "pulse_dispatcher_cpu_seconds_total",
+        "counter",
+        "Processor time of the dispatcher.",
+        (),
+        _of(lambda s: s.dispatcher.cpu_s),
+    ),
+    Metric(
+        "pulse_dispatcher_start_time_seconds",
+        "gauge",
+        "Unix time at which it began to count.",
+        (),
+        _of(lambda s: s.since),
+    ),
+)
+DURATIONS: Final = (
+    Durations("pulse_wait_seconds", "From due to handed to a worker.", (), _histogram("wait_s")),
+    Durations(
+        "pulse_start_seconds", "From the submit to the handler's call, of jobs due at once.", (), _histogram("start_s")
+    ),
+    Durations("pulse_run_seconds", "From the handler's call to its result.", (), _histogram("run_s")),
+    Durations("pulse_recovery_seconds", "From a worker's death to its job's next claim.", (), _histogram("recovery_s")),
+    Durations(
+        "pulse_lease_margin_seconds",
+        "What was left of leases when they were extended.",
+        (),
+        _histogram("lease_margin_s"),
+    ),
+    Durations("pulse_statement_seconds", "Uses of connections to the database, by kind.", ("pool",), _statements),
+)
+
+
+def _uptime(status: Mapping[str, object] | None) -> Iterator[Value]:
+    told = None if status is None else status.get("supervisor")
+    uptime_s = cast("Mapping[str, object]", told).get("uptime_s") if isinstance(told, Mapping) else None
+    if isinstance(uptime_s, int | float):
+        yield (), uptime_s

@@ -1,0 +1,103 @@
+"""What there is to export at one moment, as the dispatcher and the supervisor tell it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar, cast
+
+from pulse.client.client import Client
+from pulse.client.discovery import find_targets, why_not
+from pulse.client.stats import Stats
+from pulse.errors import PulseError
+from pulse.system.directories import SUPERVISOR_SOCKET
+
+STATS_S: Final = 1.5  # a dispatcher that takes longer is no use to anybody
+STATUS_S: Final = 1.8  # the supervisor answers within a second, whatever is down
+FRESH_S: Final = 0.5  # scrapes that come together are one question
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """
+    One moment.
+
+    Attributes:
+        stats: Of the dispatcher; None: it does not answer.
+        status: Of the supervisor; None: it does not.
+    """
+
+    stats: Stats | None
+    status: Mapping[str, object] | None
+
+    @property
+    def is_database_there(self) -> bool:
+        """Whether somebody has an answer from it."""
+        told = None if self.status is None else self.status.get("database")
+        if isinstance(told, Mapping):
+            return cast("Mapping[str, object]", told).get("ok") is True
+        return self.stats is not None and self.stats.database.away_s == 0
+
+    def rows(self, part: str) -> list[Mapping[str, object]]:
+        """What the supervisor says of its ``actors``, ``pools`` or ``services``."""
+        rows = None if self.status is None else self.status.get(part)
+        return cast("list[Mapping[str, object]]", rows) if isinstance(rows, list) else []
+
+
+class Source:
+    """
+    Asks both of them side by side, and never for long.
+
+    Args:
+        socket: The dispatcher's; None: it is looked for, each time.
+        topics: How many topics are told by themselves.
+    """
+
+    def __init__(self, socket: Path | None, topics: int) -> None:
+        self._socket = socket
+        self._topics = topics
+        self._lock = threading.Lock()
+        self._threads = ThreadPoolExecutor(4, "ask")
+        self._taken_s = float("-inf")
+        self._last = Snapshot(None, None)
+
+    def take(self) -> Snapshot:
+        """What is known now."""
+        with self._lock:
+            if time.monotonic() - self._taken_s > FRESH_S:
+                stats, status = self._threads.submit(self._stats), self._threads.submit(self._status)
+                until_s = time.monotonic() + STATUS_S + 0.2
+                self._last = Snapshot(_by(stats, until_s), _by(status, until_s))
+                self._taken_s = time.monotonic()
+            return self._last
+
+    def _stats(self) -> Stats | None:
+        try:
+            with Client(self._socket, timeout_s=STATS_S) as client:
+                return client.stats(topics=self._topics, history_s=0.0)
+        except PulseError:
+            return None
+
+    def _status(self) -> Mapping[str, object] | None:
+        beside = None if self._socket is None else self._socket.with_name(SUPERVISOR_SOCKET)
+        for target in find_targets(beside, name=SUPERVISOR_SOCKET):
+            if why_not(target) is None:
+                try:
+                    with Client(target.path, timeout_s=STATUS_S) as client:
+                        return client.request("status")
+                except PulseError:
+                    continue
+        return None
+
+
+def _by(asked: Future[T | None], until_s: float) -> T | None:
+    """What was answered by then."""
+    try:
+        return asked.result(max(0.0, until_s - time.monotonic()))
+    except (TimeoutError, OSError):  # its thread goes on until its own deadline
+        return None

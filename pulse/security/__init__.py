@@ -1,0 +1,1 @@
+"""What keeps secrets and checks who somebody is: TLS, passwords, permissions, the codec, redaction."""

@@ -1,0 +1,147 @@
+"""Logging in by user and password: each guess takes its time, and who guesses wrong has to wait longer each time."""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from math import ceil
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from pulse.errors import UnauthorizedError, UnavailableError
+from pulse.protocol.roles import Rights
+from pulse.security.credentials import Credentials, Throttle
+
+__all__ = ["Logins", "TooManyGuessesError", "source_of"]
+
+NAME_S: Final = 4.0
+_MOST_ACQUAINTED: Final = 4096
+_MOST_AT_ONCE: Final = 2  # a bcrypt check takes a core
+_MAX_NAME: Final = 64
+_IPV6: Final = 6
+_SITE_BITS: Final = 48  # of IPv6, what a customer is given
+_LAN_BITS: Final = 24
+_NETWORK_BITS: Final = 64
+
+
+class TooManyGuessesError(UnavailableError):
+    """There were too many wrong passwords; ``wait_s`` is how long the next one has to wait. Nobody has looked at it."""
+
+    def __init__(self, wait_s: float) -> None:
+        super().__init__(f"too many wrong passwords: try again in {ceil(wait_s)} s")
+        self.wait_s = wait_s
+
+
+class Logins:
+    """
+    Lets users in.
+
+    Args:
+        credentials: The users.
+        clock: Seconds that never go back.
+
+    """
+
+    def __init__(self, credentials: Credentials, clock: Callable[[], float] = time.monotonic) -> None:
+        self._credentials = credentials
+        self._clock = clock
+        self._by_source = Throttle()
+        # Whoever guesses at a name from many addresses is slow, too; and cannot keep its owner out for long.
+        self._by_name = Throttle(longest_s=NAME_S)
+        # Who has logged in from there before waits for no guesses from elsewhere: they would keep a name's owner out.
+        self._acquainted: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._hashing = anyio.Semaphore(_MOST_AT_ONCE)
+        self._turns: dict[str, anyio.Lock] = {}
+
+    async def check(self, source: str, user: str, password: str) -> Rights:
+        """
+        What *user* may do.
+
+        Args:
+            source: Where the guess comes from, see ``source_of``.
+            user: Of that name.
+            password: The guess.
+
+        Raises:
+            TooManyGuessesError: It is too early for one more.
+            UnauthorizedError: It is wrong, or there is no such user.
+
+        """
+        name = user[:_MAX_NAME]
+        self._check_early(source, name)
+        # One guess at a time: what comes with it waits for what becomes of it, and is looked at only if it was right.
+        async with AsyncExitStack() as turns:
+            await turns.enter_async_context(self._turn(f"source {source}"))
+            is_new = (source, name) not in self._acquainted
+            if is_new:
+                await turns.enter_async_context(self._turn(f"name {name}"))
+            now_s = self._check_early(source, name)
+            self._by_source.tries(source, now_s)
+            if is_new:
+                self._by_name.tries(name, now_s)
+            if not await self._is_right(user, password):
+                raise UnauthorizedError("user and password do not fit together")
+            self._by_source.was_right(source)
+            if is_new:  # else who guesses elsewhere would be forgiven with each login of its owner's
+                self._by_name.forget(name)
+            self._get_acquainted(source, name)
+        return self._credentials.rights_of(user)
+
+    async def _is_right(self, user: str, password: str) -> bool:
+        if self._credentials.remembers(user, password):  # costs nothing: it need not wait for those who guess
+            return True
+        async with self._hashing:
+            return await anyio.to_thread.run_sync(self._credentials.verify, user, password)
+
+    def _get_acquainted(self, source: str, name: str) -> None:
+        self._acquainted[source, name] = None
+        self._acquainted.move_to_end((source, name))
+        if len(self._acquainted) > _MOST_ACQUAINTED:
+            self._acquainted.popitem(last=False)
+
+    def _check_early(self, source: str, name: str) -> float:
+        """The time, unless it is too early for one more guess."""
+        now_s = self._clock()
+        wait_s = self._by_source.wait_s(source, now_s)
+        if (source, name) not in self._acquainted:
+            wait_s = max(wait_s, self._by_name.wait_s(name, now_s))
+        if wait_s > 0:
+            raise TooManyGuessesError(wait_s)
+        return now_s
+
+    @asynccontextmanager
+    async def _turn(self, key: str) -> AsyncGenerator[None]:
+        lock = self._turns.setdefault(key, anyio.Lock())
+        try:
+            async with lock:
+                yield
+        finally:
+            if not lock.statistics().locked and not lock.statistics().tasks_waiting:
+                self._turns.pop(key, None)
+
+
+def source_of(host: str) -> str:
+    """Who *host* is for counting: the address; of IPv6 the network, all of whose addresses one machine may have."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if address.version == _IPV6:
+        mapped = ipaddress.IPv6Address(address).ipv4_mapped
+        return str(mapped or ipaddress.ip_network((int(address), _NETWORK_BITS), strict=False))
+    return str(address)
+
+
+def network_of(source: str) -> str:
+    """The network that *source* is part of, all of whose addresses somebody may have; itself where it is no address."""
+    try:
+        network = ipaddress.ip_network(source)
+    except ValueError:
+        return source
+    bits = _SITE_BITS if network.version == _IPV6 else _LAN_BITS
+    return str(network.supernet(new_prefix=min(bits, network.prefixlen)))

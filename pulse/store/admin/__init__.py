@@ -1,0 +1,1 @@
+"""Installing and examining the database: schema, roles, invariant checks, doctor."""

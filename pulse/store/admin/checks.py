@@ -1,0 +1,278 @@
+"""
+The checker: asks the database whether the invariants hold, one statement after the other.
+
+Each invariant is a statement of ``checks.sql``; nothing is decided here but what can be asked at all. The audit, a
+record of every change that ``audit.sql`` installs, is off unless somebody wants it: it doubles the cost of each change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+import asyncpg
+
+from pulse.errors import ConflictError, NotFoundError, PulseError, SchemaError, UnavailableError
+from pulse.store.admin.schema import SCHEMA_VERSION
+from pulse.store.connections.pool import Target, connect
+from pulse.store.failures import Meaning, meaning_of
+from pulse.store.statements import STATEMENTS, Statement, parse
+from pulse.system import processes
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+__all__ = [
+    "AUDIT",
+    "AUDIT_SQL",
+    "TABLES",
+    "Check",
+    "Examination",
+    "Example",
+    "Finding",
+    "install_audit",
+    "remove_audit",
+]
+
+State: TypeAlias = Literal["ok", "violated", "skipped", "unfinished"]
+
+IDLE_S: Final = 5.0  # of a session in a transaction; pulse's own take milliseconds, the server ends them after 10 s
+BURIAL_S: Final = 3.0  # a dead worker's jobs are given back within milliseconds; a busy machine may take a second
+_POLL_S: Final = 0.1
+_SLACK_S: Final = 5.0  # the server's own limit comes first where the server still answers
+_HALF_OF_BOOT: Final = 16
+AUDIT_SQL: Final = (files("pulse.store") / "sql" / "audit.sql").read_text("utf-8")
+_STATEMENTS: Final = parse((files("pulse.store") / "sql" / "checks.sql").read_text("utf-8"))
+_DEAD: Final = "dead-processes"
+READING: Final = {"default_transaction_read_only": "on", "jit": "off", "work_mem": "64MB"}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """
+    One invariant.
+
+    Attributes:
+        name: What it is called in the output.
+        what: What must hold, a sentence; it begins with the invariant's number where it has one.
+        statement: What asks for violations; None: it is not asked of the database alone.
+        needs_watchdog: It holds only while somebody sees to it.
+    """
+
+    name: str
+    what: str
+    statement: Statement | None
+    needs_watchdog: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One violation: of which row, and what is wrong with it."""
+
+    id: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """
+    What became of one check.
+
+    Attributes:
+        state: Whether it holds; ``skipped``: it cannot be told now; ``unfinished``: it took too long.
+        violations: How many there are.
+        examples: Some of them.
+        reason: Why it was skipped or is unfinished.
+        took_s: Seconds.
+    """
+
+    check: Check
+    state: State
+    violations: int = 0
+    examples: tuple[Example, ...] = ()
+    reason: str | None = None
+    took_s: float = 0.0
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether somebody has to look at it."""
+        return self.state in {"violated", "unfinished"}
+
+
+def _checks(prefix: str, needs_watchdog: Sequence[str] = ()) -> list[Check]:
+    found = [one for one in _STATEMENTS.values() if one.name.startswith(prefix) and "violations" in one.sql]
+    names = {one.name: one.name.removeprefix(prefix).replace("_", "-") for one in found}
+    return [Check(names[one.name], _what(one), one, names[one.name] in needs_watchdog) for one in found]
+
+
+def _what(statement: Statement) -> str:
+    return " ".join(statement.header.partition("What:")[2].partition("Args:")[0].split())
+
+
+TABLES: Final = (
+    *_checks("check_", ("lapsed", "late-schedules")),
+    Check(_DEAD, "no job is held by a process of this host that is dead", None, needs_watchdog=True),
+)
+AUDIT: Final = tuple(_checks("audit_"))
+
+
+class Examination:
+    """
+    A run of checks, each in a transaction of its own: together they would pin a snapshot, and slow the queue down.
+
+    Args:
+        target: The database.
+        audit: Also ask what the audit has written down.
+        grace_s: How long what lapsed or is due may wait for whom it concerns; a watchdog that has not swept for so long
+            is not there.
+        timeout_s: Longest time for one check.
+        examples: Most violations of a check that are told.
+    """
+
+    def __init__(self, target: Target, *, audit: bool, grace_s: float, timeout_s: float, examples: int) -> None:
+        self._target = target
+        self._audit = audit
+        self._grace_s = grace_s
+        self._timeout_s = timeout_s
+        self._examples = examples
+        self.checks: Final = (*TABLES, *AUDIT) if audit else TABLES
+
+    async def findings(self) -> AsyncGenerator[Finding]:
+        """
+        What becomes of each check, in order, as soon as it is known.
+
+        Raises:
+            SchemaError: pulse's schema is not there, or of another version.
+            NotFoundError: No audit is installed.
+            UnavailableError: The database is away.
+        """
+        settings = {**READING, "statement_timeout": str(round(self._timeout_s * 1000))}
+        async with connected(self._target, settings) as connection:
+            await _refuse_strangers(connection)
+            if self._audit and not await connection.fetchval(_STATEMENTS["audit_exists"].sql):
+                raise NotFoundError("no audit is installed; `pulse check --install-audit` does it")
+            for check in self.checks:
+                yield await self.examine(connection, check)
+
+    async def examine(self, connection: Connection[Record], check: Check) -> Finding:
+        """What becomes of one check."""
+        started_s = time.monotonic()
+        finding = await self._examine(connection, check)
+        return replace(finding, took_s=round(time.monotonic() - started_s, 3))
+
+    async def _examine(self, connection: Connection[Record], check: Check) -> Finding:
+        try:
+            if check.needs_watchdog and (reason := await self._absence(connection)):
+                return Finding(check, "skipped", reason=reason)
+            if check.statement is None:
+                return _finding(check, await _held_by_dead(connection), self._examples)
+            rows = await self._fetch(connection, check.statement)
+        except asyncpg.PostgresError as error:
+            if meaning_of(error) is not Meaning.CONTESTED:
+                raise
+            return Finding(check, "unfinished", reason=f"not done in time: {error}")
+        examples = tuple(Example(row["id"], row["detail"]) for row in rows)
+        return Finding(check, "violated" if rows else "ok", rows[0]["violations"] if rows else 0, examples)
+
+    async def _fetch(self, connection: Connection[Record], statement: Statement) -> list[Record]:
+        more = () if "$2" not in statement.sql else (IDLE_S if statement.name == "check_sessions" else self._grace_s,)
+        async with asyncio.timeout(self._timeout_s + _SLACK_S):
+            return await connection.fetch(statement.sql, self._examples, *more)
+
+    async def _absence(self, connection: Connection[Record]) -> str | None:
+        """Why nobody can be blamed for what waits; None: a watchdog is there."""
+        age_s = await connection.fetchval(_STATEMENTS["sweep_age"].sql)
+        if age_s is not None and age_s <= self._grace_s:
+            return None
+        return f"no watchdog has swept for {age_s:.0f} s" if age_s is not None else "no watchdog has ever swept"
+
+
+async def install_audit(target: Target) -> None:
+    """
+    Write down every change from now on.
+
+    Raises:
+        ConflictError: That is being done already.
+    """
+    async with connected(target, {}) as connection:
+        await _refuse_strangers(connection)
+        try:
+            async with connection.transaction():
+                await connection.execute(AUDIT_SQL)
+        except asyncpg.DuplicateSchemaError:
+            raise ConflictError("an audit is installed already") from None
+
+
+async def remove_audit(target: Target) -> bool:
+    """Remove the audit with all that it has written down; False: there was none."""
+    async with connected(target, {}) as connection:
+        try:
+            await connection.execute(_STATEMENTS["audit_drop"].sql)
+        except asyncpg.InvalidSchemaNameError:
+            return False
+        return True
+
+
+@contextlib.asynccontextmanager
+async def connected(target: Target, settings: dict[str, str]) -> AsyncGenerator[Connection[Record]]:
+    connection = await connect(target, settings)
+    try:
+        yield connection
+    except PulseError:
+        raise
+    except Exception as error:
+        if meaning_of(error) in {Meaning.AWAY, Meaning.CONTESTED}:
+            raise UnavailableError(f"the database {target.shown} is away: {str(error) or 'no answer'}") from error
+        if isinstance(error, asyncpg.PostgresError):
+            raise PulseError(f"the database refused: {error}") from error
+        raise
+    finally:
+        connection.terminate()
+
+
+async def _refuse_strangers(connection: Connection[Record]) -> None:
+    try:
+        version = await connection.fetchval(STATEMENTS["schema_version"].sql)
+    except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError):
+        version = None
+    if version != SCHEMA_VERSION:
+        found = f"version {version}" if version else "not installed"
+        raise SchemaError(f"the schema pulse is {found}; this program checks version {SCHEMA_VERSION}: pulse migrate")
+
+
+async def _held_by_dead(connection: Connection[Record]) -> list[Example]:
+    """What dead processes of this host still hold after the time that it takes to give it back."""
+    deadline_s = time.monotonic() + BURIAL_S
+    left = await _dead_holdings(connection)
+    while left and time.monotonic() < deadline_s:
+        await asyncio.sleep(_POLL_S)
+        left &= await _dead_holdings(connection)
+    return sorted(left, key=lambda one: one.id)
+
+
+async def _dead_holdings(connection: Connection[Record]) -> set[Example]:
+    workers = [row["worker"] for row in await connection.fetch(_STATEMENTS["holders"].sql)]
+    dead = [worker for worker in workers if _is_dead(worker)]
+    rows = await connection.fetch(_STATEMENTS["held_by"].sql, dead) if dead else []
+    return {Example(row["id"], f"attempt {row['attempts']}, held by {row['worker']}") for row in rows}
+
+
+def _is_dead(worker: str) -> bool:
+    """Whether *worker* names a process of this kernel and pid namespace (no other can be judged) that is not there."""
+    try:
+        _, boot, pidns, process, _ = worker.split("/", 4)
+        pid, start_time = map(int, process.split("."))
+    except ValueError:
+        return False
+    if (boot, pidns) != (processes.boot_id()[:_HALF_OF_BOOT], str(processes.pid_namespace())) or pid <= 0:
+        return False
+    return processes.start_time(pid) != start_time or processes.state(pid) in {"Z", "X", ""}
+
+
+def _finding(check: Check, found: Sequence[Example], limit: int) -> Finding:
+    return Finding(check, "violated" if found else "ok", len(found), tuple(found[:limit]))

@@ -1,0 +1,181 @@
+"""
+Asks a database what `pulse doctor` wants to know, whatever state it is in, and comes to an end in time.
+
+Nothing is set for the session but what one transaction needs: a pooler in between can be looked at, too, and settings
+are seen as the role has them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final
+
+import asyncpg
+
+from pulse.errors import PulseError, UnavailableError
+from pulse.store.admin.schema import SCHEMA_VERSION, schema_sql
+from pulse.store.connections.pool import Target, connect
+from pulse.store.failures import FAILURES, Meaning, meaning_of
+from pulse.store.statements import parse
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+__all__ = ["QUESTIONS", "Seen", "expected_indexes", "look", "pooler_between"]
+
+STATEMENT_S: Final = 2.0  # of a statement on a server that is in trouble already
+LOCK_S: Final = 0.5
+_SLACK_S: Final = 0.5
+_PROBE_S: Final = 1.0  # a pooler that has one connection only keeps the second one waiting
+QUESTIONS: Final = parse((files("pulse.store") / "sql" / "doctor.sql").read_text("utf-8"))
+_QUEUE: Final = "queue_"
+_INDEX: Final = re.compile(r"^CREATE (?:UNIQUE )?INDEX (\w+) ON pulse\.", re.MULTILINE)
+SERVER_CHECKS: Final = (
+    "settings", "connections", "role", "rights", "indexes", "additions", "xmin", "transactions", "locks", "tables",
+    "wraparound", "notifications",
+)  # fmt: skip
+QUEUE_CHECKS: Final = tuple(name for name in QUESTIONS if name.startswith(_QUEUE))
+
+
+@dataclass(slots=True)
+class Seen:
+    """
+    What a database said.
+
+    Attributes:
+        away: Why it said nothing; None: it did.
+        shown: Its DSN without the password.
+        rows: What was asked, by name.
+        failed: Why something could not be told, by name.
+    """
+
+    shown: str
+    away: str | None = None
+    rows: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict[str, list[Mapping[str, Any]]])
+    failed: dict[str, str] = field(default_factory=dict[str, str])
+
+
+def expected_indexes() -> list[str]:
+    """The indexes that schema.sql makes by name; those of constraints are `pulse check`'s business."""
+    return _INDEX.findall(schema_sql())
+
+
+async def look(dsn: str, within_s: float) -> Seen:
+    """
+    Ask everything that can be asked.
+
+    Args:
+        dsn: The database.
+        within_s: Longest time for the whole, seconds.
+    """
+    target = Target(dsn, "pulse doctor")
+    seen = Seen(target.shown)
+    reason = "there was no time left to ask"
+    deadline_s = time.monotonic() + within_s
+    try:
+        async with asyncio.timeout(within_s), _connected(target) as connection:
+            await _ask_all(seen, target, connection, deadline_s)
+    except PulseError as error:
+        seen.away = error.message
+    except FAILURES as error:
+        reason = str(error) or f"no answer within {within_s:g} s"
+        if "identity" not in seen.rows:
+            seen.away = f"the database {target.shown} is away: {reason}"
+    for name in (*SERVER_CHECKS, *QUEUE_CHECKS, "schema", "pooler"):
+        if name not in seen.rows:
+            seen.failed.setdefault(
+                name, "there was no time left to ask" if seen.away is None else "the database is away"
+            )
+    return seen
+
+
+async def _ask_all(seen: Seen, target: Target, connection: Connection[Record], deadline_s: float) -> None:
+    before_s = time.time()
+    await _ask(seen, connection, "identity")
+    after_s = time.time()
+    if "identity" not in seen.rows:
+        raise UnavailableError(seen.failed["identity"])
+    (identity,) = seen.rows["identity"]
+    skew = {"skew_s": identity["clock_s"] - (before_s + after_s) / 2, "trip_s": after_s - before_s}
+    seen.rows["identity"] = [{**identity, **skew}]
+    seen.rows["pooler"] = [await pooler_between(connection, identity["pid"], target)]
+    version = await _schema_version(seen, connection)
+    seen.rows["schema"] = [{"version": version, "wanted": SCHEMA_VERSION}]
+    is_known = version == SCHEMA_VERSION
+    for name in (*SERVER_CHECKS, *(QUEUE_CHECKS if is_known else ())):
+        if time.monotonic() + STATEMENT_S < deadline_s:
+            await _ask(seen, connection, name)
+    if not is_known:
+        seen.failed |= dict.fromkeys(QUEUE_CHECKS, "the schema is of another version, or not there")
+
+
+async def _ask(seen: Seen, connection: Connection[Record], name: str) -> None:
+    """The rows of one statement, or why there are none; what it says of itself is not doubted."""
+    try:
+        async with _transaction(connection):
+            seen.rows[name] = [dict(row) for row in await connection.fetch(QUESTIONS[name].sql)]
+    except asyncpg.QueryCanceledError:
+        seen.failed[name] = f"not told within {STATEMENT_S:g} s"
+    except asyncpg.LockNotAvailableError:
+        seen.failed[name] = f"another session locks what is looked at, for more than {LOCK_S:g} s"
+    except asyncpg.PostgresError as error:
+        if meaning_of(error) is Meaning.AWAY:
+            raise
+        seen.failed[name] = str(error)
+
+
+async def _schema_version(seen: Seen, connection: Connection[Record]) -> int:
+    """The version that is installed; 0: none."""
+    await _ask(seen, connection, "schema_there")
+    if not any(row["is_there"] for row in seen.rows.get("schema_there", [])):
+        return 0
+    await _ask(seen, connection, "schema_found")
+    return int(next((row["version"] for row in seen.rows.get("schema_found", [])), 0) or 0)
+
+
+async def pooler_between(connection: Connection[Record], pid: int, target: Target) -> Mapping[str, Any]:
+    """
+    Whether a pooler stands in between (``is_between``), and whether it keeps sessions apart (``keeps_session``).
+
+    A pooler gives each client a process number of its own making. Whether a session keeps its process is tried by a
+    mark that is left while another client keeps the first process busy.
+    """
+    is_between = connection.get_server_pid() != pid
+    if not is_between:
+        return {"is_between": False, "keeps_session": True}
+    keeps = True
+    try:
+        async with asyncio.timeout(_PROBE_S), _connected(target) as other:
+            async with _transaction(connection):
+                await other.fetchrow(QUESTIONS["begin_probe"].sql, str(other.get_server_pid()))
+            found = await other.fetchrow(QUESTIONS["end_probe"].sql)
+            keeps = found is not None and found["mark"] == str(other.get_server_pid())
+    except (PulseError, *FAILURES):
+        keeps = False  # it let only one of two sessions do something
+    return {"is_between": True, "keeps_session": keeps}
+
+
+@contextlib.asynccontextmanager
+async def _transaction(connection: Connection[Record]) -> AsyncGenerator[None]:
+    async with asyncio.timeout(STATEMENT_S + _SLACK_S), connection.transaction(readonly=True):
+        await connection.fetchrow(QUESTIONS["limits"].sql, _ms(STATEMENT_S), _ms(LOCK_S))
+        yield
+
+
+def _ms(seconds: float) -> str:
+    return str(round(seconds * 1000))
+
+
+@contextlib.asynccontextmanager
+async def _connected(target: Target) -> AsyncGenerator[Connection[Record]]:
+    connection = await connect(target, {}, limits={}, statements=0)
+    try:
+        yield connection
+    finally:
+        connection.terminate()

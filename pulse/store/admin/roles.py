@@ -1,0 +1,169 @@
+"""
+The database roles: made by ``pulse migrate --roles``, and given again what they may do after each upgrade.
+
+What they are is in ``roles.sql``. Whether a schema has them is read from the catalogue: its owner is a role whose name
+ends with ``owner``, and the three others of that prefix may use it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final
+
+import asyncpg
+
+from pulse.errors import ConfigError, SchemaError
+from pulse.store.statements import STATEMENTS
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+__all__ = [
+    "PREFIX",
+    "Made",
+    "Standing",
+    "checked_prefix",
+    "grants_sql",
+    "make_roles",
+    "names_of",
+    "roles_script",
+    "standing",
+]
+
+PREFIX: Final = "pulse_"
+KINDS: Final = ("owner", "server", "submit", "read")
+LOCK_TIMEOUT: Final = "5s"  # to change the owner of a table takes a moment in which nobody uses it
+_ALLOWED: Final = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,49}")  # PostgreSQL keeps pg_ for itself
+_PART: Final = re.compile(r"^-- part: ([a-z]+)$", re.MULTILINE)
+_VARIABLE: Final = re.compile(r":([\"'])(owner|server|submit|read)\1")
+_, *_TEXTS = _PART.split((files("pulse.store") / "sql" / "roles.sql").read_text("utf-8"))
+_PARTS: Final = dict(zip(_TEXTS[::2], _TEXTS[1::2], strict=True))
+_HEAD: Final = """\
+-- The database roles of pulse, as `pulse migrate --roles` makes them: for a superuser, in the database whose schema
+-- pulse is there already.
+BEGIN;
+SET LOCAL search_path = pg_catalog, pg_temp;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """
+    Who is connected, and what that role is to the schema.
+
+    Attributes:
+        role: Its name.
+        owner: Of the schema; None: there is none.
+        is_super: It may do everything.
+        may_make_roles: It has CREATEROLE.
+        prefix: Of the roles that the schema has; None: it has none.
+    """
+
+    role: str
+    owner: str | None
+    is_super: bool
+    may_make_roles: bool
+    prefix: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What was done: names of new *roles*, and who is a *member* of the owner, and so may upgrade."""
+
+    roles: tuple[str, ...]
+    members: tuple[str, ...]
+
+
+def checked_prefix(prefix: str) -> str:
+    """
+    The prefix.
+
+    Raises:
+        ConfigError: No names of roles can be made of it.
+    """
+    if _ALLOWED.fullmatch(prefix):
+        return prefix
+    raise ConfigError(
+        f"the prefix of roles is {prefix[:60]!r}; 1 to 50 of a-z, 0-9 and _ are allowed, no digit first, and not pg_"
+    )
+
+
+def names_of(prefix: str) -> list[str]:
+    """The names of the four roles."""
+    return [prefix + kind for kind in KINDS]
+
+
+def _filled_in(part: str, prefix: str) -> str:
+    # A checked prefix has nothing in it that would have to be quoted.
+    return _VARIABLE.sub(lambda found: f"{found[1]}{prefix}{found[2]}{found[1]}", _PARTS[part])
+
+
+def grants_sql(prefix: str) -> str:
+    """What the roles may do."""
+    return _filled_in("grants", prefix)
+
+
+def roles_script(prefix: str) -> str:
+    """All of it, to be read, and run by psql."""
+    return "".join((_HEAD, *(_filled_in(part, prefix) for part in _PARTS), "\nCOMMIT;\n"))
+
+
+async def standing(connection: Connection[Record]) -> Standing:
+    """Who is connected."""
+    row = await connection.fetchrow(STATEMENTS["schema_standing"].sql)
+    if row is None:
+        raise SchemaError("the role that is connected was dropped")
+    return Standing(*row)
+
+
+async def become(connection: Connection[Record], role: str) -> None:
+    """Be *role* until the transaction ends: what is made then is its own."""
+    await connection.execute(STATEMENTS["become_role"].sql, role)
+
+
+async def make_roles(connection: Connection[Record], prefix: str) -> Made:
+    """
+    Make the roles of *prefix*, as far as they are missing, and give them the schema and their rights; all or nothing.
+
+    Raises:
+        SchemaError: There is no schema, it has other roles, or the role that is connected may not do that.
+    """
+    async with connection.transaction():
+        await connection.execute(STATEMENTS["schema_limits"].sql, LOCK_TIMEOUT)
+        await connection.execute(STATEMENTS["schema_lock"].sql)
+        me = await standing(connection)
+        found = await connection.fetch(STATEMENTS["roles_found"].sql, names_of(prefix))
+        new = [name for name in names_of(prefix) if name not in {row["name"] for row in found}]
+        _refuse(me, prefix, new, [row["name"] for row in found if row["is_mighty"]])
+        try:
+            await connection.execute(_filled_in("roles", prefix))
+            await connection.execute(_filled_in("owner", prefix))
+            if not me.is_super:
+                await become(connection, f"{prefix}owner")
+            await connection.execute(grants_sql(prefix))
+        except asyncpg.InsufficientPrivilegeError as error:
+            reason = f"{error.args[0]}{f' ({error.detail})' if error.detail else ''}"  # its text has lines of its own
+            raise SchemaError(f'role "{me.role}" may not do that: {reason}; {_by_hand(prefix)}') from error
+        members = await connection.fetch(STATEMENTS["role_members"].sql, f"{prefix}owner")
+    return Made(tuple(new), tuple(row["name"] for row in members))
+
+
+def _refuse(me: Standing, prefix: str, new: list[str], mighty: list[str]) -> None:
+    if me.owner is None:
+        raise SchemaError("the schema pulse is not there: pulse migrate")
+    if me.prefix not in {None, prefix}:
+        raise SchemaError(f"the schema has roles already, and their prefix is {me.prefix!r}, not {prefix!r}")
+    if mighty:
+        raise SchemaError(
+            f'role "{mighty[0]}" is there already, and may do more than any of pulse: '
+            "choose another prefix by --roles-prefix"
+        )
+    if new and not (me.is_super or me.may_make_roles):
+        raise SchemaError(f'role "{me.role}" may not make roles, since it lacks CREATEROLE; {_by_hand(prefix)}')
+
+
+def _by_hand(prefix: str) -> str:
+    named = "" if prefix == PREFIX else f" --roles-prefix {prefix}"
+    return f"let a superuser run what this prints: pulse migrate --roles{named} --print"

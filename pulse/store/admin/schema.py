@@ -1,0 +1,116 @@
+"""Installs and upgrades the schema; safe when many start at once, and on a database that a newer pulse has touched."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import asyncpg
+
+from pulse.errors import SchemaError, UnavailableError
+from pulse.store.admin.roles import become, grants_sql, standing
+from pulse.store.statements import STATEMENTS
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+SCHEMA_VERSION: Final = 10
+MIN_SERVER: Final = 150000
+LOCK_TIMEOUT_S: Final = 30  # how long to wait for somebody else's migration
+_NOT_INSTALLED: Final = (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError)
+
+
+def schema_sql() -> str:
+    """The text of schema.sql: beside the packages in a checkout, inside ``pulse`` in an installation."""
+    packaged = files("pulse") / "schema.sql"
+    if packaged.is_file():
+        return packaged.read_text("utf-8")
+    return (Path(str(files("pulse"))).parent / "schema.sql").read_text("utf-8")
+
+
+def _step_sql(version: int) -> str:
+    """What leads from the version before to *version*."""
+    return (files("pulse.store") / "upgrades" / f"{version}.sql").read_text("utf-8")
+
+
+async def ensure_schema(connection: Connection[Record], *, install: bool = True) -> int:
+    """
+    Bring the schema to SCHEMA_VERSION.
+
+    Args:
+        connection: Of a role that may do that.
+        install: False: only look. Whoever is restarted may meet a restore that is half done, and must not spoil it.
+
+    Returns:
+        The version that was found; 0 when there was none. Equal to SCHEMA_VERSION: nothing was done.
+
+    Raises:
+        UnavailableError: It is not there, or older, and not to be installed.
+        SchemaError: The schema is newer than this pulse, the server older than PostgreSQL 15, or the role may not do
+            that.
+    """
+    server = connection.get_server_version()
+    if server.major * 10000 < MIN_SERVER:
+        message = f"the database is PostgreSQL {server.major}; 15 to 18 are supported"
+        raise SchemaError(message)
+    found: int | None = None
+    try:
+        found = await _installed(connection)
+        if found != SCHEMA_VERSION and not install:
+            there = f"is at version {found}" if found else "is not there"
+            message = (
+                f"the schema pulse {there}; this pulse waits for version {SCHEMA_VERSION}: it is being restored, "
+                "or pulse migrate has to be run"
+            )
+            raise UnavailableError(message)
+        if found != SCHEMA_VERSION:
+            async with connection.transaction():
+                await _bring_up_to_date(connection)
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise SchemaError(await _why_refused(connection, found, str(error.args[0]))) from error
+    return found
+
+
+async def _bring_up_to_date(connection: Connection[Record]) -> None:
+    await connection.execute(STATEMENTS["schema_limits"].sql, f"{LOCK_TIMEOUT_S}s")
+    await connection.execute(STATEMENTS["schema_lock"].sql)
+    version = await _installed(connection)
+    if version == 0:
+        await connection.execute(schema_sql())
+        return
+    me = await standing(connection)
+    if me.prefix is not None and me.owner is not None:
+        await become(connection, me.owner)
+    for step in range(version + 1, SCHEMA_VERSION + 1):
+        await connection.execute(_step_sql(step))
+    if me.prefix is not None and version < SCHEMA_VERSION:
+        await connection.execute(grants_sql(me.prefix))  # of what is new, too
+
+
+async def _why_refused(connection: Connection[Record], found: int | None, reason: str) -> str:
+    """One line: who may not do what, and what to do."""
+    me = await standing(connection)
+    if found is None:
+        grant = "as pulse migrate --roles would" if me.prefix is None else f'GRANT {me.prefix}server TO "{me.role}"'
+        return f'role "{me.role}" may not use the schema pulse: {reason}; let "{me.owner}" grant it: {grant}'
+    if found == 0:
+        return f'role "{me.role}" may not install the schema pulse: {reason}; it takes CREATE on the database'
+    return (
+        f"the schema pulse is at version {found}, this pulse needs {SCHEMA_VERSION}, and "
+        f'role "{me.role}" may not upgrade it: {reason}; run pulse migrate as "{me.owner}" or a member of it'
+    )
+
+
+async def _installed(connection: Connection[Record]) -> int:
+    """The version that is there now; in a savepoint, since a missing table would spoil the transaction."""
+    try:
+        async with connection.transaction():
+            version = await connection.fetchval(STATEMENTS["schema_version"].sql)
+    except _NOT_INSTALLED:
+        return 0
+    found = int(version or 0)
+    if found > SCHEMA_VERSION:
+        message = f"the database has schema version {found}; this pulse knows up to {SCHEMA_VERSION}: upgrade pulse"
+        raise SchemaError(message)
+    return found

@@ -1,0 +1,1 @@
+"""Connections to PostgreSQL: the pool, its fair queue, sessions, poolers."""

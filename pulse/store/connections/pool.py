@@ -1,0 +1,299 @@
+"""
+Connections to PostgreSQL that never hang.
+
+Why not asyncpg's own pool: on a connection whose other end is gone without a word, ``pool.acquire()`` and a query's
+cancellation wait for an answer that never comes (still hung after 15 s). Here every step has a deadline, and on any
+doubt (an error, a timeout, a cancellation in mid-statement) the connection is terminated, never returned: what state it
+is in is unknown, and a new one costs a few milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
+
+import asyncpg
+from asyncpg.connect_utils import SessionAttribute
+
+from pulse.common.dsn import as_url, hosts_of, redact_dsn
+from pulse.errors import ConfigError, ContestedError, StatementError, UnavailableError
+from pulse.store.connections.fair_queue import Turns
+from pulse.store.connections.session import Session
+from pulse.store.connections.usage import Usage
+from pulse.store.failures import FAILURES, Failing, error_of, is_safe_after
+from pulse.store.recovery.timelines import Standing, Timelines
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+CONNECT_DEADLINE_S: Final = 5.0  # a TCP handshake that takes longer is a partition
+STATEMENT_DEADLINE_S: Final = 10.0  # client side; the server's own limit comes first where the server still answers
+
+# Limits that the server keeps, on every connection. TCP ones release a partitioned holder's row locks.
+SERVER_SETTINGS: Final[Mapping[str, str]] = {
+    "statement_timeout": "5000",
+    "lock_timeout": "2000",
+    "idle_in_transaction_session_timeout": "10000",
+    "timezone": "UTC",
+    "search_path": "pg_catalog, pg_temp",  # whoever may make functions in another schema must not stand before these
+}
+# Plans that do not depend on when ANALYZE last ran: on the hot path every access is a probe or a short range of an
+# index.
+HOT_SETTINGS: Final[Mapping[str, str]] = {
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "jit": "off",
+    # One plan for all arguments: left to itself the server plans `end_attempts` anew each time, and everything else the
+    # first five times: as long as the statement itself takes for one job.
+    "plan_cache_mode": "force_generic_plan",
+}
+# A lost heartbeat is sent again by the next one; nothing that opens or closes an attempt runs here.
+BEAT_SETTINGS: Final[Mapping[str, str]] = {**HOT_SETTINGS, "synchronous_commit": "off", "lock_timeout": "500ms"}
+# What waits is told a little later rather than at the cost of those who wait.
+COUNT_SETTINGS: Final[Mapping[str, str]] = {
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
+    "statement_timeout": "500",
+    "lock_timeout": "100ms",
+}
+
+# Only a change of the settings helps: wrong password, unknown user or database, no permission.
+REFUSED_SQLSTATES: Final = frozenset({"28000", "28P01", "3D000", "42501"})
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """
+    Where and as whom to connect.
+
+    Attributes:
+        dsn: A libpq URL; several hosts are allowed, then the one that takes writes is chosen.
+        application_name: What pg_stat_activity shows.
+    """
+
+    dsn: str
+    application_name: str
+
+    @property
+    def shown(self) -> str:
+        """The DSN without its password."""
+        return redact_dsn(self.dsn)
+
+
+async def connect(
+    target: Target, settings: Mapping[str, str], *, limits: Mapping[str, str] = SERVER_SETTINGS, statements: int = 100
+) -> Session:
+    """
+    A new connection, within CONNECT_DEADLINE_S.
+
+    Args:
+        target: Where to.
+        settings: Of the session.
+        limits: What the server is to keep beside them; poolers do not take them.
+        statements: How many prepared ones the connection keeps; poolers may not take them either.
+
+    Raises:
+        ConfigError: The DSN is malformed, or the server refuses these credentials or this database.
+        UnavailableError: The server does not answer, or not now.
+    """
+    try:
+        async with asyncio.timeout(CONNECT_DEADLINE_S):
+            connection: Session = await asyncpg.connect(
+                as_url(target.dsn),
+                timeout=CONNECT_DEADLINE_S,
+                server_settings={**limits, **settings, "application_name": target.application_name},
+                statement_cache_size=statements,
+                max_cached_statement_lifetime=0,  # for ever: a death in a quiet hour must not wait for a plan
+                connection_class=Session,
+                target_session_attrs=SessionAttribute.read_write if "," in target.dsn else SessionAttribute.any,
+            )
+    except (*FAILURES, ValueError) as error:
+        raise _translated(error, target) from error
+    _keep_alive(connection)
+    return connection
+
+
+def _translated(error: Exception, target: Target) -> ConfigError | UnavailableError:
+    reason = str(error) or type(error).__name__
+    if isinstance(error, asyncpg.PostgresError) and error.sqlstate in REFUSED_SQLSTATES:
+        return ConfigError(f"PULSE_DSN {target.shown}: {reason}")
+    if isinstance(error, (asyncpg.ClientConfigurationError, ValueError)) and not isinstance(error, OSError):
+        return ConfigError(f"PULSE_DSN {target.shown}: {reason}")
+    return UnavailableError(f"the database {target.shown} does not answer: {reason}")
+
+
+def _keep_alive(connection: Connection[Record]) -> None:
+    """asyncpg leaves keepalive off, so a half-open connection would be silent for ever: 5 + 3 x 2 s, then it is
+    dead.
+    """
+    # asyncpg offers no other way to its socket
+    transport: asyncio.BaseTransport = connection._transport  # type: ignore[attr-defined] # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    sock: socket.socket | None = transport.get_extra_info("socket")
+    if sock is None or sock.family not in {socket.AF_INET, socket.AF_INET6}:
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        (socket.TCP_KEEPIDLE, 5),
+        (socket.TCP_KEEPINTVL, 2),
+        (socket.TCP_KEEPCNT, 3),
+        (socket.TCP_USER_TIMEOUT, 3000),
+    ):
+        sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+class Pool:
+    """
+    A few connections of one kind.
+
+    Args:
+        target: Where to connect.
+        size: Most connections at once.
+        settings: Server settings of this kind, over SERVER_SETTINGS.
+        failing: Takes note of statements that are refused; pools of one process may share it.
+        timelines: What the process knows of them; None: of this pool alone.
+        proved: The database is known to let us in.
+
+    Attributes:
+        usage: How it is used, and how long that takes.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        size: int,
+        settings: Mapping[str, str] | None = None,
+        failing: Failing | None = None,
+        timelines: Timelines | None = None,
+        proved: bool = False,
+    ) -> None:
+        self.target = target
+        self._settings = settings or {}
+        self.failing = failing or Failing()
+        self._timelines = timelines or Timelines()
+        self.usage = Usage(size)
+        self._turns = Turns(size)
+        self._idle: list[Session] = []
+        self._standings: WeakKeyDictionary[Session, Standing] = WeakKeyDictionary()
+        self._closed = False
+        self._proved = proved
+
+    @contextlib.asynccontextmanager
+    async def connection(self, deadline_s: float = STATEMENT_DEADLINE_S) -> AsyncGenerator[Connection[Record]]:
+        """
+        A connection for the block, which is cancelled after *deadline_s*.
+
+        Raises:
+            UnavailableError: The database is away; whether the block's last statement was committed is unknown. Or the
+                role may not do that.
+            ContestedError: A lock is held for too long, or the statement took too long.
+            StatementError: The database answers, and refuses the statement; or the answer cannot be read.
+            ConfigError: The database refuses to let us in, and never did let us in.
+        """
+        connection: Session | None = None
+        clean, waited, began_s = False, True, time.monotonic()
+        try:
+            async with asyncio.timeout(deadline_s):
+                async with self._turns.turn():
+                    waited = False
+                    self.usage.in_use += 1
+                    try:
+                        connection = self._take() or await self._connect()
+                        yield connection
+                        clean = True
+                    except asyncpg.PostgresError as error:
+                        clean = is_safe_after(error)
+                        raise
+                    finally:
+                        self.usage.in_use -= 1
+                        if connection is not None:
+                            self._give_back(connection, clean=clean)
+            self.usage.answered(began_s, time.monotonic())
+        except UnavailableError:
+            self.usage.failed(time.monotonic())
+            raise
+        except ConfigError:
+            raise
+        except Exception as error:
+            if waited and isinstance(error, TimeoutError):
+                message = f"no turn within {deadline_s:g} s: the database {self.target.shown} is away, or slow"
+                raise UnavailableError(message) from error
+            meant = error_of(error, self.failing, self.target.shown, deadline_s)
+            if meant is None:
+                raise
+            if not isinstance(meant, (ContestedError, StatementError)):
+                self.usage.failed(time.monotonic())
+            raise meant from error
+
+    async def _connect(self) -> Session:
+        try:
+            connection = await self._connect_to_newest()
+        except ConfigError as error:
+            if self._proved:  # these settings were right: a password is being changed, or a database restored
+                raise UnavailableError(error.message) from error
+            raise
+        self._proved = True
+        connection.failing = self.failing
+        return connection
+
+    async def _connect_to_newest(self) -> Session:
+        """The first of the hosts that is not on an older timeline than was seen."""
+        try:
+            return await self._admitted(self.target)
+        except UnavailableError:
+            targets = [Target(dsn, self.target.application_name) for dsn in hosts_of(self.target.dsn)]
+            if self._timelines.refused is None or len(targets) <= 1:
+                raise
+            for target in targets:
+                with contextlib.suppress(UnavailableError):
+                    return await self._admitted(target, writable=True)
+            raise
+
+    async def _admitted(self, target: Target, *, writable: bool = False) -> Session:
+        connection = await connect(target, self._settings)
+        try:
+            self._standings[connection] = await self._timelines.admit(connection, target.shown, writable=writable)
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
+
+    def _take(self) -> Session | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_closed() and not self._is_old(connection):
+                return connection
+            connection.terminate()
+        return None
+
+    def _is_old(self, connection: Session) -> bool:
+        """Whether it leads to a server that a newer timeline has left behind, or that was a standby."""
+        standing = self._standings.get(connection)
+        return standing is not None and (standing.timeline is None or self._timelines.is_old(standing))
+
+    def _give_back(self, connection: Session, *, clean: bool) -> None:
+        if clean and not self._closed and not connection.is_closed() and not connection.is_in_transaction():
+            self._idle.append(connection)
+        else:
+            connection.terminate()
+
+    async def open(self) -> None:
+        """Make the first connection now, so that a wrong DSN is told at start."""
+        async with self.connection():
+            pass
+
+    def close(self) -> None:
+        """Terminate the idle connections now and the others when they come back."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().terminate()

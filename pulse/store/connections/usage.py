@@ -1,0 +1,61 @@
+"""What a pool of connections does: how long its statements take, how many run, and since when they fail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pulse.common.histogram import Histogram
+
+_NEVER = float("-inf")
+
+
+class Usage:
+    """
+    Of one pool.
+
+    Args:
+        size: Most connections.
+
+    Attributes:
+        in_use: Connections that somebody has now.
+        failures: Uses that ended because the database was away.
+        took: How long the others took, with the wait for a connection.
+        answered_s: When the last one succeeded; monotonic clock.
+        failed_s: When the last one failed.
+        failing_s: When the first one failed behind which none has succeeded; None: there is none.
+    """
+
+    __slots__ = ("answered_s", "failed_s", "failing_s", "failures", "in_use", "size", "took")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.in_use = 0
+        self.failures = 0
+        self.took = Histogram()
+        self.answered_s = _NEVER
+        self.failed_s = _NEVER
+        self.failing_s: float | None = None
+
+    def answered(self, began_s: float, now_s: float) -> None:
+        """The database did what it was asked for."""
+        self.took.add(now_s - began_s)
+        self.answered_s, self.failing_s = now_s, None
+
+    def failed(self, now_s: float) -> None:
+        """It was away."""
+        self.failures += 1
+        self.failed_s = now_s
+        if self.failing_s is None:
+            self.failing_s = now_s
+
+    def told(self) -> dict[str, object]:
+        """As the answer to `stats` has it."""
+        return {"size": self.size, "in_use": self.in_use, "failures": self.failures, "took_s": self.took.told()}
+
+
+def away_s(usages: Iterable[Usage], now_s: float) -> float:
+    """For how long the database has not answered whoever asked it; 0: it answered last."""
+    known = list(usages)
+    answered_s = max((one.answered_s for one in known), default=_NEVER)
+    failing = [one.failing_s for one in known if one.failing_s is not None and one.failed_s > answered_s]
+    return now_s - max(min(failing), answered_s) if failing else 0.0

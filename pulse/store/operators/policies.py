@@ -1,0 +1,112 @@
+"""Policy per topic in the database: what is set, and what comes of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import asyncpg
+
+from pulse.errors import BadRequestError
+from pulse.store.statements import STATEMENTS
+
+if TYPE_CHECKING:
+    from pulse.store.operators.jobs import Connections
+
+__all__ = ["OPTIONS", "SERVER_OPTIONS", "LivePolicy", "Policy", "TopicStore", "effective"]
+
+Policy: TypeAlias = Mapping[str, object]
+OPTIONS: Final = (
+    "max_attempts",
+    "max_crashes",
+    "backoff",
+    "timeout_s",
+    "stall_s",
+    "lease_s",
+    "retention_s",
+    "retention_dead_s",
+    "ageing_s",
+)
+SERVER_OPTIONS: Final = ("timeout_s", "stall_s")  # those of the row '' that are no settings
+
+
+@dataclass(frozen=True, slots=True)
+class LivePolicy:
+    """What servers keep in memory of a topic's policy; None: it says nothing of that."""
+
+    stall_s: float | None = None
+    lease_s: float | None = None
+    retention_s: float | None = None
+    retention_dead_s: float | None = None
+    ageing_s: float | None = None
+
+
+class TopicStore:
+    """
+    The policies.
+
+    Args:
+        pool: The query connections.
+    """
+
+    def __init__(self, pool: Connections) -> None:
+        self._pool = pool
+
+    async def get(self, topic: str) -> tuple[Policy, Policy]:
+        """What is set for *topic*, and what for the server; options that are not set are None."""
+        async with self._pool.connection() as connection:
+            rows = await connection.fetch(STATEMENTS["get_topic"].sql, topic)
+        found: dict[str, Policy] = {row["topic"]: dict(row) for row in rows}
+        unset: Policy = dict.fromkeys(OPTIONS)
+        return (found.get(topic, unset) if topic else unset), found.get("", unset)
+
+    async def page(self, limit: int, after: str | None) -> tuple[Sequence[Policy], str | None]:
+        """A page of what is set, in the order of the topics, and the cursor of the next one; '' is the server."""
+        async with self._pool.connection() as connection:
+            rows = [dict(row) for row in await connection.fetch(STATEMENTS["list_topics"].sql, after, limit + 1)]
+        return rows[:limit], rows[limit - 1]["topic"] if len(rows) > limit else None
+
+    async def handlers(self, topic: str) -> list[Policy]:
+        """Handlers whose jobs wait in *topic*, with what they declare."""
+        async with self._pool.connection() as connection:
+            rows = await connection.fetch(STATEMENTS["handlers_of_topic"].sql, topic)
+        return [{key: value for key, value in row.items() if value is not None} for row in rows]
+
+    async def set(self, topic: str, policy: Mapping[str, object]) -> None:
+        """
+        Set options of *topic*; those that are None are unset.
+
+        Raises:
+            BadRequestError: An option is unknown, or its value not allowed; the message says which, and what is.
+        """
+        strange = next((key for key, value in policy.items() if isinstance(value, float) and not isfinite(value)), None)
+        if strange is not None:
+            message = f'{strange} of topic "{topic:.50}" is {policy[strange]}; a finite number is allowed'
+            raise BadRequestError(message)
+        async with self._pool.connection() as connection:
+            try:
+                await connection.execute(STATEMENTS["set_topic"].sql, topic, json.dumps(policy))
+            except asyncpg.InvalidParameterValueError as error:
+                raise BadRequestError(str(error)) from None
+
+    async def live(self) -> dict[str, LivePolicy]:
+        """What servers keep in memory, of the topics that have some of it."""
+        async with self._pool.connection() as connection:
+            rows = await connection.fetch(STATEMENTS["live_policies"].sql)
+        return {topic: LivePolicy(*rest) for topic, *rest in rows}
+
+
+def effective(own: Policy, server: Policy) -> dict[str, dict[str, object]]:
+    """Each option's value that counts for a topic, and whose it is: the topic's, the server's, or nobody's (None)."""
+    found: dict[str, dict[str, object]] = {}
+    for option in OPTIONS:
+        levels = (("topic", own[option]), ("server", server[option]))
+        source, value = next(((who, what) for who, what in levels if what is not None), (None, None))
+        found[option] = {"value": value, "source": source}
+    lease_s, least_s = own["lease_s"], server["lease_s"]
+    if isinstance(lease_s, float) and isinstance(least_s, float) and lease_s < least_s:  # as extend_leases has it
+        found["lease_s"] = {"value": least_s, "source": "server"}
+    return found

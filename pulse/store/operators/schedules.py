@@ -1,0 +1,218 @@
+"""Schedules in the database: the definitions, the cursor, and the one statement that fires."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import asyncpg
+from asyncpg.pgproto.pgproto import UUID
+
+from pulse.store.reading.jobs import cut_page, decode_cursor, wire_row
+from pulse.store.reading.page_size import Row, fit_row
+from pulse.store.rows import Due, Fired, Firing, Level, NewSchedule, Reckoned, Work
+from pulse.store.statements import STATEMENTS
+from pulse.store.times import from_us, to_us
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from asyncpg import Record
+
+    from pulse.store.operators.jobs import Connections
+
+SCHEDULES_CHANNEL: Final = "pulse_schedules"  # NOTIFY of pulse.create_schedule, update_schedule and resume_schedule
+MAX_HELD: Final = 100  # jobs that one schedule with overlap `queue` holds back; what comes then is passed over
+MAX_HELD_OF_ALL: Final = 10_000  # of one with catch_up `all`, which wants each: as many as it makes up for
+
+
+class ScheduleStore:
+    """
+    Statements about schedules.
+
+    Args:
+        pool: The query connections.
+    """
+
+    def __init__(self, pool: Connections) -> None:
+        self._pool = pool
+
+    async def create(self, new: NewSchedule) -> bool:
+        """Insert a schedule; False: its id or its key exists."""
+        async with self._pool.connection() as connection:
+            return await connection.fetchrow(STATEMENTS["create_schedule"].sql, *_columns(new)) is not None
+
+    async def update(self, new: NewSchedule, revision: int, *, moved: bool) -> bool:
+        """
+        Make a schedule what *new* says; False: it is not what it was at *revision*, or is gone.
+
+        Args:
+            new: All of it; ``next_run_at`` and ``following_run_at`` count only where it moved.
+            revision: What was read.
+            moved: Whether when it occurs is changed; else the cursor stays.
+        """
+        async with self._pool.connection() as connection:
+            row = await connection.fetchrow(STATEMENTS["update_schedule"].sql, *_columns(new), revision, moved)
+        return row is not None
+
+    async def get(self, identity: bytes) -> Row | None:
+        """One schedule, or None."""
+        async with self._pool.connection() as connection:
+            row = await connection.fetchrow(STATEMENTS["get_schedule"].sql, UUID(identity))
+        return None if row is None else fit_row(wire_row(row))
+
+    async def page(self, limit: int, after: str | None) -> tuple[list[Row], str | None]:
+        """A page of schedules, newest first, and the cursor of the next page."""
+        moment, identity = decode_cursor(after)
+        async with self._pool.connection() as connection:
+            rows = await connection.fetch(STATEMENTS["list_schedules"].sql, moment, identity, limit + 1)
+        return cut_page(rows, limit, "created_at")
+
+    async def pause(self, identity: bytes, *, paused: bool) -> bool:
+        """Let a schedule fire nothing, or go on; False: there is none."""
+        async with self._pool.connection() as connection:
+            return await connection.fetchrow(STATEMENTS["pause_schedule"].sql, UUID(identity), paused) is not None
+
+    async def trigger(self, identity: bytes, job_id: bytes) -> bool:
+        """A job of this schedule now, beside its occurrences; False: there is no such schedule."""
+        async with self._pool.connection() as connection:
+            made = await connection.fetchval(STATEMENTS["trigger_schedule"].sql, UUID(identity), UUID(job_id))
+        return made is not None
+
+    async def delete(self, identity: bytes) -> bool:
+        """Remove a schedule; False: there was none."""
+        async with self._pool.connection() as connection:
+            return bool(await connection.fetchval(STATEMENTS["delete_schedule"].sql, UUID(identity)))
+
+    async def undeclare(self, declared_by: str, keys: Sequence[str]) -> list[tuple[bytes, str]]:
+        """Note which schedules an application declares no longer, all but *keys*; id and key of those that are new."""
+        async with self._pool.connection() as connection:
+            rows = await connection.fetch(STATEMENTS["undeclare_schedules"].sql, declared_by, list(keys))
+        return [(row["id"], row["key"]) for row in rows]
+
+    async def due(self, limit: int, *, now: datetime | None = None) -> list[Due]:
+        """Schedules whose occurrence is to fire, the one that waits longest first."""
+        async with self._pool.connection() as connection:
+            rows = await connection.fetch(STATEMENTS["due_schedules"].sql, limit, now)
+        return [_due(row) for row in rows]
+
+    async def unreckoned(self, limit: int, *, now: datetime | None = None) -> list[Due]:
+        """Schedules of which something is to be reckoned: the cursor where there is none, else what follows it."""
+        async with self._pool.connection() as connection:
+            rows = await connection.fetch(STATEMENTS["unreckoned_schedules"].sql, limit, now)
+        return [_due(row) for row in rows]
+
+    async def work(self, *, now: datetime | None = None) -> Work:
+        """When there is something to do."""
+        async with self._pool.connection() as connection:
+            row = await connection.fetchrow(STATEMENTS["next_schedule"].sql, now)
+        return Work(None, reckon=False, waiting=False) if row is None else Work(*row)
+
+    async def fire(self, firings: Sequence[Firing], *, now: datetime | None = None) -> list[Fired]:
+        """Move cursors and insert the jobs; what became of each whose cursor stood where it was expected."""
+        ordered = sorted(firings, key=lambda firing: firing.schedule_id)
+        async with self._pool.connection() as connection:
+            rows = await connection.fetch(
+                STATEMENTS["fire_schedules"].sql,
+                [UUID(firing.schedule_id) for firing in ordered],
+                [from_us(firing.cursor_us) for firing in ordered],
+                [firing.revision for firing in ordered],
+                [_moment(firing.occurrence_us) for firing in ordered],
+                [_moment(firing.next_us) for firing in ordered],
+                [_moment(firing.following_us) for firing in ordered],
+                MAX_HELD,
+                MAX_HELD_OF_ALL,
+                now,
+            )
+        levels = {row["id"]: Level(row["topic"], row["priority"]) for row in rows if row["topic"] is not None}
+        canceled = {row["id"]: row["canceled"] for row in rows if row["canceled"] is not None}
+        return [
+            Fired(row["id"], row["verdict"], levels.get(row["id"]), canceled.get(row["id"]))
+            for row in rows
+            if row["verdict"] is not None
+        ]
+
+    async def release(self, limit: int, *, now: datetime | None = None) -> list[Level]:
+        """Let jobs go that were held back behind one that is finished; their topics and priorities."""
+        async with self._pool.connection() as connection:
+            try:
+                async with connection.transaction(isolation="repeatable_read"):
+                    rows = await connection.fetch(STATEMENTS["release_held"].sql, limit, now)
+            except asyncpg.SerializationError:  # one of them fired meanwhile: the next turn sees what it held back
+                return []
+        return [Level(row["topic"], row["priority"]) for row in rows]
+
+    async def reckon(self, reckoned: Sequence[Reckoned]) -> int:
+        """Note what was reckoned; of how many it still holds."""
+        ordered = sorted(reckoned, key=lambda one: one.schedule_id)
+        async with self._pool.connection() as connection:
+            rows = await connection.fetch(
+                STATEMENTS["reckon_schedules"].sql,
+                [UUID(one.schedule_id) for one in ordered],
+                [_moment(one.cursor_us) for one in ordered],
+                [one.revision for one in ordered],
+                [_moment(one.next_us) for one in ordered],
+                [_moment(one.following_us) for one in ordered],
+                [one.error for one in ordered],
+            )
+        return len(rows)
+
+    async def retry_stuck(self) -> None:
+        """Look again at those that could not be followed."""
+        async with self._pool.connection() as connection:
+            await connection.execute(STATEMENTS["retry_stuck_schedules"].sql)
+
+
+def _moment(microseconds: int | None) -> datetime | None:
+    return None if microseconds is None else from_us(microseconds)
+
+
+def _columns(new: NewSchedule) -> tuple[object, ...]:
+    """As `create_schedule` takes them."""
+    return (
+        UUID(new.id),
+        new.name,
+        new.topic,
+        new.args,
+        new.kind,
+        new.cron,
+        new.timezone,
+        new.every_s,
+        new.run_at,
+        new.next_run_at,
+        new.priority,
+        new.max_attempts,
+        new.timeout_s,
+        new.following_run_at,
+        new.starts_at,
+        new.ends_at,
+        new.jitter_s,
+        new.catch_up,
+        new.overlap,
+        new.key,
+        new.declared_by,
+    )
+
+
+def _us(moment: datetime | None) -> int | None:
+    return None if moment is None else to_us(moment)
+
+
+def _due(row: Record) -> Due:
+    return Due(
+        id=row["id"].bytes,
+        kind=row["kind"],
+        cron=row["cron"],
+        timezone=row["timezone"],
+        every_s=row["every_s"],
+        at_us=_us(row["run_at"]),
+        starts_us=_us(row["starts_at"]),
+        ends_us=_us(row["ends_at"]),
+        jitter_s=row["jitter_s"],
+        catch_up=row["catch_up"],
+        cursor_us=_us(row["next_run_at"]),
+        following_us=_us(row["following_run_at"]),
+        is_reckoned=not row["reckon"],
+        revision=row["revision"],
+        now_us=to_us(row["now"]),
+    )

@@ -1,0 +1,1 @@
+"""Lists, counts and single jobs, read page by page."""

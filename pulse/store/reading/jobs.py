@@ -1,0 +1,158 @@
+"""What people ask of the store: jobs, pages, counts, and whether the database is there."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import struct
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+import asyncpg
+import msgspec
+from asyncpg.pgproto.pgproto import UUID
+
+from pulse.errors import BadRequestError, UnavailableError
+from pulse.job import Status
+from pulse.store.failures import Meaning, meaning_of
+from pulse.store.reading.damaged_jobs import legible_history, legible_job
+from pulse.store.reading.page_size import Row, fit_job, fit_page
+from pulse.store.standing import BEFORE_MAX, Standing
+from pulse.store.statements import STATEMENTS
+from pulse.store.times import from_us, to_s, to_us
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+    from pulse.store.connections.pool import Pool
+
+EXACT_ROWS: Final = 500_000  # counting that many takes about 0.1 s; beyond, terminal statuses are estimated
+COUNT_S: Final = 0.5  # then all are: a status is to be told within a second
+STATUSES: Final = tuple(status.value for status in Status)
+DATABASE_DEADLINE_S: Final = 0.6  # the supervisor waits 0.8 s for the answer: "it is away" has to be heard within that
+ATTEMPT: Final[tuple[str, ...]] = (  # one of a job's history, in the order of the statement `get_job`
+    "job_id",
+    "attempt",
+    "worker",
+    "started_at",
+    "ended_at",
+    "outcome",
+    "error",
+    "exit_code",
+    "progress",
+    "cpu_s",
+    "peak_rss_bytes",
+    "stack",
+)
+_CURSOR: Final = struct.Struct(">q16s")
+
+
+def wire_row(row: Record | Mapping[str, object]) -> Row:
+    """A row as it goes on the wire: times as Unix seconds, all else as it is (ids are bytes, JSON is text)."""
+    return {key: to_s(value) if isinstance(value, datetime) else value for key, value in row.items()}
+
+
+def encode_cursor(moment: datetime, identity: bytes) -> str:
+    """Where a page ended, as an opaque string."""
+    return base64.urlsafe_b64encode(_CURSOR.pack(to_us(moment), identity)).decode("ascii").rstrip("=")
+
+
+def decode_cursor(text: str | None) -> tuple[datetime | None, UUID | None]:
+    """
+    The inverse of ``encode_cursor``; (None, None) for None.
+
+    Raises:
+        BadRequestError: It is not a cursor that pulse gave.
+    """
+    if text is None:
+        return None, None
+    try:
+        microseconds, identity = _CURSOR.unpack(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        return from_us(microseconds), UUID(identity)
+    except (struct.error, binascii.Error, ValueError, OverflowError):
+        message = f"after is {text!r:.60}; only a cursor that an earlier page gave as `next` is allowed"
+        raise BadRequestError(message) from None
+
+
+class Reads:
+    """
+    Reading statements on the query connections.
+
+    Args:
+        pool: The query connections.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def job(self, identity: bytes) -> Row | None:
+        """All columns of one job and its history, as far as a frame can carry them, or None."""
+        async with self._pool.connection() as connection:
+            try:
+                row = await connection.fetchrow(STATEMENTS["get_job"].sql, UUID(identity))
+            except asyncpg.PostgresError as error:
+                if meaning_of(error) in {Meaning.AWAY, Meaning.CONTESTED}:
+                    raise
+                return await _legible(connection, UUID(identity))
+        if row is None:
+            return None
+        job = dict(row)
+        history: list[dict[str, object]] = [dict(zip(ATTEMPT, one, strict=True)) for one in job.pop("history")]
+        return fit_job(wire_row(job), [wire_row(one) for one in history])
+
+    async def why(self, identity: bytes, host: str, now: datetime | None = None) -> Standing | None:
+        """What the database knows of why a job does not run, for the server of *host*; None: there is no such job."""
+        async with self._pool.connection() as connection:
+            row = await connection.fetchrow(STATEMENTS["why_job"].sql, UUID(identity), BEFORE_MAX, host, now)
+        return None if row is None else msgspec.convert(wire_row(row), Standing)
+
+    async def last_workers(self, ids: Sequence[bytes]) -> dict[bytes, str]:
+        """Who had the last attempt of those of *ids* where it was canceled, or has it still."""
+        async with self._pool.connection() as connection:
+            rows = await connection.fetch(STATEMENTS["last_workers"].sql, [UUID(one) for one in ids])
+        return {row["id"]: row["worker"] for row in rows}
+
+    async def counts(self) -> tuple[dict[str, int], bool]:
+        """Jobs per status, and whether that is exact; within a bounded time, however many there are."""
+        counts = dict.fromkeys(STATUSES, 0)
+        try:
+            async with self._pool.connection(deadline_s=COUNT_S) as connection:
+                found = await connection.fetch(STATEMENTS["count_jobs"].sql, EXACT_ROWS + 1)
+                exact = sum(row["count"] for row in found) <= EXACT_ROWS
+                if not exact:
+                    found = await connection.fetch(STATEMENTS["estimate_jobs"].sql)
+        except UnavailableError:  # many wait, or the database is away: then this fails, too
+            exact = False
+            async with self._pool.connection(deadline_s=COUNT_S / 2) as connection:
+                found = await connection.fetch(STATEMENTS["guess_jobs"].sql)
+        counts.update((row["status"], row["count"]) for row in found)
+        return counts, exact
+
+    async def now_us(self) -> int:
+        """The database's time, microseconds since the epoch."""
+        async with self._pool.connection() as connection:
+            return to_us(await connection.fetchval(STATEMENTS["server_now"].sql, column=1))
+
+    async def database(self) -> Row:
+        """``{"ok": true, "dsn", "server_version"}``; raises UnavailableError when it is not there."""
+        async with self._pool.connection(deadline_s=DATABASE_DEADLINE_S) as connection:
+            row = await connection.fetchrow(STATEMENTS["server_now"].sql)
+        return {"ok": True, "dsn": self._pool.target.shown, "server_version": row["server_version"] if row else None}
+
+
+async def _legible(connection: Connection[Record], identity: UUID) -> Row | None:
+    """As ``Reads.job``, of a job of which not everything can be read."""
+    job = await legible_job(connection, identity)
+    if job is None:
+        return None
+    return fit_job(wire_row(job), [wire_row(one) for one in await legible_history(connection, identity)])
+
+
+def cut_page(rows: Sequence[Record], limit: int, moment: str) -> tuple[list[Row], str | None]:
+    """Cut *rows* (one more than asked for, where there are more) to a page that a frame carries, and its cursor."""
+    page = fit_page([wire_row(row) for row in rows[:limit]])
+    if len(page) == len(rows):
+        return page, None
+    last = rows[len(page) - 1]
+    return page, encode_cursor(last[moment], last["id"])

@@ -1,0 +1,332 @@
+"""
+Lists of jobs: what is looked for, and pages of it within a bounded time, however many jobs there are.
+
+Where an index knows a small part of the table that must hold all of it (what runs, what waits, what a schedule fired),
+that is read whole. Else the table is walked in the order of the list, window by window, until the page is full or its
+time is over: then it ends early, and whoever asks for the next one goes on from there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from asyncpg.pgproto.pgproto import UUID
+
+from pulse.store.reading.damaged_jobs import legible_jobs
+from pulse.store.reading.jobs import decode_cursor, encode_cursor, wire_row
+from pulse.store.reading.list_position import (
+    FIRST,
+    LAST,
+    TIMED_END,
+    Place,
+    Walk,
+    first_id,
+    hungriest,
+    merged,
+    place_of,
+    reached,
+)
+from pulse.store.reading.page_size import Filling, Row
+from pulse.store.statements import STATEMENTS
+from pulse.store.times import from_us, to_us
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Record
+
+    from pulse.store.connections.pool import Pool
+
+SMALL: Final = 20_000  # rows of a part that is read whole: 50 ms
+BUDGET_S: Final = 0.08  # for a page; a step may outlast it, and 0.2 s is what people take for at once
+FIRST_WINDOW: Final = 500
+MAX_WINDOW: Final = 10_000
+PIECE: Final = 100  # rows that are read at once: some milliseconds of the loop
+_ID_BYTES: Final = 16
+_TIME_BYTES: Final = 8
+GROWTH: Final = 4
+_OLDEST_AT: Final = datetime(1, 1, 1, tzinfo=UTC)
+_NEWEST_AT: Final = datetime(9999, 12, 31, tzinfo=UTC)
+_PARTS: Final[Mapping[str, str]] = {
+    "RUNNING": "running",
+    "PENDING": "waiting",
+    "RETRYING": "waiting",
+    "DEAD_LETTERED": "dead",
+    "CANCELED": "canceled",
+}
+_ENDED_BADLY: Final = frozenset({"DEAD_LETTERED", "CANCELED"})
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """
+    Which jobs are looked for; None: any.
+
+    Attributes:
+        statuses: Of one of these.
+        topic: Of this.
+        name: Of this handler.
+        schedule: Fired by this.
+        error: Whose last error has this in it, in whatever case.
+        worker: Held by a worker whose identity has this in it; only what runs has a worker.
+        older_s: Submitted longer ago than that.
+        newer_s: Submitted no longer ago than that.
+        prefix: Whose ids begin with these hexadecimal digits.
+    """
+
+    statuses: Sequence[str] | None = None
+    topic: str | None = None
+    name: str | None = None
+    schedule: bytes | None = None
+    error: str | None = None
+    worker: str | None = None
+    older_s: float | None = None
+    newer_s: float | None = None
+    prefix: str | None = None
+
+    def ids(self) -> tuple[UUID, UUID] | None:
+        """The first and the last id that there may be."""
+        if self.prefix is None:
+            return None
+        digits = self.prefix.replace("-", "")
+        return UUID(bytes.fromhex(digits.ljust(32, "0"))), UUID(bytes.fromhex(digits.ljust(32, "f")))
+
+    def columns(self) -> tuple[object, ...]:
+        """The arguments of the statements."""
+        return (
+            list(self.statuses) if self.statuses else None,
+            self.topic,
+            self.name,
+            None if self.schedule is None else UUID(self.schedule),
+            _containing(self.error),
+            _containing(self.worker),
+            *(self.ids() or (None, None)),
+        )
+
+    def parts(self) -> list[str]:
+        """Parts of the table that hold all of it, and are known to an index; none: only the whole holds it."""
+        if self.schedule is not None:
+            return ["schedule"]
+        if self.worker is not None:
+            return ["running"]
+        if self.prefix is not None:
+            return ["prefix"]
+        return sorted({_PARTS[one] for one in self.statuses or ()}) if set(self.statuses or ()) <= set(_PARTS) else []
+
+    def walks(self) -> list[Walk]:
+        """What is to be walked through where they are not small."""
+        kinds = [_PARTS[one] for one in self.statuses or ()] if set(self.statuses or ("",)) <= _ENDED_BADLY else ["ids"]
+        return [Walk(kind) for kind in (*dict.fromkeys(kinds), "others")]
+
+
+class Range(NamedTuple):
+    """From a place on, to before another."""
+
+    start: Place
+    end: Place
+
+    def columns(self) -> tuple[object, ...]:
+        """The arguments of walk_jobs."""
+        low, high = first_id(self.start), min(first_id(self.end), TIMED_END)
+        return (UUID(low), UUID(high), _moment(self.start), UUID(self.start.id), _moment(self.end), UUID(self.end.id))
+
+
+class Page(NamedTuple):
+    """Some jobs, where the next page begins (None: there is no more), and until when everything was looked at."""
+
+    jobs: list[Row]
+    next: str | None
+    reached_s: float | None
+
+
+class Listing:
+    """
+    Pages of jobs.
+
+    Args:
+        pool: The query connections.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def page(
+        self,
+        wanted: Wanted,
+        limit: int,
+        after: str | None = None,
+        *,
+        oldest: bool = False,
+        brief: bool = False,
+        budget_s: float = BUDGET_S,
+    ) -> Page:
+        """
+        A page of the jobs that are *wanted*, newest first.
+
+        Args:
+            wanted: Which.
+            limit: Most jobs of it.
+            after: ``next`` of the page before.
+            oldest: Oldest first.
+            brief: Without what may be long.
+            budget_s: When to end a page that is not full; no page takes much longer.
+        """
+        until_s = time.monotonic() + budget_s
+        moment, identity = decode_cursor(after)
+        cursor = None if moment is None or identity is None else Place(to_us(moment), identity.bytes)
+        async with (
+            self._pool.connection() as connection,
+            connection.transaction(isolation="repeatable_read", readonly=True),
+        ):
+            now_us = to_us(await connection.fetchval(STATEMENTS["list_limits"].sql))
+            scope = _scope(wanted, cursor, now_us, oldest=oldest)
+            search = _Search(connection, wanted, scope, limit, oldest=oldest)
+            places, until, ends = await search.run(until_s)
+            page = await _filled(connection, places, "jobs_in_brief" if brief else "jobs_by_ids")
+        if len(page) < len(places):
+            until, ends = places[len(page) - 1], False
+        elif not ends and until is None:
+            until = places[-1]
+        return _told(page, None if ends else until, now_us)
+
+
+def _told(page: list[Row], until: Place | None, now_us: int) -> Page:
+    if until is None:
+        return Page(page, None, None)
+    reached_us = min(max(until.at_us, to_us(_OLDEST_AT)), now_us)
+    return Page(page, encode_cursor(_moment(until), until.id), reached_us / 1e6)
+
+
+def _scope(wanted: Wanted, cursor: Place | None, now_us: int, *, oldest: bool) -> Range:
+    """Which part of the list is left."""
+    start = FIRST if wanted.newer_s is None else Place(now_us - round(wanted.newer_s * 1e6), bytes(16))
+    end = LAST if wanted.older_s is None else Place(now_us - round(wanted.older_s * 1e6), bytes(16))
+    if cursor is None:
+        return Range(start, end)
+    return Range(max(start, cursor.following()), end) if oldest else Range(start, min(end, cursor))
+
+
+async def _collect(
+    connection: Connection[Record], wanted: Wanted, scope: Range, limit: int, *, oldest: bool
+) -> list[Place] | None:
+    """The first places of what is wanted, one more than *limit*; None: there is no small part that holds all of it."""
+    parts = wanted.parts()
+    if not parts:
+        return None
+    timed, others = list[bytes](), list[Place]()
+    for part in parts:
+        row = await connection.fetchrow(STATEMENTS["collect_jobs"].sql, part, SMALL, *wanted.columns())
+        if row is None or row["walked"] == SMALL:
+            return None
+        timed += _pieces(row["timed"], _ID_BYTES)
+        others += [
+            Place(int.from_bytes(one[_ID_BYTES:], signed=True), one[:_ID_BYTES])
+            for one in _pieces(row["others"], _ID_BYTES + _TIME_BYTES)
+        ]
+    low, high = first_id(scope.start), first_id(scope.end)
+    first = sorted((one for one in timed if low <= one < high), reverse=not oldest)[: limit + 1]
+    inside = (one for one in others if scope.start <= one < scope.end)
+    return sorted([*(place_of(one, 0) for one in first), *inside], reverse=not oldest)[: limit + 1]
+
+
+def _pieces(data: bytes | None, size: int) -> list[bytes]:
+    return [data[at : at + size] for at in range(0, len(data), size)] if data else []
+
+
+class _Search:
+    """The search for one page of places, in one transaction."""
+
+    def __init__(
+        self, connection: Connection[Record], wanted: Wanted, scope: Range, limit: int, *, oldest: bool
+    ) -> None:
+        self._connection = connection
+        self._wanted = wanted
+        self._scope = scope
+        self._limit = limit
+        self._oldest = oldest
+        self._walks = wanted.walks()
+        self._page: list[Place] = []
+
+    async def run(self, until_s: float) -> tuple[list[Place], Place | None, bool]:
+        """The places, how far everything was looked at (None: to the last of them), and whether that is the end."""
+        window = max(FIRST_WINDOW, self._limit)
+        for walk in self._walks:  # each at least once: then the page gets somewhere, however little time there is
+            await self._step(walk, window)
+        if self._take() is None:  # it is dense here, or at its end
+            return self._result()
+        whole = await _collect(self._connection, self._wanted, self._scope, self._limit, oldest=self._oldest)
+        if whole is not None:
+            return whole[: self._limit], None, len(whole) <= self._limit
+        while (hungry := self._take()) is not None and time.monotonic() < until_s:
+            began_s = time.monotonic()
+            await self._step(hungry, window)
+            left_s, took_s = until_s - time.monotonic(), time.monotonic() - began_s
+            window = max(min(window * GROWTH, round(window * left_s / took_s), MAX_WINDOW), 1)
+        return self._result()
+
+    def _take(self) -> Walk | None:
+        """Take what is certain; the walk to go on with, None: the page is full, or there is no more."""
+        self._page += merged(self._walks, self._limit - len(self._page), oldest=self._oldest)
+        return None if len(self._page) >= self._limit else hungriest(self._walks, oldest=self._oldest)
+
+    def _result(self) -> tuple[list[Place], Place | None, bool]:
+        if all(walk.done and not walk.found for walk in self._walks):
+            return self._page, None, True
+        if len(self._page) >= self._limit:
+            return self._page, self._page[-1], False
+        return self._page, reached(self._walks, oldest=self._oldest), False
+
+    async def _step(self, walk: Walk, window: int) -> None:
+        """Let *walk* look at so many rows more."""
+        scope = self._scope
+        if walk.to is not None:
+            scope = Range(walk.to.following(), scope.end) if self._oldest else Range(scope.start, walk.to)
+        arguments = (walk.kind, self._oldest, *scope.columns(), window, self._limit + 1, *self._wanted.columns())
+        rows = await self._connection.fetch(STATEMENTS["walk_jobs"].sql, *arguments)
+        places = [place_of(row["id"], to_us(row["submitted_at"])) for row in rows]
+        found = [place for place, row in zip(places, rows, strict=True) if row["is_wanted"]]
+        more = bool(rows) and (len(rows) > self._limit or rows[-1]["place"] == window)
+        walk.took(found, _walked_to(walk.kind, rows, places) if more else None)
+
+
+def _walked_to(kind: str, rows: Sequence[Record], places: Sequence[Place]) -> Place:
+    """The place of the last row, which may be of an id that is not timed: then where it would stand if it were."""
+    if kind == "others":
+        return places[-1]
+    identity = rows[-1]["id"]
+    return Place(int.from_bytes(identity[:6]) * 1000, identity)
+
+
+async def _filled(connection: Connection[Record], places: Sequence[Place], statement: str) -> list[Row]:
+    """A page of the rows at *places*, piece by piece: others are served in between."""
+    page = Filling()
+    for at in range(0, len(places), PIECE):
+        page.take(map(wire_row, await _rows(connection, places[at : at + PIECE], statement)))
+        if page.is_full:
+            break
+    return page.rows
+
+
+async def _rows(connection: Connection[Record], places: Iterable[Place], statement: str) -> list[Mapping[str, object]]:
+    """The rows at *places*, in that order."""
+    ids = [place.id for place in places]
+    found = await legible_jobs(connection, [UUID(one) for one in ids], statement)
+    by_id = {row["id"]: row for row in found}
+    return [by_id[one] for one in ids]
+
+
+def _moment(place: Place) -> datetime:
+    if place.at_us <= to_us(_OLDEST_AT):
+        return _OLDEST_AT
+    return from_us(place.at_us) if place.at_us < to_us(_NEWEST_AT) else _NEWEST_AT
+
+
+def _containing(text: str | None) -> str | None:
+    """The pattern of ILIKE for what has *text* in it."""
+    if text is None:
+        return None
+    for special in ("\\", "%", "_"):
+        text = text.replace(special, f"\\{special}")
+    return f"%{text}%"

@@ -1,0 +1,1 @@
+"""Sweeps, jobs that are set aside, epochs and timelines of the database."""

@@ -1,0 +1,116 @@
+"""Jobs that the database refuses one by one: kept from claims, tried again by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from asyncpg.pgproto.pgproto import UUID
+
+from pulse.store.arguments import MAX_ERROR_CHARS, level_columns, uuids
+from pulse.store.rows import Level
+from pulse.store.statements import STATEMENTS
+
+if TYPE_CHECKING:
+    from pulse.errors import StatementError
+    from pulse.store.connections.pool import Pool
+
+__all__ = ["SetAside", "SetAsideStore", "Suspect"]
+
+WAITING: Final = frozenset({"PENDING", "RETRYING"})
+
+
+class Suspect(NamedTuple):
+    """A job that a claim would look at; ``due_s``: when it is due, Unix seconds."""
+
+    id: bytes
+    level: Level
+    due_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """A job whose turn it is to be tried again; ``suspect`` None: no claim waits for it any more."""
+
+    id: bytes
+    suspect: Suspect | None
+    statement: str
+    sqlstate: str
+    status: str | None
+
+
+class SetAsideStore:
+    """
+    The table of them.
+
+    Args:
+        pool: The hot connections: what they meet is looked at as they do.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def claimable(
+        self, topics: Sequence[str], limit: int, levels: Sequence[tuple[str, int, float | None]] | None
+    ) -> list[Suspect]:
+        """Which jobs a claim would look at; *levels* as of ``Store.claim``."""
+        async with self._pool.connection() as connection:
+            rows = await connection.fetch(
+                STATEMENTS["claimable_jobs"].sql, topics if levels is None else [], limit, *level_columns(levels), None
+            )
+        return [Suspect(row["id"], Level(row["topic"], row["priority"]), row["due_s"]) for row in rows]
+
+    async def add(
+        self, refused: Sequence[tuple[bytes, StatementError]], pause_s: float, most: int | None = None
+    ) -> set[bytes]:
+        """
+        Set these aside, or take note that they were refused again; with *most*: unless so many are.
+
+        Returns:
+            Those that were not set aside before, and are now.
+        """
+        ordered = sorted(dict(refused).items())
+        async with self._pool.connection() as connection:
+            rows = await connection.fetch(
+                STATEMENTS["set_aside_jobs"].sql,
+                uuids([job for job, _ in ordered]),
+                [error.sqlstate for _, error in ordered],
+                [error.statement for _, error in ordered],
+                [error.message[:MAX_ERROR_CHARS] for _, error in ordered],
+                pause_s,
+                most,
+            )
+        return {row["id"] for row in rows}
+
+    async def next(self, pause_s: float) -> SetAside | None:
+        """The job whose turn it is, its next one being *pause_s* later; None: it is nobody's turn."""
+        async with self._pool.connection() as connection:
+            row = await connection.fetchrow(STATEMENTS["next_set_aside"].sql, pause_s)
+        if row is None:
+            return None
+        waits = row["status"] in WAITING and not row["expired"]
+        suspect = Suspect(row["id"], Level(row["topic"], row["priority"]), row["due_s"]) if waits else None
+        return SetAside(row["id"], suspect, row["statement"], row["sqlstate"], row["status"])
+
+    async def readmit_like(self, sqlstate: str) -> None:
+        """What was refused at its claim as one was that can be handed out now may have the same cause."""
+        async with self._pool.connection() as connection:
+            await connection.execute(STATEMENTS["readmit_like"].sql, sqlstate)
+
+    async def readmit(self, ids: Sequence[bytes]) -> None:
+        """These are refused no more."""
+        async with self._pool.connection() as connection:
+            await connection.execute(STATEMENTS["readmit_jobs"].sql, uuids(ids))
+
+    async def first_late(self) -> bytes | None:
+        """The job that `expire` would end first."""
+        async with self._pool.connection() as connection:
+            row = await connection.fetchrow(STATEMENTS["first_late_job"].sql, None)
+        return None if row is None else row["id"]
+
+    async def first_from(self, first: bytes) -> bytes | None:
+        """The first job in the order of ids, from *first* on."""
+        async with self._pool.connection() as connection:
+            row = await connection.fetchrow(STATEMENTS["first_job_from"].sql, UUID(first))
+        return None if row is None else row["id"]

@@ -1,0 +1,1 @@
+"""Linux: processes, directories, listening sockets, peer credentials, log output."""

@@ -1,0 +1,112 @@
+"""Sockets that listen: a Unix socket is its owner's alone from its first moment on; a live one is never replaced."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+from pulse.errors import PlaceError
+from pulse.system.directories import check_socket_path
+
+__all__ = ["free", "is_served", "owner_only", "reason", "tcp", "tcp_address", "unix"]
+
+
+def tcp_address(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
+    """
+    The first address that *host* and *port* stand for, as the socket module has it.
+
+    Raises:
+        OSError: None.
+
+    """
+    family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    return family, where
+
+
+def tcp(host: str, port: int, backlog: int) -> socket.socket:
+    """
+    A socket that listens there; on ``::`` for IPv4, too, where the system can.
+
+    Raises:
+        OSError: It is taken, or no address of this machine.
+
+    """
+    family, where = tcp_address(host, port)
+    dual = family == socket.AF_INET6 and where[0] == "::" and socket.has_dualstack_ipv6()
+    return socket.create_server(where[:2], family=family, backlog=backlog, dualstack_ipv6=dual)
+
+
+def unix(path: Path, backlog: int) -> socket.socket:
+    """
+    A socket that listens at *path*; one that nobody listens on any more is replaced.
+
+    Raises:
+        PlaceError: Somebody listens there, the path is too long, or something that is no socket has the name.
+        OSError: It cannot be made.
+
+    """
+    check_socket_path(path)
+    if not free(path):
+        raise PlaceError(f"cannot listen on {path}: somebody listens there already")
+    with contextlib.ExitStack() as undo:
+        made = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        with owner_only():
+            made.bind(os.fspath(path))
+        made.listen(backlog)
+        undo.pop_all()
+    return made
+
+
+def free(path: Path) -> bool:
+    """
+    Whether *path* may be listened on; a socket of the dead that has the name is removed.
+
+    Raises:
+        PlaceError: What has the name is no socket, and stays.
+
+    """
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return True
+    if not stat.S_ISSOCK(mode):
+        raise PlaceError(f"{path} is in the way: it is not a socket; move it away")
+    if is_served(path):
+        return False
+    path.unlink(missing_ok=True)
+    return True
+
+
+def is_served(path: Path) -> bool:
+    """Whether somebody listens there, whose clients would be stolen by taking the name away."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(os.fspath(path))
+        except BlockingIOError:  # its backlog is full
+            return True
+        except OSError:
+            return False
+        return True
+
+
+def reason(error: OSError) -> str:
+    """Why it could not be listened on, in lower case and without the address, which the message has already."""
+    if error.errno is None or isinstance(error, socket.gaierror):
+        return (error.strerror or str(error)).lower()
+    return os.strerror(error.errno).lower()
+
+
+@contextlib.contextmanager
+def owner_only() -> Generator[None]:
+    """Files that are made within are their owner's alone: a chmod afterwards would leave them open for a moment."""
+    before = os.umask(0o177)
+    try:
+        yield
+    finally:
+        os.umask(before)

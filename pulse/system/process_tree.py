@@ -1,0 +1,210 @@
+"""
+A handler process and whatever its handlers have started, found by a mark in the environment.
+
+A child that made a session of its own (a daemon) is in no process group that could be killed with its worker, and once
+its parent is dead nothing links it to anybody. What every process inherits, unless it is set aside on purpose, is the
+environment that it was started with: the pool parent puts a mark of its own into that of each child. The mark names the
+pool parent, too, so that what is left of a tree can be told when that has been killed with everything else.
+
+A part of a tree that may end before the rest has a mark of its own: that of the tree, a dot and more.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import select
+import signal
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, suppress
+from typing import Final
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from pulse.system import processes
+
+__all__ = ["MARK", "branch_of", "end_tree", "kill_orphans", "kill_tree", "mark_of", "new_mark"]
+
+MARK: Final = "PULSE_TREE"  # name of the environment variable
+_MARK_BYTES: Final = 16
+_MAX_PASSES: Final = 10  # two are the rule; what forks faster than this can only be held by a cgroup
+_DEATH_S: Final = 1.0  # a process that takes longer to die waits for a disk, or is frozen
+_SLICE: Final = 100  # processes that are looked at before others may go on: less than a millisecond
+_EXEC_LOOKS: Final = 4
+_EXEC_PAUSE_S: Final = 0.0005
+_ENTRY: Final = f"\0{MARK}=".encode()
+_FORM: Final = re.compile(rf"\d+\.\d+\.\d+(\.[0-9a-f]{{{2 * _MARK_BYTES}}})+")
+
+
+def new_mark() -> str:
+    """A mark that no other process carries, of a tree that this process is to end: ``pidns.pid.start.random``."""
+    pid = os.getpid()
+    return f"{processes.pid_namespace()}.{pid}.{processes.start_time(pid)}.{secrets.token_hex(_MARK_BYTES)}"
+
+
+def branch_of(mark: str) -> str:
+    """A mark for a part of the tree of *mark*: who ends the tree ends the part with it."""
+    return f"{mark}.{secrets.token_hex(_MARK_BYTES)}"
+
+
+def mark_of(pid: int) -> str | None:
+    """The mark that the process *pid* was started with; None: none, or it may not be read."""
+    environment = _environment(pid)
+    for _ in range(_EXEC_LOOKS):
+        if environment or not _is_being_execed(pid):
+            break
+        time.sleep(_EXEC_PAUSE_S)
+        environment = _environment(pid)
+    _, _, rest = (b"\0" + environment).partition(_ENTRY)
+    mark, _, _ = rest.partition(b"\0")
+    return mark.decode("ascii", "replace") or None
+
+
+def kill_tree(mark: str, leader: int | None = None) -> int:
+    """
+    Kill every process that carries *mark*, or that of a part of its tree, and may be signalled.
+
+    A process may have itself started with anything for a mark. What has no random part ends nobody: it could be the
+    begin of the marks of others, which they are only told apart by.
+
+    Blocks for about 8 microseconds per process of the machine (threads of the kernel cost nothing), twice where there
+    is something to kill, and until that is dead: at most a second, if the kernel does not let go of one.
+
+    Args:
+        mark: Of the tree.
+        leader: The first process of a session that is killed as well, whatever groups it has and whatever was made of
+            its environment. It lives or was not reaped yet: else the number may be another's.
+
+    Returns:
+        How many there were.
+
+    """
+    return _kill(_of_tree(mark, leader))
+
+
+async def end_tree(mark: str) -> int:
+    """Kill as ``kill_tree`` does, while the event loop goes on: to hand it to a thread takes longer than to do it."""
+    give_up_s = anyio.current_time() + _DEATH_S
+    killed: set[int] = set()
+    for pidfd in _killing(_of_tree(mark), killed):
+        if pidfd is None:
+            await checkpoint()
+        else:
+            with anyio.CancelScope(deadline=give_up_s):
+                await anyio.wait_readable(pidfd)
+    return len(killed)
+
+
+def kill_orphans() -> int:
+    """
+    Kill what is left of trees whose pool parent is dead: nobody else will.
+
+    Of other pid namespaces, and of those that give their trees other marks, nothing is known, and nothing killed.
+
+    Returns:
+        How many processes there were.
+
+    """
+    own = mark_of(os.getpid())  # a handler may have started this very system as a daemon
+    return _kill(_marked(lambda mark: mark != own and _is_orphaned(mark)))
+
+
+def _is_orphaned(mark: str) -> bool:
+    try:
+        pidns, pid, start_time, _, *_ = mark.split(".")
+        parent = int(pidns), int(pid), int(start_time)
+    except ValueError:
+        return False
+    return parent[0] == processes.pid_namespace() and not processes.lives(parent[1], parent[2])
+
+
+def _of_tree(mark: str, leader: int | None = None) -> Callable[[int], bool]:
+    def is_of_tree(found: str) -> bool:
+        return _FORM.fullmatch(mark) is not None and (found == mark or found.startswith(f"{mark}."))
+
+    carries = _marked(is_of_tree)
+    return lambda pid: _session_of(pid) == leader or carries(pid)
+
+
+def _marked(condemned: Callable[[str], bool]) -> Callable[[int], bool]:
+    def is_condemned(pid: int) -> bool:
+        mark = mark_of(pid)
+        return mark is not None and condemned(mark)
+
+    return is_condemned
+
+
+def _kill(is_condemned: Callable[[int], bool]) -> int:
+    give_up_s = time.monotonic() + _DEATH_S
+    killed: set[int] = set()
+    for pidfd in _killing(is_condemned, killed):
+        if pidfd is not None:
+            _wait_dead(pidfd, give_up_s)
+    return len(killed)
+
+
+def _killing(is_condemned: Callable[[int], bool], killed: set[int]) -> Iterator[int | None]:
+    """Kill, and add to *killed* who was; what is yielded is a pidfd to be waited for, or None: others may go on."""
+    for _ in range(_MAX_PASSES):
+        found = yield from _kill_once(is_condemned)
+        if found <= killed:
+            break
+        killed |= found  # one that was not killed yet may have forked in between: nobody has seen its child
+
+
+def _kill_once(is_condemned: Callable[[int], bool]) -> Generator[int | None, None, set[int]]:
+    """Who was killed; till they are dead, which takes its time on a busy machine, they may still write."""
+    killed: set[int] = set()
+    everybody = {int(name) for name in os.listdir("/proc") if name.isdigit()}  # noqa: PTH208 - as for _environment
+    with ExitStack() as opened:
+        dying: list[int] = []
+        for number, pid in enumerate(everybody - processes.kernel_threads(), 1):
+            if number % _SLICE == 0:
+                yield None
+            if not is_condemned(pid):  # nearly none is: the others are not even opened
+                continue
+            with suppress(OSError):
+                pidfd = os.pidfd_open(pid)
+                opened.callback(os.close, pidfd)
+                if is_condemned(pid):  # again: whoever gets the pid after this look is not signalled
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                    killed.add(pid)
+                    dying.append(pidfd)
+        yield from dying
+    return killed
+
+
+def _wait_dead(pidfd: int, give_up_s: float) -> None:
+    dying = select.poll()
+    dying.register(pidfd, select.POLLIN)
+    dying.poll(max(0.0, give_up_s - time.monotonic()) * 1000)
+
+
+def _is_being_execed(pid: int) -> bool:
+    """Whether its program is there already, and its environment is not: zombies and threads of the kernel have none."""
+    if processes.has_empty_environment(pid):
+        return False
+    try:
+        os.readlink(f"/proc/{pid}/exe")  # noqa: PTH115 - as for _environment
+    except OSError:
+        return False
+    return True
+
+
+def _session_of(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return 0  # it is gone
+
+
+def _environment(pid: int) -> bytes:
+    """Unbuffered, a quarter of what pathlib takes: this is done for every process of the machine."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:  # noqa: PTH123 - see above
+            return file.read()
+    except OSError:
+        return b""  # it is gone, or another user's

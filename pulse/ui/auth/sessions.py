@@ -1,0 +1,123 @@
+"""Who is logged in: sessions in the memory of this process, bounded in number and in time."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pulse.protocol.roles import EVERYTHING, Rights
+
+__all__ = ["Flash", "Session", "Sessions", "Step", "Undo"]
+
+LIFETIME_S: Final = 12 * 3600.0  # a shift
+MOST: Final = 500
+MOST_OF_ONE: Final = 50  # of one user: a script that never sends its cookie back ends sessions of its own only
+_MOST_FLASHES: Final = 8
+_MOST_UNDOS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One request of an undo, in the words of the wire."""
+
+    kind: str
+    body: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """How something that was done is taken back; ``label`` says what that is, as on a button."""
+
+    label: str
+    steps: Sequence[Step]
+
+
+@dataclass(frozen=True, slots=True)
+class Flash:
+    """What was done, or why not, for the next page; ``undo`` is the key of its undo."""
+
+    text: str
+    is_error: bool = False
+    undo: str | None = None
+    undo_label: str = ""
+    link: str | None = None
+    link_label: str = ""
+
+
+@dataclass(slots=True)
+class Session:
+    """Of one browser: who, until when, what it may, the token of its forms, and what its next page tells."""
+
+    user: str
+    ends_s: float
+    rights: Rights = EVERYTHING
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+    flashes: list[Flash] = field(default_factory=list[Flash])
+    undos: OrderedDict[str, Undo] = field(default_factory=OrderedDict[str, Undo])
+
+    def show_next(self, flash: Flash, undo: Undo | None = None) -> None:
+        """Let the next page say this."""
+        if undo is not None:
+            key = secrets.token_urlsafe(12)
+            self.undos[key] = undo
+            while len(self.undos) > _MOST_UNDOS:
+                self.undos.popitem(last=False)
+            flash = Flash(flash.text, flash.is_error, key, undo.label, flash.link, flash.link_label)
+        self.flashes = [*self.flashes, flash][-_MOST_FLASHES:]
+
+    def told(self) -> list[Flash]:
+        """What is to be said; it is said once."""
+        flashes, self.flashes = self.flashes, []
+        return flashes
+
+
+class Sessions:
+    """All of them, by the hash of the cookie: what reads this process's memory finds no cookie."""
+
+    def __init__(self) -> None:
+        self._by_hash: OrderedDict[bytes, Session] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._by_hash)
+
+    def begin(self, user: str, now_s: float, rights: Rights = EVERYTHING) -> tuple[str, Session]:
+        """A new session, and the cookie that stands for it."""
+        cookie = secrets.token_urlsafe(32)
+        session = Session(user, now_s + LIFETIME_S, rights)
+        self._by_hash[_hash(cookie)] = session
+        of_user = [key for key, one in self._by_hash.items() if one.user == user]
+        for key in of_user[:-MOST_OF_ONE]:
+            self._end(key)
+        while len(self._by_hash) > MOST:
+            self._end(next(iter(self._by_hash)))
+        return cookie, session
+
+    def find(self, cookie: str | None, now_s: float) -> Session | None:
+        """The session of *cookie*, None when there is none (any more)."""
+        if cookie is None:
+            return None
+        key = _hash(cookie)
+        session = self._by_hash.get(key)
+        if session is not None and session.ends_s <= now_s:
+            del self._by_hash[key]
+            return None
+        return session
+
+    def end(self, cookie: str | None) -> None:
+        """Log out."""
+        if cookie is not None:
+            self._end(_hash(cookie))
+
+    def _end(self, key: bytes) -> None:
+        """Forget it; what is open in its name, as a stream of news, ends too."""
+        session = self._by_hash.pop(key, None)
+        if session is not None:
+            session.ends_s = 0.0
+
+
+def _hash(cookie: str) -> bytes:
+    return hashlib.sha256(cookie.encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,1 @@
+"""What the dashboard asks of the server and changes there."""

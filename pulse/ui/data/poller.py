@@ -1,0 +1,212 @@
+"""
+How the whole stands, asked by one poller for all: while anybody looks, every two seconds, and not at all else.
+
+``Standing`` is what one round of questions told. Pages show the newest one there is; open pages are woken by the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+import structlog
+
+from pulse.cli.system.status import merge
+from pulse.errors import PulseError
+from pulse.ops.doctor.live import Problem
+from pulse.protocol import answers as views
+from pulse.ui.data.problems import wrongs
+from pulse.ui.data.queries import Questions
+from pulse.ui.view.charts import Chart, charts_of
+from pulse.ui.view.series import Stats, read_stats
+
+__all__ = ["Poller", "Standing"]
+
+_log = structlog.get_logger()
+
+EVERY_S: Final = 2.0
+FRESH_S: Final = 2 * EVERY_S  # an older one is asked for anew before a page shows it
+WATCHED_S: Final = 30.0  # after the last page: the next click is likely
+DISPATCHER_S: Final = 1.0
+MOST_WATCHERS: Final = 500
+
+
+@dataclass(frozen=True)  # no slots: what is worked out of it is kept, for all pages until the next round
+class Standing:
+    """
+    What one round of questions told.
+
+    Attributes:
+        status: As in ``pulse ctl status``; what nobody told is None.
+        silent: Who did not answer, and why.
+        told: The answer to ``stats``, where the server knows that request.
+        at_s: When, Unix seconds.
+        number: Which round.
+
+    """
+
+    status: views.Status
+    silent: Mapping[str, str]
+    told: Mapping[str, object] | None
+    at_s: float
+    number: int
+
+    @cached_property
+    def stats(self) -> Stats | None:
+        """Topics, and the last hour."""
+        return read_stats(self.told)
+
+    @cached_property
+    def charts(self) -> list[Chart]:
+        """The last hour, drawn."""
+        return charts_of(self.stats)
+
+    @cached_property
+    def problems(self) -> list[Problem]:
+        """What is not as it should be."""
+        return wrongs(self.status, self.silent, self.stats)
+
+    def about(self, page: str) -> list[Problem]:
+        """What of that is shown in full on *page*."""
+        also = "/jobs/" if page == "/workers" else None  # a worker that hangs leads to the job that it hangs in
+        return [one for one in self.problems if one.page == page or (also is not None and one.page.startswith(also))]
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether everything is paused."""
+        return self.status.gate is not None and self.status.gate.paused
+
+    @property
+    def health(self) -> str:
+        """In one word: ``down``, ``trouble`` or ``good``."""
+        database = self.status.database
+        if "dispatcher" in self.silent or (database is not None and not database.ok):
+            return "down"
+        return "trouble" if self.problems else "good"
+
+
+@dataclass(slots=True)
+class Poller:
+    """Asks, keeps the newest answer, and tells all who wait for news."""
+
+    questions: Questions
+    _standing: Standing | None = None
+    _asked_s: float = float("-inf")  # when that round began; monotonic, as the next two
+    _changed_s: float = float("-inf")
+    _wanted_s: float = float("-inf")
+    _watchers: int = 0
+    _number: int = 0
+    _round: asyncio.Task[Standing] | None = None
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self) -> None:
+        """Ask while anybody looks; for ever."""
+        while True:
+            self._wake.clear()
+            if self._is_watched():
+                try:
+                    await asyncio.shield(self._begin())
+                except Exception:  # noqa: BLE001 -- one round's trouble: the next may go well, and pages wait for it
+                    _log.exception("ui_round_failed")
+                await asyncio.sleep(EVERY_S)
+            else:
+                await self._wake.wait()
+
+    @property
+    def newest(self) -> Standing | None:
+        """What is known without waiting, None where it is old."""
+        return self._standing if self._is_fresh() else None
+
+    def touch(self) -> None:
+        """Somebody looks: where what is known is old, it is asked for now, beside what the page itself asks."""
+        self._wanted_s = time.monotonic()
+        self._wake.set()
+        if not self._is_fresh():
+            self._begin()
+
+    async def latest(self, until_s: float) -> Standing:
+        """The newest standing; an old one where the new one is not there until then, on the monotonic clock."""
+        if self._standing is not None and self._is_fresh():
+            return self._standing
+        asked = self._begin()
+        if self._standing is not None:
+            await asyncio.wait({asked}, timeout=max(0.0, until_s - time.monotonic()))
+            return self._standing
+        return await asyncio.shield(asked)
+
+    def forget(self) -> None:
+        """Something was changed: the next page asks anew, and does not take the answer of a round under way."""
+        self._changed_s = time.monotonic()
+        self._round = None
+
+    async def watch(self) -> AsyncIterator[Standing]:
+        """Each new standing; whoever is slow sees the newest, not all."""
+        if self._watchers >= MOST_WATCHERS:
+            return
+        self._watchers += 1
+        self._wake.set()
+        seen = -1
+        try:
+            while True:
+                news, standing = self._news, self._standing
+                if standing is not None and standing.number != seen:
+                    seen = standing.number
+                    yield standing
+                else:
+                    await news.wait()
+        finally:
+            self._watchers -= 1
+
+    def _is_watched(self) -> bool:
+        return bool(self._watchers) or time.monotonic() - self._wanted_s < WATCHED_S
+
+    def _is_fresh(self) -> bool:
+        began_s = max(time.monotonic() - FRESH_S, self._changed_s)
+        return self._standing is not None and self._asked_s >= began_s
+
+    def _begin(self) -> asyncio.Task[Standing]:
+        """One round, shared by all who want it now."""
+        if self._round is None or self._round.done():
+            self._round = asyncio.ensure_future(self._ask())
+        return self._round
+
+    async def _ask(self) -> Standing:
+        asked_s = time.monotonic()
+        supervisor, dispatcher, stats = await asyncio.gather(
+            _answer(self.questions.ask_supervisor()),
+            _answer(self.questions.ask_fresh("status", within_s=DISPATCHER_S)),
+            _answer(self.questions.ask_fresh("stats", within_s=DISPATCHER_S)),
+        )
+        answers = {"supervisor": supervisor, "dispatcher": dispatcher}
+        silent = {who: answer.message for who, answer in answers.items() if isinstance(answer, PulseError)}
+        status, puzzle = _read(merge(*(None if isinstance(one, PulseError) else one for one in answers.values())))
+        if puzzle is not None:
+            silent["dispatcher"] = puzzle
+        told = None if isinstance(stats, PulseError) else stats
+        standing = Standing(status, silent, told, time.time(), self._number + 1)
+        if asked_s < self._asked_s:
+            return standing  # a younger round was faster
+        self._number += 1
+        self._standing, self._asked_s = standing, asked_s
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+        return standing
+
+
+async def _answer(question: Awaitable[dict[str, object]]) -> dict[str, object] | PulseError:
+    try:
+        return await question
+    except PulseError as error:
+        return error
+
+
+def _read(body: dict[str, object]) -> tuple[views.Status, str | None]:
+    try:
+        return views.read(views.Status, body), None
+    except PulseError as error:
+        return views.Status(), error.message

@@ -1,0 +1,1 @@
+"""How values become charts and text."""

@@ -1,0 +1,185 @@
+"""How values look on a page. Pure: no clock but the one that is given, and nothing that a browser could act on."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+from datetime import UTC, datetime, tzinfo
+from typing import Final
+from uuid import UUID
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import msgspec
+from markupsafe import Markup, escape
+
+from pulse.cli.output.documents import pretty
+from pulse.common.text import ago, count, cut, duration, iso, one_line, printable
+from pulse.security.codec import shown_instead
+
+__all__ = [
+    "ago",
+    "block",
+    "clock",
+    "count",
+    "duration",
+    "exactly",
+    "first_line",
+    "foreign",
+    "is_command",
+    "iso",
+    "json_block",
+    "json_line",
+    "kin",
+    "local_time",
+    "number",
+    "pill",
+    "size",
+    "stamp",
+    "uuid",
+    "whole",
+    "zone_of",
+]
+
+BLOCK_CHARACTERS: Final = 20_000  # of args, results, errors and stacks on a page; the rest is a download
+_LINE_CHARACTERS: Final = 120
+_KIB: Final = 1024
+_DECIMALS_BELOW: Final = 10
+_KEPT: Final = 4  # characters that are looked at for each one that is shown: wide ones, escapes
+_COMMANDS: Final = frozenset({"pulse", "kill", "SELECT", "ROLLBACK"})
+_VARIES: Final = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|\d+")
+
+
+def foreign(text: object, width: int = _LINE_CHARACTERS) -> str:
+    """What others wrote, on one line, cut: directions and what hides become escapes; the template does the markup."""
+    given = str(text)
+    return cut(one_line(given[: width * _KEPT]), width)
+
+
+def whole(text: object) -> str:
+    """The same, uncut: for what is a value of a form or a title."""
+    return printable(str(text))
+
+
+def block(text: str, limit: int = BLOCK_CHARACTERS) -> str:
+    """Several lines that others wrote; the end of a long text is left out, and that is said."""
+    shown = printable(text[:limit].rstrip("\n"), keep_lines=True)
+    return shown if len(text) <= limit else f"{shown}\n… {len(text) - limit:,} more characters"
+
+
+def is_command(line: str) -> bool:
+    """Whether advice is something to be typed, and no sentence."""
+    return line.partition(" ")[0] in _COMMANDS
+
+
+def json_block(text: str, limit: int = BLOCK_CHARACTERS) -> str:
+    """JSON text, indented where it is short enough to be read; of one that is encrypted, only that."""
+    instead = shown_instead(text)
+    if instead is not None:
+        return instead
+    if len(text) <= limit:
+        with contextlib.suppress(msgspec.DecodeError, RecursionError):  # then it is shown as it came
+            text = pretty(text, 60)
+    return block(text, limit)
+
+
+def json_line(text: str | None, width: int = _LINE_CHARACTERS) -> str:
+    """The begin of a JSON text, on one line; of one that is encrypted, only that."""
+    instead = shown_instead(text)
+    if instead is not None:
+        return instead
+    return "" if text is None or text == "{}" else foreign(text, width)
+
+
+def first_line(text: str | None, width: int = _LINE_CHARACTERS) -> str:
+    """The line of an error that says what happened: the last of a traceback, else the first."""
+    lines = (
+        [line for line in (text or "")[-20_000:].splitlines() if line.strip()]
+        if (text or "").startswith("Traceback")
+        else []
+    )
+    return foreign(lines[-1] if lines else (text or "").lstrip().split("\n", 1)[0], width)
+
+
+def kin(text: str | None) -> str:
+    """An error without what differs from job to job: numbers, addresses, ids."""
+    return _VARIES.sub("#", first_line(text, 200))
+
+
+def number(value: float | None) -> str:
+    """A count or a rate, with as many digits as mean something."""
+    if value is None:
+        return "–"
+    if isinstance(value, int) or value >= _DECIMALS_BELOW:
+        return f"{value:,.0f}"
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def size(value: float) -> str:
+    """A number of bytes."""
+    for unit in ("B", "KiB", "MiB"):
+        if value < _KIB:
+            return f"{number(value)} {unit}"
+        value /= _KIB
+    return f"{number(value)} GiB"
+
+
+def uuid(value: bytes | str) -> str:
+    """An id of the wire as text."""
+    if not isinstance(value, bytes):
+        return str(UUID(value))
+    digits = value.hex()  # a page may have a thousand: a UUID takes three times as long
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+@functools.lru_cache(64)
+def pill(status: str) -> Markup:
+    """A status as a coloured word; there are few, and each row has one."""
+    return Markup('<span class="status {}">{}</span>').format(status.lower(), status.lower().replace("_", " "))
+
+
+def stamp(moment_s: float | None, now_s: float, zone: tzinfo = UTC) -> Markup:
+    """A time, relative; its exact value for whoever points at it, and for machines."""
+    if moment_s is None:
+        return Markup("–")
+    try:
+        exact = iso(moment_s)
+        if zone is UTC:
+            local = f"{exact[:10]} {exact[11:19]} UTC"
+        else:
+            local = escape(datetime.fromtimestamp(moment_s, zone).strftime("%Y-%m-%d %H:%M:%S %Z"))
+    except (OverflowError, ValueError, OSError):
+        return Markup("never")
+    return Markup(f'<time datetime="{exact}" title="{local}">{ago(moment_s, now_s)}</time>')  # noqa: S704 -- all our own
+
+
+def exactly(moment_s: float | None, now_s: float) -> Markup:
+    """A time as a clock shows it, and how long ago: for what is compared with a log, or with another clock."""
+    if moment_s is None:
+        return Markup("–")
+    try:
+        exact = iso(int(moment_s))
+    except (OverflowError, ValueError):
+        return Markup("never")
+    return Markup('<time datetime="{}">{} {}</time> ({})').format(exact, exact[:10], exact[11:], ago(moment_s, now_s))
+
+
+def local_time(moment_s: float, zone: tzinfo) -> str:
+    """A time on the clocks of a zone, to the second."""
+    try:
+        return datetime.fromtimestamp(moment_s, zone).strftime("%a %Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError, OSError):
+        return "never"
+
+
+def clock(moment_s: float) -> str:
+    """A time of today, UTC."""
+    return datetime.fromtimestamp(moment_s, UTC).strftime("%H:%M:%S")
+
+
+def zone_of(name: str) -> tzinfo:
+    """The zone of this name, UTC where this machine does not know it."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return UTC

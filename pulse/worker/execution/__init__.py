@@ -1,0 +1,1 @@
+"""One attempt: the handler, its deadlines, its stack."""

@@ -1,0 +1,340 @@
+"""
+Calls handlers of this process: async ones in tasks of the loop, plain ones in threads.
+
+Two ways to start a handler share everything else. On asyncio there are lanes, a tenth of what a task group with a
+cancel scope costs, and this is done once per job; elsewhere there is a task group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from functools import partial
+from typing import Any, Final, Protocol
+from uuid import UUID
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup, TaskStatus
+from anyio.to_thread import run_sync
+
+from pulse.app.context import Context, Link
+from pulse.app.handler import Handler
+from pulse.app.outcome import RELEASED, Ending
+from pulse.app.tracing import Tracing
+from pulse.common import json_text
+from pulse.logs import LOGGED
+from pulse.security.codec import BY, UnreadableError, unseal
+from pulse.worker.execution.attempt import Attempt
+from pulse.worker.execution.wakeup import Bell
+
+__all__ = ["Office", "Runner", "arguments_for", "interrupt", "make_runner", "say_failure"]
+
+log = structlog.get_logger("pulse.worker")
+SLICE_S: Final = 0.01  # then what has ended is told, and what has come is read, before more handlers are called
+
+
+class Office(Protocol):
+    """Whom a runner works for; all but ``ended`` may be called from any thread."""
+
+    def ended(self, attempt: Attempt, ending: Ending) -> None:
+        """The handler has really ended."""
+        ...
+
+    def lease_lost(self, attempt: Attempt) -> bool:
+        """Whether the attempt no longer holds its job, or its lease has passed unanswered."""
+        ...
+
+    def progressed(self, attempt: Attempt, text: str) -> None:
+        """The handler told how far it is."""
+        ...
+
+    def checkpointed(self, attempt: Attempt, text: str) -> None:
+        """The handler saved its state."""
+        ...
+
+
+class Runner(Protocol):
+    """Starts handlers."""
+
+    def start(self, attempt: Attempt) -> None:
+        """Call the attempt's handler soon; ``Office.ended`` follows exactly once."""
+        ...
+
+
+def make_runner(office: Office, group: TaskGroup, concurrency: int, tracing: Tracing | None = None) -> Runner:
+    """The runner for the event loop that is running; *group* outlives every handler."""
+    caller = _Caller(office, anyio.CapacityLimiter(concurrency), tracing)
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        return _GroupRunner(caller, group)
+    return _AsyncioRunner(caller, loop)
+
+
+def interrupt(attempt: Attempt) -> None:
+    """
+    Make the handler of a stopped attempt end.
+
+    One that runs apart is asked, then killed by whoever runs it. An async one of this process is cancelled. One in a
+    thread can only look at ``ctx.cancelled``: what it takes to end it, this process would not survive.
+    """
+    handler = attempt.handler
+    if attempt.begun and attempt.task is not None and handler is not None and (attempt.isolated or handler.is_async):
+        attempt.task.cancel()
+
+
+class _AsyncioRunner:
+    """
+    Lanes: bare tasks each of which calls one handler after the other until one waits for something.
+
+    That one keeps the task, and the others go on in a new one. So a handler that never waits costs no task, which is as
+    much as everything else that is done for it here; one that waits has a task of its own, as it may expect. Each runs
+    in a context of its own.
+    """
+
+    def __init__(self, caller: _Caller, loop: asyncio.AbstractEventLoop) -> None:
+        self._call = caller.call
+        self._create_task = loop.create_task
+        self._queue: deque[Attempt] = deque()
+        self._lane: asyncio.Task[None] | None = None  # that is about to begin; the loop itself holds it weakly
+
+    def start(self, attempt: Attempt) -> None:
+        self._queue.append(attempt)
+        if self._lane is None:
+            self._lane = self._create_task(self._run_lane())
+
+    async def _run_lane(self) -> None:
+        rest = self._run_some()
+        if rest is not None:
+            await rest
+
+    def _run_some(self) -> _Rest | None:
+        """Call handlers; the rest of the first one that waits for something."""
+        lane, queue = self._lane, self._queue
+        assert lane is not None  # noqa: S101 - it runs this
+        until_s = time.monotonic() + SLICE_S
+        try:
+            while queue:
+                attempt = queue.popleft()
+                call, context = self._call(attempt), contextvars.copy_context()
+                try:
+                    waits_for = context.run(call.send, None)
+                except StopIteration:
+                    pass  # it has ended
+                else:
+                    attempt.task = _LaneCall(lane, call)
+                    return _Rest(call, context, waits_for)
+                if lane.cancelling() or time.monotonic() > until_s:
+                    break  # a handler has cancelled itself, which must not reach the next; or others wait for a turn
+        finally:
+            self._lane = self._create_task(self._run_lane()) if queue else None
+        return None
+
+
+class _LaneCall:
+    """A call that waits in a lane, with the face of a task; while it has not come to its end, the lane has no other."""
+
+    __slots__ = ("_call", "_lane")
+
+    def __init__(self, lane: asyncio.Task[None], call: Coroutine[Any, Any, None]) -> None:
+        self._lane = lane
+        self._call = call
+
+    def cancel(self) -> None:
+        self._lane.cancel()
+
+    def get_coro(self) -> object:
+        return self._call
+
+
+class _Rest:
+    """What is left of a call that has begun, to be awaited, in its own context."""
+
+    __slots__ = ("_call", "_context", "_waits_for")
+
+    def __init__(self, call: Coroutine[Any, Any, None], context: contextvars.Context, waits_for: object) -> None:
+        self._call = call
+        self._context = context
+        self._waits_for = waits_for
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        run, call, waits_for = self._context.run, self._call, self._waits_for
+        try:
+            while True:
+                try:
+                    value = yield waits_for
+                except BaseException as error:  # noqa: BLE001 - whatever it is, it is the handler's to deal with
+                    waits_for = run(call.throw, error)
+                else:
+                    waits_for = run(call.send, value)
+        except StopIteration:
+            return
+
+
+class _GroupRunner:
+    """
+    Tasks of a task group, each in a cancel scope.
+
+    They are started one after the other: trio runs tasks that became ready together in an order of its own, and jobs
+    are to be started in the order in which they came.
+    """
+
+    def __init__(self, caller: _Caller, group: TaskGroup) -> None:
+        self._caller = caller
+        self._group = group
+        self._queue: deque[Attempt] = deque()
+        self._bell = Bell()
+        group.start_soon(self._start_queued)
+
+    def start(self, attempt: Attempt) -> None:
+        self._queue.append(attempt)
+        self._bell.ring()
+
+    async def _start_queued(self) -> None:
+        while True:
+            await self._bell.wait()
+            while self._queue:
+                await self._group.start(self._call_in_scope, self._queue.popleft())
+
+    async def _call_in_scope(self, attempt: Attempt, *, task_status: TaskStatus[None]) -> None:
+        with anyio.CancelScope() as scope:
+            call = self._caller.call(attempt)
+            attempt.task = _ScopedCall(scope, call)
+            task_status.started()
+            await call  # begins before whoever waits for `started` goes on
+
+
+class _ScopedCall:
+    """A call in a cancel scope, with the face of a task."""
+
+    def __init__(self, scope: anyio.CancelScope, coroutine: Coroutine[Any, Any, None]) -> None:
+        self._scope = scope
+        self._coroutine = coroutine
+
+    def cancel(self) -> None:
+        self._scope.cancel()
+
+    def get_coro(self) -> object:
+        return self._coroutine
+
+
+class _Caller:
+    """Calls one handler, whatever it does; never raises."""
+
+    def __init__(self, office: Office, threads: anyio.CapacityLimiter, tracing: Tracing | None) -> None:
+        self._office = office
+        self._tracing = tracing
+        self._link = partial(_AttemptLink, office)
+        self._threads = threads
+
+    async def call(self, attempt: Attempt) -> None:
+        handler = attempt.handler
+        if attempt.stopped is not None or handler is None:
+            self._office.ended(attempt, RELEASED)  # stopped between its naming and its call
+            return
+        attempt.begun = True
+        tracing = self._tracing
+        span = None if tracing is None else tracing.begin(attempt.job)
+        LOGGED.set(attempt.job)
+        try:
+            arguments = arguments_for(attempt, handler, self._link)
+            if handler.is_async:
+                value = await handler.function(**arguments)
+            else:
+                value = await run_sync(_call_plain, attempt, handler, arguments, limiter=self._threads)
+        except BaseException as error:  # noqa: BLE001 - SystemExit, a cancellation: the end of this job, not of the process
+            value = error
+        ending = attempt.ending(value)
+        if isinstance(value, BaseException):
+            say_failure(ending, value)
+        if tracing is not None:
+            tracing.end(span, ending)
+        self._office.ended(attempt, ending)
+
+
+def say_failure(ending: Ending, error: BaseException) -> None:
+    """A handler has raised: where, once; what it asked for by that, and what interrupted it, is no failure."""
+    if ending.outcome == "error" and not isinstance(error, asyncio.CancelledError):
+        log.warning("handler_failed", exc_info=error)
+
+
+def arguments_for(attempt: Attempt, handler: Handler, link: Callable[[Attempt], Link]) -> dict[str, Any]:
+    """
+    What to call the handler with.
+
+    Args:
+        attempt: Whose job.
+        handler: Of that job.
+        link: Makes the link of its context, where it wants one.
+
+    Raises:
+        ValueError: The job's args are not JSON.
+        TypeError: They are not an object.
+        UnreadableError: They are in an envelope that cannot be opened here.
+
+    """
+    arguments = json_text.loads(attempt.job.args)
+    if isinstance(arguments, dict) and BY in arguments:
+        try:
+            arguments = unseal(handler.codec, handler.name, arguments)
+        except UnreadableError as error:
+            raise UnreadableError(f"args are {error}") from None
+    if not isinstance(arguments, dict):
+        raise TypeError("args are not an object")
+    given: dict[str, Any] = arguments
+    if handler.context_parameter is not None:
+        given[handler.context_parameter] = _context(attempt, link(attempt))
+    return given
+
+
+def _context(attempt: Attempt, link: Link) -> Context:
+    job = attempt.job
+    return Context(
+        job_id=UUID(bytes=job.id),
+        attempt=job.attempt,
+        name=job.name,
+        topic=job.topic,
+        deadline=attempt.deadline(),
+        occurrence=attempt.occurrence(),
+        previous=attempt.previous(),
+        link=link,
+        codec=None if attempt.handler is None else attempt.handler.codec,
+    )
+
+
+class _AttemptLink:
+    """The way of one context to the worker."""
+
+    __slots__ = ("_attempt", "_office")
+
+    def __init__(self, office: Office, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._office = office
+
+    @property
+    def lease_lost(self) -> bool:
+        return self._office.lease_lost(self._attempt)
+
+    @property
+    def cancelled(self) -> bool:
+        return self._attempt.stopped is not None
+
+    def progress(self, text: str) -> None:
+        self._office.progressed(self._attempt, text)
+
+    def checkpoint(self, text: str) -> None:
+        self._office.checkpointed(self._attempt, text)
+
+
+def _call_plain(attempt: Attempt, handler: Handler, arguments: dict[str, Any]) -> object:
+    """In a thread; nothing may be raised across its border, where SystemExit and StopIteration have other meanings."""
+    attempt.thread = threading.get_ident()
+    try:
+        return handler.function(**arguments)
+    except BaseException as error:  # noqa: BLE001 - as in _Caller.call
+        return error

@@ -1,0 +1,67 @@
+"""
+A handler process; started by the pool parent as ``python -m pulse.worker.handler_process OPTIONS``.
+
+It loads the app, and then waits to be told its name: it may be a spare.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import anyio
+import msgspec
+import structlog
+
+from pulse.system import processes
+from pulse.worker.execution import stacks
+from pulse.worker.load_app import AppError, load_app
+from pulse.worker.options import HostOptions, loop_options
+from pulse.worker.service import REFUSED, Service
+from pulse.worker.status_pipe import Kind, NoteWriter
+
+__all__ = ["main"]
+
+
+def main(arguments: list[str]) -> int:
+    """Serve the app; returns the exit code, 0 where the process was never needed."""
+    options = msgspec.json.decode(arguments[0], type=HostOptions)
+    processes.die_with_parent(options.parent_pid, signal.SIGKILL)
+    stacks.listen(options.stack_fd)
+    os.set_inheritable(options.name_fd, False)
+    notes = NoteWriter(options.notes_fd)
+    _configure_logging(options)
+    try:
+        app = load_app(options.pool.app)
+    except AppError as error:
+        notes.write(Kind.REFUSED, f"{error.trace}pulse: {error.message}".encode("utf-8", "replace"))
+        return REFUSED
+
+    async def serve() -> int:
+        name = await _wait_name(options.name_fd)  # in the loop: it, and all that it imports, is there by then
+        if not name:
+            return 0
+        structlog.contextvars.bind_contextvars(worker=name)  # for all that is logged from here on, by handlers too
+        log = structlog.get_logger("pulse.worker")
+        return await Service(msgspec.structs.replace(options, name=name), app, notes, log).run()
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the service takes it over: a spare ends without a traceback
+    return anyio.run(serve, backend=options.pool.backend, backend_options=loop_options(options.pool.backend))
+
+
+async def _wait_name(fd: int) -> str:
+    """What the parent calls this process, which it writes in one piece; '': it will not."""
+    await anyio.wait_readable(fd)
+    with open(fd, encoding="ascii") as pipe:  # noqa: ASYNC230 - a descriptor that is readable
+        return pipe.readline().rstrip("\n")
+
+
+def _configure_logging(options: HostOptions) -> None:
+    from pulse.logs import configure_logging
+
+    configure_logging(options.pool.log_level, options.pool.log_format, runs_handlers=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,258 @@
+"""
+A cell: a process that runs one handler once. Forked by the zygote, with the app loaded and nothing else going on.
+
+It is a handler process in small. The same code calls an async handler, on an event loop of its own; a plain one is
+called directly, and sees that it is to end when it looks. What the handler says goes to the handler process at once.
+With its result the cell ends, without a look at threads and exit hooks that the handler may have left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Final, NoReturn
+
+import anyio
+
+from pulse.app.app import App
+from pulse.app.handler import Handler
+from pulse.app.outcome import Ending
+from pulse.app.tracing import for_cell
+from pulse.logs import LOGGED
+from pulse.system import log_sink, processes
+from pulse.worker.execution import stacks
+from pulse.worker.execution.attempt import HUNG, Attempt, Phase
+from pulse.worker.execution.runner import arguments_for, interrupt, make_runner, say_failure
+from pulse.worker.isolation.messages import (
+    Begun,
+    CellReader,
+    Interrupt,
+    Lease,
+    Progress,
+    Result,
+    Saved,
+    ToCell,
+    Where,
+    Work,
+    frame,
+    to_cell,
+)
+from pulse.worker.isolation.rlimits import limited
+from pulse.worker.options import Backend, loop_options
+
+__all__ = ["run"]
+
+BROKEN: Final = 70  # exit code: the cell itself failed
+_RECEIVE_BYTES: Final = 256 * 1024
+_LAST_WORDS_S: Final = 0.1  # the next attempt may wait for its place
+_OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
+_OOM_MORE: Final = 200  # of 1000: when memory runs out, one job ends before the processes that run many
+_OOM_MOST: Final = 1000
+
+
+def run(app: App, backend: Backend, channel_fd: int, stack_fd: int, zygote_pid: int) -> NoReturn:
+    """Do one job; ends the process."""
+    code = BROKEN
+    try:
+        processes.die_with_parent(zygote_pid, signal.SIGKILL)
+        os.setpgid(0, 0)  # a handler that kills its group kills its own; the zygote ends what that leaves
+        _go_first()
+        stacks.listen(stack_fd)
+        Cell(app, backend, socket.socket(fileno=channel_fd), stack_fd).run()
+    except SystemExit:
+        pass  # the zygote has died meanwhile
+    except BaseException:  # noqa: BLE001 - it must not get back into the zygote's own loop
+        traceback.print_exc()
+    finally:
+        _leave(code)
+
+
+def _go_first() -> None:
+    with contextlib.suppress(OSError, ValueError):
+        _OOM_SCORE.write_text(str(min(_OOM_MOST, int(_OOM_SCORE.read_text()) + _OOM_MORE)))
+
+
+def _leave(code: int) -> NoReturn:
+    log_sink.last_words(_LAST_WORDS_S)
+    os._exit(code)
+
+
+class Cell:
+    """
+    See the module; an ``Office`` for the one handler that it runs.
+
+    Args:
+        app: The handlers.
+        backend: Event loop of async handlers.
+        channel: To the handler process.
+        stack_fd: Where this process writes its stacks.
+
+    """
+
+    def __init__(self, app: App, backend: Backend, channel: socket.socket, stack_fd: int) -> None:
+        self._app = app
+        self._backend: Backend = backend
+        self._channel = channel
+        self._stack_fd = stack_fd
+        self._pid = os.getpid()
+        self._reader: CellReader[ToCell] = CellReader(to_cell)
+        self._sending = threading.Lock()  # the handler may have threads that tell progress
+        self._reading = threading.Lock()
+        self._lease_lost = False
+        self._tracing = for_cell()
+
+    def run(self) -> None:
+        """Take the job, call its handler, tell what it came to; ends the process."""
+        (work, *orders) = self._receive_first()
+        if not isinstance(work, Work):
+            raise TypeError(f"the first message is no work: {work!r:.100}")
+        handler = limited(self._app.handlers[work.job.name], self._stack_fd)
+        attempt = self._attempt = Attempt(work.job, handler, time.monotonic())
+        attempt.phase = Phase.STARTED
+        for order in orders:
+            self._obey(order)
+        if handler.is_async:
+            anyio.run(self._call_async, backend=self._backend, backend_options=loop_options(self._backend))
+        else:
+            self._call_plain(handler)
+
+    # The office of the runner.
+
+    def ended(self, attempt: Attempt, ending: Ending) -> None:  # noqa: ARG002 - there is but one
+        """The handler has really ended, and so does the process."""
+        self._send(frame(Result(ending.outcome, ending.detail)))
+        _leave(0)
+
+    def lease_lost(self, attempt: Attempt) -> bool:
+        """Whether the attempt no longer holds its job, or its lease has passed unanswered."""
+        return attempt.lost or self._lease_lost
+
+    def progressed(self, attempt: Attempt, text: str) -> None:  # noqa: ARG002 - there is but one
+        """The handler told how far it is."""
+        self._send(frame(Progress(text)))
+
+    def checkpointed(self, attempt: Attempt, text: str) -> None:  # noqa: ARG002 - there is but one
+        """The handler saved its state."""
+        self._send(frame(Saved(text)))
+
+    # The rest.
+
+    def look(self) -> None:
+        """Obey what has come, without waiting for more."""
+        with self._reading, contextlib.suppress(BlockingIOError):
+            data = self._channel.recv(_RECEIVE_BYTES, socket.MSG_DONTWAIT)
+            if not data:
+                _leave(BROKEN)  # nobody would hear the result
+            for order in self._reader.feed(data):
+                self._obey(order)
+
+    async def _call_async(self) -> None:
+        async with anyio.create_task_group() as group:
+            runner = make_runner(self, group, 1, self._tracing)
+            self._send(frame(Begun()))
+            runner.start(self._attempt)
+            while True:
+                await anyio.wait_readable(self._channel)
+                self.look()
+
+    def _call_plain(self, handler: Handler) -> None:
+        attempt = self._attempt
+        self._send(frame(Begun()))
+        attempt.begun = True
+        LOGGED.set(attempt.job)
+        if self._tracing is not None:
+            self._tracing.begin(attempt.job)
+        try:
+            ending = attempt.ending(handler.function(**arguments_for(attempt, handler, self._make_link)))
+        except BaseException as error:  # noqa: BLE001 - SystemExit and all: the end of this job
+            self.look()  # it may be what it was asked for
+            ending = attempt.ending(error)
+            say_failure(ending, error)
+        if self._tracing is not None:
+            self._tracing.end(None, ending)
+        self.ended(attempt, ending)
+
+    def _make_link(self, attempt: Attempt) -> _PlainLink:
+        return _PlainLink(self, attempt)
+
+    def _receive_first(self) -> list[ToCell]:
+        while True:
+            data = self._channel.recv(_RECEIVE_BYTES)
+            if not data:
+                _leave(0)  # the handler process has gone meanwhile
+            messages = self._reader.feed(data)
+            if messages:
+                return messages
+
+    def _obey(self, order: ToCell) -> None:
+        attempt = self._attempt
+        match order:
+            case Lease():
+                self._lease_lost = order.lost
+            case Interrupt() if attempt.stopped is None:
+                attempt.stopped = order.reason
+                attempt.lost = attempt.lost or order.reason == "lost"
+                if order.reason in HUNG and (where := stacks.waits_at(attempt)):
+                    self._send(frame(Where(where)))
+                interrupt(attempt)
+            case _:
+                pass
+
+    def _send(self, data: bytes) -> None:
+        """Returns when the kernel has it: what is told is told before what comes next can kill this process."""
+        if os.getpid() != self._pid:
+            os._exit(BROKEN)  # a fork that the handler made, and that came back out of it: there is one result only
+        try:
+            with self._sending:
+                left = memoryview(data)
+                while left:
+                    left = left[self._send_some(left) :]
+        except ConnectionError:
+            _leave(BROKEN)  # nobody hears it any more
+        except OSError:
+            traceback.print_exc()
+            _leave(BROKEN)  # the handler has closed what is not its own
+
+    def _send_some(self, data: memoryview) -> int:
+        try:
+            return self._channel.send(data)
+        except BlockingIOError:  # libuv makes every descriptor that it polls a non-blocking one
+            poll = select.poll()
+            poll.register(self._channel, select.POLLOUT)
+            poll.poll()
+            return 0
+
+
+class _PlainLink:
+    """The way of a plain handler's context to the handler process: it looks when it is asked."""
+
+    def __init__(self, cell: Cell, attempt: Attempt) -> None:
+        self._cell = cell
+        self._attempt = attempt
+
+    @property
+    def lease_lost(self) -> bool:
+        """Whether this attempt no longer holds the job."""
+        self._cell.look()
+        return self._cell.lease_lost(self._attempt)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the handler was asked to end."""
+        self._cell.look()
+        return self._attempt.stopped is not None
+
+    def progress(self, text: str) -> None:
+        """Have this JSON text sent with the next heartbeat."""
+        self._cell.progressed(self._attempt, text)
+
+    def checkpoint(self, text: str) -> None:
+        """Have this JSON text kept for the next attempt."""
+        self._cell.checkpointed(self._attempt, text)

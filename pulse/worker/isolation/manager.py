@@ -1,0 +1,307 @@
+"""
+The cells of a handler process: jobs that run each in a process of its own, made by a zygote.
+
+The zygote is started when the first such job comes; until it has loaded the app, these jobs wait, and no others. When
+it dies, its cells die with it, and it is started again when the next such job comes. What the cells had begun is given
+back, uncharged, since nobody knows that one of them did it; but one that was alone with it is charged with a crash.
+
+So that a job that kills zygotes is alone one day, cells run one at a time after such a death, until enough of them in a
+row have ended well. Jobs that wait then are not named as started, but for those that were named together with the one
+that runs: they wait for their turn, briefly, and are given back when it does not come.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+
+from pulse.app.outcome import RELEASED, Ending, crashed
+from pulse.app.tracing import Spans
+from pulse.system import process_tree, processes
+from pulse.system.restart_policy import Intensity, RestartLog
+from pulse.worker.execution.attempt import Attempt
+from pulse.worker.isolation.fd_socket import receive
+from pulse.worker.isolation.messages import (
+    MESSAGE_MAX_BYTES,
+    Ended,
+    Failed,
+    Fork,
+    Forked,
+    FromZygote,
+    Ready,
+    Refused,
+    from_zygote,
+    pack,
+)
+from pulse.worker.isolation.ports import Wing
+from pulse.worker.isolation.run import CellRun
+from pulse.worker.options import HostOptions, ZygoteOptions
+from pulse.worker.pool.restart import RESTART_DELAY
+from pulse.worker.session.reconnect import Log
+
+__all__ = ["Cells"]
+
+DRAIN_OBEY_S: Final = 1.5  # at the end of a drain: before the handler process itself has to go
+CAREFUL_CELLS: Final = 20  # in a row, one at a time: more than were there when the zygote died, for nearly everybody
+TURN_S: Final = 1.0  # a named job may wait; less than the slack of the server, for which its time counts already
+
+
+class ZygoteProcess:
+    """The process that makes cells; see ``pulse.worker.isolation.zygote``."""
+
+    def __init__(self, options: HostOptions) -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control.setblocking(False)
+        told = ZygoteOptions(pool=options.pool, name=options.name, parent_pid=os.getpid(), control_fd=theirs.fileno())
+        command = [sys.executable, "-m", "pulse.worker.isolation.zygote", msgspec.json.encode(told).decode()]
+        tree = process_tree.mark_of(os.getpid())
+        self._mark: Final = process_tree.new_mark() if tree is None else process_tree.branch_of(tree)
+        env = {**os.environ, process_tree.MARK: self._mark}
+        try:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), env=env)
+        except OSError:
+            self._control.close()
+            raise
+        finally:
+            theirs.close()
+        self.pid: Final = self._process.pid
+        self._pidfd = os.pidfd_open(self.pid)
+        self._sending = anyio.Lock()
+
+    async def send(self, message: Fork, fds: Sequence[int]) -> bool:
+        """Ask for a cell; False: the zygote has died."""
+        async with self._sending:
+            while True:
+                try:
+                    socket.send_fds(self._control, [pack(message)], fds)
+                except BlockingIOError:
+                    await anyio.wait_writable(self._control)
+                except OSError:
+                    return False
+                else:
+                    return True
+
+    async def receive(self) -> tuple[FromZygote, list[int]] | None:
+        """The next message and the descriptors that came with it; None: the zygote has died, or leaves."""
+        while True:
+            await anyio.wait_readable(self._control)
+            try:
+                data, fds = receive(self._control, MESSAGE_MAX_BYTES, 1)
+                return (from_zygote.decode(data), fds) if data else None
+            except BlockingIOError:
+                continue
+            except (OSError, msgspec.MsgspecError):  # it is gone, or the app writes into what is not its own
+                return None
+
+    def kill(self) -> None:
+        """End it, and its cells with it."""
+        if self._process.returncode is None:
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    async def wait(self) -> int:
+        """Its exit code, negative for a signal; it is over, with its cells and all that they had started."""
+        await anyio.wait_readable(self._pidfd)
+        await process_tree.end_tree(self._mark)  # before anything is tried again
+        return self._process.wait()
+
+    def close(self) -> None:
+        """End it, if it lives, and let go of it."""
+        self.kill()
+        self._process.wait()
+        self._control.close()
+        os.close(self._pidfd)
+
+
+class _Turn:
+    """The ``Task`` of an attempt that waits until no other one runs."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self.attempt: Final = attempt
+        self.over: Final = anyio.Event()
+
+    def cancel(self) -> None:
+        """It waits no longer."""
+        self.over.set()
+
+    def get_coro(self) -> object:
+        """Nothing of it runs."""
+        return None
+
+
+class Cells:
+    """
+    See the module.
+
+    Args:
+        wing: Whom they belong to.
+        group: Outlives every handler.
+        options: Of this process.
+        log: For what goes wrong.
+        tracing: Makes spans of attempts; None: nobody wants them.
+
+    """
+
+    def __init__(
+        self, wing: Wing, group: TaskGroup, options: HostOptions, log: Log, tracing: Spans | None = None
+    ) -> None:
+        self._wing = wing
+        self._tracing = tracing
+        self._group = group
+        self._options = options
+        self._log = log
+        self._zygote: ZygoteProcess | None = None
+        self._oom: processes.OomKills | None = None
+        self._kept = False
+        self._runs: dict[int, CellRun] = {}
+        self._careful = 0  # so many cells are still to run alone
+        self._turns: deque[_Turn] = deque()
+        self._numbers = itertools.count(1)
+        self._restarts = RestartLog()
+
+    def make(self) -> None:
+        """Attempts wait for cells: see that there is a zygote."""
+        if not self._kept:
+            self._kept = True
+            self._group.start_soon(self._keep)
+
+    def start(self, attempt: Attempt) -> None:
+        """Run the attempt in a cell; ``ended_apart`` follows exactly once."""
+        zygote = self._zygote
+        if zygote is None or attempt.stopped is not None:  # that came between its naming and now
+            self._wing.ended_apart(attempt, RELEASED, {})
+        elif self._careful and self._runs:
+            turn = _Turn(attempt)
+            attempt.task, attempt.begun = turn, True
+            self._turns.append(turn)
+            self._group.start_soon(self._wait, turn)
+        else:
+            self._run(zygote, attempt)
+
+    def look_at_leases(self) -> None:
+        """Tell the cells whose lease was lost, or came back."""
+        for run in self._runs.values():
+            run.look_at_lease()
+
+    def _grace_s(self, reason: str) -> float:
+        grace_s = self._options.pool.obey_s  # the server waits a little longer before it kills the whole process
+        return min(grace_s, DRAIN_OBEY_S) if reason == "drain" else grace_s
+
+    def _run(self, zygote: ZygoteProcess, attempt: Attempt) -> None:
+        try:
+            run = CellRun(attempt, self._wing, self._log, self._grace_s, zygote.kill, self._tracing)
+        except OSError as error:
+            self._wing.ended_apart(attempt, _impossible(str(error)), {})
+            return
+        attempt.task, attempt.begun = run, True
+        number = next(self._numbers)
+        self._runs[number] = run
+        if self._careful:
+            self._wing.cells_gone()  # what is not named yet need not wait here
+        self._group.start_soon(self._see_through, zygote, number, run)
+
+    async def _see_through(self, zygote: ZygoteProcess, number: int, run: CellRun) -> None:
+        if not await zygote.send(Fork(number), run.parts) and self._zygote is not zygote:
+            run.refused(RELEASED)  # it has died, and those that it left behind were told already
+        await run.run(self._oom)
+        del self._runs[number]
+        if self._careful:
+            self._go_on(zygote)
+
+    def _go_on(self, zygote: ZygoteProcess) -> None:
+        """A cell has ended that was to run alone: the next ones."""
+        if self._zygote is zygote:
+            self._careful -= 1
+        while self._turns and not (self._careful and self._runs):
+            self.start(self._turns.popleft().attempt)
+        if self._zygote is not None and not (self._careful and self._runs):
+            self._wing.cells_ready()
+
+    async def _wait(self, turn: _Turn) -> None:
+        with anyio.move_on_after(TURN_S):
+            await turn.over.wait()
+        if turn in self._turns:  # its turn has not come
+            self._turns.remove(turn)
+            self._wing.ended_apart(turn.attempt, RELEASED, {})
+
+    async def _keep(self) -> None:
+        """A zygote after the other, as long as attempts wait for cells."""
+        while self._wing.waits_for_cells():
+            log = self._restarts = self._restarts.record(time.monotonic(), Intensity())
+            if len(log.at_s) > 1:
+                await anyio.sleep(RESTART_DELAY.after(log.earlier))
+            await self._keep_one()
+        self._kept = False
+
+    async def _keep_one(self) -> None:
+        try:
+            zygote = ZygoteProcess(self._options)
+        except OSError as error:
+            self._log.warning("zygote_died", how=str(error))
+            self._wing.cells_failed(str(error))
+            return
+        try:
+            await self._live(zygote)
+        finally:
+            zygote.close()
+
+    async def _live(self, zygote: ZygoteProcess) -> None:
+        reason = ""
+        while (received := await zygote.receive()) is not None:
+            match received:
+                case (Ready(), _):
+                    self._log.info("zygote_ready", pid=zygote.pid)
+                    self._zygote, self._oom = zygote, processes.oom_kills(zygote.pid)
+                    self._wing.cells_ready()
+                case (Failed(reason), _):
+                    pass
+                case (message, fds):
+                    self._pass_on(message, fds)
+        was_ready, runs = self._zygote is not None, list(self._runs.values())
+        self._zygote = None
+        if was_ready:
+            self._wing.cells_gone()
+        zygote.kill()  # it may have closed its socket only
+        code = await zygote.wait()
+        how = reason or processes.describe_exit(-code if code < 0 else code << 8)
+        if not was_ready:
+            self._log.warning("zygote_died", how=how, cells=0)
+            self._wing.cells_failed(how)
+            return
+        suspects = len(runs)
+        if self._careful or suspects > 1:
+            self._careful = CAREFUL_CELLS
+        given_back = suspects if suspects > 1 else 0
+        self._log.warning("zygote_died", how=how, cells=suspects, given_back=given_back, run_alone_next=self._careful)
+        ending = RELEASED if given_back else crashed(f"{how} (with the process that had made it)", code)
+        for run in runs:
+            run.orphaned(ending)
+
+    def _pass_on(self, message: FromZygote, fds: Sequence[int]) -> None:
+        match message:
+            case Forked() if message.number in self._runs and fds:
+                self._runs[message.number].forked(message.pid, *fds)
+            case Forked():
+                for fd in fds:
+                    os.close(fd)
+            case Refused() if message.number in self._runs:
+                self._runs[message.number].refused(_impossible(message.reason))
+            case Ended() if message.number in self._runs:
+                self._runs[message.number].ended(message)
+            case _:
+                pass
+
+
+def _impossible(reason: str) -> Ending:
+    return Ending("error", f"no process could be started for it: {reason}")

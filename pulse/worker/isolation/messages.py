@@ -1,0 +1,206 @@
+"""
+What a handler process, its zygote and its cells say to each other. Pure: bytes in, messages out.
+
+Handler process and zygote speak over a socket that keeps messages apart; descriptors travel with two of them. Handler
+process and cell speak over a stream: 4 bytes of length (big-endian), then the message.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Generic, TypeAlias, TypeVar
+
+import msgspec
+
+from pulse.app.outcome import OutcomeName
+from pulse.protocol import Assignment
+from pulse.worker.execution.attempt import StopReason
+
+__all__ = [
+    "BadCellError",
+    "Begun",
+    "CellReader",
+    "Ended",
+    "Failed",
+    "Fork",
+    "Forked",
+    "FromCell",
+    "FromZygote",
+    "Interrupt",
+    "Lease",
+    "Progress",
+    "Ready",
+    "Refused",
+    "Result",
+    "Saved",
+    "ToCell",
+    "Where",
+    "Work",
+    "frame",
+    "from_cell",
+    "from_zygote",
+    "pack",
+    "to_cell",
+    "to_zygote",
+]
+
+MESSAGE_MAX_BYTES: Final = 64 * 1024  # to and from the zygote
+CELL_MESSAGE_MAX_BYTES: Final = 64 * 1024 * 1024  # a result beyond it could not be reported anyway
+_LENGTH_BYTES: Final = 4
+
+
+class _Message(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """The name of the class goes with it."""
+
+
+class Fork(_Message, frozen=True):
+    """To the zygote: make a cell. With it: the cell's end of its channel, and its stack file."""
+
+    number: int
+
+
+class Ready(_Message, frozen=True):
+    """From the zygote: the app is loaded; cells can be made."""
+
+
+class Failed(_Message, frozen=True):
+    """From the zygote: there will be no cells."""
+
+    reason: str
+
+
+class Forked(_Message, frozen=True):
+    """From the zygote: the cell is there. With it: its pidfd."""
+
+    number: int
+    pid: int
+
+
+class Refused(_Message, frozen=True):
+    """From the zygote: the cell could not be made."""
+
+    number: int
+    reason: str
+
+
+class Ended(_Message, frozen=True):
+    """From the zygote: the cell has ended, and all that it had started; *status* as waitpid tells it."""
+
+    number: int
+    status: int
+    cpu_s: float
+    peak_rss_bytes: int
+
+
+class Work(_Message, frozen=True):
+    """To a cell, first: what to do."""
+
+    job: Assignment
+
+
+class Interrupt(_Message, frozen=True):
+    """To a cell: make the handler end."""
+
+    reason: StopReason
+
+
+class Lease(_Message, frozen=True):
+    """To a cell: whether the lease is lost."""
+
+    lost: bool
+
+
+class Begun(_Message, frozen=True):
+    """From a cell: the handler is called next."""
+
+
+class Progress(_Message, frozen=True):
+    """From a cell: how far it is, as JSON text."""
+
+    text: str
+
+
+class Saved(_Message, frozen=True):
+    """From a cell: state for the next attempt, as JSON text."""
+
+    text: str
+
+
+class Where(_Message, frozen=True):
+    """From a cell that was interrupted: where its handler waited."""
+
+    text: str
+
+
+class Result(_Message, frozen=True):
+    """From a cell, last: what the handler came to; as in a report."""
+
+    outcome: OutcomeName
+    detail: str | float | tuple[float | str, str | int | None] | None = None
+
+
+FromZygote: TypeAlias = Ready | Failed | Forked | Refused | Ended
+ToCell: TypeAlias = Work | Interrupt | Lease
+FromCell: TypeAlias = Begun | Progress | Saved | Where | Result
+
+MessageT = TypeVar("MessageT")
+
+to_zygote: Final[msgspec.msgpack.Decoder[Fork]] = msgspec.msgpack.Decoder(Fork)
+from_zygote: Final[msgspec.msgpack.Decoder[FromZygote]] = msgspec.msgpack.Decoder(FromZygote)
+to_cell: Final[msgspec.msgpack.Decoder[ToCell]] = msgspec.msgpack.Decoder(ToCell)
+from_cell: Final[msgspec.msgpack.Decoder[FromCell]] = msgspec.msgpack.Decoder(FromCell)
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+class BadCellError(ValueError):
+    """What came from a cell is no message: its handler wrote into a descriptor that is not its own."""
+
+
+def pack(message: _Message) -> bytes:
+    """A message to or from the zygote."""
+    return _encode(message)
+
+
+def frame(message: _Message) -> bytes:
+    """A message to or from a cell."""
+    payload = _encode(message)
+    return len(payload).to_bytes(_LENGTH_BYTES, "big") + payload
+
+
+class CellReader(Generic[MessageT]):
+    """
+    Cuts the stream between handler process and cell into messages.
+
+    Args:
+        decoder: Of what may come.
+
+    """
+
+    def __init__(self, decoder: msgspec.msgpack.Decoder[MessageT]) -> None:
+        self._decode = decoder.decode
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[MessageT]:
+        """
+        The messages that *data* completes.
+
+        Raises:
+            BadCellError: It is not a message.
+
+        """
+        buffer = self._buffer
+        buffer += data
+        messages: list[MessageT] = []
+        at = 0
+        while len(buffer) - at >= _LENGTH_BYTES:
+            end = at + _LENGTH_BYTES + int.from_bytes(buffer[at : at + _LENGTH_BYTES], "big")
+            if end - at > CELL_MESSAGE_MAX_BYTES:
+                raise BadCellError("a message that is too long")
+            if len(buffer) < end:
+                break
+            try:
+                messages.append(self._decode(bytes(buffer[at + _LENGTH_BYTES : end])))
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                raise BadCellError(str(error)) from None
+            at = end
+        del buffer[:at]
+        return messages

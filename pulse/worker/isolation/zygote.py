@@ -1,0 +1,219 @@
+"""
+The zygote: loads the app once, then makes a process for each job that is to run in one of its own: a cell.
+
+``python -m pulse.worker.isolation.zygote OPTIONS``, started by a handler process when it first needs a cell. It is
+exec'ed, not forked: the handler process has an event loop and threads, and a fork of those is full of surprises. The
+zygote has neither, unless the app starts threads when it is imported. It waits for its cells by ``wait4``, which tells
+how they ended and what they used; and for what they left behind, which is ended with them, or buried when it ends by
+itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gc
+import importlib
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import structlog
+
+from pulse.app.app import App
+from pulse.app.tracing import preload
+from pulse.logs import configure_logging
+from pulse.system import log_sink, processes
+from pulse.worker.isolation import child as cell
+from pulse.worker.isolation.fd_socket import receive
+from pulse.worker.isolation.messages import MESSAGE_MAX_BYTES, Ended, Failed, Forked, Ready, Refused, pack, to_zygote
+from pulse.worker.load_app import AppError, load_app
+from pulse.worker.options import Backend, ZygoteOptions, loop_options
+
+__all__ = ["main"]
+
+ORPHANS_S: Final = 1.0  # for what a cell left behind to die of SIGKILL; longer only deep in the kernel
+BURY_S: Final = 1.0  # while cells run: how long what they had started, and orphaned, stays a zombie
+CELL_FDS: Final = 2  # its end of the channel, and its stack file
+FAILED: Final = 1  # exit code: the app cannot be loaded
+_REASON_CHARACTERS: Final = 8 * 1024
+_KIB: Final = 1024
+
+
+def main(arguments: list[str]) -> int:
+    """Make cells until the handler process is gone; returns the exit code."""
+    options = msgspec.json.decode(arguments[0], type=ZygoteOptions)
+    processes.die_with_parent(options.parent_pid, signal.SIGKILL)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave_it)  # the handler process decides; SIG_IGN would be inherited by what cells exec
+    control = socket.socket(fileno=options.control_fd)
+    control.set_inheritable(False)
+    configure_logging(options.pool.log_level, options.pool.log_format, runs_handlers=True)
+    try:
+        app = load_app(options.pool.app)
+    except AppError as error:
+        control.send(pack(Failed(error.message[:_REASON_CHARACTERS])))
+        return FAILED
+    preload()
+    _prepare(options)
+    Zygote(control, app, options.pool.backend).serve()
+    return 0
+
+
+def _leave_it(_number: int, _frame: object) -> None:
+    pass
+
+
+def _prepare(options: ZygoteOptions) -> None:
+    """What each cell would have to do, once for all of them."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, children would vanish without a word
+    backend = options.pool.backend
+    importlib.import_module(f"anyio._backends._{backend}")
+    if loop_options(backend).get("use_uvloop"):
+        importlib.import_module("uvloop")
+    threads = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+    if threads:
+        log = structlog.get_logger("pulse.worker").bind(worker=options.name)
+        log.warning("app_started_threads", threads=threads)
+    processes.adopt_orphans()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()  # else each cell would write once more what waits there
+    gc.collect()
+    gc.freeze()  # the collector of a cell need not touch, and so copy, what all share
+
+
+@dataclass(frozen=True, slots=True)
+class _Child:
+    number: int
+    pid: int
+
+
+class Zygote:
+    """
+    See the module.
+
+    Args:
+        control: To the handler process; keeps messages apart.
+        app: The handlers.
+        backend: Event loop of async handlers.
+
+    """
+
+    def __init__(self, control: socket.socket, app: App, backend: Backend) -> None:
+        self._control = control
+        self._app = app
+        self._backend: Backend = backend
+        self._cells: dict[int, _Child] = {}  # by pidfd
+        self._poll = select.poll()
+        self._poll.register(control, select.POLLIN)
+
+    def serve(self) -> None:
+        """Make cells and reap them until the handler process closes the socket."""
+        with contextlib.suppress(ConnectionError):
+            self._control.send(pack(Ready()))
+            while True:
+                events = self._poll.poll(BURY_S * 1000 if self._cells else None)
+                if not events:
+                    self._bury_dead()
+                for fd, _ in events:
+                    if fd in self._cells:
+                        self._reap(fd)
+                    elif not self._take_order():
+                        return
+
+    def _take_order(self) -> bool:
+        data, fds = receive(self._control, MESSAGE_MAX_BYTES, CELL_FDS)
+        if not data:
+            return False
+        number = to_zygote.decode(data).number
+        try:
+            if len(fds) != CELL_FDS:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))  # noqa: TRY301 - the kernel says so by leaving them out
+            self._fork(number, *fds)
+        except OSError as error:
+            self._control.send(pack(Refused(number, str(error))))
+        finally:
+            for fd in fds:
+                os.close(fd)
+        return True
+
+    def _fork(self, number: int, channel_fd: int, stack_fd: int) -> None:
+        own_pid = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                self._control.close()
+                for other in self._cells:
+                    os.close(other)
+                cell.run(self._app, self._backend, channel_fd, stack_fd, own_pid)
+            finally:  # whatever happens there, without memory too: a cell never gets back into the zygote's loop
+                os._exit(cell.BROKEN)
+        pidfd = os.pidfd_open(pid)
+        self._cells[pidfd] = _Child(number, pid)
+        self._poll.register(pidfd, select.POLLIN)
+        socket.send_fds(self._control, [pack(Forked(number, pid))], [pidfd])
+
+    def _reap(self, pidfd: int) -> None:
+        child = self._cells.pop(pidfd)
+        self._poll.unregister(pidfd)
+        os.close(pidfd)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)  # of its own; not reaped yet, it holds the number
+        _, status, used = os.wait4(child.pid, 0)
+        self._end_orphans()
+        cpu_s = used.ru_utime + used.ru_stime
+        self._control.send(pack(Ended(child.number, status, cpu_s, used.ru_maxrss * _KIB)))
+
+    def _end_orphans(self) -> None:
+        """
+        Kill what the dead cell left behind, and what that left behind: it must not write beside the next attempt.
+
+        Whose it was is not known any more. So what a living cell has made a daemon of is ended early, too.
+        """
+        give_up_s = time.monotonic() + ORPHANS_S
+        while orphans := self._orphans():
+            for pid in orphans:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)  # it is a child that nobody else reaps: the number is still its own
+            for pid in orphans:
+                self._bury(pid, give_up_s)
+            if time.monotonic() > give_up_s:
+                return
+
+    def _bury_dead(self) -> None:
+        """Of what living cells had started, and orphaned: there may be any number of it before one of them ends."""
+        for pid in self._orphans():
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+
+    def _orphans(self) -> list[int]:
+        cells = {child.pid for child in self._cells.values()}
+        return [pid for pid in processes.own_children() if pid not in cells]
+
+    @staticmethod
+    def _bury(pid: int, give_up_s: float) -> None:
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError:
+            return
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        try:
+            if poll.poll(max(0.0, give_up_s - time.monotonic()) * 1000):
+                os.waitpid(pid, 0)
+        finally:
+            os.close(pidfd)
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    log_sink.last_words()
+    os._exit(code)  # threads and exit hooks of the app are no business of a process that never ran a handler

@@ -1,0 +1,1 @@
+"""The pool parent: starts handler processes, restarts them, sends heartbeats for them."""

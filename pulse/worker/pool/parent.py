@@ -1,0 +1,252 @@
+"""
+The pool parent: starts handler processes, replaces those that die, beats for the silent, and stops them.
+
+It runs no user code, so nothing that a handler does can stop it. Every child leads a session of its own: what a handler
+started ends with it. One that dies is replaced by a spare, where there is one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from typing import Final
+
+import anyio
+import structlog
+
+from pulse.system import pid1
+from pulse.system.restart_policy import Intensity, RestartLog
+from pulse.worker.execution.wakeup import SAME_SIGNAL_S, SIGNALED, Bell, Signals, Waker
+from pulse.worker.options import PoolOptions, worker_name
+from pulse.worker.pool.child import Child
+from pulse.worker.pool.proxy_heartbeat import Minder, Watch, mind
+from pulse.worker.pool.restart import Next, decide, next_delay_s
+from pulse.worker.pool.spares import Spares
+from pulse.worker.status_pipe import Kind
+
+__all__ = ["run_pool"]
+
+GRACE_S: Final = 3.0  # beyond drain_s: a child gives cancelled handlers 2 s, then ends by itself
+REFILL_S: Final = 0.1  # by then the jobs of a process that died run again; a start takes a core for 0.3 s
+CRASH_LOOP: Final = 70  # exit code: handler processes die faster than they may
+REFUSED: Final = 1  # exit code: the app cannot be loaded, or the server does not want it
+FAULTS: Final = frozenset({signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGBUS, signal.SIGILL})
+
+
+def run_pool(options: PoolOptions) -> int:
+    """
+    Run a pool until it is told to stop.
+
+    Args:
+        options: What to run.
+
+    Returns:
+        The exit code: 0 stopped or drained as asked; 1 the app cannot be loaded or the server refuses it; 70 handler
+        processes die again and again; 128 + n: ended at once by a second signal n.
+
+    """
+
+    async def run() -> int:
+        return await Pool(options).run()
+
+    return anyio.run(run, backend="asyncio")
+
+
+class Pool:
+    """See the module; made and run inside the event loop."""
+
+    def __init__(self, options: PoolOptions, intensity: Intensity | None = None) -> None:
+        self._options = options
+        self._intensity = Intensity() if intensity is None else intensity
+        self._log = structlog.get_logger("pulse.worker").bind(worker=worker_name("pool"))
+        self._waker = Waker()
+        self._signals = Signals(self._waker, same_within_s=SAME_SIGNAL_S)
+        self._minder = Minder()
+        self._news = Bell()  # for the parent's connection: sessions may be there that it is to give notice of
+        self._served = Bell()  # a slot has a process that is connected
+        self._children: dict[int, Child] = {}
+        self._kept = options.processes  # slots that have a process, or are to have one again
+        self._restarts: dict[int, RestartLog] = {}
+        self._stopping = anyio.Event()
+        self._ended = anyio.Event()
+        self._exit_code = 0
+        self._said: set[str] = set()
+
+    async def run(self) -> int:
+        """Keep the slots filled until all are done; returns the exit code."""
+        self._signals.install()
+        options = self._options
+        self._log.info("pool_started", app=options.app, processes=options.processes, concurrency=options.concurrency)
+        async with anyio.create_task_group() as group:
+            self._spares: Spares = Spares(options, group, self._log)
+            group.start_soon(self._watch_signals)
+            group.start_soon(self._stop_in_time)
+            group.start_soon(self._mind)
+            group.start_soon(self._keep_spares)
+            if pid1.is_init():
+                group.start_soon(self._bury_orphans)
+            await self._keep_all()
+            await self._spares.wait_dismissed()
+            self._ended.set()
+            group.cancel_scope.cancel()
+        self._log.info("pool_ended", exit_code=self._exit_code)
+        return self._exit_code
+
+    async def _keep_all(self) -> None:
+        async with anyio.create_task_group() as group:
+            for slot in range(self._options.processes):
+                group.start_soon(self._keep, slot)
+
+    async def _keep(self, slot: int) -> None:
+        """One slot: a process after the other, until there shall be none."""
+        while not self._stopping.is_set():
+            try:
+                child = self._spares.take()
+            except OSError as error:  # no memory or no more processes at this moment; the other slots go on
+                delay_s = self._restart(slot, worked=False, cause=f"cannot be started: {error}")
+            else:
+                child.begin(slot)
+                delay_s = self._after(child, await self._see_through(child))
+            if delay_s is None:
+                break
+            with anyio.move_on_after(delay_s):
+                await self._stopping.wait()
+        self._kept -= 1
+
+    async def _see_through(self, child: Child) -> int:
+        """Be a process's parent until its end; returns its exit code."""
+        self._children[child.slot] = child
+        watch = self._minder.add(child.slot, child.pid, child.take_stack)
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._listen, child, watch)
+            await child.ended.wait()
+            group.cancel_scope.cancel()
+        self._take_notes(child, watch)
+        child.kill_all()
+        del self._children[child.slot]
+        self._minder.remove(child.slot)
+        return child.reap()
+
+    def _after(self, child: Child, code: int) -> float | None:
+        """What a process that ended means; how long to wait before the next one, None if there is none."""
+        stopping = self._stopping.is_set()
+        match decide(stopping=stopping, drained=child.drained, refused=child.refused is not None):
+            case Next.DONE:
+                return None
+            case Next.REFUSED:
+                self._say_once(child.refused or "")
+                self._end(REFUSED)
+                return None
+            case Next.RESTART:
+                how: dict[str, object] = {"signal": signal.Signals(-code).name} if code < 0 else {"exit_code": code}
+                if child.fault is not None and -code in FAULTS:
+                    how["stack"] = child.fault
+                return self._restart(child.slot, worked=child.worked, pid=child.pid, **how)
+
+    def _restart(self, slot: int, *, worked: bool, **how: object) -> float | None:
+        """How long to wait before the next process; None: the pool gives up."""
+        limits = self._intensity
+        log = self._restarts[slot] = self._restarts.get(slot, RestartLog()).record(time.monotonic(), limits)
+        delay_s = next_delay_s(log, limits, worked=worked)
+        self._log.warning("handler_process_died", slot=slot, restart_in_s=delay_s, **how)
+        if delay_s is None:
+            self._say_once(
+                f"pulse: handler process {slot} died more than {limits.max_restarts} times within "
+                f"{limits.window_s:g} s; the pool gives up"
+            )
+            self._end(CRASH_LOOP)
+        return delay_s
+
+    async def _listen(self, child: Child, watch: Watch) -> None:
+        while True:
+            await anyio.wait_readable(child.notes_fd)
+            if not self._take_notes(child, watch):
+                return  # the child closed its end, or a handler wrote junk there; its pidfd tells the rest
+
+    def _take_notes(self, child: Child, watch: Watch) -> bool:
+        """Read what is there; whether there may be more that can be understood."""
+        was_lost = child.notes_lost()
+        notes, more = child.read_notes()
+        for note in notes:
+            match note.kind:
+                case Kind.SESSION:
+                    watch.connected(note.text, time.monotonic())
+                    self._news.ring()
+                    self._connected(child)
+                case Kind.BEAT:
+                    watch.answered(time.monotonic())
+                case Kind.DRAINED:
+                    child.drained = True
+                case Kind.REFUSED:
+                    child.refused = note.text.decode("utf-8", "replace")
+        if child.notes_lost() and not was_lost:
+            self._log.warning("notes_not_understood", slot=child.slot, pid=child.pid)
+        return more
+
+    def _connected(self, child: Child) -> None:
+        if not child.worked:
+            child.worked = True
+            self._served.ring()
+
+    async def _keep_spares(self) -> None:
+        """Once all slots are served, spares are started: they must slow down neither those, nor what died with one."""
+        while True:
+            await self._served.wait()
+            await anyio.sleep(REFILL_S)
+            if len(self._children) == self._kept and all(one.worked for one in self._children.values()):
+                self._spares.refill()
+
+    async def _mind(self) -> None:
+        refused = await mind(self._minder, self._news, self._options.socket, worker_name("pool"), self._log)
+        self._say_once(f"pulse: {refused.message}")
+        self._end(REFUSED)
+
+    async def _bury_orphans(self) -> None:
+        """As the first process of a container: what handlers have started, and lost, has nobody else."""
+        deaths = Waker()
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: deaths.wake())
+        while True:
+            pid1.bury_orphans({child.pid for child in self._children.values()} | self._spares.pids())
+            await deaths.wait()
+
+    async def _watch_signals(self) -> None:
+        while True:
+            await self._waker.wait()
+            if self._signals.count > 1:
+                self._kill_all()
+                os._exit(SIGNALED + self._signals.last)
+            if self._signals.count:
+                self._end(0)
+
+    async def _stop_in_time(self) -> None:
+        """Once the pool is to end: tell the server, ask every child, give them their time, kill those that are left."""
+        await self._stopping.wait()
+        self._log.info("pool_stopping", processes=len(self._children), drain_s=self._options.drain_s)
+        self._minder.leaving = True
+        self._news.ring()
+        for child in self._children.values():
+            child.signal(signal.SIGTERM)
+        self._spares.dismiss()
+        with anyio.move_on_after(self._options.drain_s + GRACE_S):
+            await self._ended.wait()
+        if not self._ended.is_set():
+            self._log.warning("pool_killed_rest", processes=len(self._children))
+            self._kill_all()
+
+    def _kill_all(self) -> None:
+        self._spares.dismiss()
+        for child in self._children.values():
+            child.kill_all()
+
+    def _end(self, exit_code: int) -> None:
+        """Stop the pool; the first reason that is not "asked to" gives the exit code."""
+        self._exit_code = self._exit_code or exit_code
+        self._stopping.set()
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            sys.stderr.write(text + "\n")
+            sys.stderr.flush()

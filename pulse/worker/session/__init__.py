@@ -1,0 +1,1 @@
+"""The connection of a handler process to the dispatcher, and the jobs that it holds."""

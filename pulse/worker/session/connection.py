@@ -1,0 +1,335 @@
+"""
+One connection of a handler process, from its welcome to its loss.
+
+Three tasks share it. One reads. One writes, once per turn of the loop: whatever was started or has ended since goes out
+together, and handlers are called only after the frame that names them is with the kernel. One beats.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol
+
+import anyio
+
+from pulse.client.async_transport import FrameStream
+from pulse.client.discovery import ConnectionLostError
+from pulse.errors import PulseError, UnavailableError
+from pulse.protocol import (
+    Assign,
+    BeatAnswer,
+    Drain,
+    ErrorBody,
+    Frame,
+    Stop,
+    StopOrder,
+    TakeStack,
+    Welcome,
+    decode_body,
+    encode,
+)
+from pulse.worker.execution.attempt import Attempt, Pair, StopReason
+from pulse.worker.execution.wakeup import Bell
+from pulse.worker.session.heartbeat import BeatSheet
+from pulse.worker.session.ledger import Desk
+from pulse.worker.session.reconnect import Log
+
+__all__ = ["Connection", "Owner"]
+
+PROGRESS_S: Final = 1.0  # a person who watches sees progress at once; a beat is one row per job to the database
+MAX_UNHEARD_BEATS: Final = 3  # then nobody is there: a connection can die without a word
+REFUSED_PAUSE_S: Final = 1.0  # before a report is sent again that the server could not take now
+_PASSING: Final = frozenset({UnavailableError.code, "internal"})
+
+
+class Owner(Protocol):
+    """The process that the connection belongs to."""
+
+    def start(self, attempts: list[Attempt]) -> None:
+        """Call these handlers: the server knows of them."""
+        ...
+
+    def stop(self, pair: Pair, reason: StopReason) -> None:
+        """Make one attempt end."""
+        ...
+
+    def changed(self) -> None:
+        """Attempts are no longer held."""
+        ...
+
+    def assigned(self) -> None:
+        """Attempts have come."""
+        ...
+
+    def beat_answered(self, sent_s: float) -> None:
+        """The server extended the leases as of *sent_s*, monotonic."""
+        ...
+
+    def drain(self, *, reconnect: bool) -> None:
+        """The server sends no more jobs; without *reconnect* the process is to end."""
+        ...
+
+    def look(self, pair: Pair, answer: Callable[[str | None, int | None], None]) -> None:
+        """Tell where a handler is, and in which process, if not in this one; the answer may come later."""
+        ...
+
+
+class Connection:
+    """
+    One connection; see the module.
+
+    Args:
+        stream: Where hello was answered.
+        welcome: The answer.
+        desk: What this process holds.
+        owner: Who carries out what the server asks.
+        log: For what goes wrong.
+        declaration: The schedules that the server is to be told of, if any.
+
+    """
+
+    def __init__(
+        self,
+        stream: FrameStream,
+        welcome: Welcome,
+        desk: Desk,
+        owner: Owner,
+        log: Log,
+        declaration: dict[str, object] | None = None,
+    ) -> None:
+        self._stream = stream
+        self._welcome = welcome
+        self._desk = desk
+        self._owner = owner
+        self._log = log
+        self._bell = Bell()
+        self._beat_bell = Bell()
+        self._number = 0
+        self._declaration = declaration
+        self._declared = 0  # the number under which it was sent
+        self._declare_at_beat = False  # the server could not do it now
+        self._out: list[bytes] = []
+        self._beats: dict[int, BeatSheet] = {}  # under way, by number
+        self._assigns = 0  # frames of them that were read
+        self._unheard_beats = 0
+        self._progressed = False
+        self._reports_from_s: float | None = None  # the server could not take a report: wait until then
+
+    async def run(self) -> PulseError:
+        """Work until the connection is lost; returns why."""
+        lost: list[PulseError] = []
+
+        async def guarded(work: Callable[[], Awaitable[None]], group: anyio.abc.TaskGroup) -> None:
+            try:
+                await work()
+            except PulseError as error:
+                lost.append(error)
+                group.cancel_scope.cancel()
+
+        try:
+            self._tell_again()
+            async with anyio.create_task_group() as group:
+                for work in (self._read, self._write, self._beat):
+                    group.start_soon(guarded, work, group)
+        finally:
+            self._desk.disconnected()
+            await self._stream.aclose()
+        return lost[0] if lost else ConnectionLostError("the connection was given up")
+
+    def ring(self) -> None:
+        """Something is to be sent: write in the next turn of the loop."""
+        self._bell.ring()
+
+    def progressed(self) -> None:
+        """A handler told its progress: beat soon."""
+        self._progressed = True
+        self._beat_bell.ring()
+
+    def send_capacity(self, capacity: int) -> None:
+        """Tell how many jobs this process will hold from now on."""
+        self._send("capacity", None, {"capacity": capacity})
+
+    def _tell_again(self) -> None:
+        """What a server that was restarted in between cannot know, and what the welcome said."""
+        named = self._desk.named()
+        if named:
+            self._send("started", None, _started(named))
+        for ref in self._welcome.lost or ():
+            self._owner.stop(ref.pair, "lost")
+        self._declare()
+        self._bell.ring()
+
+    def _declare(self) -> None:
+        """Every process of every pool says the same; what is so already costs the server a look."""
+        if self._declaration is not None:
+            self._declared = self._next_number()
+            self._send("schedules.declare", self._declared, self._declaration)
+
+    def _send(self, kind: str, number: int | None, body: dict[str, object]) -> None:
+        self._out.append(encode(kind, number, body))
+        self._bell.ring()
+
+    def _next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+    async def _write(self) -> None:
+        while True:
+            if self._reports_from_s is None:
+                await self._bell.wait()
+            else:
+                with anyio.move_on_after(self._reports_from_s - time.monotonic()):
+                    await self._bell.wait()
+                if time.monotonic() >= self._reports_from_s:
+                    self._reports_from_s = None
+            await self._turn()
+
+    async def _turn(self) -> None:
+        desk = self._desk
+        startable = desk.take_startable()
+        try:
+            data = self._frames(startable)
+            if data:
+                await self._stream.send(data)
+        except BaseException:
+            desk.put_back(startable)
+            raise
+        if startable:
+            self._owner.start(startable)
+
+    def _frames(self, startable: list[Attempt]) -> bytes:
+        frames, self._out = self._out, []
+        if startable:
+            frames.append(encode("started", None, _started(startable)))
+        if self._reports_from_s is None:
+            self._add_results(frames)
+        return frames[0] if len(frames) == 1 else b"".join(frames)
+
+    def _add_results(self, frames: list[bytes]) -> None:
+        max_bytes = self._welcome.max_frame_bytes
+        number = self._next_number()
+        while checkpoints := self._desk.checkpoints.take(number, max_bytes):
+            frames.append(encode("checkpoint", number, {"jobs": checkpoints}))
+            number = self._next_number()
+        while results := self._desk.take_report(number, max_bytes):
+            frames.append(encode("report", number, {"results": results}))
+            number = self._next_number()
+
+    async def _beat(self) -> None:
+        heartbeat_s = self._welcome.heartbeat_s
+        last_s = time.monotonic() - (heartbeat_s if self._desk.held else 0.0)
+        while True:
+            pause_s = min(PROGRESS_S, heartbeat_s) if self._progressed else heartbeat_s
+            left_s = last_s + pause_s - time.monotonic()
+            if left_s > 0:
+                with anyio.move_on_after(left_s):
+                    await self._beat_bell.wait()
+                continue
+            if self._unheard_beats >= MAX_UNHEARD_BEATS:
+                raise ConnectionLostError(f"nothing was heard for {MAX_UNHEARD_BEATS} heartbeats")
+            last_s = time.monotonic()
+            self._send_beat(last_s)
+
+    def _send_beat(self, now_s: float) -> None:
+        if self._beats:  # unanswered, perhaps because the database is away; a ping is answered without it
+            self._send("ping", self._next_number(), {})
+        if self._declare_at_beat:
+            self._declare_at_beat = False
+            self._declare()
+        number = self._next_number()
+        sheet = self._beats[number] = self._desk.beat_sheet(now_s)
+        self._send("heartbeat", number, {"jobs": sheet.jobs, "assigns": self._assigns})
+        self._unheard_beats += 1
+        self._progressed = not sheet.complete
+
+    async def _read(self) -> None:
+        while True:
+            frames = await self._stream.receive()
+            self._unheard_beats = 0
+            for frame in frames:
+                self._take(frame)
+            self._bell.ring()
+
+    def _take(self, frame: Frame) -> None:
+        match frame.kind:
+            case "assign":
+                self._desk.assign(decode_body(Assign, frame).jobs, time.monotonic())
+                self._assigns += 1
+                self._owner.assigned()
+            case "reported":
+                self._desk.reported(frame.request or 0)
+                self._owner.changed()
+            case "beat":
+                self._take_beat(frame)
+            case "stop":
+                for order in decode_body(Stop, frame).jobs:
+                    self._take_stop(order)
+            case "stack":
+                self._take_question(frame)
+            case "drain":
+                self._owner.drain(reconnect=decode_body(Drain, frame).reconnect)
+            case "error":
+                self._take_error(frame)
+            case _:
+                pass  # the answer to a ping, or what a newer server says
+
+    def _take_beat(self, frame: Frame) -> None:
+        number, answer = frame.request or 0, decode_body(BeatAnswer, frame)
+        sheet = self._beats.pop(number, None)
+        if sheet is not None:
+            if answer.kept:
+                sheet.answered()
+            self._owner.beat_answered(sheet.made_s)
+        self._desk.saved(self._desk.checkpoints.answered(number))
+        for ref in answer.lost:
+            self._owner.stop(ref.pair, "lost")
+
+    def _take_stop(self, order: StopOrder) -> None:
+        pair = (order.id, order.attempt)
+        match order.reason:
+            case "recall":
+                self._desk.recall(pair)
+            case "canceled" | "lost" | "timeout" as reason:
+                self._owner.stop(pair, reason)
+            case _:
+                self._owner.stop(pair, "canceled")  # a newer server's reason; it wants an end all the same
+
+    def _take_question(self, frame: Frame) -> None:
+        """Where is a handler of this process? The answer may take a second."""
+        job = decode_body(TakeStack, frame).job
+
+        def answer(stack: str | None, pid: int | None) -> None:
+            self._send("stack", frame.request, {"stack": stack, "pid": pid})
+
+        if job is not None:
+            self._owner.look(job.pair, answer)
+
+    def _take_error(self, frame: Frame) -> None:
+        refusal = decode_body(ErrorBody, frame)
+        number = frame.request or 0
+        if self._beats.pop(number, None) is not None:
+            return  # the next heartbeat asks again
+        passing = refusal.code in _PASSING
+        if number and number == self._declared:
+            self._declared = 0
+            if passing:
+                self._declare_at_beat = True
+            else:
+                self._log.warning("schedules_refused", code=refusal.code, cause=refusal.message)
+            return
+        self._desk.saved(self._desk.checkpoints.refused(number, passing=passing))
+        dropped = self._desk.refused(number, passing=passing)
+        if passing:
+            self._reports_from_s = time.monotonic() + REFUSED_PAUSE_S
+        if frame.request is None or dropped:
+            self._log.warning("frame_refused", code=refusal.code, cause=refusal.message, dropped=len(dropped))
+            self._owner.changed()
+
+
+def _started(attempts: Sequence[Attempt]) -> dict[str, object]:
+    body: dict[str, object] = {"jobs": [attempt.pair for attempt in attempts]}
+    apart = [attempt.pair for attempt in attempts if attempt.isolated]
+    if apart:
+        body["apart"] = apart
+    return body

@@ -1,0 +1,50 @@
+"""What one heartbeat of a handler process says. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pulse.worker.execution.attempt import Attempt
+
+__all__ = ["BeatSheet"]
+
+_BEAT_PROGRESS_CHARACTERS: Final = 256 * 1024  # of one heartbeat; 1 MiB at worst, far below a frame
+
+
+class BeatSheet:
+    """
+    One heartbeat: all that is held, with the progress that the server does not have yet, as much as fits.
+
+    Attributes:
+        jobs: As the frame carries them; no progress means: unchanged.
+        made_s: When, monotonic: the leases are extended as of then.
+        complete: All progress fitted.
+
+    """
+
+    __slots__ = ("_room", "_told", "complete", "jobs", "made_s")
+
+    def __init__(self, now_s: float) -> None:
+        self.jobs: list[tuple[bytes, int, str | None]] = []
+        self.made_s: Final = now_s
+        self.complete = True
+        self._room = _BEAT_PROGRESS_CHARACTERS
+        self._told: list[tuple[Attempt, str]] = []
+
+    def add(self, attempt: Attempt) -> None:
+        """List an attempt."""
+        text = attempt.progress
+        if text is None or text is attempt.progress_sent:
+            self.jobs.append((*attempt.pair, None))
+        elif len(text) > self._room:
+            self.complete = False
+            self.jobs.append((*attempt.pair, None))
+        else:
+            self._room -= len(text)
+            self._told.append((attempt, text))
+            self.jobs.append((*attempt.pair, text))
+
+    def answered(self) -> None:
+        """The server has it."""
+        for attempt, text in self._told:
+            attempt.progress_sent = text

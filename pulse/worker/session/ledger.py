@@ -1,0 +1,314 @@
+"""
+The desk: all attempts that a handler process holds, and what is still to be told of them. Pure: no IO, no clock.
+
+An attempt is held from its ``assign`` until the ``reported`` that answers its result. In between it is queued, then
+started, then its result lies in the tray, then it is under way in a report; when the connection breaks, results under
+way go back to the tray. A result is sent for every attempt, once per connection, until it was taken; so the server
+may see one twice, and its fence makes the second one harmless.
+
+Nothing is started that the server was not told of first: after this process has died, what it had not named is given
+back uncharged. So ``take_startable`` and the writing of ``started`` belong together, and ``put_back`` undoes the first
+when the second failed.
+
+Attempts that are to run in a process of their own wait aside until such processes can be made: they are not named
+before, since from then on the time of their handlers counts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from pulse.app.handler import Handler
+from pulse.app.outcome import RELEASED, Ending
+from pulse.protocol import Assignment
+from pulse.worker.execution.attempt import Attempt, Pair, Phase, StopReason, wants_isolation
+from pulse.worker.session.checkpoints import Checkpoints
+from pulse.worker.session.heartbeat import BeatSheet
+from pulse.worker.session.result_frame import OVERHEAD_BYTES, WireResult, cut_down, size_of
+
+__all__ = ["Desk"]
+
+_NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
+
+
+class Desk:
+    """
+    Bookkeeping of one handler process.
+
+    Args:
+        handlers: By name.
+        concurrency: Handlers that run at once.
+
+    """
+
+    def __init__(self, handlers: Mapping[str, Handler], concurrency: int) -> None:
+        self._handlers = dict(handlers)
+        self._concurrency = concurrency
+        self._held: dict[Pair, Attempt] = {}
+        self._queue: deque[Attempt] = deque()
+        self._aside: deque[Attempt] = deque()  # they wait until cells can be made
+        self._cells_ready = False
+        self._running = 0
+        self._results: list[WireResult] = []
+        self._suspects: list[WireResult] = []  # of a report that was refused: each is sent alone, to find the bad one
+        self._under_way: dict[int, list[WireResult]] = {}
+        self._unsaved: dict[Pair, WireResult] = {}  # they wait for their checkpoints
+        self.checkpoints: Final = Checkpoints()
+        self.draining = False
+
+    @property
+    def held(self) -> int:
+        """How many attempts are held."""
+        return len(self._held)
+
+    @property
+    def running(self) -> int:
+        """How many handlers run."""
+        return self._running
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many handlers run as may."""
+        return self._running >= self._concurrency
+
+    def waits_for_cells(self) -> bool:
+        """Whether attempts wait until processes of their own can be made."""
+        return any(attempt.phase is Phase.QUEUED for attempt in self._aside)
+
+    def assign(self, jobs: Sequence[Assignment], now_s: float) -> None:
+        """Take jobs in; what cannot run here gets its result at once."""
+        for job in jobs:
+            pair = (job.id, job.attempt)
+            if pair in self._held:
+                continue
+            handler = self._handlers.get(job.name)
+            attempt = self._held[pair] = Attempt(job, handler, now_s)
+            if handler is None:
+                self._finish(attempt, Ending("error", f'this worker has no handler named "{job.name}"'))
+            elif self.draining:
+                self._finish(attempt, RELEASED)
+            elif handler.isolate or (job.extra is not None and wants_isolation(job.extra)):
+                attempt.isolated = True
+                (self._queue if self._cells_ready else self._aside).append(attempt)
+            else:
+                self._queue.append(attempt)
+
+    def cells_ready(self) -> None:
+        """Processes for single attempts can be made: what waited for them goes on, ahead of what came later."""
+        self._cells_ready = True
+        self._queue.extendleft(reversed(self._aside))
+        self._aside.clear()
+
+    def cells_gone(self) -> None:
+        """None can be made at the moment."""
+        self._cells_ready = False
+        self._aside.extend(attempt for attempt in self._queue if attempt.isolated)
+        self._queue = deque(attempt for attempt in self._queue if not attempt.isolated)
+
+    def cells_failed(self, reason: str) -> None:
+        """None can be made: what waits for them fails."""
+        aside, self._aside = self._aside, deque()
+        for attempt in aside:
+            if attempt.phase is Phase.QUEUED:
+                self._finish(attempt, Ending("error", f"no process could be started for it: {reason}"))
+
+    def take_startable(self) -> list[Attempt]:
+        """The attempts to start now, in the order in which they came; they count as running from here on."""
+        taken: list[Attempt] = []
+        queue = self._queue
+        while queue and self._running < self._concurrency:
+            attempt = queue.popleft()
+            if attempt.phase is Phase.QUEUED:
+                attempt.phase = Phase.STARTED
+                self._running += 1
+                taken.append(attempt)
+        return taken
+
+    def put_back(self, attempts: Sequence[Attempt]) -> None:
+        """Undo ``take_startable``: the server could not be told."""
+        for attempt in reversed(attempts):
+            self._running -= 1
+            attempt.phase = Phase.QUEUED
+            if attempt.stopped is not None or self.draining:
+                self._finish(attempt, RELEASED)
+            else:
+                self._queue.appendleft(attempt)
+
+    def ended(self, attempt: Attempt, ending: Ending) -> None:
+        """The handler of a started attempt has really ended."""
+        self._running -= 1
+        self._finish(attempt, ending)
+
+    def ended_apart(self, attempt: Attempt, ending: Ending, used: Mapping[str, object]) -> None:
+        """The same of an attempt in a process of its own; *used*: more of ``extra``."""
+        self._running -= 1
+        self._finish_with_extra(attempt, ending, used)
+
+    def stop(self, pair: Pair, reason: StopReason) -> Attempt | None:
+        """
+        Have one attempt end.
+
+        Returns:
+            The attempt if its handler must be interrupted; None if nothing is to be done (any more).
+
+        """
+        attempt = self._held.get(pair)
+        if attempt is None:
+            return None
+        if reason == "lost":
+            attempt.lost = True
+        match attempt.phase:
+            case Phase.QUEUED:
+                self._finish(attempt, RELEASED)
+            case Phase.STARTED if attempt.stopped is None:
+                attempt.stopped = reason
+                return attempt
+            case _:
+                pass
+        return None
+
+    def started_attempt(self, pair: Pair) -> Attempt | None:
+        """The attempt, if its handler runs, asked to end or not."""
+        attempt = self._held.get(pair)
+        return attempt if attempt is not None and attempt.phase is Phase.STARTED else None
+
+    def running_attempt(self, pair: Pair) -> Attempt | None:
+        """The attempt, if its handler runs and was not asked to end."""
+        attempt = self.started_attempt(pair)
+        return attempt if attempt is not None and attempt.stopped is None else None
+
+    def recall(self, pair: Pair) -> None:
+        """Give one attempt back if it has not started."""
+        attempt = self._held.get(pair)
+        if attempt is not None and attempt.phase is Phase.QUEUED:
+            self._finish(attempt, RELEASED)
+
+    def give_back_waiting(self) -> bool:
+        """Give back what waits while every slot is taken: another process may have one; whether anything did."""
+        waiting = [attempt for attempt in self._queue if attempt.phase is Phase.QUEUED]
+        if not self.is_full or not waiting:
+            return False
+        self._queue.clear()
+        for attempt in waiting:
+            self._finish(attempt, RELEASED)
+        return True
+
+    def drain(self) -> None:
+        """Start nothing any more: give back what waits, and what may still come."""
+        self.draining = True
+        queue, self._queue, self._aside = [*self._aside, *self._queue], deque(), deque()
+        for attempt in queue:
+            if attempt.phase is Phase.QUEUED:
+                self._finish(attempt, RELEASED)
+
+    def started(self) -> list[Attempt]:
+        """The attempts whose handlers run."""
+        return [attempt for attempt in self._held.values() if attempt.phase is Phase.STARTED]
+
+    def running_list(self) -> list[Pair]:
+        """What hello says is held."""
+        return list(self._held)
+
+    def named(self) -> list[Attempt]:
+        """What had been named as started: a server that was restarted in between is told again."""
+        return [attempt for attempt in self._held.values() if attempt.named]
+
+    def beat_sheet(self, now_s: float) -> BeatSheet:
+        """What a heartbeat says now."""
+        sheet = BeatSheet(now_s)
+        for attempt in self._held.values():
+            sheet.add(attempt)
+        return sheet
+
+    def saved(self, attempts: Iterable[Attempt]) -> None:
+        """The checkpoints of these are settled: their results may go."""
+        for attempt in attempts:
+            result = self._unsaved.pop(attempt.pair, None)
+            if result is not None:
+                self._results.append(result)
+
+    def take_report(self, number: int, max_bytes: int) -> list[WireResult]:
+        """
+        The results for report *number*, as many as fit into *max_bytes*; empty when there are none.
+
+        Call it until it is empty; what is taken is under way until ``reported``, ``refused`` or ``disconnected``.
+        """
+        taken = [self._suspects.pop()] if self._suspects else self._take_results(max_bytes)
+        if taken:
+            self._under_way[number] = taken
+        return taken
+
+    def reported(self, number: int) -> None:
+        """The server took report *number*; stale results free their places like any other."""
+        for result in self._under_way.pop(number, ()):
+            self._held.pop(result[:2], None)
+
+    def refused(self, number: int, *, passing: bool) -> list[Pair]:
+        """
+        The server refused report *number*.
+
+        Args:
+            number: Of the report.
+            passing: The reason will pass: send the same again later.
+
+        Returns:
+            Attempts whose result cannot be told: it was refused alone. They are no longer held.
+
+        """
+        results = self._under_way.pop(number, [])
+        if passing:
+            self._results[:0] = results
+        elif len(results) > 1:
+            self._suspects += results
+        else:
+            return [pair for result in results if self._held.pop(pair := result[:2], None)]
+        return []
+
+    def disconnected(self) -> None:
+        """The connection is gone: what was under way goes back to the tray, oldest first."""
+        self.checkpoints.disconnected()
+        under_way, self._under_way = self._under_way, {}
+        self._results[:0] = [result for number in sorted(under_way) for result in under_way[number]]
+
+    def _finish(self, attempt: Attempt, ending: Ending) -> None:
+        attempt.phase = Phase.ENDED
+        attempt.task = None
+        if attempt.progress is None and attempt.stopped is None and attempt.checkpoint is None:  # nearly every one
+            job = attempt.job
+            self._results.append((job.id, job.attempt, ending.outcome, ending.detail))
+        else:
+            self._finish_with_extra(attempt, ending)
+
+    def _finish_with_extra(self, attempt: Attempt, ending: Ending, used: Mapping[str, object] = _NOTHING) -> None:
+        attempt.phase = Phase.ENDED
+        attempt.task = None
+        result: WireResult = (*attempt.pair, ending.outcome, ending.detail)
+        extra = dict(used)
+        if attempt.progress is not attempt.progress_sent:
+            extra["progress"] = attempt.progress  # no heartbeat will carry it any more
+        if attempt.stopped is not None:
+            extra["stopped"] = attempt.stopped
+        if attempt.stack is not None:
+            extra["stack"] = attempt.stack
+        if extra:
+            result = (*attempt.pair, ending.outcome, ending.detail, extra)
+        if attempt.is_saved:
+            self._results.append(result)
+        else:
+            self._unsaved[attempt.pair] = result
+
+    def _take_results(self, max_bytes: int) -> list[WireResult]:
+        results = self._results
+        room = max_bytes - OVERHEAD_BYTES
+        for count, result in enumerate(results):
+            room -= size_of(result)
+            if room < 0:
+                if count == 0:
+                    return [cut_down(results.pop(0), max_bytes)]
+                self._results = results[count:]
+                return results[:count]
+        self._results = []
+        return results

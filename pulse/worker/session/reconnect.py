@@ -1,0 +1,122 @@
+"""How a worker comes to a connection, and comes back: for ever, with back-off, with one log line per cause."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Final, NoReturn, Protocol
+
+import anyio
+
+from pulse.client.async_transport import FrameStream, dial
+from pulse.client.discovery import find_servers
+from pulse.errors import (
+    BadRequestError,
+    ForbiddenError,
+    PulseError,
+    TooLargeError,
+    UnauthorizedError,
+    UnsupportedVersionError,
+)
+from pulse.protocol import Welcome
+
+__all__ = ["Backoff", "Dialer", "RefusedForGoodError"]
+
+FIRST_PAUSE_S: Final = 0.05  # a dispatcher that is restarted is back in less than half a second
+LAST_PAUSE_S: Final = 2.0  # a thousand workers of a host in trouble ask 500 times a second at most
+_FOR_GOOD: Final = (BadRequestError, ForbiddenError, TooLargeError, UnauthorizedError, UnsupportedVersionError)
+
+
+class RefusedForGoodError(PulseError):
+    """The server will never want this worker."""
+
+
+class Log(Protocol):
+    """What is logged with; structlog's loggers fit."""
+
+    def info(self, event: str, /, **facts: object) -> object:
+        """Log that something happened."""
+        ...
+
+    def warning(self, event: str, /, **facts: object) -> object:
+        """Log that something is not as it should be."""
+        ...
+
+
+class Backoff:
+    """
+    Pauses between tries: doubling from 50 ms to 2 s, each shortened by chance up to a half, so that workers spread.
+
+    Args:
+        chance: Draws from 0 to 1.
+
+    """
+
+    def __init__(self, chance: Callable[[], float] = random.random) -> None:
+        self._chance = chance
+        self._pause_s = FIRST_PAUSE_S
+
+    def next_s(self) -> float:
+        """The next pause, seconds."""
+        pause_s = self._pause_s
+        self._pause_s = min(2 * pause_s, LAST_PAUSE_S)
+        return pause_s * (1 - self._chance() / 2)
+
+    def reset(self) -> None:
+        """A try succeeded."""
+        self._pause_s = FIRST_PAUSE_S
+
+
+class Dialer:
+    """
+    Makes connections for one worker.
+
+    Args:
+        socket: The server's socket; None: it is looked for.
+        hello: The body of hello, asked for at every try.
+        log: Where each new cause of failing is told.
+
+    """
+
+    def __init__(self, socket: str | None, hello: Callable[[], Mapping[str, object]], log: Log) -> None:
+        self._socket = socket
+        self._hello = hello
+        self._log = log
+        self._backoff = Backoff()
+        self._cause = ""
+
+    async def dial(self) -> tuple[FrameStream, Welcome]:
+        """
+        A connection on which hello was answered, however long that takes.
+
+        Raises:
+            RefusedForGoodError: The server does not want this worker, and waiting does not change that.
+
+        """
+        while True:
+            try:
+                found = await dial(find_servers(self._socket), self._hello())
+            except PulseError as error:
+                self._failed(error)
+            else:
+                self._cause = ""
+                return found
+            await anyio.sleep(self._backoff.next_s())
+
+    def proved_good(self) -> None:
+        """The connection worked for a while: the next pause is short again."""
+        self._backoff.reset()
+
+    async def pause(self) -> None:
+        """Wait before connecting again after a connection was lost."""
+        await anyio.sleep(self._backoff.next_s())
+
+    def _failed(self, error: PulseError) -> None:
+        if isinstance(error, _FOR_GOOD) or getattr(error, "code", "") == UnsupportedVersionError.code:
+            self._refuse(error)
+        if error.message != self._cause:
+            self._cause = error.message
+            self._log.warning("waiting_for_server", cause=error.message)
+
+    def _refuse(self, error: PulseError) -> NoReturn:
+        raise RefusedForGoodError(f"the server refuses this worker: {error.message}") from None

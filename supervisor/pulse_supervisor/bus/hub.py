@@ -1,0 +1,157 @@
+"""
+The hub between the actors: it routes hints by name, counts signs of life, and asks for status.
+
+Hints are lossy by design. One that is too large, that goes to an actor which is not there, or whose buffer is full, is
+dropped: nothing depends on a hint but speed, and a hub that waits for a frozen actor would freeze with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from pulse.errors import ProtocolError
+from pulse.protocol import Frame, decode_body
+from pulse_supervisor.bus.link import Link
+from pulse_supervisor.children.events import BusBroken, Event, Hello, Pong, Ready, Refused
+
+MAX_HINT_BYTES: Final = 4096  # a name and a few numbers; what is larger is data, and data belongs in the database
+EVERYBODY: Final = "*"
+
+
+class _HelloBody(Struct, frozen=True):
+    name: str
+    pid: int
+
+
+class _PongBody(Struct, frozen=True):
+    turn_age_s: Annotated[float, Meta(ge=0)]
+
+
+class _RefusedBody(Struct, frozen=True):
+    message: str
+
+
+class _HintBody(Struct, frozen=True):
+    to: str
+    event: str
+    data: Raw = Raw(b"\x80")  # an empty map; what a hint says is between the actors
+
+
+class Hub:
+    """
+    All links, by the names of their children.
+
+    Args:
+        report: Called with a child's name and what it says about itself.
+        describe: The supervisor's own part of ``status``, for an actor that asks.
+        log: Called with an event and fields.
+
+    """
+
+    def __init__(
+        self,
+        report: Callable[[str, Event], None],
+        describe: Callable[[], dict[str, object]],
+        log: Callable[..., object],
+    ) -> None:
+        self._report = report
+        self._describe = describe
+        self._log = log
+        self._links: dict[str, Link] = {}
+        self._kinds: Mapping[str, Callable[[Link, Frame], None]] = {
+            "ready": lambda link, _frame: report(link.name, Ready()),
+            "pong": self._pong,
+            "hint": self._hint,
+            "status": self._status,
+            "failed": self._failed,
+            "ok": lambda link, frame: link.take_answer(frame),
+            "error": lambda link, frame: link.take_answer(frame),
+        }
+
+    def link(self, name: str) -> Link | None:
+        """The link of a child whose process is alive."""
+        return self._links.get(name)
+
+    def listeners(self) -> list[Link]:
+        """The links of all who have their settings and so can be asked."""
+        return [link for link in self._links.values() if link.briefed]
+
+    def attach(self, link: Link) -> None:
+        """Take the link of a new process in."""
+        self._links[link.name] = link
+
+    async def serve(self, link: Link) -> None:
+        """Attend to *link* until it ends."""
+        await link.run(
+            lambda frame: self._handle(link, frame),
+            lambda error: self._report(link.name, BusBroken(error.message)),
+        )
+
+    def hang_up(self, link: Link) -> None:
+        """Hear the last words of a process that has ended, and forget its link."""
+        link.read_rest_nowait(lambda frame: self._handle(link, frame))
+        link.close()
+        if self._links.get(link.name) is link:
+            del self._links[link.name]
+
+    def tell_nowait(self, name: str, event: str, data: Mapping[str, object]) -> bool:
+        """A hint from the supervisor itself, which is not dropped while the actor lives; whether it does, and hears."""
+        link = self._links.get(name)
+        if link is None or not link.briefed:
+            return False
+        link.send_nowait("hint", None, {"from": "supervisor", "event": event, "data": dict(data)})
+        return True
+
+    def _handle(self, link: Link, frame: Frame) -> None:
+        try:
+            if not link.greeted:
+                self._hello(link, frame)
+            elif (handler := self._kinds.get(frame.kind)) is not None:
+                handler(link, frame)
+            else:
+                self._log("bus_frame_ignored", name=link.name, kind=frame.kind)
+        except ProtocolError as error:
+            self._report(link.name, BusBroken(error.message))
+
+    def _hello(self, link: Link, frame: Frame) -> None:
+        if frame.kind != "hello":
+            raise ProtocolError(f"{frame.kind} before hello")
+        hello = decode_body(_HelloBody, frame)
+        if (hello.name, hello.pid) != (link.name, link.pid):
+            raise ProtocolError(f"hello of {hello.name} (pid {hello.pid}), not of {link.name} (pid {link.pid})")
+        link.greeted = True
+        self._report(link.name, Hello())
+
+    def _pong(self, link: Link, frame: Frame) -> None:
+        if link.takes_pong(frame.request):
+            self._report(link.name, Pong(decode_body(_PongBody, frame).turn_age_s))
+
+    def _failed(self, link: Link, frame: Frame) -> None:
+        self._report(link.name, Refused(decode_body(_RefusedBody, frame).message))
+
+    def _status(self, link: Link, frame: Frame) -> None:
+        link.send_nowait("ok", frame.request, self._describe())
+
+    def _hint(self, link: Link, frame: Frame) -> None:
+        size_bytes = len(bytes(frame.body))
+        hint = decode_body(_HintBody, frame)
+        if size_bytes > MAX_HINT_BYTES:
+            self._dropped(link, hint, hint.to, f"{size_bytes} bytes, at most {MAX_HINT_BYTES} are passed on")
+            return
+        # By msgspec, which passes the data on byte for byte: what was decoded need not be what msgpack can encode.
+        payload = msgspec.msgpack.encode(("hint", None, {"from": link.name, "event": hint.event, "data": hint.data}))
+        passed_on = len(payload).to_bytes(4, "big") + payload
+        names = [name for name in self._links if name != link.name] if hint.to == EVERYBODY else [hint.to]
+        for name in names:
+            to = self._links.get(name)
+            if to is None or not to.briefed:
+                self._dropped(link, hint, name, "it is not running")
+            elif not to.try_send_nowait(passed_on):
+                self._dropped(link, hint, name, "its buffer is full")
+
+    def _dropped(self, link: Link, hint: _HintBody, name: str, reason: str) -> None:
+        self._log("hint_dropped", source=link.name, to=name, hint=hint.event, reason=reason)

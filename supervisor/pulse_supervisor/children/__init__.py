@@ -1,0 +1,1 @@
+"""Child processes: how they are described, started, watched and restarted."""

@@ -1,0 +1,416 @@
+"""
+The life of one child, decided purely: (child, state, event, now_s) -> (state, effects).
+
+Theory of operation
+-------------------
+``TABLE`` says, for each phase, which events can happen and what is done about them; a missing key is the error.
+Nothing here reads a clock, sends a byte or touches a process: effects say what is to be done, ``loop`` does it, and
+what comes of it returns as an event. So every history, however unlikely, is a list in a test.
+
+    STOPPED --Start--> SPAWNING --SpawnOk--> SPAWNED --Hello--> GREETED --Briefed--> PRIMING --Ready--> RUNNING
+    any of these --Exited--> WAITING (restart due later) or SPAWNING (at once) or FAILED (one restart too many, refused)
+    any of these --StopAsked, StopNow, RestartAsked, a fault--> STOPPING --Exited--> STOPPED or SPAWNING or WAITING
+
+A state holds at most two times: ``due_s`` (the next rung of the ladder, the restart, the boot deadline) and
+``silent_by_s`` (when an actor that said nothing is taken for dead). The loop sleeps until the earliest of all children
+and sends Deadline; there are no timers to cancel, hence none that fire late.
+
+Two rules that the whole depends on: Spawn is decided only where no process is alive (``pid`` is None), and SIGKILL
+comes only from the end of a ladder, from StopNow, or for a fault (silence, a stuck turn, a broken bus), where asking is
+vain.
+"""
+
+from __future__ import annotations
+
+import enum
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias, TypeVar, cast
+
+from pulse.system.restart_policy import RestartLog
+from pulse_supervisor.children.events import (
+    Briefed,
+    BusBroken,
+    Deadline,
+    Effect,
+    Event,
+    Exited,
+    Hello,
+    Pong,
+    Ready,
+    Refused,
+    RestartAsked,
+    SendStart,
+    SendStop,
+    Signal,
+    Slept,
+    Spawn,
+    SpawnFailed,
+    SpawnOk,
+    Start,
+    StopAll,
+    StopAsked,
+    StopNow,
+)
+from pulse_supervisor.children.spec import Child, Kind, StopStep
+
+EXIT_REFUSED: Final = 1  # of the supervisor: the configuration or the database cannot be worked with
+EXIT_CONFIG: Final = 78  # of the supervisor: EX_CONFIG; what the configuration names can never be worked with
+EXIT_RESTART_LIMIT: Final = 70  # of the supervisor: EX_SOFTWARE; starting all afresh is the service manager's turn
+CHILD_LACKS_DATABASE: Final = 75  # of a child: EX_TEMPFAIL; however often, it is no reason to give up
+CHILD_REFUSES: Final = 78  # of a child: EX_CONFIG; starting it again cannot help
+CHILD_MEETS_POOLER: Final = 76  # of a child: EX_PROTOCOL; nor can it help later
+
+
+class Phase(enum.Enum):
+    """Where a child is in its life."""
+
+    STOPPED = "stopped"
+    SPAWNING = "spawning"  # ordered, not yet there
+    SPAWNED = "spawned"  # a process that has not said hello
+    GREETED = "greeted"  # waits for its settings
+    PRIMING = "priming"  # reads what it needs
+    RUNNING = "running"
+    STOPPING = "stopping"
+    WAITING = "waiting"  # dead; a restart is due
+    FAILED = "failed"  # dead for good, or it cannot be killed
+
+
+SHOWN: Final[Mapping[Phase, str]] = {
+    Phase.STOPPED: "stopped",
+    Phase.SPAWNING: "starting",
+    Phase.SPAWNED: "starting",
+    Phase.GREETED: "starting",
+    Phase.PRIMING: "starting",
+    Phase.RUNNING: "running",
+    Phase.STOPPING: "stopping",
+    Phase.WAITING: "failed",
+    Phase.FAILED: "failed",
+}
+PINGED: Final = frozenset({Phase.PRIMING, Phase.RUNNING})  # before its settings an actor only waits for them
+
+
+@dataclass(frozen=True, slots=True)
+class ChildState:
+    """
+    What is known of one child.
+
+    Attributes:
+        phase: Where it is in its life.
+        pid: Its process, None when none is alive.
+        spawned_s: When that process was spawned.
+        due_s: When the phase's own deadline passes, None for never.
+        silent_by_s: When silence becomes death, None where it may be silent.
+        rungs: What is left of the stop ladder.
+        sent: Signals that this process was sent.
+        again: Whether it is started again once it has stopped.
+        fault: Why it is being killed, or what it said before it gave up.
+        boot: Whether its present start, else its next one, is its first.
+        restarts: How often it was started after the first time.
+        log: The restarts that count against the intensity.
+
+    """
+
+    phase: Phase = Phase.STOPPED
+    pid: int | None = None
+    spawned_s: float = 0.0
+    due_s: float | None = None
+    silent_by_s: float | None = None
+    rungs: tuple[StopStep, ...] = ()
+    sent: tuple[signal.Signals, ...] = ()
+    again: bool = False
+    fault: str | None = None
+    boot: bool = True
+    restarts: int = 0
+    log: RestartLog = RestartLog()
+
+    @property
+    def deadline_s(self) -> float | None:
+        """When Deadline is to be sent, unless something else happens first."""
+        times = [time_s for time_s in (self.due_s, self.silent_by_s) if time_s is not None]
+        return min(times, default=None)
+
+    @property
+    def shown(self) -> str:
+        """The phase in the words of ``status``."""
+        return SHOWN[self.phase]
+
+
+Outcome: TypeAlias = tuple[ChildState, tuple[Effect, ...]]
+Handler: TypeAlias = Callable[[Child, ChildState, Event, float], Outcome]
+EventT = TypeVar("EventT", bound=Event)
+
+
+class IllegalEventError(Exception):
+    """An event that cannot happen in this phase."""
+
+
+def step(child: Child, state: ChildState, event: Event, now_s: float) -> Outcome:
+    """
+    What becomes of *child*, and what is to be done.
+
+    Args:
+        child: The child.
+        state: What was known of it.
+        event: What happened.
+        now_s: When, by the monotonic clock.
+
+    Raises:
+        IllegalEventError: The event cannot happen in this phase.
+
+    """
+    handler = TABLE[state.phase].get(type(event))
+    if handler is None:
+        raise IllegalEventError(f"{child.name}: {type(event).__name__} while {state.phase.value}")
+    return handler(child, state, event, now_s)
+
+
+def accepts(state: ChildState, event: Event) -> bool:
+    """Whether *event* can happen in this phase; what a child says must be asked first."""
+    return type(event) in TABLE[state.phase]
+
+
+def _stay(_child: Child, state: ChildState, _event: Event, _now_s: float) -> Outcome:
+    return state, ()
+
+
+def _spawn(_child: Child, state: ChildState, _event: Event, _now_s: float) -> Outcome:
+    restarts = state.restarts if state.boot else state.restarts + 1
+    return ChildState(Phase.SPAWNING, boot=state.boot, restarts=restarts, log=state.log), (Spawn(),)
+
+
+def _spawned(child: Child, state: ChildState, event: SpawnOk, now_s: float) -> Outcome:
+    phase = Phase.RUNNING if child.kind in {Kind.POOL, Kind.SERVICE} else Phase.SPAWNED
+    due_s = now_s + child.limits.hello_s if child.limits else None
+    return replace(state, phase=phase, pid=event.pid, spawned_s=now_s, due_s=due_s), ()
+
+
+def _spawn_failed(child: Child, state: ChildState, event: SpawnFailed, now_s: float) -> Outcome:
+    if event.passes:  # not counted, however often: whoever gives up because of it is not there when it is over
+        return _later(child, state, event.reason, now_s)
+    return _restart(child, state, event.reason, now_s)
+
+
+def _later(child: Child, state: ChildState, cause: str, now_s: float) -> Outcome:
+    return replace(_dead(state, Phase.WAITING, cause), due_s=now_s + child.delay.longest_s), ()
+
+
+def _greeted(_child: Child, state: ChildState, _event: Hello, _now_s: float) -> Outcome:
+    return replace(state, phase=Phase.GREETED, due_s=None), (SendStart(boot=state.boot),)
+
+
+def _briefed(child: Child, state: ChildState, _event: Briefed, now_s: float) -> Outcome:
+    assert child.limits is not None  # noqa: S101 - only children on the bus are greeted
+    # After the first start the database may be away for as long as it likes; the actor waits for it, and pongs.
+    due_s = now_s + child.limits.ready_s if state.boot else None
+    return replace(state, phase=Phase.PRIMING, due_s=due_s, silent_by_s=now_s + child.limits.priming_pong_s), ()
+
+
+def _ready(child: Child, state: ChildState, _event: Ready, now_s: float) -> Outcome:
+    silent_by_s = now_s + child.limits.pong_s if child.limits else None
+    return replace(state, phase=Phase.RUNNING, due_s=None, silent_by_s=silent_by_s), ()
+
+
+def _pong(child: Child, state: ChildState, event: Pong, now_s: float) -> Outcome:
+    assert child.limits is not None  # noqa: S101 - only children on the bus are pinged
+    if event.turn_age_s > child.limits.turn_s:
+        return _kill(state, f"stuck: its turn takes {event.turn_age_s:.0f} s already", now_s, child)
+    limit_s = child.limits.pong_s if state.phase is Phase.RUNNING else child.limits.priming_pong_s
+    return replace(state, silent_by_s=now_s + limit_s), ()
+
+
+def _refused(_child: Child, state: ChildState, event: Refused, _now_s: float) -> Outcome:
+    return replace(state, fault=event.message), ()
+
+
+def _bus_broken(child: Child, state: ChildState, event: BusBroken, now_s: float) -> Outcome:
+    return _kill(state, f"broken bus: {event.reason}", now_s, child)
+
+
+def _hello_overdue(child: Child, state: ChildState, _event: Deadline, now_s: float) -> Outcome:
+    return _overdue(child, state, "no hello", now_s)
+
+
+def _silent_or_overdue(child: Child, state: ChildState, _event: Deadline, now_s: float) -> Outcome:
+    if state.silent_by_s is not None and state.silent_by_s <= now_s:
+        return _kill(state, "silent: no answer to pings", now_s, child)
+    return _overdue(child, state, "not ready", now_s)
+
+
+def _overdue(child: Child, state: ChildState, what: str, now_s: float) -> Outcome:
+    """At boot somebody waits for an answer, so it is told; later it is one more fault."""
+    after = f"{what} {now_s - state.spawned_s:.0f} s after its start"
+    stopped, effects = _kill(state, after, now_s, child)
+    if state.boot:
+        return stopped, (*effects, StopAll(EXIT_REFUSED, f"{child.name} does not start: {after}"))
+    return stopped, effects
+
+
+def _kill(state: ChildState, fault: str, now_s: float, child: Child) -> Outcome:
+    killing = replace(state, phase=Phase.STOPPING, again=True, fault=fault, silent_by_s=None)
+    return _climb(replace(killing, rungs=child.at_once[-1:]), now_s)
+
+
+def _stop(child: Child, state: ChildState, _event: Event, now_s: float) -> Outcome:
+    # An actor that is not ready holds nothing yet that it would have to put away, and may not listen for a long time.
+    listens = state.phase is Phase.RUNNING
+    rungs = tuple(rung for rung in child.stop if rung.signal is not None or listens)
+    return _climb(replace(state, phase=Phase.STOPPING, rungs=rungs, again=False, fault=None, silent_by_s=None), now_s)
+
+
+def _restart_asked(child: Child, state: ChildState, event: RestartAsked, now_s: float) -> Outcome:
+    stopping, effects = _stop(child, state, event, now_s)
+    return replace(stopping, again=True), effects
+
+
+def _stop_now(child: Child, state: ChildState, event: StopNow, now_s: float) -> Outcome:
+    rungs = tuple(rung for rung in child.at_once if rung.signal not in state.sent)
+    stopping = replace(state, phase=Phase.STOPPING, again=False, silent_by_s=None)
+    if not rungs:
+        return stopping, ()
+    if event.not_before_s > now_s:
+        return replace(stopping, rungs=rungs, due_s=event.not_before_s), ()
+    return _climb(replace(stopping, rungs=rungs), now_s)
+
+
+def _stop_for_good(_child: Child, state: ChildState, _event: StopAsked, _now_s: float) -> Outcome:
+    return replace(state, again=False), ()
+
+
+def _next_rung(child: Child, state: ChildState, _event: Deadline, now_s: float) -> Outcome:
+    if state.rungs:
+        return _climb(state, now_s)
+    failed = replace(state, phase=Phase.FAILED, due_s=None, fault="it does not die of SIGKILL")
+    if state.again:  # a second one beside it is not an option
+        return failed, (StopAll(EXIT_RESTART_LIMIT, f"{child.name} (pid {state.pid}) does not die of SIGKILL"),)
+    return failed, ()
+
+
+def _climb(state: ChildState, now_s: float) -> Outcome:
+    rung, rungs = state.rungs[0], state.rungs[1:]
+    if rung.signal is None:
+        return replace(state, rungs=rungs, due_s=now_s + rung.wait_s), (SendStop(rung.wait_s),)
+    sent = (*state.sent, rung.signal)
+    return replace(state, rungs=rungs, due_s=now_s + rung.wait_s, sent=sent), (Signal(rung.signal),)
+
+
+def _died(child: Child, state: ChildState, event: Exited, now_s: float) -> Outcome:
+    if event.hopeless or event.code in {CHILD_REFUSES, CHILD_MEETS_POOLER}:
+        message = event.hopeless or state.fault or f"{child.name} refuses to run (exit code {event.code})"
+        code = EXIT_CONFIG if event.code == CHILD_MEETS_POOLER else EXIT_REFUSED
+        return _dead(state, Phase.FAILED, message), (StopAll(code, message),)
+    if not child.restart.applies(normal=event.code == 0):
+        return _dead(state, Phase.STOPPED), ()
+    if event.code == CHILD_LACKS_DATABASE:
+        return _later(child, state, str(event), now_s)
+    return _restart(child, state, str(event), now_s)
+
+
+def _ended(child: Child, state: ChildState, event: Exited, now_s: float) -> Outcome:
+    if not state.again:
+        return _dead(state, Phase.STOPPED), ()
+    if state.fault is None:
+        return _spawn(child, replace(state, boot=False), event, now_s)
+    return _restart(child, state, state.fault, now_s)
+
+
+def _restart(child: Child, state: ChildState, cause: str, now_s: float) -> Outcome:
+    """Start it again, unless that was tried too often; the log decides when."""
+    log = state.log.record(now_s, child.intensity)
+    if log.exceeds(child.intensity):
+        many = f"{len(log.at_s)} times within {child.intensity.window_s:g} s"
+        message = f"{child.name} died {many} (the last time: {cause}); giving up"
+        return _dead(replace(state, log=log), Phase.FAILED, cause), (StopAll(EXIT_RESTART_LIMIT, message),)
+    dead = replace(_dead(state, Phase.WAITING, cause), log=log)
+    delay_s = child.delay.after(log.earlier)
+    if delay_s == 0:
+        return _spawn(child, dead, Start(), now_s)
+    return replace(dead, due_s=now_s + delay_s), ()
+
+
+def _dead(state: ChildState, phase: Phase, fault: str | None = None) -> ChildState:
+    return ChildState(phase, boot=False, fault=fault, restarts=state.restarts, log=state.log)
+
+
+def _unkillable_died(_child: Child, state: ChildState, _event: Exited, _now_s: float) -> Outcome:
+    return _dead(state, Phase.FAILED, state.fault), ()
+
+
+def _slept(_child: Child, state: ChildState, event: Slept, _now_s: float) -> Outcome:
+    due_s = None if state.due_s is None else state.due_s + event.slept_s
+    silent_by_s = None if state.silent_by_s is None else state.silent_by_s + event.slept_s
+    return replace(state, due_s=due_s, silent_by_s=silent_by_s), ()
+
+
+def _gave_up_waiting(_child: Child, state: ChildState, _event: Event, _now_s: float) -> Outcome:
+    return _dead(state, Phase.STOPPED), ()
+
+
+def _on(
+    kind: type[EventT], handler: Callable[[Child, ChildState, EventT, float], Outcome]
+) -> tuple[type[Event], Handler]:
+    """One entry of the table; the handler's event type is checked here, against the key."""
+    return kind, cast("Handler", handler)
+
+
+_ALIVE: Final = (  # what can happen to every living process that nobody has asked to stop
+    _on(Exited, _died),
+    _on(Refused, _refused),
+    _on(BusBroken, _bus_broken),
+    _on(StopAsked, _stop),
+    _on(StopNow, _stop_now),
+    _on(RestartAsked, _restart_asked),
+    _on(Slept, _slept),
+)
+_LATE: Final = tuple(
+    (kind, _stay) for kind in (Hello, Ready, Pong, Refused, BusBroken)
+)  # said before it heard of the stop
+
+TABLE: Final[Mapping[Phase, Mapping[type[Event], Handler]]] = {
+    Phase.STOPPED: dict(
+        [_on(Start, _spawn), _on(RestartAsked, _spawn), _on(StopAsked, _stay), _on(StopNow, _stay), _on(Slept, _stay)]
+    ),
+    Phase.SPAWNING: dict(
+        [
+            _on(SpawnOk, _spawned),
+            _on(SpawnFailed, _spawn_failed),
+            _on(StopAsked, _gave_up_waiting),  # where something must be settled before the spawn
+            _on(StopNow, _gave_up_waiting),
+            _on(Slept, _stay),
+        ]
+    ),
+    Phase.SPAWNED: dict([*_ALIVE, _on(Hello, _greeted), _on(Ready, _ready), _on(Deadline, _hello_overdue)]),
+    Phase.GREETED: dict([*_ALIVE, _on(Briefed, _briefed)]),
+    Phase.PRIMING: dict([*_ALIVE, _on(Ready, _ready), _on(Pong, _pong), _on(Deadline, _silent_or_overdue)]),
+    Phase.RUNNING: dict([*_ALIVE, _on(Ready, _stay), _on(Pong, _pong), _on(Deadline, _silent_or_overdue)]),
+    Phase.STOPPING: dict(
+        [
+            *_LATE,
+            _on(Exited, _ended),
+            _on(StopAsked, _stop_for_good),
+            _on(StopNow, _stop_now),
+            _on(RestartAsked, _stay),
+            _on(Deadline, _next_rung),
+            _on(Slept, _slept),
+        ]
+    ),
+    Phase.WAITING: dict(
+        [
+            _on(Deadline, _spawn),
+            _on(RestartAsked, _spawn),
+            _on(StopAsked, _gave_up_waiting),
+            _on(StopNow, _gave_up_waiting),
+            _on(Slept, _slept),
+        ]
+    ),
+    Phase.FAILED: dict(
+        [
+            _on(Exited, _unkillable_died),
+            _on(StopAsked, _stay),
+            _on(StopNow, _stay),
+            _on(RestartAsked, _stay),
+            _on(Slept, _stay),
+        ]
+    ),
+}

@@ -1,0 +1,121 @@
+"""
+One process of a child: spawned, signalled and awaited by its pidfd, so that no pid is ever mistaken for another's.
+
+Spawn from the main thread only: children ask the kernel for a signal at the death of their parent, and that means the
+thread that forked. It is fork and exec in one step of C, never Python code between the two: a forked copy of a running
+event loop shares its wake-up descriptors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Mapping
+from typing import Final
+
+import trio
+
+from pulse.system.log_forward import NAME_VARIABLE
+from pulse_supervisor.children.events import Exited
+from pulse_supervisor.children.spec import DESCRIPTORS, Child, Slot, command_line
+
+# Secrets reach the actors in a frame that nobody else can read, and the service manager is spoken to by us alone.
+_NOT_INHERITED: Final = frozenset(
+    {
+        "PULSE_DSN",
+        "PULSE_AUTH_USERS",
+        "PULSE_CONNECT",  # the server of this pool is this one
+        "PULSE_USER",
+        "PULSE_PASSWORD",
+        "NOTIFY_SOCKET",
+        "WATCHDOG_PID",
+        "WATCHDOG_USEC",
+        "LISTEN_FDS",
+        "LISTEN_FDNAMES",
+        "LISTEN_PID",
+    }
+)
+
+
+class Process:
+    """
+    A running child process that this process has spawned.
+
+    Attributes:
+        pid: Its pid, also that of its session and process group.
+        bus: Our end of its socketpair, None when it does not speak on the bus.
+
+    """
+
+    __slots__ = ("_pidfd", "_popen", "bus", "pid")
+
+    def __init__(self, popen: subprocess.Popen[bytes], bus: socket.socket | None) -> None:
+        # Kept until the process is reaped here: a Popen that is collected before reaps its pid behind our back.
+        self._popen = popen
+        self.pid = popen.pid
+        self.bus = bus
+        self._pidfd = os.pidfd_open(popen.pid)
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal; nothing happens when the process has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, number)
+
+    async def wait_exited(self) -> Exited:
+        """Wait until the process ends, take its group with it, and reap it; once only."""
+        await trio.lowlevel.wait_readable(self._pidfd)
+        return self._reap()
+
+    def _reap(self) -> Exited:
+        # Not reaped yet, so the number still means this group. PermissionError: what is left belongs to another user.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        result = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED)
+        assert result is not None  # noqa: S101 - only WNOHANG answers None
+        self._popen.returncode = result.si_status
+        os.close(self._pidfd)
+        if result.si_code == os.CLD_EXITED:
+            return Exited(code=result.si_status)
+        return Exited(signal=result.si_status)
+
+
+def spawn(child: Child, shared: Mapping[Slot, int]) -> Process:
+    """
+    Start a process for *child*.
+
+    Args:
+        child: The child; the descriptors that its argv names are all that it inherits.
+        shared: Numbers of the descriptors that outlive a process, such as the listening socket.
+
+    Raises:
+        OSError: The program cannot be executed, or the system has no room for it.
+
+    """
+    values = {**shared, Slot.PARENT_PID: os.getpid()}
+    ours, theirs = socket.socketpair() if Slot.BUS_FD in child.argv else (None, None)
+    popen: subprocess.Popen[bytes] | None = None
+    try:
+        if theirs is not None:
+            values[Slot.BUS_FD] = theirs.fileno()
+        popen = subprocess.Popen(
+            command_line(child, values),
+            stdin=subprocess.DEVNULL,
+            env={name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
+            | {NAME_VARIABLE: child.name, **dict(child.env)},
+            pass_fds=[values[slot] for slot in DESCRIPTORS if slot in child.argv],
+            start_new_session=True,  # Ctrl-C is for the supervisor, which stops its children in order
+        )
+        return Process(popen, ours)
+    except OSError:
+        if popen is not None:  # there was no descriptor left to watch it by
+            popen.kill()
+            popen.wait()
+        if ours is not None:
+            ours.close()
+        raise
+    finally:
+        if theirs is not None:
+            theirs.close()

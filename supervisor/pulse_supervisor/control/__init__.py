@@ -1,0 +1,1 @@
+"""supervisor.sock: status, logs, restart, drain."""

@@ -1,0 +1,160 @@
+"""
+The newest log lines of the supervisor and its children, for `pulse ctl logs`: bounded in bytes, whoever logs how much.
+
+Lines come as datagrams (``pulse.system.log_forward``), which nobody waits for; a reader asks for what is behind a
+number, and waits a while for more. So neither who writes nor who reads can keep the supervisor from its work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import trio
+from msgspec import Struct
+
+from pulse.protocol import LogsRequest
+from pulse.system.listeners import owner_only
+from pulse.system.log_forward import MAX_LINE_BYTES, SOCKET_VARIABLE, TAP
+
+__all__ = ["MAX_RING_BYTES", "Ring", "serve_ring"]
+
+SOCKET_NAME: Final = "logs.sock"
+MAX_RING_BYTES: Final = 2 * 1024**2  # some ten thousand lines: hours of a quiet system, minutes of one in trouble
+MAX_ANSWER_BYTES: Final = 48 * 1024  # a frame of this socket has 64 KiB
+_PER_TURN: Final = 64  # datagrams, before others have their turn
+LEVELS: Final = ("debug", "info", "warning", "error", "critical")
+
+
+class _Told(Struct):
+    """What is looked at of a line."""
+
+    level: str = ""
+    actor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line, its number, and what it is chosen by."""
+
+    number: int
+    text: str
+    level: int
+    actor: str
+
+
+class Ring:
+    """
+    The newest lines.
+
+    Args:
+        max_bytes: How much text is kept.
+        first: Number of the first line; numbers of a later supervisor are higher.
+    """
+
+    def __init__(self, max_bytes: int = MAX_RING_BYTES, first: int | None = None) -> None:
+        self._max_bytes = max_bytes
+        self._entries: deque[Entry] = deque()
+        self._bytes = 0
+        self._next = time.time_ns() // 1000 if first is None else first
+        self._first = self._next
+        self._grown = trio.Event()
+
+    def add(self, line: bytes) -> None:
+        """Keep *line*, if it is one of JSON; the oldest ones go."""
+        try:
+            told = msgspec.json.decode(line, type=_Told)
+            text = line.decode("utf-8")
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return
+        level = LEVELS.index(told.level) if told.level in LEVELS else 1
+        self._entries.append(Entry(self._next, text, level, told.actor))
+        self._next += 1
+        self._bytes += len(line)
+        while self._bytes > self._max_bytes:
+            self._bytes -= len(self._entries.popleft().text.encode())
+        self._grown.set()
+        self._grown = trio.Event()
+
+    async def answer(self, request: LogsRequest) -> dict[str, object]:
+        """
+        The lines that *request* is about.
+
+        Returns:
+            ``lines``: JSON texts, the oldest first; ``next``: number to go on behind; ``more``: there are some now;
+            ``lost``: how many lines behind the asked number are not kept any more.
+        """
+        with trio.move_on_after(request.wait_s):
+            while request.after is not None and not self._chosen(request) and request.wait_s > 0:
+                await self._grown.wait()
+        chosen = self._chosen(request)
+        if request.after is None:
+            chosen = chosen[-request.lines :] if request.lines else []
+        fitting = _fit(chosen[: max(1, request.lines)])
+        more = len(fitting) < len(chosen)
+        last = fitting[-1].number if more else self._next - 1
+        return {"lines": [one.text for one in fitting], "next": last, "more": more, "lost": self._lost(request.after)}
+
+    def _lost(self, after: int | None) -> int:
+        oldest = self._entries[0].number if self._entries else self._next
+        return 0 if after is None or after < self._first else max(0, oldest - 1 - after)
+
+    def _chosen(self, request: LogsRequest) -> list[Entry]:
+        after = -1 if request.after is None else request.after
+        least = LEVELS.index(request.level) if request.level else 0
+        return [
+            one
+            for one in self._entries
+            if one.number > after and one.level >= least and request.actor in {None, one.actor}
+        ]
+
+
+def _fit(entries: list[Entry]) -> list[Entry]:
+    """The first of *entries* that one answer can carry; at least one, where there is one."""
+    left = MAX_ANSWER_BYTES
+    for count, one in enumerate(entries):
+        left -= len(one.text.encode()) + 8
+        if left < 0 and count:
+            return entries[:count]
+    return entries
+
+
+async def serve_ring(
+    ring: Ring,
+    directory: Path,
+    log: Callable[..., object],
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Take lines in until cancelled; where the socket cannot be made, nothing is kept, and that is said."""
+    path = directory / SOCKET_NAME
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        try:
+            path.unlink(missing_ok=True)  # a dead supervisor's: we hold the lock of the directory
+            with owner_only():
+                sock.bind(os.fspath(path))
+        except OSError as error:
+            log("logs_not_kept", reason=error.strerror)
+            task_status.started()
+            return
+        sock.setblocking(False)
+        os.environ[SOCKET_VARIABLE] = os.fspath(path)  # for the children, which are started after this
+        TAP.open(os.fspath(path), "supervisor")
+        task_status.started()
+        try:
+            while True:
+                await trio.lowlevel.wait_readable(sock)
+                with contextlib.suppress(BlockingIOError):
+                    for _ in range(_PER_TURN):
+                        ring.add(sock.recv(MAX_LINE_BYTES + 1))
+        finally:
+            TAP.close()
+            os.environ.pop(SOCKET_VARIABLE, None)
+            path.unlink(missing_ok=True)

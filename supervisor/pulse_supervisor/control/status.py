@@ -1,0 +1,99 @@
+"""What ``status`` answers: the supervisor's own knowledge at once, the rest from whichever actor answers in time."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import trio
+from msgspec import Struct
+
+from pulse.errors import ProtocolError
+from pulse.protocol import decode_body
+from pulse_supervisor.bus.link import Link
+
+GATHER_S: Final = 0.8  # of the 2 s that a client is promised; the rest is for a busy machine
+
+
+class Told(Struct, frozen=True):
+    """What one actor knows, or all of them together; None: it does not know."""
+
+    database: dict[str, object] | None = None
+    gate: dict[str, object] | None = None
+    workers: list[object] | None = None
+    jobs: dict[str, int] | None = None
+    jobs_exact: bool | None = None
+
+    @property
+    def is_all(self) -> bool:
+        """Whether nothing more is worth waiting for."""
+        return self.database is not None and self.gate is not None and self.jobs is not None
+
+    def or_else(self, other: Told) -> Told:
+        """What this one knows, and what it does not know from *other*."""
+        mine = {name: getattr(self, name) for name in self.__struct_fields__}
+        return msgspec.structs.replace(other, **{name: value for name, value in mine.items() if value is not None})
+
+
+@dataclass(frozen=True, slots=True)
+class _KnownGate:
+    gate: Mapping[str, object]
+    as_of: float
+
+
+class StatusDesk:
+    """
+    Gathers status from the actors.
+
+    Args:
+        describe: The supervisor's own part: ``supervisor``, ``actors``, ``pools``.
+        listeners: The actors that can be asked now.
+
+    """
+
+    def __init__(self, describe: Callable[[], dict[str, object]], listeners: Callable[[], Sequence[Link]]) -> None:
+        self._describe = describe
+        self._listeners = listeners
+        self._gate: _KnownGate | None = None
+
+    async def gather(self) -> dict[str, object]:
+        """
+        Ask all actors at once, wait until everything is known, at most GATHER_S, and put the answers together.
+
+        Returns:
+            The document of ``status``; what nobody told is None, the gate then the last known with ``as_of``.
+
+        """
+        told = Told()
+        links = self._listeners()
+        send, receive = trio.open_memory_channel[Told](math.inf)
+        async with trio.open_nursery() as nursery:
+            for link in links:
+                nursery.start_soon(_ask, link, send)
+            with trio.move_on_after(GATHER_S):
+                for _ in links:
+                    told = told.or_else(await receive.receive())
+                    if told.is_all:
+                        break
+            nursery.cancel_scope.cancel()
+        return {**self._describe(), **msgspec.structs.asdict(told), "gate": self._remember(told.gate)}
+
+    def _remember(self, gate: dict[str, object] | None) -> Mapping[str, object] | None:
+        if gate is not None:
+            self._gate = _KnownGate(gate, time.time())
+            return gate
+        if self._gate is None:
+            return None
+        return {**self._gate.gate, "as_of": self._gate.as_of}
+
+
+async def _ask(link: Link, answers: trio.MemorySendChannel[Told]) -> None:
+    frame = await link.ask("status", {})
+    try:
+        answers.send_nowait(Told() if frame is None else decode_body(Told, frame))
+    except ProtocolError:
+        answers.send_nowait(Told())  # an actor that cannot say what it knows knows nothing

@@ -1,0 +1,91 @@
+"""The embedded PostgreSQL as a child: what is settled before each of its starts, when it is ready, what it said."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from pulse.system import processes
+from pulse_supervisor.children.events import Exited
+from pulse_supervisor.children.spec import Child, postgres
+from pulse_supervisor.postgres import embedded
+from pulse_supervisor.postgres.postmaster import is_ready, postmaster_pid, settle
+
+_BURIAL_S: Final = 10.0
+_POLL_S: Final = 0.01
+_BOOT_TRIES: Final = 3  # the first may meet what a killed predecessor left; the third has met it for good
+
+
+class Database:
+    """
+    A PostgreSQL that was prepared and can be started.
+
+    Args:
+        server: What ``embedded.prepare`` answered.
+        log: Called with an event and fields.
+
+    """
+
+    def __init__(self, server: embedded.Server, log: Callable[..., object]) -> None:
+        self._server = server
+        self._log = log
+        self._was_ready = False
+        self._failed_starts = 0
+
+    @property
+    def start_s(self) -> float:
+        """How long it may take until it is ready, recovery included."""
+        return embedded.START_S
+
+    @property
+    def dsn(self) -> str:
+        """How the actors reach it."""
+        return self._server.dsn
+
+    @property
+    def child(self) -> Child:
+        """It, as a child of the tree."""
+        return postgres(self._server.argv)
+
+    def settle(self) -> None:
+        """
+        Make sure that nothing runs on its data directory; blocks, so call it from a thread.
+
+        Raises:
+            EmbeddedError: Something does not end.
+
+        """
+        settle(self._server.cluster, self._log)
+        # PostgreSQL takes a postmaster that is dead but not reaped for a living one. Where the supervisor was killed
+        # with it, reaping is the business of pid 1, and some take their time.
+        deadline_s = time.monotonic() + _BURIAL_S
+        while self._is_unburied() and time.monotonic() < deadline_s:
+            time.sleep(_POLL_S)
+
+    def _is_unburied(self) -> bool:
+        pid = postmaster_pid(self._server.cluster)
+        return pid is not None and processes.state(pid) == "Z"
+
+    def is_ready(self, pid: int) -> bool:
+        """Whether the postmaster *pid* accepts connections."""
+        answer = is_ready(self._server.cluster, pid)
+        self._was_ready = self._was_ready or answer
+        return answer
+
+    def last_words(self) -> str:
+        """The line of its log that most likely says why it does not run."""
+        return embedded.last_words(self._server)
+
+    def judge(self, exited: Exited) -> Exited:
+        """Say of an end whether it was one too many before it was ever ready."""
+        if self._was_ready:
+            return exited
+        self._failed_starts += 1
+        if self._failed_starts < _BOOT_TRIES:
+            return exited
+        return Exited(exited.code, exited.signal, hopeless=f"PostgreSQL does not start: {self.last_words()}")
+
+    def release(self) -> None:
+        """Let others use the state directory; it must have ended."""
+        embedded.release(self._server)

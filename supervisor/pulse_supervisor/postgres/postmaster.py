@@ -1,0 +1,209 @@
+"""
+The processes of one data directory: which of them live, and how to make sure that none does.
+
+PostgreSQL guards its data directory by postmaster.pid and by a shared memory segment, and that guard is left alone: the
+postmaster.pid of a living server is never removed, and that of a dead one PostgreSQL replaces by itself. There are two
+cases that it cannot judge, since all it asks is whether the noted pid can be signalled. In a container, where few pids
+are in use, that pid soon belongs to a worker of the same user; and a killed postmaster stays a zombie until pid 1 reaps
+it, which some do late and some never. /proc tells. (Its other guard, the segment of this directory's inode, remains.)
+
+Processes are recognised by what /proc shows to everybody, their command line and title. Their current directory is the
+better mark, since it also tells a server that somebody started by hand, but for root to read it of another user's
+process takes CAP_SYS_PTRACE, which containers do not have: it is used where it can be read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pulse.errors import EmbeddedError
+from pulse.system import processes
+
+# How a server is stopped, a bound for each step: fast (sessions ended, checkpoint), immediate (no checkpoint: the next
+# start recovers), by force. A checkpoint of 128 MB takes seconds on a slow disk.
+STOP_STEPS: Final = ((signal.SIGINT, 20.0), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0))
+# What is left of a killed postmaster has nothing to finish: its shared memory is void, the next start recovers.
+_ORPHAN_STEPS: Final = ((signal.SIGQUIT, 2.0), (signal.SIGKILL, 5.0))
+_ORPHANS_OWN_END_S: Final = 2.0  # they notice within milliseconds, unless in the middle of a computation
+# A server whose owner was killed was told to shut down fast already, by its death signal.
+_OWN_END_S: Final = 10.0
+_POLL_S: Final = 0.01
+_PID_FILE_BYTES: Final = 8192
+_PID_LINE, _STATUS_LINE = 0, 7  # of postmaster.pid
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """One data directory and what its processes are known by: their user and the name in their titles."""
+
+    data_dir: Path
+    socket_dir: Path
+    uid: int
+
+    @property
+    def name(self) -> str:
+        """Setting cluster_name, which every process but the postmaster shows in its title."""
+        return f"pulse-{hashlib.sha256(os.fsencode(self.data_dir)).hexdigest()[:12]}"
+
+
+def living(cluster: Cluster) -> frozenset[int]:
+    """Pids of the postmaster and of all others that PostgreSQL started for *cluster*."""
+    pids = (int(entry) for entry in os.listdir("/proc") if entry.isdecimal())  # noqa: PTH208 - Path costs 5 times as much
+    return frozenset(pid for pid in pids if _is_of(cluster, pid))
+
+
+def settle(cluster: Cluster, log: Callable[..., object], *, own_end_s: float = _OWN_END_S) -> None:
+    """
+    Return when no process of *cluster* is left: before each start, since PostgreSQL refuses to start beside any.
+
+    Waits for them to end by themselves, then stops them, in 40 s at the most. On the usual way, when there is none, it
+    takes a few milliseconds.
+
+    Args:
+        cluster: The data directory.
+        log: Called with an event and fields when something was waited for or removed.
+        own_end_s: How long a postmaster may take to end by itself, seconds.
+
+    Raises:
+        EmbeddedError: They outlived SIGKILL.
+    """
+    left = living(cluster)
+    if left:
+        log("former_postgresql_awaited", pids=sorted(left))
+        headless = postmaster_pid(cluster) not in left
+        left = _wait_gone(cluster, left, min(own_end_s, _ORPHANS_OWN_END_S) if headless else own_end_s)
+    for number, wait_s in _ORPHAN_STEPS if postmaster_pid(cluster) not in left else STOP_STEPS:
+        if not left:
+            break
+        log("former_postgresql_stopped", pids=sorted(left), signal=number.name)
+        _signal_cluster(cluster, left, number)
+        left = _wait_gone(cluster, left, wait_s)
+    if left:
+        raise EmbeddedError(f"processes of a former PostgreSQL on {cluster.data_dir} do not end: {sorted(left)}")
+    _remove_misleading(cluster, log)
+
+
+def postmaster_pid(cluster: Cluster) -> int | None:
+    """The pid that postmaster.pid notes, alive or not."""
+    return _noted_pid(cluster.data_dir / "postmaster.pid")
+
+
+def is_ready(cluster: Cluster, pid: int) -> bool:
+    """
+    Whether the postmaster *pid* accepts connections, by the status line that it writes (as pg_ctl does).
+
+    The pid tells its file from one that a killed predecessor left, which says ready for ever.
+    """
+    lines = _lines(cluster.data_dir / "postmaster.pid")
+    return len(lines) > _STATUS_LINE and lines[_PID_LINE] == str(pid) and lines[_STATUS_LINE].strip() == "ready"
+
+
+def _is_of(cluster: Cluster, pid: int) -> bool:
+    try:
+        place = Path(f"/proc/{pid}")
+        if place.stat().st_uid != cluster.uid:
+            return False
+        arguments = (place / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False  # ended meanwhile
+    if arguments[0].startswith(b"postgres: "):
+        is_named = arguments[0].startswith(b"postgres: %s: " % cluster.name.encode("ascii"))
+    elif arguments[0].rpartition(b"/")[2] in {b"postgres", b"postmaster"}:
+        # The postmaster, or a child that has not set its title yet.
+        is_named = os.fsencode(cluster.data_dir) in arguments
+    else:
+        return False
+    return is_named or _works_in(pid, cluster.data_dir)
+
+
+def _works_in(pid: int, directory: Path) -> bool:
+    try:
+        return Path(f"/proc/{pid}/cwd").readlink() == directory
+    except OSError:
+        return False
+
+
+def _wait_gone(cluster: Cluster, seen: frozenset[int], wait_s: float) -> frozenset[int]:
+    """
+    Wait until all that *seen* names, and all that appears meanwhile, has ended; returns what has not.
+
+    A process that is ending has lost its title before it has let go of the shared memory, so those once seen are
+    followed by pid and start time until they are dead.
+    """
+    deadline_s = time.monotonic() + wait_s
+    born_ticks: dict[int, int] = {}
+    while True:
+        for pid in seen | living(cluster):
+            born_ticks.setdefault(pid, processes.start_time(pid))
+        left = frozenset(pid for pid, ticks in born_ticks.items() if not _has_ended(pid, ticks))
+        if not left or time.monotonic() >= deadline_s:
+            return left
+        time.sleep(_POLL_S)
+
+
+def _has_ended(pid: int, born_ticks: int) -> bool:
+    return processes.state(pid) in {"", "Z", "X"} or processes.start_time(pid) != born_ticks
+
+
+def _signal_cluster(cluster: Cluster, left: frozenset[int], number: signal.Signals) -> None:
+    """To the postmaster, which tells its children; to all when it is gone, or when nothing else has helped."""
+    postmaster = postmaster_pid(cluster)
+    chosen = {postmaster} if postmaster and postmaster in left and number != signal.SIGKILL else left
+    for pid in chosen:
+        with contextlib.suppress(ProcessLookupError):
+            _signal(cluster, pid, number)
+
+
+def _signal(cluster: Cluster, pid: int, number: signal.Signals) -> None:
+    descriptor = os.pidfd_open(pid)
+    try:
+        if _is_of(cluster, pid):  # asked again now that the pid cannot be reused
+            signal.pidfd_send_signal(descriptor, number)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_misleading(cluster: Cluster, log: Callable[..., object]) -> None:
+    """Remove lock files that PostgreSQL would take for those of a living server; none lives, `settle` made sure."""
+    for path in (cluster.data_dir / "postmaster.pid", cluster.socket_dir / ".s.PGSQL.5432.lock"):
+        pid = _noted_pid(path)
+        if pid is not None and _seems_alive(pid):
+            log("dead_lock_file_removed", path=str(path), pid=pid)
+            path.unlink(missing_ok=True)
+
+
+def _seems_alive(pid: int) -> bool:
+    """Whether *pid* can be signalled, although it is a zombie, or another program altogether."""
+    try:
+        command = Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").strip()
+    except OSError:
+        return False  # gone, so PostgreSQL sees by itself that the file is stale; or hidden, so nothing is known
+    return processes.state(pid) in {"Z", "X"} or command not in {"postgres", "postmaster"}
+
+
+def _noted_pid(path: Path) -> int | None:
+    lines = _lines(path)
+    digits = lines[0].strip().lstrip("-") if lines else ""  # a stand-alone backend notes its pid negated
+    return int(digits) if digits.isdecimal() else None
+
+
+def _lines(path: Path) -> list[str]:
+    """Lines of a small file in a directory of the other user, who must not be able to make root wait or follow."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return []
+    try:
+        return os.read(descriptor, _PID_FILE_BYTES).decode("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+    finally:
+        os.close(descriptor)

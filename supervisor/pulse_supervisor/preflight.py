@@ -1,0 +1,62 @@
+"""Users and certificates are looked at before anything starts: a mistake is one line, and no actor that ends again."""
+
+from __future__ import annotations
+
+import importlib.util
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from pulse.config import Settings, secrets_in
+from pulse.errors import ConfigError
+from pulse.security import tls
+from pulse.security.credentials import parse_users
+from pulse.system import addresses
+
+
+def check_edge(settings: Settings) -> None:
+    """
+    Refuse users and certificates that cannot be used.
+
+    Raises:
+        ConfigError: One line for what is wrong.
+
+    """
+    if exposed := "\n".join(_exposed(settings)):
+        raise ConfigError(exposed)
+    if settings.auth_users is not None and parse_users(settings.auth_users).has_hashes:
+        _check_bcrypt()
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        tls.server_context(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+
+
+def readable_secrets(settings: Settings) -> Iterator[tuple[Path, str]]:
+    """Files that every account of this machine may read, and what in them nobody else should."""
+    if settings.config is not None:
+        for name in secrets_in(settings.config):
+            yield from _if_readable(settings.config, name)
+    if settings.tls_key is not None:
+        yield from _if_readable(settings.tls_key, "tls_key")
+
+
+def _if_readable(path: Path, what: str) -> Iterator[tuple[Path, str]]:
+    if path.stat().st_mode & stat.S_IROTH:
+        yield path, what
+
+
+def _exposed(settings: Settings) -> Iterator[str]:
+    """What other machines could do where the server listens, unless that is meant."""
+    where = None if settings.listen is None else addresses.split(settings.listen)
+    if where is None or addresses.is_loopback(where[0]) or settings.listen_insecure:
+        return
+    reached = f"listen is {settings.listen}, which other machines reach"
+    meant = "a loopback address is allowed, and listen_insecure = 1 says that this is meant"
+    if settings.tls_cert is None:
+        yield f"{reached}, without TLS: set tls_cert and tls_key; {meant}"
+    if settings.auth_users is None and settings.tls_client_ca is None:
+        yield f"{reached}, and nobody has to log in: set auth_users or tls_client_ca; {meant}"
+
+
+def _check_bcrypt() -> None:
+    if importlib.util.find_spec("bcrypt") is None:
+        raise ConfigError("auth_users has bcrypt entries, which need: pip install 'pulse-supervisor[server]'")

@@ -1,0 +1,1 @@
+"""systemd: notification, socket activation, units."""
