@@ -1,1 +1,12 @@
-"""Small pure helpers without a home of their own: ids, times, texts, numbers."""
+"""
+Small pure helpers.
+
+- backoff: the wait before a retry, written as `constant:5` or the like
+- dsn: reads connection strings of PostgreSQL, and hides their passwords
+- histogram: counts durations in buckets, and estimates percentiles
+- ids: job ids: UUID version 7 as bytes and as text
+- json_text: turns values into JSON text that jsonb can store
+- text: writes counts, durations and lists for people
+- version: the version of pulse
+- wire_values: converts ids, times and args of callers for the wire
+"""

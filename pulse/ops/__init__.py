@@ -1,1 +1,7 @@
-"""What the command line and the dashboard share: doctor, metrics, the demonstration."""
+"""
+What the command line and the dashboard share.
+
+- demo: the demonstration: a worker is killed, and its job is recovered
+- doctor: the checks of `pulse doctor`
+- metrics: the Prometheus endpoint
+"""

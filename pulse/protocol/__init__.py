@@ -18,6 +18,14 @@ that is wrong is answered with its request's number and the connection lives on,
 with nil and ends the connection: after it, nobody knows where the next frame starts.
 
 Who may send what, and when, is the table ``ALLOWED`` in ``kinds``: role -> kinds. A missing key is the error.
+
+- answers: the server's answers as typed records
+- fields: types of fields, with their lengths and ranges
+- frames: bytes to frames and back
+- kinds: which peer may send which kind of frame, and the type of its body
+- messages: the messages between worker and dispatcher
+- requests: the body of each request of a client
+- roles: which role each kind of request needs
 """
 
 from __future__ import annotations
