@@ -3,6 +3,7 @@ Small pure helpers.
 
 - backoff: the wait before a retry, written as `constant:5` or the like
 - dsn: reads connection strings of PostgreSQL, and hides their passwords
+- fair_queue: gives the next free slot to the caller with the fewest requests under way
 - histogram: counts durations in buckets, and estimates percentiles
 - ids: job ids: UUID version 7 as bytes and as text
 - json_text: turns values into JSON text that jsonb can store

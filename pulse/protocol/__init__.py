@@ -34,6 +34,7 @@ from typing import Final
 
 from pulse.protocol.fields import MAX_ATTEMPT, MAX_SECONDS, MAX_STACK_CHARS
 from pulse.protocol.frames import (
+    CLAIM_MAX_BYTES,
     HELLO_MAX_FRAME_BYTES,
     MAX_FRAME_BYTES,
     BrokenStreamError,
@@ -101,6 +102,7 @@ from pulse.protocol.requests import (
 __all__ = [
     "ALLOWED",
     "ANSWERS",
+    "CLAIM_MAX_BYTES",
     "CLIENT_KINDS",
     "HELLO_MAX_FRAME_BYTES",
     "MAX_ATTEMPT",

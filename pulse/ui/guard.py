@@ -21,15 +21,13 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pulse.ui.auth import rules
-from pulse.ui.auth.sessions import Session
+from pulse.ui.auth.sessions import BEGAN, SESSION, Session
 from pulse.ui.rendering import hop, plain_page
 from pulse.ui.site import Site
 
-__all__ = ["BEGAN", "FORM", "SESSION", "Guard", "cookie_header"]
+__all__ = ["FORM", "Guard", "cookie_header"]
 
 FORM: Final = "pulse.form"  # in the scope: what a POST brought, {name: [value, ...]}
-SESSION: Final = "pulse.session"
-BEGAN: Final = "pulse.began_s"  # when the request came, on the monotonic clock
 TOKEN_FIELD: Final = "csrf"  # noqa: S105 -- a name
 MAX_FORM_BYTES: Final = 2 * 1024 * 1024  # args of a schedule may have 1 MiB
 MAX_LOGIN_BYTES: Final = 16 * 1024

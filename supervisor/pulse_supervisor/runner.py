@@ -19,7 +19,11 @@ from pulse.errors import EmbeddedError
 from pulse_supervisor.bus.hub import Hub
 from pulse_supervisor.bus.link import Link
 from pulse_supervisor.children import lifecycle
-from pulse_supervisor.children.events import (
+from pulse_supervisor.children.lifecycle import EXIT_REFUSED, PINGED, ChildState, Phase
+from pulse_supervisor.children.process import Process, spawn
+from pulse_supervisor.children.reaper import Reaper
+from pulse_supervisor.children.spec import Child, Kind, Limits, Slot
+from pulse_supervisor.events import (
     Briefed,
     BusBroken,
     Deadline,
@@ -38,15 +42,12 @@ from pulse_supervisor.children.events import (
     StopAsked,
     StopNow,
 )
-from pulse_supervisor.children.lifecycle import EXIT_REFUSED, PINGED, ChildState, Phase
-from pulse_supervisor.children.process import Process, spawn
-from pulse_supervisor.children.reaper import Reaper
-from pulse_supervisor.children.spec import Child, Kind, Limits, Slot
 from pulse_supervisor.slots import Identity, Seat, describe
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
+    from pulse_supervisor.control.status import Ask
     from pulse_supervisor.postgres.child import Database
     from pulse_supervisor.systemd.notify import Notifier
 
@@ -118,6 +119,10 @@ class Loop:
     def describe(self) -> dict[str, object]:
         """The supervisor's own part of ``status``."""
         return describe(self._identity, self.seats.values(), trio.current_time())
+
+    def askers(self) -> list[Ask]:
+        """What asks each actor that has its settings."""
+        return [link.ask for link in self.hub.listeners()]
 
     def feed(self, name: str, event: Event) -> None:
         """Let the machine decide what *event* means for a child, and do it."""

@@ -29,13 +29,13 @@ from pulse.protocol.roles import Access
 from pulse.security.grants import Grants
 from pulse.security.log_throttle import Refused
 from pulse.system import processes
-from pulse_supervisor.children.events import RestartAsked, Start
 from pulse_supervisor.children.lifecycle import EXIT_REFUSED, Phase
 from pulse_supervisor.children.reaper import become_subreaper
-from pulse_supervisor.children.spec import Child, Kind, Slot, stop_order
+from pulse_supervisor.children.spec import Child, Kind, Slot, postgres, stop_order
 from pulse_supervisor.control.log_ring import Ring, serve_ring
 from pulse_supervisor.control.server import Asker, Door
 from pulse_supervisor.control.status import StatusDesk
+from pulse_supervisor.events import RestartAsked, Start
 from pulse_supervisor.runner import DISPATCHER, Loop, Verdict
 from pulse_supervisor.slots import Identity, Seat
 from pulse_supervisor.systemd.notify import Notifier
@@ -97,7 +97,7 @@ class Supervisor:
         if plan.sockets.tcp is not None:
             shared[Slot.TCP_FD] = plan.sockets.tcp.fileno()
         self._loop = Loop(Identity(plan.version, trio.current_time()), shared, notifier, log)
-        self._desk = StatusDesk(self._loop.describe, self._loop.hub.listeners)
+        self._desk = StatusDesk(self._loop.describe, self._loop.askers)
         settings = plan.settings
         answers = {"status": self._status, "ping": self._ping, "actors.restart": self._restart, "drain": self._drain}
         answers["logs"] = self._logs
@@ -173,7 +173,7 @@ class Supervisor:
                 return
             self._loop.database = database
             settings = msgspec.structs.replace(settings, dsn=database.dsn)
-            self._begin(database.child)
+            self._begin(postgres(database.argv))
         await self._loop.wait_until(lambda: self._are_running(Kind.DATABASE))
         self._loop.brief(config.dump(settings))
         await self._loop.wait_until(lambda: self._are_running(Kind.ACTOR))

@@ -33,7 +33,7 @@ from pulse.protocol import (
 )
 from pulse_supervisor.bus.hub import Hub
 from pulse_supervisor.bus.link import Link
-from pulse_supervisor.children.events import Event
+from pulse_supervisor.events import Event
 from tests.fuzz.spoiling import framed, pack
 
 LIMIT: Final = 256 * 1024

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulse_supervisor.children.events import Event
+from pulse_supervisor.events import Event
 from tests.mutants.code import Guarded, killer_exists
 from tests.mutants.code_table import CODE_MUTANTS, GUARDED
 from tests.mutants.decisions import without_mutant

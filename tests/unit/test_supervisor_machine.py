@@ -14,30 +14,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from pulse.config import Settings
 from pulse.system.restart_policy import Delay, Intensity
-from pulse_supervisor.children.events import (
-    Briefed,
-    BusBroken,
-    Deadline,
-    Effect,
-    Event,
-    Exited,
-    Hello,
-    Pong,
-    Ready,
-    Refused,
-    RestartAsked,
-    SendStart,
-    SendStop,
-    Signal,
-    Slept,
-    Spawn,
-    SpawnFailed,
-    SpawnOk,
-    Start,
-    StopAll,
-    StopAsked,
-    StopNow,
-)
 from pulse_supervisor.children.lifecycle import (
     CHILD_LACKS_DATABASE,
     EXIT_CONFIG,
@@ -64,6 +40,30 @@ from pulse_supervisor.children.spec import (
     command_line,
     pool,
     stop_order,
+)
+from pulse_supervisor.events import (
+    Briefed,
+    BusBroken,
+    Deadline,
+    Effect,
+    Event,
+    Exited,
+    Hello,
+    Pong,
+    Ready,
+    Refused,
+    RestartAsked,
+    SendStart,
+    SendStop,
+    Signal,
+    Slept,
+    Spawn,
+    SpawnFailed,
+    SpawnOk,
+    Start,
+    StopAll,
+    StopAsked,
+    StopNow,
 )
 
 ACTOR = Child("dispatcher", Kind.ACTOR, ("x",), limits=Limits())

@@ -22,8 +22,7 @@ from pulse.security.password_login import Logins, TooManyGuessesError
 from pulse.ui import server
 from pulse.ui.app import make_app
 from pulse.ui.auth.address import bind, file_of, parse_listen, remove
-from pulse.ui.auth.sessions import MOST_OF_ONE, Session, Sessions
-from pulse.ui.guard import SESSION
+from pulse.ui.auth.sessions import MOST_OF_ONE, SESSION, Session, Sessions
 from pulse.ui.pages import common, live
 from pulse.ui.server import PeerProtocol
 from tests.support.confidential import confidential

@@ -1,7 +1,6 @@
 """
 Connections to PostgreSQL.
 
-- fair_queue: gives the next free connection to the caller with the fewest requests under way
 - pool: a pool of connections whose statements never hang
 - pooler: detects poolers that give pulse no session of its own
 - session: a connection whose errors name their statement

@@ -11,8 +11,10 @@ from typing import Final
 
 from pulse.protocol.roles import EVERYTHING, Rights
 
-__all__ = ["Flash", "Session", "Sessions", "Step", "Undo"]
+__all__ = ["BEGAN", "SESSION", "Flash", "Session", "Sessions", "Step", "Undo"]
 
+SESSION: Final = "pulse.session"  # in the scope of a request
+BEGAN: Final = "pulse.began_s"  # when the request came, on the monotonic clock
 LIFETIME_S: Final = 12 * 3600.0  # a shift
 MOST: Final = 500
 MOST_OF_ONE: Final = 50  # of one user: a script that never sends its cookie back ends sessions of its own only

@@ -16,10 +16,10 @@ from pulse.protocol import answers
 from pulse.protocol.roles import ACCESS_OF, CONTENTS, refusal
 from pulse.security.conceal import conceal, is_about_contents
 from pulse.ui.auth.rules import own_path
-from pulse.ui.auth.sessions import Flash, Session, Step, Undo
+from pulse.ui.auth.sessions import BEGAN, SESSION, Flash, Session, Step, Undo
 from pulse.ui.data.poller import Standing
 from pulse.ui.data.queries import ANSWER_S, CHANGE_S
-from pulse.ui.guard import BEGAN, FORM, SESSION
+from pulse.ui.guard import FORM
 from pulse.ui.rendering import page
 from pulse.ui.site import Site
 

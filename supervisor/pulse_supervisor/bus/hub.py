@@ -16,7 +16,7 @@ from msgspec import Meta, Raw, Struct
 from pulse.errors import ProtocolError
 from pulse.protocol import Frame, decode_body
 from pulse_supervisor.bus.link import Link
-from pulse_supervisor.children.events import BusBroken, Event, Hello, Pong, Ready, Refused
+from pulse_supervisor.events import BusBroken, Event, Hello, Pong, Ready, Refused
 
 MAX_HINT_BYTES: Final = 4096  # a name and a few numbers; what is larger is data, and data belongs in the database
 EVERYBODY: Final = "*"

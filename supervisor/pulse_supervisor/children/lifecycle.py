@@ -29,7 +29,8 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, TypeVar, cast
 
 from pulse.system.restart_policy import RestartLog
-from pulse_supervisor.children.events import (
+from pulse_supervisor.children.spec import Child, Kind, StopStep
+from pulse_supervisor.events import (
     Briefed,
     BusBroken,
     Deadline,
@@ -53,7 +54,6 @@ from pulse_supervisor.children.events import (
     StopAsked,
     StopNow,
 )
-from pulse_supervisor.children.spec import Child, Kind, StopStep
 
 EXIT_REFUSED: Final = 1  # of the supervisor: the configuration or the database cannot be worked with
 EXIT_CONFIG: Final = 78  # of the supervisor: EX_CONFIG; what the configuration names can never be worked with

@@ -19,8 +19,8 @@ from typing import Final
 import trio
 
 from pulse.system.log_forward import NAME_VARIABLE
-from pulse_supervisor.children.events import Exited
 from pulse_supervisor.children.spec import DESCRIPTORS, Child, Slot, command_line
+from pulse_supervisor.events import Exited
 
 # Secrets reach the actors in a frame that nobody else can read, and the service manager is spoken to by us alone.
 _NOT_INHERITED: Final = frozenset(

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 import trio
 from msgspec import Struct
 
 from pulse.errors import ProtocolError
-from pulse.protocol import decode_body
-from pulse_supervisor.bus.link import Link
+from pulse.protocol import Frame, decode_body
 
 GATHER_S: Final = 0.8  # of the 2 s that a client is promised; the rest is for a busy machine
+
+Ask: TypeAlias = Callable[[str, Mapping[str, object]], Awaitable[Frame | None]]  # kind and body; None: no answer
 
 
 class Told(Struct, frozen=True):
@@ -51,11 +52,11 @@ class StatusDesk:
 
     Args:
         describe: The supervisor's own part: ``supervisor``, ``actors``, ``pools``.
-        listeners: The actors that can be asked now.
+        listeners: For each actor that can be asked now, what asks it.
 
     """
 
-    def __init__(self, describe: Callable[[], dict[str, object]], listeners: Callable[[], Sequence[Link]]) -> None:
+    def __init__(self, describe: Callable[[], dict[str, object]], listeners: Callable[[], Sequence[Ask]]) -> None:
         self._describe = describe
         self._listeners = listeners
         self._gate: _KnownGate | None = None
@@ -69,13 +70,13 @@ class StatusDesk:
 
         """
         told = Told()
-        links = self._listeners()
+        actors = self._listeners()
         send, receive = trio.open_memory_channel[Told](math.inf)
         async with trio.open_nursery() as nursery:
-            for link in links:
-                nursery.start_soon(_ask, link, send)
+            for ask in actors:
+                nursery.start_soon(_ask, ask, send)
             with trio.move_on_after(GATHER_S):
-                for _ in links:
+                for _ in actors:
                     told = told.or_else(await receive.receive())
                     if told.is_all:
                         break
@@ -91,8 +92,8 @@ class StatusDesk:
         return {**self._gate.gate, "as_of": self._gate.as_of}
 
 
-async def _ask(link: Link, answers: trio.MemorySendChannel[Told]) -> None:
-    frame = await link.ask("status", {})
+async def _ask(ask: Ask, answers: trio.MemorySendChannel[Told]) -> None:
+    frame = await ask("status", {})
     try:
         answers.send_nowait(Told() if frame is None else decode_body(Told, frame))
     except ProtocolError:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from pulse.system import processes
-from pulse_supervisor.children.events import Exited
-from pulse_supervisor.children.spec import Child, postgres
+from pulse_supervisor.events import Exited
 from pulse_supervisor.postgres import embedded
 from pulse_supervisor.postgres.postmaster import is_ready, postmaster_pid, settle
 
@@ -44,9 +43,9 @@ class Database:
         return self._server.dsn
 
     @property
-    def child(self) -> Child:
-        """It, as a child of the tree."""
-        return postgres(self._server.argv)
+    def argv(self) -> Sequence[str]:
+        """The command line that starts it."""
+        return self._server.argv
 
     def settle(self) -> None:
         """
