@@ -1,12 +1,13 @@
 """
 The project's own lint rules: what ruff, mypy and import-linter cannot say.
 
-`.ci/lint rules` runs them all. A rule is a function: it takes the tree, and yields an offence for each thing that is wrong.
-What may stay for good is in `lists/exceptions.toml`, each with its reason. What is still to be repaired is in
+`.ci/lint rules` runs them all. A rule is a function that takes the tree, and yields an offence for each thing that is
+wrong. What may stay for good is in `lists/exceptions.toml`, with reasons. What is still to be repaired is in
 `lists/to_repair.toml`, as a number per file that can only shrink.
 
 - coupling: rule 4: who may assign to an attribute, how far a chain reaches, how wide a record or a call may be
 - duplicates: rule 5: no eight equal lines twice
+- exceptions: what may break a rule for good, and why
 - lists: the words and exceptions that the rules read
 - names: rule 3: the words of modules and classes, and that a class name is used once
 - packages: rule 6: the list of modules in each package's docstring

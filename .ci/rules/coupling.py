@@ -1,5 +1,5 @@
 """
-Rule 4: a module changes only what it defines, reaches no further than its neighbour, and keeps records and calls narrow.
+Rule 4: a module changes only what it defines, reaches only its neighbours, and keeps records and calls narrow.
 
 The boundary is the module: it may assign to attributes that one of its own classes declares.
 """
@@ -23,7 +23,7 @@ _RECORDS: Final = frozenset({"Struct", "NamedTuple", "TypedDict"})
 
 def check(tree: Tree, allowed: Exceptions) -> Iterator[Offence]:
     """What is assigned from outside, chains that are too long, records and calls that are too wide."""
-    classes = {node.name for source in tree.python() for node in source.nodes if isinstance(node, ast.ClassDef)}
+    classes = {node.name for source in tree.python() for node in source.classes}
     for source in tree.python():
         if not source.is_generated:
             yield from _assignments(source, allowed)
@@ -33,7 +33,7 @@ def check(tree: Tree, allowed: Exceptions) -> Iterator[Offence]:
 
 
 def _assignments(source: Source, allowed: Exceptions) -> Iterator[Offence]:
-    own = {name for node in source.nodes if isinstance(node, ast.ClassDef) for name in _declared(node)}
+    own = {name for node in source.classes for name in _declared(node)}
     for node in source.nodes:
         for target in _targets(node):
             if _is_own(target.value) or target.attr in own:
@@ -43,7 +43,7 @@ def _assignments(source: Source, allowed: Exceptions) -> Iterator[Offence]:
             yield Offence(
                 source.path,
                 node.lineno if isinstance(node, ast.stmt | ast.expr) else 0,
-                f"{ast.unparse(target)} is assigned from outside: call a method of its owner, or pass it when it is made",
+                f"{ast.unparse(target)} is assigned from outside: let its owner do that, or pass it in when it is made",
             )
 
 
@@ -103,9 +103,7 @@ def _chains(source: Source) -> Iterator[Offence]:
 
 
 def _wide_classes(source: Source, allowed: Exceptions) -> Iterator[Offence]:
-    for node in source.nodes:
-        if not isinstance(node, ast.ClassDef):
-            continue
+    for node in source.classes:
         fields = [one for one in node.body if isinstance(one, ast.AnnAssign) and not _is_class_variable(one)]
         if _is_record(node) and len(fields) > MAX_FIELDS and not allowed.has("wide_records", node.name):
             yield Offence(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from rules.exceptions import Exceptions
+from rules.schema import UPGRADES
 from rules.tree import Offence, Source, Tree
 
 WINDOW: Final = 8
@@ -17,8 +18,14 @@ def check(tree: Tree, allowed: Exceptions) -> Iterator[Offence]:
     """Each run of lines that stands somewhere before, in the order of the paths."""
     first: dict[tuple[str, ...], tuple[str, int]] = {}
     for source in sorted(tree.sources.values(), key=lambda one: one.path):
-        if source.is_product and source.suffix in {".py", ".sql"} and not source.is_generated:
+        if _counts(source):
             yield from allowed.filter("duplicates", _repeated(source, first))
+
+
+def _counts(source: Source) -> bool:
+    if source.folder == UPGRADES:  # a step repeats what it replaces
+        return False
+    return source.is_product and source.suffix in {".py", ".sql"} and not source.is_generated
 
 
 def _repeated(source: Source, first: dict[tuple[str, ...], tuple[str, int]]) -> Iterator[Offence]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 from typing import Final
@@ -19,27 +18,34 @@ _HEAD: Final = frozenset({"word", "---"})
 
 
 def check(tree: Tree, allowed: Exceptions) -> Iterator[Offence]:
-    """Words that are banned or explained nowhere, plain words that no name uses, and class names that are used twice."""
+    """Words that are banned or explained nowhere, plain words in no name, class names that are used twice."""
     glossary, plain = glossary_words(tree), plain_words(tree)
     used: set[str] = set()
     for source in tree.python():
-        named = [(0, f"module {source.name}", words(_module_name(source)))]
-        named += [(node.lineno, f"class {node.name}", words(node.name)) for node in _classes(source)]
-        for line, name, parts in named:
-            used.update(parts)
-            for part in parts:
-                if _is_in(part, BANNED):
-                    yield Offence(
-                        source.path, line, f"{name}: the word {part!r} is banned: it names no concept of the field"
-                    )
-                elif not _is_in(part, glossary) and not _is_in(part, plain):
-                    yield Offence(source.path, line, f"{name}: {part!r} is neither in {GLOSSARY} nor in {PLAIN_WORDS}")
+        named = [(0, _module_name(source)), *((node.lineno, node.name) for node in source.classes)]
+        for line, name in named:
+            used.update(words(name))
+            for word in words(name):
+                if problem := _problem(word, glossary, plain):
+                    yield Offence(source.path, line, f"{name}: {word!r} {problem}", name=name.lstrip("_"))
+    yield from _idle(plain, glossary, used)
+    yield from _twice(tree, allowed)
+
+
+def _problem(word: str, glossary: set[str], plain: set[str]) -> str | None:
+    """What is wrong with *word* in a name; None: nothing."""
+    if _is_in(word, BANNED):
+        return "is banned: it names no concept of the field"
+    return None if _is_in(word, glossary | plain) else f"is neither in {GLOSSARY} nor in {PLAIN_WORDS}"
+
+
+def _idle(plain: set[str], glossary: set[str], used: set[str]) -> Iterator[Offence]:
+    """Plain words that the list need not have."""
     for word in sorted(plain):
         if word in glossary:
             yield Offence(PLAIN_WORDS, 0, f"{word!r} is in {GLOSSARY}: take it off this list")
         elif not any(_is_in(part, {word}) for part in used):
             yield Offence(PLAIN_WORDS, 0, f"{word!r} is in no name any more: take it off this list")
-    yield from _twice(tree, allowed)
 
 
 def words(name: str) -> list[str]:
@@ -74,17 +80,13 @@ def _module_name(source: Source) -> str:
     return "" if source.folder in PACKAGES.values() else source.folder.rpartition("/")[2]
 
 
-def _classes(source: Source) -> list[ast.ClassDef]:
-    return [node for node in source.nodes if isinstance(node, ast.ClassDef)]
-
-
 def _twice(tree: Tree, allowed: Exceptions) -> Iterator[Offence]:
     first: dict[str, str] = {}
     for source in sorted(tree.python(), key=lambda one: one.path):
         if source.is_generated:
             continue
-        for node in _classes(source):
+        for node in source.classes:
             name = node.name.lstrip("_")
             where = first.setdefault(name, f"{source.path}:{node.lineno}")
             if where != f"{source.path}:{node.lineno}" and not allowed.has("same_class_name", name):
-                yield Offence(source.path, node.lineno, f"class {node.name}: {where} has a class of that name")
+                yield Offence(source.path, node.lineno, f"{name}: {where} has a class of that name", name=name)

@@ -1,7 +1,7 @@
 """
-Rule 8: docstrings, comments and pages are plain English.
+Rule 8: docstrings, comments, messages and pages are plain English.
 
-What makes a reader stumble is listed in ``lists/riddles.txt``: a pattern a line, then `` => `` and what to write instead.
+What makes a reader stumble is in ``lists/riddles.txt``: a pattern a line, then `` => `` and what to write instead.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from rules.exceptions import Exceptions
 from rules.tree import Offence, Source, Tree
 
 RIDDLES: Final = ".ci/rules/lists/riddles.txt"
+MIN_SPACES: Final = 2  # of a string that people read; names and keys have none
 _COMMENT: Final = {
     ".py": re.compile(r"(?:^|.*  )\s*#\s?(?P<text>.*)$"),  # the formatter puts two spaces before a comment
     ".sql": re.compile(r"^(?:[^']|'[^']*')*?--\s?(?P<text>.*)$"),
 }
-_DOCUMENTED: Final = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 _CODE_BLOCK: Final = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _INLINE_CODE: Final = re.compile(r"`[^`\n]*`")
 
@@ -49,7 +49,7 @@ def _find(source: Source, line: int, text: str, riddles: list[tuple[re.Pattern[s
 
 
 def passages(source: Source) -> Iterator[tuple[int, str]]:
-    """Line and text of each passage of prose: docstrings, runs of comments, pages without their code."""
+    """Line and text of each passage of prose: docstrings, messages, runs of comments, pages without their code."""
     if source.suffix == ".md":
         yield 1, _INLINE_CODE.sub("`…`", _CODE_BLOCK.sub(lambda found: "\n" * found[0].count("\n"), source.text))
         return
@@ -57,13 +57,28 @@ def passages(source: Source) -> Iterator[tuple[int, str]]:
         return
     if source.suffix == ".py":
         yield from _docstrings(source)
+        if source.is_product:
+            yield from _messages(source)
     yield from _comments(source, _COMMENT[source.suffix])
 
 
 def _docstrings(source: Source) -> Iterator[tuple[int, str]]:
-    for node in source.nodes:
-        if isinstance(node, _DOCUMENTED) and (text := ast.get_docstring(node, clean=False)) is not None:
+    for node in source.definitions:
+        if (text := ast.get_docstring(node, clean=False)) is not None:
             yield node.body[0].lineno, text
+
+
+def _messages(source: Source) -> Iterator[tuple[int, str]]:
+    """Strings of a few words or more, of which no docstring is one."""
+    docstrings = {
+        id(node.body[0].value) for node in source.definitions if node.body and isinstance(node.body[0], ast.Expr)
+    }
+    for node in source.nodes:
+        match node:
+            case ast.Constant(value=str(text)) if text.count(" ") >= MIN_SPACES and id(node) not in docstrings:
+                yield node.lineno, text
+            case _:
+                pass
 
 
 def _comments(source: Source, pattern: re.Pattern[str]) -> Iterator[tuple[int, str]]:

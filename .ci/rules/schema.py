@@ -1,5 +1,5 @@
 """
-Rule 7: before the first release there is one schema version; from then on one frozen schema and one upgrade per release.
+Rule 7: before the first release there is one schema version; then one frozen schema and one upgrade per release.
 
 ``RELEASES`` in the store says which release brought each version. A release is a tag of the repository, ``1.2.3`` or
 ``v1.2.3``: a checkout without its tags cannot be checked once there was one.

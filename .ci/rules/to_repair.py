@@ -1,8 +1,8 @@
 """
-What still breaks a rule, as a number per file: ``lists/to_repair.toml``.
+What still breaks a rule, as a number per file, or per name: ``lists/to_repair.toml``.
 
-The list can only shrink. A file with more offences than its number fails; so does one with fewer, until the number is
-lowered: ``python -m rules --rewrite`` writes the list anew, and refuses where the sum of a rule would grow.
+The list can only shrink. One with more offences than its number fails; so does one with fewer, until the number is
+lowered: ``.ci/lint rewrite`` writes the list anew, and refuses where the sum of a rule would grow.
 """
 
 from __future__ import annotations
@@ -13,42 +13,44 @@ from typing import Final
 
 from rules.tree import Offence
 
-LIST: Final = ".ci/rules/lists/to_repair.toml"
+LISTS: Final = ".ci/rules/lists/"  # what is wrong there is repaired at once
+LIST: Final = f"{LISTS}to_repair.toml"
 HEAD: Final = """\
-# What still breaks a rule: how often, in which file. It can only shrink: `PYTHONPATH=.ci .venv/bin/python -m rules --rewrite`
-# writes it anew, and refuses where the sum of a rule would grow.
+# What still breaks a rule: how often, in which file or name. It can only shrink: `.ci/lint rewrite` writes it anew,
+# and refuses where the sum of a rule would grow.
 """
 Numbers = Mapping[str, Mapping[str, int]]  # rule: path: how often
 
 
 def count(offences: Mapping[str, Sequence[Offence]]) -> dict[str, dict[str, int]]:
-    """How much each file breaks each rule."""
+    """How much each file, or name, breaks each rule."""
     counted: dict[str, dict[str, int]] = {}
     for rule, found in offences.items():
         numbers: Counter[str] = Counter()
         for offence in found:
-            numbers[offence.path] += offence.weight
-        if numbers:
-            counted[rule] = dict(sorted(numbers.items()))
+            if not offence.path.startswith(LISTS):
+                numbers[offence.listed_as] += offence.weight
+        counted[rule] = dict(sorted(numbers.items()))
     return counted
 
 
 def compare(rule: str, offences: Sequence[Offence], listed: Mapping[str, int]) -> Iterator[Offence]:
     """What is wrong beyond the list, and what the list still has though it is repaired."""
+    yield from (one for one in offences if one.path.startswith(LISTS))
     counted = count({rule: offences}).get(rule, {})
-    for path in sorted({*counted, *listed}):
-        found, expected = counted.get(path, 0), listed.get(path, 0)
+    for name in sorted({*counted, *listed}):
+        found, expected = counted.get(name, 0), listed.get(name, 0)
         if found > expected:
-            yield from (one for one in offences if one.path == path)
+            yield from (one for one in offences if one.listed_as == name)
             if expected:
-                yield Offence(path, 0, f"{found} offences; {LIST} has {expected}")
+                yield Offence(name, 0, f"{found} offences; {LIST} has {expected}")
         elif found < expected:
-            yield Offence(LIST, 0, f"[{rule}] {path}: {expected} listed, {found} found: run --rewrite")
+            yield Offence(LIST, 0, f"[{rule}] {name}: {expected} listed, {found} found: run .ci/lint rewrite")
 
 
 def grown(before: Numbers, after: Numbers) -> list[str]:
-    """The rules whose sum would grow, with both sums."""
-    sums = {rule: (sum(before.get(rule, {}).values()), sum(after[rule].values())) for rule in after}
+    """The rules whose sum would grow, with both sums; one that is not in the list yet is new."""
+    sums = {rule: (sum(before[rule].values()), sum(after[rule].values())) for rule in after if rule in before}
     return [f"{rule}: from {old} to {new}" for rule, (old, new) in sums.items() if new > old]
 
 

@@ -19,6 +19,8 @@ GENERATED_WITHIN: Final = 5  # lines: a generated file says so at its head
 GENERATED_MARKS: Final = ("DO NOT CHANGE", "DO NOT EDIT", "@generated")
 _BINARY: Final = frozenset({".png", ".ico", ".woff2", ".gz"})
 
+Definition = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
 
 @dataclass(frozen=True, slots=True)
 class Offence:
@@ -30,6 +32,7 @@ class Offence:
         line: Where in it; 0: as a whole.
         message: What is wrong, and what is allowed.
         weight: How often it counts in the list of what is to be repaired.
+        name: What it counts for in that list; "": its path.
 
     """
 
@@ -37,6 +40,12 @@ class Offence:
     line: int
     message: str
     weight: int = 1
+    name: str = ""
+
+    @property
+    def listed_as(self) -> str:
+        """Its name in the list of what is to be repaired."""
+        return self.name or self.path
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.message}" if self.line else f"{self.path}: {self.message}"
@@ -64,6 +73,24 @@ class Source:
         """All nodes of its syntax tree: several rules walk over them."""
         return list(ast.walk(self.module))
 
+    @cached_property
+    def definitions(self) -> list[Definition]:
+        """The module, its classes and functions, at whatever depth."""
+        found: list[Definition] = [self.module]
+        bodies: list[ast.AST] = [self.module]
+        while bodies:
+            for node in ast.iter_child_nodes(bodies.pop()):
+                if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                    found.append(node)
+                if isinstance(node, ast.stmt | ast.excepthandler | ast.match_case):  # no expression defines anything
+                    bodies.append(node)
+        return found
+
+    @property
+    def classes(self) -> list[ast.ClassDef]:
+        """Its classes, at whatever depth."""
+        return [node for node in self.definitions if isinstance(node, ast.ClassDef)]
+
     @property
     def name(self) -> str:
         """The last part of its path."""
@@ -71,7 +98,7 @@ class Source:
 
     @property
     def suffix(self) -> str:
-        """``.py``, ``.sql``, …"""
+        """How its name ends: ``.py``, ``.sql``."""
         return PurePosixPath(self.path).suffix
 
     @property
