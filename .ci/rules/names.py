@@ -74,7 +74,7 @@ def _is_in(word: str, among: set[str] | frozenset[str]) -> bool:
 
 
 def _module_name(source: Source) -> str:
-    """The module's own part of its dotted name; of an ``__init__`` that of its folder."""
+    """The last part of its dotted name; "" at the root of a package."""
     if source.name != "__init__.py":
         return source.name.removesuffix(".py")
     return "" if source.folder in PACKAGES.values() else source.folder.rpartition("/")[2]

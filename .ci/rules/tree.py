@@ -31,7 +31,7 @@ class Offence:
         path: The file or folder.
         line: Where in it; 0: as a whole.
         message: What is wrong, and what is allowed.
-        weight: How often it counts in the list of what is to be repaired.
+        weight: How often it counts in the list of repairs.
         name: What it counts for in that list; "": its path.
 
     """
@@ -44,7 +44,7 @@ class Offence:
 
     @property
     def listed_as(self) -> str:
-        """Its name in the list of what is to be repaired."""
+        """Its name in the list of repairs."""
         return self.name or self.path
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
 """
 Small pure helpers.
 
-- backoff: the wait before a retry, written as `constant:5` or the like
+- backoff: the wait before a retry, written like `fixed:5`
 - dsn: reads connection strings of PostgreSQL, and hides their passwords
 - fair_queue: gives the next free slot to the caller with the fewest requests under way
 - histogram: counts durations in buckets, and estimates percentiles

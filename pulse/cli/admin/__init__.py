@@ -1,5 +1,5 @@
 """
-Commands for whoever installs and runs pulse.
+Commands for the administrator.
 
 - check: `pulse check`: tests the invariants of the database
 - completion: `pulse completion`: prints the completion script of a shell
