@@ -30,7 +30,7 @@ docs: setup ## build the documentation into build/site; a warning or a dead link
 test-whole: setup ## the same with all that is left out for want of time: every combination on every PostgreSQL, more seeds
 	@PULSE_TEST_WHOLE=1 $(PY) -m pytest -p tests.plugins.lanes -n 3 $(ARGS)
 
-lint: setup ## ruff, import-linter, mypy and pyright
+lint: setup ## ruff, import-linter, our own rules, mypy and pyright
 	@.ci/lint
 
 fmt: setup ## format the code and repair what ruff can repair by itself

@@ -60,7 +60,7 @@ def test_the_command_fails_until_what_is_wrong_is_listed_or_repaired(
 
 
 def test_every_rule_is_run(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A tree that breaks each of them is told each of them."""
+    """A tree that breaks each of them gets a line for each of them."""
     text = '"""Whoever."""\nclass Desk:\n    def f(self):\n        self.a.b.c()\n' + "".join(
         f"        y{number} = {number}\n" for number in range(40)
     )

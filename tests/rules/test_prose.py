@@ -10,7 +10,7 @@ from rules import prose
 from tests.rules.kit import said
 
 RIDDLES = Path(__file__).resolve().parents[2] / prose.RIDDLES
-LIST = r"# a comment" + "\n" + r"\bis\s+told\b => say who tells it" + "\n"
+LIST = r"# a comment" + "\n" + r"\bblue\s+moon\b => say how often" + "\n"
 
 
 def tree(path: str, text: str) -> dict[str, str]:
@@ -21,29 +21,29 @@ def tree(path: str, text: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("path", "text", "line"),
     [
-        ("pulse/a.py", '"""Who is told."""\n', 1),
-        ("tests/a.py", 'def f():\n    """\n    Who\n    is told."""\n', 4),
-        ("pulse/a.py", "x = 1\n# Somebody is\n# told of it.\n", 2),
-        ("pulse/a.py", "x = 1  # who is told\n", 1),
-        ("pulse/a.py", "raise E('it is told so')\n", 1),
-        ("schema.sql", "SELECT 1;  -- who is told\n", 1),
-        ("docs/a.md", "x\n\nSomebody *is told*, and\nmore.\n".replace("*", ""), 3),
+        ("pulse/a.py", '"""A blue moon."""\n', 1),
+        ("tests/a.py", 'def f():\n    """\n    A\n    blue moon."""\n', 4),
+        ("pulse/a.py", "x = 1\n# Once in a blue\n# moon.\n", 2),
+        ("pulse/a.py", "x = 1  # a blue moon\n", 1),
+        ("pulse/a.py", "raise E('once in a blue moon')\n", 1),
+        ("schema.sql", "SELECT 1;  -- a blue moon\n", 1),
+        ("docs/a.md", "x\n\nOnce in a blue moon, and\nmore.\n", 3),
     ],
 )
 def test_riddles_are_found_with_their_line(path: str, text: str, line: int) -> None:
     """In docstrings, comments, messages and pages, also over the end of a line."""
-    assert said(prose.check, tree(path, text)) == [f"{path}:{line}: 'is told': say who tells it"]
+    assert said(prose.check, tree(path, text)) == [f"{path}:{line}: 'blue moon': say how often"]
 
 
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("docs/a.md", "```\nis told\n```\nand `is told`\n"),
-        ("tests/a.py", "x = 'it is told so'\n"),
-        ("pulse/a.py", "x = is_told\n"),
-        ("schema.sql", "SELECT 'who is told';\n"),
-        ("pulse/a.txt", "is told\n"),
-        ("pulse/a.py", '"""DO NOT CHANGE: who is told."""\n'),
+        ("docs/a.md", "```\nblue moon\n```\nand `blue moon`\n"),
+        ("tests/a.py", "x = 'once in a blue moon'\n"),
+        ("pulse/a.py", "x = blue_moon\n"),
+        ("schema.sql", "SELECT 'a blue moon';\n"),
+        ("pulse/a.txt", "blue moon\n"),
+        ("pulse/a.py", '"""DO NOT CHANGE: a blue moon."""\n'),
     ],
 )
 def test_code_is_no_prose(path: str, text: str) -> None:
