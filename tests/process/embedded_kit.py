@@ -38,7 +38,7 @@ needs_root = pytest.mark.skipif(not IS_ROOT, reason="only root can run PostgreSQ
 # Prepares and starts a server, says its pid, and waits to be killed.
 OWNER = """
 import sys, pathlib
-from pulse_supervisor import embedded
+from pulse_supervisor.postgres import embedded
 log = lambda event, **fields: print(event, flush=True)
 server = embedded.prepare(pathlib.Path(sys.argv[1]), embedded_user=None, log=log, settings={"fsync": "off"})
 process = embedded.run(server, log)

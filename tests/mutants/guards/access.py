@@ -114,13 +114,13 @@ REDACT: Final = Guarded(
             ("Redaction._hides", "name is None or ", ""),
         ],
         "unit/test_redact.py::test_what_is_not_touched_is_the_same_to_the_letter": [
-            ("Redaction._text", "text if shown == value else jsontext.dumps(shown)", "jsontext.dumps(shown)"),
+            ("Redaction._text", "text if shown == value else json_text.dumps(shown)", "json_text.dumps(shown)"),
         ],
         "unit/test_redact.py::test_what_cannot_be_looked_at_is_hidden": [
-            ("Redaction._text", "return jsontext.dumps(MASK)", "return text"),
+            ("Redaction._text", "return json_text.dumps(MASK)", "return text"),
         ],
         "unit/test_redact.py::test_a_mask_is_never_stored": [
-            ("Redaction.check", "MASK in self._values(jsontext.loads(args), ())", "False"),
+            ("Redaction.check", "MASK in self._values(json_text.loads(args), ())", "False"),
             ("Redaction._values", "if isinstance(value, list):", "if False:"),
         ],
     },

@@ -179,7 +179,7 @@ LOGS: Final = Guarded(
             ("_dropped", "LOGGED.set(None)", "LOGGED.set(LOGGED.get())"),
         ],
         _LIVE + "test_a_pool_alone_goes_on": [
-            ("configure_logging", "logsink.install(_dropped, files_at_once=runs_handlers)", "pass"),
+            ("configure_logging", "log_sink.install(_dropped, files_at_once=runs_handlers)", "pass"),
         ],
     },
     is_part=True,
@@ -188,7 +188,7 @@ CELL: Final = Guarded(
     "pulse.worker.isolation.child",
     {
         "process/test_worker_cells.py::test_last_words": [
-            ("_leave", "logsink.last_words(_LAST_WORDS_S)", "pass"),
+            ("_leave", "log_sink.last_words(_LAST_WORDS_S)", "pass"),
         ],
     },
     is_part=True,
