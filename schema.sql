@@ -1,4 +1,4 @@
--- pulse: the schema, version 10.
+-- pulse: the schema, version 1.
 --
 -- Theory of operation
 -- ===================
@@ -29,8 +29,9 @@
 -- lease_until or progress: heartbeats stay HOT (they write no index). The few RUNNING rows are found by started_at.
 --
 -- Installed and upgraded by `pulse migrate` and by the supervisor at its start, inside one transaction that holds an
--- advisory lock. This file is the whole of the newest version; the steps to it from older ones are in
--- pulse/store/upgrades/.
+-- advisory lock. This file is the whole of the newest version. Until the first release there is only this one; from then on
+-- each release that changes it brings a version, and one step to it from the version before
+-- (docs/adr/0047-one-schema-version.md).
 
 CREATE SCHEMA IF NOT EXISTS pulse;
 
@@ -38,10 +39,11 @@ COMMENT ON SCHEMA pulse IS 'pulse job queue';
 
 CREATE TABLE pulse.schema_version (
     version      int PRIMARY KEY CHECK (version >= 1),
+    release      text NOT NULL,                     -- of pulse, that brought it; development versions before 0.1.0.dev1 had no such column
     installed_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
-INSERT INTO pulse.schema_version (version) VALUES (1), (2), (3), (4), (5), (6), (7), (8), (9), (10);
+INSERT INTO pulse.schema_version (version, release) VALUES (1, '0.1.0.dev1');
 
 CREATE TYPE pulse.job_status AS ENUM ('PENDING', 'RUNNING', 'COMPLETED', 'RETRYING', 'DEAD_LETTERED', 'CANCELED');
 
@@ -104,7 +106,7 @@ CREATE INDEX idx_jobs_held ON pulse.jobs (schedule_id, occurrence) WHERE status 
 CREATE INDEX idx_jobs_expiry ON pulse.jobs (expires_at) WHERE expires_at IS NOT NULL AND status IN ('PENDING', 'RETRYING');
 
 -- Lists are in the order of ids of version 7, which begin with the time at which they were made: no index holds submitted_at,
--- which would be written three times for each job. Ids of other kinds (people's own, and those of old occurrences) have one.
+-- which would be written three times for each job. Ids of other kinds (people's own) have one.
 CREATE INDEX idx_jobs_other_ids ON pulse.jobs (submitted_at, id)
     WHERE get_byte(uuid_send(id), 6) >> 4 <> 7 OR id >= '04000000-0000-0000-0000-000000000000';  -- not of version 7, or after 2109
 CREATE INDEX idx_jobs_ended_badly ON pulse.jobs (status, id) WHERE status IN ('DEAD_LETTERED', 'CANCELED');

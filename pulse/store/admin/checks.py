@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 import asyncpg
 
 from pulse.errors import ConflictError, NotFoundError, PulseError, SchemaError, UnavailableError
-from pulse.store.admin.schema import SCHEMA_VERSION
+from pulse.store.admin.schema import SCHEMA_VERSION, installed_version
 from pulse.store.connections.pool import Target, connect
 from pulse.store.failures import Meaning, meaning_of
-from pulse.store.statements import STATEMENTS, Statement, parse
+from pulse.store.statements import Statement, parse
 from pulse.system import processes
 
 if TYPE_CHECKING:
@@ -236,10 +236,7 @@ async def connected(target: Target, settings: dict[str, str]) -> AsyncGenerator[
 
 
 async def _refuse_strangers(connection: Connection[Record]) -> None:
-    try:
-        version = await connection.fetchval(STATEMENTS["schema_version"].sql)
-    except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError):
-        version = None
+    version = await installed_version(connection)
     if version != SCHEMA_VERSION:
         found = f"version {version}" if version else "not installed"
         raise SchemaError(f"the schema pulse is {found}; this program checks version {SCHEMA_VERSION}: pulse migrate")

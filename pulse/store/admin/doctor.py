@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 
 from pulse.errors import PulseError, UnavailableError
-from pulse.store.admin.schema import SCHEMA_VERSION, schema_sql
+from pulse.store.admin.schema import SCHEMA_VERSION, is_development, schema_sql
 from pulse.store.connections.pool import Target, connect
 from pulse.store.failures import FAILURES, Meaning, meaning_of
 from pulse.store.statements import parse
@@ -105,9 +105,9 @@ async def _ask_all(seen: Seen, target: Target, connection: Connection[Record], d
     skew = {"skew_s": identity["clock_s"] - (before_s + after_s) / 2, "trip_s": after_s - before_s}
     seen.rows["identity"] = [{**identity, **skew}]
     seen.rows["pooler"] = [await pooler_between(connection, identity["pid"], target)]
-    version = await _schema_version(seen, connection)
-    seen.rows["schema"] = [{"version": version, "wanted": SCHEMA_VERSION}]
-    is_known = version == SCHEMA_VERSION
+    schema = await _schema(seen, connection)
+    seen.rows["schema"] = [schema]
+    is_known = schema["version"] == SCHEMA_VERSION and not schema["is_development"]
     for name in (*SERVER_CHECKS, *(QUEUE_CHECKS if is_known else ())):
         if time.monotonic() + STATEMENT_S < deadline_s:
             await _ask(seen, connection, name)
@@ -130,13 +130,15 @@ async def _ask(seen: Seen, connection: Connection[Record], name: str) -> None:
         seen.failed[name] = str(error)
 
 
-async def _schema_version(seen: Seen, connection: Connection[Record]) -> int:
-    """The version that is installed; 0: none."""
+async def _schema(seen: Seen, connection: Connection[Record]) -> Mapping[str, Any]:
+    """The version that is installed (0: none), that of this program, and whether the former was never released."""
     await _ask(seen, connection, "schema_there")
-    if not any(row["is_there"] for row in seen.rows.get("schema_there", [])):
-        return 0
-    await _ask(seen, connection, "schema_found")
-    return int(next((row["version"] for row in seen.rows.get("schema_found", [])), 0) or 0)
+    if any(row["is_there"] for row in seen.rows.get("schema_there", [])):
+        await _ask(seen, connection, "schema_found")
+    found = {"version": 0, "wanted": SCHEMA_VERSION, "is_development": False}
+    for row in seen.rows.get("schema_found", []):
+        found |= {"version": row["version"], "is_development": is_development(row["version"], row["release"])}
+    return found
 
 
 async def pooler_between(connection: Connection[Record], pid: int, target: Target) -> Mapping[str, Any]:

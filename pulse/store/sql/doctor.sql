@@ -113,8 +113,8 @@ SELECT to_regclass('pulse.schema_version') IS NOT NULL AS is_there;
 
 -- name: schema_found :one
 -- What:    its version.
--- Args:    none.   Guard: none: reads.   Returns: version.
-SELECT max(v.version) AS version FROM pulse.schema_version v;
+-- Args:    none.   Guard: none: reads.   Returns: version, release (NULL: the table has no such column); nothing: it has no version.
+SELECT v.version, to_jsonb(v) ->> 'release' AS release FROM pulse.schema_version v ORDER BY v.version DESC LIMIT 1;
 
 -- name: indexes :many
 -- What:    pulse's indexes: whether they are valid, and how large for what is in them.

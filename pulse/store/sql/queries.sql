@@ -1706,8 +1706,9 @@ UPDATE pulse.schedules s SET undeclared_at = clock_timestamp() FROM gone g WHERE
 
 
 -- name: schema_version :one
--- What:    the newest installed version.   Args: none.   Guard: none: reads.   Returns: version; 42P01 or 3F000 when not installed.
-SELECT max(v.version) AS version FROM pulse.schema_version v;
+-- What:    the newest installed version.   Args: none.   Guard: none: reads.
+-- Returns: version, release (NULL: the table has no such column); nothing, 42P01 or 3F000 when not installed.
+SELECT v.version, to_jsonb(v) ->> 'release' AS release FROM pulse.schema_version v ORDER BY v.version DESC LIMIT 1;
 
 
 -- name: schema_lock :exec
