@@ -12,10 +12,11 @@ from typing import Final
 import pytest
 
 import pulse
-from tests.docs.blocks import ELSEWHERE, LANGUAGES, blocks, name_of, pages, parsed
+from tests.docs.blocks import ELSEWHERE, LANGUAGES, Block, blocks, name_of, pages, parsed
 from tests.docs.running import Page, importable
 from tests.process.system_kit import Whole, place
 from tests.support import postgres
+from tests.support.every import every
 from tests.support.postgres import Postgres
 from tests.support.system import short_directory
 
@@ -78,12 +79,14 @@ def _programs() -> Path:
     return postgres.installations()[0].directory
 
 
-@pytest.mark.parametrize("page", pages(), ids=name_of)
-def test_every_block_runs_or_says_why_not(page: Path) -> None:
+def test_every_block_runs_or_says_why_not() -> None:
     """Each block has a language that some test knows, or a reason above it that says why it cannot run."""
-    for block in blocks(page):
-        assert not (block.language == "text" and block.source.startswith("$ ")), f"{block}: that is a console"
+
+    def check(block: Block) -> None:
+        assert not (block.language == "text" and block.source.startswith("$ ")), "that is a console"
         if block.reason is None:
-            assert block.language in {*LANGUAGES, *ELSEWHERE}, f"{block}: nobody runs it; write why above it"
+            assert block.language in {*LANGUAGES, *ELSEWHERE}, "nobody runs it; write why above it"
         else:
-            assert len(block.reason.split()) > 2, f"{block}: a reason has more words"
+            assert len(block.reason.split()) > 2, "a reason has more words"
+
+    every((block for page in pages() for block in blocks(page)), check)

@@ -18,6 +18,7 @@ from _pytest.mark import ParameterSet
 from pulse.store.statements import STATEMENTS
 from tests.model.spin import FOR_EVER, HERE, Variant, Verdict, missing, properties, verify
 from tests.model.variants import BREAK, HOLD
+from tests.support.every import every
 from tests.support.markdown import DOCS, section, table
 
 _ASKED: Final = re.compile(r"^#(?:ifdef|ifndef) (\w+)|defined\((\w+)\)", re.MULTILINE)
@@ -108,10 +109,13 @@ def test_nothing_is_left_out(verdicts: Verdicts, model: str) -> None:
     assert frozenset.intersection(*searched) == frozenset()
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_every_property_can_be_violated(model: str) -> None:
+def test_every_property_can_be_violated() -> None:
     """There is a broken variant for each property."""
-    assert {one.breaks for one in BREAK if one.model == model and not one.live} == properties(model)
+
+    def check(model: str) -> None:
+        assert {one.breaks for one in BREAK if one.model == model and not one.live} == properties(model)
+
+    every(MODELS, check)
 
 
 def test_every_flag_is_tried() -> None:
@@ -120,9 +124,12 @@ def test_every_flag_is_tried() -> None:
     assert asked - DEFAULTS == {flag.partition("=")[0] for one in (*HOLD, *BREAK) for flag in one.flags}
 
 
-@pytest.mark.parametrize("name", SOURCES)
-def test_what_it_stands_for_exists(name: str) -> None:
+def test_what_it_stands_for_exists() -> None:
     """The functions, attributes and statements that the comments of a model name are there."""
+    every(SOURCES, _stands_for_what_exists)
+
+
+def _stands_for_what_exists(name: str) -> None:
     unknown: list[str] = []
     for holder, member, plain in _NAMED.findall(" ".join(_COMMENT.findall(SOURCES[name]))):
         if plain:
