@@ -20,7 +20,7 @@ from tests.support.every import every
 from tests.support.postgres import Postgres
 from tests.support.system import short_directory
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 
 OWN_SYSTEM: Final = {"docs/operating.md", "docs/quickstart.md"}  # they start one from nothing, as a reader does
 TO_RUN: Final = [page for page in pages() if any(block.reason is None for block in blocks(page))]

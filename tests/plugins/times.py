@@ -6,7 +6,7 @@ processes that it started (all in seconds), when it began (seconds since the Epo
 the test that first asks for them, and their end for the last one that used them. The CPU time of programs that die
 orphaned in the middle of a test is unknown to the kernel's accounts, and missing here.
 
-``python -m tests.plugins.times FILE`` prints the slowest tests and the sums of each folder.
+``python -m tests.plugins.times FILE…`` prints the slowest tests and the sums of each folder.
 """
 
 from __future__ import annotations
@@ -73,21 +73,20 @@ class Meter:
 
 
 class Ledger:
-    """Collects the costs in the first process, and writes them at the end."""
+    """Writes the costs in the first process, each as soon as it is known: also of a run that is cut short."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._lines: list[str] = []
+        self._file = path.open("w", encoding="utf-8", buffering=1)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note a test that has come to its end."""
         found: Any = dict(report.user_properties).get(_PROPERTY) if report.when == "teardown" else None
         if found:
-            self._lines.append("\t".join([*(f"{value:.3f}" for value in found), report.nodeid]))
+            self._file.write("\t".join([*(f"{value:.3f}" for value in found), report.nodeid]) + "\n")
 
-    def pytest_sessionfinish(self) -> None:
-        """Write what is known, also of a run that failed."""
-        self._path.write_text("".join(f"{line}\n" for line in self._lines), "utf-8")
+    def pytest_unconfigure(self) -> None:
+        """Close the file."""
+        self._file.close()
 
 
 def _child_cpu_s() -> float:
@@ -164,5 +163,4 @@ def _figures(cost: Cost) -> str:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        print(*summary(read(Path(name))), sep="\n")  # noqa: T201  # a report
+    print(*summary(dict(cost for name in sys.argv[1:] for cost in read(Path(name)).items())), sep="\n")  # noqa: T201

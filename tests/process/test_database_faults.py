@@ -17,7 +17,7 @@ from tests.process.system_kit import ACTORS
 from tests.support.notify_queue import NotifyQueue
 from tests.support.system import until
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.heavy]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.heavy, pytest.mark.patient]
 
 SHORT_S: Final = 3.0  # how long a fault lasts that touches no lease
 FUNCTION: Final = """

@@ -16,7 +16,7 @@ from pulse.job import Job
 from tests.process.system_kit import ROOT, Pool, Whole, is_alive, measured, since
 from tests.support.system import until
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 
 LEASE_S = 30.0  # no test here waits for one: what comes back soon was not given back by the watchdog
 SETTINGS = {"PULSE_LEASE_S": str(LEASE_S)}

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.system import Body, Peer, Refused, System, new_job, until
 
-pytestmark = [pytest.mark.postgres, pytest.mark.process]
+pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system]
 
 SETTINGS: Final = {"PULSE_POLL_S": "60"}
 MIB: Final = 1024 * 1024

@@ -23,7 +23,7 @@ from tests.process.epoch_kit import (
 from tests.process.system_kit import Whole, measured, place
 from tests.support.system import until
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.patient]
 
 FLOOR: Final = 1000
 START_S: Final = 3.0  # of a supervisor, on a busy machine

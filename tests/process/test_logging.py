@@ -22,7 +22,7 @@ from tests.process.system_kit import APP, END_S, ROOT, SHORT_LEASE, Pool, Whole,
 from tests.support.postgres import Postgres
 from tests.support.system import until
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.patient]
 
 LOUD: Final = ("shout", "shout-plain", "shout-apart")
 LINES: Final = 3000  # four of each: more than fits into a pipe and the memory of a process

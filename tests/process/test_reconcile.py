@@ -15,7 +15,7 @@ from pulse_actors.identity import Host, Peer, compose, this_host
 from tests.support.postgres import Postgres
 from tests.support.system import System, running
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 
 HERE: Final = this_host("here")
 MY_PID: Final = os.getpid()

@@ -17,7 +17,7 @@ from tests.support.lone_worker import Manner, lone_worker
 from tests.support.peers import Body, Pair, new_job, until
 from tests.support.system import System
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 
 LEASE_S: Final = 2.5
 _HELD: Final = """

@@ -18,7 +18,7 @@ from pulse.protocol import decode_any
 from pulse_supervisor.door import MAX_CONNECTIONS, MAX_FRAME_BYTES
 from tests.process.supervisor_kit import Caller, Rig, as_rows, eventually, four, script, supervisor
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.system]
 
 
 @pytest.fixture(scope="module")

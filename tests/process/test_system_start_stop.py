@@ -19,7 +19,7 @@ from tests.support.confidential import confidential
 from tests.support.postgres import Postgres
 from tests.support.system import short_directory, until
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 
 READY_NEW_S = 8.0  # the promise, on a quiet machine
 READY_AGAIN_S = 2.0
