@@ -144,6 +144,7 @@ def test_quantiles() -> None:
 
 @pytest.mark.process
 @pytest.mark.postgres
+@pytest.mark.rest
 def test_a_short_run(tmp_path: Path) -> None:
     """It ends by itself, tells its seed and what it did, keeps what it was told to, and finds nothing wrong."""
     done = subprocess.run(

@@ -35,6 +35,7 @@ def whole(newest_server: Postgres) -> Iterator[Whole]:
 
 
 @pytest.mark.parametrize("page", TO_RUN, ids=name_of)
+@pytest.mark.rest
 def test_blocks_run(page: Path, whole: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
     """All blocks of the page do what it says, and show what it shows."""
     with short_directory() as directory, contextlib.ExitStack() as stack:

@@ -88,6 +88,7 @@ def _broken() -> Iterator[ParameterSet]:
 
 
 @pytest.mark.parametrize("variant", HOLD, ids=str)
+@pytest.mark.rest
 def test_holds(verdicts: Verdicts, variant: Variant) -> None:
     """The protocol keeps all its properties, whatever happens in whatever order, and that was a lot."""
     verdict = verdicts.of(variant)
@@ -97,12 +98,14 @@ def test_holds(verdicts: Verdicts, variant: Variant) -> None:
 
 
 @pytest.mark.parametrize("variant", list(_broken()), ids=lambda one: f"{one} {one.breaks}")
+@pytest.mark.rest
 def test_breaks(verdicts: Verdicts, variant: Variant) -> None:
     """Without that guard, just that property is violated: the model can see what the guard is for."""
     assert verdicts.of(variant).broken == {variant.breaks}
 
 
 @pytest.mark.parametrize("model", MODELS)
+@pytest.mark.rest
 def test_nothing_is_left_out(verdicts: Verdicts, model: str) -> None:
     """Every statement of a model runs in one of the searches in which it holds: none says less than it seems to."""
     searched = [verdicts.of(one).unreached for one in HOLD if one.model == model and not one.live]

@@ -65,6 +65,7 @@ def made(one: Trial, sql: str, **names: object) -> None:
     asyncio.run(executed())
 
 
+@pytest.mark.rest
 def test_a_trigger_that_raises_for_one_job(one: Trial) -> None:
     """Such jobs wait with it, at their claim or their end; all others run; they end when nothing raises any more."""
     jobs = {status: uuid7() for status in ("RUNNING", "COMPLETED")}
@@ -101,6 +102,7 @@ def test_a_corrupt_value_in_one_job(one: Trial) -> None:
     made(one, "DELETE FROM pulse.jobs WHERE id = '{job}'", job=job)
 
 
+@pytest.mark.rest
 def test_a_constraint_that_was_dropped(one: Trial) -> None:
     """Reports wait for the key that tells attempts apart, and are written when it is there again."""
     with one.load():
@@ -113,6 +115,7 @@ def test_a_constraint_that_was_dropped(one: Trial) -> None:
     assert one.whole.jobs().wait(job, "DEAD_LETTERED").attempts == 1
 
 
+@pytest.mark.rest
 def test_a_full_queue_of_notify(one: Trial) -> None:
     """Jobs run as before, submits by SQL and pauses go on, and the doctor names who keeps it full."""
     with asyncio.Runner() as runner:
@@ -132,6 +135,7 @@ def test_a_full_queue_of_notify(one: Trial) -> None:
             runner.run(queue.close())
 
 
+@pytest.mark.rest
 def test_a_stop_before_wraparound(one: Trial) -> None:
     """Nothing can be written; what was submitted and handed out before ends when somebody has frozen the old rows."""
     made(one, "CREATE TABLE public.old AS SELECT 1; UPDATE pg_database SET datallowconn = true")
@@ -155,6 +159,7 @@ def dumped(one: Trial) -> str:
     return path
 
 
+@pytest.mark.rest
 def test_a_restore_into_the_live_database(one: Trial) -> None:
     """pg_restore --clean drops the tables under the actors: they wait, and nothing begins twice under a number."""
     before = one.whole.pids()
@@ -167,6 +172,7 @@ def test_a_restore_into_the_live_database(one: Trial) -> None:
     one.ran_once()
 
 
+@pytest.mark.rest
 def test_a_schema_that_is_away_for_a_while(one: Trial) -> None:
     """It is waited for; no actor that is started meanwhile installs one of its own."""
     dump = dumped(one)
