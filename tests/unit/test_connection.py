@@ -20,7 +20,7 @@ from pulse_actors.dispatcher.desk import BACKLOG_BYTES
 from pulse_actors.dispatcher.manners import MISTAKES, MISTAKES_A_SECOND, STRETCH_S
 from pulse_actors.dispatcher.room import Room
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.timed]
 
 
 class Pipe:

@@ -22,7 +22,7 @@ from pulse_actors.dispatcher.manners import (
     manners_of,
 )
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.timed]
 
 
 def _after(mistakes: int, ago_s: float = 0.0) -> Manners:
