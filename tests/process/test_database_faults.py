@@ -86,6 +86,7 @@ def test_a_trigger_that_raises_for_one_job(one: Trial) -> None:
     assert [one.whole.jobs().get(job).attempts for job in jobs.values()] == [1, 1]
 
 
+@pytest.mark.rest
 def test_a_corrupt_value_in_one_job(one: Trial) -> None:
     """That job is set aside with the database's words; all others of its topic run."""
     job = uuid7()

@@ -156,6 +156,7 @@ def started(whole: Whole, log: Path, *words: str) -> Iterator[subprocess.Popen[b
         process.wait(END_S)
 
 
+@pytest.mark.rest
 def test_a_pool_alone_goes_on(where: Whole, bad_log: Unread | Path) -> None:
     """The same where only the workers' log is bad: they beat, work, and end when they are asked to."""
     where._command = where._command[:-2]  # without an app
