@@ -65,7 +65,7 @@ class Unread:
         os.close(self._writes)
 
 
-@pytest.fixture(params=["full", "unread"])
+@pytest.fixture(params=[pytest.param("full", marks=pytest.mark.rest), "unread"])
 def bad_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Unread | Path]:
     """What standard error and standard output are: a full disk, or a pipe that nobody reads."""
     if request.param == "full":
