@@ -29,6 +29,8 @@ from pulse.protocol import encode
 from tests.support.fake_dispatcher import Body, FakeDispatcher, RuntimeDir
 from tests.support.fake_server import FakeServer
 
+pytestmark = pytest.mark.timed
+
 JOB = uuid.UUID(int=1)
 app = pulse.App()
 

@@ -59,7 +59,7 @@ WATCH: Final = """
     CREATE TRIGGER note_made AFTER INSERT ON pulse.jobs FOR EACH ROW EXECUTE FUNCTION note_made();
 """
 # Who is killed before a statement leaves what somebody killed after the one before it does.
-HOWS: Final = (pytest.param("before", marks=pytest.mark.spare), "after", "lost")
+HOWS: Final = (pytest.param("before", marks=pytest.mark.spare), "after", pytest.param("lost", marks=pytest.mark.rest))
 FORGET: Final = "DELETE FROM made; DELETE FROM pulse.jobs; DELETE FROM pulse.schedules"
 UNKNOWN: Final = "UPDATE pulse.schedules SET reckon = true WHERE next_run_at IS NULL"  # as pulse.create_schedule does
 RUN: Final = "DELETE FROM pulse.jobs WHERE next_run_at < '9999-01-01'"  # all that may run did, and is gone

@@ -237,5 +237,8 @@ async def test_uuid7_is_random(connection: Connection[Record]) -> None:
 @pytest.mark.skipif(
     len(postgres.installations()) < 2, reason="only one PostgreSQL is installed: the store is tested on that one"
 )
-def test_two_versions() -> None:
-    """The store is tested on a second version of PostgreSQL as well."""
+def test_two_versions(server: Postgres, request: pytest.FixtureRequest) -> None:
+    """The store is tested on the newest PostgreSQL that is here and on the oldest, and each is what it is taken for."""
+    majors = sorted(one.major for one in postgres.installations())
+    assert [one.major for one in postgres.to_test_on()] == [majors[-1], majors[0]]
+    assert server.major == request.node.callspec.params["server"].major

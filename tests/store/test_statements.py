@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +15,7 @@ from pulse.job import TRANSITIONS, Status
 from pulse.store.statements import STATEMENTS, Statement, parse
 from tests.mutants.mutant import Mutant
 from tests.mutants.table import EVERY, MUTANTS
+from tests.support.every import every
 
 LEGAL: Final = {(source.value, target.value) for source, targets in TRANSITIONS.items() for target in targets}
 MOVING: Final = sorted(name for name, statement in STATEMENTS.items() if statement.moves)
@@ -27,20 +30,25 @@ STORE: Final = Path(str(pulse.store.__file__)).parent
 GOOD: Final = "-- name: a :one\n-- What: x. Args: none. Guard: none. Returns: one.\nSELECT 1;\n"
 
 
-@pytest.mark.parametrize("name", MOVING)
-def test_moves_are_legal(name: str) -> None:
+def test_moves_are_legal() -> None:
     """Every move that a header claims is in the table of transitions; a new job is PENDING, or claimed at once."""
-    for source, target in STATEMENTS[name].moves:
-        if source == "none":
-            assert target == "PENDING" or (name, target) == ("submit_and_claim", "RUNNING")
-        elif (source, target) != ("RUNNING", "RUNNING"):  # a lease that moves is no change of status
-            assert (source, target) in LEGAL
+
+    def check(name: str) -> None:
+        for source, target in STATEMENTS[name].moves:
+            if source == "none":
+                assert target == "PENDING" or (name, target) == ("submit_and_claim", "RUNNING")
+            elif (source, target) != ("RUNNING", "RUNNING"):  # a lease that moves is no change of status
+                assert (source, target) in LEGAL
+
+    every(MOVING, check)
 
 
-@pytest.mark.parametrize("name", sorted(STATEMENTS))
-def test_headers_tell_each_change_of_status(name: str) -> None:
+def test_headers_tell_each_change_of_status() -> None:
     """The statuses that a statement writes are exactly those that its header says it moves to."""
-    statement = STATEMENTS[name]
+    every(STATEMENTS.values(), _tells_each_change)
+
+
+def _tells_each_change(statement: Statement) -> None:
     targets = {target for _, target in statement.moves}
     assigned = SET_STATUS.search(statement.sql)
     inserted = {"PENDING"} if "INSERT INTO pulse.jobs" in statement.sql else set[str]()
@@ -60,10 +68,12 @@ def test_all_transitions_of_the_table_are_written_by_somebody() -> None:
     assert written & LEGAL == LEGAL
 
 
-@pytest.mark.parametrize("name", FENCED)
-def test_writes_to_running_jobs_match_the_whole_fence(name: str) -> None:
+def test_writes_to_running_jobs_match_the_whole_fence() -> None:
     """A write by a worker names id, status, locked_by and attempts in its SQL and in its header."""
-    statement = STATEMENTS[name]
+    every((STATEMENTS[name] for name in FENCED), _matches_the_fence)
+
+
+def _matches_the_fence(statement: Statement) -> None:
     for column in (
         r"id BETWEEN (\w+)\.id AND \1\.id",
         r"status::text = 'RUNNING'",
@@ -82,11 +92,21 @@ def test_the_fenced_statements_are_these() -> None:
     assert FENCED == ["complete_jobs", "end_attempts", "end_epoch", "extend_leases", "move_claims", "save_checkpoints"]
 
 
-@pytest.mark.parametrize("name", sorted(STATEMENTS))
-def test_every_statement_is_used(name: str) -> None:
-    """No statement is left in the file that no code asks for."""
-    code = "".join(path.read_text("utf-8") for path in STORE.rglob("*.py"))
-    assert f'"{name}"' in code
+def test_every_statement_is_used() -> None:
+    """No statement is left in the file that no code asks for: as an index of STATEMENTS, or in a call."""
+    trees = [ast.parse(path.read_text("utf-8")) for path in STORE.rglob("*.py")]
+    asked = {name for tree in trees for node in ast.walk(tree) for name in _asked_for(node)}
+    assert sorted(STATEMENTS.keys() - asked) == []
+
+
+def _asked_for(node: ast.AST) -> Iterator[object]:
+    match node:
+        case (
+            ast.Subscript(value=ast.Name(id="STATEMENTS"), slice=name)
+            | ast.Call(args=[ast.Constant() as name, *_])
+            | ast.Call(args=[*_, ast.IfExp() as name])
+        ):
+            yield from (one.value for one in ast.walk(name) if isinstance(one, ast.Constant))
 
 
 def test_no_sql_elsewhere() -> None:
@@ -98,12 +118,17 @@ def test_no_sql_elsewhere() -> None:
     assert [path.name for path in sources if touching.search(path.read_text("utf-8"))] == []
 
 
-@pytest.mark.parametrize("mutant", EVERY, ids=str)
-def test_mutants_fit(mutant: Mutant) -> None:
+def test_mutants_fit() -> None:
     """What a mutant takes out is there exactly once, and the test that is to notice it exists."""
-    assert mutant.mutated(mutant.original()) != mutant.original()
-    file, _, function = mutant.killer.partition("::")
-    assert not mutant.killer or f"def {function}(" in (HERE / file).read_text("utf-8")
+    files = {mutant.killer.partition("::")[0] for mutant in EVERY if mutant.killer}
+    texts = {file: (HERE / file).read_text("utf-8") for file in files}
+
+    def check(mutant: Mutant) -> None:
+        assert mutant.mutated(mutant.original()) != mutant.original()
+        file, _, function = mutant.killer.partition("::")
+        assert not mutant.killer or f"def {function}(" in texts[file]
+
+    every(EVERY, check)
 
 
 def test_every_guard_has_a_mutant() -> None:

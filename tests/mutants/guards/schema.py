@@ -14,7 +14,7 @@ _BECOME: Final = "if me.prefix is not None:\n        await become"
 _GRANT: Final = "if me.prefix is not None:\n        await connection.execute(grants"
 
 SCHEMA: Final = Guarded(
-    "pulse.store.schema",
+    "pulse.store.admin.schema",
     {
         _SCHEMA + "test_schema_sql_of_an_installation": [
             ("schema_sql", "if packaged.is_file():", "if False:"),
