@@ -95,12 +95,12 @@ SCHEMA: Final = Guarded(
 )
 
 DOCTOR: Final = Guarded(
-    "pulse.store.doctor",
+    "pulse.store.admin.doctor",
     {_DOCTOR: [("_ask_all", ' and not schema["is_development"]', "")]},
     is_part=True,
 )
 FINDING: Final = Guarded(
-    "pulse.doctor.database",
+    "pulse.ops.doctor.database",
     {
         _DOCTOR: [
             ("schema", 'if row["is_development"]:', "if False:"),
