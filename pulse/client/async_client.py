@@ -3,6 +3,8 @@ The client of pulse for async code, on asyncio and trio.
 
 Many tasks may use one client at a time: their requests share a connection, and whoever waits for an answer reads for
 all (``Exchange``). So there is no background task, nothing to leave running, and no exception group around an error.
+
+The blocking client is generated from this file (tools/generate_client.py): after a change here, ``make generate``.
 """
 
 from __future__ import annotations
@@ -18,9 +20,8 @@ from uuid import UUID
 import anyio
 
 from pulse.client import explanation, operator_requests, requests, schedule_requests, stats
-from pulse.client.async_transport import dial
-from pulse.client.discovery import ConnectionLostError, Remote, find_servers
-from pulse.client.exchange import Exchange
+from pulse.client.async_transport import AsyncTransport
+from pulse.client.discovery import Remote
 from pulse.client.explanation import Why
 from pulse.client.operator_requests import AuditFilters
 from pulse.client.records import Changed, JobPage, SchedulePage, Stack
@@ -30,7 +31,6 @@ from pulse.client.sealing import open_answer, seal_request
 from pulse.client.stats import Stats
 from pulse.common.json_text import JsonValue
 from pulse.common.wire_values import IdLike, TimeLike
-from pulse.errors import NobodyAnswersError
 from pulse.job import Job, Schedule
 from pulse.security.codec import Codec, checked
 
@@ -90,18 +90,12 @@ class AsyncClient:
         behalf: str | None = None,
         codec: Codec | None = None,
     ) -> None:
-        self._socket = socket
-        self._timeout_s = timeout_s
-        self._hello = requests.hello(user, password, behalf)
+        self._transport = AsyncTransport(socket, timeout_s, requests.hello(user, password, behalf))
         self._codec = checked(codec)
-        self._exchange: Exchange | None = None
-        self._connecting = anyio.Lock()
 
     async def __aenter__(self) -> Self:
-        with anyio.move_on_after(self._timeout_s):
-            await self._connected()
-            return self
-        raise NobodyAnswersError(f"no connection within {self._timeout_s:g} s")
+        await self._transport.open()
+        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -109,10 +103,8 @@ class AsyncClient:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the connection; requests under way fail."""
-        exchange, self._exchange = self._exchange, None
-        if exchange is not None:
-            await exchange.aclose()
+        """Close the connection: requests under way fail, and the next one opens a new connection."""
+        await self._transport.aclose()
 
     async def submit(
         self, handler: HandlerRef, args: Mapping[str, object] | None = None, **options: Unpack[JobOptions]
@@ -134,7 +126,8 @@ class AsyncClient:
             ConflictError: A job with this id exists, with another name, topic or args.
 
         """
-        return (await self.submit_many([{"name": handler, "args": args, **options}]))[0]
+        ids = await self.submit_many([{"name": handler, "args": args, **options}])
+        return ids[0]
 
     async def submit_many(self, jobs: Iterable[NewJob]) -> list[UUID]:
         """
@@ -308,7 +301,8 @@ class AsyncClient:
 
     async def workers(self) -> JsonValue:
         """The handler processes that are connected."""
-        return (await self._ask(requests.simple("workers.list"))).get("workers")
+        answer = await self._ask(requests.simple("workers.list"))
+        return answer.get("workers")
 
     async def status(self) -> dict[str, JsonValue]:
         """How the whole is doing."""
@@ -342,33 +336,5 @@ class AsyncClient:
         return await self._ask(requests.raw(kind, body, repeatable=repeatable))
 
     async def _ask(self, request: Request[AnswerT]) -> AnswerT:
-        with anyio.move_on_after(self._timeout_s):
-            pauses_s = requests.poll_pauses_s()
-            while True:
-                exchange = await self._connected()
-                try:
-                    answer = request.understood(await exchange.ask(request))
-                    return answer if self._codec is None else open_answer(self._codec, answer)
-                except ConnectionLostError:
-                    if not request.repeatable:
-                        raise requests.answer_lost(request.kind) from None
-                    await anyio.sleep(next(pauses_s))
-        raise NobodyAnswersError(f"{request.kind}: no answer within {self._timeout_s:g} s")
-
-    async def _connected(self) -> Exchange:
-        """The connection; a broken one is renewed, however long that takes, but the first is tried only once."""
-        async with self._connecting:
-            old = self._exchange
-            if old is not None and not old.broken:
-                return old
-            for pause_s in requests.poll_pauses_s():
-                try:
-                    stream, welcome = await dial(find_servers(self._socket), self._hello)
-                except NobodyAnswersError:
-                    if old is None:
-                        raise
-                    await anyio.sleep(pause_s)
-                else:
-                    self._exchange = Exchange(stream, welcome)
-                    return self._exchange
-            raise AssertionError
+        answer = await self._transport.ask(request)
+        return answer if self._codec is None else open_answer(self._codec, answer)
