@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from pulse.app.outcome import Discard, RetryAfter, Snooze
     from pulse.client.async_client import AsyncClient, connect
     from pulse.client.client import Client
-    from pulse.client.explanation import Reason, Why
-    from pulse.client.records import Changed, JobPage, SchedulePage, Stack
+    from pulse.client.records import Changed, JobPage, Reason, SchedulePage, Stack, Why
     from pulse.client.requests import JobOptions, NewJob, TopicOptions
     from pulse.client.schedule_requests import ScheduleOptions
     from pulse.client.stats import Stats, TopicStats
@@ -82,7 +81,7 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    "pulse.client.records": ("Changed", "JobPage", "SchedulePage", "Stack"),
+    "pulse.client.records": ("Changed", "JobPage", "Reason", "SchedulePage", "Stack", "Why"),
     "pulse.app.app": ("App",),
     "pulse.client.client": ("Client",),
     "pulse.client.async_client": ("AsyncClient", "connect"),
@@ -108,7 +107,6 @@ _MODULES: Final = {
     "pulse.client.requests": ("JobOptions", "NewJob", "TopicOptions"),
     "pulse.client.schedule_requests": ("ScheduleOptions",),
     "pulse.client.stats": ("Stats", "TopicStats"),
-    "pulse.client.explanation": ("Reason", "Why"),
 }
 _HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}
 

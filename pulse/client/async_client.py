@@ -19,13 +19,11 @@ from uuid import UUID
 
 import anyio
 
-from pulse.client import explanation, operator_requests, requests, schedule_requests, stats
+from pulse.client import requests, schedule_requests, stats
 from pulse.client.async_transport import AsyncTransport
 from pulse.client.discovery import Remote
-from pulse.client.explanation import Why
-from pulse.client.operator_requests import AuditFilters
-from pulse.client.records import Changed, JobPage, SchedulePage, Stack
-from pulse.client.requests import HandlerRef, JobFilters, JobOptions, NewJob, Request, TopicOptions
+from pulse.client.records import Changed, JobPage, SchedulePage, Stack, Why
+from pulse.client.requests import AuditFilters, HandlerRef, JobFilters, JobOptions, NewJob, Request, TopicOptions
 from pulse.client.schedule_requests import ScheduleChanges, ScheduleOptions
 from pulse.client.sealing import open_answer, seal_request
 from pulse.client.stats import Stats
@@ -190,17 +188,17 @@ class AsyncClient:
 
     async def delete(self, *job_ids: IdLike) -> Changed:
         """Remove completed, canceled or dead jobs, with their history."""
-        return await self._ask(operator_requests.delete(job_ids))
+        return await self._ask(requests.delete(job_ids))
 
     async def change(self, *job_ids: IdLike, topic: str | None = None, priority: int | None = None) -> Changed:
         """Move jobs that wait to another topic or priority; what is due waits at the end there."""
-        return await self._ask(operator_requests.change(job_ids, topic, priority))
+        return await self._ask(requests.change(job_ids, topic, priority))
 
     async def audit(
         self, limit: int = 50, after: str | None = None, **filters: Unpack[AuditFilters]
     ) -> dict[str, JsonValue]:
         """What operators did, newest first; see ``AuditFilters``: action, topic, since_s."""
-        return await self._ask(operator_requests.list_actions(limit, after, filters))
+        return await self._ask(requests.list_actions(limit, after, filters))
 
     async def stack(self, job_id: IdLike) -> Stack:
         """
@@ -215,7 +213,7 @@ class AsyncClient:
 
     async def why(self, job_id: IdLike) -> Why:
         """Why a job does not run: what is in its way, the decisive reason first."""
-        return await self._ask(explanation.ask(job_id))
+        return await self._ask(requests.why(job_id))
 
     async def schedules_create(
         self, handler: HandlerRef, args: Mapping[str, object] | None = None, **options: Unpack[ScheduleOptions]

@@ -14,12 +14,10 @@ from types import TracebackType
 from typing import Final, Self, TypeVar, Unpack
 from uuid import UUID
 
-from pulse.client import explanation, operator_requests, requests, schedule_requests, stats
+from pulse.client import requests, schedule_requests, stats
 from pulse.client.discovery import Remote
-from pulse.client.explanation import Why
-from pulse.client.operator_requests import AuditFilters
-from pulse.client.records import Changed, JobPage, SchedulePage, Stack
-from pulse.client.requests import HandlerRef, JobFilters, JobOptions, NewJob, Request, TopicOptions
+from pulse.client.records import Changed, JobPage, SchedulePage, Stack, Why
+from pulse.client.requests import AuditFilters, HandlerRef, JobFilters, JobOptions, NewJob, Request, TopicOptions
 from pulse.client.schedule_requests import ScheduleChanges, ScheduleOptions
 from pulse.client.sealing import open_answer, seal_request
 from pulse.client.stats import Stats
@@ -170,15 +168,15 @@ class Client:
 
     def delete(self, *job_ids: IdLike) -> Changed:
         """Remove completed, canceled or dead jobs, with their history."""
-        return self._ask(operator_requests.delete(job_ids))
+        return self._ask(requests.delete(job_ids))
 
     def change(self, *job_ids: IdLike, topic: str | None = None, priority: int | None = None) -> Changed:
         """Move jobs that wait to another topic or priority; what is due waits at the end there."""
-        return self._ask(operator_requests.change(job_ids, topic, priority))
+        return self._ask(requests.change(job_ids, topic, priority))
 
     def audit(self, limit: int = 50, after: str | None = None, **filters: Unpack[AuditFilters]) -> dict[str, JsonValue]:
         """What operators did, newest first; see ``AuditFilters``: action, topic, since_s."""
-        return self._ask(operator_requests.list_actions(limit, after, filters))
+        return self._ask(requests.list_actions(limit, after, filters))
 
     def stack(self, job_id: IdLike) -> Stack:
         """
@@ -193,7 +191,7 @@ class Client:
 
     def why(self, job_id: IdLike) -> Why:
         """Why a job does not run: what is in its way, the decisive reason first."""
-        return self._ask(explanation.ask(job_id))
+        return self._ask(requests.why(job_id))
 
     def schedules_create(
         self, handler: HandlerRef, args: Mapping[str, object] | None = None, **options: Unpack[ScheduleOptions]

@@ -16,7 +16,7 @@ from pulse.errors import ProtocolError, error_from_code
 from pulse.job import HistoryEntry, Job, Schedule, Status
 from pulse.protocol import PROTOCOL_VERSION, ErrorBody, Frame, Welcome, decode_any, decode_body
 
-__all__ = ["Changed", "JobPage", "SchedulePage", "Stack"]
+__all__ = ["Changed", "JobPage", "Reason", "SchedulePage", "Stack", "Why"]
 
 _ID_BYTES: Final = 16
 Columns = Mapping[str, object]
@@ -78,6 +78,36 @@ class Stack:
     pid: int
     attempt: int
     stack: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """
+    Something that keeps a job from running.
+
+    Attributes:
+        code: One word for it, as the protocol lists them: ``paused``, ``full``, ``back_off``...
+        text: The same in plain words.
+        advice: What to do about it; '' where there is nothing but to wait.
+        details: The values behind the words; times in Unix seconds, ids as text.
+
+    """
+
+    code: str
+    text: str
+    advice: str
+    details: Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Why a job does not run; of the reasons the first one decides."""
+
+    id: UUID
+    name: str
+    topic: str
+    status: Status
+    reasons: tuple[Reason, ...]
 
 
 def body_of(frame: Frame) -> dict[str, object]:
@@ -172,6 +202,27 @@ def stack(body: Columns) -> Stack:
         return Stack(str(body["worker"]), int(str(body["pid"])), int(str(body["attempt"])), str(body["stack"]))
     except (KeyError, ValueError) as error:
         raise ProtocolError(f"the answer is no stack: {error}") from None
+
+
+def why(body: Columns) -> Why:
+    """
+    The answer to jobs.why.
+
+    Raises:
+        ProtocolError: It is something else.
+
+    """
+    try:
+        reasons = tuple(map(_reason, cast("list[Mapping[str, object]]", body["reasons"])))
+        job_id = UUID(bytes=cast("bytes", body["id"]))
+        return Why(job_id, str(body["name"]), str(body["topic"]), Status(str(body["status"])), reasons)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ProtocolError(f"the answer does not tell why: {error}") from None
+
+
+def _reason(body: Mapping[str, object]) -> Reason:
+    details = plain(cast("Mapping[str, object]", body.get("details", {})))
+    return Reason(str(body["code"]), str(body["text"]), str(body.get("advice", "")), details)
 
 
 def topic(body: Columns) -> dict[str, JsonValue]:

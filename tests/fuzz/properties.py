@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from pulse.client import explanation, records, stats
+from pulse.client import records, stats
 from pulse.client.requests import Request
 from pulse.errors import ProtocolError, PulseError
 from pulse.protocol import (
@@ -55,7 +55,7 @@ READERS: Final[Sequence[Callable[[Mapping[str, object]], object]]] = (
     records.topic,
     records.plain,
     stats.read,
-    explanation.read,
+    records.why,
 )
 
 
