@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pulse.client.records import Changed, JobPage, Reason, SchedulePage, Stack, Why
     from pulse.client.requests import JobOptions, NewJob, TopicOptions
     from pulse.client.schedule_requests import ScheduleOptions
-    from pulse.client.stats import Stats, TopicStats
     from pulse.errors import (
         BadRequestError,
         ConflictError,
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
         UnavailableError,
     )
     from pulse.job import HistoryEntry, Job, Schedule, Status
+    from pulse.protocol.stats import Stats, TopicStats
     from pulse.security.codec import Codec
 
 __all__ = [
@@ -106,7 +106,7 @@ _MODULES: Final = {
     "pulse.app.outcome": ("Discard", "RetryAfter", "Snooze"),
     "pulse.client.requests": ("JobOptions", "NewJob", "TopicOptions"),
     "pulse.client.schedule_requests": ("ScheduleOptions",),
-    "pulse.client.stats": ("Stats", "TopicStats"),
+    "pulse.protocol.stats": ("Stats", "TopicStats"),
 }
 _HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -19,17 +19,17 @@ from uuid import UUID
 
 import anyio
 
-from pulse.client import requests, schedule_requests, stats
+from pulse.client import requests, schedule_requests
 from pulse.client.async_transport import AsyncTransport
 from pulse.client.discovery import Remote
 from pulse.client.records import Changed, JobPage, SchedulePage, Stack, Why
 from pulse.client.requests import AuditFilters, HandlerRef, JobFilters, JobOptions, NewJob, Request, TopicOptions
 from pulse.client.schedule_requests import ScheduleChanges, ScheduleOptions
 from pulse.client.sealing import open_answer, seal_request
-from pulse.client.stats import Stats
 from pulse.common.json_text import JsonValue
 from pulse.common.wire_values import IdLike, TimeLike
 from pulse.job import Job, Schedule
+from pulse.protocol.stats import Stats
 from pulse.security.codec import Codec, checked
 
 __all__ = ["AsyncClient", "connect"]
@@ -308,7 +308,7 @@ class AsyncClient:
 
     async def stats(self, *, topics: int = 100, history_s: float = 3600.0) -> Stats:
         """What waits, what goes through, and how long it takes: of so many topics, and of how long ago."""
-        return await self._ask(stats.ask(topics, history_s))
+        return await self._ask(requests.stats(topics, history_s))
 
     async def ping(self) -> float:
         """Seconds until the server answered."""

@@ -22,6 +22,7 @@ from pulse.common.wire_values import IdLike, TimeLike, args_text, as_id, unix_ti
 from pulse.errors import BadRequestError, NobodyAnswersError, ProtocolError, TooLargeError
 from pulse.job import Job
 from pulse.protocol import encode
+from pulse.protocol.stats import Stats
 
 __all__ = ["AuditFilters", "JobFilters", "JobOptions", "NewJob", "Request", "TopicOptions"]
 
@@ -215,6 +216,11 @@ def stack(job_id: IdLike) -> Request[Stack]:
 def why(job_id: IdLike) -> Request[Why]:
     """Why this job does not run."""
     return Request("jobs.why", {"id": as_id(job_id)}, records.why)
+
+
+def stats(topics: int = 100, history_s: float = 3600.0) -> Request[Stats]:
+    """How it goes; the *topics* with the most work by themselves, and so much of the history."""
+    return Request("stats", {"topics": topics, "history_s": history_s}, records.stats)
 
 
 def pause(

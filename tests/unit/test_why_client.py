@@ -60,5 +60,5 @@ def test_the_answer() -> None:
 )
 def test_an_answer_of_another_kind(wrong: dict[str, object]) -> None:
     """It is an error of the server's, whatever is wrong."""
-    with pytest.raises(ProtocolError, match="the answer does not tell why"):
-        records.why({**BODY, **wrong})
+    with pytest.raises(ProtocolError, match=r"answer (is not understood|cannot be read)"):
+        requests.why(JOB).understood({**BODY, **wrong})
