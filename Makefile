@@ -7,7 +7,7 @@ NOTHING := { status=$$?; [ $$status != 5 ] || echo "no test was collected, so no
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help man setup demo test test-rest test-whole docs lint fmt typecheck bench bench-peers chaos chaos-short fuzz fuzz-coverage model simulation simulation-test mutants test-systemd lock audit sbom dist clean
+.PHONY: help man setup demo test test-rest test-whole docs lint fmt generate typecheck bench bench-peers chaos chaos-short fuzz fuzz-coverage model simulation simulation-test mutants test-systemd lock audit sbom dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,12 +35,15 @@ docs: setup ## build the documentation into build/site; a warning or a dead link
 test-whole: setup ## both, with all that is left out for want of time: every combination on every PostgreSQL, more seeds
 	@PULSE_TEST_WHOLE=1 $(SUITE) $(ARGS)
 
-lint: setup ## ruff, import-linter, mypy and pyright
+lint: setup ## ruff, import-linter, mypy and pyright, and whether what is generated is up to date
 	@.ci/lint
 
 fmt: setup ## format the code and repair what ruff can repair by itself
 	@$(PY) -m ruff check --fix-only --quiet .
 	@$(PY) -m ruff format .
+
+generate: setup ## write pulse/client/client.py anew, the blocking client, from the async one
+	@$(PY) -m tools.generate_client
 
 typecheck: setup ## mypy and pyright alone
 	@.ci/lint mypy pyright

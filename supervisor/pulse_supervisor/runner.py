@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from pulse.errors import EmbeddedError
+from pulse.protocol import bus
 from pulse_supervisor.bus.hub import Hub
 from pulse_supervisor.bus.link import Link
 from pulse_supervisor.children import lifecycle
@@ -219,7 +220,7 @@ class Loop:
                 self._send_start(seat, boot=boot)
                 return Briefed()
             case SendStop(grace_s) if seat.link is not None:
-                seat.link.send_nowait("stop", None, {"grace_s": grace_s})
+                seat.link.send_nowait("stop", None, bus.body_of(bus.ActorStop(grace_s)))
             case Signal(number) if seat.process is not None:
                 if number is signal.SIGKILL:
                     reason = seat.state.fault or "it did not stop in time, or was to stop at once"
@@ -275,13 +276,13 @@ class Loop:
 
     def _send_start(self, seat: Seat, *, boot: bool) -> None:
         if seat.link is not None:
-            seat.link.send_nowait("start", None, {"settings": self._settings, "boot": boot})
+            seat.link.send_nowait("start", None, bus.body_of(bus.ActorStart(dict(self._settings or {}), boot)))
             seat.link.briefed = True
             if self._draining and seat.child.name == DISPATCHER:
                 self._tell_of_drain()
 
     def _tell_of_drain(self) -> None:
-        self.hub.tell_nowait(DISPATCHER, "drain", {})
+        self.hub.tell_nowait(DISPATCHER, bus.HintEvent.DRAIN)
 
     def _heard(self, name: str, event: Event) -> None:
         """What a child says or does of its own accord; what it cannot mean is its fault, not ours."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +25,7 @@ from msgspec import Struct
 from pulse import config
 from pulse.errors import ConflictError, EmbeddedError, NotFoundError
 from pulse.protocol import DrainRequest, LogsRequest, Named
+from pulse.protocol.bus import HintEvent, OperatorAction
 from pulse.protocol.roles import Access
 from pulse.security.grants import Grants
 from pulse.security.log_throttle import Refused
@@ -147,7 +148,7 @@ class Supervisor:
         """Have the certificate read anew; settings are read once, at the start."""
         if self._plan.sockets.tcp is None or self._plan.settings.tls_cert is None:
             self._log.info("signal_ignored", signal="SIGHUP")
-        elif not self._loop.hub.tell_nowait(DISPATCHER, "reload", {}):
+        elif not self._loop.hub.tell_nowait(DISPATCHER, HintEvent.RELOAD):
             self._log.info("reload_later", reason="the dispatcher is being started, and reads the certificate then")
 
     async def _keep_names(self) -> None:
@@ -272,7 +273,7 @@ class Supervisor:
         """Let the own pools finish and stay away; with ``all``, have the dispatcher send all other workers home too."""
         assert isinstance(request, DrainRequest)  # noqa: S101 - the door decodes each kind as its type
         if request.all:
-            self._loop.hub.tell_nowait(DISPATCHER, "drain_workers", {})
+            self._loop.hub.tell_nowait(DISPATCHER, HintEvent.DRAIN_WORKERS)
         for seat in self._seats(Kind.POOL):
             self._loop.ask_to_stop(seat.child.name)
         return {}
@@ -296,8 +297,8 @@ class Supervisor:
 
     def _note(self, action: str, asker: Asker, detail: Mapping[str, object]) -> None:
         """Tell an actor that has the database: one that hears, since some may just start."""
-        told = {**asdict(asker), "action": action, "detail": detail}
-        if not any(self._loop.hub.tell_nowait(hearer, "operator", told) for hearer in ("watchdog", "pause")):
+        told = OperatorAction(action, asker.uid, asker.pid, asker.behalf, dict(detail))
+        if not any(self._loop.hub.tell_nowait(hearer, HintEvent.OPERATOR, told) for hearer in ("watchdog", "pause")):
             error = "no actor hears it"
             self._log.warning("action_not_noted", action=action, uid=asker.uid, detail=detail, error=error)
 

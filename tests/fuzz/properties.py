@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from pulse.client import explanation, records, stats
+from pulse.client import records
 from pulse.client.requests import Request
 from pulse.errors import ProtocolError, PulseError
 from pulse.protocol import (
@@ -54,8 +54,8 @@ READERS: Final[Sequence[Callable[[Mapping[str, object]], object]]] = (
     records.stack,
     records.topic,
     records.plain,
-    stats.read,
-    explanation.read,
+    records.stats,
+    records.why,
 )
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import pulse
 from pulse.client.requests import NewJob
-from pulse.client.stats import Rates, Series
+from pulse.protocol.stats import Rates, Series
 from tests.process.system_kit import SHORT_LEASE, Whole, place
 from tests.support.postgres import Postgres
 from tests.support.system import until

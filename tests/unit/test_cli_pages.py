@@ -337,6 +337,7 @@ class TestSchedules:
         """A schedule that is spent, or leaves the topic to the handler, says so."""
         shown = {label: cell.text for label, cell in schedule_facts(Schedule(ID.bytes, "a", run_at=NOW_S), NOW_S)}
         assert (shown["topic"], shown["next"]) == ("the handler's", "never again")
+        assert shown["args"] == "too long to be shown"
 
     @pytest.mark.parametrize(
         ("given", "message"),

@@ -9,10 +9,20 @@ from uuid import uuid4
 import pytest
 
 from pulse.cli.system.top_page import Snapshot, View, page, pressed
-from pulse.client import stats
-from pulse.client.stats import Buckets, DatabaseUsage, OtherTopics, Percentiles, Rates, Series, Stats, TopicStats, Used
 from pulse.common.text import width_of
 from pulse.protocol.answers import Database, Job, Process, Status, Worker
+from pulse.protocol.stats import (
+    Buckets,
+    Counters,
+    DatabaseUsage,
+    OtherTopics,
+    Percentiles,
+    Rates,
+    Series,
+    Stats,
+    TopicStats,
+    Used,
+)
 
 AT_S = 1_900_000_000.0
 HOSTILE = "\x1b[31m<script>\u202e" + "x" * 300
@@ -29,7 +39,7 @@ def known(topics: list[TopicStats], **more: Any) -> Stats:
     parts: dict[str, Any] = {
         "at": AT_S, "since": AT_S - 60, "topics": topics, "others": OtherTopics(), "exact": True,
         "rates": Rates(submitted=12.34, completed=1234.5), "wait_s": Percentiles(p50=0.004, p99=0.5),
-        "run_s": Percentiles(), "series": Series(10.0, []), "counters": stats.Counters(),
+        "run_s": Percentiles(), "series": Series(10.0, []), "counters": Counters(),
         "histograms": {"wait_s": nothing}, "database": DatabaseUsage(0.0, {}), "dispatcher": Used(1, 0.1, 1),
     }  # fmt: skip
     return Stats(**{**parts, **more})

@@ -13,7 +13,6 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pulse.client.stats import read
 from pulse.common.histogram import BOUNDS
 from pulse.config import load
 from pulse.errors import ConfigError
@@ -22,6 +21,8 @@ from pulse.ops.metrics.collector import Exported
 from pulse.ops.metrics.labels import LONGEST, clean
 from pulse.ops.metrics.server import SCRAPES, Address, Server
 from pulse.ops.metrics.snapshot import Snapshot, Source
+from pulse.protocol.answers import read
+from pulse.protocol.stats import Stats
 from tests.support.markdown import DOCS, section, table
 from tests.support.peers import until
 
@@ -92,7 +93,7 @@ def _samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     return found
 
 
-FULL: Final = Snapshot(read(_stats(["a", "b"])), STATUS)
+FULL: Final = Snapshot(read(Stats, _stats(["a", "b"])), STATUS)
 
 
 def test_the_table_in_the_docs_is_what_is_exported() -> None:
@@ -164,7 +165,7 @@ def test_who_is_down_is_told(snapshot: Snapshot, up: tuple[int, int, int]) -> No
 
 def test_topics_with_hostile_names_are_harmless() -> None:
     """Any name becomes a short label of its own, and the page stays readable for the library that parses it."""
-    samples = _samples(_exported(Snapshot(read(_stats(HOSTILE)), None)))
+    samples = _samples(_exported(Snapshot(read(Stats, _stats(HOSTILE)), None)))
     labels = {dict(labels)["topic"] for name, labels in samples if name == "pulse_topic_paused"}
     assert len(labels) == len(HOSTILE)
     assert all(len(label) <= LONGEST + 9 and label.isprintable() for label in labels)

@@ -138,14 +138,14 @@ class TestOrders:
         ids = [bytes([number]) * 16 for number in range(3)]
         order = ordered({"verb": ["change"], "id": [str(ID)], "to_priority": ["5"]}, NOW_S, is_final=True)
         before = [(ids[0], "a", 0), (ids[1], "b", 0), (ids[2], "a", 0)]
-        undo = undo_of(order, answers.Changed(ids), {"before": before})
+        undo = undo_of(order, answers.Changed(ids, []), {"before": before})
         assert undo is not None
         assert [dict(step.body) for step in undo.steps] == [
             {"ids": [ids[0], ids[2]], "topic": "a", "priority": 0},
             {"ids": [ids[1]], "topic": "b", "priority": 0},
         ]
         order = ordered({"verb": ["delete"], "id": [str(ID)]}, NOW_S, is_final=True)
-        assert undo_of(order, answers.Changed(ids), {}) is None
+        assert undo_of(order, answers.Changed(ids, []), {}) is None
 
 
 class TestScheduleForm:

@@ -350,8 +350,12 @@ def facts(schedule: Schedule, now_s: float) -> Iterator[tuple[str, Cell]]:
         yield "tries", Cell(str(schedule.max_attempts))
     if schedule.timeout_s is not None:
         yield "timeout", Cell(duration(schedule.timeout_s))
-    shown = foreign(shown_instead(schedule.args) or pretty(schedule.args))
-    yield "args", Cell(CONCEALED, "dim") if schedule.concealed else shown
+    if schedule.concealed:
+        yield "args", Cell(CONCEALED, "dim")
+    elif schedule.args is None:
+        yield "args", Cell("too long to be shown", "dim")
+    else:
+        yield "args", foreign(shown_instead(schedule.args) or pretty(schedule.args))
 
 
 def _declaration(schedule: Schedule) -> Iterator[tuple[str, Cell]]:

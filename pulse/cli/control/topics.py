@@ -22,9 +22,9 @@ from pulse.cli.lazy import CONTEXT, examples
 from pulse.cli.options import BACKOFF, NOT_NEGATIVE_S, POSITIVE_S, TRIES, Text
 from pulse.cli.output.render import Cell, Line, Screen, foreign, write_document
 from pulse.cli.server import current_server
-from pulse.client import stats
 from pulse.common.text import count, iso, shell_word
 from pulse.protocol.answers import Gate, Option, Retention, Topic, TopicPage, part, read
+from pulse.protocol.stats import Stats
 
 __all__ = ["topic_lines", "topics"]
 
@@ -97,7 +97,7 @@ def list_topics(limit: int, after: str | None, *, as_json: bool) -> None:
         answer = client.request("topics.list", body, repeatable=True)
         told = client.request("stats", {"topics": _MOST, "history_s": 0}, repeatable=True)
         gate = read(Gate, client.request("dispatch.status", repeatable=True))
-    page, found = read(TopicPage, answer), stats.read(told)
+    page, found = read(TopicPage, answer), read(Stats, told)
     rows = merged(page.topics, found, gate, most=limit if after is None else None)
     others = left_out(rows, found)
     if as_json:

@@ -7,9 +7,9 @@ from typing import Final, TypeAlias
 
 from pulse.cli.output.render import Cell, Column, Line, Table, foreign
 from pulse.cli.output.styles import STATUS_STYLES
-from pulse.client.stats import OtherTopics, Stats, TopicStats
 from pulse.common.text import count, duration, one_line
 from pulse.protocol.answers import Gate
+from pulse.protocol.stats import OtherTopics, Stats, TopicStats
 
 __all__ = ["SERVER", "WORDS", "Policy", "left_out", "merged", "others_words", "policy_words", "shown", "topics_table"]
 

@@ -26,9 +26,9 @@ from pulse.cli.output.render import Line, Screen, write_document
 from pulse.cli.server import Server, current_server
 from pulse.cli.system.status import SUPERVISOR_S, Question, merge
 from pulse.cli.system.top_page import Snapshot, View, page, pressed
-from pulse.client import stats
 from pulse.errors import PulseError
 from pulse.protocol.answers import Connected, Job, JobPage, Status, read
+from pulse.protocol.stats import Stats
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -93,7 +93,7 @@ class Source:
             at=time.time(),
             status=read(Status, body),
             silent=silent,
-            stats=msgspec.convert(found, stats.Stats) if found is not None else None,
+            stats=msgspec.convert(found, Stats) if found is not None else None,
             workers=read(Connected, {"workers": workers}).workers if workers is not None else None,
             running=_jobs(told.get("running")),
             waiting=_jobs(told.get("waiting")),

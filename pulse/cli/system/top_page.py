@@ -12,9 +12,9 @@ from msgspec import structs
 from pulse.cli.output.render import Cell, Column, Line, Table, fit, foreign
 from pulse.cli.output.styles import STATUS_STYLES
 from pulse.cli.system.status_page import overview, problems
-from pulse.client.stats import Percentiles, Stats, TopicStats
 from pulse.common.text import cut, duration, iso, one_line, width_of
 from pulse.protocol.answers import Job, Status, Worker
+from pulse.protocol.stats import Percentiles, Stats, TopicStats
 
 __all__ = ["Snapshot", "View", "page", "pressed"]
 

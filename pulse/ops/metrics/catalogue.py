@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, cast
 
-from pulse.client.stats import Buckets, Stats, TopicStats
 from pulse.ops.metrics.labels import clean
 from pulse.ops.metrics.snapshot import Snapshot
+from pulse.protocol.stats import Buckets, Stats, TopicStats
 
 Value = tuple[tuple[str, ...], float]
 Samples = Iterable[Value]

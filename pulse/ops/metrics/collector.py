@@ -9,9 +9,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
-from pulse.client.stats import Buckets
 from pulse.ops.metrics.catalogue import DURATIONS, METRICS, Durations, Metric
 from pulse.ops.metrics.snapshot import Snapshot, Source
+from pulse.protocol.stats import Buckets
 
 LEADING: Final = ("1.0", "2.0", "5.0")  # bounds that are exported: from 1 ms on, three for each power of ten
 LEAST_S: Final = 0.001

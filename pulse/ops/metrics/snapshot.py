@@ -12,8 +12,8 @@ from typing import Final, TypeVar, cast
 
 from pulse.client.client import Client
 from pulse.client.discovery import find_targets, why_not
-from pulse.client.stats import Stats
 from pulse.errors import PulseError
+from pulse.protocol.stats import Stats
 from pulse.system.directories import SUPERVISOR_SOCKET
 
 STATS_S: Final = 1.5  # a dispatcher that takes longer is no use to anybody

@@ -8,37 +8,25 @@ dropped: nothing depends on a hint but speed, and a hub that waits for a frozen 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Final
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import Struct
 
 from pulse.errors import ProtocolError
 from pulse.protocol import Frame, decode_body
+from pulse.protocol.bus import (
+    EVERYBODY,
+    MAX_HINT_BYTES,
+    NOTHING,
+    ActorFailed,
+    ActorHello,
+    ActorPong,
+    HintEvent,
+    HintFrame,
+    hint,
+)
 from pulse_supervisor.bus.link import Link
 from pulse_supervisor.children.events import BusBroken, Event, Hello, Pong, Ready, Refused
-
-MAX_HINT_BYTES: Final = 4096  # a name and a few numbers; what is larger is data, and data belongs in the database
-EVERYBODY: Final = "*"
-
-
-class _HelloBody(Struct, frozen=True):
-    name: str
-    pid: int
-
-
-class _PongBody(Struct, frozen=True):
-    turn_age_s: Annotated[float, Meta(ge=0)]
-
-
-class _RefusedBody(Struct, frozen=True):
-    message: str
-
-
-class _HintBody(Struct, frozen=True):
-    to: str
-    event: str
-    data: Raw = Raw(b"\x80")  # an empty map; what a hint says is between the actors
 
 
 class Hub:
@@ -98,12 +86,13 @@ class Hub:
         if self._links.get(link.name) is link:
             del self._links[link.name]
 
-    def tell_nowait(self, name: str, event: str, data: Mapping[str, object]) -> bool:
+    def tell_nowait(self, name: str, event: HintEvent, data: Struct = NOTHING) -> bool:
         """A hint from the supervisor itself, which is not dropped while the actor lives; whether it does, and hears."""
         link = self._links.get(name)
         if link is None or not link.briefed:
             return False
-        link.send_nowait("hint", None, {"from": "supervisor", "event": event, "data": dict(data)})
+        told = hint(name, event, data)
+        link.send_nowait("hint", None, {"from": "supervisor", "event": told.event, "data": told.data})
         return True
 
     def _handle(self, link: Link, frame: Frame) -> None:
@@ -120,7 +109,7 @@ class Hub:
     def _hello(self, link: Link, frame: Frame) -> None:
         if frame.kind != "hello":
             raise ProtocolError(f"{frame.kind} before hello")
-        hello = decode_body(_HelloBody, frame)
+        hello = decode_body(ActorHello, frame)
         if (hello.name, hello.pid) != (link.name, link.pid):
             raise ProtocolError(f"hello of {hello.name} (pid {hello.pid}), not of {link.name} (pid {link.pid})")
         link.greeted = True
@@ -128,30 +117,30 @@ class Hub:
 
     def _pong(self, link: Link, frame: Frame) -> None:
         if link.takes_pong(frame.request):
-            self._report(link.name, Pong(decode_body(_PongBody, frame).turn_age_s))
+            self._report(link.name, Pong(decode_body(ActorPong, frame).turn_age_s))
 
     def _failed(self, link: Link, frame: Frame) -> None:
-        self._report(link.name, Refused(decode_body(_RefusedBody, frame).message))
+        self._report(link.name, Refused(decode_body(ActorFailed, frame).message))
 
     def _status(self, link: Link, frame: Frame) -> None:
         link.send_nowait("ok", frame.request, self._describe())
 
     def _hint(self, link: Link, frame: Frame) -> None:
         size_bytes = len(bytes(frame.body))
-        hint = decode_body(_HintBody, frame)
+        sent = decode_body(HintFrame, frame)
         if size_bytes > MAX_HINT_BYTES:
-            self._dropped(link, hint, hint.to, f"{size_bytes} bytes, at most {MAX_HINT_BYTES} are passed on")
+            self._dropped(link, sent, sent.to, f"{size_bytes} bytes, at most {MAX_HINT_BYTES} are passed on")
             return
         # By msgspec, which passes the data on byte for byte: what was decoded need not be what msgpack can encode.
-        payload = msgspec.msgpack.encode(("hint", None, {"from": link.name, "event": hint.event, "data": hint.data}))
+        payload = msgspec.msgpack.encode(("hint", None, {"from": link.name, "event": sent.event, "data": sent.data}))
         passed_on = len(payload).to_bytes(4, "big") + payload
-        names = [name for name in self._links if name != link.name] if hint.to == EVERYBODY else [hint.to]
+        names = [name for name in self._links if name != link.name] if sent.to == EVERYBODY else [sent.to]
         for name in names:
             to = self._links.get(name)
             if to is None or not to.briefed:
-                self._dropped(link, hint, name, "it is not running")
+                self._dropped(link, sent, name, "it is not running")
             elif not to.try_send_nowait(passed_on):
-                self._dropped(link, hint, name, "its buffer is full")
+                self._dropped(link, sent, name, "its buffer is full")
 
-    def _dropped(self, link: Link, hint: _HintBody, name: str, reason: str) -> None:
-        self._log("hint_dropped", source=link.name, to=name, hint=hint.event, reason=reason)
+    def _dropped(self, link: Link, sent: HintFrame, name: str, reason: str) -> None:
+        self._log("hint_dropped", source=link.name, to=name, hint=sent.event, reason=reason)

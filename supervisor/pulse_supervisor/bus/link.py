@@ -10,8 +10,8 @@ import trio
 
 from pulse.errors import ProtocolError
 from pulse.protocol import BrokenStreamError, Frame, FrameReader, encode
+from pulse.protocol.bus import MAX_BUS_FRAME_BYTES
 
-MAX_FRAME_BYTES: Final = 64 * 1024
 _READ_BYTES: Final = 64 * 1024
 
 
@@ -47,7 +47,7 @@ class Link:
         self.greeted = False
         self.briefed = False
         self._sock = sock
-        self._reader = FrameReader(MAX_FRAME_BYTES)
+        self._reader = FrameReader(MAX_BUS_FRAME_BYTES)
         self._unsent = bytearray()
         self._has_unsent = trio.Event()
         self._number = 0

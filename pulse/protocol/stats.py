@@ -1,16 +1,8 @@
-"""How it goes: what waits, what goes through and how long it takes, as the server counts it."""
+"""The answer to ``stats``: what waits, what goes through and how long it takes, as the server counts it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import msgspec
 from msgspec import Struct
-
-from pulse.client.requests import Request
-from pulse.errors import ProtocolError
-
-__all__ = ["Percentiles", "Rates", "Series", "Stats", "TopicStats"]
 
 
 class Rates(Struct, frozen=True):
@@ -183,22 +175,3 @@ class Stats(Struct, frozen=True):
     workers: Connected = Connected()
     depth_age_s: float | None = None
     paused: bool | None = None
-
-
-def ask(topics: int = 100, history_s: float = 3600.0) -> Request[Stats]:
-    """How it goes; the *topics* with the most work by themselves, and so much of the history."""
-    return Request("stats", {"topics": topics, "history_s": history_s}, read)
-
-
-def read(body: Mapping[str, object]) -> Stats:
-    """
-    The answer to stats.
-
-    Raises:
-        ProtocolError: It is something else.
-
-    """
-    try:
-        return msgspec.convert(body, Stats)
-    except msgspec.ValidationError as error:
-        raise ProtocolError(f"the answer has no stats: {error}") from None
