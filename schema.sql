@@ -408,7 +408,7 @@ CREATE TABLE pulse.set_aside (
     next_try_at timestamptz NOT NULL DEFAULT clock_timestamp(),  -- infinity: an operator set it aside
     tries       int NOT NULL DEFAULT 1,
     sqlstate    text NOT NULL,
-    statement   text NOT NULL,                      -- which one was refused, by its name in queries.sql
+    statement   text NOT NULL,                      -- which one was refused, by its name in pulse/store/sql
     error       text NOT NULL
 );
 

@@ -13,7 +13,6 @@ import re
 import time
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
@@ -22,7 +21,7 @@ from pulse.errors import PulseError, UnavailableError
 from pulse.store.admin.schema import SCHEMA_VERSION, schema_sql
 from pulse.store.connections.pool import Target, connect
 from pulse.store.failures import FAILURES, Meaning, meaning_of
-from pulse.store.statements import parse
+from pulse.store.statements import parse, texts
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -33,7 +32,7 @@ STATEMENT_S: Final = 2.0  # of a statement on a server that is in trouble alread
 LOCK_S: Final = 0.5
 _SLACK_S: Final = 0.5
 _PROBE_S: Final = 1.0  # a pooler that has one connection only keeps the second one waiting
-QUESTIONS: Final = parse((files("pulse.store") / "sql" / "doctor.sql").read_text("utf-8"))
+QUESTIONS: Final = parse(*texts("admin", "doctor.sql"))
 _QUEUE: Final = "queue_"
 _INDEX: Final = re.compile(r"^CREATE (?:UNIQUE )?INDEX (\w+) ON pulse\.", re.MULTILINE)
 SERVER_CHECKS: Final = (

@@ -1,4 +1,4 @@
--- What `pulse doctor` asks a database; what it means is decided by pulse/ops/doctor. The rules of queries.sql hold here too.
+-- What `pulse doctor` asks a database; what it means is decided by pulse/ops/doctor. The rules of statements.py hold here too.
 --
 --   * Some of it (pulse/store/admin/incidents.py) the dispatcher asks as well, every few seconds while somebody looks at the dashboard:
 --     its cost is bounded whatever the tables hold.
