@@ -135,10 +135,10 @@ def test_parse_reads_name_result_header_and_sql() -> None:
 
 def test_parse_includes_fragments() -> None:
     """A fragment stands in place of the line that includes it, indented like that, and may include another one."""
-    assert parse(SHARING, SHARED)["a"].sql == "SELECT\n    x,\n    y\n"
+    assert parse(SHARING, SHARED)["a"].sql == "SELECT\n    x,\n    y"
     inner = SHARED.replace(": f", ": g")
     outer = "-- fragment: f\n-- What: nested\n(\n  -- :include g\n)\n"
-    assert parse(outer + SHARING, inner)["a"].sql == "SELECT\n    (\n      x,\n      y\n    )\n"
+    assert parse(outer + SHARING, inner)["a"].sql == "SELECT\n    (\n      x,\n      y\n    )"
 
 
 def test_parse_takes_one_set_of_names() -> None:

@@ -97,7 +97,8 @@ SELECT format('call pulse.%s', f.proname), has_function_privilege(f.oid, 'EXECUT
        format('GRANT EXECUTE ON FUNCTION pulse.%I TO %I', f.proname, current_user)
 FROM pg_proc f
 WHERE f.pronamespace = to_regnamespace('pulse')
-  AND f.proname IN ('backoff_s', 'delete_schedule', 'jittered', 'note', 'notify_work', 'set_topic', 'tell', 'trigger_schedule', 'uuid7');
+  AND f.proname IN ('backoff_s', 'delete_schedule', 'jittered', 'note', 'notify_work', 'resolved_options', 'set_topic', 'tell',
+                    'trigger_schedule', 'uuid7');
 
 -- name: role :one
 -- What:    who pulse is in the database: more than it has to be?

@@ -135,16 +135,13 @@ WITH due AS (
     RETURNING s.id, s.name, s.args, s.topic, s.priority, s.max_attempts, s.timeout_s, d.occurrence, d.job_id, d.there_id, d.verdict,
         CASE WHEN d.overlap = 'cancel' AND d.verdict = 'fired' THEN d.last_job_id END AS old_job_id
 ), put AS (
-    INSERT INTO pulse.jobs AS j (id, name, args, topic, priority, submitted_at, next_run_at, max_attempts, timeout_s, schedule_id, occurrence)
-    SELECT m.job_id, m.name, m.args, coalesce(m.topic, h.topic, 'default'), m.priority, coalesce($9, clock_timestamp()),
-           CASE WHEN m.verdict = 'held' THEN '9999-12-30 00:00+00' ELSE coalesce($9, clock_timestamp()) END,
-           coalesce(m.max_attempts, h.max_attempts, t.max_attempts, s.max_attempts),
-           coalesce(m.timeout_s, h.timeout_s, t.timeout_s, s.timeout_s), m.id, m.occurrence
-    FROM moved m
-    LEFT JOIN pulse.handlers h ON h.name = m.name
-    LEFT JOIN pulse.topics t ON t.topic = coalesce(m.topic, h.topic, 'default')
-    LEFT JOIN pulse.topics s ON s.topic = ''
-    WHERE m.verdict IN ('fired', 'held') AND m.there_id IS NULL
+    INSERT INTO pulse.jobs AS j (id, name, args, priority, submitted_at, next_run_at, schedule_id, occurrence, topic, max_attempts, timeout_s)
+    SELECT d.job_id, d.name, d.args, d.priority, coalesce($9, clock_timestamp()),
+           CASE WHEN d.verdict = 'held' THEN '9999-12-30 00:00+00' ELSE coalesce($9, clock_timestamp()) END, d.id, d.occurrence,
+           -- :include resolved_options
+    FROM moved d
+    -- :include option_sources
+    WHERE d.verdict IN ('fired', 'held') AND d.there_id IS NULL
     RETURNING j.schedule_id, j.topic, j.priority
 ), old AS (
     SELECT j.id, m.id AS schedule_id, j.status, j.attempts, j.locked_by, j.started_at, j.progress

@@ -1,6 +1,42 @@
 -- New jobs. A submit that may have been stored before is repeated by submit_again.
 
 
+-- fragment: resolved_options
+-- What:    topic, max_attempts and timeout_s of a job d: its own, else its handler's (h), else its topic's (t), else the server's.
+--          The functions of schema.sql resolve them likewise: see pulse.resolved_options.
+coalesce(d.topic, h.topic, 'default') AS topic,
+coalesce(d.max_attempts, h.max_attempts, t.max_attempts, (SELECT s.max_attempts FROM pulse.topics s WHERE s.topic = '')) AS max_attempts,
+coalesce(d.timeout_s, h.timeout_s, t.timeout_s, (SELECT s.timeout_s FROM pulse.topics s WHERE s.topic = '')) AS timeout_s
+
+
+-- fragment: option_sources
+-- What:    the handler h and the topic t of a job d, for resolved_options.
+LEFT JOIN pulse.handlers h ON h.name = d.name
+LEFT JOIN pulse.topics t ON t.topic = coalesce(d.topic, h.topic, 'default')
+
+
+-- fragment: insert_jobs
+-- What:    what submit_jobs and submit_again insert; their arguments are the same.
+INSERT INTO pulse.jobs (id, name, args, priority, submitted_at, next_run_at, expires_at, traceparent, topic, max_attempts, timeout_s)
+SELECT d.id, d.name, d.args::jsonb, coalesce(d.priority, 0), coalesce($13, clock_timestamp()),
+       coalesce(to_timestamp(d.run_at), coalesce($13, now()) + coalesce(d.delay_s, 0) * interval '1 second')
+           + (d.place - 1) * interval '1 microsecond',
+       coalesce(to_timestamp(d.expires_at), coalesce($13, now()) + d.expires_in_s * interval '1 second'), d.traceparent,
+       -- :include resolved_options
+FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::float8[], $7::float8[], $8::int[], $9::float8[],
+            $10::float8[], $11::float8[], $12::text[])
+    WITH ORDINALITY AS d(id, name, args, topic, priority, run_at, delay_s, max_attempts, timeout_s, expires_at, expires_in_s, traceparent,
+                         place)
+-- :include option_sources
+ORDER BY d.id
+
+
+-- fragment: inserted_levels
+-- What:    the levels that got work, of the rows `put`.
+SELECT topic, priority, extract(epoch FROM min(next_run_at) FILTER (WHERE next_run_at <= coalesce($13, now()) + interval '1 second'))::float8
+    AS due_s, count(*)::int AS jobs FROM put GROUP BY topic, priority
+
+
 -- name: submit_jobs :many
 -- What:    insert jobs, resolving topic, max_attempts and timeout_s: job, else handler, else topic, else server.   From/to: none -> PENDING
 -- Args:    $1 ids uuid[], $2 names text[], $3 args text[], $4 topics text[], $5 priorities smallint[], $6 run_at float8[] (Unix),
@@ -12,25 +48,27 @@
 -- Returns: the levels (topic, priority) that got work, with the first due time of what is due now (Unix seconds; NULL: nothing
 --          is): what to wake; and how many jobs they got.
 WITH put AS (
-    INSERT INTO pulse.jobs (id, name, args, topic, priority, submitted_at, next_run_at, max_attempts, timeout_s, expires_at, traceparent)
-    SELECT d.id, d.name, d.args::jsonb, coalesce(d.topic, h.topic, 'default'), coalesce(d.priority, 0),
-           coalesce($13, clock_timestamp()),
-           coalesce(to_timestamp(d.run_at), coalesce($13, now()) + coalesce(d.delay_s, 0) * interval '1 second')
-               + (d.place - 1) * interval '1 microsecond',
-           coalesce(d.max_attempts, h.max_attempts, t.max_attempts, (SELECT s.max_attempts FROM pulse.topics s WHERE s.topic = '')),
-           coalesce(d.timeout_s, h.timeout_s, t.timeout_s, (SELECT s.timeout_s FROM pulse.topics s WHERE s.topic = '')),
-           coalesce(to_timestamp(d.expires_at), coalesce($13, now()) + d.expires_in_s * interval '1 second'), d.traceparent
-    FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::float8[], $7::float8[], $8::int[], $9::float8[],
-                $10::float8[], $11::float8[], $12::text[])
-        WITH ORDINALITY AS d(id, name, args, topic, priority, run_at, delay_s, max_attempts, timeout_s, expires_at, expires_in_s, traceparent,
-                             place)
-    LEFT JOIN pulse.handlers h ON h.name = d.name
-    LEFT JOIN pulse.topics t ON t.topic = coalesce(d.topic, h.topic, 'default')
-    ORDER BY d.id
+    -- :include insert_jobs
     RETURNING topic, priority, next_run_at
 )
-SELECT topic, priority, extract(epoch FROM min(next_run_at) FILTER (WHERE next_run_at <= coalesce($13, now()) + interval '1 second'))::float8
-    AS due_s, count(*)::int AS jobs FROM put GROUP BY topic, priority;
+-- :include inserted_levels
+;
+
+
+-- name: submit_again :many
+-- What:    the same for one request some of whose ids may exist already: a submit whose answer was lost.   From/to: none -> PENDING
+-- Args:    $1 ids uuid[], $2 names text[], $3 args text[], $4 topics text[], $5 priorities smallint[], $6 run_at float8[],
+--          $7 delay_s float8[], $8 max_attempts int[], $9 timeout_s float8[], $10 expires_at float8[], $11 expires_in_s float8[]
+--          $12 traceparents text[] (as above), $13 now
+-- Guard:   ON CONFLICT (id) DO NOTHING; the caller compares what was there (submitted_differently) in the same transaction.
+-- Returns: the levels (topic, priority) that got work, as above.
+WITH put AS (
+    -- :include insert_jobs
+    ON CONFLICT (id) DO NOTHING
+    RETURNING topic, priority, next_run_at
+)
+-- :include inserted_levels
+;
 
 
 -- name: submit_and_claim :many
@@ -64,52 +102,20 @@ FROM (
                AND NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', r.topic)
                                  AND coalesce(g.paused_until > coalesce($19, now()), true)) AS is_open
     FROM (
-        SELECT d.id, d.name, d.args::jsonb AS args, coalesce(d.topic, h.topic, 'default') AS topic, coalesce(d.priority, 0) AS priority,
+        SELECT d.id, d.name, d.args::jsonb AS args, coalesce(d.priority, 0) AS priority,
                coalesce($19, now()) + (d.place - 1) * interval '1 microsecond' AS due_at,
-               coalesce(d.max_attempts, h.max_attempts, t.max_attempts, (SELECT s.max_attempts FROM pulse.topics s WHERE s.topic = '')) AS max_attempts,
-               coalesce(d.timeout_s, h.timeout_s, t.timeout_s, (SELECT s.timeout_s FROM pulse.topics s WHERE s.topic = '')) AS timeout_s,
                coalesce(to_timestamp(d.expires_at), coalesce($19, now()) + d.expires_in_s * interval '1 second') AS expires_at,
-               d.worker, d.traceparent
+               d.worker, d.traceparent,
+               -- :include resolved_options
         FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::int[], $7::float8[], $8::float8[], $9::float8[],
                     $10::text[], $13::text[])
             WITH ORDINALITY AS d(id, name, args, topic, priority, max_attempts, timeout_s, expires_at, expires_in_s, worker, traceparent, place)
-        LEFT JOIN pulse.handlers h ON h.name = d.name
-        LEFT JOIN pulse.topics t ON t.topic = coalesce(d.topic, h.topic, 'default')
+        -- :include option_sources
     ) AS r LEFT JOIN fence f ON true
 ) AS n
 ORDER BY n.id
 RETURNING uuid_send(id) AS id, attempts, name, topic, args::text AS args, timeout_s, priority,
     date_part('epoch', next_run_at) AS due_at, locked_by AS worker, traceparent;
-
-
--- name: submit_again :many
--- What:    the same for one request some of whose ids may exist already: a submit whose answer was lost.   From/to: none -> PENDING
--- Args:    $1 ids uuid[], $2 names text[], $3 args text[], $4 topics text[], $5 priorities smallint[], $6 run_at float8[],
---          $7 delay_s float8[], $8 max_attempts int[], $9 timeout_s float8[], $10 expires_at float8[], $11 expires_in_s float8[]
---          $12 traceparents text[] (as above), $13 now
--- Guard:   ON CONFLICT (id) DO NOTHING; the caller compares what was there (submitted_differently) in the same transaction.
--- Returns: the levels (topic, priority) that got work, as above.
-WITH put AS (
-    INSERT INTO pulse.jobs (id, name, args, topic, priority, submitted_at, next_run_at, max_attempts, timeout_s, expires_at, traceparent)
-    SELECT d.id, d.name, d.args::jsonb, coalesce(d.topic, h.topic, 'default'), coalesce(d.priority, 0),
-           coalesce($13, clock_timestamp()),
-           coalesce(to_timestamp(d.run_at), coalesce($13, now()) + coalesce(d.delay_s, 0) * interval '1 second')
-               + (d.place - 1) * interval '1 microsecond',
-           coalesce(d.max_attempts, h.max_attempts, t.max_attempts, (SELECT s.max_attempts FROM pulse.topics s WHERE s.topic = '')),
-           coalesce(d.timeout_s, h.timeout_s, t.timeout_s, (SELECT s.timeout_s FROM pulse.topics s WHERE s.topic = '')),
-           coalesce(to_timestamp(d.expires_at), coalesce($13, now()) + d.expires_in_s * interval '1 second'), d.traceparent
-    FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::float8[], $7::float8[], $8::int[], $9::float8[],
-                $10::float8[], $11::float8[], $12::text[])
-        WITH ORDINALITY AS d(id, name, args, topic, priority, run_at, delay_s, max_attempts, timeout_s, expires_at, expires_in_s, traceparent,
-                             place)
-    LEFT JOIN pulse.handlers h ON h.name = d.name
-    LEFT JOIN pulse.topics t ON t.topic = coalesce(d.topic, h.topic, 'default')
-    ORDER BY d.id
-    ON CONFLICT (id) DO NOTHING
-    RETURNING topic, priority, next_run_at
-)
-SELECT topic, priority, extract(epoch FROM min(next_run_at) FILTER (WHERE next_run_at <= coalesce($13, now()) + interval '1 second'))::float8
-    AS due_s, count(*)::int AS jobs FROM put GROUP BY topic, priority;
 
 
 -- name: submitted_differently :many
