@@ -1,6 +1,6 @@
 -- What `pulse doctor` asks a database; what it means is decided by pulse/ops/doctor. The rules of statements.py hold here too.
 --
---   * Some of it (pulse/store/admin/incidents.py) the dispatcher asks as well, every few seconds while somebody looks at the dashboard:
+--   * Some of it (IncidentStore of doctor.py) the dispatcher asks as well, every few seconds while somebody looks at the dashboard:
 --     its cost is bounded whatever the tables hold.
 --   * Each statement runs in a read-only transaction of its own, for two seconds at most, on whatever database there is: one
 --     without pulse's schema, too, where it does not begin with queue_.
