@@ -1,4 +1,4 @@
-"""Mutants of what the doctor asks a database (pulse/store/sql/doctor.sql)."""
+"""Mutants of what the doctor asks a database (pulse/store/admin/doctor.sql)."""
 
 from __future__ import annotations
 

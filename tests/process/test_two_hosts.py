@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from pulse.store.times import to_us
+from pulse.store.rows import to_us
 from tests.support.peers import Worker, new_job
 from tests.support.system import Pair, System, running, until
 

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from pulse.errors import StatementError, UnavailableError
 from pulse.protocol import Beat, Result
 from pulse.store import failures
-from pulse.store.failures import IN_VAIN, STUBBORN, UNIQUE_VIOLATION
+from pulse.store.failures import CONSTRAINTS, IN_VAIN, STUBBORN, UNIQUE_VIOLATION
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims import refused_jobs
 from pulse_actors.dispatcher.writes import report as results
@@ -424,7 +424,7 @@ async def test_reports(counter: Counter, connection: Connection[Record]) -> None
     good = [await counter.running(counter.worker) for _ in STATES]
     bad = {await counter.running(counter.worker): sqlstate for sqlstate in STATES}
     values = [  # those are taken for bad results
-        one for one, sqlstate in bad.items() if is_value(sqlstate) and not sqlstate.startswith(results.CONSTRAINTS)
+        one for one, sqlstate in bad.items() if is_value(sqlstate) and not sqlstate.startswith(CONSTRAINTS)
     ]
     async with counter.open():
         async with refusing(connection, bad, "COMPLETED"):

@@ -28,9 +28,8 @@ from pulse.errors import UnavailableError
 from pulse.job import CATCH_UPS, OVERLAPS
 from pulse.store.connections.pool import STATEMENT_DEADLINE_S, Pool, Target
 from pulse.store.operators.schedules import ScheduleStore
-from pulse.store.rows import Due, Fired, Firing, Level, NewSchedule, Work
+from pulse.store.rows import Due, Fired, Firing, Level, NewSchedule, Work, from_us
 from pulse.store.store import Store
-from pulse.store.times import from_us
 from pulse_actors.runtime.actor import Turn
 from pulse_actors.scheduler.actor import Scheduler
 from tests.store.helpers import NOW, TOPIC, at

@@ -1,4 +1,4 @@
-"""``queries.sql`` held against its own headers, the state machine, and the code that uses it."""
+"""The statements held against its own headers, the state machine, and the code that uses it."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ SET_STATUS: Final = re.compile(r"SET status = (.*?)(?:,\s+\w+ =|\n\s+\w+ =)", re
 HERE: Final = Path(__file__).parent
 STORE: Final = Path(str(pulse.store.__file__)).parent
 GOOD: Final = "-- name: a :one\n-- What: x. Args: none. Guard: none. Returns: one.\nSELECT 1;\n"
+SHARED: Final = "-- fragment: f\n-- What: two\nx,\n-- why\ny\n"
+SHARING: Final = GOOD.replace("SELECT 1;", "SELECT\n    -- :include f\n;")
 
 
 def test_moves_are_legal() -> None:
@@ -110,7 +112,7 @@ def _asked_for(node: ast.AST) -> Iterator[object]:
 
 
 def test_no_sql_elsewhere() -> None:
-    """Outside of queries.sql and schema.sql nothing reads or writes a table of pulse."""
+    """Outside of the .sql files nothing reads or writes a table of pulse."""
     root = STORE.parents[1]
     sources = [path for package in ("pulse", "supervisor", "actors") for path in (root / package).rglob("*.py")]
     assert sources
@@ -156,6 +158,20 @@ def test_parse_reads_name_result_header_and_sql() -> None:
     assert (parsed["b"].result, parsed["b"].sql) == ("many", "SELECT 2\n, 3")
 
 
+def test_parse_includes_fragments() -> None:
+    """A fragment stands in place of the line that includes it, indented like that, and may include another one."""
+    assert parse(SHARING, SHARED)["a"].sql == "SELECT\n    x,\n    y"
+    inner = SHARED.replace(": f", ": g")
+    outer = "-- fragment: f\n-- What: nested\n(\n  -- :include g\n)\n"
+    assert parse(outer + SHARING, inner)["a"].sql == "SELECT\n    (\n      x,\n      y\n    )"
+
+
+def test_parse_takes_one_set_of_names() -> None:
+    """A name that two files have is refused."""
+    with pytest.raises(ValueError, match="statement a is there twice"):
+        parse(GOOD, GOOD)
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -165,12 +181,18 @@ def test_parse_reads_name_result_header_and_sql() -> None:
         (GOOD.replace(":one", ":some"), "without a name"),
         (GOOD + GOOD.replace(": a :one", ": b :some"), "exactly one"),
         (GOOD + GOOD, "there twice"),
+        (SHARED + SHARING + SHARED, "there twice"),
+        (SHARED + SHARING + GOOD.replace(" a ", " f "), "there twice"),
+        (SHARED + GOOD, "no statement includes the fragment f"),
+        (SHARING, "no fragment f"),
+        (SHARED.replace("y", "-- :include f") + SHARING, "includes itself"),
+        (SHARED.replace("What:", "Why:") + SHARING, "lacks What:"),
         (GOOD.replace("SELECT 1;", "SELECT 1"), "exactly one"),
         (GOOD.replace("SELECT 1;", ""), "exactly one"),
         *((GOOD.replace(f"{word}:", ""), f"lacks {word}:") for word in ("What", "Args", "Guard", "Returns")),
     ],
 )
 def test_parse_refuses(text: str, reason: str) -> None:
-    """A statement without name or header, with a name that is taken, or not alone in its block is refused."""
+    """A statement or fragment that is malformed, has a name that is taken, or is not alone in its block is refused."""
     with pytest.raises(ValueError, match=reason):
         parse(text)

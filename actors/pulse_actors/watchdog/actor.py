@@ -16,9 +16,8 @@ import anyio
 import structlog
 
 from pulse.protocol.bus import HintEvent, LapsedLeases, ReadyJobs, hint
-from pulse.store.rows import Ended, Ending, EndingKind
+from pulse.store.rows import Ended, Ending, EndingKind, from_s
 from pulse.store.store import Store
-from pulse.store.times import from_s
 from pulse_actors.runtime.actor import Runtime, Turn, TurnResult, database_status
 from pulse_actors.runtime.bus import Hint
 from pulse_actors.shared import identity as identities

@@ -1,8 +1,9 @@
 """
 The checker: asks the database whether the invariants hold, one statement after the other.
 
-Each invariant is a statement of ``checks.sql``; nothing is decided here but what can be asked at all. The audit, a
-record of every change that ``audit.sql`` installs, is off unless somebody wants it: it doubles the cost of each change.
+Each invariant is a statement of ``checks.sql`` or ``audit_checks.sql``; nothing is decided here but what can be asked
+at all. The audit, a record of every change that ``audit.sql`` installs, is off unless somebody wants it: it doubles the
+cost of each change.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import asyncpg
@@ -21,7 +21,7 @@ from pulse.errors import ConflictError, NotFoundError, PulseError, SchemaError, 
 from pulse.store.admin.schema import SCHEMA_VERSION, installed_version
 from pulse.store.connections.pool import Target, connect
 from pulse.store.failures import Meaning, meaning_of
-from pulse.store.statements import Statement, parse
+from pulse.store.statements import Statement, parse, texts
 from pulse.system import processes
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ BURIAL_S: Final = 3.0  # a dead worker's jobs are given back within milliseconds
 _POLL_S: Final = 0.1
 _SLACK_S: Final = 5.0  # the server's own limit comes first where the server still answers
 _HALF_OF_BOOT: Final = 16
-AUDIT_SQL: Final = (files("pulse.store") / "sql" / "audit.sql").read_text("utf-8")
-_STATEMENTS: Final = parse((files("pulse.store") / "sql" / "checks.sql").read_text("utf-8"))
+(AUDIT_SQL,) = texts("admin", "audit.sql")
+_STATEMENTS: Final = parse(*texts("admin", "checks.sql", "audit_checks.sql"))
 _DEAD: Final = "dead-processes"
 READING: Final = {"default_transaction_read_only": "on", "jit": "off", "work_mem": "64MB"}
 

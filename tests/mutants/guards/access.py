@@ -55,7 +55,7 @@ SCHEDULES: Final = Guarded(
     is_part=True,
 )
 EXPLAIN: Final = Guarded(
-    "pulse.store.error_text",
+    "pulse.store.failures",
     {
         "store/test_bad_rows.py::test_no_row_is_told": [
             (

@@ -104,15 +104,15 @@ GRANT SELECT ON pulse.schema_version TO :"server";
 -- INSERT lets pulse.note believe the server who asked; to lock rows takes an UPDATE of some column, and the number says nothing.
 GRANT SELECT, INSERT, UPDATE (id), DELETE ON pulse.audit TO :"server";
 GRANT SELECT, UPDATE ON SEQUENCE pulse.work_notified TO :"server";
-GRANT EXECUTE ON FUNCTION pulse.backoff_s, pulse.delete_schedule, pulse.jittered, pulse.note, pulse.notify_work, pulse.set_topic,
-    pulse.tell, pulse.trigger_schedule, pulse.uuid7 TO :"server";
+GRANT EXECUTE ON FUNCTION pulse.backoff_s, pulse.delete_schedule, pulse.jittered, pulse.note, pulse.notify_work,
+    pulse.resolved_options, pulse.set_topic, pulse.tell, pulse.trigger_schedule, pulse.uuid7 TO :"server";
 
 GRANT INSERT (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent) ON pulse.jobs TO :"submit";
 GRANT SELECT (name, topic, max_attempts, timeout_s) ON pulse.handlers TO :"submit";
 GRANT SELECT (topic, max_attempts, timeout_s) ON pulse.topics TO :"submit";
 GRANT SELECT, UPDATE ON SEQUENCE pulse.work_notified TO :"submit";
 GRANT EXECUTE ON FUNCTION pulse.submit, pulse.submit_many, pulse.expiry_problem, pulse.is_stored, pulse.is_stored_unseen,
-    pulse.notify_work, pulse.tell, pulse.uuid7 TO :"submit";
+    pulse.notify_work, pulse.resolved_options, pulse.tell, pulse.uuid7 TO :"submit";
 
 GRANT SELECT (id, submitted_at, next_run_at, started_at, lease_until, completed_at, occurrence, expires_at, timeout_s, schedule_id, attempts,
     uncharged, max_attempts, crashes, status, priority, topic, name, locked_by, last_error, traceparent) ON pulse.jobs TO :"read";

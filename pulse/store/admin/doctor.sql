@@ -1,6 +1,6 @@
--- What `pulse doctor` asks a database; what it means is decided by pulse/ops/doctor. The rules of queries.sql hold here too.
+-- What `pulse doctor` asks a database; what it means is decided by pulse/ops/doctor. The rules of statements.py hold here too.
 --
---   * Some of it (pulse/store/admin/incidents.py) the dispatcher asks as well, every few seconds while somebody looks at the dashboard:
+--   * Some of it (IncidentStore of doctor.py) the dispatcher asks as well, every few seconds while somebody looks at the dashboard:
 --     its cost is bounded whatever the tables hold.
 --   * Each statement runs in a read-only transaction of its own, for two seconds at most, on whatever database there is: one
 --     without pulse's schema, too, where it does not begin with queue_.
@@ -97,7 +97,8 @@ SELECT format('call pulse.%s', f.proname), has_function_privilege(f.oid, 'EXECUT
        format('GRANT EXECUTE ON FUNCTION pulse.%I TO %I', f.proname, current_user)
 FROM pg_proc f
 WHERE f.pronamespace = to_regnamespace('pulse')
-  AND f.proname IN ('backoff_s', 'delete_schedule', 'jittered', 'note', 'notify_work', 'set_topic', 'tell', 'trigger_schedule', 'uuid7');
+  AND f.proname IN ('backoff_s', 'delete_schedule', 'jittered', 'note', 'notify_work', 'resolved_options', 'set_topic', 'tell',
+                    'trigger_schedule', 'uuid7');
 
 -- name: role :one
 -- What:    who pulse is in the database: more than it has to be?
