@@ -46,6 +46,7 @@ class Meter:
     """Measures tests in the process that runs them."""
 
     def __init__(self) -> None:
+        self._pid = os.getpid()  # a test may put another one there
         self._began_s = self._called_s = 0.0
         self._cpu_s = self._child_cpu_s = 0.0
 
@@ -53,13 +54,13 @@ class Meter:
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None]:
         """Note the time before the first fixture."""
         self._began_s, self._called_s = time.time(), time.monotonic()
-        self._cpu_s, self._child_cpu_s = time.process_time(), _child_cpu_s()
+        self._cpu_s, self._child_cpu_s = time.process_time(), _child_cpu_s(self._pid)
         yield
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None]:
         """Hand the cost to the report of the teardown, whose last fixture has gone then."""
-        before_s = _child_cpu_s()
+        before_s = _child_cpu_s(self._pid)
         called_cpu_s = max(0.0, before_s - self._child_cpu_s)
         try:
             yield
@@ -67,7 +68,7 @@ class Meter:
             cost = Cost(
                 time.monotonic() - self._called_s,
                 time.process_time() - self._cpu_s,
-                called_cpu_s + max(0.0, _child_cpu_s() - before_s),
+                called_cpu_s + max(0.0, _child_cpu_s(self._pid) - before_s),
             )
             item.user_properties.append((_PROPERTY, [*astuple(cost), self._began_s]))
 
@@ -89,10 +90,10 @@ class Ledger:
         self._file.close()
 
 
-def _child_cpu_s() -> float:
+def _child_cpu_s(pid: int) -> float:
     """CPU time of the children that have ended, and of the descendants that live with theirs that have ended."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    ticks = sum(map(_ticks, _descendants(os.getpid())))
+    ticks = sum(map(_ticks, _descendants(pid)))
     return ended.ru_utime + ended.ru_stime + ticks / _TICKS_PER_S
 
 

@@ -25,7 +25,7 @@ from pulse.worker.execution import stacks
 from pulse.worker.execution.attempt import Attempt
 from pulse.worker.execution.stacks import STACK_SIGNAL, StackFile, join, take, waits_at, where_is
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.timed]
 
 LISTENS = """
 import signal, sys
