@@ -12,7 +12,7 @@ from markupsafe import escape
 
 import pulse.ui
 from pulse.errors import BadRequestError, NobodyAnswersError
-from pulse.ops.doctor.live import Problem
+from pulse.ops.problems import Problem
 from pulse.protocol import answers
 from pulse.ui.data.bulk_actions import ordered, undo_of
 from pulse.ui.data.filters import Filters, seconds

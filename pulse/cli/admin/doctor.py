@@ -139,25 +139,22 @@ def _settings(dsn: str | None, config: Path | None) -> tuple[Settings, Finding]:
 def _ask_running(directory: Path | None) -> Running:
     """Supervisor and dispatcher, both at once."""
     from pulse.cli.server import Server
-    from pulse.cli.system.status import ask_both, merge
+    from pulse.cli.system.status import ask_both
+    from pulse.ops.status import merge
     from pulse.protocol.answers import Status, read
     from pulse.system.directories import CLIENT_SOCKET
 
     if directory is None:
         nobody = "there is no runtime directory"
         return Running(read(Status, merge(None, None)), {"supervisor": nobody, "dispatcher": nobody})
-    answers = dict(
-        zip(("supervisor", "dispatcher"), ask_both(Server(directory / CLIENT_SOCKET, _STATUS_S)), strict=True)
-    )
-    silent = {who: answer.message for who, answer in answers.items() if isinstance(answer, PulseError)}
-    said = [None if isinstance(answer, PulseError) else answer for answer in answers.values()]
-    return Running(read(Status, merge(*said)), silent)
+    answers = ask_both(Server(directory / CLIENT_SOCKET, _STATUS_S))
+    return Running(read(Status, answers.merged), answers.silent)
 
 
 def _processes(running: Running, version: str) -> Finding:
     """Supervisor, actors and pools, as ``pulse ctl status`` judges them."""
-    from pulse.cli.system.status_page import process_problems
     from pulse.ops.doctor.finding import verdict_of
+    from pulse.ops.problems import process_problems
 
     wrong = [f"the {who} does not answer: {why}" for who, why in running.silent.items()]
     warnings = list(process_problems(running.status))
@@ -196,7 +193,7 @@ def _statements(running: Running) -> Finding:
 def judge_workers(running: Running) -> Finding:
     """Whether there are workers that can take something."""
     from pulse.ops.doctor.finding import MAX_SHOWN, Finding, State, list_some, verdict_of
-    from pulse.ops.doctor.live import trouble_of
+    from pulse.ops.problems import trouble_of
 
     workers = running.status.workers
     if workers is None:

@@ -14,11 +14,11 @@ import click
 from pulse.cli.jobs.page import CONCEALED, moment
 from pulse.cli.lazy import CONTEXT, examples
 from pulse.cli.options import ARGS, ID, NAME, NOT_NEGATIVE_S, POSITIVE_S, PRIORITY, TIME, TOPIC, TRIES, Text
-from pulse.cli.output.documents import pretty
 from pulse.cli.output.render import Cell, Column, Line, Screen, Table, foreign, write_document
 from pulse.cli.server import current_server
 from pulse.common.text import ago, duration, iso, printable
 from pulse.job import CATCH_UPS, OVERLAPS
+from pulse.ops.job_text import pretty
 from pulse.protocol.answers import Identity, Schedule, SchedulePage, SchedulePreview, part, read
 from pulse.security.codec import shown_instead
 

@@ -24,10 +24,10 @@ from pulse.cli.lazy import examples
 from pulse.cli.options import POSITIVE_S
 from pulse.cli.output.render import Line, Screen, write_document
 from pulse.cli.server import Server, current_server
-from pulse.cli.system.status import SUPERVISOR_S, Question, merge
 from pulse.cli.system.top_page import Snapshot, View, page, pressed
 from pulse.client import stats
 from pulse.errors import PulseError
+from pulse.ops.status import SUPERVISOR_S, TimedCall, merge
 from pulse.protocol.answers import Connected, Job, JobPage, Status, read
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ class Source:
         """How it stands now; a dispatcher that is silent is told in less than a second."""
         was_silent = "dispatcher" in self._silent
         is_due = was_silent or time.monotonic() - self._status_s >= _STATUS_EVERY_S
-        asked = Question(self._ask_dispatcher, _ANSWER_S)
-        wanted = Question(self._ask_supervisor, SUPERVISOR_S) if is_due else None
+        asked = TimedCall(self._ask_dispatcher, _ANSWER_S)
+        wanted = TimedCall(self._ask_supervisor, SUPERVISOR_S) if is_due else None
         told = asked.answer()
         silent: dict[str, str] = {}
         if isinstance(told, PulseError):

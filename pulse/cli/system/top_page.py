@@ -11,9 +11,10 @@ from msgspec import structs
 
 from pulse.cli.output.render import Cell, Column, Line, Table, fit, foreign
 from pulse.cli.output.styles import STATUS_STYLES
-from pulse.cli.system.status_page import overview, problems
+from pulse.cli.system.status_page import overview
 from pulse.client.stats import Percentiles, Stats, TopicStats
 from pulse.common.text import cut, duration, iso, one_line, width_of
+from pulse.ops.problems import problems
 from pulse.protocol.answers import Job, Status, Worker
 
 __all__ = ["Snapshot", "View", "page", "pressed"]

@@ -15,9 +15,9 @@ from typing import Final
 
 import structlog
 
-from pulse.cli.system.status import merge
 from pulse.errors import PulseError
-from pulse.ops.doctor.live import Problem
+from pulse.ops.problems import Problem
+from pulse.ops.status import DISPATCHER_S, StatusAnswers
 from pulse.protocol import answers as views
 from pulse.ui.data.problems import wrongs
 from pulse.ui.data.queries import Questions
@@ -31,7 +31,6 @@ _log = structlog.get_logger()
 EVERY_S: Final = 2.0
 FRESH_S: Final = 2 * EVERY_S  # an older one is asked for anew before a page shows it
 WATCHED_S: Final = 30.0  # after the last page: the next click is likely
-DISPATCHER_S: Final = 1.0
 MOST_WATCHERS: Final = 500
 
 
@@ -182,9 +181,9 @@ class Poller:
             _answer(self.questions.ask_fresh("status", within_s=DISPATCHER_S)),
             _answer(self.questions.ask_fresh("stats", within_s=DISPATCHER_S)),
         )
-        answers = {"supervisor": supervisor, "dispatcher": dispatcher}
-        silent = {who: answer.message for who, answer in answers.items() if isinstance(answer, PulseError)}
-        status, puzzle = _read(merge(*(None if isinstance(one, PulseError) else one for one in answers.values())))
+        answers = StatusAnswers(supervisor, dispatcher)
+        silent = answers.silent
+        status, puzzle = _read(answers.merged)
         if puzzle is not None:
             silent["dispatcher"] = puzzle
         told = None if isinstance(stats, PulseError) else stats

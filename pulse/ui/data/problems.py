@@ -6,9 +6,8 @@ import shlex
 from collections.abc import Iterator, Mapping
 from urllib.parse import urlencode
 
-from pulse.cli.system.status_page import paused_by, problems
 from pulse.common.text import count, duration
-from pulse.ops.doctor.live import Problem, live_problems
+from pulse.ops.problems import Problem, live_problems, paused_by, problems
 from pulse.protocol import answers
 from pulse.ui.view.formatting import foreign
 from pulse.ui.view.series import Stats, TopicStats

@@ -18,9 +18,9 @@ from typing import Final
 import anyio
 
 import pulse
-from pulse.cli.system.status import SUPERVISOR_S
 from pulse.client.discovery import Refusal, find_targets, nobody_answers, why_not
 from pulse.errors import NobodyAnswersError, PulseError
+from pulse.ops.status import SUPERVISOR_S
 from pulse.system.directories import SUPERVISOR_SOCKET
 
 __all__ = ["ANSWER_S", "Link", "Questions"]

@@ -10,8 +10,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from pulse.cli.jobs.page import outcome_of
 from pulse.errors import NotFoundError, PulseError
+from pulse.ops.job_text import outcome_of
 from pulse.protocol import answers
 from pulse.protocol.answers import Attempt, Job
 from pulse.ui.data.bulk_actions import VERBS
