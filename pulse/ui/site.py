@@ -13,7 +13,7 @@ from pulse.security.password_login import Logins
 from pulse.ui.auth.address import Address
 from pulse.ui.auth.rules import LOCAL_NAMES
 from pulse.ui.auth.sessions import Sessions
-from pulse.ui.data.bulk_tasks import Tasks
+from pulse.ui.data.bulk_tasks import BulkTasks
 from pulse.ui.data.poller import Poller, Standing
 from pulse.ui.data.queries import Questions
 
@@ -63,14 +63,14 @@ class Site:
     uid: int = field(default_factory=os.getuid)
     logins: Logins | None = field(init=False)
     poller: Poller = field(init=False)
-    tasks: Tasks = field(init=False)
+    tasks: BulkTasks = field(init=False)
     link_token: str = field(init=False, default="", repr=False)
 
     def __post_init__(self) -> None:
         credentials = self.options.credentials
         self.logins = None if credentials is None else Logins(credentials)
         self.poller = Poller(self.questions)
-        self.tasks = Tasks(self.questions)
+        self.tasks = BulkTasks(self.questions)
 
     def new_link(self) -> None:
         """Print a link that logs in once; none where users have passwords, or the kernel tells who they are."""

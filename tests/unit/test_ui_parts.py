@@ -14,7 +14,7 @@ import pulse.ui
 from pulse.errors import BadRequestError, NobodyAnswersError
 from pulse.ops.problems import Problem
 from pulse.protocol import answers
-from pulse.ui.data.bulk_actions import ordered, undo_of
+from pulse.ui.data.bulk_orders import ordered, undo_of
 from pulse.ui.data.filters import Filters, seconds
 from pulse.ui.data.poller import Poller, Standing
 from pulse.ui.data.problems import wrongs
@@ -104,7 +104,7 @@ class TestOrders:
     def test_ticked(self) -> None:
         """The ids that are ticked, no filters."""
         order = ordered({"verb": ["cancel"], "id": [str(ID)], "topic": ["t"]}, NOW_S, is_final=True)
-        assert (order.kind, order.ids, order.filters, order.more) == ("jobs.cancel", [ID.bytes], None, {})
+        assert (order.action.request, order.ids, order.filters, order.more) == ("jobs.cancel", [ID.bytes], None, {})
 
     def test_all_that_are_found(self) -> None:
         """The filters; a group of errors needs whole rows, and is matched here."""
@@ -138,14 +138,14 @@ class TestOrders:
         ids = [bytes([number]) * 16 for number in range(3)]
         order = ordered({"verb": ["change"], "id": [str(ID)], "to_priority": ["5"]}, NOW_S, is_final=True)
         before = [(ids[0], "a", 0), (ids[1], "b", 0), (ids[2], "a", 0)]
-        undo = undo_of(order, answers.Changed(ids), {"before": before})
+        undo = undo_of(order, answers.Changed(ids, before=before))
         assert undo is not None
         assert [dict(step.body) for step in undo.steps] == [
             {"ids": [ids[0], ids[2]], "topic": "a", "priority": 0},
             {"ids": [ids[1]], "topic": "b", "priority": 0},
         ]
         order = ordered({"verb": ["delete"], "id": [str(ID)]}, NOW_S, is_final=True)
-        assert undo_of(order, answers.Changed(ids), {}) is None
+        assert undo_of(order, answers.Changed(ids)) is None
 
 
 class TestScheduleForm:

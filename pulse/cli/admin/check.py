@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 from urllib.parse import quote
@@ -14,6 +14,7 @@ import click
 
 from pulse.cli.lazy import examples
 from pulse.cli.options import POSITIVE_S, with_config
+from pulse.cli.output.progress import ProgressLine
 from pulse.cli.output.render import Cell, Line, Screen, foreign, write_document
 from pulse.common.text import count, duration, one_line
 from pulse.errors import NobodyAnswersError, PulseError
@@ -192,41 +193,21 @@ async def _examine(examination: Examination, screen: Screen | None) -> list[Find
     """Ask everything; told on *screen* as it comes, and what is being asked on a terminal."""
     found: list[Finding] = []
     names = [one.name for one in examination.checks]
-    progress = _Progress(len(names), shown=sys.stderr.isatty())
-    progress.asking(0, names[0])
-    try:
+    with ProgressLine() as line:
+        line.show(_asking(0, names))
         async for finding in examination.findings():
-            progress.clear()
+            line.clear()
             found.append(finding)
             if screen is not None:
                 screen.lines(_lines(finding))
                 sys.stdout.flush()
             if len(found) < len(names):
-                progress.asking(len(found), names[len(found)])
-    finally:
-        progress.clear()
+                line.show(_asking(len(found), names))
     return found
 
 
-class _Progress:
-    """A line on a terminal that says which invariant is being checked."""
-
-    def __init__(self, whole: int, *, shown: bool) -> None:
-        self._whole = whole
-        self._shown = shown
-
-    def asking(self, done: int, name: str) -> None:
-        """That one is being checked."""
-        self._write(f"checking {done + 1} of {self._whole}: {name} …")
-
-    def clear(self) -> None:
-        """Make room for something else."""
-        self._write("")
-
-    def _write(self, text: str) -> None:
-        if self._shown:
-            sys.stderr.write(f"\r\x1b[K{text}")
-            sys.stderr.flush()
+def _asking(done: int, names: Sequence[str]) -> str:
+    return f"checking {done + 1} of {len(names)}: {names[done]} …"
 
 
 def _lines(finding: Finding) -> Iterator[Line]:

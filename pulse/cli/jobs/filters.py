@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar, cast
 
 import click
 
 from pulse.cli.options import DURATION, ID, NAME, STATUS, STATUSES, TOPIC, Text
+from pulse.cli.output.progress import ProgressLine
 from pulse.client.client import Client
 from pulse.common.text import duration, shell_word
-from pulse.protocol.answers import JobPage, read
 
-__all__ = ["FILTERS", "chosen", "filters_of", "found_of", "in_words", "job_filters", "pages"]
+__all__ = ["FILTERS", "chosen", "filters_of", "found_of", "in_words", "job_filters"]
 
 _STATUS_HELP: Final = f"Only jobs of this status ({', '.join(STATUSES)}); may be repeated."
 _TEXT: Final = Text("text", 200)
@@ -87,20 +85,6 @@ def in_words(filters: Mapping[str, object]) -> str:
     return " ".join(words)
 
 
-def pages(client: Client, body: Mapping[str, object], on_the_way: Callable[[float | None], None]) -> Iterator[JobPage]:
-    """Pages of jobs to the end; between two, how far it has come is told *on_the_way*."""
-    after: str | None = None
-    while True:
-        asked = {**body, "after": after} if after is not None else dict(body)
-        page = read(JobPage, client.request("jobs.list", asked, repeatable=True))
-        after = page.next
-        if page.jobs or after is None:
-            yield page
-        if after is None:
-            return
-        on_the_way(page.reached)
-
-
 def found_of(client: Client, body: Mapping[str, object]) -> dict[str, object]:
     """
     The answer to jobs.list with a page that is full, or the last one: where the server's time was over, it is asked on.
@@ -109,7 +93,7 @@ def found_of(client: Client, body: Mapping[str, object]) -> dict[str, object]:
     """
     limit, jobs = int(str(body["limit"])), list[object]()
     asked = dict(body)
-    with _moving_line() as show:
+    with ProgressLine() as line:
         while True:
             answer = client.request("jobs.list", {**asked, "limit": limit - len(jobs)}, repeatable=True)
             page = cast("list[object]", answer["jobs"])
@@ -118,27 +102,7 @@ def found_of(client: Client, body: Mapping[str, object]) -> dict[str, object]:
             if answer.get("next") is None or reached is None or len(jobs) >= limit or len(str(page)) > _LONG_CHARACTERS:
                 return {"jobs": jobs, "next": answer.get("next")}
             asked["after"] = answer["next"]
-            show(chosen(len(jobs), reached if isinstance(reached, float) else None))
-
-
-@contextmanager
-def _moving_line() -> Generator[Callable[[str], None]]:
-    """A line on the terminal that moves, and is gone in the end, however that comes; nothing elsewhere."""
-    is_shown = False
-
-    def show(text: str) -> None:
-        nonlocal is_shown
-        if sys.stderr.isatty():
-            is_shown = True
-            sys.stderr.write(f"\r\x1b[K{text}")
-            sys.stderr.flush()
-
-    try:
-        yield show
-    finally:
-        if is_shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+            line.show(chosen(len(jobs), reached if isinstance(reached, float) else None))
 
 
 def chosen(count: int, reached_s: float | None) -> str:

@@ -11,6 +11,7 @@ import click
 
 from pulse.cli.lazy import examples
 from pulse.cli.options import ARGS, ID, NAME, NOT_NEGATIVE_S, POSITIVE_S, PRIORITY, TIME, TOPIC, TRIES
+from pulse.cli.output.progress import ProgressLine
 from pulse.cli.output.render import write_document
 from pulse.cli.server import current_server
 from pulse.common.text import count, duration
@@ -104,38 +105,32 @@ def job_body(name: str, args: str, options: Options, job_id: bytes | None = None
     return {key: value for key, value in body.items() if value is not None}
 
 
-class _Progress:
+class _SubmitProgress:
     """
     The count of submitted jobs; on a terminal also a line that moves.
 
     Args:
-        shown: Whether standard error is a terminal that nothing else is written to.
+        is_shown: Whether nothing else is written to the terminal.
 
     """
 
-    def __init__(self, *, shown: bool) -> None:
+    def __init__(self, *, is_shown: bool) -> None:
         self.jobs = 0
-        self._shown = shown
-        self._started_s = self._shown_s = time.monotonic()
+        self._line = ProgressLine(_PROGRESS_S, is_shown=is_shown)
+        self._started_s = time.monotonic()
 
     def moved(self, jobs: int) -> None:
         """*jobs* more were submitted."""
         self.jobs += jobs
-        now_s = time.monotonic()
-        if self._shown and now_s - self._shown_s >= _PROGRESS_S:
-            self._shown_s = now_s
-            self._write(now_s, end="")
+        self._line.show(self._text())
 
     def end(self) -> None:
         """There will be no more."""
-        if self._shown:
-            self._write(time.monotonic(), end="\n")
+        self._line.end(self._text())
 
-    def _write(self, now_s: float, *, end: str) -> None:
-        spent_s = max(now_s - self._started_s, 1e-3)
-        line = f"{count(self.jobs, 'job')} submitted in {duration(spent_s)} ({self.jobs / spent_s:,.0f}/s)"
-        sys.stderr.write(f"\r\x1b[K{line}{end}")
-        sys.stderr.flush()
+    def _text(self) -> str:
+        spent_s = max(time.monotonic() - self._started_s, 1e-3)
+        return f"{count(self.jobs, 'job')} submitted in {duration(spent_s)} ({self.jobs / spent_s:,.0f}/s)"
 
 
 def _submit_lines(name: str, options: Options, *, as_json: bool) -> None:
@@ -144,7 +139,7 @@ def _submit_lines(name: str, options: Options, *, as_json: bool) -> None:
     ids: list[UUID] = []
     failure: PulseError | None = None
     where = ""
-    progress = _Progress(shown=sys.stderr.isatty() and (as_json or not sys.stdout.isatty()))
+    progress = _SubmitProgress(is_shown=as_json or not sys.stdout.isatty())
     with current_server().client() as client:
         try:
             for batch in batches(_chunks(sys.stdin.buffer)):

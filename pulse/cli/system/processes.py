@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Final
 
@@ -10,6 +9,7 @@ import click
 
 from pulse.cli.lazy import CONTEXT, examples
 from pulse.cli.options import ACTORS, Text, completing
+from pulse.cli.output.progress import ProgressLine
 from pulse.cli.output.render import Screen, foreign, write_document
 from pulse.cli.server import Server, current_server
 from pulse.common.text import count, printable
@@ -58,18 +58,10 @@ def drain(*, everyone: bool, wait: bool, as_json: bool) -> None:
 
 def _wait_drained(server: Server, *, everyone: bool) -> None:
     """Wait, with a line on a terminal that says how much is left; Ctrl-C ends the waiting, not the drain."""
-    shown = ""
-    try:
+    with ProgressLine() as line:
         while left := _left(server, everyone=everyone):
-            if left != shown and sys.stderr.isatty():
-                sys.stderr.write(f"\r\x1b[K{left}")
-                sys.stderr.flush()
-            shown = left
+            line.show(left)
             time.sleep(_POLL_S)
-    finally:
-        if shown and sys.stderr.isatty():
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
 
 
 def _left(server: Server, *, everyone: bool) -> str:

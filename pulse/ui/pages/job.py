@@ -11,10 +11,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from pulse.errors import NotFoundError, PulseError
+from pulse.ops.bulk import ACTIONS
 from pulse.ops.job_text import outcome_of
 from pulse.protocol import answers
 from pulse.protocol.answers import Attempt, Job
-from pulse.ui.data.bulk_actions import VERBS
 from pulse.ui.pages.common import ask, id_of, permit, site_of, trouble
 from pulse.ui.rendering import page
 
@@ -47,7 +47,7 @@ async def show(request: Request) -> Response:
         return await trouble(request, error)
     reasons = [] if isinstance(why, PulseError) or found.status not in {*_WAITING, "RUNNING", "DEAD_LETTERED"} else why
     omitted: Any = answers.part(job, "job").get("omitted") or []
-    verbs = [verb for verb in ("cancel", "retry") if found.status in VERBS[verb].statuses]
+    verbs = [verb for verb in ("cancel", "retry") if found.status in ACTIONS[verb].statuses]
     context = {
         "job": found,
         "moments": list(timeline(found)),

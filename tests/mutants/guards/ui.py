@@ -168,7 +168,7 @@ STANDING: Final = Guarded(
 )
 
 ORDERS: Final = Guarded(
-    "pulse.ui.data.bulk_actions",
+    "pulse.ui.data.bulk_orders",
     {
         _BULK + "test_what_was_counted_is_what_is_changed": [
             ("ordered", "is_meant = only is None or job.id in only", "is_meant = True"),
@@ -187,16 +187,16 @@ TASKS: Final = Guarded(
     "pulse.ui.data.bulk_tasks",
     {
         _BULK + "test_a_task_is_taken_back": [
-            ("Task.undo", " or not self.back", ""),
-            ("Tasks.undo", "        task.forget()\n", ""),
-            ("Task.keep", "self.is_forgotten or self.order.parts or ", "self.is_forgotten or "),
+            ("BulkTask.undo", " or not self.back", ""),
+            ("BulkTasks.undo", "        task.forget()\n", ""),
+            ("BulkTask.keep", "self.is_forgotten or self.order.parts", "self.is_forgotten"),
         ],
         _BULK + "test_what_undoes_is_bounded": [
-            ("Tasks._apply", "self._forget_some(task)", "pass"),
-            ("Task.keep", "self.is_forgotten or ", ""),
+            ("BulkTasks._change", "self._forget_some(task)", "pass"),
+            ("BulkTask.keep", "self.is_forgotten or ", ""),
         ],
         _BULK + "test_it_ends_where_all_were_met": [
-            ("Tasks._walk", " or left == 0", ""),
+            ("BulkTasks._walk", "if left == 0:", "if False:"),
         ],
     },
     is_part=True,
