@@ -17,7 +17,7 @@ import trio
 
 from pulse.errors import EmbeddedError
 from pulse_supervisor.bus.hub import Hub
-from pulse_supervisor.bus.link import Link
+from pulse_supervisor.bus.link import BusLink
 from pulse_supervisor.children import lifecycle
 from pulse_supervisor.children.events import (
     Briefed,
@@ -26,7 +26,7 @@ from pulse_supervisor.children.events import (
     Effect,
     Event,
     Exited,
-    Ready,
+    ReadyReceived,
     SendStart,
     SendStop,
     Signal,
@@ -38,35 +38,35 @@ from pulse_supervisor.children.events import (
     StopAsked,
     StopNow,
 )
-from pulse_supervisor.children.lifecycle import EXIT_REFUSED, PINGED, ChildState, Phase
-from pulse_supervisor.children.process import Process, spawn
+from pulse_supervisor.children.lifecycle import EXIT_REFUSED, PINGED, ChildPhase, ChildState
+from pulse_supervisor.children.process import ChildProcess, spawn
 from pulse_supervisor.children.reaper import Reaper
-from pulse_supervisor.children.spec import Child, Kind, Limits, Slot
-from pulse_supervisor.slots import Identity, Seat, describe
+from pulse_supervisor.children.spec import ChildKind, ChildSpec, LivenessLimits, Placeholder
+from pulse_supervisor.slots import ChildSlot, SupervisorIdentity, describe
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-    from pulse_supervisor.postgres.child import Database
+    from pulse_supervisor.postgres.child import PostgresChild
     from pulse_supervisor.systemd.notify import Notifier
 
 _PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
 _SLEPT_S: Final = 0.5  # a wake-up that is so late was not the children's doing: we, or the whole machine, stood still
 DISPATCHER: Final = "dispatcher"
 BURIAL_S: Final = 0.5  # what the dispatcher needs, many times over, to give back what killed workers held
-_PING_S: Final = Limits().ping_s
+_PING_S: Final = LivenessLimits().ping_s
 _DATABASE_POLL_S: Final = 0.01  # PostgreSQL tells its readiness in a file, within a fraction of a second
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ShutdownReason:
     """Why everything is stopped: the exit code, and one line for a person where it is a failure."""
 
     exit_code: int
     message: str | None = None
 
 
-class Loop:
+class ChildRunner:
     """
     The seats, and the tasks that attend to them.
 
@@ -86,11 +86,15 @@ class Loop:
     """
 
     def __init__(
-        self, identity: Identity, shared: Mapping[Slot, int], notifier: Notifier, log: FilteringBoundLogger
+        self,
+        identity: SupervisorIdentity,
+        shared: Mapping[Placeholder, int],
+        notifier: Notifier,
+        log: FilteringBoundLogger,
     ) -> None:
-        self.seats: dict[str, Seat] = {}
-        self.verdict: Verdict | None = None
-        self.database: Database | None = None
+        self.seats: dict[str, ChildSlot] = {}
+        self.verdict: ShutdownReason | None = None
+        self.database: PostgresChild | None = None
         self.hub = Hub(self._heard, self.describe, log.debug)
         self.reaper = Reaper(self._is_child)
         self._identity = identity
@@ -111,9 +115,9 @@ class Loop:
         self._nursery = nursery
         nursery.start_soon(self._keep_time)
 
-    def add(self, child: Child) -> None:
+    def add(self, child: ChildSpec) -> None:
         """Give a child its seat."""
-        self.seats[child.name] = Seat(child)
+        self.seats[child.name] = ChildSlot(child)
 
     def describe(self) -> dict[str, object]:
         """The supervisor's own part of ``status``."""
@@ -138,11 +142,11 @@ class Loop:
         """Send the settings to every actor that waits for them, and from now on to each that says hello."""
         self._settings = settings
         for name, seat in self.seats.items():
-            if seat.state.phase is Phase.GREETED:
+            if seat.state.phase is ChildPhase.GREETED:
                 self._send_start(seat, boot=seat.state.boot)
                 self.feed(name, Briefed())
 
-    def stop(self, verdict: Verdict) -> None:
+    def stop(self, verdict: ShutdownReason) -> None:
         """Have everything stopped; the first verdict counts."""
         if self.verdict is None:
             self.verdict = verdict
@@ -161,7 +165,7 @@ class Loop:
             return
         kind = self.seats[name].child.kind
         # Killed with the pools, the dispatcher could not bury them: the next one would charge their jobs with a crash.
-        stop_now = StopNow(self._pool_ended_s + BURIAL_S if kind is Kind.ACTOR else 0.0)
+        stop_now = StopNow(self._pool_ended_s + BURIAL_S if kind is ChildKind.ACTOR else 0.0)
         for seat in self._seats_of(kind):
             self.feed(seat.child.name, stop_now)
 
@@ -169,8 +173,8 @@ class Loop:
         """Stop at once the pools, and the others as soon as their turn comes, as ``ask_to_stop`` is called for them."""
         self._hurried = True
         self.drain_dispatcher()
-        pools = self._seats_of(Kind.POOL)
-        asked = [seat for seat in self.seats.values() if seat.state.phase is Phase.STOPPING]
+        pools = self._seats_of(ChildKind.POOL)
+        asked = [seat for seat in self.seats.values() if seat.state.phase is ChildPhase.STOPPING]
         # While a pool is there, an actor can be stopping only to be started again, and is needed for the burials.
         for seat in asked if all(pool.is_gone for pool in pools) else pools:
             self.ask_to_stop(seat.child.name)
@@ -184,16 +188,16 @@ class Loop:
         self._changed.set()
         self._changed = trio.Event()
 
-    def _note(self, seat: Seat, before: ChildState) -> None:
+    def _note(self, seat: ChildSlot, before: ChildState) -> None:
         """Tell of a change of phase: the log what matters, the service manager in one line, the waiters all."""
         state, name = seat.state, seat.child.name
         match state.phase:
-            case Phase.RUNNING:
+            case ChildPhase.RUNNING:
                 start_ms = round((trio.current_time() - state.spawned_s) * 1000)
                 self._log.info("child_running", name=name, pid=state.pid, restarts=state.restarts, start_ms=start_ms)
-            case Phase.WAITING | Phase.FAILED:
+            case ChildPhase.WAITING | ChildPhase.FAILED:
                 self._log.error(f"child_{state.phase.value}", name=name, reason=state.fault)
-            case Phase.STOPPING if state.fault is not None:
+            case ChildPhase.STOPPING if state.fault is not None:
                 self._log.error("child_faulty", name=name, pid=before.pid, reason=state.fault)
             case phase:
                 self._log.debug(f"child_{phase.value}", name=name, pid=state.pid)
@@ -202,16 +206,16 @@ class Loop:
             self._notifier.status(", ".join(missing) or "ready")
         self._announce()
 
-    def _seats_of(self, kind: Kind) -> list[Seat]:
+    def _seats_of(self, kind: ChildKind) -> list[ChildSlot]:
         return [seat for seat in self.seats.values() if seat.child.kind is kind]
 
-    def _not_running(self) -> list[Seat]:
-        return [seat for seat in self.seats.values() if seat.state.phase is not Phase.RUNNING]
+    def _not_running(self) -> list[ChildSlot]:
+        return [seat for seat in self.seats.values() if seat.state.phase is not ChildPhase.RUNNING]
 
-    def _carry_out(self, seat: Seat, effect: Effect) -> Event | None:
+    def _carry_out(self, seat: ChildSlot, effect: Effect) -> Event | None:
         """Do what the machine decided; the answer is what came of it at once."""
         match effect:
-            case Spawn() if seat.child.kind is Kind.DATABASE:
+            case Spawn() if seat.child.kind is ChildKind.DATABASE:
                 self._tasks.start_soon(self._spawn_database, seat)
             case Spawn():
                 return self._spawn(seat)
@@ -226,7 +230,7 @@ class Loop:
                     self._log.warning("child_killed", name=seat.child.name, pid=seat.process.pid, reason=reason)
                 seat.process.send_signal(number)
             case StopAll(exit_code, message):
-                self.stop(Verdict(exit_code, message))
+                self.stop(ShutdownReason(exit_code, message))
             case _:
                 pass  # a frame or a signal for a process that has ended already, settings that are not there yet
         return None
@@ -236,7 +240,7 @@ class Loop:
         assert self._nursery is not None, "attend() comes first"  # noqa: S101 - an order within this package
         return self._nursery
 
-    def _spawn(self, seat: Seat) -> SpawnOk | SpawnFailed:
+    def _spawn(self, seat: ChildSlot) -> SpawnOk | SpawnFailed:
         try:
             process = spawn(seat.child, self._shared)
         except OSError as error:
@@ -244,12 +248,12 @@ class Loop:
         seat.process = process
         self._tasks.start_soon(self._watch, seat, process)
         if process.bus is not None:
-            seat.link = Link(seat.child.name, process.pid, process.bus)
+            seat.link = BusLink(seat.child.name, process.pid, process.bus)
             self.hub.attach(seat.link)
             self._tasks.start_soon(self.hub.serve, seat.link)
         return SpawnOk(process.pid)
 
-    async def _spawn_database(self, seat: Seat) -> None:
+    async def _spawn_database(self, seat: ChildSlot) -> None:
         assert self.database is not None  # noqa: S101 - its child is made from it
         name = seat.child.name
         try:
@@ -257,7 +261,7 @@ class Loop:
         except EmbeddedError as error:
             self._heard(name, SpawnFailed(error.message))
             return
-        if seat.state.phase is not Phase.SPAWNING:
+        if seat.state.phase is not ChildPhase.SPAWNING:
             return  # it was to stop meanwhile
         self.feed(name, self._spawn(seat))
         if (process := seat.process) is None:
@@ -269,11 +273,11 @@ class Loop:
                 if seat.process is not process:
                     return  # it ended, and that is dealt with elsewhere
         if not waiting.cancelled_caught:
-            self._heard(name, Ready())
+            self._heard(name, ReadyReceived())
         else:
-            self.stop(Verdict(EXIT_REFUSED, f"PostgreSQL is not ready in time: {self.database.last_words()}"))
+            self.stop(ShutdownReason(EXIT_REFUSED, f"PostgreSQL is not ready in time: {self.database.last_words()}"))
 
-    def _send_start(self, seat: Seat, *, boot: bool) -> None:
+    def _send_start(self, seat: ChildSlot, *, boot: bool) -> None:
         if seat.link is not None:
             seat.link.send_nowait("start", None, {"settings": self._settings, "boot": boot})
             seat.link.briefed = True
@@ -291,22 +295,22 @@ class Loop:
         if lifecycle.accepts(state, event):
             self.feed(name, event)
 
-    async def _watch(self, seat: Seat, process: Process) -> None:
+    async def _watch(self, seat: ChildSlot, process: ChildProcess) -> None:
         """Wait for the end of a process and say so, after its last words on the bus have been heard."""
         exited = await process.wait_exited()
         if seat.link is not None:
             self.hub.hang_up(seat.link)
         seat.process, seat.link = None, None
-        if seat.child.kind is Kind.POOL:
+        if seat.child.kind is ChildKind.POOL:
             self._pool_ended_s = trio.current_time()
         self.reaper.reap_orphans()
         self._report_exit(seat, process.pid, exited)
-        if seat.child.kind is Kind.DATABASE and self.database is not None:
+        if seat.child.kind is ChildKind.DATABASE and self.database is not None:
             exited = self.database.judge(exited)
         self.feed(seat.child.name, exited)
 
-    def _report_exit(self, seat: Seat, pid: int, exited: Exited) -> None:
-        is_expected = seat.state.phase is Phase.STOPPING and seat.state.fault is None
+    def _report_exit(self, seat: ChildSlot, pid: int, exited: Exited) -> None:
+        is_expected = seat.state.phase is ChildPhase.STOPPING and seat.state.fault is None
         tell = self._log.info if is_expected else self._log.warning
         tell("child_exited", name=seat.child.name, pid=pid, how=str(exited), expected=is_expected)
 
@@ -346,7 +350,7 @@ class Loop:
         for seat in pinged:
             if seat.link is not None and seat.child.limits is not None:
                 seat.link.ping_nowait()
-        actors = self._seats_of(Kind.ACTOR)
+        actors = self._seats_of(ChildKind.ACTOR)
         # Whoever was silent for too long is not in these phases any more.
         if actors and all(seat.state.phase in PINGED for seat in actors):
             self._notifier.alive(now_s)

@@ -6,14 +6,14 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from pulse_supervisor.bus.link import Link
-from pulse_supervisor.children.lifecycle import ChildState, Phase
-from pulse_supervisor.children.process import Process
-from pulse_supervisor.children.spec import Child, Kind
+from pulse_supervisor.bus.link import BusLink
+from pulse_supervisor.children.lifecycle import ChildPhase, ChildState
+from pulse_supervisor.children.process import ChildProcess
+from pulse_supervisor.children.spec import ChildKind, ChildSpec
 
 
 @dataclass(slots=True)
-class Seat:
+class ChildSlot:
     """
     A child, what is known of it, and its present process.
 
@@ -25,26 +25,26 @@ class Seat:
 
     """
 
-    child: Child
+    child: ChildSpec
     state: ChildState = field(default_factory=ChildState)
-    process: Process | None = None
-    link: Link | None = None
+    process: ChildProcess | None = None
+    link: BusLink | None = None
 
     @property
     def is_gone(self) -> bool:
         """Whether nothing more is to be expected of it: stopped, or beyond help."""
-        return self.state.phase in {Phase.STOPPED, Phase.FAILED}
+        return self.state.phase in {ChildPhase.STOPPED, ChildPhase.FAILED}
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class SupervisorIdentity:
     """Which supervisor this is, and since when, by the monotonic clock."""
 
     version: str
     started_s: float
 
 
-def describe(identity: Identity, seats: Iterable[Seat], now_s: float) -> dict[str, object]:
+def describe(identity: SupervisorIdentity, seats: Iterable[ChildSlot], now_s: float) -> dict[str, object]:
     """The supervisor's own part of ``status``: ``supervisor``, ``actors``, ``pools`` and ``services``."""
     rows = [(seat.child.kind, _row(seat, now_s)) for seat in seats]
     return {
@@ -53,13 +53,13 @@ def describe(identity: Identity, seats: Iterable[Seat], now_s: float) -> dict[st
             "uptime_s": round(now_s - identity.started_s, 3),
             "version": identity.version,
         },
-        "actors": [row for kind, row in rows if kind is Kind.ACTOR],
-        "pools": [row for kind, row in rows if kind is Kind.POOL],
-        "services": [row for kind, row in rows if kind is Kind.SERVICE],
+        "actors": [row for kind, row in rows if kind is ChildKind.ACTOR],
+        "pools": [row for kind, row in rows if kind is ChildKind.POOL],
+        "services": [row for kind, row in rows if kind is ChildKind.SERVICE],
     }
 
 
-def _row(seat: Seat, now_s: float) -> dict[str, object]:
+def _row(seat: ChildSlot, now_s: float) -> dict[str, object]:
     state = seat.state
     return {
         "name": seat.child.name,

@@ -29,21 +29,21 @@ from pulse.protocol.roles import Access
 from pulse.security.grants import Grants
 from pulse.security.log_throttle import Refused
 from pulse.system import processes
-from pulse_supervisor.children.events import RestartAsked, Start
-from pulse_supervisor.children.lifecycle import EXIT_REFUSED, Phase
+from pulse_supervisor.children.events import RestartAsked, StartAsked
+from pulse_supervisor.children.lifecycle import EXIT_REFUSED, ChildPhase
 from pulse_supervisor.children.reaper import become_subreaper
-from pulse_supervisor.children.spec import Child, Kind, Slot, stop_order
-from pulse_supervisor.control.log_ring import Ring, serve_ring
-from pulse_supervisor.control.server import Asker, Door
-from pulse_supervisor.control.status import StatusDesk
-from pulse_supervisor.runner import DISPATCHER, Loop, Verdict
-from pulse_supervisor.slots import Identity, Seat
+from pulse_supervisor.children.spec import ChildKind, ChildSpec, Placeholder, stop_order
+from pulse_supervisor.control.log_ring import LogRing, serve_ring
+from pulse_supervisor.control.server import ControlServer, Requester
+from pulse_supervisor.control.status import StatusCollector
+from pulse_supervisor.runner import DISPATCHER, ChildRunner, ShutdownReason
+from pulse_supervisor.slots import ChildSlot, SupervisorIdentity
 from pulse_supervisor.systemd.notify import Notifier
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-    from pulse_supervisor.postgres.child import Database
+    from pulse_supervisor.postgres.child import PostgresChild
     from pulse_supervisor.sockets import Sockets
 
 EXIT_STOPPED: Final = 0
@@ -70,12 +70,12 @@ class Plan:
 
     settings: config.Settings
     sockets: Sockets
-    actors: Sequence[Child]
-    pools: Sequence[Child]
+    actors: Sequence[ChildSpec]
+    pools: Sequence[ChildSpec]
     grants: Grants
-    make_database: Callable[[], Database] | None
+    make_database: Callable[[], PostgresChild] | None
     version: str
-    services: Sequence[Child] = ()
+    services: Sequence[ChildSpec] = ()
 
 
 class Supervisor:
@@ -93,11 +93,11 @@ class Supervisor:
         self._plan = plan
         self._notifier = notifier
         self._log = log
-        shared = {Slot.LISTEN_FD: plan.sockets.client.fileno()}
+        shared = {Placeholder.LISTEN_FD: plan.sockets.client.fileno()}
         if plan.sockets.tcp is not None:
-            shared[Slot.TCP_FD] = plan.sockets.tcp.fileno()
-        self._loop = Loop(Identity(plan.version, trio.current_time()), shared, notifier, log)
-        self._desk = StatusDesk(self._loop.describe, self._loop.hub.listeners)
+            shared[Placeholder.TCP_FD] = plan.sockets.tcp.fileno()
+        self._loop = ChildRunner(SupervisorIdentity(plan.version, trio.current_time()), shared, notifier, log)
+        self._desk = StatusCollector(self._loop.describe, self._loop.hub.listeners)
         settings = plan.settings
         answers = {"status": self._status, "ping": self._ping, "actors.restart": self._restart, "drain": self._drain}
         answers["logs"] = self._logs
@@ -106,11 +106,11 @@ class Supervisor:
             "heartbeat_s": settings.heartbeat_s,
             "lease_s": settings.lease_s,
         }
-        self._ring = Ring()
+        self._ring = LogRing()
         self._refused = Refused()
-        self._door = Door(answers, welcome, log.warning, plan.grants, self._did, self._forbade)
+        self._door = ControlServer(answers, welcome, log.warning, plan.grants, self._did, self._forbade)
 
-    async def run(self) -> Verdict:
+    async def run(self) -> ShutdownReason:
         """Run until told to stop, or until something cannot be helped; returns when every process has ended."""
         become_subreaper()
         async with trio.open_nursery() as nursery:
@@ -138,7 +138,7 @@ class Supervisor:
                     self._reload()
                 elif self._loop.verdict is None:
                     self._log.info("supervisor_stopping", signal=signal.Signals(number).name)
-                    self._loop.stop(Verdict(EXIT_STOPPED))
+                    self._loop.stop(ShutdownReason(EXIT_STOPPED))
                 else:
                     self._log.warning("supervisor_hurries", signal=signal.Signals(number).name)
                     self._loop.hurry()
@@ -174,24 +174,24 @@ class Supervisor:
             self._loop.database = database
             settings = msgspec.structs.replace(settings, dsn=database.dsn)
             self._begin(database.child)
-        await self._loop.wait_until(lambda: self._are_running(Kind.DATABASE))
+        await self._loop.wait_until(lambda: self._are_running(ChildKind.DATABASE))
         self._loop.brief(config.dump(settings))
-        await self._loop.wait_until(lambda: self._are_running(Kind.ACTOR))
+        await self._loop.wait_until(lambda: self._are_running(ChildKind.ACTOR))
         for child in plan.pools:
             self._begin(child)
         self._tell_ready()
 
-    def _begin(self, child: Child) -> None:
+    def _begin(self, child: ChildSpec) -> None:
         self._loop.add(child)
-        self._loop.feed(child.name, Start())
+        self._loop.feed(child.name, StartAsked())
 
-    async def _make_database(self, make: Callable[[], Database]) -> Database | None:
+    async def _make_database(self, make: Callable[[], PostgresChild]) -> PostgresChild | None:
         database = None
         self._loop.reaper.pause()
         try:
             database = await trio.to_thread.run_sync(make, abandon_on_cancel=True)
         except EmbeddedError as error:
-            self._loop.stop(Verdict(EXIT_REFUSED, error.message))
+            self._loop.stop(ShutdownReason(EXIT_REFUSED, error.message))
         # Not in a finally: a stop abandons the thread, which must then still learn how its programs end. An initdb that
         # was killed and reaped by another would look like one that succeeded.
         self._loop.reaper.resume()
@@ -209,10 +209,10 @@ class Supervisor:
             start_ms=round(processes.age_s() * 1000),
         )
 
-    def _are_running(self, kind: Kind) -> bool:
-        return all(seat.state.phase is Phase.RUNNING for seat in self._seats(kind))
+    def _are_running(self, kind: ChildKind) -> bool:
+        return all(seat.state.phase is ChildPhase.RUNNING for seat in self._seats(kind))
 
-    def _seats(self, kind: Kind) -> list[Seat]:
+    def _seats(self, kind: ChildKind) -> list[ChildSlot]:
         return [seat for seat in self._loop.seats.values() if seat.child.kind is kind]
 
     async def _stop(self) -> None:
@@ -220,10 +220,10 @@ class Supervisor:
         self._loop.drain_dispatcher()
         # The order of starting: PostgreSQL took its seat behind the actors', since it had to be prepared first.
         seats = [
-            *self._seats(Kind.SERVICE),
-            *self._seats(Kind.DATABASE),
-            *self._seats(Kind.ACTOR),
-            *self._seats(Kind.POOL),
+            *self._seats(ChildKind.SERVICE),
+            *self._seats(ChildKind.DATABASE),
+            *self._seats(ChildKind.ACTOR),
+            *self._seats(ChildKind.POOL),
         ]
         for batch in stop_order([seat.child for seat in seats]):
             for child in batch:
@@ -253,7 +253,7 @@ class Supervisor:
         assert isinstance(request, Named)  # noqa: S101 - the door decodes each kind as its type
         seat = self._seat_named(request.name)
         former = seat.process
-        if self._loop.verdict is not None or seat.state.phase in {Phase.STOPPING, Phase.FAILED}:
+        if self._loop.verdict is not None or seat.state.phase in {ChildPhase.STOPPING, ChildPhase.FAILED}:
             raise ConflictError(f"{request.name} is {seat.state.shown}, it cannot be restarted now")
         self._loop.feed(request.name, RestartAsked())
         await self._loop.wait_until(lambda: seat.is_gone or seat.process not in {None, former})
@@ -261,8 +261,8 @@ class Supervisor:
             raise ConflictError(f"{request.name} was stopped for good meanwhile")
         return {"name": request.name, "pid": seat.process.pid}
 
-    def _seat_named(self, name: str) -> Seat:
-        kinds = (Kind.ACTOR, Kind.POOL, Kind.SERVICE)
+    def _seat_named(self, name: str) -> ChildSlot:
+        kinds = (ChildKind.ACTOR, ChildKind.POOL, ChildKind.SERVICE)
         seats = {seat.child.name: seat for kind in kinds for seat in self._seats(kind)}
         if name not in seats:
             raise NotFoundError(f"there is no actor {name}; there are {', '.join(seats)}")
@@ -273,11 +273,11 @@ class Supervisor:
         assert isinstance(request, DrainRequest)  # noqa: S101 - the door decodes each kind as its type
         if request.all:
             self._loop.hub.tell_nowait(DISPATCHER, "drain_workers", {})
-        for seat in self._seats(Kind.POOL):
+        for seat in self._seats(ChildKind.POOL):
             self._loop.ask_to_stop(seat.child.name)
         return {}
 
-    def _did(self, request: Struct, asker: Asker) -> None:
+    def _did(self, request: Struct, asker: Requester) -> None:
         """Have it written down who asked for a restart or a drain."""
         match request:
             case Named(name):
@@ -287,14 +287,14 @@ class Supervisor:
             case _:
                 pass
 
-    def _forbade(self, kind: str, needed: Access, asker: Asker) -> None:
+    def _forbade(self, kind: str, needed: Access, asker: Requester) -> None:
         """Likewise, who asked for what without the role *needed*; once a minute."""
         times = self._refused.count((str(asker.uid), kind), trio.current_time())
         if times is not None:
             self._log.warning("forbidden", kind=kind, needs=needed.value, uid=asker.uid, times=times)
             self._note("forbidden", asker, {"kind": kind, "needs": needed.value, "times": times})
 
-    def _note(self, action: str, asker: Asker, detail: Mapping[str, object]) -> None:
+    def _note(self, action: str, asker: Requester, detail: Mapping[str, object]) -> None:
         """Tell an actor that has the database: one that hears, since some may just start."""
         told = {**asdict(asker), "action": action, "detail": detail}
         if not any(self._loop.hub.tell_nowait(hearer, "operator", told) for hearer in ("watchdog", "pause")):
@@ -302,6 +302,6 @@ class Supervisor:
             self._log.warning("action_not_noted", action=action, uid=asker.uid, detail=detail, error=error)
 
 
-async def supervise(plan: Plan, notifier: Notifier, log: FilteringBoundLogger) -> Verdict:
+async def supervise(plan: Plan, notifier: Notifier, log: FilteringBoundLogger) -> ShutdownReason:
     """Run a supervisor from start to end."""
     return await Supervisor(plan, notifier, log).run()

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from pulse.cli.control.dispatch import gate_lines
-from pulse.cli.control.schedules import When, schedules_table, when_body, when_words
+from pulse.cli.control.schedules import TimingOptions, schedules_table, when_body, when_words
 from pulse.cli.control.schedules import facts as schedule_facts
 from pulse.cli.jobs.commands import jobs_table
 from pulse.cli.jobs.page import facts
@@ -351,7 +351,7 @@ class TestSchedules:
     )
     def test_exactly_one_kind(self, given: dict[str, Any], message: str) -> None:
         """No kind, two kinds, or a time zone without cron are bad usage."""
-        when: When = {"cron": None, "timezone": None, "every": None, "at": None, **given}  # type: ignore[typeddict-item]
+        when: TimingOptions = {"cron": None, "timezone": None, "every": None, "at": None, **given}  # type: ignore[typeddict-item]
         with pytest.raises(click.UsageError, match=message):
             when_body(when)
 

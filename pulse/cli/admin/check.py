@@ -36,7 +36,7 @@ _MASK: Final = "***"
 _SOCKET: Final = ".s.PGSQL.5432"
 
 
-class Limits(TypedDict):
+class CheckLimits(TypedDict):
     """How patient it is, and how talkative."""
 
     grace_s: float
@@ -95,7 +95,7 @@ def check(
     install_audit: bool,
     remove_audit: bool,
     as_json: bool,
-    **limits: Unpack[Limits],
+    **limits: Unpack[CheckLimits],
 ) -> None:
     """
     Check the invariants in the database: a line for each, with the number of violations and some of them.
@@ -153,13 +153,13 @@ def choose_dsn(settings: Settings, env: Mapping[str, str], told: str | None) -> 
 
 def _told(settings: Settings) -> str | None:
     """The DSN, without its password, that the running supervisor says it uses."""
-    from pulse.cli.server import Server
+    from pulse.cli.server import ServerHandle
     from pulse.protocol.answers import Status, read
     from pulse.system.directories import CLIENT_SOCKET
 
     socket = None if settings.runtime_dir is None else settings.runtime_dir / CLIENT_SOCKET
     try:
-        status = read(Status, Server(socket, _STATUS_S).ask_supervisor("status"))
+        status = read(Status, ServerHandle(socket, _STATUS_S).ask_supervisor("status"))
     except NobodyAnswersError:
         return None
     return None if status.database is None else status.database.dsn or None

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar, cast
 
 import click
 
-from pulse.cli.options import DURATION, ID, NAME, STATUS, STATUSES, TOPIC, Text
+from pulse.cli.options import DURATION, ID, NAME, STATUS, STATUSES, TOPIC, TextParam
 from pulse.cli.output.progress import ProgressLine
 from pulse.client.client import Client
 from pulse.common.text import duration, shell_word
@@ -16,14 +16,14 @@ from pulse.common.text import duration, shell_word
 __all__ = ["FILTERS", "chosen", "filters_of", "found_of", "in_words", "job_filters"]
 
 _STATUS_HELP: Final = f"Only jobs of this status ({', '.join(STATUSES)}); may be repeated."
-_TEXT: Final = Text("text", 200)
+_TEXT: Final = TextParam("text", 200)
 _LONG_CHARACTERS: Final = 1024 * 1024  # of a page that is short because its jobs are long
 FILTERS: Final = ("status", "topic", "name", "schedule", "error", "worker", "older_s", "newer_s", "prefix")
 _DURATIONS: Final = frozenset({"older_s", "newer_s"})
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 
-class _Prefix(Text):
+class _IdPrefixParam(TextParam):
     """The first hexadecimal digits of an id."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
@@ -45,7 +45,7 @@ _OPTIONS: Final[tuple[Callable[[Any], Any], ...]] = (
         "--older", "older_s", type=DURATION, metavar="AGE", help="Only from longer ago than 90s, 10m, 2h, 1d."
     ),
     click.option("--newer", "newer_s", type=DURATION, metavar="AGE", help="Only from no longer ago than that."),
-    click.option("--prefix", type=_Prefix("prefix", 36), metavar="HEX", help="Only jobs whose ids begin so."),
+    click.option("--prefix", type=_IdPrefixParam("prefix", 36), metavar="HEX", help="Only jobs whose ids begin so."),
 )
 
 

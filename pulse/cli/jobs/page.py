@@ -7,8 +7,7 @@ from typing import Final
 from uuid import UUID
 
 from pulse.cli.jobs.story import story
-from pulse.cli.output.render import Cell, Screen, foreign
-from pulse.cli.output.styles import STATUS_STYLES
+from pulse.cli.output.render import STATUS_STYLES, Cell, Screen, foreign
 from pulse.common.text import ago, count, duration, iso, printable
 from pulse.ops.job_text import pretty
 from pulse.protocol.answers import Job

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
     from pulse.client.client import Client
 
-__all__ = ["Options", "job_body", "submit"]
+__all__ = ["SubmitOptions", "job_body", "submit"]
 
 _READ_BYTES: Final = 1024 * 1024
 _PROGRESS_S: Final = 0.1  # between two updates of the line on the terminal
 
 
-class Options(TypedDict):
+class SubmitOptions(TypedDict):
     """What every job of a submit gets; None: the handler, the topic or the server decides."""
 
     topic: str | None
@@ -64,7 +64,7 @@ class Options(TypedDict):
 @click.option("--expires-at", type=TIME, metavar="ISO-TIME", help="That time instead; without a zone it is UTC.")
 @click.option("--id", "job_id", type=ID, metavar="UUID", help="Submit under this id; repeating it does no harm.")
 @click.option("--json", "as_json", is_flag=True, help='Print {"ids": [...]} instead of one id per line.')
-def submit(name: str, args: str, job_id: bytes | None, *, as_json: bool, **options: Unpack[Options]) -> None:
+def submit(name: str, args: str, job_id: bytes | None, *, as_json: bool, **options: Unpack[SubmitOptions]) -> None:
     """
     Submit a job to the handler NAME with ARGS, a JSON object of keyword arguments.
 
@@ -85,7 +85,7 @@ def submit(name: str, args: str, job_id: bytes | None, *, as_json: bool, **optio
         _submit_lines(name, options, as_json=as_json)
 
 
-def job_body(name: str, args: str, options: Options, job_id: bytes | None = None) -> dict[str, object]:
+def job_body(name: str, args: str, options: SubmitOptions, job_id: bytes | None = None) -> dict[str, object]:
     """One job as the wire wants it; it has an id, so that a submit whose answer was lost can be repeated."""
     from pulse.common.ids import uuid7
 
@@ -133,7 +133,7 @@ class _SubmitProgress:
         return f"{count(self.jobs, 'job')} submitted in {duration(spent_s)} ({self.jobs / spent_s:,.0f}/s)"
 
 
-def _submit_lines(name: str, options: Options, *, as_json: bool) -> None:
+def _submit_lines(name: str, options: SubmitOptions, *, as_json: bool) -> None:
     from pulse.cli.jobs.jsonlines import batches
 
     ids: list[UUID] = []

@@ -9,7 +9,7 @@ import click
 
 from pulse.cli.lazy import examples
 from pulse.cli.output.render import Screen, write_document
-from pulse.cli.server import LOOKED, Server, current_server
+from pulse.cli.server import LOOKED, ServerHandle, current_server
 from pulse.cli.system.status_page import show_status
 from pulse.errors import NobodyAnswersError, PulseError
 from pulse.ops.status import DISPATCHER_S, SUPERVISOR_S, StatusAnswers, TimedCall
@@ -36,7 +36,7 @@ def status(*, as_json: bool) -> None:
         show_status(read(Status, answers.merged), answers.silent, Screen(), time.time())
 
 
-def ask_both(server: Server, within_s: float = SUPERVISOR_S) -> StatusAnswers:
+def ask_both(server: ServerHandle, within_s: float = SUPERVISOR_S) -> StatusAnswers:
     """What supervisor and dispatcher say, or why they say nothing; asked at once, and answered in time."""
     supervisor_s, dispatcher_s = min(SUPERVISOR_S, within_s), min(DISPATCHER_S, within_s)
     if server.elsewhere() is not None:  # the dispatcher tells what its supervisor tells it

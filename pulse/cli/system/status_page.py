@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from pulse.cli.control.dispatch import gate_lines
-from pulse.cli.output.render import Cell, Line, Screen, foreign
-from pulse.cli.output.styles import ACTOR_STYLES, STATUS_STYLES
+from pulse.cli.output.render import ACTOR_STYLES, STATUS_STYLES, Cell, Line, Screen, foreign
 from pulse.common.text import count, duration
 from pulse.ops.problems import Problem, live_problems, problems
 from pulse.protocol.answers import Database, Process, Status, Supervisor, Worker

@@ -11,7 +11,7 @@ from pulse.common.text import count
 from pulse.errors import BadRequestError
 from pulse.ops.bulk import ACTIONS, MAX_MATCHING_CHARACTERS, BulkAction, as_body, former_of
 from pulse.protocol import answers
-from pulse.ui.auth.sessions import Step, Undo
+from pulse.ui.auth.sessions import Undo, UndoStep
 from pulse.ui.data.filters import Filters
 from pulse.ui.view import formatting
 
@@ -108,7 +108,7 @@ def undo_of(order: BulkOrder, changed: answers.Changed) -> Undo | None:
     them = "it" if len(changed.done) == 1 else "them"
     label = f"Undo: {reverse} {them}{' back' if reverse == order.action.verb else ''}"
     request = ACTIONS[reverse].request
-    return Undo(label, [Step(request, {"ids": ids, **as_body(former)}) for former, ids in groups.items()])
+    return Undo(label, [UndoStep(request, {"ids": ids, **as_body(former)}) for former, ids in groups.items()])
 
 
 def past_of(action: BulkAction) -> str:

@@ -17,9 +17,9 @@ from pulse.ops.bulk import ACTIONS
 from pulse.protocol import answers
 from pulse.ui.auth.sessions import Flash
 from pulse.ui.data.bulk_orders import BulkOrder, ordered, past_of, undo_of
-from pulse.ui.guard import FORM
 from pulse.ui.pages.common import back, do, field, found_pages, id_of, permit, say_next, session_of, site_of, trouble
 from pulse.ui.rendering import page
+from pulse.ui.site import FORM
 
 __all__ = ["act", "preview", "start", "stop", "task", "tasks", "undo"]
 

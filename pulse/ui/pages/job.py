@@ -18,14 +18,14 @@ from pulse.protocol.answers import Attempt, Job
 from pulse.ui.pages.common import ask, id_of, permit, site_of, trouble
 from pulse.ui.rendering import page
 
-__all__ = ["Moment", "document", "show", "stack", "timeline"]
+__all__ = ["TimelineMoment", "document", "show", "stack", "timeline"]
 
 _WAITING = frozenset({"PENDING", "RETRYING"})
 _PARTS = ("args", "result", "progress", "last_error")
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class TimelineMoment:
     """A point on the line of a job: when, what happened, and what else is known of it."""
 
     at_s: float | None
@@ -91,22 +91,22 @@ async def document(request: Request) -> Response:
     return PlainTextResponse(text.encode("utf-8", "backslashreplace"), headers=headers)
 
 
-def timeline(job: Job) -> Iterator[Moment]:
+def timeline(job: Job) -> Iterator[TimelineMoment]:
     """What happened to a job, oldest first; attempts that simply succeeded have no row of their own."""
-    yield Moment(job.submitted_at, "submitted", note=_origin(job))
+    yield TimelineMoment(job.submitted_at, "submitted", note=_origin(job))
     for attempt in job.history:
         tone = {"released": "calm", "snoozed": "calm", "canceled": "calm"}.get(attempt.outcome, "bad")
         title = f"attempt {attempt.attempt}: {outcome_of(attempt)}" if attempt.attempt else outcome_of(attempt)
-        yield Moment(attempt.ended_at, title, tone, attempt)
+        yield TimelineMoment(attempt.ended_at, title, tone, attempt)
     if job.status == "RUNNING":
-        yield Moment(job.started_at, f"attempt {job.attempts} is running", "now", note=job.locked_by or "")
+        yield TimelineMoment(job.started_at, f"attempt {job.attempts} is running", "now", note=job.locked_by or "")
     elif job.status in _WAITING:
-        yield Moment(job.next_run_at, "due", "now", note=f"attempt {job.attempts + 1} comes next")
+        yield TimelineMoment(job.next_run_at, "due", "now", note=f"attempt {job.attempts + 1} comes next")
     elif job.status == "COMPLETED":
-        yield Moment(job.started_at, f"attempt {job.attempts} was claimed")
-        yield Moment(job.completed_at, "completed", "good")
+        yield TimelineMoment(job.started_at, f"attempt {job.attempts} was claimed")
+        yield TimelineMoment(job.completed_at, "completed", "good")
     else:
-        yield Moment(
+        yield TimelineMoment(
             job.completed_at, job.status.lower().replace("_", " "), "bad" if job.status != "CANCELED" else "calm"
         )
 

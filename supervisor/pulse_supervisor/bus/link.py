@@ -15,7 +15,7 @@ MAX_FRAME_BYTES: Final = 64 * 1024
 _READ_BYTES: Final = 64 * 1024
 
 
-class _Question:
+class _PendingRequest:
     """A request that waits for its answer."""
 
     __slots__ = ("answer", "answered")
@@ -25,7 +25,7 @@ class _Question:
         self.answer: Frame | None = None
 
 
-class Link:
+class BusLink:
     """
     The supervisor's end of the socketpair of one process.
 
@@ -52,7 +52,7 @@ class Link:
         self._has_unsent = trio.Event()
         self._number = 0
         self._pings: set[int] = set()
-        self._questions: dict[int, _Question] = {}
+        self._questions: dict[int, _PendingRequest] = {}
 
     def send_nowait(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
         """Send a frame; what the socket does not take now is sent as soon as it does."""
@@ -82,7 +82,7 @@ class Link:
         """The answer to a request; None when it was refused. Waits for ever: bound it where it is called."""
         self._number += 1
         number = self._number
-        question = self._questions[number] = _Question()
+        question = self._questions[number] = _PendingRequest()
         try:
             self.send_nowait(kind, number, body)
             await question.answered.wait()

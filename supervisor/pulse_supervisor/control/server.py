@@ -59,7 +59,7 @@ Answer: TypeAlias = Callable[[Struct], Awaitable[dict[str, object]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class Requester:
     """Who asks: uid and pid of the process, by the kernel; and for whom, by its own word."""
 
     uid: int
@@ -67,7 +67,7 @@ class Asker:
     behalf: str | None = None
 
 
-class Door:
+class ControlServer:
     """
     The server behind ``supervisor.sock``.
 
@@ -87,8 +87,8 @@ class Door:
         welcome: Mapping[str, object],
         log: Callable[..., object],
         grants: Grants,
-        did: Callable[[Struct, Asker], None],
-        forbade: Callable[[str, Access, Asker], None],
+        did: Callable[[Struct, Requester], None],
+        forbade: Callable[[str, Access, Requester], None],
     ) -> None:
         self._answers = answers
         self._grants = grants
@@ -116,14 +116,14 @@ class Door:
                     continue  # anything else is the peer's: it left before it was let in
                 self._connections += 1
                 stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
-                nursery.start_soon(self._attend, _Peer(stream), sock)
+                nursery.start_soon(self._attend, _ControlConnection(stream), sock)
 
-    async def _attend(self, peer: _Peer, sock: socket.socket) -> None:
+    async def _attend(self, peer: _ControlConnection, sock: socket.socket) -> None:
         """One connection, from its first byte to its last; whatever happens ends here."""
         try:
             async with peer.stream:
                 pid, uid, _ = credentials_of(sock)
-                peer.asker, peer.rights = Asker(uid, pid), self._grants.of(sock)
+                peer.asker, peer.rights = Requester(uid, pid), self._grants.of(sock)
                 self._of_account[uid] += 1
                 await self._converse(peer)
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, OSError):
@@ -135,7 +135,7 @@ class Door:
             self._of_account[peer.asker.uid] -= 1
             self._of_account += Counter()  # those of whom none is left
 
-    async def _converse(self, peer: _Peer) -> None:
+    async def _converse(self, peer: _ControlConnection) -> None:
         try:
             uid = peer.asker.uid
             is_own = self._grants.is_own(uid)
@@ -159,7 +159,7 @@ class Door:
         except RefusedError as error:
             await peer.send(encode_error(None, error.code, error.message))
 
-    async def _answer(self, frame: Frame, peer: _Peer) -> bytes:
+    async def _answer(self, frame: Frame, peer: _ControlConnection) -> bytes:
         """The answer to one request; an error of the request leaves the connection open."""
         try:
             request = _decode_request(frame)
@@ -173,7 +173,7 @@ class Door:
             self._log("request_failed", kind=frame.kind, error=repr(error))
             return encode_error(frame.request, PulseError.code, f"{frame.kind} failed; the supervisor's log says why")
 
-    def _check_right(self, peer: _Peer, frame: Frame, needed: Access) -> None:
+    def _check_right(self, peer: _ControlConnection, frame: Frame, needed: Access) -> None:
         if needed not in peer.rights:
             self._forbade(frame.kind, needed, peer.asker)
             who = shown(peer.asker.uid, user_name(peer.asker.uid))
@@ -202,14 +202,14 @@ def _decode_request(frame: Frame) -> Struct:
     return decode_body(kind, frame)
 
 
-class _Peer:
+class _ControlConnection:
     """A stream of frames with deadlines."""
 
     __slots__ = ("_broken", "_frames", "_reader", "asker", "rights", "stream")
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self.stream = stream
-        self.asker = Asker(_NOBODY, 0)
+        self.asker = Requester(_NOBODY, 0)
         self.rights: Rights = NOTHING
         self._reader = FrameReader(MAX_FRAME_BYTES)
         self._frames: deque[Frame] = deque()

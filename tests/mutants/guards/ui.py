@@ -254,16 +254,16 @@ SESSIONS: Final = Guarded(
     "pulse.ui.auth.sessions",
     {
         _RULES + "TestSessions::test_life": [
-            ("Sessions.find", "session is not None and session.ends_s <= now_s", "False"),
-            ("Sessions._end", "self._by_hash.pop(key, None)", "self._by_hash.get(key)"),
-            ("Sessions._end", "session.ends_s = 0.0", "pass"),
+            ("BrowserSessions.find", "session is not None and session.ends_s <= now_s", "False"),
+            ("BrowserSessions._end", "self._by_hash.pop(key, None)", "self._by_hash.get(key)"),
+            ("BrowserSessions._end", "session.ends_s = 0.0", "pass"),
         ],
         _RULES + "TestSessions::test_bounds": [
-            ("Sessions.begin", "while len(self._by_hash) > MOST", "while False"),
-            ("Session.show_next", "while len(self.undos) > _MOST_UNDOS", "while False"),
+            ("BrowserSessions.begin", "while len(self._by_hash) > MOST", "while False"),
+            ("BrowserSession.show_next", "while len(self.undos) > _MOST_UNDOS", "while False"),
         ],
         _LOGIN + "test_one_user_does_not_end_the_sessions_of_others": [
-            ("Sessions.begin", "for key in of_user[:-MOST_OF_ONE]:", "for key in ():"),
+            ("BrowserSessions.begin", "for key in of_user[:-MOST_OF_ONE]:", "for key in ():"),
         ],
     },
     is_part=True,
