@@ -1,15 +1,21 @@
-"""A seat is a child and the process that fills its place now; the seats together are what ``status`` shows."""
+"""A slot is a child and the process that fills it now; the slots together are what ``status`` shows."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pulse_supervisor.bus.link import BusLink
+from pulse_supervisor.children import lifecycle
+from pulse_supervisor.children.events import Effect, Event
 from pulse_supervisor.children.lifecycle import ChildPhase, ChildState
 from pulse_supervisor.children.process import ChildProcess
 from pulse_supervisor.children.spec import ChildKind, ChildSpec
+
+if TYPE_CHECKING:
+    from pulse_supervisor.postgres.child import PostgresChild
 
 
 @dataclass(slots=True)
@@ -19,6 +25,7 @@ class ChildSlot:
 
     Attributes:
         child: What it is to be.
+        database: The embedded PostgreSQL, of which it is the postmaster; None: it is another child.
         state: What the machine knows of it.
         process: Its process while one is alive.
         link: The bus to that process.
@@ -26,6 +33,7 @@ class ChildSlot:
     """
 
     child: ChildSpec
+    database: PostgresChild | None = None
     state: ChildState = field(default_factory=ChildState)
     process: ChildProcess | None = None
     link: BusLink | None = None
@@ -34,6 +42,22 @@ class ChildSlot:
     def is_gone(self) -> bool:
         """Whether nothing more is to be expected of it: stopped, or beyond help."""
         return self.state.phase in {ChildPhase.STOPPED, ChildPhase.FAILED}
+
+    def step(self, event: Event, now_s: float) -> Sequence[Effect]:
+        """Let the machine decide what *event* means; what is to be done about it."""
+        self.state, effects = lifecycle.step(self.child, self.state, event, now_s)
+        return effects
+
+    def fill(self, process: ChildProcess) -> BusLink | None:
+        """A process was spawned; the bus to it, where it speaks on one."""
+        self.process = process
+        if process.bus is not None:
+            self.link = BusLink(self.child.name, process.pid, process.bus)
+        return self.link
+
+    def clear(self) -> None:
+        """The process has ended."""
+        self.process, self.link = None, None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +68,9 @@ class SupervisorIdentity:
     started_s: float
 
 
-def describe(identity: SupervisorIdentity, seats: Iterable[ChildSlot], now_s: float) -> dict[str, object]:
+def describe(identity: SupervisorIdentity, slots: Iterable[ChildSlot], now_s: float) -> dict[str, object]:
     """The supervisor's own part of ``status``: ``supervisor``, ``actors``, ``pools`` and ``services``."""
-    rows = [(seat.child.kind, _row(seat, now_s)) for seat in seats]
+    rows = [(slot.child.kind, _row(slot, now_s)) for slot in slots]
     return {
         "supervisor": {
             "pid": os.getpid(),
@@ -59,10 +83,10 @@ def describe(identity: SupervisorIdentity, seats: Iterable[ChildSlot], now_s: fl
     }
 
 
-def _row(seat: ChildSlot, now_s: float) -> dict[str, object]:
-    state = seat.state
+def _row(slot: ChildSlot, now_s: float) -> dict[str, object]:
+    state = slot.state
     return {
-        "name": seat.child.name,
+        "name": slot.child.name,
         "pid": state.pid,
         "state": state.shown,
         "restarts": state.restarts,

@@ -130,7 +130,7 @@ class Hub:
         hello = decode_body(_HelloBody, frame)
         if (hello.name, hello.pid) != (link.name, link.pid):
             raise ProtocolError(f"hello of {hello.name} (pid {hello.pid}), not of {link.name} (pid {link.pid})")
-        link.greeted = True
+        link.greet()
         self._report(link.name, HelloReceived())
 
     def _pong(self, link: BusLink, frame: Frame) -> None:

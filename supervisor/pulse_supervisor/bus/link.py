@@ -24,6 +24,11 @@ class _PendingRequest:
         self.answered = trio.Event()
         self.answer: Frame | None = None
 
+    def settle(self, answer: Frame | None) -> None:
+        """Wake whoever waits."""
+        self.answer = answer
+        self.answered.set()
+
 
 class BusLink:
     """
@@ -53,6 +58,15 @@ class BusLink:
         self._number = 0
         self._pings: set[int] = set()
         self._questions: dict[int, _PendingRequest] = {}
+
+    def greet(self) -> None:
+        """It said hello."""
+        self.greeted = True
+
+    def brief_nowait(self, body: Mapping[str, object]) -> None:
+        """Send it its settings; from now on it may be asked."""
+        self.send_nowait("start", None, body)
+        self.briefed = True
 
     def send_nowait(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
         """Send a frame; what the socket does not take now is sent as soon as it does."""
@@ -94,8 +108,7 @@ class BusLink:
         """Hand ``ok`` or ``error`` to whoever asked; nobody may be waiting any more."""
         question = self._questions.get(frame.request if frame.request is not None else -1)
         if question is not None:
-            question.answer = frame if frame.kind == "ok" else None
-            question.answered.set()
+            question.settle(frame if frame.kind == "ok" else None)
 
     async def run(self, handle: Callable[[Frame], None], broken: Callable[[ProtocolError], None]) -> None:
         """

@@ -135,13 +135,13 @@ DOOR: Final = Guarded(
         _LIVE + "test_one_account_keeps_nobody_out": [
             ("ControlServer._converse", "self._of_account[uid] > MOST_OF_ONE and ", "False and "),
             ("ControlServer._converse", "if is_own else MAX_CONNECTIONS - OWN_SEATS", ""),
-            ("ControlServer._attend", "self._of_account[peer.asker.uid] -= 1", "pass"),
+            ("ControlServer._attend", "self._of_account[peer.requester.uid] -= 1", "pass"),
         ],
         _LIVE + "test_each_kind_takes_its_role": [
             ("ControlServer._answer", "self._check_right(peer, frame, ACCESS_OF[frame.kind])", "pass"),
         ],
         _LIVE + "test_a_refusal_is_noted_once": [
-            ("ControlServer._check_right", "self._forbade(frame.kind, needed, peer.asker)", "pass"),
+            ("ControlServer._check_right", "self._forbade(frame.kind, needed, peer.requester)", "pass"),
         ],
     },
     is_part=True,
