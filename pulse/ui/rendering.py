@@ -16,6 +16,7 @@ from pulse.common.version import VERSION
 from pulse.errors import PulseError
 from pulse.protocol.roles import Access
 from pulse.ui.auth.rules import HEADERS, own_path
+from pulse.ui.site import BEGAN, SESSION, Site
 from pulse.ui.view import formatting
 
 __all__ = ["NAVIGATION", "STATUSES", "hop", "page", "plain_page", "render"]
@@ -118,9 +119,6 @@ async def page(
         status: The code.
 
     """
-    from pulse.ui.guard import BEGAN, SESSION
-    from pulse.ui.site import Site
-
     site: Site = request.app.state.site
     session = request.scope.get(SESSION)
     is_live = request.headers.get("hx-trigger") == "live"

@@ -32,7 +32,7 @@ from pulse.protocol import (
     decode_body,
 )
 from pulse_supervisor.bus.hub import Hub
-from pulse_supervisor.bus.link import Link
+from pulse_supervisor.bus.link import BusLink
 from pulse_supervisor.children.events import Event
 from tests.fuzz.spoiling import framed, pack
 
@@ -154,7 +154,7 @@ def bus(data: bytes) -> Iterator[str]:
 
     hub = Hub(report, lambda: {"supervisor": {}}, log)
     ends = [socket.socketpair() for _ in range(2)]
-    links = [Link(name, number, ours) for number, (name, (ours, _)) in enumerate(zip("ab", ends, strict=True))]
+    links = [BusLink(name, number, ours) for number, (name, (ours, _)) in enumerate(zip("ab", ends, strict=True))]
     for link in links:
         hub.attach(link)
         link.greeted = link.briefed = True

@@ -79,7 +79,6 @@ GUARDED: Final[list[Guarded]] = [
     codec.ENCRYPTION,
     codec.ATTEMPT,
     machine.MACHINE,
-    restarts.POLICY,
     restarts.RESTARTS,
     sweeps.SWEEPS,
     sweeps.UNWRITTEN,

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse.cli.output.documents import document, encoded, pretty
+from pulse.cli.output.documents import document, encoded
+from pulse.ops.job_text import pretty
 
 JSON_KEYS = {"args", "result", "progress"}
 ID = UUID("0190163d-8694-739b-aea5-966c26f8ad91")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
-from pulse.cli.output.render import Cell, Column, Line, Table, foreign
-from pulse.cli.output.styles import STATUS_STYLES
+from pulse.cli.output.render import STATUS_STYLES, Cell, Column, Line, Table, foreign
 from pulse.common.text import count, duration, one_line
 from pulse.protocol.answers import Gate
 from pulse.protocol.stats import OtherTopics, Stats, TopicStats

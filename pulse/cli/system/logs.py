@@ -12,16 +12,16 @@ from typing import Final, cast
 import click
 
 from pulse.cli.lazy import examples
-from pulse.cli.options import ACTORS, Text, completing
+from pulse.cli.options import ACTORS, TextParam, completing
 from pulse.cli.output.render import Line, Screen, foreign
-from pulse.cli.server import Server, current_server
+from pulse.cli.server import ServerHandle, current_server
 from pulse.common.text import one_line, printable
 from pulse.errors import NobodyAnswersError
 from pulse.protocol.answers import LogPage, read
+from pulse.system.log_forward import LEVELS
 
 __all__ = ["log_lines", "logs"]
 
-LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 _STYLES: Final = {"debug": "dim", "info": "green", "warning": "yellow", "error": "bold red", "critical": "bold red"}
 _WAIT_S: Final = 5.0  # of one question for lines that are yet to come
 _RETRY_S: Final = 0.5
@@ -42,7 +42,7 @@ _PLAIN: Final = frozenset({"event", "level", "timestamp", "actor", "exception"})
 @click.option("--level", type=click.Choice(LEVELS), help="Lowest level that is shown.")
 @click.option(
     "--actor",
-    type=Text("name", 64),
+    type=TextParam("name", 64),
     shell_complete=completing(("supervisor", *ACTORS)),
     metavar="NAME",
     help="Only lines of dispatcher, scheduler, watchdog, pause, pool, metrics or supervisor.",
@@ -80,7 +80,7 @@ class Tail:
         chosen: Level and actor.
     """
 
-    def __init__(self, server: Server, chosen: Mapping[str, object]) -> None:
+    def __init__(self, server: ServerHandle, chosen: Mapping[str, object]) -> None:
         self._server = server
         self._chosen = chosen
         self._after = 0

@@ -25,8 +25,15 @@ from pulse.protocol.bus import (
     HintFrame,
     hint,
 )
-from pulse_supervisor.bus.link import Link
-from pulse_supervisor.children.events import BusBroken, Event, Hello, Pong, Ready, Refused
+from pulse_supervisor.bus.link import BusLink
+from pulse_supervisor.children.events import (
+    BusBroken,
+    Event,
+    HelloReceived,
+    PongReceived,
+    ReadyReceived,
+    RefusalReceived,
+)
 
 
 class Hub:
@@ -49,9 +56,9 @@ class Hub:
         self._report = report
         self._describe = describe
         self._log = log
-        self._links: dict[str, Link] = {}
-        self._kinds: Mapping[str, Callable[[Link, Frame], None]] = {
-            "ready": lambda link, _frame: report(link.name, Ready()),
+        self._links: dict[str, BusLink] = {}
+        self._kinds: Mapping[str, Callable[[BusLink, Frame], None]] = {
+            "ready": lambda link, _frame: report(link.name, ReadyReceived()),
             "pong": self._pong,
             "hint": self._hint,
             "status": self._status,
@@ -60,26 +67,26 @@ class Hub:
             "error": lambda link, frame: link.take_answer(frame),
         }
 
-    def link(self, name: str) -> Link | None:
+    def link(self, name: str) -> BusLink | None:
         """The link of a child whose process is alive."""
         return self._links.get(name)
 
-    def listeners(self) -> list[Link]:
+    def listeners(self) -> list[BusLink]:
         """The links of all who have their settings and so can be asked."""
         return [link for link in self._links.values() if link.briefed]
 
-    def attach(self, link: Link) -> None:
+    def attach(self, link: BusLink) -> None:
         """Take the link of a new process in."""
         self._links[link.name] = link
 
-    async def serve(self, link: Link) -> None:
+    async def serve(self, link: BusLink) -> None:
         """Attend to *link* until it ends."""
         await link.run(
             lambda frame: self._handle(link, frame),
             lambda error: self._report(link.name, BusBroken(error.message)),
         )
 
-    def hang_up(self, link: Link) -> None:
+    def hang_up(self, link: BusLink) -> None:
         """Hear the last words of a process that has ended, and forget its link."""
         link.read_rest_nowait(lambda frame: self._handle(link, frame))
         link.close()
@@ -95,7 +102,7 @@ class Hub:
         link.send_nowait("hint", None, {"from": "supervisor", "event": told.event, "data": told.data})
         return True
 
-    def _handle(self, link: Link, frame: Frame) -> None:
+    def _handle(self, link: BusLink, frame: Frame) -> None:
         try:
             if not link.greeted:
                 self._hello(link, frame)
@@ -106,26 +113,26 @@ class Hub:
         except ProtocolError as error:
             self._report(link.name, BusBroken(error.message))
 
-    def _hello(self, link: Link, frame: Frame) -> None:
+    def _hello(self, link: BusLink, frame: Frame) -> None:
         if frame.kind != "hello":
             raise ProtocolError(f"{frame.kind} before hello")
         hello = decode_body(ActorHello, frame)
         if (hello.name, hello.pid) != (link.name, link.pid):
             raise ProtocolError(f"hello of {hello.name} (pid {hello.pid}), not of {link.name} (pid {link.pid})")
-        link.greeted = True
-        self._report(link.name, Hello())
+        link.greet()
+        self._report(link.name, HelloReceived())
 
-    def _pong(self, link: Link, frame: Frame) -> None:
+    def _pong(self, link: BusLink, frame: Frame) -> None:
         if link.takes_pong(frame.request):
-            self._report(link.name, Pong(decode_body(ActorPong, frame).turn_age_s))
+            self._report(link.name, PongReceived(decode_body(ActorPong, frame).turn_age_s))
 
-    def _failed(self, link: Link, frame: Frame) -> None:
-        self._report(link.name, Refused(decode_body(ActorFailed, frame).message))
+    def _failed(self, link: BusLink, frame: Frame) -> None:
+        self._report(link.name, RefusalReceived(decode_body(ActorFailed, frame).message))
 
-    def _status(self, link: Link, frame: Frame) -> None:
+    def _status(self, link: BusLink, frame: Frame) -> None:
         link.send_nowait("ok", frame.request, self._describe())
 
-    def _hint(self, link: Link, frame: Frame) -> None:
+    def _hint(self, link: BusLink, frame: Frame) -> None:
         size_bytes = len(bytes(frame.body))
         sent = decode_body(HintFrame, frame)
         if size_bytes > MAX_HINT_BYTES:
@@ -142,5 +149,5 @@ class Hub:
             elif not to.try_send_nowait(passed_on):
                 self._dropped(link, sent, name, "its buffer is full")
 
-    def _dropped(self, link: Link, sent: HintFrame, name: str, reason: str) -> None:
+    def _dropped(self, link: BusLink, sent: HintFrame, name: str, reason: str) -> None:
         self._log("hint_dropped", source=link.name, to=name, hint=sent.event, reason=reason)

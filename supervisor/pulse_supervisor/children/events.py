@@ -1,4 +1,4 @@
-"""What can happen to a child, and what can be done about one: the words between ``machine`` and ``loop``."""
+"""What can happen to a child, and what can be done about one: the words between ``lifecycle`` and ``runner``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Start(Event):
+class StartAsked(Event):
     """It is this child's turn to start."""
 
 
@@ -33,7 +33,7 @@ class SpawnFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Hello(Event):
+class HelloReceived(Event):
     """It said hello on the bus."""
 
 
@@ -43,19 +43,19 @@ class Briefed(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Ready(Event):
+class ReadyReceived(Event):
     """It can do its work."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pong(Event):
+class PongReceived(Event):
     """It answered a ping; its unfinished turn is *turn_age_s* old."""
 
     turn_age_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class Refused(Event):
+class RefusalReceived(Event):
     """It said why it is about to give up."""
 
     message: str

@@ -8,7 +8,7 @@ from typing import Final
 
 from pulse.system import processes
 from pulse_supervisor.children.events import Exited
-from pulse_supervisor.children.spec import Child, postgres
+from pulse_supervisor.children.spec import ChildSpec, postgres
 from pulse_supervisor.postgres import embedded
 from pulse_supervisor.postgres.postmaster import is_ready, postmaster_pid, settle
 
@@ -17,7 +17,7 @@ _POLL_S: Final = 0.01
 _BOOT_TRIES: Final = 3  # the first may meet what a killed predecessor left; the third has met it for good
 
 
-class Database:
+class PostgresChild:
     """
     A PostgreSQL that was prepared and can be started.
 
@@ -27,7 +27,7 @@ class Database:
 
     """
 
-    def __init__(self, server: embedded.Server, log: Callable[..., object]) -> None:
+    def __init__(self, server: embedded.EmbeddedServer, log: Callable[..., object]) -> None:
         self._server = server
         self._log = log
         self._was_ready = False
@@ -44,7 +44,7 @@ class Database:
         return self._server.dsn
 
     @property
-    def child(self) -> Child:
+    def child(self) -> ChildSpec:
         """It, as a child of the tree."""
         return postgres(self._server.argv)
 

@@ -130,18 +130,18 @@ DOOR: Final = Guarded(
     "pulse_supervisor.control.server",
     {
         _LIVE + "test_a_stranger_gets_no_further_than_hello": [
-            ("Door._converse", "self._check_right(peer, frame, Access.VIEWER)", "pass"),
+            ("ControlServer._converse", "self._check_right(peer, frame, Access.VIEWER)", "pass"),
         ],
         _LIVE + "test_one_account_keeps_nobody_out": [
-            ("Door._converse", "self._of_account[uid] > MOST_OF_ONE and ", "False and "),
-            ("Door._converse", "if is_own else MAX_CONNECTIONS - OWN_SEATS", ""),
-            ("Door._attend", "self._of_account[peer.asker.uid] -= 1", "pass"),
+            ("ControlServer._converse", "self._of_account[uid] > MOST_OF_ONE and ", "False and "),
+            ("ControlServer._converse", "if is_own else MAX_CONNECTIONS - OWN_SEATS", ""),
+            ("ControlServer._attend", "self._of_account[peer.requester.uid] -= 1", "pass"),
         ],
         _LIVE + "test_each_kind_takes_its_role": [
-            ("Door._answer", "self._check_right(peer, frame, ACCESS_OF[frame.kind])", "pass"),
+            ("ControlServer._answer", "self._check_right(peer, frame, ACCESS_OF[frame.kind])", "pass"),
         ],
         _LIVE + "test_a_refusal_is_noted_once": [
-            ("Door._check_right", "self._forbade(frame.kind, needed, peer.asker)", "pass"),
+            ("ControlServer._check_right", "self._forbade(frame.kind, needed, peer.requester)", "pass"),
         ],
     },
     is_part=True,

@@ -420,8 +420,8 @@ METRICS: Final = Guarded(
     "pulse.ops.metrics.server",
     {
         "unit/test_metrics.py::test_who_asks_byte_by_byte_keeps_nobody_out": [
-            ("Server.process_request_thread", "ending.start()", "pass"),
-            ("Server.process_request_thread", "self._room.release()", "pass"),
+            ("MetricsServer.process_request_thread", "ending.start()", "pass"),
+            ("MetricsServer.process_request_thread", "self._room.release()", "pass"),
             ("_cut", "request.shutdown(socket.SHUT_RDWR)", "pass"),
         ],
     },

@@ -1,65 +1,33 @@
-"""What can be done to many jobs, and what a form asks for of it."""
+"""Changes of many jobs as forms ask for them: what is to be done to which, what takes it back, and how it is called."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from pulse.common.text import count
 from pulse.errors import BadRequestError
+from pulse.ops.bulk import ACTIONS, MAX_MATCHING_CHARACTERS, BulkAction, as_body, former_of
 from pulse.protocol import answers
-from pulse.ui.auth.sessions import Step, Undo
+from pulse.ui.auth.sessions import Undo, UndoStep
 from pulse.ui.data.filters import Filters
 from pulse.ui.view import formatting
 
-__all__ = ["VERBS", "Order", "Verb", "ordered", "undo_of"]
+__all__ = ["BulkOrder", "ordered", "past_of", "undo_of"]
 
 _MOST_PRIORITY: Final = 100
-MOST_WORDS: Final = 1000  # as on the wire
+_PAST: Final = {"retry": "started anew"}  # what the dashboard calls otherwise than the command line
 
 
 @dataclass(frozen=True, slots=True)
-class Verb:
-    """
-    One thing that is done to jobs.
-
-    Attributes:
-        kind: The request that does it.
-        past: Its past, as in "12 jobs canceled".
-        statuses: Of jobs that it can be done to.
-        reverse: The verb that takes it back, '' where none does.
-        is_destructive: Whether its button warns.
-
-    """
-
-    kind: str
-    past: str
-    statuses: tuple[str, ...]
-    reverse: str
-    is_destructive: bool = True
-
-
-_WAITING: Final = ("PENDING", "RETRYING")
-_ENDED: Final = ("COMPLETED", "DEAD_LETTERED", "CANCELED")
-VERBS: Final[Mapping[str, Verb]] = {
-    "cancel": Verb("jobs.cancel", "canceled", (*_WAITING, "RUNNING"), "retry"),
-    "retry": Verb("jobs.retry", "started anew", _ENDED, "cancel", is_destructive=False),
-    "change": Verb("jobs.change", "changed", _WAITING, "change", is_destructive=False),
-    "delete": Verb("jobs.delete", "deleted", _ENDED, ""),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
+class BulkOrder:
     """
     What is to be done to which jobs.
 
     Attributes:
-        verb: Of VERBS.
-        kind: The request that does it to ids.
+        action: What is done.
         where: The jobs in words.
         filters: Of ``jobs.list``; None: *ids* are meant.
         ids: The jobs.
@@ -71,8 +39,7 @@ class Order:
 
     """
 
-    verb: str
-    kind: str
+    action: BulkAction
     where: str
     filters: Mapping[str, object] | None = None
     ids: Sequence[bytes] = ()
@@ -83,7 +50,7 @@ class Order:
     fields: Sequence[tuple[str, str]] = ()
 
 
-def ordered(form: Mapping[str, list[str]], now_s: float, *, is_final: bool) -> Order:
+def ordered(form: Mapping[str, list[str]], now_s: float, *, is_final: bool) -> BulkOrder:
     """
     The order in a form.
 
@@ -100,8 +67,8 @@ def ordered(form: Mapping[str, list[str]], now_s: float, *, is_final: bool) -> O
 
     """
     verb = form.get("verb", [""])[0]
-    if verb not in VERBS:
-        raise BadRequestError(f"verb is {verb!r:.40}: {', '.join(VERBS)} are allowed")
+    if verb not in ACTIONS:
+        raise BadRequestError(f"verb is {verb!r:.40}: {', '.join(ACTIONS)} are allowed")
     more = _changes(form) if verb == "change" and is_final else {}
     if "all" not in form:
         return _of_ids(verb, form.get("id", []), more)
@@ -119,8 +86,8 @@ def ordered(form: Mapping[str, list[str]], now_s: float, *, is_final: bool) -> O
     if kin is not None:
         fields.append(("kin", kin))
     wire = {**filters.wire(now_s - at_s), **({} if kin is not None or filters.needs_rows else {"brief": True})}
-    more = {"matching": words[:MOST_WORDS], **more}
-    return Order(verb, VERBS[verb].kind, words, wire, more=more, matches=matches, only=only, fields=fields)
+    more = {"matching": words[:MAX_MATCHING_CHARACTERS], **more}
+    return BulkOrder(ACTIONS[verb], words, wire, more=more, matches=matches, only=only, fields=fields)
 
 
 def _moment(form: Mapping[str, list[str]], now_s: float) -> float:
@@ -132,23 +99,21 @@ def _moment(form: Mapping[str, list[str]], now_s: float) -> float:
     return min(now_s, at_s)  # in this order: what is no number is now
 
 
-def undo_of(order: Order, changed: answers.Changed, answer: Mapping[str, Any]) -> Undo | None:
+def undo_of(order: BulkOrder, changed: answers.Changed) -> Undo | None:
     """What takes back an order that was carried out on ids, None where nothing can."""
-    reverse = VERBS[order.verb].reverse
-    if not changed.done or not reverse:
+    reverse = order.action.reverse
+    groups = former_of(order.action, changed) if changed.done else {}
+    if not groups:
         return None
     them = "it" if len(changed.done) == 1 else "them"
-    if reverse != order.verb:
-        return Undo(f"Undo: {reverse} {them}", [Step(VERBS[reverse].kind, {"ids": list(changed.done)})])
-    groups: dict[tuple[str, int], list[bytes]] = defaultdict(list)
-    before: Sequence[tuple[bytes, str, int]] = answer.get("before") or ()
-    for job_id, topic, priority, *_ in before:
-        groups[topic, priority].append(job_id)
-    steps = [
-        Step("jobs.change", {"ids": ids, "topic": topic, "priority": priority})
-        for (topic, priority), ids in groups.items()
-    ]
-    return Undo(f"Undo: change {them} back", steps) if steps else None
+    label = f"Undo: {reverse} {them}{' back' if reverse == order.action.verb else ''}"
+    request = ACTIONS[reverse].request
+    return Undo(label, [UndoStep(request, {"ids": ids, **as_body(former)}) for former, ids in groups.items()])
+
+
+def past_of(action: BulkAction) -> str:
+    """What was done, as in ``12 jobs canceled``."""
+    return _PAST.get(action.verb, action.done)
 
 
 def _ids(texts: Sequence[str]) -> list[bytes]:
@@ -158,12 +123,12 @@ def _ids(texts: Sequence[str]) -> list[bytes]:
         raise BadRequestError("a job has no id that is one: UUIDs are allowed") from None
 
 
-def _of_ids(verb: str, texts: Sequence[str], more: Mapping[str, object]) -> Order:
+def _of_ids(verb: str, texts: Sequence[str], more: Mapping[str, object]) -> BulkOrder:
     ids = _ids(texts)
     if not ids:
         raise BadRequestError("no job is ticked: tick some, or choose all that are found")
     fields = [("verb", verb), *(("id", one) for one in texts)]
-    return Order(verb, VERBS[verb].kind, count(len(ids), "ticked job"), ids=ids, more=more, fields=fields)
+    return BulkOrder(ACTIONS[verb], count(len(ids), "ticked job"), ids=ids, more=more, fields=fields)
 
 
 def _changes(form: Mapping[str, list[str]]) -> dict[str, object]:
