@@ -124,9 +124,7 @@ def database_of(dsn: str) -> str:
     if len(ports) != len(several):
         ports = ports[:1] * len(several)
     places = ",".join(sorted(map(_with_port, several, ports)))
-    service = (
-        f"?service={parts.named['service']}" if "service" in parts.named else ""
-    )  # it may say where the database is
+    service = parts.named.get("service")  # it may say where the database is
     name = unquote(parts.path[1:]) or parts.named.get("dbname") or parts.named.get("database", "")
     return f"{places}/{name}" + ("" if service is None else f"?service={service}")
 

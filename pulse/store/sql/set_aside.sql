@@ -64,7 +64,7 @@ DELETE FROM pulse.set_aside s WHERE s.job_id = ANY ($1::uuid[]);
 
 
 -- name: delete_set_aside :many
--- What:    the same of jobs that are set aside, whatever their status: no other statement can change them.
+-- What:    remove jobs that are set aside, with their history, whatever their status: no other statement can change them.
 -- Args:    $1 ids uuid[]
 -- Guard:   that they are set aside; locked in id order.   Returns: ids that are gone. Nothing long is read: it may be what cannot be.
 WITH target AS (
