@@ -1,11 +1,13 @@
 # make help lists the targets. PYTHON=/path/to/python3.12 chooses the interpreter of .venv; ARGS="…" goes to pytest.
 
 PY := .venv/bin/python
+SUITE := $(PY) -m pytest -p tests.plugins.lanes -n 3
+NOTHING := { status=$$?; [ $$status != 5 ] || echo "no test was collected, so nothing was tested" >&2; exit $$status; }
 # Kept wherever this runs: without it thousands of processes of the suite would compile all modules anew.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help man setup demo test test-whole docs lint fmt typecheck bench bench-peers chaos chaos-short fuzz fuzz-coverage model simulation simulation-test mutants test-systemd lock audit sbom dist clean
+.PHONY: help man setup demo test test-rest test-whole docs lint fmt generate typecheck bench bench-peers chaos chaos-short fuzz fuzz-coverage model simulation simulation-test mutants test-systemd lock audit sbom dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,8 +18,11 @@ setup: ## make .venv with pulse and the development tools (once; again when pypr
 demo: setup ## set up, then watch a worker being killed in mid-job and its job recovered
 	@.venv/bin/pulse demo
 
-test: setup ## set up, then run the suite, side by side in three processes (ARGS="-k claim -x -n 0")
-	@$(PY) -m pytest -p tests.plugins.lanes -n 3 $(ARGS) || { status=$$?; [ $$status != 5 ] || echo "test: no test was collected, so nothing was tested" >&2; exit $$status; }
+test: setup ## set up, then run what finds most faults in five minutes (ARGS="-k claim -x -n 0")
+	@$(SUITE) -m "not rest" $(ARGS) || $(NOTHING)
+
+test-rest: setup ## the rest of the suite: what takes longer, the oldest PostgreSQL, whole systems in every fault
+	@$(SUITE) -m rest $(ARGS) || $(NOTHING)
 
 test-systemd: setup ## the units in deploy/ under a real systemd, in a container (root, package systemd-container)
 	@$(PY) -m pytest -m systemd tests/systemd $(ARGS)
@@ -27,15 +32,18 @@ docs: setup ## build the documentation into build/site; a warning or a dead link
 	@$(PY) -m sphinx -q -a -W --keep-going -j auto -b html -d build/site.cache docs build/site $(ARGS)
 	@$(PY) docs/docsite/verify.py build/site && echo "docs: build/site/index.html"
 
-test-whole: setup ## the same with all that is left out for want of time: every combination on every PostgreSQL, more seeds
-	@PULSE_TEST_WHOLE=1 $(PY) -m pytest -p tests.plugins.lanes -n 3 $(ARGS)
+test-whole: setup ## both, with all that is left out for want of time: every combination on every PostgreSQL, more seeds
+	@PULSE_TEST_WHOLE=1 $(SUITE) $(ARGS)
 
-lint: setup ## ruff, import-linter, our own rules, mypy and pyright
+lint: setup ## ruff, import-linter, our own rules, mypy and pyright, and whether what is generated is up to date
 	@.ci/lint
 
 fmt: setup ## format the code and repair what ruff can repair by itself
 	@$(PY) -m ruff check --fix-only --quiet .
 	@$(PY) -m ruff format .
+
+generate: setup ## write pulse/client/client.py anew, the blocking client, from the async one
+	@$(PY) -m tools.generate_client
 
 typecheck: setup ## mypy and pyright alone
 	@.ci/lint mypy pyright

@@ -1,4 +1,4 @@
--- pulse: the schema, version 10.
+-- pulse: the schema, version 1.
 --
 -- Theory of operation
 -- ===================
@@ -29,8 +29,9 @@
 -- lease_until or progress: heartbeats stay HOT (they write no index). The few RUNNING rows are found by started_at.
 --
 -- Installed and upgraded by `pulse migrate` and by the supervisor at its start, inside one transaction that holds an
--- advisory lock. This file is the whole of the newest version; the steps to it from older ones are in
--- pulse/store/upgrades/.
+-- advisory lock. This file is the whole of the newest version. Until the first release there is only this one; from then on
+-- each release that changes it brings a version, and one step to it from the version before
+-- (docs/adr/0047-one-schema-version.md).
 
 CREATE SCHEMA IF NOT EXISTS pulse;
 
@@ -38,10 +39,11 @@ COMMENT ON SCHEMA pulse IS 'pulse job queue';
 
 CREATE TABLE pulse.schema_version (
     version      int PRIMARY KEY CHECK (version >= 1),
+    release      text NOT NULL,                     -- of pulse, that brought it; development versions before 0.1.0.dev1 had no such column
     installed_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
-INSERT INTO pulse.schema_version (version) VALUES (1), (2), (3), (4), (5), (6), (7), (8), (9), (10);
+INSERT INTO pulse.schema_version (version, release) VALUES (1, '0.1.0.dev1');
 
 CREATE TYPE pulse.job_status AS ENUM ('PENDING', 'RUNNING', 'COMPLETED', 'RETRYING', 'DEAD_LETTERED', 'CANCELED');
 
@@ -104,7 +106,7 @@ CREATE INDEX idx_jobs_held ON pulse.jobs (schedule_id, occurrence) WHERE status 
 CREATE INDEX idx_jobs_expiry ON pulse.jobs (expires_at) WHERE expires_at IS NOT NULL AND status IN ('PENDING', 'RETRYING');
 
 -- Lists are in the order of ids of version 7, which begin with the time at which they were made: no index holds submitted_at,
--- which would be written three times for each job. Ids of other kinds (people's own, and those of old occurrences) have one.
+-- which would be written three times for each job. Ids of other kinds (people's own) have one.
 CREATE INDEX idx_jobs_other_ids ON pulse.jobs (submitted_at, id)
     WHERE get_byte(uuid_send(id), 6) >> 4 <> 7 OR id >= '04000000-0000-0000-0000-000000000000';  -- not of version 7, or after 2109
 CREATE INDEX idx_jobs_ended_badly ON pulse.jobs (status, id) WHERE status IN ('DEAD_LETTERED', 'CANCELED');
@@ -408,7 +410,7 @@ CREATE TABLE pulse.set_aside (
     next_try_at timestamptz NOT NULL DEFAULT clock_timestamp(),  -- infinity: an operator set it aside
     tries       int NOT NULL DEFAULT 1,
     sqlstate    text NOT NULL,
-    statement   text NOT NULL,                      -- which one was refused, by its name in queries.sql
+    statement   text NOT NULL,                      -- which one was refused, by its name in pulse/store/sql
     error       text NOT NULL
 );
 
@@ -592,6 +594,22 @@ BEGIN
 END
 $$;
 
+-- The options of one job: its own, else its handler's, else its topic's, else the server's. Where it is called for many rows at
+-- once it costs a fifth more than joins do, so pulse.submit_many has these written out, and so have the statements of the
+-- server (the fragment resolved_options in pulse/store/sql/submit.sql). Bound when it was made: no search_path counts, and
+-- the planner can put it into the statement that calls it.
+CREATE FUNCTION pulse.resolved_options(name text, own_topic text, own_max_attempts int, own_timeout_s float8)
+RETURNS TABLE (topic text, max_attempts int, timeout_s float8)
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT coalesce(own_topic, h.topic, 'default'), coalesce(own_max_attempts, h.max_attempts, t.max_attempts, s.max_attempts),
+           coalesce(own_timeout_s, h.timeout_s, t.timeout_s, s.timeout_s)
+    FROM (VALUES (1)) AS one
+    LEFT JOIN pulse.handlers h ON h.name = resolved_options.name
+    LEFT JOIN pulse.topics t ON t.topic = coalesce(own_topic, h.topic, 'default')
+    LEFT JOIN pulse.topics s ON s.topic = '';
+END;
+
 -- Submit many jobs from SQL: a JSON array of objects with the keys of pulse.submit. Returns the ids in the same order.
 -- All or none. The n-th job of one call is due n microseconds after the first: submit order is run order.
 CREATE FUNCTION pulse.submit_many(jobs jsonb) RETURNS SETOF uuid
@@ -716,21 +734,16 @@ BEGIN
     END IF;
 
     INSERT INTO pulse.jobs (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent)
-    SELECT made, submit.name, coalesce(submit.topic, h.topic, 'default'), submit.args, coalesce(submit.priority, 0),
-           coalesce(submit.run_at, clock_timestamp()),
-           coalesce(submit.max_attempts, h.max_attempts, t.max_attempts, s.max_attempts),
-           coalesce(submit.timeout_s, h.timeout_s, t.timeout_s, s.timeout_s),
-           coalesce(submit.expires_at, clock_timestamp() + submit.expires_in_s * interval '1 second'), submit.traceparent
-    FROM (VALUES (1)) AS one
-    LEFT JOIN pulse.handlers h ON h.name = submit.name
-    LEFT JOIN pulse.topics t ON t.topic = coalesce(submit.topic, h.topic, 'default')
-    LEFT JOIN pulse.topics s ON s.topic = ''
+    SELECT made, submit.name, o.topic, submit.args, coalesce(submit.priority, 0), coalesce(submit.run_at, clock_timestamp()),
+           o.max_attempts, o.timeout_s, coalesce(submit.expires_at, clock_timestamp() + submit.expires_in_s * interval '1 second'),
+           submit.traceparent
+    FROM pulse.resolved_options(submit.name, submit.topic, submit.max_attempts, submit.timeout_s) AS o
     ON CONFLICT DO NOTHING;  -- without a column that would have to be readable
 
     IF FOUND THEN
         PERFORM pulse.notify_work();
-    ELSIF NOT pulse.is_stored(made, submit.name, coalesce(
-        submit.topic, (SELECT h.topic FROM pulse.handlers h WHERE h.name = submit.name), 'default'), submit.args) THEN
+    ELSIF NOT pulse.is_stored(made, submit.name, (
+        SELECT o.topic FROM pulse.resolved_options(submit.name, submit.topic, NULL, NULL) AS o), submit.args) THEN
         RAISE EXCEPTION 'job % exists already with another name, topic or args', made USING ERRCODE = 'unique_violation';
     END IF;
     RETURN made;
@@ -949,13 +962,9 @@ BEGIN
         RETURN NULL;
     END IF;
     INSERT INTO pulse.jobs (id, name, args, topic, priority, next_run_at, max_attempts, timeout_s, schedule_id)
-    SELECT made, m.name, m.args, coalesce(m.topic, h.topic, 'default'), m.priority, clock_timestamp(),
-           coalesce(m.max_attempts, h.max_attempts, t.max_attempts, s.max_attempts),
-           coalesce(m.timeout_s, h.timeout_s, t.timeout_s, s.timeout_s), m.id
+    SELECT made, m.name, m.args, o.topic, m.priority, clock_timestamp(), o.max_attempts, o.timeout_s, m.id
     FROM pulse.schedules m
-    LEFT JOIN pulse.handlers h ON h.name = m.name
-    LEFT JOIN pulse.topics t ON t.topic = coalesce(m.topic, h.topic, 'default')
-    LEFT JOIN pulse.topics s ON s.topic = ''
+    CROSS JOIN LATERAL pulse.resolved_options(m.name, m.topic, m.max_attempts, m.timeout_s) AS o
     WHERE m.id = trigger_schedule.id
     ON CONFLICT (id) DO NOTHING;
     IF NOT EXISTS (SELECT FROM pulse.jobs j WHERE j.id = made AND j.schedule_id = trigger_schedule.id) THEN

@@ -191,7 +191,7 @@ class Stage:
             settings["PULSE_RETENTION_S"] = str(retention_s)
         with running_server(APP, settings, processes=1, concurrency=concurrency) as first, Sql(dsn) as sql:
             # a client that waits longer than the demonstration's; nobody else tells where the socket is
-            socket = Path(str(first._socket))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+            socket = Path(str(first._transport._socket))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
             with Client(socket, timeout_s=ANSWER_S) as client:
                 yield System(client, sql, socket, counted, Count(counted), _pids(client, sql))
 

@@ -34,11 +34,9 @@ if TYPE_CHECKING:
     from pulse.app.outcome import Discard, RetryAfter, Snooze
     from pulse.client.async_client import AsyncClient, connect
     from pulse.client.client import Client
-    from pulse.client.explanation import Reason, Why
-    from pulse.client.records import Changed, JobPage, SchedulePage, Stack
+    from pulse.client.records import Changed, JobPage, Reason, SchedulePage, Stack, Why
     from pulse.client.requests import JobOptions, NewJob, TopicOptions
     from pulse.client.schedule_requests import ScheduleOptions
-    from pulse.client.stats import Stats, TopicStats
     from pulse.errors import (
         BadRequestError,
         ConflictError,
@@ -54,6 +52,7 @@ if TYPE_CHECKING:
         UnavailableError,
     )
     from pulse.job import HistoryEntry, Job, Schedule, Status
+    from pulse.protocol.stats import Stats, TopicStats
     from pulse.security.codec import Codec
 
 __all__ = [
@@ -99,7 +98,7 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    "pulse.client.records": ("Changed", "JobPage", "SchedulePage", "Stack"),
+    "pulse.client.records": ("Changed", "JobPage", "Reason", "SchedulePage", "Stack", "Why"),
     "pulse.app.app": ("App",),
     "pulse.client.client": ("Client",),
     "pulse.client.async_client": ("AsyncClient", "connect"),
@@ -124,8 +123,7 @@ _MODULES: Final = {
     "pulse.app.outcome": ("Discard", "RetryAfter", "Snooze"),
     "pulse.client.requests": ("JobOptions", "NewJob", "TopicOptions"),
     "pulse.client.schedule_requests": ("ScheduleOptions",),
-    "pulse.client.stats": ("Stats", "TopicStats"),
-    "pulse.client.explanation": ("Reason", "Why"),
+    "pulse.protocol.stats": ("Stats", "TopicStats"),
 }
 _HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}
 

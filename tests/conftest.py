@@ -67,7 +67,7 @@ def servers() -> Iterator[Servers]:
 @pytest.fixture(scope="session")
 def newest_server(servers: Servers) -> Postgres:
     """The newest PostgreSQL: the wheel's, where it is installed."""
-    found = postgres.installations()
+    found = postgres.to_test_on()
     if not found and postgres.GIVEN_DSN not in os.environ:
         pytest.skip("no PostgreSQL 15 to 18 was found")
     return servers.get(None if postgres.GIVEN_DSN in os.environ else found[0])

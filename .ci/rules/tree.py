@@ -16,7 +16,7 @@ PACKAGES: Final = {  # import name: folder
     "pulse_supervisor": "supervisor/pulse_supervisor",
 }
 GENERATED_WITHIN: Final = 5  # lines: a generated file says so at its head
-GENERATED_MARKS: Final = ("DO NOT CHANGE", "DO NOT EDIT", "@generated")
+GENERATED_MARK: Final = "Generated from"
 _BINARY: Final = frozenset({".png", ".ico", ".woff2", ".gz"})
 
 Definition = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -110,7 +110,7 @@ class Source:
     def is_generated(self) -> bool:
         """Whether its head says that a program wrote it."""
         head = "\n".join(self.lines[:GENERATED_WITHIN])
-        return any(mark in head for mark in GENERATED_MARKS)
+        return GENERATED_MARK in head
 
     @property
     def is_product(self) -> bool:

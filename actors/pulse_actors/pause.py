@@ -17,6 +17,7 @@ from typing import Final
 import anyio
 import structlog
 
+from pulse.protocol.bus import HintEvent, TopicGate, WorkSomewhere, hint
 from pulse.store.operators.gate import GATE_CHANNEL
 from pulse.store.operators.policies import LivePolicy
 from pulse.store.store import WORK_CHANNEL, Store
@@ -28,8 +29,6 @@ from pulse_actors.shared import identity as identities
 from pulse_actors.shared.audit import note_asked
 
 REFRESH_S: Final = 1.0  # how soon a gate that another host changed is seen here, should its NOTIFY be lost
-WORK: Final = "work"  # hint: there is work; ``from``: who has said so
-LISTENING: Final = "listening"  # hint: what was told until now was not heard, there may be work anywhere
 
 log = structlog.get_logger()
 
@@ -60,9 +59,9 @@ class Pause:
 
     async def turn(self, turn: Turn) -> TurnResult:
         """Tell the dispatcher of work elsewhere; look at gate and policies, and tell it when they changed."""
-        self._has_missed |= any(hint.event == LISTENING for hint in turn.inbox)
+        self._has_missed |= any(told.event == HintEvent.LISTENING for told in turn.inbox)
         await note_asked(self._store, self._host, turn.inbox)
-        work = tuple(Hint("dispatcher", WORK, hint.data) for hint in turn.inbox if hint.event == WORK)
+        work = tuple(Hint("dispatcher", told.event, told.data) for told in turn.inbox if told.event == HintEvent.WORK)
         left_s = self._look_s - turn.now_s
         if work and len(work) == len(turn.inbox) and left_s > 0:  # it may come ten times a second
             return TurnResult(left_s, work)
@@ -72,7 +71,7 @@ class Pause:
         next_s = REFRESH_S if ends_s is None else min(REFRESH_S, max(ends_s, 0.0))
         self._look_s = turn.now_s + next_s
         news = self._news(gate, await self._store.topics.live())
-        missed = (Hint("dispatcher", LISTENING),) if self._has_missed else ()
+        missed = (hint("dispatcher", HintEvent.LISTENING),) if self._has_missed else ()
         self._has_missed = False
         return TurnResult(next_s, (*work, *missed, *news))
 
@@ -82,12 +81,12 @@ class Pause:
         if gate != self._gate:
             log.info("gate_changed", **gate_summary.told(gate, self._gate))
             self._gate = gate
-            hints.append(Hint("dispatcher", "gate changed"))
+            hints.append(hint("dispatcher", HintEvent.GATE_CHANGED, TopicGate()))
         if policies != self._policies:  # once at the start, too: a change may have come before
             if self._policies is not None:
                 log.info("policies_changed", topics=len(policies))
             self._policies = policies
-            hints.append(Hint("dispatcher", "policies changed"))
+            hints.append(hint("dispatcher", HintEvent.POLICIES_CHANGED))
         return hints
 
     async def status(self) -> dict[str, object]:
@@ -102,10 +101,11 @@ async def pause(runtime: Runtime) -> None:
     await runtime.prime(actor)
 
     channels: dict[str, Callable[[str], None]] = {
-        GATE_CHANNEL: lambda _topic: runtime.nudge(Hint("pause", "gate changed")),
-        WORK_CHANNEL: lambda sender: runtime.nudge(Hint("pause", WORK, {"from": sender})),
+        GATE_CHANNEL: lambda _topic: runtime.nudge(hint("pause", HintEvent.GATE_CHANGED, TopicGate())),
+        WORK_CHANNEL: lambda sender: runtime.nudge(hint("pause", HintEvent.WORK, WorkSomewhere(sender))),
     }
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(listen, runtime.store.query.target, channels, lambda: runtime.poke(Hint("pause", LISTENING)))
+        listening = hint("pause", HintEvent.LISTENING)
+        tasks.start_soon(listen, runtime.store.query.target, channels, lambda: runtime.poke(listening))
         await runtime.loop(actor)
         tasks.cancel_scope.cancel()

@@ -16,7 +16,7 @@ _TIMEOUT_S: Final = 10.0  # a restart of the dispatcher passes within it; a pers
 
 COMMANDS: Final = {
     "status": Lazy("pulse.cli.system.status", "status", "Show how the whole system is doing."),
-    "ping": Lazy("pulse.cli.system.ping", "ping", "Ask whether the server answers; for health checks."),
+    "ping": Lazy("pulse.cli.system.processes", "ping", "Ask whether the server answers; for health checks."),
     "submit": Lazy("pulse.cli.jobs.submit", "submit", "Submit a job, or many from standard input."),
     "jobs": Lazy("pulse.cli.jobs.commands", "jobs", "List, show, cancel, retry and change jobs; tell why."),
     "workers": Lazy("pulse.cli.system.workers", "workers", "List the connected worker processes."),
@@ -34,11 +34,11 @@ COMMANDS: Final = {
 
 
 def _connect_later(socket: Path | None, connect: str | None, timeout: float) -> None:
-    from pulse.cli.server import Server
+    from pulse.cli.server import ServerHandle
 
     if socket is not None and connect is not None:
         raise click.UsageError("--socket and --connect name two servers: one is allowed")
-    click.get_current_context().obj = Server(socket, timeout, connect)
+    click.get_current_context().obj = ServerHandle(socket, timeout, connect)
 
 
 ctl: Final = LazyGroup(

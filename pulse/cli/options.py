@@ -40,7 +40,7 @@ __all__ = [
     "TIME",
     "TOPIC",
     "TRIES",
-    "Text",
+    "TextParam",
     "completing",
     "with_config",
 ]
@@ -52,7 +52,7 @@ ACTORS: Final = ("dispatcher", "scheduler", "watchdog", "pause", "pool", "metric
 STATUSES: Final = ("PENDING", "RUNNING", "RETRYING", "COMPLETED", "DEAD_LETTERED", "CANCELED")
 
 
-class Seconds(FloatType):
+class SecondsParam(FloatType):
     """A number of seconds; *zero*: whether 0 is one."""
 
     name = "seconds"
@@ -72,7 +72,7 @@ class Seconds(FloatType):
         raise _refused(value, f"a number of seconds, {least}, at most 1e9, is allowed.", param, ctx)
 
 
-class Duration(FloatType):
+class DurationParam(FloatType):
     """A length of time, as ``90``, ``10m``, ``2h`` or ``1d``; seconds inside."""
 
     name = "duration"
@@ -89,7 +89,7 @@ class Duration(FloatType):
         raise _refused(value, "a number above 0 with s, m, h or d behind it is allowed, as in 10m.", param, ctx)
 
 
-class Time(FloatType):
+class TimeParam(FloatType):
     """A point in time; Unix seconds inside."""
 
     name = "iso-time"
@@ -106,7 +106,7 @@ class Time(FloatType):
             raise _refused(value, allowed, param, ctx) from None
 
 
-class Id(BytesType):
+class IdParam(BytesType):
     """A UUID; its 16 bytes inside."""
 
     name = "uuid"
@@ -122,7 +122,7 @@ class Id(BytesType):
             raise _refused(value, allowed, param, ctx) from None
 
 
-class Status(StrType):
+class StatusParam(StrType):
     """A job's status, in any case."""
 
     name = "status"
@@ -140,7 +140,7 @@ class Status(StrType):
         return [CompletionItem(status) for status in STATUSES if status.startswith(incomplete.upper())]
 
 
-class Text(StrType):
+class TextParam(StrType):
     """Text of 1 to *longest* characters."""
 
     def __init__(self, name: str, longest: int) -> None:
@@ -155,7 +155,7 @@ class Text(StrType):
         raise _refused(value, f"1 to {self._longest} characters of UTF-8 are allowed.", param, ctx)
 
 
-class Backoff(StrType):
+class BackoffParam(StrType):
     """How long to wait after a failed try, in one word."""
 
     name = "backoff"
@@ -169,7 +169,7 @@ class Backoff(StrType):
         raise _refused(value, f"allowed are {ALLOWED}.", param, ctx)
 
 
-class Args(StrType):
+class ArgsParam(StrType):
     """A job's args; the JSON text inside, as it was written."""
 
     name = "json"
@@ -186,19 +186,19 @@ class Args(StrType):
         return value
 
 
-ID: Final = Id()
-TIME: Final = Time()
-DURATION: Final = Duration()
-BACKOFF: Final = Backoff()
-ARGS: Final = Args()
-NAME: Final = Text("name", 200)
-TOPIC: Final = Text("topic", 200)
-REASON: Final = Text("text", 1000)
-POSITIVE_S: Final = Seconds(zero=False)
-NOT_NEGATIVE_S: Final = Seconds(zero=True)
+ID: Final = IdParam()
+TIME: Final = TimeParam()
+DURATION: Final = DurationParam()
+BACKOFF: Final = BackoffParam()
+ARGS: Final = ArgsParam()
+NAME: Final = TextParam("name", 200)
+TOPIC: Final = TextParam("topic", 200)
+REASON: Final = TextParam("text", 1000)
+POSITIVE_S: Final = SecondsParam(zero=False)
+NOT_NEGATIVE_S: Final = SecondsParam(zero=True)
 TRIES: Final = click.IntRange(1, 10_000)
 PRIORITY: Final = click.IntRange(-100, 100)
-STATUS: Final = Status()
+STATUS: Final = StatusParam()
 
 
 def _refused(value: object, allowed: str, param: Parameter | None, ctx: Context | None) -> click.BadParameter:

@@ -17,12 +17,12 @@ from pulse.client.discovery import Remote, Target, find_servers, why_not
 from pulse.errors import NobodyAnswersError
 from pulse.system.directories import CLIENT_SOCKET, SUPERVISOR_SOCKET
 
-__all__ = ["LOOKED", "Server", "current_server"]
+__all__ = ["LOOKED", "ServerHandle", "current_server"]
 
 LOOKED: Final = "nobody answers; looked at "  # how a NobodyAnswersError begins that lists places
 
 
-class Server:
+class ServerHandle:
     """
     The server that this command line is about.
 
@@ -113,9 +113,9 @@ class Server:
         return self._named
 
 
-def current_server() -> Server:
+def current_server() -> ServerHandle:
     """The server that the running command is about."""
-    server = click.get_current_context().find_object(Server)
+    server = click.get_current_context().find_object(ServerHandle)
     assert server is not None  # noqa: S101 -- narrows the type: the group above made one
     return server
 

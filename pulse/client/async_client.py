@@ -3,6 +3,8 @@ The client of pulse for async code, on asyncio and trio.
 
 Many tasks may use one client at a time: their requests share a connection, and whoever waits for an answer reads for
 all (``Exchange``). So there is no background task, nothing to leave running, and no exception group around an error.
+
+The blocking client is generated from this file (tools/generate_client.py): after a change here, ``make generate``.
 """
 
 from __future__ import annotations
@@ -17,21 +19,17 @@ from uuid import UUID
 
 import anyio
 
-from pulse.client import explanation, operator_requests, requests, schedule_requests, stats
-from pulse.client.async_transport import dial
-from pulse.client.discovery import ConnectionLostError, Remote, find_servers
-from pulse.client.exchange import Exchange
-from pulse.client.explanation import Why
-from pulse.client.operator_requests import AuditFilters
-from pulse.client.records import Changed, JobPage, SchedulePage, Stack
-from pulse.client.requests import HandlerRef, JobFilters, JobOptions, NewJob, Request, TopicOptions
+from pulse.client import requests, schedule_requests
+from pulse.client.async_transport import AsyncTransport
+from pulse.client.discovery import Remote
+from pulse.client.records import Changed, JobPage, SchedulePage, Stack, Why
+from pulse.client.requests import AuditFilters, HandlerRef, JobFilters, JobOptions, NewJob, Request, TopicOptions
 from pulse.client.schedule_requests import ScheduleChanges, ScheduleOptions
 from pulse.client.sealing import open_answer, seal_request
-from pulse.client.stats import Stats
 from pulse.common.json_text import JsonValue
 from pulse.common.wire_values import IdLike, TimeLike
-from pulse.errors import NobodyAnswersError
 from pulse.job import Job, Schedule
+from pulse.protocol.stats import Stats
 from pulse.security.codec import Codec, checked
 
 __all__ = ["AsyncClient", "connect"]
@@ -90,18 +88,12 @@ class AsyncClient:
         behalf: str | None = None,
         codec: Codec | None = None,
     ) -> None:
-        self._socket = socket
-        self._timeout_s = timeout_s
-        self._hello = requests.hello(user, password, behalf)
+        self._transport = AsyncTransport(socket, timeout_s, requests.hello(user, password, behalf))
         self._codec = checked(codec)
-        self._exchange: Exchange | None = None
-        self._connecting = anyio.Lock()
 
     async def __aenter__(self) -> Self:
-        with anyio.move_on_after(self._timeout_s):
-            await self._connected()
-            return self
-        raise NobodyAnswersError(f"no connection within {self._timeout_s:g} s")
+        await self._transport.open()
+        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -109,10 +101,8 @@ class AsyncClient:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the connection; requests under way fail."""
-        exchange, self._exchange = self._exchange, None
-        if exchange is not None:
-            await exchange.aclose()
+        """Close the connection: requests under way fail, and the next one opens a new connection."""
+        await self._transport.aclose()
 
     async def submit(
         self, handler: HandlerRef, args: Mapping[str, object] | None = None, **options: Unpack[JobOptions]
@@ -134,7 +124,8 @@ class AsyncClient:
             ConflictError: A job with this id exists, with another name, topic or args.
 
         """
-        return (await self.submit_many([{"name": handler, "args": args, **options}]))[0]
+        ids = await self.submit_many([{"name": handler, "args": args, **options}])
+        return ids[0]
 
     async def submit_many(self, jobs: Iterable[NewJob]) -> list[UUID]:
         """
@@ -197,17 +188,17 @@ class AsyncClient:
 
     async def delete(self, *job_ids: IdLike) -> Changed:
         """Remove completed, canceled or dead jobs, with their history."""
-        return await self._ask(operator_requests.delete(job_ids))
+        return await self._ask(requests.delete(job_ids))
 
     async def change(self, *job_ids: IdLike, topic: str | None = None, priority: int | None = None) -> Changed:
         """Move jobs that wait to another topic or priority; what is due waits at the end there."""
-        return await self._ask(operator_requests.change(job_ids, topic, priority))
+        return await self._ask(requests.change(job_ids, topic, priority))
 
     async def audit(
         self, limit: int = 50, after: str | None = None, **filters: Unpack[AuditFilters]
     ) -> dict[str, JsonValue]:
         """What operators did, newest first; see ``AuditFilters``: action, topic, since_s."""
-        return await self._ask(operator_requests.list_actions(limit, after, filters))
+        return await self._ask(requests.list_actions(limit, after, filters))
 
     async def stack(self, job_id: IdLike) -> Stack:
         """
@@ -222,7 +213,7 @@ class AsyncClient:
 
     async def why(self, job_id: IdLike) -> Why:
         """Why a job does not run: what is in its way, the decisive reason first."""
-        return await self._ask(explanation.ask(job_id))
+        return await self._ask(requests.why(job_id))
 
     async def schedules_create(
         self, handler: HandlerRef, args: Mapping[str, object] | None = None, **options: Unpack[ScheduleOptions]
@@ -308,7 +299,8 @@ class AsyncClient:
 
     async def workers(self) -> JsonValue:
         """The handler processes that are connected."""
-        return (await self._ask(requests.simple("workers.list"))).get("workers")
+        answer = await self._ask(requests.simple("workers.list"))
+        return answer.get("workers")
 
     async def status(self) -> dict[str, JsonValue]:
         """How the whole is doing."""
@@ -316,7 +308,7 @@ class AsyncClient:
 
     async def stats(self, *, topics: int = 100, history_s: float = 3600.0) -> Stats:
         """What waits, what goes through, and how long it takes: of so many topics, and of how long ago."""
-        return await self._ask(stats.ask(topics, history_s))
+        return await self._ask(requests.stats(topics, history_s))
 
     async def ping(self) -> float:
         """Seconds until the server answered."""
@@ -342,33 +334,5 @@ class AsyncClient:
         return await self._ask(requests.raw(kind, body, repeatable=repeatable))
 
     async def _ask(self, request: Request[AnswerT]) -> AnswerT:
-        with anyio.move_on_after(self._timeout_s):
-            pauses_s = requests.poll_pauses_s()
-            while True:
-                exchange = await self._connected()
-                try:
-                    answer = request.understood(await exchange.ask(request))
-                    return answer if self._codec is None else open_answer(self._codec, answer)
-                except ConnectionLostError:
-                    if not request.repeatable:
-                        raise requests.answer_lost(request.kind) from None
-                    await anyio.sleep(next(pauses_s))
-        raise NobodyAnswersError(f"{request.kind}: no answer within {self._timeout_s:g} s")
-
-    async def _connected(self) -> Exchange:
-        """The connection; a broken one is renewed, however long that takes, but the first is tried only once."""
-        async with self._connecting:
-            old = self._exchange
-            if old is not None and not old.broken:
-                return old
-            for pause_s in requests.poll_pauses_s():
-                try:
-                    stream, welcome = await dial(find_servers(self._socket), self._hello)
-                except NobodyAnswersError:
-                    if old is None:
-                        raise
-                    await anyio.sleep(pause_s)
-                else:
-                    self._exchange = Exchange(stream, welcome)
-                    return self._exchange
-            raise AssertionError
+        answer = await self._transport.ask(request)
+        return answer if self._codec is None else open_answer(self._codec, answer)

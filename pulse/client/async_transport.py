@@ -1,16 +1,21 @@
-"""The anyio pump: frames over a byte stream, on asyncio and trio. It waits; everything else is in ``protocol``."""
+"""
+Connections to a server on asyncio and trio: frames over a byte stream, and the requests of many tasks on one of them.
+
+The async client has one ``AsyncTransport``, which makes an ``Exchange`` over a ``FrameStream``, and another when that
+breaks. Workers use ``FrameStream`` itself. ``pulse.client.transport`` is the same for the blocking client.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 from collections.abc import Mapping, Sequence
-from typing import Final
+from os import PathLike
+from typing import Any, Final, TypeVar
 
 import anyio
 from anyio.abc import ByteStream
 
-from pulse.client import records
 from pulse.client.discovery import (
     TLS,
     ConnectionLostError,
@@ -18,17 +23,22 @@ from pulse.client.discovery import (
     Remote,
     Server,
     Target,
+    find_servers,
     nobody_answers,
     reason_of,
     why_not,
 )
+from pulse.client.records import body_of, welcome_of
+from pulse.client.requests import Request, answer_lost, poll_pauses_s
+from pulse.errors import NobodyAnswersError, ProtocolError, PulseError, RefusedError
 from pulse.protocol import MAX_FRAME_BYTES, Frame, FrameReader, Welcome, encode
 
-__all__ = ["FrameStream", "dial"]
+__all__ = ["AsyncTransport", "FrameStream", "dial"]
 
 CONNECT_S: Final = 10.0  # with its handshake
 HELLO_TIMEOUT_S: Final = 10.0  # a server that accepts and says nothing for so long is stopped or stuck
 _RECEIVE_BYTES: Final = 256 * 1024  # an assignment of 1000 small jobs in one read
+AnswerT = TypeVar("AnswerT")
 
 
 class FrameStream:
@@ -156,7 +166,7 @@ async def _introduce(stream: FrameStream, target: Server, hello: Mapping[str, ob
             await stream.send(encode("hello", 0, hello))
             first, *more = await stream.receive()
         stream.unread(more)
-        return records.welcome_of(first)
+        return welcome_of(first)
     except BaseException as error:
         await stream.aclose()
         if isinstance(error, TimeoutError):
@@ -168,3 +178,179 @@ async def _introduce(stream: FrameStream, target: Server, hello: Mapping[str, ob
 
 def _said(error: Exception) -> str:
     return str(error) or type(error).__name__
+
+
+class _Waiter:
+    """One request under way."""
+
+    __slots__ = ("event", "frame")
+
+    def __init__(self) -> None:
+        self.event = anyio.Event()
+        self.frame: Frame | None = None
+
+
+class Exchange:
+    """
+    Many questions on one connection, without a task of its own: one of those who wait reads, and wakes the others.
+
+    When the reader has its answer, or is cancelled, it wakes another one to read on. Reading can be cancelled at any
+    time without losing bytes; writing cannot, so a cancelled write breaks the connection.
+    """
+
+    def __init__(self, stream: FrameStream, welcome: Welcome) -> None:
+        self._stream = stream
+        self._max_frame_bytes = welcome.max_frame_bytes
+        self._sending = anyio.Lock()
+        self._waiters: dict[int, _Waiter] = {}
+        self._reading = False
+        self._number = 0
+        self.broken: BaseException | None = None
+
+    async def ask(self, request: Request[Any]) -> dict[str, object]:
+        """The body of the answer to *request*; raises what the server, or the connection, has to say instead."""
+        self._number += 1
+        number = self._number
+        data = request.encode(number, self._max_frame_bytes)
+        waiter = self._waiters[number] = _Waiter()
+        try:
+            await self._send(data)
+            return body_of(await self._answer(waiter))
+        finally:
+            del self._waiters[number]
+            self._wake_reader()
+
+    async def aclose(self) -> None:
+        """Close the connection; whoever waits is told."""
+        await self._break(ConnectionLostError("the client was closed"))
+
+    async def _send(self, data: bytes) -> None:
+        async with self._sending:
+            self._check()
+            try:
+                await self._stream.send(data)
+            except BaseException as error:
+                await self._break(error)
+                raise
+
+    async def _answer(self, waiter: _Waiter) -> Frame:
+        while waiter.frame is None:
+            self._check()
+            if self._reading:
+                await waiter.event.wait()
+                waiter.event = anyio.Event()
+                continue
+            self._reading = True
+            try:
+                self._deliver(await self._stream.receive())
+            except PulseError as error:
+                await self._break(error)
+            finally:
+                self._reading = False
+        return waiter.frame
+
+    def _deliver(self, frames: list[Frame]) -> None:
+        for frame in frames:
+            if frame.request is None:
+                if frame.kind == "error":
+                    body_of(frame)  # raises: the server's last words before it closes
+                continue
+            waiter = self._waiters.get(frame.request)
+            if waiter is not None:
+                waiter.frame = frame
+                waiter.event.set()
+
+    def _wake_reader(self) -> None:
+        if not self._reading:
+            for waiter in self._waiters.values():
+                if waiter.frame is None:
+                    waiter.event.set()
+                    return
+
+    def _check(self) -> None:
+        if isinstance(self.broken, ProtocolError | RefusedError):
+            raise self.broken  # asking again would end the same way
+        if self.broken is not None:
+            said = str(self.broken) or "a request was cancelled while it was being sent"
+            raise ConnectionLostError(f"the connection broke: {said}")
+
+    async def _break(self, error: BaseException) -> None:
+        if self.broken is None:
+            self.broken = error
+            for waiter in self._waiters.values():
+                waiter.event.set()
+            await self._stream.aclose()
+
+
+class AsyncTransport:
+    """
+    A connection to the server that is renewed when it breaks. Many tasks may ask at a time.
+
+    Args:
+        socket: As of ``pulse.connect``.
+        timeout_s: Longest wait for one answer, reconnects included, seconds.
+        hello: Body of the first frame.
+
+    """
+
+    def __init__(
+        self, socket: str | PathLike[str] | Remote | None, timeout_s: float, hello: Mapping[str, object]
+    ) -> None:
+        self._socket = socket
+        self._timeout_s = timeout_s
+        self._hello = hello
+        self._exchange: Exchange | None = None
+        self._connecting = anyio.Lock()
+
+    async def open(self) -> None:
+        """Connect now, so that it is known whether somebody answers."""
+        with anyio.move_on_after(self._timeout_s):
+            await self._connected()
+            return
+        raise NobodyAnswersError(f"no connection within {self._timeout_s:g} s")
+
+    async def aclose(self) -> None:
+        """Close the connection; requests under way fail. The next request opens a new one."""
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            await exchange.aclose()
+
+    async def ask(self, request: Request[AnswerT]) -> AnswerT:
+        """
+        The answer to *request*.
+
+        Raises:
+            NobodyAnswersError: None came in time, or the connection broke and the request must not be repeated.
+            RefusedError: The server refuses.
+            ProtocolError: What came is no answer to this request.
+
+        """
+        with anyio.move_on_after(self._timeout_s):
+            pauses_s = poll_pauses_s()
+            while True:
+                exchange = await self._connected()
+                try:
+                    return request.understood(await exchange.ask(request))
+                except ConnectionLostError:
+                    if not request.repeatable:
+                        raise answer_lost(request.kind) from None
+                    await anyio.sleep(next(pauses_s))
+        raise NobodyAnswersError(f"{request.kind}: no answer within {self._timeout_s:g} s")
+
+    async def _connected(self) -> Exchange:
+        """The connection; a broken one is renewed, however long that takes, but the first is tried only once."""
+        async with self._connecting:
+            old = self._exchange
+            if old is not None and not old.broken:
+                return old
+            for pause_s in poll_pauses_s():
+                try:
+                    stream, welcome = await dial(find_servers(self._socket), self._hello)
+                except NobodyAnswersError:
+                    if old is None:
+                        raise
+                    await anyio.sleep(pause_s)
+                else:
+                    self._exchange = Exchange(stream, welcome)
+                    return self._exchange
+            raise AssertionError

@@ -1,63 +1,45 @@
 """
-The client of pulse for code without an event loop: the blocking pump, and ``pulse.Client`` around it.
+The client of pulse for code without an event loop. Threads may share one: they take turns.
 
-It asks the same requests and reads the same answers as the async client; only the waiting is its own. Threads may share
-a client: they take turns.
+Generated from async_client.py: change that file, then ``make generate``.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import socket as sockets
-import threading
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from os import PathLike
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, Unpack
+from typing import Final, Self, TypeVar, Unpack
 from uuid import UUID
 
-from pulse.client import explanation, operator_requests, records, requests, schedule_requests, stats
-from pulse.client.discovery import (
-    TLS,
-    ConnectionLostError,
-    Refusal,
-    Remote,
-    Server,
-    Target,
-    find_servers,
-    nobody_answers,
-    reason_of,
-    why_not,
-)
-from pulse.client.explanation import Why
-from pulse.client.operator_requests import AuditFilters
-from pulse.client.records import Changed, JobPage, SchedulePage, Stack
-from pulse.client.requests import HandlerRef, JobFilters, JobOptions, NewJob, Request, TopicOptions
+from pulse.client import requests, schedule_requests
+from pulse.client.discovery import Remote
+from pulse.client.records import Changed, JobPage, SchedulePage, Stack, Why
+from pulse.client.requests import AuditFilters, HandlerRef, JobFilters, JobOptions, NewJob, Request, TopicOptions
 from pulse.client.schedule_requests import ScheduleChanges, ScheduleOptions
 from pulse.client.sealing import open_answer, seal_request
-from pulse.client.stats import Stats
+from pulse.client.transport import Transport
 from pulse.common.json_text import JsonValue
 from pulse.common.wire_values import IdLike, TimeLike
-from pulse.errors import NobodyAnswersError, ProtocolError
 from pulse.job import Job, Schedule
-from pulse.protocol import MAX_FRAME_BYTES, Frame, FrameReader, encode
+from pulse.protocol.stats import Stats
 from pulse.security.codec import Codec, checked
 
 __all__ = ["Client"]
 
 TIMEOUT_S: Final = 30.0  # one lease: longer than any restart of the control plane
-_RECEIVE_BYTES: Final = 64 * 1024
 AnswerT = TypeVar("AnswerT")
 
 
 class Client:
     """
-    A connection to the server that is renewed when it breaks; use it as ``with pulse.Client() as client``.
+    A connection to the server that is renewed when it breaks. Use it as ``with pulse.Client() as client``.
 
-    Methods and errors are those of the async client, see ``pulse.connect``.
+    Every method raises ``NobodyAnswersError`` when no answer came in time, and the ``RefusedError`` that the server
+    gave otherwise. A request whose answer was lost is asked again where that does no harm; a submit always is, since
+    its jobs have their ids before they are sent.
 
     Args:
         socket: The server's socket, or its address (tls://host:port); by default PULSE_CONNECT, or it is looked for.
@@ -71,7 +53,7 @@ class Client:
         ::
 
             with pulse.Client() as client:
-                job_id = client.submit(resize, {"path": "a.png", "width": 64})
+                job_id = client.submit("resize", {"path": "a.png", "width": 64}, priority=5)
                 job = client.wait(job_id, timeout_s=60)
 
     """
@@ -86,16 +68,11 @@ class Client:
         behalf: str | None = None,
         codec: Codec | None = None,
     ) -> None:
-        self._socket = socket
-        self._timeout_s = timeout_s
-        self._hello = requests.hello(user, password, behalf)
+        self._transport = Transport(socket, timeout_s, requests.hello(user, password, behalf))
         self._codec = checked(codec)
-        self._wire: _Wire | None = None
-        self._turn = threading.Lock()
 
     def __enter__(self) -> Self:
-        with self._turn:
-            self._connected(time.monotonic() + self._timeout_s)
+        self._transport.open()
         return self
 
     def __exit__(
@@ -104,27 +81,71 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connection; the next request opens a new one."""
-        wire, self._wire = self._wire, None
-        if wire is not None:
-            wire.close()
+        """Close the connection: requests under way fail, and the next one opens a new connection."""
+        self._transport.close()
 
     def submit(
         self, handler: HandlerRef, args: Mapping[str, object] | None = None, **options: Unpack[JobOptions]
     ) -> UUID:
-        """Enqueue one job; returns its id once it is committed."""
-        return self.submit_many([{"name": handler, "args": args, **options}])[0]
+        """
+        Enqueue one job; returns once it is committed.
+
+        Args:
+            handler: Name of the handler, or the function that was registered.
+            args: Its keyword arguments; anything that JSON can hold.
+            options: See ``JobOptions``: topic, priority, delay_s, run_at, max_attempts, timeout_s, expires_in_s, id ...
+
+        Returns:
+            The job's id.
+
+        Raises:
+            BadRequestError: A value is not allowed; the message says which.
+            TooLargeError: The args are longer than a frame may be; nothing was sent.
+            ConflictError: A job with this id exists, with another name, topic or args.
+
+        """
+        ids = self.submit_many([{"name": handler, "args": args, **options}])
+        return ids[0]
 
     def submit_many(self, jobs: Iterable[NewJob]) -> list[UUID]:
-        """Enqueue many jobs at once, all or none; returns their ids in the same order."""
+        """
+        Enqueue many jobs at once, all or none.
+
+        Args:
+            jobs: Of each ``name`` and ``args``, and what ``submit`` takes as options.
+
+        Returns:
+            Their ids, in the same order.
+
+        """
         return self._ask(seal_request(self._codec, requests.submit(jobs)))
 
     def get(self, job_id: IdLike) -> Job:
-        """One job with its history."""
+        """
+        One job with its history.
+
+        Raises:
+            NotFoundError: There is no such job (any more).
+
+        """
         return self._ask(requests.get(job_id))
 
     def wait(self, job_id: IdLike, timeout_s: float | None = None) -> Job:
-        """Wait until a job is completed, canceled or dead; TimeoutError when it is not in time."""
+        """
+        Wait until a job is completed, canceled or dead.
+
+        Args:
+            job_id: The job.
+            timeout_s: Longest wait, seconds; None: for ever.
+
+        Returns:
+            The job; look at ``status``, ``result``, ``last_error``.
+
+        Raises:
+            TimeoutError: It was not at its end in time.
+            NotFoundError: There is no such job (any more).
+
+        """
         started_s = time.monotonic()
         for pause_s in requests.poll_pauses_s():
             job = self.get(job_id)
@@ -147,15 +168,15 @@ class Client:
 
     def delete(self, *job_ids: IdLike) -> Changed:
         """Remove completed, canceled or dead jobs, with their history."""
-        return self._ask(operator_requests.delete(job_ids))
+        return self._ask(requests.delete(job_ids))
 
     def change(self, *job_ids: IdLike, topic: str | None = None, priority: int | None = None) -> Changed:
         """Move jobs that wait to another topic or priority; what is due waits at the end there."""
-        return self._ask(operator_requests.change(job_ids, topic, priority))
+        return self._ask(requests.change(job_ids, topic, priority))
 
     def audit(self, limit: int = 50, after: str | None = None, **filters: Unpack[AuditFilters]) -> dict[str, JsonValue]:
         """What operators did, newest first; see ``AuditFilters``: action, topic, since_s."""
-        return self._ask(operator_requests.list_actions(limit, after, filters))
+        return self._ask(requests.list_actions(limit, after, filters))
 
     def stack(self, job_id: IdLike) -> Stack:
         """
@@ -170,7 +191,7 @@ class Client:
 
     def why(self, job_id: IdLike) -> Why:
         """Why a job does not run: what is in its way, the decisive reason first."""
-        return self._ask(explanation.ask(job_id))
+        return self._ask(requests.why(job_id))
 
     def schedules_create(
         self, handler: HandlerRef, args: Mapping[str, object] | None = None, **options: Unpack[ScheduleOptions]
@@ -256,7 +277,8 @@ class Client:
 
     def workers(self) -> JsonValue:
         """The handler processes that are connected."""
-        return self._ask(requests.simple("workers.list")).get("workers")
+        answer = self._ask(requests.simple("workers.list"))
+        return answer.get("workers")
 
     def status(self) -> dict[str, JsonValue]:
         """How the whole is doing."""
@@ -264,7 +286,7 @@ class Client:
 
     def stats(self, *, topics: int = 100, history_s: float = 3600.0) -> Stats:
         """What waits, what goes through, and how long it takes: of so many topics, and of how long ago."""
-        return self._ask(stats.ask(topics, history_s))
+        return self._ask(requests.stats(topics, history_s))
 
     def ping(self) -> float:
         """Seconds until the server answered."""
@@ -275,169 +297,20 @@ class Client:
     def request(
         self, kind: str, body: Mapping[str, object] | None = None, *, repeatable: bool = False
     ) -> dict[str, object]:
-        """Ask anything that the protocol knows, in the words of the wire; the answer's body as it came."""
+        """
+        Ask anything that the protocol knows, in the words of the wire.
+
+        Args:
+            kind: Kind of the frame.
+            body: Its body: ids as 16 bytes, args as JSON text.
+            repeatable: Whether it may be asked again when the answer was lost.
+
+        Returns:
+            The body of the ``ok`` frame as it came.
+
+        """
         return self._ask(requests.raw(kind, body, repeatable=repeatable))
 
     def _ask(self, request: Request[AnswerT]) -> AnswerT:
-        deadline_s = time.monotonic() + self._timeout_s
-        with self._turn:
-            for pause_s in requests.poll_pauses_s():
-                wire = self._connected(deadline_s)
-                try:
-                    answer = request.understood(wire.ask(request, deadline_s))
-                    return answer if self._codec is None else open_answer(self._codec, answer)
-                except _OverdueError:
-                    break
-                except ConnectionLostError:
-                    if not request.repeatable:
-                        raise requests.answer_lost(request.kind) from None
-                    time.sleep(_pause_s(pause_s, deadline_s))
-        raise NobodyAnswersError(f"{request.kind}: no answer within {self._timeout_s:g} s")
-
-    def _connected(self, deadline_s: float) -> _Wire:
-        """The connection; a broken one is renewed until the deadline, but the first is tried only once."""
-        old = self._wire
-        if old is not None and not old.broken and old.pid == os.getpid():
-            return old
-        for pause_s in requests.poll_pauses_s():
-            try:
-                self._wire = _dial(find_servers(self._socket), self._hello, deadline_s)
-            except NobodyAnswersError:
-                if old is None or time.monotonic() >= deadline_s:
-                    raise
-                time.sleep(_pause_s(pause_s, deadline_s))
-            else:
-                return self._wire
-        raise AssertionError
-
-
-class _OverdueError(Exception):
-    """The deadline has passed."""
-
-
-class _Wire:
-    """Frames over a blocking socket, one question at a time."""
-
-    def __init__(self, connection: sockets.socket) -> None:
-        self._connection = connection
-        self._reader = FrameReader(MAX_FRAME_BYTES)
-        self._number = 0
-        self.max_frame_bytes = MAX_FRAME_BYTES
-        self.broken = False
-        self.pid = os.getpid()  # a fork inherits the socket; two processes must not speak on it
-
-    def ask(self, request: Request[Any], deadline_s: float) -> dict[str, object]:
-        self._number += 1
-        number = self._number
-        self.send(request.encode(number, self.max_frame_bytes), deadline_s)
-        while True:
-            for frame in self.receive(deadline_s):
-                if frame.request == number or (frame.request is None and frame.kind == "error"):
-                    return records.body_of(frame)
-
-    def send(self, data: bytes, deadline_s: float) -> None:
-        with self._breaking():
-            self._connection.settimeout(_left_s(deadline_s))
-            self._connection.sendall(data)
-
-    def receive(self, deadline_s: float) -> list[Frame]:
-        with self._breaking():
-            while True:
-                self._reader.check()
-                self._connection.settimeout(_left_s(deadline_s))
-                data = self._connection.recv(_RECEIVE_BYTES)
-                if not data:
-                    raise ConnectionLostError("the other side closed the connection")
-                if frames := self._reader.take(data):
-                    return frames
-
-    def close(self) -> None:
-        self.broken = True
-        self._connection.close()
-
-    @contextlib.contextmanager
-    def _breaking(self) -> Generator[None, None, None]:
-        """Any failure ends the connection: a part of a frame may have been sent, or the answer may come too late."""
-        try:
-            yield
-        except TimeoutError:
-            self.close()
-            raise _OverdueError from None
-        except (ConnectionLostError, ProtocolError):
-            self.close()
-            raise
-        except OSError as error:
-            self.close()
-            raise ConnectionLostError(f"the connection broke: {reason_of(error)}") from None
-        except BaseException:
-            self.close()
-            raise
-
-
-def _dial(targets: Sequence[Server], hello: Mapping[str, object], deadline_s: float) -> _Wire:
-    refusals: list[Refusal] = []
-    for target in targets:
-        reason = why_not(target)
-        if reason is None:
-            try:
-                connection = _connect(target, _left_s(deadline_s))
-            except OSError as error:
-                reason = reason_of(error)
-            else:
-                return _introduce(_Wire(connection), target, hello, deadline_s)
-        refusals.append(Refusal(target, reason))
-    raise nobody_answers(refusals)
-
-
-def _connect(target: Server, timeout_s: float) -> sockets.socket:
-    """
-    A connection.
-
-    Raises:
-        OSError: Nobody accepts, not in time, or not as who was named.
-
-    """
-    with contextlib.ExitStack() as stack:
-        if isinstance(target, Target):
-            connection = stack.enter_context(sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM))
-            connection.settimeout(timeout_s)
-            connection.connect(str(target.path))
-            stack.pop_all()
-            return connection
-        connection = stack.enter_context(sockets.create_connection((target.host, target.port), timeout_s))
-        connection.setsockopt(sockets.IPPROTO_TCP, sockets.TCP_NODELAY, 1)
-        if target.scheme == TLS:
-            from pulse.security import tls
-
-            context = tls.client_context(target.login.ca, target.login.cert, target.login.key)
-            connection = stack.enter_context(context.wrap_socket(connection, server_hostname=target.host))
-        stack.pop_all()
-        return connection
-
-
-def _introduce(wire: _Wire, target: Server, hello: Mapping[str, object], deadline_s: float) -> _Wire:
-    if isinstance(target, Remote):
-        hello = {**target.login.hello, **hello}
-    try:
-        wire.send(encode("hello", 0, hello), deadline_s)
-        welcome = records.welcome_of(wire.receive(deadline_s)[0])
-    except _OverdueError:
-        raise nobody_answers([Refusal(target, "no answer to hello")]) from None
-    except ConnectionLostError as error:
-        raise nobody_answers([Refusal(target, error.message)]) from None
-    except BaseException:
-        wire.close()
-        raise
-    wire.max_frame_bytes = welcome.max_frame_bytes
-    return wire
-
-
-def _left_s(deadline_s: float) -> float:
-    left_s = deadline_s - time.monotonic()
-    if left_s <= 0:
-        raise TimeoutError
-    return left_s
-
-
-def _pause_s(pause_s: float, deadline_s: float) -> float:
-    return max(0.0, min(pause_s, deadline_s - time.monotonic()))
+        answer = self._transport.ask(request)
+        return answer if self._codec is None else open_answer(self._codec, answer)

@@ -1,26 +1,34 @@
-"""The server's answers as Python values: ids as UUID, times as aware datetimes, JSON text as what it stands for."""
+"""
+The SDK's records: the server's answers with ids as UUID, times as aware datetimes, JSON text as what it stands for.
+
+What an answer holds is declared in ``pulse.protocol.answers``; a record takes from there what it has a field for, by
+the type of that field.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, tzinfo
-from types import MappingProxyType
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 from uuid import UUID
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from msgspec import Struct
 
 from pulse.common import json_text
 from pulse.common.json_text import JsonValue
 from pulse.errors import ProtocolError, error_from_code
 from pulse.job import HistoryEntry, Job, Schedule, Status
-from pulse.protocol import PROTOCOL_VERSION, ErrorBody, Frame, Welcome, decode_any, decode_body
+from pulse.protocol import PROTOCOL_VERSION, ErrorBody, Frame, Welcome, answers, decode_any, decode_body
+from pulse.protocol.answers import Stack
+from pulse.protocol.stats import Stats
 
-__all__ = ["Changed", "JobPage", "SchedulePage", "Stack"]
+__all__ = ["Changed", "JobPage", "Reason", "SchedulePage", "Stack", "Why"]
 
 _ID_BYTES: Final = 16
-Columns = Mapping[str, object]
-Readers = Mapping[str, Callable[[Any], object]]
+Body: TypeAlias = Mapping[str, object]
+Reader: TypeAlias = Callable[[Any], object]
 RecordT = TypeVar("RecordT")
 
 
@@ -62,22 +70,33 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
-class Stack:
+class Reason:
     """
-    Where a running job is.
+    Something that keeps a job from running.
 
     Attributes:
-        worker: Identity of the worker that holds it, as the dispatcher sees it.
-        pid: Of its process.
-        attempt: Which attempt of the job it is.
-        stack: What every thread of that process is doing, as faulthandler prints it.
+        code: One word for it, as the protocol lists them: ``paused``, ``full``, ``back_off``...
+        text: The same in plain words.
+        advice: What to do about it; '' where there is nothing but to wait.
+        details: The values behind the words; times in Unix seconds, ids as text.
 
     """
 
-    worker: str
-    pid: int
-    attempt: int
-    stack: str
+    code: str
+    text: str
+    advice: str
+    details: Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Why a job does not run; of the reasons the first one decides."""
+
+    id: UUID
+    name: str
+    topic: str
+    status: Status
+    reasons: tuple[Reason, ...]
 
 
 def body_of(frame: Frame) -> dict[str, object]:
@@ -116,141 +135,84 @@ def welcome_of(frame: Frame) -> Welcome:
     return welcome
 
 
-def ids(body: Columns) -> list[UUID]:
+def ids(body: Body) -> list[UUID]:
     """The answer to submit."""
-    return [_uuid(one) for one in _list(body, "ids")]
+    return [_uuid(one) for one in answers.read(answers.Submitted, body).ids]
 
 
-def job(body: Columns) -> Job:
+def job(body: Body) -> Job:
     """The answer to jobs.get."""
-    return job_of(_map(body.get("job")))
+    return _job(answers.read(answers.OneJob, body).job)
 
 
-def job_page(body: Columns) -> JobPage:
+def job_page(body: Body) -> JobPage:
     """The answer to jobs.list."""
-    return JobPage(tuple(job_of(_map(one)) for one in _list(body, "jobs")), _cursor(body))
+    page = answers.read(answers.JobPage, body)
+    return JobPage(tuple(map(_job, page.jobs)), page.next)
 
 
-def schedule(body: Columns) -> Schedule:
+def schedule(body: Body) -> Schedule:
     """The answer to schedules.get, create, update, pause and resume."""
-    return _record(Schedule, _SCHEDULE_COLUMNS, _map(body.get("schedule")))
+    return _schedule(answers.read(answers.OneSchedule, body).schedule)
 
 
-def schedule_page(body: Columns) -> SchedulePage:
+def schedule_page(body: Body) -> SchedulePage:
     """The answer to schedules.list."""
-    found = tuple(_record(Schedule, _SCHEDULE_COLUMNS, _map(one)) for one in _list(body, "schedules"))
-    return SchedulePage(found, _cursor(body))
+    page = answers.read(answers.SchedulePage, body)
+    return SchedulePage(tuple(map(_schedule, page.schedules)), page.next)
 
 
-def one_id(body: Columns) -> UUID:
+def one_id(body: Body) -> UUID:
     """The answer to schedules.trigger."""
-    return _uuid(body.get("id"))
+    return _uuid(answers.read(answers.Identity, body).id)
 
 
-def times(body: Columns) -> list[datetime]:
+def times(body: Body) -> list[datetime]:
     """The answer to schedules.preview: in the time zone of the schedule, where this machine knows it."""
-    zone = _zone(str(body.get("timezone")))
-    return [_time(float(str(one))).astimezone(zone) for one in _list(body, "times")]
+    preview = answers.read(answers.SchedulePreview, body)
+    zone = _zone(preview.timezone)
+    return [_time(one).astimezone(zone) for one in preview.times]
 
 
-def changed(body: Columns) -> Changed:
+def changed(body: Body) -> Changed:
     """The answer to jobs.cancel, retry, delete and change."""
-    refused: list[tuple[UUID, str]] = []
-    for pair in _list(body, "refused"):
-        job_id, code, *_ = cast("list[object]", pair)
-        refused.append((_uuid(job_id), str(code)))
-    before: list[tuple[UUID, str, int]] = []
-    for row in _list(body, "before") if "before" in body else ():
-        job_id, where, priority, *_ = cast("list[object]", row)
-        before.append((_uuid(job_id), str(where), int(str(priority))))
-    return Changed(tuple(_uuid(one) for one in _list(body, "done")), tuple(refused), tuple(before))
+    told = answers.read(answers.Changed, {**body, **_cut(body, "refused", 2), **_cut(body, "before", 3)})
+    return Changed(
+        tuple(map(_uuid, told.done)),
+        tuple((_uuid(job_id), code) for job_id, code in told.refused),
+        tuple((_uuid(job_id), where, priority) for job_id, where, priority in told.before),
+    )
 
 
-def stack(body: Columns) -> Stack:
+def stack(body: Body) -> Stack:
     """The answer to jobs.stack."""
-    try:
-        return Stack(str(body["worker"]), int(str(body["pid"])), int(str(body["attempt"])), str(body["stack"]))
-    except (KeyError, ValueError) as error:
-        raise ProtocolError(f"the answer is no stack: {error}") from None
+    return answers.read(Stack, body)
 
 
-def topic(body: Columns) -> dict[str, JsonValue]:
+def stats(body: Body) -> Stats:
+    """The answer to stats."""
+    return answers.read(Stats, body)
+
+
+def why(body: Body) -> Why:
+    """The answer to jobs.why."""
+    told = answers.read(answers.Why, body)
+    reasons = tuple(Reason(one.code, one.text, one.advice, plain(one.details)) for one in told.reasons)
+    return Why(_uuid(told.id), told.name, told.topic, Status(told.status), reasons)
+
+
+def topic(body: Body) -> dict[str, JsonValue]:
     """The answer to topics.get, set and unset."""
-    return plain(_map(body.get("topic")))
+    return plain(answers.part(body, "topic"))
 
 
-def nothing(_body: Columns) -> None:
+def nothing(_body: Body) -> None:
     """An answer that says no more than ok."""
 
 
-def plain(body: Columns) -> dict[str, JsonValue]:
+def plain(body: Body) -> dict[str, JsonValue]:
     """An answer that is shown as it is: only ids become text."""
     return {key: _plain(value) for key, value in body.items()}
-
-
-def job_of(columns: Columns) -> Job:
-    """
-    A job of its columns by name; unknown ones are ignored.
-
-    Raises:
-        ProtocolError: Columns are missing or of another kind.
-
-    """
-    return _record(Job, _JOB_COLUMNS, columns)
-
-
-def _record(kind: type[RecordT], readers: Readers, columns: Columns) -> RecordT:
-    try:
-        return kind(
-            **{name: readers[name](value) for name, value in columns.items() if name in readers and value is not None}
-        )
-    except (TypeError, ValueError, KeyError) as error:
-        raise ProtocolError(f"{kind.__name__.lower()}: {error}") from None
-
-
-def _uuid(value: object) -> UUID:
-    if isinstance(value, bytes) and len(value) == _ID_BYTES:
-        return UUID(bytes=value)
-    if isinstance(value, str):
-        return UUID(value)
-    raise ProtocolError(f"an id of 16 bytes was expected, not {value!r:.80}")
-
-
-def _zone(name: str) -> tzinfo:
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        return UTC
-
-
-def _time(value: float) -> datetime:
-    return datetime.fromtimestamp(value, UTC)
-
-
-def _json(value: object) -> JsonValue:
-    return json_text.loads(value) if isinstance(value, str) else cast("JsonValue", value)
-
-
-def _history(entries: list[Mapping[str, object]]) -> tuple[HistoryEntry, ...]:
-    return tuple(_record(HistoryEntry, _HISTORY_COLUMNS, entry) for entry in entries)
-
-
-def _cursor(body: Columns) -> str | None:
-    value = body.get("next")
-    return None if value is None else str(value)
-
-
-def _list(body: Columns, key: str) -> list[object]:
-    value = body.get(key)
-    if not isinstance(value, list):
-        raise ProtocolError(f"the answer has no list {key!r}")
-    return cast("list[object]", value)
-
-
-def _map(value: object) -> Columns:
-    if not isinstance(value, dict):
-        raise ProtocolError("the answer is not an object")
-    return cast("Columns", value)
 
 
 def _plain(value: object) -> JsonValue:
@@ -265,80 +227,71 @@ def _plain(value: object) -> JsonValue:
             return cast("JsonValue", value)
 
 
-_JOB_COLUMNS: Final[Readers] = MappingProxyType(
-    {
-        "id": _uuid,
-        "name": str,
-        "topic": str,
-        "status": Status,
-        "args": _json,
-        "result": _json,
-        "progress": _json,
-        "last_error": str,
-        "priority": int,
-        "attempts": int,
-        "uncharged": int,
-        "max_attempts": int,
-        "crashes": int,
-        "timeout_s": float,
-        "submitted_at": _time,
-        "next_run_at": _time,
-        "started_at": _time,
-        "completed_at": _time,
-        "occurrence": _time,
-        "expires_at": _time,
-        "lease_until": _time,
-        "locked_by": str,
-        "schedule_id": _uuid,
-        "history": _history,
-        "concealed": bool,
-    }
-)
-_HISTORY_COLUMNS: Final[Readers] = MappingProxyType(
-    {
-        "attempt": int,
-        "outcome": str,
-        "worker": str,
-        "started_at": _time,
-        "ended_at": _time,
-        "error": str,
-        "exit_code": int,
-        "progress": _json,
-        "cpu_s": float,
-        "peak_rss_bytes": int,
-        "stack": str,
-    }
-)
-_SCHEDULE_COLUMNS: Final[Readers] = MappingProxyType(
-    {
-        "concealed": bool,
-        "id": _uuid,
-        "name": str,
-        "kind": str,
-        "topic": str,
-        "args": _json,
-        "cron": str,
-        "timezone": str,
-        "every_s": float,
-        "run_at": _time,
-        "next_run_at": _time,
-        "last_run_at": _time,
-        "created_at": _time,
-        "due_at": _time,
-        "following_run_at": _time,
-        "starts_at": _time,
-        "ends_at": _time,
-        "undeclared_at": _time,
-        "jitter_s": float,
-        "catch_up": str,
-        "overlap": str,
-        "key": str,
-        "declared_by": str,
-        "waiting": int,
-        "error": str,
-        "paused": bool,
-        "priority": int,
-        "max_attempts": int,
-        "timeout_s": float,
-    }
-)
+def _cut(body: Body, key: str, known: int) -> dict[str, object]:
+    """The rows under *key* without what a newer server adds behind the *known* elements of each."""
+    rows = body.get(key)
+    if not isinstance(rows, list):
+        return {}
+    return {key: [row[:known] if isinstance(row, list) else row for row in cast("list[object]", rows)]}
+
+
+def _job(told: answers.Job) -> Job:
+    return _record(Job, told)
+
+
+def _schedule(told: answers.Schedule) -> Schedule:
+    return _record(Schedule, told)
+
+
+def _record(kind: type[RecordT], told: Struct) -> RecordT:
+    """
+    The record of what was told: field by field, each by its type.
+
+    Raises:
+        ProtocolError: A value is not of that type, as a status that is none.
+
+    """
+    fields = _READERS[kind]
+    try:
+        values = {name: read(value) for name, read in fields if (value := getattr(told, name)) is not None}
+        return kind(**values)
+    except (TypeError, ValueError) as error:
+        raise ProtocolError(f"{kind.__name__.lower()}: {error}") from None
+
+
+def _uuid(value: bytes) -> UUID:
+    return UUID(bytes=value)
+
+
+def _time(value: float) -> datetime:
+    return datetime.fromtimestamp(value, UTC)
+
+
+def _zone(name: str) -> tzinfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return UTC
+
+
+def _same(value: object) -> object:
+    return value
+
+
+def _history(entries: list[answers.Attempt]) -> tuple[HistoryEntry, ...]:
+    return tuple(_record(HistoryEntry, entry) for entry in entries)
+
+
+# Type of a record's field -> how it is read. A type that is missing is an error when this module is imported.
+_BY_TYPE: Final[Mapping[str, Reader]] = {
+    "UUID": _uuid,
+    "datetime": _time,
+    "JsonValue": json_text.loads,
+    "Status": Status,
+    "tuple[HistoryEntry, ...]": _history,
+    **dict.fromkeys(("str", "int", "float", "bool"), _same),
+}
+_READERS: Final[Mapping[type[Any], Sequence[tuple[str, Reader]]]] = {
+    kind: [(field.name, _BY_TYPE[str(field.type).removesuffix(" | None")]) for field in fields(kind)]
+    for kind in (Job, HistoryEntry, Schedule)
+}

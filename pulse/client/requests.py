@@ -15,15 +15,16 @@ from uuid import UUID
 from pulse.app.handler import name_of
 from pulse.app.tracing import current_traceparent
 from pulse.client import records
-from pulse.client.records import Changed, JobPage, Stack
+from pulse.client.records import Changed, JobPage, Stack, Why
 from pulse.common.ids import uuid7s
 from pulse.common.json_text import JsonValue
 from pulse.common.wire_values import IdLike, TimeLike, args_text, as_id, unix_time
 from pulse.errors import BadRequestError, NobodyAnswersError, ProtocolError, TooLargeError
 from pulse.job import Job
 from pulse.protocol import encode
+from pulse.protocol.stats import Stats
 
-__all__ = ["JobOptions", "NewJob", "Request", "TopicOptions"]
+__all__ = ["AuditFilters", "JobFilters", "JobOptions", "NewJob", "Request", "TopicOptions"]
 
 AnswerT = TypeVar("AnswerT")
 HandlerRef = str | Callable[..., Any]
@@ -194,9 +195,32 @@ def retry(job_ids: Iterable[IdLike]) -> Request[Changed]:
     return Request("jobs.retry", {"ids": as_ids(job_ids)}, records.changed, repeatable=False)
 
 
+def delete(job_ids: Iterable[IdLike]) -> Request[Changed]:
+    """Remove these terminal jobs; of each: done, or refused with a code."""
+    return Request("jobs.delete", {"ids": as_ids(job_ids)}, records.changed, repeatable=False)
+
+
+def change(job_ids: Iterable[IdLike], topic: str | None, priority: int | None) -> Request[Changed]:
+    """Move these waiting jobs; of each: done, or refused with a code."""
+    if topic is None and priority is None:
+        raise BadRequestError("change: neither topic nor priority is given; one of them, or both, is needed")
+    body = given({"topic": topic, "priority": priority})
+    return Request("jobs.change", {**body, "ids": as_ids(job_ids)}, records.changed)
+
+
 def stack(job_id: IdLike) -> Request[Stack]:
     """Where this running job is."""
     return Request("jobs.stack", {"id": as_id(job_id)}, records.stack)
+
+
+def why(job_id: IdLike) -> Request[Why]:
+    """Why this job does not run."""
+    return Request("jobs.why", {"id": as_id(job_id)}, records.why)
+
+
+def stats(topics: int = 100, history_s: float = 3600.0) -> Request[Stats]:
+    """How it goes; the *topics* with the most work by themselves, and so much of the history."""
+    return Request("stats", {"topics": topics, "history_s": history_s}, records.stats)
 
 
 def pause(
@@ -274,6 +298,19 @@ def _check_options(topic: str, options: Iterable[str]) -> None:
     if unknown is not None:
         allowed = ", ".join(TOPIC_OPTIONS)
         raise BadRequestError(f"unknown option {unknown!r:.60} of topic {topic!r:.60}; allowed are {allowed}")
+
+
+class AuditFilters(TypedDict, total=False):
+    """Which notes: of this ``action`` (``jobs.``: all that begin so), about this ``topic``, of the last ``since_s``."""
+
+    action: str
+    topic: str
+    since_s: float
+
+
+def list_actions(limit: int, after: str | None, filters: AuditFilters) -> Request[dict[str, JsonValue]]:
+    """What operators did, newest first."""
+    return Request("audit.list", given({"limit": limit, "after": after, **filters}), records.plain)
 
 
 def simple(kind: str) -> Request[dict[str, JsonValue]]:

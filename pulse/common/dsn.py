@@ -8,7 +8,7 @@ This module knows their shape only; whether the server exists is found out by co
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import quote, unquote, unquote_plus, urlencode
 
 __all__ = ["as_url", "database_of", "hosts_of", "is_dsn", "may_be_same", "redact_dsn"]
@@ -56,26 +56,55 @@ def as_url(dsn: str) -> str:
     return dsn if dsn.startswith(_SCHEMES) else "postgresql:///?" + urlencode(_keywords(dsn), quote_via=quote)
 
 
+class _Parts(NamedTuple):
+    """
+    A URL, taken apart.
+
+    Attributes:
+        base: What stands between ``://`` and ``?``.
+        userinfo: With its ``@``, or "".
+        hosts: With their ports, as they are written.
+        path: With its ``/``, or "".
+        query: As it is written, without ``?``.
+        named: The plain values of the query.
+    """
+
+    base: str
+    userinfo: str
+    hosts: str
+    path: str
+    query: str
+    named: dict[str, str]
+
+
+def _parts(dsn: str) -> _Parts:
+    """Of a string that ``is_dsn`` accepts."""
+    base, _, query = as_url(dsn).split("://", 1)[1].partition("?")
+    authority, slash, path = base.partition("/")
+    userinfo, at, hosts = authority.rpartition("@")
+    pairs = (pair.split("=", 1) for pair in query.split("&") if "=" in pair)
+    named = {key: unquote_plus(value) for key, value in pairs}
+    return _Parts(base, userinfo + at, hosts, slash + path, query, named)
+
+
 def hosts_of(dsn: str) -> list[str]:
     """A URL for each host of *dsn*, a string that ``is_dsn`` accepts; one alone where it names none, or one."""
-    scheme, rest = as_url(dsn).split("://", 1)
-    base, mark, query = rest.partition("?")
-    userinfo, at, behind = base.rpartition("@")
-    hosts, slash, path = behind.partition("/")
-    if "," in hosts:
-        return [f"{scheme}://{userinfo}{at}{host}{slash}{path}{mark}{query}" for host in hosts.split(",")]
-    pairs = [pair.split("=", 1) for pair in query.split("&") if "=" in pair]
-    named = {key: unquote_plus(value).split(",") for key, value in pairs}
-    several = named.get("host", [])
-    if len(several) <= 1:
-        return [as_url(dsn)]
-    ports = named.get("port", [])
-    rests = "&".join(f"{key}={value}" for key, value in pairs if key not in {"host", "port"})
+    url = as_url(dsn)
+    scheme = url.split("://", 1)[0]
+    parts = _parts(dsn)
+    if "," in parts.hosts:
+        behind = parts.path + ("?" if parts.query else "") + parts.query
+        return [f"{scheme}://{parts.userinfo}{host}{behind}" for host in parts.hosts.split(",")]
+    several = parts.named.get("host", "").split(",")
+    if len(several) == 1:
+        return [url]
+    ports = parts.named.get("port", "").split(",")
+    others = [pair for pair in parts.query.split("&") if pair.partition("=")[0] not in {"host", "port"}]
     found: list[str] = []
     for place, host in enumerate(several):
-        port = ports[place if len(ports) == len(several) else 0] if ports else ""
+        port = ports[place if len(ports) == len(several) else 0]
         of_host = urlencode({"host": host, **({"port": port} if port else {})}, quote_via=quote)
-        found.append(f"{scheme}://{base}?{of_host}{'&' if rests else ''}{rests}")
+        found.append(f"{scheme}://{parts.base}?{'&'.join([of_host, *others])}")
     return found
 
 
@@ -89,17 +118,15 @@ def database_of(dsn: str) -> str:
     """
     if not is_dsn(dsn):
         return ""
-    base, _, query = as_url(dsn).split("://", 1)[1].partition("?")
-    authority, _, path = base.partition("/")
-    pairs = [pair.split("=", 1) for pair in query.split("&") if pair]
-    named = {key: unquote_plus(value) for key, value in pairs}
-    hosts = unquote(authority.rpartition("@")[2]) or named.get("host", "")
-    ports, several = named.get("port", "").split(","), hosts.split(",")
+    parts = _parts(dsn)
+    hosts = unquote(parts.hosts) or parts.named.get("host", "")
+    ports, several = parts.named.get("port", "").split(","), hosts.split(",")
     if len(ports) != len(several):
         ports = ports[:1] * len(several)
     places = ",".join(sorted(map(_with_port, several, ports)))
-    service = f"?service={named['service']}" if "service" in named else ""  # it may say where the database is
-    return f"{places}/{unquote(path) or named.get('dbname') or named.get('database', '')}{service}"
+    service = parts.named.get("service")  # it may say where the database is
+    name = unquote(parts.path[1:]) or parts.named.get("dbname") or parts.named.get("database", "")
+    return f"{places}/{name}" + ("" if service is None else f"?service={service}")
 
 
 def may_be_same(one: str, other: str) -> bool:

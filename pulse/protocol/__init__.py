@@ -19,13 +19,16 @@ with nil and ends the connection: after it, nobody knows where the next frame st
 
 Who may send what, and when, is the table ``ALLOWED`` in ``kinds``: role -> kinds. A missing key is the error.
 
+- answer_kinds: the type of the answer to each kind of request
 - answers: the server's answers as typed records
+- bus: the frames and hints between the supervisor and its actors, and their limits
 - fields: types of fields, with their lengths and ranges
 - frames: bytes to frames and back
 - kinds: which peer may send which kind of frame, and the type of its body
 - messages: the messages between worker and dispatcher
 - requests: the body of each request of a client
 - roles: which role each kind of request needs
+- stats: the answer to `stats`: counts, rates and durations by topic
 """
 
 from __future__ import annotations

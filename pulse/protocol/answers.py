@@ -1,8 +1,13 @@
 """
-The server's answers as typed records, for showing them to people.
+The body of each ``ok`` frame: what the server answers, declared once. ``answer_kinds`` says which kind has which, and
+``stats`` has the longest of them.
 
-Everything but an id may be missing: a server of another version says more, or less, and is shown all the same. JSON
-output never goes through here, so that nothing is lost in it.
+The dispatcher and the supervisor answer with dicts, which a test holds against these Structs; the SDK's records, the
+command line and the dashboard read answers as these. Ids are 16 bytes, times Unix seconds, and args, results and the
+like JSON text, None where it is too long for a frame.
+
+Nearly everything may be missing: a server of another version says more, or less, and is shown all the same. JSON output
+never goes through here, so that nothing is lost in it.
 """
 
 from __future__ import annotations
@@ -14,32 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from pulse.errors import ProtocolError
-
-__all__ = [
-    "Action",
-    "ActionPage",
-    "Attempt",
-    "Changed",
-    "Connected",
-    "Database",
-    "Gate",
-    "Incident",
-    "Job",
-    "JobPage",
-    "Option",
-    "Pause",
-    "Process",
-    "Schedule",
-    "SchedulePage",
-    "Status",
-    "Supervisor",
-    "Topic",
-    "TopicPage",
-    "Why",
-    "Worker",
-    "part",
-    "read",
-]
+from pulse.protocol.fields import Id
 
 KindT = TypeVar("KindT", bound=Struct)
 
@@ -58,35 +38,50 @@ class Attempt(Struct, frozen=True):
     peak_rss_bytes: int | None = None
     stack: str | None = None
     progress: str | None = None
+    job_id: Id | None = None
 
 
 class Stack(Struct, frozen=True):
-    """The answer to jobs.stack."""
+    """
+    Where a running job is.
 
-    worker: str = ""
-    pid: int = 0
-    attempt: int = 0
-    stack: str = ""
+    Attributes:
+        worker: Identity of the worker that holds it, as the dispatcher sees it.
+        pid: Of its process.
+        attempt: Which attempt of the job it is.
+        stack: What every thread of that process is doing, as faulthandler prints it.
+
+    """
+
+    worker: str
+    pid: int
+    attempt: int
+    stack: str
 
 
 class Reason(Struct, frozen=True):
     """Something that keeps a job from running, and what to do about it."""
 
-    text: str = ""
+    code: str
+    text: str
     advice: str = ""
-    code: str = ""
+    details: dict[str, object] = {}
 
 
 class Why(Struct, frozen=True):
     """The answer to jobs.why."""
 
-    reasons: list[Reason] = []
+    id: Id
+    name: str
+    topic: str
+    status: str
+    reasons: list[Reason]
 
 
 class Job(Struct, frozen=True):
-    """A row of pulse.jobs; args, result and progress are JSON text."""
+    """A row of pulse.jobs; ``omitted`` names what is None because it is too long, or cannot be read."""
 
-    id: bytes
+    id: Id
     name: str = ""
     topic: str = ""
     status: str = ""
@@ -95,8 +90,9 @@ class Job(Struct, frozen=True):
     uncharged: int = 0
     max_attempts: int = 0
     crashes: int = 0
-    args: str = "{}"
+    args: str | None = None
     concealed: bool = False  # args and the like are not for who asks
+    omitted: list[str] = []
     result: str | None = None
     progress: str | None = None
     last_error: str | None = None
@@ -109,7 +105,7 @@ class Job(Struct, frozen=True):
     lease_until: float | None = None
     timeout_s: float | None = None
     locked_by: str | None = None
-    schedule_id: bytes | None = None
+    schedule_id: Id | None = None
     history: list[Attempt] = []
 
     @property
@@ -129,23 +125,25 @@ class JobPage(Struct, frozen=True):
 class Changed(Struct, frozen=True):
     """What a cancel, retry, delete or change did; ``before``: topic and priority of those that were moved."""
 
-    done: list[bytes]
-    refused: list[tuple[bytes, str]] = []
-    before: list[tuple[bytes, str, int]] = []
+    done: list[Id]
+    refused: list[tuple[Id, str]]
+    before: list[tuple[Id, str, int]] = []
 
 
 class Action(Struct, frozen=True):
-    """Something that an operator did."""
+    """Something that an operator did; ``uid`` and ``pid`` are of the process that asked for it."""
 
+    id: int = 0
     at: float = 0.0
     action: str = ""
     uid: int | None = None
+    pid: int | None = None
     user_name: str | None = None
     behalf: str | None = None
     host: str | None = None
     topic: str | None = None
-    schedule_id: bytes | None = None
-    job_id: bytes | None = None
+    schedule_id: Id | None = None
+    job_id: Id | None = None
     jobs: int | None = None
     detail: str = "{}"
 
@@ -158,14 +156,15 @@ class ActionPage(Struct, frozen=True):
 
 
 class Schedule(Struct, frozen=True):
-    """A row of pulse.schedules."""
+    """A row of pulse.schedules; ``revision`` counts its changes."""
 
-    id: bytes
+    id: Id
     name: str = ""
     kind: str = ""
     topic: str | None = None
-    args: str = "{}"
+    args: str | None = None
     concealed: bool = False  # args and the like are not for who asks
+    omitted: list[str] = []
     cron: str | None = None
     timezone: str | None = None
     every_s: float | None = None
@@ -178,6 +177,7 @@ class Schedule(Struct, frozen=True):
     max_attempts: int | None = None
     timeout_s: float | None = None
     due_at: float | None = None
+    following_run_at: float | None = None
     starts_at: float | None = None
     ends_at: float | None = None
     jitter_s: float = 0.0
@@ -188,12 +188,13 @@ class Schedule(Struct, frozen=True):
     undeclared_at: float | None = None
     waiting: int = 0
     error: str | None = None
+    revision: int = 0
 
 
 class Identity(Struct, frozen=True):
-    """The id of what was made."""
+    """The id of what was made, or deleted."""
 
-    id: bytes
+    id: Id
 
 
 class SchedulePreview(Struct, frozen=True):
@@ -243,9 +244,12 @@ class Retention(Struct, frozen=True):
     """How far the deleting of old jobs has got, in all topics."""
 
     stepped_at: float | None = None
+    began_at: float | None = None
     ended_at: float | None = None
     walked: int = 0
     gone: int = 0
+    last_began_at: float | None = None
+    last_walked: int = 0
     last_gone: int = 0
     total_gone: int = 0
 
@@ -267,7 +271,12 @@ class TopicPage(Struct, frozen=True):
 
 
 class Worker(Struct, frozen=True):
-    """A handler process; ``running``: ids of what it holds; ``calls``: started; ``recovery``: who sees its death."""
+    """
+    A handler process.
+
+    ``running``: ids of the jobs that it holds; ``started``: how many of them have started, ``calls``: of which
+    handlers; ``recovery``: who sees its death.
+    """
 
     identity: str = ""
     name: str = ""
@@ -276,7 +285,8 @@ class Worker(Struct, frozen=True):
     topics: list[str] = []
     names: list[str] = []
     capacity: int = 0
-    running: list[bytes] = []
+    running: list[Id] = []
+    started: int = 0
     draining: bool = False
     silent: bool = False
     recovery: str = ""
@@ -346,6 +356,58 @@ class Status(Struct, frozen=True):
     jobs: dict[str, int] | None = None
     jobs_exact: bool | None = None
     incidents: list[Incident] | None = None
+
+
+class Submitted(Struct, frozen=True):
+    """The ids of what was submitted, in the order of the jobs."""
+
+    ids: list[Id]
+
+
+class OneJob(Struct, frozen=True):
+    """A job with its history."""
+
+    job: Job
+
+
+class OneSchedule(Struct, frozen=True):
+    """A schedule as it is now."""
+
+    schedule: Schedule
+
+
+class OneTopic(Struct, frozen=True):
+    """The policy of a topic as it is now."""
+
+    topic: Topic
+
+
+class Declared(Struct, frozen=True):
+    """What came of the schedules that code declares: keys of those changed, and of those that are declared no more."""
+
+    ids: list[Id]
+    changed: list[str]
+    not_declared: list[str]
+
+
+class Restarted(Struct, frozen=True):
+    """The new process of an actor."""
+
+    name: str
+    pid: int
+
+
+class LogPage(Struct, frozen=True):
+    """Lines of the log, each a JSON object; ``lost``: how many before them are not kept any more."""
+
+    lines: list[str] = []
+    next: int = 0
+    more: bool = False
+    lost: int = 0
+
+
+class Done(Struct, frozen=True):
+    """Nothing: that it comes is the answer."""
 
 
 def read(kind: type[KindT], body: object) -> KindT:

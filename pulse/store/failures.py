@@ -25,10 +25,10 @@ from typing import Final
 import asyncpg
 
 from pulse.errors import ContestedError, StatementError, UnavailableError
-from pulse.store.error_text import explain
 from pulse.store.statements import name_of
 
 __all__ = [
+    "CONSTRAINTS",
     "FAILURES",
     "IN_VAIN",
     "OF_DRIVER",
@@ -39,6 +39,7 @@ __all__ = [
     "Meaning",
     "UnreadableError",
     "error_of",
+    "explain",
     "is_safe_after",
     "meaning_of",
     "ran_too_long",
@@ -61,10 +62,23 @@ VALUE_SQLSTATES: Final = frozenset({"54001", "54011", "54023"})
 # Behind these nobody knows what state the session is in, or its prepared statements: it is made anew.
 UNSAFE_CLASSES: Final = frozenset({"08", "0A", "25", "26", "34", "3F", "42", "53", "57", "58", "XX"})
 UNIQUE_VIOLATION: Final = "23505"
+CONSTRAINTS: Final = "23"  # a class; a handler's result breaks none of pulse's: it is somebody's, and may be dropped
 NO_DATA: Final = "02000"
 STUBBORN: Final = 5  # times in a row that one statement hears "away", of a server that lets us in each time
 AT_ONCE_S: Final = 1.0  # less than any time limit of a statement on a hot connection, which a lock would use up
 OLD_S: Final = 60.0  # since a statement failed last, without success behind it: nobody tries it any more
+# What the tables' CHECKs mean; the names of the constraints begin with the table's.
+_CHECKS: Final = {
+    "args": "args must be a JSON object",
+    "name": "name must have 1 to 200 characters",
+    "topic": "topic must have 1 to 200 characters",
+    "next_run_at": "its time must lie in the years 1 to 9999",
+    "expires_at": "its expiry must lie in the years 1 to 9999",
+    "run_at": "its time must lie in the years 1 to 9999",
+    "starts_at": "starts_at must lie in the years 1 to 9999",
+    "ends_at": "ends_at must lie in the years 1 to 9999",
+}
+_OF_A_ROW: Final = (asyncpg.CheckViolationError, asyncpg.NotNullViolationError)
 
 
 class UnreadableError(asyncpg.CharacterNotInRepertoireError):
@@ -198,6 +212,17 @@ class Failing:
         now_s = time.monotonic()
         self._of = {name: one for name, one in self._of.items() if now_s - one.last_s < OLD_S}
         return sorted(self._of.values(), key=lambda one: one.last_s)
+
+
+def explain(error: Exception) -> str:
+    """*error*, of the database or about it, in one line."""
+    constraint = str(getattr(error, "constraint_name", None) or "").partition("_")[2]
+    if constraint in _CHECKS:
+        return _CHECKS[constraint]
+    message = str(error.args[0]) if error.args else str(error)
+    # Of a row that a constraint refuses, the detail is the row: others' args, and what is redacted.
+    detail = None if isinstance(error, _OF_A_ROW) else getattr(error, "detail", None)
+    return " ".join(f"{message} ({detail})".split() if detail else message.split())
 
 
 def error_of(error: Exception, failing: Failing, shown: str, deadline_s: float) -> UnavailableError | None:

@@ -1,11 +1,16 @@
-"""What goes into the store and comes out of it, typed. Ids are 16 bytes, as on the wire."""
+"""
+What goes into the store and comes out of it, typed. Ids are 16 bytes, as on the wire.
+
+PostgreSQL's timestamps become plain numbers, and the other way round, exactly: float seconds as on the wire, int
+microseconds where they are compared for equality.
+"""
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from datetime import datetime
-from typing import NamedTuple
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
 
 __all__ = [
     "Canceled",
@@ -23,7 +28,39 @@ __all__ = [
     "Renewal",
     "Running",
     "Wake",
+    "from_s",
+    "from_us",
+    "to_s",
+    "to_us",
 ]
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def to_us(moment: datetime) -> int:
+    """Microseconds since the epoch."""
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def from_us(microseconds: int) -> datetime:
+    """The aware datetime of *microseconds* since the epoch."""
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def to_s(moment: datetime) -> float:
+    """Unix seconds."""
+    return to_us(moment) / 1e6
+
+
+def from_s(seconds: float) -> datetime:
+    """
+    The aware datetime of Unix *seconds*, rounded to microseconds.
+
+    Raises:
+        OverflowError: It lies outside the years 1 to 9999.
+    """
+    return _EPOCH + timedelta(microseconds=round(seconds * 1e6))
 
 
 class Fence(NamedTuple):

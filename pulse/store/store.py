@@ -20,21 +20,18 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
-from asyncpg.pgproto.pgproto import UUID
-
 from pulse.common.dsn import database_of
 from pulse.errors import ConflictError
-from pulse.store.admin.incidents import IncidentStore
+from pulse.store.admin.doctor import IncidentStore
 from pulse.store.admin.schema import ensure_schema
 from pulse.store.arguments import fence_columns, job_columns, level_columns, pair_columns, short, trace_column, uuids
 from pulse.store.connections.pool import BEAT_SETTINGS, COUNT_SETTINGS, HOT_SETTINGS, Pool, Target
 from pulse.store.connections.pooler import refuse_pooler
-from pulse.store.defaults import Defaults
 from pulse.store.failures import Failing, refuse_swallowed
 from pulse.store.operators.audit import AuditStore
 from pulse.store.operators.gate import GateStore
 from pulse.store.operators.jobs import Connections, Operations
-from pulse.store.operators.policies import TopicStore
+from pulse.store.operators.policies import Defaults, TopicStore
 from pulse.store.operators.schedules import ScheduleStore
 from pulse.store.operators.transaction import Acting, Operator, acting
 from pulse.store.reading.counts import DepthStore
@@ -50,7 +47,6 @@ from pulse.store.rows import (
     Ended,
     Ending,
     Fence,
-    Forgotten,
     Head,
     Leased,
     Level,
@@ -323,23 +319,6 @@ class Store(Operations, Defaults, Sweeps):
         there = await self.named([job for job, _ in fences])
         return {fence for fence in fences if fence[0] not in there}
 
-    async def forget(
-        self, first: bytes, window: int, keep_s: float, keep_dead_s: float, *, now: datetime | None = None
-    ) -> Forgotten:
-        """
-        Delete what has ended long enough ago among *window* jobs, in the order of their ids, from *first* on.
-
-        Args:
-            first: The id to begin at.
-            window: How many jobs are looked at.
-            keep_s: How long completed and canceled jobs are kept.
-            keep_dead_s: How long dead letters are.
-            now: Instead of the database's clock.
-        """
-        async with self.hot.connection() as connection:  # its plan must not depend on statistics either
-            row = await connection.fetchrow(_sql("forget_jobs"), UUID(first), window, keep_s, keep_dead_s, now)
-        return Forgotten(*row) if row is not None else Forgotten(False, 0, 0, None, None)
-
     async def completed_already(self, fences: Sequence[tuple[bytes, int]]) -> set[tuple[bytes, int]]:
         """Which of these attempts are the ones that completed their jobs."""
         async with self.hot.connection() as connection:
@@ -408,17 +387,6 @@ class Store(Operations, Defaults, Sweeps):
                 _sql("save_checkpoints"), *fence_columns(ordered), [one.progress for one in ordered]
             )
         return {(row["id"], row["attempts"]) for row in rows}
-
-    async def expire(self, limit: int, *, now: datetime | None = None) -> int:
-        """Dead-letter jobs that were not started in time, at most *limit*; how many."""
-        async with self.hot.connection() as connection:
-            return int(await connection.fetchval(_sql("expire_jobs"), limit, now))
-
-    async def lapsed(self, limit: int, *, spared: Sequence[str] = (), now: datetime | None = None) -> list[Fence]:
-        """Attempts whose lease has lapsed, at most *limit*, none of the workers *spared*."""
-        async with self.query.connection() as connection:
-            rows = await connection.fetch(_sql("lapsed_attempts"), limit, spared, now)
-        return [Fence(*row.values()) for row in rows]
 
     async def running_of(self, worker: str) -> dict[tuple[bytes, int], Running]:
         """What the database believes that *worker* holds, by attempt."""

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from structlog.typing import EventDict, WrappedLogger
 
-__all__ = ["MAX_LINE_BYTES", "NAME_VARIABLE", "SOCKET_VARIABLE", "TAP", "Tap"]
+__all__ = ["LEVELS", "MAX_LINE_BYTES", "NAME_VARIABLE", "SOCKET_VARIABLE", "TAP", "Tap"]
 
 SOCKET_VARIABLE: Final = "PULSE_LOG_SOCKET"  # set by the supervisor for its children, and for nobody else
 NAME_VARIABLE: Final = "PULSE_LOG_NAME"
+LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 MAX_LINE_BYTES: Final = 16 * 1024  # a traceback of some depth
 _KEPT_WHOLE: Final = ("event", "level", "timestamp", "actor")
 

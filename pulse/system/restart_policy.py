@@ -1,8 +1,21 @@
-"""How often, and how soon, a process that died is started again, in OTP's words; pure: no clock, no process."""
+"""Which ends of a process call for a new start, how often, and how soon, in OTP's words; pure: no clock, no process."""
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
+
+
+class Restart(enum.Enum):
+    """Which ends of a child call for a new start."""
+
+    PERMANENT = "permanent"  # every end that nobody asked for
+    TRANSIENT = "transient"  # an abnormal end: a signal, or an exit code other than 0
+    TEMPORARY = "temporary"  # none
+
+    def applies(self, *, normal: bool) -> bool:
+        """Whether a child that ended by itself is started again; *normal*: with exit code 0."""
+        return self is Restart.PERMANENT or (self is Restart.TRANSIENT and not normal)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,13 +21,12 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pulse.ui.auth import rules
-from pulse.ui.auth.sessions import BEGAN, SESSION, Session
+from pulse.ui.auth.sessions import BrowserSession
 from pulse.ui.rendering import hop, plain_page
-from pulse.ui.site import Site
+from pulse.ui.site import BEGAN, FORM, SESSION, Site
 
-__all__ = ["FORM", "Guard", "cookie_header"]
+__all__ = ["Guard", "cookie_header"]
 
-FORM: Final = "pulse.form"  # in the scope: what a POST brought, {name: [value, ...]}
 TOKEN_FIELD: Final = "csrf"  # noqa: S105 -- a name
 MAX_FORM_BYTES: Final = 2 * 1024 * 1024  # args of a schedule may have 1 MiB
 MAX_LOGIN_BYTES: Final = 16 * 1024
@@ -45,7 +44,7 @@ _NOT_LOGGED_IN: Final = (
 )
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The answer that is given instead of the page."""
 
     def __init__(self, response: Response) -> None:
@@ -83,7 +82,7 @@ class Guard:
 
         try:
             receive = await self._checked(scope, receive, headers, new_cookie)
-        except Refused as refused:
+        except RequestRefused as refused:
             await refused.response(scope, receive, send_guarded)
         else:
             await self._app(scope, receive, send_guarded)
@@ -101,14 +100,16 @@ class Guard:
             headers.get("host", ""), headers.get("origin"), headers.get("sec-fetch-site")
         ):
             raise _refusal(
-                HTTPStatus.FORBIDDEN, "Refused", "The request came from a page of another site. Nothing was changed."
+                HTTPStatus.FORBIDDEN,
+                "RequestRefused",
+                "The request came from a page of another site. Nothing was changed.",
             )
         session = self._session(scope, headers, new_cookie)
         scope[SESSION] = session
         if path == LOGIN or (is_reading and path.startswith(_STATIC)):
             scope[FORM] = {} if is_reading else await _read_form(receive, MAX_LOGIN_BYTES)
         elif session is None:
-            raise Refused(_to_login(scope, headers)) if is_reading else _refusal(*_NOT_LOGGED_IN)
+            raise RequestRefused(_to_login(scope, headers)) if is_reading else _refusal(*_NOT_LOGGED_IN)
         elif is_reading:
             self._site.poller.touch()
         else:
@@ -121,7 +122,7 @@ class Guard:
             text = "This dashboard is not known by that name. --allow-host NAME at its start adds one."
             raise _refusal(HTTPStatus.MISDIRECTED_REQUEST, "Unknown host", text)
 
-    def _session(self, scope: Scope, headers: Headers, new_cookie: list[str]) -> Session | None:
+    def _session(self, scope: Scope, headers: Headers, new_cookie: list[str]) -> BrowserSession | None:
         sessions, now_s = self._site.sessions, time.time()
         name = self._site.options.cookie
         session = sessions.find(_cookie(headers, name), now_s)
@@ -179,11 +180,13 @@ async def _read_form(receive: Receive, most_bytes: int) -> Mapping[str, list[str
             body = await _read_body(receive, most_bytes)
     except TimeoutError:
         text = f"The form took longer than {FORM_S:g} s. Nothing was changed."
-        raise _refusal(HTTPStatus.REQUEST_TIMEOUT, "Refused", text) from None
+        raise _refusal(HTTPStatus.REQUEST_TIMEOUT, "RequestRefused", text) from None
     try:
         return parse_qs(body.decode("ascii"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError:
-        raise _refusal(HTTPStatus.BAD_REQUEST, "Refused", "The form is not understood. Nothing was changed.") from None
+        raise _refusal(
+            HTTPStatus.BAD_REQUEST, "RequestRefused", "The form is not understood. Nothing was changed."
+        ) from None
 
 
 async def _read_body(receive: Receive, most_bytes: int) -> bytes:
@@ -192,7 +195,7 @@ async def _read_body(receive: Receive, most_bytes: int) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise _refusal(HTTPStatus.BAD_REQUEST, "Refused", "The request ended too early.")
+            raise _refusal(HTTPStatus.BAD_REQUEST, "RequestRefused", "The request ended too early.")
         part: bytes = message.get("body", b"")
         size += len(part)
         if size > most_bytes:
@@ -203,11 +206,11 @@ async def _read_body(receive: Receive, most_bytes: int) -> bytes:
             return b"".join(parts)
 
 
-def _check_token(session: Session, form: Mapping[str, list[str]]) -> None:
+def _check_token(session: BrowserSession, form: Mapping[str, list[str]]) -> None:
     if not rules.is_same(session.token, form.get(TOKEN_FIELD, [""])[0]):
         text = "The form has not the token of this session. Go back, reload, and try again. Nothing was changed."
-        raise _refusal(HTTPStatus.FORBIDDEN, "Refused", text)
+        raise _refusal(HTTPStatus.FORBIDDEN, "RequestRefused", text)
 
 
-def _refusal(status: HTTPStatus, title: str, text: str) -> Refused:
-    return Refused(plain_page(status, title, text))
+def _refusal(status: HTTPStatus, title: str, text: str) -> RequestRefused:
+    return RequestRefused(plain_page(status, title, text))

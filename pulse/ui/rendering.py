@@ -16,8 +16,7 @@ from pulse.common.version import VERSION
 from pulse.errors import PulseError
 from pulse.protocol.roles import Access
 from pulse.ui.auth.rules import HEADERS, own_path
-from pulse.ui.auth.sessions import BEGAN, SESSION
-from pulse.ui.site import Site
+from pulse.ui.site import BEGAN, SESSION, Site
 from pulse.ui.view import formatting
 
 __all__ = ["NAVIGATION", "STATUSES", "hop", "page", "plain_page", "render"]

@@ -14,7 +14,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pulse.system.peer_credentials import credentials_of
 from pulse.ui.app import make_app
-from pulse.ui.auth.address import Address, file_of, remove
+from pulse.ui.auth.address import ListenAddress, file_of, remove
 from pulse.ui.site import Site
 
 __all__ = ["run"]
@@ -56,7 +56,7 @@ class PeerProtocol(H11Protocol):
             self.transport.close()
 
 
-class _Server(uvicorn.Server):
+class _DashboardServer(uvicorn.Server):
     """Ends with 0 when it is asked to end: uvicorn's own would die of the signal once more."""
 
     @contextlib.contextmanager
@@ -68,7 +68,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-def run(site: Site, listening: socket.socket, address: Address) -> int:
+def run(site: Site, listening: socket.socket, address: ListenAddress) -> int:
     """
     Serve until SIGTERM or SIGINT.
 
@@ -96,7 +96,7 @@ def run(site: Site, listening: socket.socket, address: Address) -> int:
         timeout_keep_alive=_IDLE_S,
         timeout_graceful_shutdown=_STOP_S,
     )
-    server = _Server(config)
+    server = _DashboardServer(config)
     site.say(
         f"The dashboard listens on {address.path or address.url}{' (read only)' if site.options.read_only else ''}"
     )

@@ -1,4 +1,4 @@
-"""What all pages of one dashboard share."""
+"""What all pages of one dashboard share: its options and parts, and the names of what belongs to one request."""
 
 from __future__ import annotations
 
@@ -10,20 +10,24 @@ from typing import Final
 
 from pulse.security.credentials import Credentials
 from pulse.security.password_login import Logins
-from pulse.ui.auth.address import Address
+from pulse.ui.auth.address import ListenAddress
 from pulse.ui.auth.rules import LOCAL_NAMES
-from pulse.ui.auth.sessions import Sessions
-from pulse.ui.data.bulk_tasks import Tasks
-from pulse.ui.data.poller import Poller, Standing
+from pulse.ui.auth.sessions import BrowserSessions
+from pulse.ui.data.bulk_tasks import BulkTasks
+from pulse.ui.data.poller import Poller, SystemSnapshot
 from pulse.ui.data.queries import Questions
 
-__all__ = ["Options", "Site"]
+__all__ = ["BEGAN", "FORM", "SESSION", "Site", "SiteOptions"]
 
+# What the guard puts into the scope of a request that it lets through.
+FORM: Final = "pulse.form"  # what a POST brought, {name: [value, ...]}
+SESSION: Final = "pulse.session"
+BEGAN: Final = "pulse.began_s"  # when the request came, on the monotonic clock
 PAGE_S: Final = 1.5  # a page waits no longer for news of the whole, if it knows older ones
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SiteOptions:
     """
     How ``pulse ui`` was started.
 
@@ -35,7 +39,7 @@ class Options:
 
     """
 
-    address: Address
+    address: ListenAddress
     names: frozenset[str] = frozenset()
     credentials: Credentials | None = None
     read_only: bool = False
@@ -56,21 +60,21 @@ class Options:
 class Site:
     """The parts that live as long as the server."""
 
-    options: Options
+    options: SiteOptions
     questions: Questions
     say: Callable[[str], None]
-    sessions: Sessions = field(default_factory=Sessions)
+    sessions: BrowserSessions = field(default_factory=BrowserSessions)
     uid: int = field(default_factory=os.getuid)
     logins: Logins | None = field(init=False)
     poller: Poller = field(init=False)
-    tasks: Tasks = field(init=False)
+    tasks: BulkTasks = field(init=False)
     link_token: str = field(init=False, default="", repr=False)
 
     def __post_init__(self) -> None:
         credentials = self.options.credentials
         self.logins = None if credentials is None else Logins(credentials)
         self.poller = Poller(self.questions)
-        self.tasks = Tasks(self.questions)
+        self.tasks = BulkTasks(self.questions)
 
     def new_link(self) -> None:
         """Print a link that logs in once; none where users have passwords, or the kernel tells who they are."""
@@ -78,7 +82,7 @@ class Site:
             self.link_token = secrets.token_urlsafe(24)
             self.say(f"Log in, once, by: {self.options.address.url}/login?token={self.link_token}")
 
-    async def standing(self, began_s: float) -> Standing:
+    async def standing(self, began_s: float) -> SystemSnapshot:
         """How all stands, for a page that was asked for then, on the monotonic clock."""
         return await self.poller.latest(began_s + PAGE_S)
 

@@ -4,7 +4,6 @@ The supervisor: starts the actors and pools, watches them, restarts them, stops 
 - bus: the message bus between the actors
 - children: child processes: how they are described, started, watched and restarted
 - control: supervisor.sock: status, logs, restart, drain
-- events: what can happen to a child, and what can be done about it
 - main: the command `pulse-supervisor`
 - postgres: the embedded PostgreSQL
 - preflight: checks users and certificates before anything starts

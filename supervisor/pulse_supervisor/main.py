@@ -13,28 +13,30 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 import click
 import msgspec
 
 from pulse.errors import ConfigError, PulseError
 from pulse.security.hide_password import hide_password
+from pulse.system.log_forward import LEVELS
 from pulse.system.pid1 import obey_sigterm
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from structlog.typing import FilteringBoundLogger
 
     from pulse.config import Settings
-    from pulse_supervisor.children.spec import Child
-    from pulse_supervisor.postgres.child import Database
+    from pulse_supervisor.children.spec import ChildSpec
+    from pulse_supervisor.postgres.child import PostgresChild
 
 _FAILED: Final = 1
 _BAD_USAGE: Final = 2
 _CRASHED: Final = 70
 _INTERRUPTED: Final = 130  # 128 + SIGINT, as a shell says it
 _UNITS: Final = ("server", "worker", "sysusers", "tmpfiles")
-_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
 
 @click.command("pulse-supervisor", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -55,7 +57,7 @@ _LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 @click.option(
     "--drain-s", metavar="SECONDS", type=float, help="How long running jobs may go on when stopping. Default: 30."
 )
-@click.option("--log-level", type=click.Choice(_LEVELS), help="Lowest level that is logged. Default: info.")
+@click.option("--log-level", type=click.Choice(LEVELS), help="Lowest level that is logged. Default: info.")
 @click.option(
     "--log-format", type=click.Choice(["json", "console"]), help="Default: console on a terminal, json elsewhere."
 )
@@ -146,7 +148,7 @@ def saying_errors(command: Callable[[], object]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def run(settings: Settings, actors: Sequence[Child] | None = None, pools: Sequence[Child] = ()) -> int:
+def run(settings: Settings, actors: Sequence[ChildSpec] | None = None, pools: Sequence[ChildSpec] = ()) -> int:
     """
     Take the runtime directory, supervise until the end, and say how it ended.
 
@@ -162,9 +164,7 @@ def run(settings: Settings, actors: Sequence[Child] | None = None, pools: Sequen
         PulseError: It cannot begin.
 
     """
-    from pulse_supervisor.control.log import make_log
-
-    log = make_log(settings.log_level, settings.log_format)
+    log = _make_log(settings.log_level, settings.log_format)
     import trio
 
     from pulse.common.version import VERSION
@@ -211,7 +211,26 @@ def run(settings: Settings, actors: Sequence[Child] | None = None, pools: Sequen
     return verdict.exit_code
 
 
-def _services(settings: Settings, socket_path: Path) -> list[Child]:
+def _make_log(level: str, log_format: Literal["json", "console"] | None) -> FilteringBoundLogger:
+    """Set logging up, so that it costs little memory; format None: console on a terminal, JSON elsewhere."""
+    # structlog imports rich where it is installed, for tracebacks that a server never draws: 60 ms and 4 MB.
+    modules = cast("dict[str, ModuleType | None]", sys.modules)
+    blocks_rich = "rich" not in modules
+    if blocks_rich:
+        modules["rich"] = None
+    try:
+        import structlog
+
+        from pulse.logs import configure_logging
+    finally:
+        if blocks_rich:
+            del modules["rich"]
+    configure_logging(level, log_format)
+    logger: FilteringBoundLogger = structlog.get_logger()
+    return logger
+
+
+def _services(settings: Settings, socket_path: Path) -> list[ChildSpec]:
     from pulse_supervisor.children import spec
 
     if settings.metrics is None:
@@ -221,13 +240,13 @@ def _services(settings: Settings, socket_path: Path) -> list[Child]:
     return [spec.metrics(settings.metrics, settings, socket_path)]
 
 
-def _make_database(settings: Settings, log: FilteringBoundLogger) -> Database:
+def _make_database(settings: Settings, log: FilteringBoundLogger) -> PostgresChild:
     from pulse.system import directories
     from pulse_supervisor.postgres import embedded
-    from pulse_supervisor.postgres.child import Database
+    from pulse_supervisor.postgres.child import PostgresChild
 
     state_dir = directories.server_state_dir(os.environ, settings.state_dir)
-    return Database(embedded.prepare(state_dir, embedded_user=settings.embedded_user, log=log.info), log.info)
+    return PostgresChild(embedded.prepare(state_dir, embedded_user=settings.embedded_user, log=log.info), log.info)
 
 
 def _is_named(settings: Settings, env: Mapping[str, str]) -> bool:

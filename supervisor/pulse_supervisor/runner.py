@@ -1,7 +1,7 @@
 """
 The supervisor at work: it feeds the machine with what happens, and does what the machine decides.
 
-One task watches each process, one reads each bus, one keeps the time for all. They share the seats and change them only
+One task watches each process, one reads each bus, one keeps the time for all. They share the slots and change them only
 by ``feed``, which is plain code between two awaits; so nothing here needs a lock.
 """
 
@@ -9,28 +9,24 @@ from __future__ import annotations
 
 import errno
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from pulse.errors import EmbeddedError
+from pulse.protocol import bus
 from pulse_supervisor.bus.hub import Hub
-from pulse_supervisor.bus.link import Link
 from pulse_supervisor.children import lifecycle
-from pulse_supervisor.children.lifecycle import EXIT_REFUSED, PINGED, ChildState, Phase
-from pulse_supervisor.children.process import Process, spawn
-from pulse_supervisor.children.reaper import Reaper
-from pulse_supervisor.children.spec import Child, Kind, Limits, Slot
-from pulse_supervisor.events import (
+from pulse_supervisor.children.events import (
     Briefed,
     BusBroken,
     Deadline,
     Effect,
     Event,
     Exited,
-    Ready,
+    ReadyReceived,
     SendStart,
     SendStop,
     Signal,
@@ -38,60 +34,68 @@ from pulse_supervisor.events import (
     Spawn,
     SpawnFailed,
     SpawnOk,
+    StartAsked,
     StopAll,
     StopAsked,
     StopNow,
 )
-from pulse_supervisor.slots import Identity, Seat, describe
+from pulse_supervisor.children.lifecycle import EXIT_REFUSED, PINGED, ChildPhase, ChildState
+from pulse_supervisor.children.process import ChildProcess, spawn
+from pulse_supervisor.children.reaper import Reaper
+from pulse_supervisor.children.spec import ChildKind, ChildSpec, LivenessLimits, Placeholder
+from pulse_supervisor.slots import ChildSlot, SupervisorIdentity, describe
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-    from pulse_supervisor.control.status import Ask
-    from pulse_supervisor.postgres.child import Database
+    from pulse_supervisor.postgres.child import PostgresChild
     from pulse_supervisor.systemd.notify import Notifier
 
 _PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
 _SLEPT_S: Final = 0.5  # a wake-up that is so late was not the children's doing: we, or the whole machine, stood still
 DISPATCHER: Final = "dispatcher"
 BURIAL_S: Final = 0.5  # what the dispatcher needs, many times over, to give back what killed workers held
-_PING_S: Final = Limits().ping_s
+_PING_S: Final = LivenessLimits().ping_s
 _DATABASE_POLL_S: Final = 0.01  # PostgreSQL tells its readiness in a file, within a fraction of a second
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ShutdownReason:
     """Why everything is stopped: the exit code, and one line for a person where it is a failure."""
 
     exit_code: int
     message: str | None = None
 
 
-class Loop:
+class ChildRunner:
     """
-    The seats, and the tasks that attend to them.
+    The slots, and the tasks that attend to them.
 
     Args:
         identity: Which supervisor this is.
         shared: Descriptors that children inherit, by what they are for.
+        nursery: Has all tasks.
         notifier: Speaks to the service manager.
         log: Structured log.
 
     Attributes:
-        seats: By the names of their children, in the order of their start.
-        verdict: Why everything is to stop; None while it goes on.
-        database: The embedded PostgreSQL, None without one.
+        slots: By the names of their children, in the order of their start.
+        shutdown: Why everything is to stop; None while it goes on.
         hub: Routes between the actors.
         reaper: Buries orphans.
 
     """
 
     def __init__(
-        self, identity: Identity, shared: Mapping[Slot, int], notifier: Notifier, log: FilteringBoundLogger
+        self,
+        identity: SupervisorIdentity,
+        shared: Mapping[Placeholder, int],
+        nursery: trio.Nursery,
+        notifier: Notifier,
+        log: FilteringBoundLogger,
     ) -> None:
-        self.seats: dict[str, Seat] = {}
-        self.verdict: Verdict | None = None
-        self.database: Database | None = None
+        self.slots: dict[str, ChildSlot] = {}
+        self.shutdown: ShutdownReason | None = None
         self.hub = Hub(self._heard, self.describe, log.debug)
         self.reaper = Reaper(self._is_child)
         self._identity = identity
@@ -102,55 +106,47 @@ class Loop:
         self._draining = False
         self._hurried = False
         self._pool_ended_s = float("-inf")
-        self._nursery: trio.Nursery | None = None
+        self._nursery = nursery
         self._changed = trio.Event()
         self._rescheduled = trio.Event()
         self._wake_s = 0.0
 
-    def attend(self, nursery: trio.Nursery) -> None:
-        """Use *nursery* for all tasks; to be called once, before any child is started."""
-        self._nursery = nursery
-        nursery.start_soon(self._keep_time)
-
-    def add(self, child: Child) -> None:
-        """Give a child its seat."""
-        self.seats[child.name] = Seat(child)
+    def start(self, child: ChildSpec, database: PostgresChild | None = None) -> None:
+        """Give a child its slot, and start it; *database*: the embedded PostgreSQL, of which it is the postmaster."""
+        self.slots[child.name] = ChildSlot(child, database)
+        self.feed(child.name, StartAsked())
 
     def describe(self) -> dict[str, object]:
         """The supervisor's own part of ``status``."""
-        return describe(self._identity, self.seats.values(), trio.current_time())
-
-    def askers(self) -> list[Ask]:
-        """What asks each actor that has its settings."""
-        return [link.ask for link in self.hub.listeners()]
+        return describe(self._identity, self.slots.values(), trio.current_time())
 
     def feed(self, name: str, event: Event) -> None:
         """Let the machine decide what *event* means for a child, and do it."""
-        seat = self.seats[name]
+        slot = self.slots[name]
         events = [event]
         while events:
-            before = seat.state
-            seat.state, effects = lifecycle.step(seat.child, before, events.pop(0), trio.current_time())
-            if seat.state.phase is not before.phase:
-                self._note(seat, before)
-            follow_ups = [self._carry_out(seat, effect) for effect in effects]
+            before = slot.state
+            effects = slot.step(events.pop(0), trio.current_time())
+            if slot.state.phase is not before.phase:
+                self._note(slot, before)
+            follow_ups = [self._carry_out(slot, effect) for effect in effects]
             events += [follow_up for follow_up in follow_ups if follow_up is not None]
-        deadline_s = seat.state.deadline_s
+        deadline_s = slot.state.deadline_s
         if deadline_s is not None and deadline_s < self._wake_s:
             self._rescheduled.set()
 
     def brief(self, settings: Mapping[str, object]) -> None:
         """Send the settings to every actor that waits for them, and from now on to each that says hello."""
         self._settings = settings
-        for name, seat in self.seats.items():
-            if seat.state.phase is Phase.GREETED:
-                self._send_start(seat, boot=seat.state.boot)
+        for name, slot in self.slots.items():
+            if slot.state.phase is ChildPhase.GREETED:
+                self._send_start(slot, boot=slot.state.boot)
                 self.feed(name, Briefed())
 
-    def stop(self, verdict: Verdict) -> None:
-        """Have everything stopped; the first verdict counts."""
-        if self.verdict is None:
-            self.verdict = verdict
+    def stop(self, reason: ShutdownReason) -> None:
+        """Have everything stopped; the first reason counts."""
+        if self.shutdown is None:
+            self.shutdown = reason
             self._announce()
 
     def drain_dispatcher(self) -> None:
@@ -164,24 +160,32 @@ class Loop:
         if not self._hurried:
             self.feed(name, StopAsked())
             return
-        kind = self.seats[name].child.kind
+        kind = self.slots[name].child.kind
         # Killed with the pools, the dispatcher could not bury them: the next one would charge their jobs with a crash.
-        stop_now = StopNow(self._pool_ended_s + BURIAL_S if kind is Kind.ACTOR else 0.0)
-        for seat in self._seats_of(kind):
-            self.feed(seat.child.name, stop_now)
+        stop_now = StopNow(self._pool_ended_s + BURIAL_S if kind is ChildKind.ACTOR else 0.0)
+        for slot in self.slots_of(kind):
+            self.feed(slot.child.name, stop_now)
 
     def hurry(self) -> None:
         """Stop at once the pools, and the others as soon as their turn comes, as ``ask_to_stop`` is called for them."""
         self._hurried = True
         self.drain_dispatcher()
-        pools = self._seats_of(Kind.POOL)
-        asked = [seat for seat in self.seats.values() if seat.state.phase is Phase.STOPPING]
+        pools = self.slots_of(ChildKind.POOL)
+        asked = [slot for slot in self.slots.values() if slot.state.phase is ChildPhase.STOPPING]
         # While a pool is there, an actor can be stopping only to be started again, and is needed for the burials.
-        for seat in asked if all(pool.is_gone for pool in pools) else pools:
-            self.ask_to_stop(seat.child.name)
+        for slot in asked if all(pool.is_gone for pool in pools) else pools:
+            self.ask_to_stop(slot.child.name)
+
+    def are_running(self, kind: ChildKind) -> bool:
+        """Whether all children of this kind are."""
+        return all(slot.state.phase is ChildPhase.RUNNING for slot in self.slots_of(kind))
+
+    def are_gone(self, names: Sequence[str]) -> bool:
+        """Whether nothing more is to be expected of these children."""
+        return all(self.slots[name].is_gone for name in names)
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Wait for something that changes with a child's phase, or with the verdict."""
+        """Wait for something that changes with a child's phase, or with the reason."""
         while not condition():
             await self._changed.wait()
 
@@ -189,137 +193,130 @@ class Loop:
         self._changed.set()
         self._changed = trio.Event()
 
-    def _note(self, seat: Seat, before: ChildState) -> None:
+    def _note(self, slot: ChildSlot, before: ChildState) -> None:
         """Tell of a change of phase: the log what matters, the service manager in one line, the waiters all."""
-        state, name = seat.state, seat.child.name
+        state, name = slot.state, slot.child.name
         match state.phase:
-            case Phase.RUNNING:
+            case ChildPhase.RUNNING:
                 start_ms = round((trio.current_time() - state.spawned_s) * 1000)
                 self._log.info("child_running", name=name, pid=state.pid, restarts=state.restarts, start_ms=start_ms)
-            case Phase.WAITING | Phase.FAILED:
+            case ChildPhase.WAITING | ChildPhase.FAILED:
                 self._log.error(f"child_{state.phase.value}", name=name, reason=state.fault)
-            case Phase.STOPPING if state.fault is not None:
+            case ChildPhase.STOPPING if state.fault is not None:
                 self._log.error("child_faulty", name=name, pid=before.pid, reason=state.fault)
             case phase:
                 self._log.debug(f"child_{phase.value}", name=name, pid=state.pid)
-        if self.verdict is None:
+        if self.shutdown is None:
             missing = [f"{other.child.name} {other.state.shown}" for other in self._not_running()]
             self._notifier.status(", ".join(missing) or "ready")
         self._announce()
 
-    def _seats_of(self, kind: Kind) -> list[Seat]:
-        return [seat for seat in self.seats.values() if seat.child.kind is kind]
+    def slots_of(self, kind: ChildKind) -> list[ChildSlot]:
+        """The slots of one kind of child, in the order of their start."""
+        return [slot for slot in self.slots.values() if slot.child.kind is kind]
 
-    def _not_running(self) -> list[Seat]:
-        return [seat for seat in self.seats.values() if seat.state.phase is not Phase.RUNNING]
+    def _not_running(self) -> list[ChildSlot]:
+        return [slot for slot in self.slots.values() if slot.state.phase is not ChildPhase.RUNNING]
 
-    def _carry_out(self, seat: Seat, effect: Effect) -> Event | None:
+    def _carry_out(self, slot: ChildSlot, effect: Effect) -> Event | None:
         """Do what the machine decided; the answer is what came of it at once."""
         match effect:
-            case Spawn() if seat.child.kind is Kind.DATABASE:
-                self._tasks.start_soon(self._spawn_database, seat)
+            case Spawn() if slot.database is not None:
+                self._nursery.start_soon(self._spawn_database, slot, slot.database)
             case Spawn():
-                return self._spawn(seat)
+                return self._spawn(slot)
             case SendStart(boot) if self._settings is not None:
-                self._send_start(seat, boot=boot)
+                self._send_start(slot, boot=boot)
                 return Briefed()
-            case SendStop(grace_s) if seat.link is not None:
-                seat.link.send_nowait("stop", None, {"grace_s": grace_s})
-            case Signal(number) if seat.process is not None:
+            case SendStop(grace_s) if slot.link is not None:
+                slot.link.send_nowait("stop", None, bus.body_of(bus.ActorStop(grace_s)))
+            case Signal(number) if slot.process is not None:
                 if number is signal.SIGKILL:
-                    reason = seat.state.fault or "it did not stop in time, or was to stop at once"
-                    self._log.warning("child_killed", name=seat.child.name, pid=seat.process.pid, reason=reason)
-                seat.process.send_signal(number)
+                    reason = slot.state.fault or "it did not stop in time, or was to stop at once"
+                    self._log.warning("child_killed", name=slot.child.name, pid=slot.process.pid, reason=reason)
+                slot.process.send_signal(number)
             case StopAll(exit_code, message):
-                self.stop(Verdict(exit_code, message))
+                self.stop(ShutdownReason(exit_code, message))
             case _:
                 pass  # a frame or a signal for a process that has ended already, settings that are not there yet
         return None
 
-    @property
-    def _tasks(self) -> trio.Nursery:
-        assert self._nursery is not None, "attend() comes first"  # noqa: S101 - an order within this package
-        return self._nursery
-
-    def _spawn(self, seat: Seat) -> SpawnOk | SpawnFailed:
+    def _spawn(self, slot: ChildSlot) -> SpawnOk | SpawnFailed:
         try:
-            process = spawn(seat.child, self._shared)
+            process = spawn(slot.child, self._shared)
         except OSError as error:
             return SpawnFailed(str(error), passes=error.errno in _PASSING)
-        seat.process = process
-        self._tasks.start_soon(self._watch, seat, process)
-        if process.bus is not None:
-            seat.link = Link(seat.child.name, process.pid, process.bus)
-            self.hub.attach(seat.link)
-            self._tasks.start_soon(self.hub.serve, seat.link)
+        link = slot.fill(process)
+        self._nursery.start_soon(self._watch, slot, process)
+        if link is not None:
+            self.hub.attach(link)
+            self._nursery.start_soon(self.hub.serve, link)
         return SpawnOk(process.pid)
 
-    async def _spawn_database(self, seat: Seat) -> None:
-        assert self.database is not None  # noqa: S101 - its child is made from it
-        name = seat.child.name
+    async def _spawn_database(self, slot: ChildSlot, database: PostgresChild) -> None:
+        name = slot.child.name
         try:
-            await trio.to_thread.run_sync(self.database.settle, abandon_on_cancel=True)
+            await trio.to_thread.run_sync(database.settle, abandon_on_cancel=True)
         except EmbeddedError as error:
             self._heard(name, SpawnFailed(error.message))
             return
-        if seat.state.phase is not Phase.SPAWNING:
+        if slot.state.phase is not ChildPhase.SPAWNING:
             return  # it was to stop meanwhile
-        self.feed(name, self._spawn(seat))
-        if (process := seat.process) is None:
+        self.feed(name, self._spawn(slot))
+        if (process := slot.process) is None:
             return
         # At boot somebody waits for an answer; later nothing is gained by giving up on a long recovery.
-        with trio.move_on_after(self.database.start_s if seat.state.boot else float("inf")) as waiting:
-            while not self.database.is_ready(process.pid):
+        with trio.move_on_after(database.start_s if slot.state.boot else float("inf")) as waiting:
+            while not database.is_ready(process.pid):
                 await trio.sleep(_DATABASE_POLL_S)
-                if seat.process is not process:
+                if slot.process is not process:
                     return  # it ended, and that is dealt with elsewhere
         if not waiting.cancelled_caught:
-            self._heard(name, Ready())
+            self._heard(name, ReadyReceived())
         else:
-            self.stop(Verdict(EXIT_REFUSED, f"PostgreSQL is not ready in time: {self.database.last_words()}"))
+            self.stop(ShutdownReason(EXIT_REFUSED, f"PostgreSQL is not ready in time: {database.last_words()}"))
 
-    def _send_start(self, seat: Seat, *, boot: bool) -> None:
-        if seat.link is not None:
-            seat.link.send_nowait("start", None, {"settings": self._settings, "boot": boot})
-            seat.link.briefed = True
-            if self._draining and seat.child.name == DISPATCHER:
+    def _send_start(self, slot: ChildSlot, *, boot: bool) -> None:
+        if slot.link is not None:
+            slot.link.brief_nowait(bus.body_of(bus.ActorStart(dict(self._settings or {}), boot)))
+            if self._draining and slot.child.name == DISPATCHER:
                 self._tell_of_drain()
 
     def _tell_of_drain(self) -> None:
-        self.hub.tell_nowait(DISPATCHER, "drain", {})
+        self.hub.tell_nowait(DISPATCHER, bus.HintEvent.DRAIN)
 
     def _heard(self, name: str, event: Event) -> None:
         """What a child says or does of its own accord; what it cannot mean is its fault, not ours."""
-        state = self.seats[name].state
+        state = self.slots[name].state
         if not lifecycle.accepts(state, event):
             event = BusBroken(f"{type(event).__name__} while {state.phase.value}")
         if lifecycle.accepts(state, event):
             self.feed(name, event)
 
-    async def _watch(self, seat: Seat, process: Process) -> None:
+    async def _watch(self, slot: ChildSlot, process: ChildProcess) -> None:
         """Wait for the end of a process and say so, after its last words on the bus have been heard."""
         exited = await process.wait_exited()
-        if seat.link is not None:
-            self.hub.hang_up(seat.link)
-        seat.process, seat.link = None, None
-        if seat.child.kind is Kind.POOL:
+        if slot.link is not None:
+            self.hub.hang_up(slot.link)
+        slot.clear()
+        if slot.child.kind is ChildKind.POOL:
             self._pool_ended_s = trio.current_time()
         self.reaper.reap_orphans()
-        self._report_exit(seat, process.pid, exited)
-        if seat.child.kind is Kind.DATABASE and self.database is not None:
-            exited = self.database.judge(exited)
-        self.feed(seat.child.name, exited)
+        self._report_exit(slot, process.pid, exited)
+        if slot.database is not None:
+            exited = slot.database.judge(exited)
+        self.feed(slot.child.name, exited)
 
-    def _report_exit(self, seat: Seat, pid: int, exited: Exited) -> None:
-        is_expected = seat.state.phase is Phase.STOPPING and seat.state.fault is None
+    def _report_exit(self, slot: ChildSlot, pid: int, exited: Exited) -> None:
+        is_expected = slot.state.phase is ChildPhase.STOPPING and slot.state.fault is None
         tell = self._log.info if is_expected else self._log.warning
-        tell("child_exited", name=seat.child.name, pid=pid, how=str(exited), expected=is_expected)
+        tell("child_exited", name=slot.child.name, pid=pid, how=str(exited), expected=is_expected)
 
     def _is_child(self, pid: int) -> bool:
-        return any(seat.process is not None and seat.process.pid == pid for seat in self.seats.values())
+        return any(slot.process is not None and slot.process.pid == pid for slot in self.slots.values())
 
-    async def _keep_time(self) -> None:
-        """Ping once a second, and send Deadline to whom it is due."""
+    async def keep_time(self) -> None:
+        """Ping once a second, and send Deadline to whom it is due; for ever."""
         ping_due_s = trio.current_time() + _PING_S
         while True:
             self._wake_s = min([ping_due_s, *self._deadlines().values()])
@@ -339,19 +336,19 @@ class Loop:
                 ping_due_s = now_s + _PING_S
 
     def _deadlines(self) -> dict[str, float]:
-        found = {name: seat.state.deadline_s for name, seat in self.seats.items()}
+        found = {name: slot.state.deadline_s for name, slot in self.slots.items()}
         return {name: deadline_s for name, deadline_s in found.items() if deadline_s is not None}
 
     def _tell_all(self, event: Event) -> None:
-        for name in self.seats:
+        for name in self.slots:
             self.feed(name, event)
 
     def _ping_all(self, now_s: float) -> None:
-        pinged = [seat for seat in self.seats.values() if seat.state.phase in PINGED and seat.link is not None]
-        for seat in pinged:
-            if seat.link is not None and seat.child.limits is not None:
-                seat.link.ping_nowait()
-        actors = self._seats_of(Kind.ACTOR)
+        pinged = [slot for slot in self.slots.values() if slot.state.phase in PINGED and slot.link is not None]
+        for slot in pinged:
+            if slot.link is not None and slot.child.limits is not None:
+                slot.link.ping_nowait()
+        actors = self.slots_of(ChildKind.ACTOR)
         # Whoever was silent for too long is not in these phases any more.
-        if actors and all(seat.state.phase in PINGED for seat in actors):
+        if actors and all(slot.state.phase in PINGED for slot in actors):
             self._notifier.alive(now_s)

@@ -1,68 +1,92 @@
-"""A seat is a child and the process that fills its place now; the seats together are what ``status`` shows."""
+"""A slot is a child and the process that fills it now; the slots together are what ``status`` shows."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from pulse_supervisor.bus.link import Link
-from pulse_supervisor.children.lifecycle import ChildState, Phase
-from pulse_supervisor.children.process import Process
-from pulse_supervisor.children.spec import Child, Kind
+from pulse_supervisor.bus.link import BusLink
+from pulse_supervisor.children import lifecycle
+from pulse_supervisor.children.events import Effect, Event
+from pulse_supervisor.children.lifecycle import ChildPhase, ChildState
+from pulse_supervisor.children.process import ChildProcess
+from pulse_supervisor.children.spec import ChildKind, ChildSpec
+
+if TYPE_CHECKING:
+    from pulse_supervisor.postgres.child import PostgresChild
 
 
 @dataclass(slots=True)
-class Seat:
+class ChildSlot:
     """
     A child, what is known of it, and its present process.
 
     Attributes:
         child: What it is to be.
+        database: The embedded PostgreSQL, of which it is the postmaster; None: it is another child.
         state: What the machine knows of it.
         process: Its process while one is alive.
         link: The bus to that process.
 
     """
 
-    child: Child
+    child: ChildSpec
+    database: PostgresChild | None = None
     state: ChildState = field(default_factory=ChildState)
-    process: Process | None = None
-    link: Link | None = None
+    process: ChildProcess | None = None
+    link: BusLink | None = None
 
     @property
     def is_gone(self) -> bool:
         """Whether nothing more is to be expected of it: stopped, or beyond help."""
-        return self.state.phase in {Phase.STOPPED, Phase.FAILED}
+        return self.state.phase in {ChildPhase.STOPPED, ChildPhase.FAILED}
+
+    def step(self, event: Event, now_s: float) -> Sequence[Effect]:
+        """Let the machine decide what *event* means; what is to be done about it."""
+        self.state, effects = lifecycle.step(self.child, self.state, event, now_s)
+        return effects
+
+    def fill(self, process: ChildProcess) -> BusLink | None:
+        """A process was spawned; the bus to it, where it speaks on one."""
+        self.process = process
+        if process.bus is not None:
+            self.link = BusLink(self.child.name, process.pid, process.bus)
+        return self.link
+
+    def clear(self) -> None:
+        """The process has ended."""
+        self.process, self.link = None, None
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class SupervisorIdentity:
     """Which supervisor this is, and since when, by the monotonic clock."""
 
     version: str
     started_s: float
 
 
-def describe(identity: Identity, seats: Iterable[Seat], now_s: float) -> dict[str, object]:
+def describe(identity: SupervisorIdentity, slots: Iterable[ChildSlot], now_s: float) -> dict[str, object]:
     """The supervisor's own part of ``status``: ``supervisor``, ``actors``, ``pools`` and ``services``."""
-    rows = [(seat.child.kind, _row(seat, now_s)) for seat in seats]
+    rows = [(slot.child.kind, _row(slot, now_s)) for slot in slots]
     return {
         "supervisor": {
             "pid": os.getpid(),
             "uptime_s": round(now_s - identity.started_s, 3),
             "version": identity.version,
         },
-        "actors": [row for kind, row in rows if kind is Kind.ACTOR],
-        "pools": [row for kind, row in rows if kind is Kind.POOL],
-        "services": [row for kind, row in rows if kind is Kind.SERVICE],
+        "actors": [row for kind, row in rows if kind is ChildKind.ACTOR],
+        "pools": [row for kind, row in rows if kind is ChildKind.POOL],
+        "services": [row for kind, row in rows if kind is ChildKind.SERVICE],
     }
 
 
-def _row(seat: Seat, now_s: float) -> dict[str, object]:
-    state = seat.state
+def _row(slot: ChildSlot, now_s: float) -> dict[str, object]:
+    state = slot.state
     return {
-        "name": seat.child.name,
+        "name": slot.child.name,
         "pid": state.pid,
         "state": state.shown,
         "restarts": state.restarts,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -25,25 +25,26 @@ from msgspec import Struct
 from pulse import config
 from pulse.errors import ConflictError, EmbeddedError, NotFoundError
 from pulse.protocol import DrainRequest, LogsRequest, Named
+from pulse.protocol.bus import HintEvent, OperatorAction
 from pulse.protocol.roles import Access
 from pulse.security.grants import Grants
 from pulse.security.log_throttle import Refused
 from pulse.system import processes
-from pulse_supervisor.children.lifecycle import EXIT_REFUSED, Phase
+from pulse_supervisor.children.events import RestartAsked
+from pulse_supervisor.children.lifecycle import EXIT_REFUSED, ChildPhase
 from pulse_supervisor.children.reaper import become_subreaper
-from pulse_supervisor.children.spec import Child, Kind, Slot, postgres, stop_order
-from pulse_supervisor.control.log_ring import Ring, serve_ring
-from pulse_supervisor.control.server import Asker, Door
-from pulse_supervisor.control.status import StatusDesk
-from pulse_supervisor.events import RestartAsked, Start
-from pulse_supervisor.runner import DISPATCHER, Loop, Verdict
-from pulse_supervisor.slots import Identity, Seat
+from pulse_supervisor.children.spec import ChildKind, ChildSpec, Placeholder, stop_order
+from pulse_supervisor.control.log_ring import LogRing, serve_ring
+from pulse_supervisor.control.server import ControlServer, Requester
+from pulse_supervisor.control.status import StatusCollector
+from pulse_supervisor.runner import DISPATCHER, ChildRunner, ShutdownReason
+from pulse_supervisor.slots import ChildSlot, SupervisorIdentity
 from pulse_supervisor.systemd.notify import Notifier
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-    from pulse_supervisor.postgres.child import Database
+    from pulse_supervisor.postgres.child import PostgresChild
     from pulse_supervisor.sockets import Sockets
 
 EXIT_STOPPED: Final = 0
@@ -70,12 +71,12 @@ class Plan:
 
     settings: config.Settings
     sockets: Sockets
-    actors: Sequence[Child]
-    pools: Sequence[Child]
+    actors: Sequence[ChildSpec]
+    pools: Sequence[ChildSpec]
     grants: Grants
-    make_database: Callable[[], Database] | None
+    make_database: Callable[[], PostgresChild] | None
     version: str
-    services: Sequence[Child] = ()
+    services: Sequence[ChildSpec] = ()
 
 
 class Supervisor:
@@ -84,70 +85,74 @@ class Supervisor:
 
     Args:
         plan: What to run.
+        nursery: Has all tasks.
         notifier: Speaks to the service manager.
         log: Structured log.
 
     """
 
-    def __init__(self, plan: Plan, notifier: Notifier, log: FilteringBoundLogger) -> None:
+    def __init__(self, plan: Plan, nursery: trio.Nursery, notifier: Notifier, log: FilteringBoundLogger) -> None:
         self._plan = plan
+        self._settings = plan.settings
+        self._sockets = plan.sockets
+        self._nursery = nursery
         self._notifier = notifier
         self._log = log
-        shared = {Slot.LISTEN_FD: plan.sockets.client.fileno()}
+        shared = {Placeholder.LISTEN_FD: plan.sockets.client.fileno()}
         if plan.sockets.tcp is not None:
-            shared[Slot.TCP_FD] = plan.sockets.tcp.fileno()
-        self._loop = Loop(Identity(plan.version, trio.current_time()), shared, notifier, log)
-        self._desk = StatusDesk(self._loop.describe, self._loop.askers)
-        settings = plan.settings
+            shared[Placeholder.TCP_FD] = plan.sockets.tcp.fileno()
+        identity = SupervisorIdentity(plan.version, trio.current_time())
+        runner = self._runner = ChildRunner(identity, shared, nursery, notifier, log)
+        self._hub, self._reaper = runner.hub, runner.reaper
+        self._status_collector = StatusCollector(runner.describe, runner.hub.listeners)
+        self._database: PostgresChild | None = None
         answers = {"status": self._status, "ping": self._ping, "actors.restart": self._restart, "drain": self._drain}
         answers["logs"] = self._logs
         welcome = {
             "server": f"pulse {plan.version}",
-            "heartbeat_s": settings.heartbeat_s,
-            "lease_s": settings.lease_s,
+            "heartbeat_s": plan.settings.heartbeat_s,
+            "lease_s": plan.settings.lease_s,
         }
-        self._ring = Ring()
+        self._ring = LogRing()
         self._refused = Refused()
-        self._door = Door(answers, welcome, log.warning, plan.grants, self._did, self._forbade)
+        self._server = ControlServer(answers, welcome, log.warning, plan.grants, self._did, self._forbade)
 
-    async def run(self) -> Verdict:
-        """Run until told to stop, or until something cannot be helped; returns when every process has ended."""
-        become_subreaper()
-        async with trio.open_nursery() as nursery:
-            await nursery.start(self._hear_signals)
-            self._loop.attend(nursery)
-            await nursery.start(serve_ring, self._ring, self._plan.sockets.directory, self._log.warning)
-            nursery.start_soon(self._door.serve, self._plan.sockets.control)
-            nursery.start_soon(self._keep_names)
-            async with trio.open_nursery() as starting:
-                starting.start_soon(self._start)
-                await self._loop.wait_until(lambda: self._loop.verdict is not None)
-                starting.cancel_scope.cancel()
-            await self._stop()
-            nursery.cancel_scope.cancel()
-        assert self._loop.verdict is not None  # noqa: S101 - it ended the wait above
-        return self._loop.verdict
+    async def run(self) -> ShutdownReason:
+        """Run until told to stop, or until something cannot be helped; returns when every child has ended."""
+        runner, nursery = self._runner, self._nursery
+        await nursery.start(self._hear_signals)
+        nursery.start_soon(runner.keep_time)
+        await nursery.start(serve_ring, self._ring, self._sockets.directory, self._log.warning)
+        nursery.start_soon(self._server.serve, self._sockets.control)
+        nursery.start_soon(self._keep_names)
+        async with trio.open_nursery() as starting:
+            starting.start_soon(self._start)
+            await runner.wait_until(lambda: runner.shutdown is not None)
+            starting.cancel_scope.cancel()
+        await self._stop()
+        assert runner.shutdown is not None  # noqa: S101 - it ended the wait above
+        return runner.shutdown
 
     async def _hear_signals(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         with trio.open_signal_receiver(*_SIGNALS) as signals:
             task_status.started()
             async for number in signals:
                 if number == signal.SIGCHLD:
-                    self._loop.reaper.reap_orphans()
+                    self._reaper.reap_orphans()
                 elif number == signal.SIGHUP:
                     self._reload()
-                elif self._loop.verdict is None:
+                elif self._runner.shutdown is None:
                     self._log.info("supervisor_stopping", signal=signal.Signals(number).name)
-                    self._loop.stop(Verdict(EXIT_STOPPED))
+                    self._runner.stop(ShutdownReason(EXIT_STOPPED))
                 else:
                     self._log.warning("supervisor_hurries", signal=signal.Signals(number).name)
-                    self._loop.hurry()
+                    self._runner.hurry()
 
     def _reload(self) -> None:
         """Have the certificate read anew; settings are read once, at the start."""
-        if self._plan.sockets.tcp is None or self._plan.settings.tls_cert is None:
+        if self._sockets.tcp is None or self._settings.tls_cert is None:
             self._log.info("signal_ignored", signal="SIGHUP")
-        elif not self._loop.hub.tell_nowait(DISPATCHER, "reload", {}):
+        elif not self._hub.tell_nowait(DISPATCHER, HintEvent.RELOAD):
             self._log.info("reload_later", reason="the dispatcher is being started, and reads the certificate then")
 
     async def _keep_names(self) -> None:
@@ -155,50 +160,46 @@ class Supervisor:
         lost: set[Path] = set()
         while True:
             await trio.sleep(NAMES_S)
-            for path in self._plan.sockets.put_back():
+            for path in self._sockets.put_back():
                 self._log.warning("socket_name_put_back", path=str(path))
-            gone = set(self._plan.sockets.nameless())
+            gone = set(self._sockets.nameless())
             for path in sorted(gone - lost):
                 told = "the runtime directory was removed: who is connected stays so; restart pulse-supervisor"
                 self._log.error("socket_name_lost", path=str(path), message=told)
             lost = gone
 
     async def _start(self) -> None:
-        plan, settings = self._plan, self._plan.settings
+        plan, settings = self._plan, self._settings
         for child in (*plan.services, *plan.actors):
-            self._begin(child)
+            self._runner.start(child)
         if plan.make_database is not None:
             database = await self._make_database(plan.make_database)
             if database is None:
                 return
-            self._loop.database = database
+            self._database = database
             settings = msgspec.structs.replace(settings, dsn=database.dsn)
-            self._begin(postgres(database.argv))
-        await self._loop.wait_until(lambda: self._are_running(Kind.DATABASE))
-        self._loop.brief(config.dump(settings))
-        await self._loop.wait_until(lambda: self._are_running(Kind.ACTOR))
+            self._runner.start(database.child, database)
+        await self._runner.wait_until(lambda: self._runner.are_running(ChildKind.DATABASE))
+        self._runner.brief(config.dump(settings))
+        await self._runner.wait_until(lambda: self._runner.are_running(ChildKind.ACTOR))
         for child in plan.pools:
-            self._begin(child)
+            self._runner.start(child)
         self._tell_ready()
 
-    def _begin(self, child: Child) -> None:
-        self._loop.add(child)
-        self._loop.feed(child.name, Start())
-
-    async def _make_database(self, make: Callable[[], Database]) -> Database | None:
+    async def _make_database(self, make: Callable[[], PostgresChild]) -> PostgresChild | None:
         database = None
-        self._loop.reaper.pause()
+        self._reaper.pause()
         try:
             database = await trio.to_thread.run_sync(make, abandon_on_cancel=True)
         except EmbeddedError as error:
-            self._loop.stop(Verdict(EXIT_REFUSED, error.message))
+            self._runner.stop(ShutdownReason(EXIT_REFUSED, error.message))
         # Not in a finally: a stop abandons the thread, which must then still learn how its programs end. An initdb that
         # was killed and reaped by another would look like one that succeeded.
-        self._loop.reaper.resume()
+        self._reaper.resume()
         return database
 
     def _tell_ready(self) -> None:
-        sockets = self._plan.sockets
+        sockets = self._sockets
         self._notifier.ready("ready")
         self._log.info(
             "supervisor_ready",
@@ -209,37 +210,28 @@ class Supervisor:
             start_ms=round(processes.age_s() * 1000),
         )
 
-    def _are_running(self, kind: Kind) -> bool:
-        return all(seat.state.phase is Phase.RUNNING for seat in self._seats(kind))
-
-    def _seats(self, kind: Kind) -> list[Seat]:
-        return [seat for seat in self._loop.seats.values() if seat.child.kind is kind]
-
     async def _stop(self) -> None:
         self._notifier.stopping("stopping")
-        self._loop.drain_dispatcher()
-        # The order of starting: PostgreSQL took its seat behind the actors', since it had to be prepared first.
-        seats = [
-            *self._seats(Kind.SERVICE),
-            *self._seats(Kind.DATABASE),
-            *self._seats(Kind.ACTOR),
-            *self._seats(Kind.POOL),
+        self._runner.drain_dispatcher()
+        # The order of starting: PostgreSQL took its slot behind the actors', since it had to be prepared first.
+        slots = [
+            *self._runner.slots_of(ChildKind.SERVICE),
+            *self._runner.slots_of(ChildKind.DATABASE),
+            *self._runner.slots_of(ChildKind.ACTOR),
+            *self._runner.slots_of(ChildKind.POOL),
         ]
-        for batch in stop_order([seat.child for seat in seats]):
+        for batch in stop_order([slot.child for slot in slots]):
             for child in batch:
-                self._loop.ask_to_stop(child.name)
-            await self._loop.wait_until(functools.partial(self._are_gone, [child.name for child in batch]))
-        for left in await self._loop.reaper.end_all():
+                self._runner.ask_to_stop(child.name)
+            await self._runner.wait_until(functools.partial(self._runner.are_gone, [child.name for child in batch]))
+        for left in await self._reaper.end_all():
             self._log.warning("process_left_behind", pid=left.pid, command=left.command)
-        if self._loop.database is not None:
-            self._loop.database.release()
+        if self._database is not None:
+            self._database.release()
         self._log.info("supervisor_stopped")
 
-    def _are_gone(self, names: Sequence[str]) -> bool:
-        return all(self._loop.seats[name].is_gone for name in names)
-
     async def _status(self, _request: Struct) -> dict[str, object]:
-        return await self._desk.gather()
+        return await self._status_collector.gather()
 
     async def _ping(self, _request: Struct) -> dict[str, object]:
         return {}
@@ -251,57 +243,61 @@ class Supervisor:
     async def _restart(self, request: Struct) -> dict[str, object]:
         """Stop a child in its own time and answer when there is a new process."""
         assert isinstance(request, Named)  # noqa: S101 - the door decodes each kind as its type
-        seat = self._seat_named(request.name)
-        former = seat.process
-        if self._loop.verdict is not None or seat.state.phase in {Phase.STOPPING, Phase.FAILED}:
-            raise ConflictError(f"{request.name} is {seat.state.shown}, it cannot be restarted now")
-        self._loop.feed(request.name, RestartAsked())
-        await self._loop.wait_until(lambda: seat.is_gone or seat.process not in {None, former})
-        if seat.process is None:
+        slot = self._slot_named(request.name)
+        former = slot.process
+        if self._runner.shutdown is not None or slot.state.phase in {ChildPhase.STOPPING, ChildPhase.FAILED}:
+            raise ConflictError(f"{request.name} is {slot.state.shown}, it cannot be restarted now")
+        self._runner.feed(request.name, RestartAsked())
+        await self._runner.wait_until(lambda: slot.is_gone or slot.process not in {None, former})
+        if slot.process is None:
             raise ConflictError(f"{request.name} was stopped for good meanwhile")
-        return {"name": request.name, "pid": seat.process.pid}
+        return {"name": request.name, "pid": slot.process.pid}
 
-    def _seat_named(self, name: str) -> Seat:
-        kinds = (Kind.ACTOR, Kind.POOL, Kind.SERVICE)
-        seats = {seat.child.name: seat for kind in kinds for seat in self._seats(kind)}
-        if name not in seats:
-            raise NotFoundError(f"there is no actor {name}; there are {', '.join(seats)}")
-        return seats[name]
+    def _slot_named(self, name: str) -> ChildSlot:
+        kinds = (ChildKind.ACTOR, ChildKind.POOL, ChildKind.SERVICE)
+        slots = {slot.child.name: slot for kind in kinds for slot in self._runner.slots_of(kind)}
+        if name not in slots:
+            raise NotFoundError(f"there is no actor {name}; there are {', '.join(slots)}")
+        return slots[name]
 
     async def _drain(self, request: Struct) -> dict[str, object]:
         """Let the own pools finish and stay away; with ``all``, have the dispatcher send all other workers home too."""
         assert isinstance(request, DrainRequest)  # noqa: S101 - the door decodes each kind as its type
         if request.all:
-            self._loop.hub.tell_nowait(DISPATCHER, "drain_workers", {})
-        for seat in self._seats(Kind.POOL):
-            self._loop.ask_to_stop(seat.child.name)
+            self._hub.tell_nowait(DISPATCHER, HintEvent.DRAIN_WORKERS)
+        for slot in self._runner.slots_of(ChildKind.POOL):
+            self._runner.ask_to_stop(slot.child.name)
         return {}
 
-    def _did(self, request: Struct, asker: Asker) -> None:
+    def _did(self, request: Struct, requester: Requester) -> None:
         """Have it written down who asked for a restart or a drain."""
         match request:
             case Named(name):
-                self._note("actors.restart", asker, {"name": name})
+                self._note("actors.restart", requester, {"name": name})
             case DrainRequest(everything):
-                self._note("drain", asker, {"all": everything})
+                self._note("drain", requester, {"all": everything})
             case _:
                 pass
 
-    def _forbade(self, kind: str, needed: Access, asker: Asker) -> None:
+    def _forbade(self, kind: str, needed: Access, requester: Requester) -> None:
         """Likewise, who asked for what without the role *needed*; once a minute."""
-        times = self._refused.count((str(asker.uid), kind), trio.current_time())
+        times = self._refused.count((str(requester.uid), kind), trio.current_time())
         if times is not None:
-            self._log.warning("forbidden", kind=kind, needs=needed.value, uid=asker.uid, times=times)
-            self._note("forbidden", asker, {"kind": kind, "needs": needed.value, "times": times})
+            self._log.warning("forbidden", kind=kind, needs=needed.value, uid=requester.uid, times=times)
+            self._note("forbidden", requester, {"kind": kind, "needs": needed.value, "times": times})
 
-    def _note(self, action: str, asker: Asker, detail: Mapping[str, object]) -> None:
+    def _note(self, action: str, requester: Requester, detail: Mapping[str, object]) -> None:
         """Tell an actor that has the database: one that hears, since some may just start."""
-        told = {**asdict(asker), "action": action, "detail": detail}
-        if not any(self._loop.hub.tell_nowait(hearer, "operator", told) for hearer in ("watchdog", "pause")):
+        told = OperatorAction(action, requester.uid, requester.pid, requester.behalf, dict(detail))
+        if not any(self._hub.tell_nowait(hearer, HintEvent.OPERATOR, told) for hearer in ("watchdog", "pause")):
             error = "no actor hears it"
-            self._log.warning("action_not_noted", action=action, uid=asker.uid, detail=detail, error=error)
+            self._log.warning("action_not_noted", action=action, uid=requester.uid, detail=detail, error=error)
 
 
-async def supervise(plan: Plan, notifier: Notifier, log: FilteringBoundLogger) -> Verdict:
-    """Run a supervisor from start to end."""
-    return await Supervisor(plan, notifier, log).run()
+async def supervise(plan: Plan, notifier: Notifier, log: FilteringBoundLogger) -> ShutdownReason:
+    """Run a supervisor from start to end; returns when every process has ended."""
+    become_subreaper()
+    async with trio.open_nursery() as nursery:
+        reason = await Supervisor(plan, nursery, notifier, log).run()
+        nursery.cancel_scope.cancel()
+    return reason

@@ -22,7 +22,7 @@ from tests.support.system import until
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.patient, pytest.mark.rest]
 
 Visit = Callable[..., "Page"]
 Picture = Callable[..., None]

@@ -27,7 +27,7 @@ from tests.support.system import until
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.patient, pytest.mark.rest]
 
 SETTINGS: Final = {**SHORT_LEASE, "PULSE_OBEY_S": "0.5"}
 GRACE: Final = ("--grace", "0.2")  # nobody waits for a minute here

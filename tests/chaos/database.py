@@ -89,7 +89,7 @@ class Own:
         server: Prepared.
     """
 
-    def __init__(self, server: embedded.Server) -> None:
+    def __init__(self, server: embedded.EmbeddedServer) -> None:
         self._server = server
         self._process: subprocess.Popen[bytes] | None = None
         self.dsn = server.dsn

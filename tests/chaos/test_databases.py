@@ -21,7 +21,7 @@ from tests.chaos.trial import Trial, standing
 from tests.process.system_kit import measured, since
 from tests.support.system import until
 
-pytestmark = [pytest.mark.chaos, pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.chaos, pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 
 POOL = ("--processes", "1", "--concurrency", "8")
 TERMINATED_S = 5.0

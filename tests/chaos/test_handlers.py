@@ -19,7 +19,7 @@ from tests.chaos.trial import Trial, standing
 from tests.process.system_kit import is_alive, measured, since
 from tests.support.system import until
 
-pytestmark = [pytest.mark.chaos, pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.chaos, pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 
 POOL = ("--processes", "2", "--concurrency", "6")
 REASONS = {how: "exit code 7" if how == "exit" else how for how in DEATHS}

@@ -20,7 +20,7 @@ from tests.chaos.plan import Epoch, epochs
 from tests.chaos.summary import Summary, quantile
 from tests.process.system_kit import PATHS, ROOT, clean_environment
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.system]
 
 ROWS: Final = {1, 2, 4, *range(6, 15), 16, 17, 20, 28, 30, 31, 35, 36, 37, 38, 40, 41, 42, 43, 45, 48, 53, 56, 57, 58}
 RUN_S: Final = 100
@@ -144,6 +144,7 @@ def test_quantiles() -> None:
 
 @pytest.mark.process
 @pytest.mark.postgres
+@pytest.mark.rest
 def test_a_short_run(tmp_path: Path) -> None:
     """It ends by itself, tells its seed and what it did, keeps what it was told to, and finds nothing wrong."""
     done = subprocess.run(

@@ -20,7 +20,7 @@ from tests.process.system_kit import is_alive
 from tests.support.system import until
 from tests.support.whole import WHOLE
 
-pytestmark = [pytest.mark.chaos, pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.chaos, pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 
 POOL: Final = ("--processes", "1", "--concurrency", "8")
 LOCKED_S: Final = 1.5

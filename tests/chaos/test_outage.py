@@ -14,7 +14,7 @@ from tests.process.system_kit import cpu_s, measured, since
 from tests.support import postgres
 from tests.support.system import until
 
-pytestmark = [pytest.mark.chaos, pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.chaos, pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 
 POOL = ("--processes", "1", "--concurrency", "8")
 AWAY_S = LEASE_S * 2

@@ -15,7 +15,7 @@ from tests.chaos.trial import Trial, standing
 from tests.process.system_kit import ACTORS, is_alive, measured, since
 from tests.support.system import until
 
-pytestmark = [pytest.mark.chaos, pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.chaos, pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 
 POOL = ("--processes", "1", "--concurrency", "8")
 
@@ -59,7 +59,7 @@ def test_row_2_sigkill_of_a_worker_whose_child_holds_the_socket(trial: Trial) ->
 
 def test_row_4_sigstop_of_a_worker(trial: Trial) -> None:
     """A worker that is silent for a lease is killed, and only then its jobs start again; they are charged for it."""
-    with trial.under_load(burned=100) as site:
+    with trial.under_load() as site:
         held = trial.hold(6)
         victim = held.starts[0].pid
         stopped_s = time.monotonic()
@@ -71,6 +71,8 @@ def test_row_4_sigstop_of_a_worker(trial: Trial) -> None:
         for job, found in held.let_go().items():
             outcomes = [entry.outcome for entry in found.history]
             assert outcomes == ["lease_expired"] * (job in held.of(victim))
+            for entry in found.history:
+                trial.blame(str(entry.worker))
 
 
 def test_row_6_sigkill_of_each_actor(trial: Trial) -> None:

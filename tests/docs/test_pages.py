@@ -12,14 +12,15 @@ from typing import Final
 import pytest
 
 import pulse
-from tests.docs.blocks import ELSEWHERE, LANGUAGES, blocks, name_of, pages, parsed
+from tests.docs.blocks import ELSEWHERE, LANGUAGES, Block, blocks, name_of, pages, parsed
 from tests.docs.running import Page, importable
 from tests.process.system_kit import Whole, place
 from tests.support import postgres
+from tests.support.every import every
 from tests.support.postgres import Postgres
 from tests.support.system import short_directory
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 
 OWN_SYSTEM: Final = {"docs/operating.md", "docs/quickstart.md"}  # they start one from nothing, as a reader does
 TO_RUN: Final = [page for page in pages() if any(block.reason is None for block in blocks(page))]
@@ -34,6 +35,7 @@ def whole(newest_server: Postgres) -> Iterator[Whole]:
 
 
 @pytest.mark.parametrize("page", TO_RUN, ids=name_of)
+@pytest.mark.rest
 def test_blocks_run(page: Path, whole: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
     """All blocks of the page do what it says, and show what it shows."""
     with short_directory() as directory, contextlib.ExitStack() as stack:
@@ -78,12 +80,14 @@ def _programs() -> Path:
     return postgres.installations()[0].directory
 
 
-@pytest.mark.parametrize("page", pages(), ids=name_of)
-def test_every_block_runs_or_says_why_not(page: Path) -> None:
+def test_every_block_runs_or_says_why_not() -> None:
     """Each block has a language that some test knows, or a reason above it that says why it cannot run."""
-    for block in blocks(page):
-        assert not (block.language == "text" and block.source.startswith("$ ")), f"{block}: that is a console"
+
+    def check(block: Block) -> None:
+        assert not (block.language == "text" and block.source.startswith("$ ")), "that is a console"
         if block.reason is None:
-            assert block.language in {*LANGUAGES, *ELSEWHERE}, f"{block}: nobody runs it; write why above it"
+            assert block.language in {*LANGUAGES, *ELSEWHERE}, "nobody runs it; write why above it"
         else:
-            assert len(block.reason.split()) > 2, f"{block}: a reason has more words"
+            assert len(block.reason.split()) > 2, "a reason has more words"
+
+    every((block for page in pages() for block in blocks(page)), check)

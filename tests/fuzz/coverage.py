@@ -28,8 +28,6 @@ INSTRUMENTED: Final = (
     "pulse.protocol",
     "pulse.client.records",
     "pulse.client.requests",
-    "pulse.client.stats",
-    "pulse.client.explanation",
     "pulse_supervisor",
 )
 FEATURES: Final = 1 << 14

@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from pulse.client import explanation, records, stats
+from pulse.client import records
 from pulse.client.requests import Request
 from pulse.errors import ProtocolError, PulseError
 from pulse.protocol import (
@@ -32,8 +32,8 @@ from pulse.protocol import (
     decode_body,
 )
 from pulse_supervisor.bus.hub import Hub
-from pulse_supervisor.bus.link import Link
-from pulse_supervisor.events import Event
+from pulse_supervisor.bus.link import BusLink
+from pulse_supervisor.children.events import Event
 from tests.fuzz.spoiling import framed, pack
 
 LIMIT: Final = 256 * 1024
@@ -54,8 +54,8 @@ READERS: Final[Sequence[Callable[[Mapping[str, object]], object]]] = (
     records.stack,
     records.topic,
     records.plain,
-    stats.read,
-    explanation.read,
+    records.stats,
+    records.why,
 )
 
 
@@ -154,7 +154,7 @@ def bus(data: bytes) -> Iterator[str]:
 
     hub = Hub(report, lambda: {"supervisor": {}}, log)
     ends = [socket.socketpair() for _ in range(2)]
-    links = [Link(name, number, ours) for number, (name, (ours, _)) in enumerate(zip("ab", ends, strict=True))]
+    links = [BusLink(name, number, ours) for number, (name, (ours, _)) in enumerate(zip("ab", ends, strict=True))]
     for link in links:
         hub.attach(link)
         link.greeted = link.briefed = True

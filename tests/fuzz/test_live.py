@@ -10,7 +10,7 @@ from tests.process.system_kit import place
 from tests.support.postgres import Postgres
 from tests.support.whole import WHOLE
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.long]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.long, pytest.mark.system, pytest.mark.rest]
 
 
 def test_a_system_at_work_bears_hostile_frames(newest_server: Postgres) -> None:

@@ -1,5 +1,5 @@
 /*
- * The row of one job, and the statements of pulse/store/queries.sql that change it, each atomic as in PostgreSQL.
+ * The row of one job, and the statements of pulse/store/sql that change it, each atomic as in PostgreSQL.
  *
  * Workers are numbers, 0 is NULL. The lease is counted in ticks that are left; at 0 it has lapsed.
  */

@@ -18,6 +18,7 @@ from _pytest.mark import ParameterSet
 from pulse.store.statements import STATEMENTS
 from tests.model.spin import FOR_EVER, HERE, Variant, Verdict, missing, properties, verify
 from tests.model.variants import BREAK, HOLD
+from tests.support.every import every
 from tests.support.markdown import DOCS, section, table
 
 _ASKED: Final = re.compile(r"^#(?:ifdef|ifndef) (\w+)|defined\((\w+)\)", re.MULTILINE)
@@ -87,6 +88,7 @@ def _broken() -> Iterator[ParameterSet]:
 
 
 @pytest.mark.parametrize("variant", HOLD, ids=str)
+@pytest.mark.rest
 def test_holds(verdicts: Verdicts, variant: Variant) -> None:
     """The protocol keeps all its properties, whatever happens in whatever order, and that was a lot."""
     verdict = verdicts.of(variant)
@@ -96,22 +98,27 @@ def test_holds(verdicts: Verdicts, variant: Variant) -> None:
 
 
 @pytest.mark.parametrize("variant", list(_broken()), ids=lambda one: f"{one} {one.breaks}")
+@pytest.mark.rest
 def test_breaks(verdicts: Verdicts, variant: Variant) -> None:
     """Without that guard, just that property is violated: the model can see what the guard is for."""
     assert verdicts.of(variant).broken == {variant.breaks}
 
 
 @pytest.mark.parametrize("model", MODELS)
+@pytest.mark.rest
 def test_nothing_is_left_out(verdicts: Verdicts, model: str) -> None:
     """Every statement of a model runs in one of the searches in which it holds: none says less than it seems to."""
     searched = [verdicts.of(one).unreached for one in HOLD if one.model == model and not one.live]
     assert frozenset.intersection(*searched) == frozenset()
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_every_property_can_be_violated(model: str) -> None:
+def test_every_property_can_be_violated() -> None:
     """There is a broken variant for each property."""
-    assert {one.breaks for one in BREAK if one.model == model and not one.live} == properties(model)
+
+    def check(model: str) -> None:
+        assert {one.breaks for one in BREAK if one.model == model and not one.live} == properties(model)
+
+    every(MODELS, check)
 
 
 def test_every_flag_is_tried() -> None:
@@ -120,9 +127,12 @@ def test_every_flag_is_tried() -> None:
     assert asked - DEFAULTS == {flag.partition("=")[0] for one in (*HOLD, *BREAK) for flag in one.flags}
 
 
-@pytest.mark.parametrize("name", SOURCES)
-def test_what_it_stands_for_exists(name: str) -> None:
+def test_what_it_stands_for_exists() -> None:
     """The functions, attributes and statements that the comments of a model name are there."""
+    every(SOURCES, _stands_for_what_exists)
+
+
+def _stands_for_what_exists(name: str) -> None:
     unknown: list[str] = []
     for holder, member, plain in _NAMED.findall(" ".join(_COMMENT.findall(SOURCES[name]))):
         if plain:

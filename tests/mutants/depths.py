@@ -29,8 +29,8 @@ MUTANTS: Final[list[Mutant]] = [
     swap(SAMPLE, "AS n(topic)\n", "AS n(topic) WHERE false\n", _SAMPLED),
     cut(SAMPLE, "v.topic = k.topic AND ", _SAMPLED),
     cut(SAMPLE, "j.priority < v.priority AND ", _SAMPLED),
-    swap("submit_jobs", "d.traceparent\n", "NULL\n", _TRACES + "test_from_a_submit_to_the_claim"),
-    swap("submit_again", "d.traceparent\n", "NULL\n", _TRACES + "test_from_a_submit_to_the_claim"),
+    swap("submit_jobs", "d.traceparent,\n", "NULL,\n", _TRACES + "test_from_a_submit_to_the_claim"),
+    swap("submit_again", "d.traceparent,\n", "NULL,\n", _TRACES + "test_from_a_submit_to_the_claim"),
     swap("submit_and_claim", "n.traceparent,", "NULL,", _TRACES + "test_handed_out_by_the_submit"),
     swap("claim_jobs", "55 THEN j.traceparent END", "55 THEN NULL END", _TRACES + "test_from_a_submit_to_the_claim"),
     swap(

@@ -1,4 +1,4 @@
-"""Mutants of what the doctor asks a database (pulse/store/sql/doctor.sql)."""
+"""Mutants of what the doctor asks a database (pulse/store/admin/doctor.sql)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _SERVER: Final = [
     swap("role", "pg_has_role(n.nspowner, 'USAGE')", "pg_has_role(n.nspowner, 'MEMBER') AND false", _WHO),
     swap("role", "WHERE n.nspname = 'pulse' AND", "WHERE", _WHO),
     swap("role", "WHERE m.rolname = current_user", "WHERE m.rolsuper", _WHO),
-    swap("schema_found", "max(v.version)", "min(v.version)", _SCHEMA),
+    cut("schema_found", " DESC", _SCHEMA),
     swap("indexes", "x.indisvalid AND x.indisready", "true", _INDEXES),
     cut("indexes", "WHERE t.relnamespace = to_regnamespace('pulse')\n", _PULSES),
     swap("xmin", "coalesce(a.backend_xmin, a.backend_xid) IS NOT NULL", "false", _XMIN),

@@ -201,29 +201,16 @@ MUTANTS: Final = [
     *(
         _in(
             "trigger_schedule",
-            f"coalesce(m.{option}, h.{option}, t.{option}, s.{option})",
-            f"coalesce({instead})",
+            "pulse.resolved_options(m.name, m.topic, m.max_attempts, m.timeout_s)",
+            f"pulse.resolved_options({instead})",
             _TRIGGERED,
         )
-        for option in ("max_attempts", "timeout_s")
         for instead in (
-            f"h.{option}, t.{option}, s.{option}",
-            f"m.{option}, t.{option}, s.{option}",
-            f"m.{option}, h.{option}, s.{option}",
-            f"m.{option}, h.{option}, t.{option}, 1",
+            "'', m.topic, m.max_attempts, m.timeout_s",
+            "m.name, NULL, m.max_attempts, m.timeout_s",
+            "m.name, m.topic, NULL, m.timeout_s",
+            "m.name, m.topic, m.max_attempts, NULL",
         )
-    ),
-    _in(
-        "trigger_schedule",
-        "m.args, coalesce(m.topic, h.topic, 'default')",
-        "m.args, coalesce(m.topic, 'default')",
-        _TRIGGERED,
-    ),
-    _in(
-        "trigger_schedule",
-        "t.topic = coalesce(m.topic, h.topic, 'default')",
-        "t.topic = coalesce(m.topic, 'default')",
-        _TRIGGERED,
     ),
     _in("trigger_schedule", " AND j.schedule_id = trigger_schedule.id", "", _SCHEDULES + "test_trigger"),
     _in("trigger_schedule", "    ON CONFLICT (id) DO NOTHING;", ";", _SCHEDULES + "test_trigger"),

@@ -20,18 +20,8 @@ def _submits(name: str) -> list[Mutant]:
     return [
         cut(name, "    ORDER BY d.id\n", "test_lock_order.py::test_inserts"),
         *(cut(name, f"{level}.{field}, ", policy) for level in "dht" for field in ("max_attempts", "timeout_s")),
-        swap(
-            name,
-            "d.id, d.name, d.args::jsonb, coalesce(d.topic, h.topic, 'default')",
-            "d.id, d.name, d.args::jsonb, coalesce(d.topic, 'default')",
-            topic,
-        ),
-        swap(
-            name,
-            "d.id, d.name, d.args::jsonb, coalesce(d.topic, h.topic",
-            "d.id, d.name, d.args::jsonb, coalesce(h.topic, d.topic",
-            topic,
-        ),
+        swap(name, "coalesce(d.topic, h.topic, 'default') AS", "coalesce(d.topic, 'default') AS", topic),
+        swap(name, "coalesce(d.topic, h.topic, 'default') AS", "coalesce(h.topic, d.topic, 'default') AS", topic),
         swap(name, "t.topic = coalesce(d.topic, h.topic, 'default')", "t.topic = coalesce(d.topic, 'default')", topic),
         swap(name, "h.name = d.name", "true", topic),
         swap(name, "coalesce(d.priority, 0)", "0", wake),

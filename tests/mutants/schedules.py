@@ -98,7 +98,7 @@ MUTANTS: Final = [
     ),
     cut(FIRE, "\n    ORDER BY s.id FOR UPDATE OF s", "test_lock_order.py::test_updates"),
     swap(FIRE, "ORDER BY s.id FOR", "ORDER BY s.id DESC FOR", "test_lock_order.py::test_updates"),
-    cut(FIRE, " AND m.there_id IS NULL", _SCHEDULES + "test_a_cursor_that_was_set_back_does_not_fire_again"),
+    cut(FIRE, " AND d.there_id IS NULL", _SCHEDULES + "test_a_cursor_that_was_set_back_does_not_fire_again"),
     swap(
         FIRE,
         "coalesce(d.there_id, pulse.uuid7())",
@@ -136,7 +136,7 @@ MUTANTS: Final = [
     *(
         swap(
             FIRE,
-            f"coalesce(m.{field}, h.{field}",
+            f"coalesce(d.{field}, h.{field}",
             f"coalesce(h.{field}",
             _SCHEDULES + "test_policy_is_resolved_when_it_fires",
         )
@@ -144,20 +144,20 @@ MUTANTS: Final = [
     ),
     swap(
         FIRE,
-        "m.args, coalesce(m.topic, h.topic, 'default')",
-        "m.args, coalesce(m.topic, 'default')",
+        "coalesce(d.topic, h.topic, 'default') AS",
+        "coalesce(d.topic, 'default') AS",
         _SCHEDULES + "test_topic_is_resolved_when_it_fires",
     ),
     swap(
         FIRE,
-        "m.args, coalesce(m.topic, h.topic",
-        "m.args, coalesce(h.topic, m.topic",
+        "coalesce(d.topic, h.topic, 'default') AS",
+        "coalesce(h.topic, d.topic, 'default') AS",
         _SCHEDULES + "test_topic_is_resolved_when_it_fires",
     ),
     swap(
         FIRE,
-        "t.topic = coalesce(m.topic, h.topic, 'default')",
-        "t.topic = coalesce(m.topic, 'default')",
+        "t.topic = coalesce(d.topic, h.topic, 'default')",
+        "t.topic = coalesce(d.topic, 'default')",
         _SCHEDULES + "test_topic_is_resolved_when_it_fires",
     ),
     swap(FIRE, "d.overlap IN ('allow', 'cancel')", "d.overlap = 'cancel'", _OVERLAP + "test_allow"),

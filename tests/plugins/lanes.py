@@ -1,53 +1,49 @@
 """
-A pytest plugin for ``pytest -n 3``: no test runs beside another of its file, and few whole systems beside each other.
+A pytest plugin for ``pytest -n 3``: no test runs beside another of its lane.
 
 Tests of whole systems mostly wait, and have bars that a machine with too much to do would break. So they have two
-lanes, and begin first: one for those whose bars are milliseconds; one for those that make a fault, let it last, and
-measure in seconds, and for those of the browser. All other files, tests of single processes among them, get what these
-leave of the processors.
+lanes, and begin first: ``system`` for those whose bars are milliseconds; ``patient`` for those that make a fault, let
+it last, and measure in seconds, and for those of the browser. Single programs with bars of milliseconds are the third
+lane, ``timed``. A file without one of these markers is a lane by itself, and gets what these leave of the processors.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Final
+from collections.abc import Generator
+from typing import Any, Final, NamedTuple, cast
 
 import pytest
 from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
-PROCESSES: Final = ("tests/process/", "tests/chaos/", "tests/fuzz/test_live")
-SINGLE: Final = tuple(f"tests/process/test_{what}" for what in ("child_", "cli", "clients", "embedded", "worker_"))
-PATIENT: Final = (
-    "tests/browser/",
-    *(
-        f"tests/process/test_{what}"
-        for what in ("bad_days", "database_faults", "demo", "epochs", "logging", "long_locks", "overdue", "poolers")
-    ),
-)
+MARKERS: Final = ("system", "patient", "timed")  # their lanes begin in this order
 NICE: Final = 10
-SHARED: Final = ("0 systems", "1 patient")  # they begin in this order
 HAS_YIELDED: Final = pytest.StashKey[bool]()
 
 
 class Lanes(LoadScopeScheduling):  # type: ignore[misc]  # it is untyped
-    """A scope is what is run by one process, one test after the other."""
+    """A scope is a lane: what is run by one process, one test after the other."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return lane(nodeid)
+        return nodeid.partition("@")[0]
 
 
-def lane(nodeid: str) -> str:
-    """Which it belongs to; a file that is of no shared one is one by itself."""
-    if nodeid.startswith(PATIENT):
-        return SHARED[1]
-    return SHARED[0] if nodeid.startswith(PROCESSES) and not nodeid.startswith(SINGLE) else nodeid.partition("::")[0]
+class Told(NamedTuple):
+    """All that pytest-xdist tells of a test."""
+
+    nodeid: str
+
+
+def lane(item: pytest.Item) -> str:
+    """Which it belongs to."""
+    return next((name for name in MARKERS if item.get_closest_marker(name)), item.nodeid.partition("::")[0])
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> None:
-    """Who is done with whole systems, or never had any, lets them go first."""
-    if lane(item.nodeid) not in SHARED and not item.config.stash.setdefault(HAS_YIELDED, False):
+    """Who is done with the marked lanes, or never had any, lets them go first."""
+    if lane(item) not in MARKERS and not item.config.stash.setdefault(HAS_YIELDED, False):
         item.config.stash[HAS_YIELDED] = True
         os.nice(NICE)
 
@@ -66,4 +62,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whole systems come first: they take as long as all the rest."""
-    items.sort(key=lambda item: min(lane(item.nodeid), "2"))  # files stay in their order
+    order = {name: number for number, name in enumerate(MARKERS)}
+    items.sort(key=lambda item: order.get(lane(item), len(MARKERS)))  # files stay in their order
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> Generator[None]:
+    """The first process knows no markers: what this one tells it of a test begins with its lane."""
+    if not hasattr(session.config, "workerinput"):
+        return (yield)
+    items: list[Any] = session.items
+    session.items = [cast("pytest.Item", Told(f"{lane(item)}@{item.nodeid}")) for item in items]
+    try:
+        return (yield)
+    finally:
+        session.items = items

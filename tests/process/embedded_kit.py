@@ -20,7 +20,7 @@ import pytest
 
 from pulse_supervisor.postgres import binaries, embedded
 from pulse_supervisor.postgres.accounts import Account, account_for
-from pulse_supervisor.postgres.embedded import Server
+from pulse_supervisor.postgres.embedded import EmbeddedServer
 
 IS_ROOT = os.geteuid() == 0
 NOT_DURABLE = {"fsync": "off"}
@@ -38,7 +38,7 @@ needs_root = pytest.mark.skipif(not IS_ROOT, reason="only root can run PostgreSQ
 # Prepares and starts a server, says its pid, and waits to be killed.
 OWNER = """
 import sys, pathlib
-from pulse_supervisor import embedded
+from pulse_supervisor.postgres import embedded
 log = lambda event, **fields: print(event, flush=True)
 server = embedded.prepare(pathlib.Path(sys.argv[1]), embedded_user=None, log=log, settings={"fsync": "off"})
 process = embedded.run(server, log)
@@ -76,7 +76,7 @@ def reachable_dir() -> Iterator[Path]:
 @contextmanager
 def running(
     state_dir: Path, *, candidates: list[Path] | None = None, settings: Mapping[str, str] = NOT_DURABLE
-) -> Iterator[tuple[Server, subprocess.Popen[bytes]]]:
+) -> Iterator[tuple[EmbeddedServer, subprocess.Popen[bytes]]]:
     """A server on *state_dir*, stopped and released at the end, whatever happened to it."""
     events = Events()
     server = embedded.prepare(state_dir, embedded_user=None, log=events, settings=settings, candidates=candidates)
@@ -121,7 +121,7 @@ def eventually(holds: Callable[[], bool], within_s: float, what: str) -> None:
         time.sleep(0.005)
 
 
-def values(server: Server, *statements: str) -> list[str]:
+def values(server: EmbeddedServer, *statements: str) -> list[str]:
     """The first column of the first row of each statement, as text."""
 
     async def ask() -> list[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from pulse import config
-from pulse_supervisor.children.spec import Child, Kind, Limits, Slot, StopStep
+from pulse_supervisor.children.spec import ChildKind, ChildSpec, LivenessLimits, Placeholder, StopStep
 from pulse_supervisor.main import run as run_supervisor
 from pulse_supervisor.main import saying_errors
 
@@ -30,25 +30,25 @@ class Script(msgspec.Struct, frozen=True):
     stop_s: float = 5.0
 
 
-def child(script: Script, diary: str) -> Child:
+def child(script: Script, diary: str) -> ChildSpec:
     """The child that *script* describes."""
     program = (sys.executable, str(SCRIPT), script.name, "--diary", diary)
-    argv: tuple[str | Slot, ...] = (*program, *script.words, Slot.PARENT_PID)
+    argv: tuple[str | Placeholder, ...] = (*program, *script.words, Placeholder.PARENT_PID)
     term, kill = StopStep(signal.SIGTERM, script.stop_s), StopStep(signal.SIGKILL, 5.0)
     if script.kind == "pool":
-        return Child(script.name, Kind.POOL, argv, stop=(term, kill))
-    slots = (Slot.BUS_FD, Slot.LISTEN_FD) if script.name == "dispatcher" else (Slot.BUS_FD,)
-    limits = Limits(hello_s=script.hello_s, ready_s=script.ready_s)
+        return ChildSpec(script.name, ChildKind.POOL, argv, stop=(term, kill))
+    slots = (Placeholder.BUS_FD, Placeholder.LISTEN_FD) if script.name == "dispatcher" else (Placeholder.BUS_FD,)
+    limits = LivenessLimits(hello_s=script.hello_s, ready_s=script.ready_s)
     stop = (StopStep(None, script.stop_s), term, kill)
-    return Child(script.name, Kind.ACTOR, (*argv, *slots), stop=stop, limits=limits)
+    return ChildSpec(script.name, ChildKind.ACTOR, (*argv, *slots), stop=stop, limits=limits)
 
 
 def run(words: Sequence[str]) -> int:
     """The arguments: the diary, then the scripts as a JSON array; the rest is environment."""
     diary, text = words
     children = [child(script, diary) for script in msgspec.json.decode(text, type=list[Script])]
-    actors = [one for one in children if one.kind is Kind.ACTOR]
-    pools = [one for one in children if one.kind is Kind.POOL]
+    actors = [one for one in children if one.kind is ChildKind.ACTOR]
+    pools = [one for one in children if one.kind is ChildKind.POOL]
     return run_supervisor(config.load(os.environ), actors, pools)
 
 

@@ -24,7 +24,7 @@ from tests.support.markdown import DOCS, section, table
 from tests.support.postgres import Postgres
 from tests.support.system import Peer, Refused, System, new_job, running, until
 
-pytestmark = [pytest.mark.postgres, pytest.mark.process, needs_root]
+pytestmark = [pytest.mark.postgres, pytest.mark.process, needs_root, pytest.mark.system]
 
 ACCOUNTS: Final[Mapping[str, int]] = {role: 61_001 + number for number, role in enumerate(Access)}
 GROUP: Final = 61_100

@@ -28,7 +28,7 @@ from tests.process.epoch_kit import SPEED_S, Load, starts, twice
 from tests.process.system_kit import SHORT_LEASE, Pool, Whole, measured, place
 from tests.support.system import until
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.patient, pytest.mark.rest]
 
 MAX_RESTARTS: Final = Intensity().max_restarts
 END: Final = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name LIKE 'pulse %'"

@@ -14,7 +14,7 @@ import pytest
 from tests.process.embedded_kit import needs_postgres
 from tests.process.system_kit import PATHS, ROOT
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 
 DEADLINE_S: Final = 100.0
 SCENES: Final = ("drain", "cpu", "submit")

@@ -28,7 +28,7 @@ from tests.support.postgres import Postgres
 if TYPE_CHECKING:
     from asyncpg import Connection
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 
 SAMPLE_S: Final = 1
 TICKS: Final = 3

@@ -14,7 +14,7 @@ import pytest
 from pulse_supervisor.children import child_exec
 from tests.process.embedded_kit import alive, eventually, needs_root
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.timed]
 WRAPPER = [sys.executable, "-I", "-S", str(child_exec.__file__)]
 SHELL = "/bin/sh"
 _DEFAULT = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM)

@@ -16,7 +16,7 @@ from tests.support.fake_dispatcher import RuntimeDir
 from tests.support.postgres import Postgres
 from tests.unit.test_cli_commands import ALL
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 
 BROKEN = "UPDATE pulse.jobs SET uncharged = attempts, started_at = now() WHERE name = 'odd'"
 

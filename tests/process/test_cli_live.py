@@ -28,7 +28,7 @@ from tests.support.postgres import Postgres
 from tests.support.system import until
 from tests.support.tmux import Screen, screen
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 
 ALLOW: Final = "UPDATE pg_database SET datallowconn = $1 WHERE datname = current_database()"
 CUT: Final = (

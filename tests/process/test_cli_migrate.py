@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pulse.cli.admin.migrate import what_was_done
 from tests.support.cli import environment, run
 from tests.support.postgres import Postgres
 
@@ -29,6 +30,11 @@ def test_the_schema_is_installed_once(empty: str) -> None:
     assert (second.code, second.err) == (0, "")
     assert second.out.startswith("schema pulse is at version ")
     assert second.out.endswith(": nothing to do\n")
+
+
+def test_an_upgrade_is_told() -> None:
+    """What was there before, and what is there now."""
+    assert what_was_done(1, 2) == "schema pulse upgraded from version 1 to 2"
 
 
 def test_the_config_file_names_the_database(empty: str, tmp_path: Path) -> None:

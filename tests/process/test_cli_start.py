@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.cli import environment, pulse, run
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.timed]
 
 HERE = Path(tempfile.gettempdir())
 

@@ -29,6 +29,8 @@ from pulse.protocol import encode
 from tests.support.fake_dispatcher import Body, FakeDispatcher, RuntimeDir
 from tests.support.fake_server import FakeServer
 
+pytestmark = pytest.mark.timed
+
 JOB = uuid.UUID(int=1)
 app = pulse.App()
 
@@ -487,12 +489,13 @@ def test_a_fork_does_not_share_the_connection(directory: Path) -> None:
     """A forked child opens a connection of its own; the parent's goes on."""
     with FakeDispatcher(directory, {"ping": {}}) as server, pulse.Client(server.path) as client:
         client.ping()
-        wire = client._wire
+        inherited = client._transport._exchange
         pid = os.getpid()
-        assert wire is not None
-        wire.pid = pid + 1  # as the child of a fork sees it
+        assert inherited is not None
+        inherited.pid = pid + 1  # as the child of a fork sees it
         client.ping()
-        assert client._wire is not wire
-        assert client._wire is not None
-        assert client._wire.pid == pid
-        wire.close()
+        own = client._transport._exchange
+        assert own is not None
+        assert own is not inherited
+        assert own.pid == pid
+        inherited.close()

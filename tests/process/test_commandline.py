@@ -16,7 +16,7 @@ import pytest
 from pulse.security.hide_password import without_dsn
 from tests.support.system import running, until
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.system]
 
 PULSE: Final = (sys.executable, "-m", "pulse.cli.main")
 SECRET: Final = "hunter2-of-the-line"

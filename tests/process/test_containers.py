@@ -23,6 +23,8 @@ pytestmark = [
     pytest.mark.process,
     pytest.mark.postgres,
     pytest.mark.skipif(why_not() is not None, reason=f"no pid namespaces: {why_not()}"),
+    pytest.mark.system,
+    pytest.mark.rest,
 ]
 
 SERVER: Final = (sys.executable, "-m", "pulse_supervisor.main")

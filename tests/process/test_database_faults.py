@@ -17,7 +17,7 @@ from tests.process.system_kit import ACTORS
 from tests.support.notify_queue import NotifyQueue
 from tests.support.system import until
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.heavy]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.heavy, pytest.mark.patient]
 
 SHORT_S: Final = 3.0  # how long a fault lasts that touches no lease
 FUNCTION: Final = """
@@ -65,6 +65,7 @@ def made(one: Trial, sql: str, **names: object) -> None:
     asyncio.run(executed())
 
 
+@pytest.mark.rest
 def test_a_trigger_that_raises_for_one_job(one: Trial) -> None:
     """Such jobs wait with it, at their claim or their end; all others run; they end when nothing raises any more."""
     jobs = {status: uuid7() for status in ("RUNNING", "COMPLETED")}
@@ -85,6 +86,7 @@ def test_a_trigger_that_raises_for_one_job(one: Trial) -> None:
     assert [one.whole.jobs().get(job).attempts for job in jobs.values()] == [1, 1]
 
 
+@pytest.mark.rest
 def test_a_corrupt_value_in_one_job(one: Trial) -> None:
     """That job is set aside with the database's words; all others of its topic run."""
     job = uuid7()
@@ -101,6 +103,7 @@ def test_a_corrupt_value_in_one_job(one: Trial) -> None:
     made(one, "DELETE FROM pulse.jobs WHERE id = '{job}'", job=job)
 
 
+@pytest.mark.rest
 def test_a_constraint_that_was_dropped(one: Trial) -> None:
     """Reports wait for the key that tells attempts apart, and are written when it is there again."""
     with one.load():
@@ -113,6 +116,7 @@ def test_a_constraint_that_was_dropped(one: Trial) -> None:
     assert one.whole.jobs().wait(job, "DEAD_LETTERED").attempts == 1
 
 
+@pytest.mark.rest
 def test_a_full_queue_of_notify(one: Trial) -> None:
     """Jobs run as before, submits by SQL and pauses go on, and the doctor names who keeps it full."""
     with asyncio.Runner() as runner:
@@ -132,6 +136,7 @@ def test_a_full_queue_of_notify(one: Trial) -> None:
             runner.run(queue.close())
 
 
+@pytest.mark.rest
 def test_a_stop_before_wraparound(one: Trial) -> None:
     """Nothing can be written; what was submitted and handed out before ends when somebody has frozen the old rows."""
     made(one, "CREATE TABLE public.old AS SELECT 1; UPDATE pg_database SET datallowconn = true")
@@ -155,6 +160,7 @@ def dumped(one: Trial) -> str:
     return path
 
 
+@pytest.mark.rest
 def test_a_restore_into_the_live_database(one: Trial) -> None:
     """pg_restore --clean drops the tables under the actors: they wait, and nothing begins twice under a number."""
     before = one.whole.pids()
@@ -167,6 +173,7 @@ def test_a_restore_into_the_live_database(one: Trial) -> None:
     one.ran_once()
 
 
+@pytest.mark.rest
 def test_a_schema_that_is_away_for_a_while(one: Trial) -> None:
     """It is waited for; no actor that is started meanwhile installs one of its own."""
     dump = dumped(one)

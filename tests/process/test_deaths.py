@@ -16,7 +16,7 @@ from pulse.job import Job
 from tests.process.system_kit import ROOT, Pool, Whole, is_alive, measured, since
 from tests.support.system import until
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 
 LEASE_S = 30.0  # no test here waits for one: what comes back soon was not given back by the watchdog
 SETTINGS = {"PULSE_LEASE_S": str(LEASE_S)}
@@ -72,7 +72,12 @@ def test_sigkill_gives_back_at_once(whole: Whole, pools: list[Pool]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "reason"), [(0, "exit code 7"), (signal.SIGSEGV, "SIGSEGV"), (signal.SIGABRT, "SIGABRT")]
+    ("how", "reason"),
+    [
+        (0, "exit code 7"),
+        (signal.SIGSEGV, "SIGSEGV"),
+        pytest.param(signal.SIGABRT, "SIGABRT", marks=pytest.mark.rest),
+    ],
 )
 def test_a_poison_job_ends_in_the_dead_letters(whole: Whole, pools: list[Pool], how: int, reason: str) -> None:
     """A job that kills its worker each time is dead after three crashes; the pool lives on, and serves the others."""

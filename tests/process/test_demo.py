@@ -25,7 +25,7 @@ from tests.process.system_kit import clean_environment, measured, since
 from tests.support.system import until
 from tests.support.whole import WHOLE
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres, needs_postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, needs_postgres, pytest.mark.patient, pytest.mark.rest]
 
 MARKER: Final = "TEST_OF_DEMO"  # a variable that everything the demonstration starts inherits
 DEADLINE_S: Final = 100

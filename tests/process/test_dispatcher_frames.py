@@ -9,7 +9,7 @@ import pytest
 from pulse.protocol import encode
 from tests.support.system import Body, Peer, System, new_job
 
-pytestmark = [pytest.mark.postgres, pytest.mark.process]
+pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system]
 
 SETTINGS: Final = {"PULSE_POLL_S": "60"}
 

@@ -9,7 +9,7 @@ import pytest
 from tests.support.peers import Peer, new_job
 from tests.support.system import System
 
-pytestmark = [pytest.mark.postgres, pytest.mark.process]
+pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system]
 
 # No poll can help a wake-up that is missing.
 SETTINGS: Final = {"PULSE_POLL_S": "60", "PULSE_SWEEP_S": "0.2", "PULSE_PROOF_OF_DEATH": "0"}

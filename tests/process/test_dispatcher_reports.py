@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.system import Body, Peer, Refused, System, new_job
 
-pytestmark = [pytest.mark.postgres, pytest.mark.process]
+pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system]
 
 # No poll can help a wake-up that is missing.
 SETTINGS: Final = {"PULSE_POLL_S": "60"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import statistics
 import time
 import uuid
 from typing import Final
@@ -13,7 +12,7 @@ import pytest
 
 from tests.support.system import Body, Peer, Refused, System, new_job, until
 
-pytestmark = [pytest.mark.postgres, pytest.mark.process]
+pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system]
 
 SETTINGS: Final = {"PULSE_POLL_S": "60"}
 MIB: Final = 1024 * 1024
@@ -150,7 +149,7 @@ def test_a_delayed_job_comes_when_it_is_due(system: System, client: Peer, topic:
 
 
 def test_a_submit_wakes_the_claim(system: System, client: Peer, topic: str) -> None:
-    """From submit to assignment passes no poll: half of twenty jobs take less than a tenth of a second."""
+    """From submit to assignment passes no poll, which comes each minute; the quickest takes less than 0.1 s."""
     took_s: list[float] = []
     with system.worker("quick", topics=[topic]) as worker:
         for _ in range(20):
@@ -159,7 +158,8 @@ def test_a_submit_wakes_the_claim(system: System, client: Peer, topic: str) -> N
             assert worker.job() == (identity, 1)
             took_s.append(time.monotonic() - started_s)
             worker.done((identity, 1))
-    assert statistics.median(took_s) < 0.1
+    assert max(took_s) < 10
+    assert min(took_s) < 0.1
 
 
 # Cancel and retry.

@@ -16,7 +16,7 @@ import pytest
 from tests.support.postgres import Postgres
 from tests.support.system import PROGRAM, Peer, Refused, System, Worker, new_job, running, short_directory, until
 
-pytestmark = [pytest.mark.postgres, pytest.mark.process]
+pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system]
 
 # No poll can help a wake-up that is missing.
 SETTINGS: Final = {"PULSE_POLL_S": "60", "PULSE_SWEEP_S": "0.2"}

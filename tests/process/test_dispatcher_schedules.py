@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.system import Body, Peer, System, until
 
-pytestmark = [pytest.mark.postgres, pytest.mark.process]
+pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system]
 
 SETTINGS: Final = {"PULSE_POLL_S": "60"}
 BERLIN: Final = {"cron": "30 2 * * *", "timezone": "Europe/Berlin"}

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.system import Peer, System, new_job, until
 
-pytestmark = [pytest.mark.postgres, pytest.mark.process]
+pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system]
 
 SETTINGS: Final = {"PULSE_POLL_S": "60"}
 SOON_S: Final = 1.0

@@ -23,7 +23,7 @@ from tests.process.epoch_kit import (
 from tests.process.system_kit import Whole, measured, place
 from tests.support.system import until
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.patient]
 
 FLOOR: Final = 1000
 START_S: Final = 3.0  # of a supervisor, on a busy machine
@@ -55,6 +55,7 @@ def is_sound(whole: Whole) -> None:
     assert overlaps(whole) == []
 
 
+@pytest.mark.rest
 def test_a_restore_of_a_base_backup_under_running_workers() -> None:
     """Nothing runs twice under one number, or twice at once; new jobs run within 3 s; it is told."""
     with restorable() as (whole, backups, sql):
@@ -83,6 +84,7 @@ def test_a_restore_of_a_base_backup_under_running_workers() -> None:
         assert "epoch 2 began" in found["text"]
 
 
+@pytest.mark.rest
 def test_a_job_that_was_finished_is_told() -> None:
     """One that the backup lists as running, and that ended since, runs again above the floor, and is named."""
     with restorable() as (whole, backups, sql):
@@ -101,6 +103,7 @@ def test_a_job_that_was_finished_is_told() -> None:
         assert twice(whole) == []
 
 
+@pytest.mark.rest
 def test_a_restore_while_the_supervisor_does_not_run() -> None:
     """What it remembers beside the database is enough; what its workers run, who come back, nobody else begins."""
     with restorable() as (whole, backups, sql):
@@ -138,6 +141,7 @@ def test_a_dump_that_is_put_back_under_living_connections() -> None:
         assert sql.value("SELECT max(epoch) FROM pulse.epochs") == 2
 
 
+@pytest.mark.rest
 def test_a_second_restore() -> None:
     """It begins another epoch, above all numbers of the first; also one to a time before the first."""
     with restorable() as (whole, backups, sql):
@@ -159,6 +163,7 @@ def more_ticks(whole: Whole, sql: object) -> None:
     until(lambda: sql.value("SELECT max(counter) FROM pulse.witnesses") >= counter + 2, "two ticks")  # type: ignore[attr-defined]
 
 
+@pytest.mark.rest
 def test_a_restore_under_two_hosts() -> None:
     """Both see to their own workers, and nothing is handed out before both have."""
     with restorable(PULSE_HOST_ID="a") as (one, backups, sql), place(one.dsn, **SETTINGS, PULSE_HOST_ID="b") as two:
@@ -186,6 +191,7 @@ def test_a_restore_under_two_hosts() -> None:
         assert len(one.log("database_went_back")) == len(two.log("database_went_back")) == 1
 
 
+@pytest.mark.rest
 def test_a_failover_with_a_gap_and_the_old_primary_back() -> None:
     """The gap begins an epoch; the old primary, which comes back and takes writes, is refused, and that is told."""
     with replicated() as (whole, pair):
@@ -213,6 +219,7 @@ def test_a_failover_with_a_gap_and_the_old_primary_back() -> None:
         is_sound(whole)
 
 
+@pytest.mark.rest
 def test_a_failover_without_a_gap() -> None:
     """A synchronous one loses nothing: what runs goes on, and no epoch begins."""
     with replicated() as (whole, pair):

@@ -15,7 +15,7 @@ from pulse import protocol
 from tests.support.postgres import Postgres
 from tests.support.system import System, new_job, running, until
 
-pytestmark = [pytest.mark.postgres, pytest.mark.process]
+pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system, pytest.mark.rest]
 
 CONNECTIONS: Final = 10_000
 MOST_MORE_BYTES: Final = 20 * 1024 * 1024

@@ -13,7 +13,7 @@ import pytest
 from tests.process.system_kit import END_S, SHORT_LEASE, Whole, place, since
 from tests.support.system import until
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.heavy]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.heavy, pytest.mark.patient, pytest.mark.rest]
 
 JOBS: Final = 12
 LEASE_S: Final = float(SHORT_LEASE["PULSE_LEASE_S"])

@@ -12,7 +12,7 @@ from tests.support.lone_worker import Manner, lone_worker
 from tests.support.peers import Peer, new_job, until
 from tests.support.system import System
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.patient]
 
 SETTINGS: Final[Mapping[str, str]] = {"PULSE_OBEY_S": "0.1", "PULSE_HEARTBEAT_S": "0.2", "PULSE_LEASE_S": "10"}
 KILLED: Final = "it did not end when it was cancelled, so its process was killed"

@@ -20,7 +20,7 @@ from tests.support.cli import environment, run
 from tests.support.postgres import Postgres
 from tests.support.system import short_directory
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.anyio]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.anyio, pytest.mark.patient]
 
 IGNORED = ", ".join(SERVER_SETTINGS)
 SET = "; ".join(f"SET {name} = {value}" for name, value in SERVER_SETTINGS.items())

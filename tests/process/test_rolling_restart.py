@@ -8,7 +8,7 @@ from tests.process.system_kit import Whole, place
 from tests.support.postgres import Postgres
 from tests.support.system import until
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system, pytest.mark.rest]
 
 JOBS = 400
 RESTARTS = 3

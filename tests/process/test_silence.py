@@ -17,7 +17,7 @@ from tests.support.lone_worker import Manner, lone_worker
 from tests.support.peers import Body, Pair, new_job, until
 from tests.support.system import System
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 
 LEASE_S: Final = 2.5
 _HELD: Final = """
@@ -94,6 +94,7 @@ def test_a_worker_that_goes_on_in_time(system: System, topic: str) -> None:
     assert system.row(pair[0])["attempts"] == 1
 
 
+@pytest.mark.rest
 def test_a_stopped_worker_and_a_new_dispatcher(system: System, topic: str) -> None:
     """A dispatcher that never heard of it kills it first, too, and not before it has had a lease to say hello."""
     submit(system, new_job(topic=topic))

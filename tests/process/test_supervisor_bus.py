@@ -9,7 +9,7 @@ import pytest
 
 from tests.process.supervisor_kit import eventually, four, is_alive, supervisor
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.system]
 
 
 def test_a_hint_reaches_the_one_it_names() -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.process.embedded_kit import needs_postgres, reachable_dir
 from tests.process.supervisor_kit import Rig, eventually, four, is_alive, script, supervisor
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres, needs_postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, needs_postgres, pytest.mark.system]
 
 
 @pytest.fixture(scope="module")

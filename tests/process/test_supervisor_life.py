@@ -13,7 +13,7 @@ import pytest
 
 from tests.process.supervisor_kit import NAMES, eventually, four, is_alive, open_files, script, supervisor
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.system]
 
 
 def seconds_between(earlier: dict[str, object], later: dict[str, object]) -> float:

@@ -17,7 +17,7 @@ import pytest
 from pulse_supervisor.sockets import open_sockets
 from tests.process.supervisor_kit import Caller, Rig, eventually, four, open_files, short_dir, supervisor
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.system]
 
 
 class Manager:

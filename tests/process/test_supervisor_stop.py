@@ -12,7 +12,7 @@ import pytest
 
 from tests.process.supervisor_kit import NAMES, Rig, eventually, four, is_alive, script, supervisor
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.system]
 
 
 def stop_acts(rig: Rig) -> list[str]:

@@ -17,7 +17,7 @@ from tests.support.confidential import confidential
 from tests.support.postgres import GIVEN_DSN, PASSWORD_ROLE, Postgres
 from tests.support.system import Refused, short_directory, until
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 
 SECRET = confidential("geh31m-and-wrong", "password of a DSN")
 CRON_ALLOWED = (

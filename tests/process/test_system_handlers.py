@@ -15,7 +15,7 @@ from tests.process.system_kit import Jobs, Whole, measured, place, since
 from tests.support.postgres import Postgres
 from tests.support.system import until
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 
 BUSY_S = 1.0  # what a step may take longer because others use the processors
 both_backends = pytest.mark.parametrize("topic", ["default", "trio"])  # a pool of each serves one of them

@@ -13,7 +13,7 @@ import pulse
 from tests.process.system_kit import Jobs, Whole
 from tests.support.system import Pair, Peer, Refused, Worker, new_job, until
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 
 SETTINGS: dict[str, str] = {}  # the defaults; the tests are its workers
 WORKERS = 5

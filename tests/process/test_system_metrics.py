@@ -23,7 +23,7 @@ from tests.process.system_kit import END_S, SHORT_LEASE, Whole, place
 from tests.support.postgres import Postgres
 from tests.support.system import until
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 
 ANSWER_S: Final = 4.0  # of which it promises two
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]

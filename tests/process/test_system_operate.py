@@ -15,7 +15,7 @@ from tests.support.cli import PULSE
 from tests.support.system import new_job, until
 from tests.support.tmux import Screen, screen
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 
 MANY: Final = 1500  # more than a request holds
 LOTS: Final = 40_000

@@ -19,7 +19,7 @@ from tests.process.system_kit import ACTORS, SHORT_LEASE, Pool, Whole, is_alive,
 from tests.support.postgres import Postgres
 from tests.support.system import until
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 
 SETTINGS = {**SHORT_LEASE, "PULSE_PROOF_OF_DEATH": "0"}  # a system that lives by leases
 LEASE_S = float(SHORT_LEASE["PULSE_LEASE_S"])

@@ -9,7 +9,7 @@ from tests.process.system_kit import APP, Whole, place
 from tests.support.postgres import Postgres
 from tests.support.system import until
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 
 
 def is_gone(whole: Whole, job: object) -> bool:

@@ -23,7 +23,7 @@ from tests.support.system import until
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 
 PREFIX: Final = f"w{os.getpid()}_"
 MARK: Final = "mark-of-a-secret"  # in every password and key here; nothing that anybody sees may have it

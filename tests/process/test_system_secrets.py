@@ -18,7 +18,7 @@ from tests.support.confidential import confidential, new_key
 from tests.support.postgres import Postgres
 from tests.support.system import until
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 
 SECRET: Final = confidential("4242-4242-4242-4242", "card number")
 APP: Final = "tests.support.secret_app:app"

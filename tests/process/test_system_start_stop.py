@@ -19,7 +19,7 @@ from tests.support.confidential import confidential
 from tests.support.postgres import Postgres
 from tests.support.system import short_directory, until
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 
 READY_NEW_S = 8.0  # the promise, on a quiet machine
 READY_AGAIN_S = 2.0
@@ -62,6 +62,7 @@ class TestWithItsOwnPostgres:
         assert start(embedded, "existing directory") <= READY_AGAIN_S * BUSY
 
     @pytest.mark.usefixtures("unreachable")
+    @pytest.mark.rest
     def test_idle(self, embedded: Whole) -> None:
         """With nothing to do, supervisor and actors use 1 % of a core, and the actors hold 200 MB."""
         assert embedded.process is not None

@@ -13,12 +13,12 @@ import pytest
 
 import pulse
 from pulse.client.requests import NewJob
-from pulse.client.stats import Rates, Series
+from pulse.protocol.stats import Rates, Series
 from tests.process.system_kit import SHORT_LEASE, Whole, place
 from tests.support.postgres import Postgres
 from tests.support.system import until
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 
 STEP_S: Final = 5.0
 
@@ -41,7 +41,7 @@ def _topic(stats: pulse.Stats, name: str) -> pulse.TopicStats:
 def test_what_went_through_and_what_waits(whole: Whole) -> None:
     """Each job is counted where it passes; what waits is told by topic, with its age; all of it has a history."""
     jobs = whole.jobs()
-    before = jobs.client.stats().counters
+    before, began_s = jobs.client.stats().counters, time.monotonic()
     jobs.client.submit_many([*[NewJob(name="mark", topic="lonely")] * 3, NewJob(name="mark", delay_s=600)])
     jobs.client.pause("lonely")
     done = jobs.client.submit_many([NewJob(name="mark")] * 20)
@@ -51,7 +51,7 @@ def test_what_went_through_and_what_waits(whole: Whole) -> None:
     lonely, default = _topic(stats, "lonely"), _topic(stats, "default")
     assert (lonely.ready, lonely.workers, lonely.paused) == (3, 0, True)
     assert lonely.oldest_s is not None
-    assert 0 <= lonely.oldest_s < 60
+    assert 0 < lonely.oldest_s < time.monotonic() - began_s
     assert (default.scheduled, default.workers, default.paused) == (1, 2, False)
     assert lonely.counts == Rates(submitted=3)
     assert stats.exact
@@ -96,16 +96,18 @@ def test_a_death_is_counted_and_so_is_the_recovery(whole: Whole) -> None:
     jobs = whole.jobs()
     job = jobs.submit("hold", {"gate": str(whole.gate("stats"))})
     entry = whole.wait_entry(job)
+    killed_s = time.monotonic()
     os.kill(entry.pid, signal.SIGKILL)
     whole.gate("stats").touch()
     jobs.wait(job)
+    took_s = time.monotonic() - killed_s
     stats = jobs.client.stats()
     assert stats.counters.worker_deaths == {"signal": 1}
     assert stats.counters.reaped == {"crashed": 1}
     assert (stats.counters.outcomes["crashed"], stats.counters.retried) == (1, 1)
     recovery = stats.histograms["recovery_s"]
     assert recovery.counts[-1] == 1
-    assert recovery.sum < 10
+    assert 0 < recovery.sum < took_s
 
 
 def test_both_clients_ask_the_same(whole: Whole) -> None:

@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.process.system_kit import END_S, Jobs, Pool, Whole
 from tests.support.system import until
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 
 TRACE: Final = "0af7651916cd43dd8448eb211c80319c"
 SPAN: Final = "b7ad6b7169203331"

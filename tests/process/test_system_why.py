@@ -16,7 +16,7 @@ from tests.process.system_kit import place
 from tests.support.postgres import Postgres
 from tests.support.system import until
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 
 ALLOW: Final = "UPDATE pg_database SET datallowconn = $1 WHERE datname = current_database()"
 CUT: Final = (

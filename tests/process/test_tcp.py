@@ -46,7 +46,7 @@ from tests.support.confidential import confidential
 from tests.support.postgres import Postgres
 from tests.support.system import Peer, Refused, new_job, short_directory, until
 
-pytestmark = [pytest.mark.postgres, pytest.mark.process]
+pytestmark = [pytest.mark.postgres, pytest.mark.process, pytest.mark.system]
 
 SECRETS: Final = {who: confidential(f"Sehr-geheim-{who}", f"password of {who}") for who in ("ann", "vic", "wim")}
 USERS: Final = f"ann:{SECRETS['ann']},vic:{hash_password(SECRETS['vic'])}:viewer,wim:{SECRETS['wim']}:worker"

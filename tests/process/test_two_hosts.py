@@ -8,11 +8,11 @@ from typing import Final
 
 import pytest
 
-from pulse.store.times import to_us
+from pulse.store.rows import to_us
 from tests.support.peers import Worker, new_job
 from tests.support.system import Pair, System, running, until
 
-pytestmark = [pytest.mark.process, pytest.mark.postgres]
+pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.system]
 
 # With such a poll, and nobody listening, no test would end.
 SETTINGS: Final[Mapping[str, str]] = {"PULSE_POLL_S": "60"}

@@ -20,7 +20,7 @@ from pulse.worker.session.reconnect import Dialer
 from tests.support.fake_server import FakeServer, Heard, Peer, job, pair
 from tests.support.worker_kit import until, worker
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.timed]
 
 
 def beats_for(parent: Peer, session: bytes) -> list[Heard]:

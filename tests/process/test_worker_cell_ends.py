@@ -17,7 +17,7 @@ from tests.process.test_worker_cells import APP, all_kinds, args, both_backends,
 from tests.support.fake_server import FakeServer, job, pair
 from tests.support.worker_kit import until, worker
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.timed]
 
 QUICK: Final = {"PULSE_OBEY_S": "0.5"}
 

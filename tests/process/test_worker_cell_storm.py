@@ -16,7 +16,7 @@ from tests.support.fake_server import FakeServer, Peer, job, pair
 from tests.support.whole import WHOLE
 from tests.support.worker_kit import WorkerProcess, until, worker
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.timed]
 
 STORM_S: Final = 5.0
 KINDS: Final = ["who", "who-plain", "wait", "wait-plain", "deaf", "deaf-plain", "kill-itself", "fault", "exit", "here"]

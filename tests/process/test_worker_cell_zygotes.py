@@ -14,7 +14,7 @@ from tests.process.test_worker_cells import APP, args, run, zygote_of
 from tests.support.fake_server import FakeServer, Peer, job, pair
 from tests.support.worker_kit import WorkerProcess, until, worker
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.timed]
 
 
 @pytest.fixture

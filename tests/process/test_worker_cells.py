@@ -16,7 +16,7 @@ from tests.support.fake_server import FakeServer, Peer, job, pair
 from tests.support.whole import WHOLE
 from tests.support.worker_kit import WorkerProcess, until, worker
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.timed]
 
 APP: Final = "tests.support.cell_app:app"
 both_backends = pytest.mark.parametrize("backend", ["asyncio", "trio"])

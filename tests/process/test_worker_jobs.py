@@ -11,7 +11,7 @@ import pytest
 from tests.support.fake_server import FakeServer, Heard, job, pair
 from tests.support.worker_kit import until, worker
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.timed]
 
 both_backends = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 

@@ -14,7 +14,7 @@ from pulse.worker.execution.wakeup import SAME_SIGNAL_S, SIGNALED
 from tests.support.fake_server import FakeServer, job
 from tests.support.worker_kit import until, worker
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.timed]
 
 
 def test_a_killed_child_is_replaced() -> None:

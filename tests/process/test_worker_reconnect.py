@@ -10,7 +10,7 @@ import pytest
 from tests.support.fake_server import FakeServer, job, pair
 from tests.support.worker_kit import until, worker
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.timed]
 
 
 def test_a_report_without_answer_is_sent_again() -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.support.fake_server import FakeServer, Peer, job
 from tests.support.worker_kit import ROOT, WorkerProcess, until, worker
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.timed]
 
 WAITING = (  # tells by files which processes have loaded it
     "import os, pathlib, sys, pulse\n"

@@ -14,7 +14,7 @@ import pytest
 from tests.support.fake_server import FakeServer, Heard, Peer, job
 from tests.support.worker_kit import until, worker
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.timed]
 
 _numbers = itertools.count(1)
 

@@ -29,7 +29,7 @@ def test_a_file_may_repeat_itself_as_little() -> None:
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("pulse/b.py", f"# DO NOT CHANGE: made by a program\n{EIGHT}"),
+        ("pulse/b.py", f"# Generated from x.py\n{EIGHT}"),
         ("tests/b.py", EIGHT),
         ("pulse/store/upgrades/2.sql", EIGHT),
     ],

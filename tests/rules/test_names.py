@@ -45,7 +45,7 @@ def test_a_class_name_is_used_once() -> None:
     assert said(names.check, tree(backoff=twin, jobs="class _Job:\n    pass\n")) == [
         "pulse/jobs.py:1: Job: pulse/backoff.py:1 has a class of that name"
     ]
-    assert said(names.check, tree(backoff=twin, jobs=f"# DO NOT CHANGE: generated\n{twin}")) == []
+    assert said(names.check, tree(backoff=twin, jobs=f"# Generated from x.py\n{twin}")) == []
 
 
 def test_plain_words_are_used() -> None:

@@ -43,7 +43,7 @@ def test_riddles_are_found_with_their_line(path: str, text: str, line: int) -> N
         ("pulse/a.py", "x = blue_moon\n"),
         ("schema.sql", "SELECT 'a blue moon';\n"),
         ("pulse/a.txt", "blue moon\n"),
-        ("pulse/a.py", '"""DO NOT CHANGE: a blue moon."""\n'),
+        ("pulse/a.py", '"""Generated from x.py, once in a blue moon."""\n'),
     ],
 )
 def test_code_is_no_prose(path: str, text: str) -> None:

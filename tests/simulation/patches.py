@@ -24,10 +24,10 @@ import anyio.to_thread
 import structlog
 import trio
 
-import pulse.stream
-import pulse.worker.session
+from pulse.client import async_transport
 from pulse.client.discovery import Target
 from pulse.system import process_tree, processes
+from pulse.worker.session import reconnect
 from pulse_actors.dispatcher import main
 from pulse_actors.dispatcher.epochs import witness
 from pulse_actors.dispatcher.liveness import process_watch
@@ -256,8 +256,8 @@ def installed() -> Iterator[None]:
         (anyio, "wait_readable", _wait_readable),
         (anyio, "connect_unix", _connect_unix),
         (anyio.abc.SocketListener, "from_socket", _from_socket),
-        (pulse.stream, "why_not", lambda _target: None),
-        (pulse.worker.session, "find_servers", lambda _socket: [Target(SOCKET, named=True)]),
+        (async_transport, "why_not", lambda _target: None),
+        (reconnect, "find_servers", lambda _socket: [Target(SOCKET, named=True)]),
     ]
     logging = structlog.get_config()
     structlog.configure(processors=[_record], wrapper_class=structlog.make_filtering_bound_logger(0))

@@ -15,8 +15,7 @@ from pulse.protocol import HandlerInfo, NewJob
 from pulse.store.failures import UNIQUE_VIOLATION
 from pulse.store.operators.jobs import Moved
 from pulse.store.recovery.epochs import WENT_BACK, Coming, Held, Mark, Raised, Seen
-from pulse.store.rows import Claim, Ending, EndingKind, Fence, Leased, Running, Wake
-from pulse.store.times import from_s
+from pulse.store.rows import Claim, Ending, EndingKind, Fence, Leased, Running, Wake, from_s
 from tests.simulation.epochs import Ledger
 from tests.store.model import WAITING, Key, Model, ModelJob
 

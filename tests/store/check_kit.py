@@ -9,9 +9,8 @@ from typing import Final
 from uuid import UUID
 
 from pulse.common.ids import uuid7
-from pulse.store.rows import Completion, Ending, EndingKind, Fence, Firing, NewSchedule
+from pulse.store.rows import Completion, Ending, EndingKind, Fence, Firing, NewSchedule, to_us
 from pulse.store.store import Store
-from pulse.store.times import to_us
 from tests.store.helpers import LEASE_S, at, fence, job
 
 STEP_S: Final = 100.0  # longer than any back-off here

@@ -19,7 +19,7 @@ OUTCOMES: Final = sorted(
     set(EndingKind) - {EndingKind.UNASSIGNED, EndingKind.SILENT}
 )  # written as nothing, and as another
 BASE: Final[dict[str, Columns]] = {
-    "schema_version": {"version": "77"},
+    "schema_version": {"version": "77", "release": "'r'"},
     "jobs": {"id": "gen_random_uuid()", "max_attempts": "5", "topic": "'t'", "name": "'n'"},
     "attempts": {"job_id": "gen_random_uuid()", "attempt": "1", "outcome": "'error'"},
     "schedules": {"id": "gen_random_uuid()", "kind": "'every'", "every_s": "60", "name": "'n'"},

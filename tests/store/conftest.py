@@ -29,7 +29,6 @@ from tests.support.whole import WHOLE
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-ANY: Final = object()
 EMPTY: Final = f"""
     DELETE FROM pulse.jobs; DELETE FROM pulse.attempts; DELETE FROM pulse.set_aside;
     DELETE FROM pulse.schedules; DELETE FROM pulse.handlers;
@@ -52,29 +51,23 @@ class Shared:
 
 
 def _choices() -> list[Installation | None]:
-    """The first and the last: what users get, and the oldest that is here."""
-    if postgres.GIVEN_DSN in os.environ:
-        return [None]
-    found = postgres.installations()
-    return [*found[:1], *found[1:][-1:]]
+    return [None] if postgres.GIVEN_DSN in os.environ else [*postgres.to_test_on()]
 
 
+@pytest.hookimpl(tryfirst=True)  # before markers are selected by ``-m``
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What is heavy runs on one PostgreSQL, the newest."""
-    newest = _choices()[0]
-    spared = {item for item in items if not WHOLE and _server_of(item) not in {newest, ANY}}
+    """What runs on the oldest PostgreSQL is part of `make test-rest`; what is heavy does not run there."""
+    others = _choices()[1:]
+    older = [item for item in items if isinstance(item, pytest.Function) and _server_of(item) in others]
+    spared = {item for item in older if item.get_closest_marker("heavy") and not WHOLE}
+    for item in older:
+        item.add_marker("rest")
     config.hook.pytest_deselected(items=list(spared))
     items[:] = [item for item in items if item not in spared]
 
 
-def _server_of(item: pytest.Item) -> object:
-    if (
-        item.get_closest_marker("heavy") is None
-        or not isinstance(item, pytest.Function)
-        or not hasattr(item, "callspec")
-    ):
-        return ANY
-    return item.callspec.params.get("server", ANY)
+def _server_of(item: pytest.Function) -> object:
+    return item.callspec.params.get("server") if hasattr(item, "callspec") else None
 
 
 def _label(choice: object) -> str:

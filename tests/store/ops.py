@@ -16,9 +16,8 @@ from pulse.store.operators.gate import GateStore
 from pulse.store.operators.policies import TopicStore
 from pulse.store.operators.schedules import ScheduleStore
 from pulse.store.reading.jobs import Reads
-from pulse.store.rows import Completion, Ending, EndingKind, Fired, Firing, NewSchedule, Renewal
+from pulse.store.rows import Completion, Ending, EndingKind, Fired, Firing, NewSchedule, Renewal, to_us
 from pulse.store.store import Store
-from pulse.store.times import to_us
 from tests.store.helpers import LEASE_S, NOW, OTHER, WORKER, at, fence, forge, job, new_id
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ SEQUENCES: Final = frozenset({"audit_id_seq", "work_notified"})
 FUNCTIONS: Final = frozenset(
     {
         "backoff_s", "check_schedule", "checked_priority", "create_schedule", "delete_schedule", "expiry_problem", "is_stored",
-        "is_stored_unseen", "jittered", "note", "notify_work", "open_gate", "pause_schedule", "resume_schedule", "set_schedule",
-        "set_topic", "submit", "submit_many", "tell", "tell_topics", "trigger_schedule", "update_schedule", "uuid7",
+        "is_stored_unseen", "jittered", "note", "notify_work", "open_gate", "pause_schedule", "resolved_options",
+        "resume_schedule", "set_schedule", "set_topic", "submit", "submit_many", "tell", "tell_topics", "trigger_schedule", "update_schedule", "uuid7",
     }
 )  # fmt: skip
 SECRET: Final = {
@@ -57,8 +57,13 @@ MAY: Final[dict[str, dict[str, dict[str, frozenset[str]]]]] = {
 }  # fmt: skip
 SETS: Final = {"server": {"work_notified"}, "submit": {"work_notified"}, "read": set[str](), "public": set[str]()}
 CALLS: Final = {
-    "server": {"backoff_s", "delete_schedule", "jittered", "note", "notify_work", "set_topic", "tell", "trigger_schedule", "uuid7"},
-    "submit": {"submit", "submit_many", "expiry_problem", "is_stored", "is_stored_unseen", "notify_work", "tell", "uuid7"},
+    "server": {
+        "backoff_s", "delete_schedule", "jittered", "note", "notify_work", "resolved_options", "set_topic", "tell", "trigger_schedule",
+        "uuid7",
+    },
+    "submit": {
+        "submit", "submit_many", "expiry_problem", "is_stored", "is_stored_unseen", "notify_work", "resolved_options", "tell", "uuid7",
+    },
     "read": set[str](),
     "public": set[str](),
 }  # fmt: skip

@@ -18,12 +18,13 @@ from anyio.abc import SocketStream
 from pulse.common.ids import uuid7
 from pulse.config import Settings
 from pulse.errors import ConfigError, UnavailableError
+from pulse.protocol.bus import HintEvent
 from pulse.store.connections.pool import Target
 from pulse.store.failures import IN_VAIN
 from pulse.store.rows import NewSchedule
 from pulse.store.store import Store
 from pulse.system import processes
-from pulse_actors.pause import LISTENING, REFRESH_S, WORK, Pause
+from pulse_actors.pause import REFRESH_S, Pause
 from pulse_actors.runtime.actor import Actor, Runtime, Turn, TurnResult
 from pulse_actors.runtime.bus import Bus, Hint
 from pulse_actors.scheduler import actor as scheduling
@@ -456,7 +457,7 @@ async def test_what_others_tell_of_work_is_passed_on(store: Store, monkeypatch: 
         return await look()
 
     monkeypatch.setattr(store.gate, "look", counted)
-    told, passed = Hint("pause", WORK, {"from": "x"}), Hint("dispatcher", WORK, {"from": "x"})
+    told, passed = Hint("pause", HintEvent.WORK, {"from": "x"}), Hint("dispatcher", HintEvent.WORK, {"from": "x"})
     await store.gate.pause("t", "why")
     turns = [
         await actor.turn(Turn(now_s, inbox))
@@ -488,15 +489,15 @@ async def test_what_was_told_while_nobody_listened_is_looked_for(store: Store, m
     actor = Pause(store)
     await actor.prime(boot=True)
     await turn(actor)
-    listening = Hint("pause", LISTENING)
-    told = await actor.turn(Turn(10.0, (listening, Hint("pause", WORK, {"from": "x"}), listening)))
-    assert told.hints == (Hint("dispatcher", WORK, {"from": "x"}), Hint("dispatcher", LISTENING))
+    listening = Hint("pause", HintEvent.LISTENING)
+    told = await actor.turn(Turn(10.0, (listening, Hint("pause", HintEvent.WORK, {"from": "x"}), listening)))
+    assert told.hints == (Hint("dispatcher", HintEvent.WORK, {"from": "x"}), Hint("dispatcher", HintEvent.LISTENING))
     assert not (await turn(actor)).hints
     with monkeypatch.context() as patched:
         patched.setattr(store.topics, "live", AsyncMock(side_effect=UnavailableError("away")))
         with pytest.raises(UnavailableError):
             await actor.turn(Turn(11.0, (listening,)))
-    assert (await turn(actor)).hints == (Hint("dispatcher", LISTENING),)
+    assert (await turn(actor)).hints == (Hint("dispatcher", HintEvent.LISTENING),)
     assert not (await turn(actor)).hints
 
 

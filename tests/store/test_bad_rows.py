@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 
 from pulse.errors import ContestedError, StatementError
-from pulse.store.error_text import explain
+from pulse.store.failures import explain
 from pulse.store.rows import Completion, Ending, EndingKind, Renewal
 from pulse.store.store import Store
 from tests.store.helpers import LEASE_S, WORKER, count, fence, forge, job, read

@@ -385,7 +385,7 @@ async def test_heartbeats_are_not_written_down(dsn: str, connection: Connection[
 @pytest.mark.usefixtures("own_database")
 async def test_another_schema(dsn: str, connection: Connection[Record]) -> None:
     """A database without pulse's schema, or with another version of it, is refused in a line."""
-    await connection.execute("INSERT INTO pulse.schema_version VALUES (99)")
+    await connection.execute("INSERT INTO pulse.schema_version VALUES (99, 'newer')")
     with pytest.raises(SchemaError, match="version 99"):
         await anext(examination(dsn).findings())
     await connection.execute("DROP SCHEMA pulse CASCADE")

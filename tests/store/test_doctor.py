@@ -152,13 +152,17 @@ async def test_tables(patient: Patient) -> None:
 
 
 async def test_schema(patient: Patient, empty: str) -> None:
-    """A schema that is newer, or not there, is wrong; what stands on it is skipped."""
-    await patient.sql.execute("INSERT INTO pulse.schema_version (version) VALUES (99)")
+    """A schema that is newer, of a development version, or not there, is wrong; what stands on it is skipped."""
+    await patient.sql.execute("UPDATE pulse.schema_version SET release = 'mine'")
+    development = await patient.found()
+    await patient.sql.execute("INSERT INTO pulse.schema_version VALUES (99, 'newer')")
     newer = await patient.found()
     none = await patient.found(dsn=empty)
     assert "is at version 99; this program knows up to" in newer["schema"].text
     assert none["schema"].text == "the schema pulse is not installed"
-    for found in (newer, none):
+    assert development["schema"].text.endswith("made the schema pulse (as version 1): nothing upgrades it")
+    assert development["schema"].advice[0].endswith("then DROP SCHEMA pulse CASCADE.")
+    for found in (newer, none, development):
         assert found["schema"].state is State.WRONG
         assert found["leases"].state is State.SKIPPED
         assert found["xmin"].state is State.OK

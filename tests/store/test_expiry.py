@@ -12,9 +12,8 @@ import asyncpg
 import pytest
 import structlog
 
-from pulse.store.rows import Claim, Ending, EndingKind
+from pulse.store.rows import Claim, Ending, EndingKind, from_s
 from pulse.store.store import Store
-from pulse.store.times import from_s
 from pulse_actors.watchdog import expiry
 from pulse_actors.watchdog.expiry import expire
 from tests.store.helpers import LEASE_S, NOW, STATUSES, TOPIC, WAITING, WORKER, at, claim, forge, history, job, read

@@ -91,6 +91,7 @@ async def arena(module_database: str) -> AsyncIterator[Arena]:
     await checkpoint()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("first", OPS, ids=str)
 async def test_committed(arena: Arena, first: Op) -> None:
     """Two statements that meet end as one of their two serial orders; neither claim nor expiry ever waits."""

@@ -15,9 +15,9 @@ from asyncpg.pgproto.pgproto import UUID
 from pulse.store.reading import listing
 from pulse.store.reading.list_position import is_timed, place_of
 from pulse.store.reading.listing import Wanted
+from pulse.store.rows import from_us, to_us
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
-from pulse.store.times import from_us, to_us
 from tests.store.helpers import NOW, STATUSES, at, forge, new_id
 
 if TYPE_CHECKING:

@@ -18,9 +18,8 @@ import pytest
 
 from pulse.protocol import HandlerInfo
 from pulse.store.connections.pool import Target
-from pulse.store.rows import Completion, Ending, EndingKind, Fence, Firing, NewSchedule, Reckoned, Renewal
+from pulse.store.rows import Completion, Ending, EndingKind, Fence, Firing, NewSchedule, Reckoned, Renewal, to_us
 from pulse.store.store import Store
-from pulse.store.times import to_us
 from tests.store.helpers import LEASE_S, NOW, OTHER, TOPIC, WORKER, at, fence, forge, job, new_id
 from tests.support import audit
 from tests.support.waiting import until_blocked

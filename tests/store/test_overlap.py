@@ -11,9 +11,8 @@ import pytest
 from pulse.common.ids import uuid7
 from pulse.store.operators import schedules as scheduled
 from pulse.store.operators.schedules import MAX_HELD
-from pulse.store.rows import Completion, Due, Ending, EndingKind, Fired, Level, NewSchedule
+from pulse.store.rows import Completion, Due, Ending, EndingKind, Fired, Level, NewSchedule, from_us
 from pulse.store.store import Store
-from pulse.store.times import from_us
 from pulse_actors.scheduler.catchup import firing_of
 from tests.store.helpers import NOW, OTHER, TOPIC, WORKER, at, claim, fence, history, read
 from tests.support.waiting import until_blocked

@@ -25,7 +25,7 @@ from tests.support.waiting import until
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.timed]
 
 SHORT_S: Final = 0.3
 PROMPT_S: Final = 2.0  # the longest that anything with a deadline of SHORT_S may take

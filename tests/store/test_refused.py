@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from pulse.errors import StatementError, UnavailableError
 from pulse.protocol import Beat, Result
 from pulse.store import failures
-from pulse.store.failures import IN_VAIN, STUBBORN, UNIQUE_VIOLATION
+from pulse.store.failures import CONSTRAINTS, IN_VAIN, STUBBORN, UNIQUE_VIOLATION
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims import refused_jobs
 from pulse_actors.dispatcher.writes import report as results
@@ -152,6 +152,7 @@ async def test_claims(counter: Counter, connection: Connection[Record]) -> None:
 
 
 @pytest.mark.parametrize("sqlstate", AT_ONCE)
+@pytest.mark.rest
 async def test_what_says_away_of_one_topic(counter: Counter, connection: Connection[Record], sqlstate: str) -> None:
     """While the claims of all others succeed, nobody is away, and nothing is locked: it is about the job."""
     other = new_worker("other")
@@ -311,6 +312,7 @@ async def test_what_is_let_go_with_another(counter: Counter, connection: Connect
     await until_within(all_of_them, "all of them", deadline_s=10.0)
 
 
+@pytest.mark.rest
 async def test_bad_jobs_beside_each_other(counter: Counter, connection: Connection[Record]) -> None:
     """A page of the disk holds many: those behind them are handed out, also to a worker that has one place."""
     counter.worker.capacity = 1
@@ -416,12 +418,13 @@ async def test_a_claim_that_waits(
     assert await aside(connection) == {}
 
 
+@pytest.mark.rest
 async def test_reports(counter: Counter, connection: Connection[Record]) -> None:
     """Results of others are written; what is refused is kept, and written when it is not any more."""
     good = [await counter.running(counter.worker) for _ in STATES]
     bad = {await counter.running(counter.worker): sqlstate for sqlstate in STATES}
     values = [  # those are taken for bad results
-        one for one, sqlstate in bad.items() if is_value(sqlstate) and not sqlstate.startswith(results.CONSTRAINTS)
+        one for one, sqlstate in bad.items() if is_value(sqlstate) and not sqlstate.startswith(CONSTRAINTS)
     ]
     async with counter.open():
         async with refusing(connection, bad, "COMPLETED"):

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import re
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import asyncpg
 import pytest
 
 from pulse.errors import ConfigError, SchemaError
-from pulse.store.admin import roles, schema
+from pulse.store.admin import roles
 from pulse.store.admin.roles import checked_prefix, make_roles, names_of, roles_script, standing
 from pulse.store.admin.schema import SCHEMA_VERSION, ensure_schema
+from pulse.store.statements import STATEMENTS
 from tests.store.roles_kit import Place, forget
+from tests.store.upgrade_kit import make_upgrades
 from tests.support.postgres import Postgres
+from tests.support.waiting import until_blocked
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -24,11 +29,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 _numbers = itertools.count()
-LATER: Final = SCHEMA_VERSION + 1
-STEP: Final = f"""
+STEP: Final = """
     CREATE TABLE pulse.later (id int);
     CREATE FUNCTION pulse.later_too() RETURNS int LANGUAGE sql AS 'SELECT 1';
-    INSERT INTO pulse.schema_version (version) VALUES ({LATER});
 """
 # It fits better than PostgreSQL's own, for whoever finds it by the search_path.
 _TRAP: Final = """
@@ -183,21 +186,20 @@ async def test_whom_somebody_let_in_by_name_stays(place: Place) -> None:
 
 
 @pytest.mark.parametrize("by", ["superuser", "member"])
-async def test_what_comes_later(place: Place, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_comes_later(place: Place, by: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What an upgrade makes is the owner's, whoever upgrades, is given to nobody else, and grants are given again."""
     await ensure_schema(place.sql)
     await make_roles(place.sql, place.prefix)
     await place.sql.execute(f"CREATE ROLE {place.prefix}op LOGIN IN ROLE {place.prefix}owner")
     session = await asyncpg.connect(place.dsn if by == "superuser" else place.dsn_of(f"{place.prefix}op"))
-    monkeypatch.setattr(schema, "SCHEMA_VERSION", LATER)
-    monkeypatch.setattr(schema, "_step_sql", lambda version: STEP if version == LATER else "")
+    newest = make_upgrades(monkeypatch, tmp_path, STEP)
     given = roles._PARTS["grants"] + '\nGRANT SELECT ON pulse.later TO :"server";\n'
     monkeypatch.setitem(roles._PARTS, "grants", given)
     server = await _login(place, "server_login", "IN ROLE", f"{place.prefix}server", create=False)
     with pytest.raises(SchemaError) as refused:
         await ensure_schema(server)
     assert refused.value.message.startswith(
-        f"the schema pulse is at version {SCHEMA_VERSION}, this pulse needs {LATER}, and role "
+        f"the schema pulse is at version {SCHEMA_VERSION}, this pulse needs {newest}, and role "
         f'"{place.prefix}server_login" may not upgrade it: permission denied to set role'
     )
     assert refused.value.message.endswith(f'; run pulse migrate as "{place.prefix}owner" or a member of it')
@@ -214,6 +216,26 @@ async def test_what_comes_later(place: Place, by: str, monkeypatch: pytest.Monke
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await server.execute(refused_now)
     for one in (session, server):
+        await one.close(timeout=5)
+
+
+async def test_who_may_not_upgrade_waits_for_who_may(
+    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A server that starts while the owner upgrades goes on when that is done."""
+    await ensure_schema(place.sql)
+    await make_roles(place.sql, place.prefix)
+    owner = await asyncpg.connect(place.dsn)
+    server = await _login(place, "server_login", "IN ROLE", f"{place.prefix}server", create=False)
+    newest = make_upgrades(monkeypatch, tmp_path, STEP)
+    async with owner.transaction():
+        await owner.execute(STATEMENTS["schema_lock"].sql)
+        starting = asyncio.create_task(ensure_schema(server))
+        await until_blocked(place.sql, by=owner.get_server_pid())
+        await ensure_schema(owner)
+    assert await starting == SCHEMA_VERSION
+    assert await ensure_schema(server) == newest
+    for one in (owner, server):
         await one.close(timeout=5)
 
 

@@ -27,9 +27,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from pulse.store.connections.pool import Target
 from pulse.store.operators.schedules import MAX_HELD, MAX_HELD_OF_ALL
-from pulse.store.rows import Due, Fired, Firing, NewSchedule
+from pulse.store.rows import Due, Fired, Firing, NewSchedule, from_us, to_us
 from pulse.store.store import Store
-from pulse.store.times import from_us, to_us
 from pulse_actors.scheduler.catchup import GRACE_S, MAX_CATCH_UP, firing_of, reckoned_of
 from pulse_actors.shared.recurrence import jittered_us
 from tests.store.conftest import EMPTY

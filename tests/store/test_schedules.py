@@ -11,9 +11,8 @@ import pytest
 
 from pulse.errors import StatementError
 from pulse.protocol import HandlerInfo
-from pulse.store.rows import Due, Fired, Firing, Level, NewSchedule, Work
+from pulse.store.rows import Due, Fired, Firing, Level, NewSchedule, Work, from_us, to_us
 from pulse.store.store import Store
-from pulse.store.times import from_us, to_us
 from pulse_actors.scheduler.catchup import firing_of
 from pulse_actors.shared.recurrence import jittered_us
 from tests.store.helpers import NOW, TOPIC, Row, at, count, new_id

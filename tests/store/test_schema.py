@@ -12,7 +12,7 @@ import pytest
 
 from pulse.errors import SchemaError, UnavailableError
 from pulse.store.admin import schema
-from pulse.store.admin.schema import SCHEMA_VERSION, ensure_schema, schema_sql
+from pulse.store.admin.schema import RELEASES, SCHEMA_VERSION, ensure_schema, schema_sql
 from pulse.store.connections.pool import Target
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
@@ -45,8 +45,7 @@ async def insert(connection: Connection[Record], table: str, columns: Columns) -
     try:
         await connection.execute(
             "DELETE FROM pulse.topics; DELETE FROM pulse.dispatch_control; DELETE FROM pulse.sweep_mark;"
-            "DELETE FROM pulse.retention_mark;"
-            "DELETE FROM pulse.schema_version WHERE version > 1"
+            "DELETE FROM pulse.retention_mark"
         )
         await connection.execute(f"INSERT INTO pulse.{table} ({', '.join(row)}) VALUES ({', '.join(row.values())})")
     finally:
@@ -113,12 +112,12 @@ async def test_install(empty_dsn: str) -> None:
     assert found == [0, SCHEMA_VERSION, SCHEMA_VERSION]
     assert await store.reads.counts() == (dict.fromkeys(sorted(await _statuses(store)), 0), True)
     async with store.query.connection() as connection:
-        rows = await connection.fetch("SELECT version FROM pulse.schema_version ORDER BY version")
+        rows = await connection.fetch("SELECT version, release FROM pulse.schema_version")
         seeds = await connection.fetchrow(
             "SELECT (SELECT count(*) FROM pulse.topics), (SELECT count(*) FROM pulse.dispatch_control WHERE NOT paused)"
         )
     store.close()
-    assert [row["version"] for row in rows] == [*range(1, SCHEMA_VERSION + 1)]
+    assert [tuple(row) for row in rows] == [(SCHEMA_VERSION, RELEASES[SCHEMA_VERSION])]
     assert tuple(seeds or ()) == (1, 1)
 
 
@@ -128,113 +127,6 @@ async def _statuses(store: Store) -> set[str]:
             row["status"]
             for row in await connection.fetch("SELECT unnest(enum_range(NULL::pulse.job_status))::text AS status")
         }
-
-
-CATALOG: Final = """
-    SELECT attrelid::regclass::text || '.' || attname || ' ' || format_type(atttypid, atttypmod) || ' ' || attnotnull
-           || ' ' || coalesce(pg_get_expr(adbin, adrelid), '') AS line
-    FROM pg_attribute JOIN pg_class c ON c.oid = attrelid LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
-    WHERE c.relnamespace = 'pulse'::regnamespace AND attnum > 0 AND NOT attisdropped
-    UNION ALL SELECT conrelid::regclass::text || ' ' || conname || ' ' || pg_get_constraintdef(oid) FROM pg_constraint
-    WHERE connamespace = 'pulse'::regnamespace
-    UNION ALL SELECT indexdef FROM pg_indexes WHERE schemaname = 'pulse'
-    UNION ALL SELECT relname || ' ' || coalesce(reloptions::text, '') FROM pg_class
-    WHERE relnamespace = 'pulse'::regnamespace
-    UNION ALL SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'pulse'::regnamespace
-    UNION ALL SELECT pg_get_triggerdef(oid) FROM pg_trigger
-    WHERE tgrelid::regclass::text LIKE 'pulse.%' AND NOT tgisinternal
-    UNION ALL SELECT 'version ' || version FROM pulse.schema_version
-    ORDER BY line
-"""
-UPGRADE_FROM: Final = [*range(1, SCHEMA_VERSION)]
-
-
-@pytest.mark.parametrize("version", UPGRADE_FROM)
-async def test_an_upgrade_gives_what_an_install_gives(
-    version: int, empty_dsn: str, own_database: None, connection: Connection[Record]
-) -> None:
-    """The steps from an older schema lead to the very catalog that schema.sql makes; jobs that were there stay."""
-    del own_database
-    older = await asyncpg.connect(empty_dsn)
-    await older.execute((ROOT / "tests" / "store" / f"schema_v{version}.sql").read_text("utf-8"))
-    job = await older.fetchval("SELECT pulse.submit(name => 'n')")
-    store = Store(Target(empty_dsn, "test"))
-    assert [await store.prepare(), await store.prepare()] == [version, SCHEMA_VERSION]
-    store.close()
-    upgraded = [row["line"] for row in await older.fetch(CATALOG)]
-    assert upgraded == [row["line"] for row in await connection.fetch(CATALOG)]
-    assert await older.fetchval("SELECT array_agg(id) FROM pulse.jobs") == [job]
-    await older.close(timeout=5)
-
-
-async def test_an_upgrade_keeps_rights_and_rules(empty_dsn: str) -> None:
-    """Who alone might submit by SQL still may, alone; a schedule that nobody could follow does not keep it back."""
-    older = await asyncpg.connect(empty_dsn)
-    await older.execute((ROOT / "tests" / "store" / "schema_v3.sql").read_text("utf-8"))
-    role = f"shop_{new_id().hex()}"
-    functions = "pulse.submit(text, jsonb, text, int, timestamptz, int, float8, uuid), pulse.submit_many(jsonb)"
-    try:
-        await older.execute(
-            f"CREATE ROLE {role}; REVOKE ALL ON FUNCTION {functions} FROM PUBLIC;"
-            f"GRANT EXECUTE ON FUNCTION {functions} TO {role};"
-            "INSERT INTO pulse.schedules (id, kind, name, cron, timezone, next_run_at)"
-            "VALUES (pulse.uuid7(), 'cron', 'n', '0 0 * * * 0 2030', 'UTC', now())"
-        )
-        store = Store(Target(empty_dsn, "test"))
-        assert await store.prepare() == 3
-        store.close()
-        may = """
-            SELECT bool_and(has_function_privilege($1, oid, 'EXECUTE')),
-                   bool_or(has_function_privilege('public', oid, 'EXECUTE'))"""
-        found = await older.fetchrow(f"{may} FROM pg_proc WHERE proname IN ('submit', 'submit_many')", role)
-        assert tuple(found or ()) == (True, False)
-        with pytest.raises(asyncpg.CheckViolationError):
-            await older.execute(
-                "INSERT INTO pulse.schedules (id, kind, name, cron, timezone)"
-                "VALUES (pulse.uuid7(), 'cron', 'n', 'often', 'UTC')"
-            )
-    finally:
-        await older.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
-        await older.close(timeout=5)
-
-
-async def test_an_upgrade_leaves_others_functions_alone(empty_dsn: str) -> None:
-    """What somebody has put into the schema keeps its settings: a function of another owner, and a procedure."""
-    older = await asyncpg.connect(empty_dsn)
-    await older.execute((ROOT / "tests" / "store" / "schema_v8.sql").read_text("utf-8"))
-    role = f"shop_{new_id().hex()}"
-    body = "LANGUAGE sql SET search_path = public AS 'SELECT'"
-    try:
-        await older.execute(
-            f"CREATE ROLE {role}; GRANT ALL ON SCHEMA pulse TO {role}; CREATE PROCEDURE pulse.mine() {body};"
-            f"CREATE FUNCTION pulse.theirs() RETURNS void {body}; ALTER FUNCTION pulse.theirs OWNER TO {role}"
-        )
-        store = Store(Target(empty_dsn, "test"))
-        assert await store.prepare() == 8
-        store.close()
-        kept = await older.fetch(
-            "SELECT proname FROM pg_proc WHERE proconfig = '{search_path=public}' ORDER BY proname"
-        )
-        assert [row[0] for row in kept] == ["mine", "theirs"]
-    finally:
-        await older.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
-        await older.close(timeout=5)
-
-
-async def test_an_upgrade_cuts_a_jitter_that_is_too_long(empty_dsn: str) -> None:
-    """What version 4 let pass is no longer than the interval then."""
-    older = await asyncpg.connect(empty_dsn)
-    await older.execute((ROOT / "tests" / "store" / "schema_v4.sql").read_text("utf-8"))
-    for every_s, jitter_s in ((5, 6), (5, 5), (9, 2)):
-        await older.execute("SELECT pulse.create_schedule('n', every_s => $1, jitter_s => $2)", every_s, jitter_s)
-    store = Store(Target(empty_dsn, "test"))
-    assert await store.prepare() == 4
-    store.close()
-    rows = await older.fetch("SELECT jitter_s, revision FROM pulse.schedules ORDER BY created_at")
-    assert [tuple(row) for row in rows] == [(5, 1), (5, 0), (2, 0)]
-    with pytest.raises(asyncpg.CheckViolationError):
-        await older.execute("UPDATE pulse.schedules SET jitter_s = 10")
-    await older.close(timeout=5)
 
 
 async def test_many_installs_at_once(empty_dsn: str) -> None:
@@ -250,7 +142,7 @@ async def test_many_installs_at_once(empty_dsn: str) -> None:
 
 async def test_a_newer_schema_is_refused(store: Store, connection: Connection[Record]) -> None:
     """A schema that a newer pulse made is left alone, and the message says what to do."""
-    await connection.execute("INSERT INTO pulse.schema_version (version) VALUES ($1)", SCHEMA_VERSION + 1)
+    await connection.execute("INSERT INTO pulse.schema_version VALUES ($1, 'newer')", SCHEMA_VERSION + 1)
     with pytest.raises(
         SchemaError, match=f"version {SCHEMA_VERSION + 1}; this pulse knows up to {SCHEMA_VERSION}: upgrade"
     ):
@@ -265,9 +157,10 @@ async def test_a_newer_schema_that_came_while_waiting(empty_dsn: str) -> None:
         waiting = asyncio.create_task(ensure_schema(older))
         await until_blocked(watcher, by=newer.get_server_pid())
         await newer.execute(
-            f"CREATE SCHEMA pulse; CREATE TABLE pulse.schema_version AS SELECT {SCHEMA_VERSION + 1} AS version"
+            "CREATE SCHEMA pulse; CREATE TABLE pulse.schema_version AS "
+            f"SELECT {SCHEMA_VERSION + 1} AS version, 'newer' AS release"
         )
-    with pytest.raises(SchemaError):
+    with pytest.raises(SchemaError, match=f"this pulse knows up to {SCHEMA_VERSION}: upgrade"):
         await waiting
     for connection in (newer, older, watcher):
         await connection.close(timeout=5)
@@ -344,5 +237,8 @@ async def test_uuid7_is_random(connection: Connection[Record]) -> None:
 @pytest.mark.skipif(
     len(postgres.installations()) < 2, reason="only one PostgreSQL is installed: the store is tested on that one"
 )
-def test_two_versions() -> None:
-    """The store is tested on a second version of PostgreSQL as well."""
+def test_two_versions(server: Postgres, request: pytest.FixtureRequest) -> None:
+    """The store is tested on the newest PostgreSQL that is here and on the oldest, and each is what it is taken for."""
+    majors = sorted(one.major for one in postgres.installations())
+    assert [one.major for one in postgres.to_test_on()] == [majors[-1], majors[0]]
+    assert server.major == request.node.callspec.params["server"].major

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 # Parsed once, when it was made: its names are bound, and no search_path counts.
-BOUND: Final = {"uuid7"}
+BOUND: Final = {"resolved_options", "uuid7"}
 _TRAP: Final = "LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''caught by evil''; END'"
 _TRAPPED: Final = """
     SELECT format('CREATE FUNCTION evil.%I(%s) RETURNS %s ', p.proname, pg_get_function_identity_arguments(p.oid),

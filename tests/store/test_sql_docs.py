@@ -11,8 +11,7 @@ import pytest
 
 from pulse.common.ids import uuid7
 from pulse.protocol import NewJob
-from pulse.store.rows import Completion, Ending, EndingKind, NewSchedule
-from pulse.store.times import from_s
+from pulse.store.rows import Completion, Ending, EndingKind, NewSchedule, from_s
 from tests.support.markdown import DOCS, blocks, section, table
 
 if TYPE_CHECKING:

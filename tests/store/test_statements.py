@@ -1,8 +1,10 @@
-"""``queries.sql`` held against its own headers, the state machine, and the code that uses it."""
+"""The statements held against its own headers, the state machine, and the code that uses it."""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +15,7 @@ from pulse.job import TRANSITIONS, Status
 from pulse.store.statements import STATEMENTS, Statement, parse
 from tests.mutants.mutant import Mutant
 from tests.mutants.table import EVERY, MUTANTS
+from tests.support.every import every
 
 LEGAL: Final = {(source.value, target.value) for source, targets in TRANSITIONS.items() for target in targets}
 MOVING: Final = sorted(name for name, statement in STATEMENTS.items() if statement.moves)
@@ -25,22 +28,29 @@ SET_STATUS: Final = re.compile(r"SET status = (.*?)(?:,\s+\w+ =|\n\s+\w+ =)", re
 HERE: Final = Path(__file__).parent
 STORE: Final = Path(str(pulse.store.__file__)).parent
 GOOD: Final = "-- name: a :one\n-- What: x. Args: none. Guard: none. Returns: one.\nSELECT 1;\n"
+SHARED: Final = "-- fragment: f\n-- What: two\nx,\n-- why\ny\n"
+SHARING: Final = GOOD.replace("SELECT 1;", "SELECT\n    -- :include f\n;")
 
 
-@pytest.mark.parametrize("name", MOVING)
-def test_moves_are_legal(name: str) -> None:
+def test_moves_are_legal() -> None:
     """Every move that a header claims is in the table of transitions; a new job is PENDING, or claimed at once."""
-    for source, target in STATEMENTS[name].moves:
-        if source == "none":
-            assert target == "PENDING" or (name, target) == ("submit_and_claim", "RUNNING")
-        elif (source, target) != ("RUNNING", "RUNNING"):  # a lease that moves is no change of status
-            assert (source, target) in LEGAL
+
+    def check(name: str) -> None:
+        for source, target in STATEMENTS[name].moves:
+            if source == "none":
+                assert target == "PENDING" or (name, target) == ("submit_and_claim", "RUNNING")
+            elif (source, target) != ("RUNNING", "RUNNING"):  # a lease that moves is no change of status
+                assert (source, target) in LEGAL
+
+    every(MOVING, check)
 
 
-@pytest.mark.parametrize("name", sorted(STATEMENTS))
-def test_headers_tell_each_change_of_status(name: str) -> None:
+def test_headers_tell_each_change_of_status() -> None:
     """The statuses that a statement writes are exactly those that its header says it moves to."""
-    statement = STATEMENTS[name]
+    every(STATEMENTS.values(), _tells_each_change)
+
+
+def _tells_each_change(statement: Statement) -> None:
     targets = {target for _, target in statement.moves}
     assigned = SET_STATUS.search(statement.sql)
     inserted = {"PENDING"} if "INSERT INTO pulse.jobs" in statement.sql else set[str]()
@@ -60,10 +70,12 @@ def test_all_transitions_of_the_table_are_written_by_somebody() -> None:
     assert written & LEGAL == LEGAL
 
 
-@pytest.mark.parametrize("name", FENCED)
-def test_writes_to_running_jobs_match_the_whole_fence(name: str) -> None:
+def test_writes_to_running_jobs_match_the_whole_fence() -> None:
     """A write by a worker names id, status, locked_by and attempts in its SQL and in its header."""
-    statement = STATEMENTS[name]
+    every((STATEMENTS[name] for name in FENCED), _matches_the_fence)
+
+
+def _matches_the_fence(statement: Statement) -> None:
     for column in (
         r"id BETWEEN (\w+)\.id AND \1\.id",
         r"status::text = 'RUNNING'",
@@ -82,15 +94,25 @@ def test_the_fenced_statements_are_these() -> None:
     assert FENCED == ["complete_jobs", "end_attempts", "end_epoch", "extend_leases", "move_claims", "save_checkpoints"]
 
 
-@pytest.mark.parametrize("name", sorted(STATEMENTS))
-def test_every_statement_is_used(name: str) -> None:
-    """No statement is left in the file that no code asks for."""
-    code = "".join(path.read_text("utf-8") for path in STORE.rglob("*.py"))
-    assert f'"{name}"' in code
+def test_every_statement_is_used() -> None:
+    """No statement is left in the file that no code asks for: as an index of STATEMENTS, or in a call."""
+    trees = [ast.parse(path.read_text("utf-8")) for path in STORE.rglob("*.py")]
+    asked = {name for tree in trees for node in ast.walk(tree) for name in _asked_for(node)}
+    assert sorted(STATEMENTS.keys() - asked) == []
+
+
+def _asked_for(node: ast.AST) -> Iterator[object]:
+    match node:
+        case (
+            ast.Subscript(value=ast.Name(id="STATEMENTS"), slice=name)
+            | ast.Call(args=[ast.Constant() as name, *_])
+            | ast.Call(args=[*_, ast.IfExp() as name])
+        ):
+            yield from (one.value for one in ast.walk(name) if isinstance(one, ast.Constant))
 
 
 def test_no_sql_elsewhere() -> None:
-    """Outside of queries.sql and schema.sql nothing reads or writes a table of pulse."""
+    """Outside of the .sql files nothing reads or writes a table of pulse."""
     root = STORE.parents[1]
     sources = [path for package in ("pulse", "supervisor", "actors") for path in (root / package).rglob("*.py")]
     assert sources
@@ -98,12 +120,17 @@ def test_no_sql_elsewhere() -> None:
     assert [path.name for path in sources if touching.search(path.read_text("utf-8"))] == []
 
 
-@pytest.mark.parametrize("mutant", EVERY, ids=str)
-def test_mutants_fit(mutant: Mutant) -> None:
+def test_mutants_fit() -> None:
     """What a mutant takes out is there exactly once, and the test that is to notice it exists."""
-    assert mutant.mutated(mutant.original()) != mutant.original()
-    file, _, function = mutant.killer.partition("::")
-    assert not mutant.killer or f"def {function}(" in (HERE / file).read_text("utf-8")
+    files = {mutant.killer.partition("::")[0] for mutant in EVERY if mutant.killer}
+    texts = {file: (HERE / file).read_text("utf-8") for file in files}
+
+    def check(mutant: Mutant) -> None:
+        assert mutant.mutated(mutant.original()) != mutant.original()
+        file, _, function = mutant.killer.partition("::")
+        assert not mutant.killer or f"def {function}(" in texts[file]
+
+    every(EVERY, check)
 
 
 def test_every_guard_has_a_mutant() -> None:
@@ -131,6 +158,20 @@ def test_parse_reads_name_result_header_and_sql() -> None:
     assert (parsed["b"].result, parsed["b"].sql) == ("many", "SELECT 2\n, 3")
 
 
+def test_parse_includes_fragments() -> None:
+    """A fragment stands in place of the line that includes it, indented like that, and may include another one."""
+    assert parse(SHARING, SHARED)["a"].sql == "SELECT\n    x,\n    y"
+    inner = SHARED.replace(": f", ": g")
+    outer = "-- fragment: f\n-- What: nested\n(\n  -- :include g\n)\n"
+    assert parse(outer + SHARING, inner)["a"].sql == "SELECT\n    (\n      x,\n      y\n    )"
+
+
+def test_parse_takes_one_set_of_names() -> None:
+    """A name that two files have is refused."""
+    with pytest.raises(ValueError, match="statement a is there twice"):
+        parse(GOOD, GOOD)
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -140,12 +181,18 @@ def test_parse_reads_name_result_header_and_sql() -> None:
         (GOOD.replace(":one", ":some"), "without a name"),
         (GOOD + GOOD.replace(": a :one", ": b :some"), "exactly one"),
         (GOOD + GOOD, "there twice"),
+        (SHARED + SHARING + SHARED, "there twice"),
+        (SHARED + SHARING + GOOD.replace(" a ", " f "), "there twice"),
+        (SHARED + GOOD, "no statement includes the fragment f"),
+        (SHARING, "no fragment f"),
+        (SHARED.replace("y", "-- :include f") + SHARING, "includes itself"),
+        (SHARED.replace("What:", "Why:") + SHARING, "lacks What:"),
         (GOOD.replace("SELECT 1;", "SELECT 1"), "exactly one"),
         (GOOD.replace("SELECT 1;", ""), "exactly one"),
         *((GOOD.replace(f"{word}:", ""), f"lacks {word}:") for word in ("What", "Args", "Guard", "Returns")),
     ],
 )
 def test_parse_refuses(text: str, reason: str) -> None:
-    """A statement without name or header, with a name that is taken, or not alone in its block is refused."""
+    """A statement or fragment that is malformed, has a name that is taken, or is not alone in its block is refused."""
     with pytest.raises(ValueError, match=reason):
         parse(text)

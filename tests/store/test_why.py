@@ -9,8 +9,8 @@ import asyncpg
 import pytest
 
 from pulse.store.connections.pool import Target, connect
+from pulse.store.reading.jobs import BEFORE_MAX, Standing
 from pulse.store.rows import Ending, EndingKind
-from pulse.store.standing import BEFORE_MAX, Standing
 from pulse.store.statements import STATEMENTS
 from pulse.store.store import Store
 from tests.store.helpers import LEASE_S, NOW, TERMINAL, TOPIC, WORKER, at, fence, forge, new_id

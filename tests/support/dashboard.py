@@ -11,11 +11,11 @@ from urllib.parse import urlencode
 from starlette.types import ASGIApp, Message
 
 from pulse.errors import NobodyAnswersError
-from pulse.ui.auth.address import Address
-from pulse.ui.auth.sessions import Session
+from pulse.ui.auth.address import ListenAddress
+from pulse.ui.auth.sessions import BrowserSession
 from pulse.ui.data.queries import Questions
 from pulse.ui.guard import cookie_header
-from pulse.ui.site import Options, Site
+from pulse.ui.site import Site, SiteOptions
 
 Reply: TypeAlias = "Mapping[str, object] | Callable[[Mapping[str, Any]], Mapping[str, object]]"
 
@@ -80,7 +80,7 @@ class Browser:
     site: Site
     address: str = "127.0.0.1"
     cookie: str = ""
-    session: Session | None = None
+    session: BrowserSession | None = None
     uid: int | None = None
     read: int = 0  # pieces of bodies that were asked for
     scopes: list[Any] = field(default_factory=list[Any])
@@ -140,5 +140,5 @@ class Browser:
 
 def site_of(questions: Questions | None = None, *, path: Any = None, said: Sequence[str] = (), **options: Any) -> Site:
     """A site that listens nowhere."""
-    where = Address(path=path) if path is not None else Address("127.0.0.1", 8470)
-    return Site(Options(where, **options), questions or Told(), list(said).append)
+    where = ListenAddress(path=path) if path is not None else ListenAddress("127.0.0.1", 8470)
+    return Site(SiteOptions(where, **options), questions or Told(), list(said).append)

@@ -74,6 +74,12 @@ def installations() -> list[Installation]:
     return list(found.values())
 
 
+def to_test_on() -> list[Installation]:
+    """The newest, which users get, and the oldest that is here: one where there is only one."""
+    found = sorted(installations(), key=lambda one: -one.major)
+    return [*found[:1], *found[1:][-1:]]
+
+
 class Postgres:
     """
     A running server and the databases on it, for fixtures: everything here blocks.

@@ -21,6 +21,8 @@ pytestmark = [
     pytest.mark.systemd,
     pytest.mark.skipif(why_not() is not None, reason=f"no machine with systemd: {why_not()}"),
     pytest.mark.timeout(180),
+    pytest.mark.patient,
+    pytest.mark.rest,
 ]
 
 SERVER: Final = "pulse-supervisor.service"

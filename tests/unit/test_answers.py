@@ -18,7 +18,7 @@ from pulse.errors import (
     UnavailableError,
 )
 from pulse.job import TERMINAL, TRANSITIONS, HistoryEntry, Job, Status
-from pulse.protocol import Frame, FrameReader, encode, encode_error
+from pulse.protocol import Frame, FrameReader, answers, encode, encode_error
 
 JOB = uuid.UUID(int=1)
 COLUMNS: dict[str, object] = {
@@ -74,6 +74,15 @@ def test_a_job() -> None:
 def test_results_are_what_their_json_says(text: str, value: object) -> None:
     """A stored text is decoded once."""
     assert records.job({"job": {**COLUMNS, "result": text}}).result == value
+
+
+def test_what_is_too_long_for_a_frame() -> None:
+    """The server tells that it is left out; the record has None, and the command line reads the row, too."""
+    row = {**COLUMNS, "args": None, "omitted": ["args"]}
+    assert records.job({"job": row}).args is None
+    assert answers.read(answers.Job, row).omitted == ["args"]
+    schedule = {"id": JOB.bytes, "name": "a", "kind": "at", "args": None, "omitted": ["args"]}
+    assert records.schedule({"schedule": schedule}).args is None
 
 
 @pytest.mark.parametrize("body", [{}, {"job": None}, {"job": []}, {"job": {"id": JOB.bytes}}])

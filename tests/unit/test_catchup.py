@@ -13,8 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pulse.errors import BadRequestError
-from pulse.store.rows import Due, Firing, Reckoned
-from pulse.store.times import to_us
+from pulse.store.rows import Due, Firing, Reckoned, to_us
 from pulse_actors.scheduler import catchup
 from pulse_actors.scheduler.catchup import GRACE_S, MAX_CATCH_UP, firing_of, reckoned_of
 from pulse_actors.shared.recurrence import Recurrence, jittered_us

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulse.cli.args_input import check_args
-from pulse.cli.jobs.jsonlines import BadLineError, Batch, batches
+from pulse.cli.jobs.jsonlines import BadLineError, LineBatch, batches
 from pulse.errors import BadRequestError
 
 
@@ -73,10 +73,10 @@ def test_lines_become_batches() -> None:
     """Batches end at their size; empty lines are passed over, but counted."""
     data = b"".join(b'{"n": %d}\n' % number for number in range(5)) + b"\n  \n" + b'{"n": 5}'
     assert list(batches([data], most_jobs=2)) == [
-        Batch(1, 2, ['{"n": 0}', '{"n": 1}']),
-        Batch(3, 4, ['{"n": 2}', '{"n": 3}']),
-        Batch(5, 7, ['{"n": 4}']),
-        Batch(8, 8, ['{"n": 5}']),
+        LineBatch(1, 2, ['{"n": 0}', '{"n": 1}']),
+        LineBatch(3, 4, ['{"n": 2}', '{"n": 3}']),
+        LineBatch(5, 7, ['{"n": 4}']),
+        LineBatch(8, 8, ['{"n": 5}']),
     ]
 
 

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse.cli.output.documents import document, encoded, pretty
+from pulse.cli.output.documents import document, encoded
+from pulse.ops.job_text import pretty
 
+JSON_KEYS = {"args", "result", "progress"}
 ID = UUID("0190163d-8694-739b-aea5-966c26f8ad91")
 
 
@@ -82,7 +84,8 @@ def test_an_indented_document_is_the_same_document() -> None:
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text() | st.binary(max_size=20),
-        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        # Under these keys servers send JSON text, which is put in unread: another text there would be no answer.
+        lambda inner: st.lists(inner) | st.dictionaries(st.text().filter(lambda key: key not in JSON_KEYS), inner),
     )
 )
 def test_every_answer_is_a_document(value: object) -> None:

@@ -11,15 +11,17 @@ import msgspec
 import pytest
 
 from pulse.cli.control.dispatch import gate_lines
-from pulse.cli.control.schedules import When, schedules_table, when_body, when_words
+from pulse.cli.control.schedules import TimingOptions, schedules_table, when_body, when_words
 from pulse.cli.control.schedules import facts as schedule_facts
 from pulse.cli.jobs.commands import jobs_table
-from pulse.cli.jobs.page import facts, outcome_of
+from pulse.cli.jobs.page import facts
 from pulse.cli.output.render import Line, Screen, plain_table
-from pulse.cli.system.status import merge
-from pulse.cli.system.status_page import overview, problems
+from pulse.cli.system.status_page import overview
 from pulse.cli.system.workers import workers_table
 from pulse.errors import ProtocolError
+from pulse.ops.job_text import outcome_of
+from pulse.ops.problems import problems
+from pulse.ops.status import merge
 from pulse.protocol.answers import (
     Attempt,
     Changed,
@@ -337,6 +339,7 @@ class TestSchedules:
         """A schedule that is spent, or leaves the topic to the handler, says so."""
         shown = {label: cell.text for label, cell in schedule_facts(Schedule(ID.bytes, "a", run_at=NOW_S), NOW_S)}
         assert (shown["topic"], shown["next"]) == ("the handler's", "never again")
+        assert shown["args"] == "too long to be shown"
 
     @pytest.mark.parametrize(
         ("given", "message"),
@@ -349,7 +352,7 @@ class TestSchedules:
     )
     def test_exactly_one_kind(self, given: dict[str, Any], message: str) -> None:
         """No kind, two kinds, or a time zone without cron are bad usage."""
-        when: When = {"cron": None, "timezone": None, "every": None, "at": None, **given}  # type: ignore[typeddict-item]
+        when: TimingOptions = {"cron": None, "timezone": None, "every": None, "at": None, **given}  # type: ignore[typeddict-item]
         with pytest.raises(click.UsageError, match=message):
             when_body(when)
 

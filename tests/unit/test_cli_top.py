@@ -8,11 +8,21 @@ from uuid import uuid4
 
 import pytest
 
-from pulse.cli.system.top_page import Snapshot, View, page, pressed
-from pulse.client import stats
-from pulse.client.stats import Buckets, DatabaseUsage, OtherTopics, Percentiles, Rates, Series, Stats, TopicStats, Used
+from pulse.cli.system.top_page import TopSnapshot, TopView, page, pressed
 from pulse.common.text import width_of
 from pulse.protocol.answers import Database, Job, Process, Status, Worker
+from pulse.protocol.stats import (
+    Buckets,
+    Counters,
+    DatabaseUsage,
+    OtherTopics,
+    Percentiles,
+    Rates,
+    Series,
+    Stats,
+    TopicStats,
+    Used,
+)
 
 AT_S = 1_900_000_000.0
 HOSTILE = "\x1b[31m<script>\u202e" + "x" * 300
@@ -29,7 +39,7 @@ def known(topics: list[TopicStats], **more: Any) -> Stats:
     parts: dict[str, Any] = {
         "at": AT_S, "since": AT_S - 60, "topics": topics, "others": OtherTopics(), "exact": True,
         "rates": Rates(submitted=12.34, completed=1234.5), "wait_s": Percentiles(p50=0.004, p99=0.5),
-        "run_s": Percentiles(), "series": Series(10.0, []), "counters": stats.Counters(),
+        "run_s": Percentiles(), "series": Series(10.0, []), "counters": Counters(),
         "histograms": {"wait_s": nothing}, "database": DatabaseUsage(0.0, {}), "dispatcher": Used(1, 0.1, 1),
     }  # fmt: skip
     return Stats(**{**parts, **more})
@@ -41,7 +51,7 @@ def job(name: str, since_s: float, **more: Any) -> Job:
     return Job(id=uuid4().bytes, name=name, topic="t", max_attempts=5, started_at=moment, next_run_at=moment, **more)
 
 
-def shot(**more: Any) -> Snapshot:
+def shot(**more: Any) -> TopSnapshot:
     """A system at work, with many of everything."""
     topics = [topic(f"t{number:02}", ready=number, oldest_s=60.0 - number, workers=1) for number in range(40)]
     workers = [Worker(identity=f"i{number}", name=f"w{number}", pid=number, capacity=10) for number in range(30)]
@@ -52,14 +62,14 @@ def shot(**more: Any) -> Snapshot:
         "running": [job("slow", 600.0, locked_by="i7"), job("quick", 1.0, locked_by="i7")],
         "waiting": [job("late", 30.0), job("later", -30.0)],
     }  # fmt: skip
-    return Snapshot(**{**parts, **more})
+    return TopSnapshot(**{**parts, **more})
 
 
 def texts(
-    snapshot: Snapshot, view: View | None = None, width: int | None = None, height: int | None = None
+    snapshot: TopSnapshot, view: TopView | None = None, width: int | None = None, height: int | None = None
 ) -> list[str]:
     """The lines."""
-    lines = page(snapshot, view or View(), width, height)
+    lines = page(snapshot, view or TopView(), width, height)
     return ["".join(cell.text for cell in line).rstrip() for line in lines]
 
 
@@ -114,7 +124,7 @@ def test_orders_and_scrolling() -> None:
     """Each key does one thing, and an unknown one nothing; nobody scrolls beyond the end."""
 
     def first(keys: str | list[str], title: str) -> str:
-        view = functools.reduce(pressed, keys, View())
+        view = functools.reduce(pressed, keys, TopView())
         lines = texts(shot(), view, 100, 40)
         at = next(number for number, line in enumerate(lines) if line.startswith(title))
         return lines[at + 1].split()[0]
@@ -128,6 +138,6 @@ def test_orders_and_scrolling() -> None:
     assert first(["\x1b[B", "\x1b[B", "\x1b[A"], "topic") == "t38"
     assert int(first(["\x1b[B"] * 99, "topic")[1:]) >= 3
     assert first(["w", "w", "\x1b[C"], "worker (") == "w1"
-    view = pressed(pressed(View(), "p"), "q")
+    view = pressed(pressed(TopView(), "p"), "q")
     assert (view.paused, view.left) == (True, True)
     assert texts(shot(), view, 100, 40)[0].startswith("pulse top PAUSED")

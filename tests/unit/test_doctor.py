@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from pulse.cli.admin.doctor import Running, judge_workers
+from pulse.cli.admin.doctor import RunningSystem, judge_workers
 from pulse.ops.doctor import blockers, database, directories, installation, queue
 from pulse.ops.doctor.directories import Directory, Socket
 from pulse.ops.doctor.finding import Finding, State, is_well, list_some, shown_bytes, shown_s
-from pulse.ops.doctor.installation import Abilities, Limits, Needed
+from pulse.ops.doctor.installation import Abilities, DescriptorLimits, Needed
 from pulse.ops.doctor.verdicts import QUESTIONS, judge
 from pulse.protocol.answers import Status, Worker
 from pulse.store.admin.doctor import QUEUE_CHECKS, SERVER_CHECKS, Seen, expected_indexes
@@ -284,10 +284,11 @@ def test_slips_of_the_pen() -> None:
 
 @pytest.mark.parametrize(
     ("facts", "state"),
-    [(None, SKIPPED), (Limits("d", 20, 1024, 10), OK), (Limits("d", 20, 1023, 1), WARNING),
-     (Limits("d", 20, 1024, 300), WARNING), (Limits("d", 20, 1024, 500), WRONG), (Limits("d", 950, 1024, 1), WRONG)],
+    [(None, SKIPPED), (DescriptorLimits("d", 20, 1024, 10), OK), (DescriptorLimits("d", 20, 1023, 1), WARNING),
+     (DescriptorLimits("d", 20, 1024, 300), WARNING), (DescriptorLimits("d", 20, 1024, 500), WRONG),
+     (DescriptorLimits("d", 950, 1024, 1), WRONG)],
 )  # fmt: skip
-def test_limits(facts: Limits | None, state: State) -> None:
+def test_limits(facts: DescriptorLimits | None, state: State) -> None:
     """Descriptors for twice the workers there are."""
     assert installation.limits(facts).state is state
 
@@ -392,5 +393,5 @@ def test_words() -> None:
 )
 def test_workers(workers: list[Worker] | None, state: State, words: str) -> None:
     """Somebody is there who can take something."""
-    found = judge_workers(Running(Status(workers=workers), {}))
+    found = judge_workers(RunningSystem(Status(workers=workers), {}))
     assert (found.state, words in found.text) == (state, True)

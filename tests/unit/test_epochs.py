@@ -225,6 +225,7 @@ def test_timelines_of_other_processes(tmp_path: Path) -> None:
         ("postgresql://u:p@a:1/d?x=y", ["postgresql://u:p@a:1/d?x=y"]),
         ("postgresql://u:p@a:1,b/d?x=y", ["postgresql://u:p@a:1/d?x=y", "postgresql://u:p@b/d?x=y"]),
         ("postgresql://a,[::1]:5", ["postgresql://a", "postgresql://[::1]:5"]),
+        ("postgresql://u@a,b/d@e", ["postgresql://u@a/d@e", "postgresql://u@b/d@e"]),
         ("postgresql:///d?host=a,b&user=u", ["postgresql:///d?host=a&user=u", "postgresql:///d?host=b&user=u"]),
         ("postgresql:///?host=/a,/b&port=1,2", ["postgresql:///?host=%2Fa&port=1", "postgresql:///?host=%2Fb&port=2"]),
         (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pulse_actors.runtime.bus import BUS_FRAME_BYTES
+from pulse.protocol.bus import MAX_BUS_FRAME_BYTES
 from pulse_actors.runtime.gate_summary import fitting, told
 
 PAUSE = {"reason": "x" * 1000, "paused_at": 1.0, "paused_by": None, "paused_until": None}
@@ -18,7 +18,7 @@ def test_what_does_not_fit_is_counted() -> None:
     assert isinstance(kept, dict)
     assert [*kept] == [f"t{number:05}" for number in range(len(kept))]
     assert short["topics_omitted"] == 10_000 - len(kept)
-    assert BUS_FRAME_BYTES / 4 < len(msgspec.msgpack.encode(short)) < BUS_FRAME_BYTES / 1.5
+    assert MAX_BUS_FRAME_BYTES / 4 < len(msgspec.msgpack.encode(short)) < MAX_BUS_FRAME_BYTES / 1.5
     small = {"paused": True, "topics": {"t": PAUSE}}
     assert fitting(small) == small
 

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from pulse.ops.doctor.finding import Finding, State
-from pulse.store.admin.incidents import ASKED, IncidentStore
+from pulse.store.admin.doctor import ASKED, IncidentStore
 from pulse_actors.dispatcher.monitoring import incidents
 from pulse_actors.dispatcher.monitoring.incidents import Incidents, judge
 

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 import pytest
 
 from pulse.ops.doctor.finding import Finding, State
-from pulse.store.standing import Standing
+from pulse.store.reading.jobs import Standing
 from pulse.system import processes
 from pulse_actors.dispatcher.claims.loop import Claims
 from pulse_actors.dispatcher.claims.quarantine import LONGEST_S

@@ -15,7 +15,7 @@ import trio.testing
 from pulse.cli.system.logs import log_lines
 from pulse.protocol import LogsRequest
 from pulse.system.log_forward import MAX_LINE_BYTES, Tap
-from pulse_supervisor.control.log_ring import MAX_ANSWER_BYTES, Ring
+from pulse_supervisor.control.log_ring import MAX_ANSWER_BYTES, LogRing
 
 
 def line(event: str, **fields: object) -> bytes:
@@ -23,7 +23,7 @@ def line(event: str, **fields: object) -> bytes:
     return json.dumps({"event": event, "level": "info", "actor": "dispatcher", **fields}).encode()
 
 
-def asked(ring: Ring, **request: object) -> Mapping[str, object]:
+def asked(ring: LogRing, **request: object) -> Mapping[str, object]:
     """The answer to a request."""
     return trio.run(ring.answer, LogsRequest(**request))  # type: ignore[arg-type]
 
@@ -37,7 +37,7 @@ def events(answer: Mapping[str, object]) -> list[str]:
 
 def test_the_oldest_go() -> None:
     """No more bytes are kept than allowed; who comes back is told how many lines he has missed."""
-    ring = Ring(max_bytes=10 * len(line("e00")), first=100)
+    ring = LogRing(max_bytes=10 * len(line("e00")), first=100)
     for number in range(30):
         ring.add(line(f"e{number:02}"))
     assert events(asked(ring)) == [f"e{number}" for number in range(20, 30)]
@@ -47,7 +47,7 @@ def test_the_oldest_go() -> None:
 
 def test_what_is_chosen() -> None:
     """By the worst level, by actor, and the newest of them."""
-    ring = Ring(first=1)
+    ring = LogRing(first=1)
     for number, (level, actor) in enumerate([("debug", "a"), ("warning", "b"), ("error", "a"), ("odd", "a")]):
         ring.add(line(str(number), level=level, actor=actor))
     assert events(asked(ring, level="warning")) == ["1", "2"]
@@ -61,14 +61,14 @@ def test_what_is_chosen() -> None:
 @pytest.mark.parametrize("junk", [b"", b"[1]", b"{", b'{"level": 3}', b"\xff\xfe", b'"x"'])
 def test_what_is_no_line(junk: bytes) -> None:
     """Whoever writes to the socket, only objects of JSON are kept."""
-    ring = Ring()
+    ring = LogRing()
     ring.add(junk)
     assert events(asked(ring)) == []
 
 
 def test_pages() -> None:
     """An answer fits into a frame; by its number the next one goes on, without a line twice or none."""
-    ring = Ring(first=1)
+    ring = LogRing(first=1)
     names = [f"e{number}" for number in range(40)]
     for name in names:
         ring.add(line(name, text="x" * 4000))
@@ -85,7 +85,7 @@ def test_pages() -> None:
 
 def test_waiting() -> None:
     """A reader gets the line that comes while it waits, and an empty answer when none does."""
-    ring = Ring(first=1)
+    ring = LogRing(first=1)
 
     async def both() -> dict[str, object]:
         answers: list[dict[str, object]] = []

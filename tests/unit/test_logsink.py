@@ -29,7 +29,7 @@ from pulse.system import log_sink, processes
 from pulse.system.log_sink import MAX_WAITING_BYTES, Sink
 from tests.support.streams import DEADLINE_S, PIPE_BYTES, Reader
 
-pytestmark = pytest.mark.timeout(30)  # what blocks for ever has failed
+pytestmark = [pytest.mark.timeout(30), pytest.mark.timed]  # what blocks for ever has failed
 
 AT_ONCE_S: Final = 1.0  # far more than the one pause that is allowed, far less than for ever
 LINE: Final = b"x" * 99 + b"\n"

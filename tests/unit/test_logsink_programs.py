@@ -63,10 +63,10 @@ late = Late()
 def test_who_ends_has_a_second_for_what_waits(tmp_path: Path) -> None:
     """A reader that is late gets all of it; where there is none, the process ends all the same."""
     code = """
-from pulse import logsink
-logsink.last_words.__defaults__ = (float(sys.argv[1]),)
+from pulse.system import log_sink
+log_sink.last_words.__defaults__ = (float(sys.argv[1]),)
 for number in range(2000): print(number)
-print(len(logsink._installed), end="")
+print(len(log_sink._installed), end="")
 open(sys.argv[2], "w").close()
 """
     read, write = os.pipe()
@@ -94,16 +94,16 @@ def test_a_fork_says_its_own_words(tmp_path: Path) -> None:
 
 FORKS = """
 import signal
-from pulse import logsink
+from pulse.system import log_sink
 for number in range(2000): print(number)
 if os.fork() == 0:
     signal.alarm(5)  # where it waits for ever
     print("theirs")
     open(sys.argv[1], "w").close()
-    logsink.last_words(10)
+    log_sink.last_words(10)
     os._exit(0)
 os.wait()
-logsink.last_words(10)
+log_sink.last_words(10)
 """
 
 
@@ -130,7 +130,8 @@ def test_a_fork_while_the_thread_is_at_it(tmp_path: Path) -> None:
     """The child has not the lock that a thread of its parent held, nor what that was to write."""
     code = """
 import os, signal, sys, threading
-from pulse import logs, logsink
+from pulse import logs
+from pulse.system import log_sink
 held, done = threading.Event(), threading.Event()
 
 def hold():
@@ -144,7 +145,7 @@ def late():  # of such hooks the first comes last, here behind that of the sinks
 
 os.register_at_fork(before=late, after_in_parent=done.set)
 logs.configure_logging("info", "json")
-(sink,) = logsink._installed
+(sink,) = log_sink._installed
 """
     says_each_once(code, tmp_path / "mark")
 

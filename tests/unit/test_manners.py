@@ -22,7 +22,7 @@ from pulse_actors.dispatcher.admission.request_limits import (
     manners_of,
 )
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.timed]
 
 
 def _after(mistakes: int, ago_s: float = 0.0) -> Manners:
@@ -82,7 +82,7 @@ async def test_behind_a_request_the_back_door_rests() -> None:
     """For as long as the request took; whoever gives up meanwhile keeps nobody out."""
     door = BackDoor()
     await door.acquire()
-    with anyio.move_on_after(0.05) as waiting:
+    with anyio.move_on_after(0.25) as waiting:
         await door.acquire()
     assert waiting.cancelled_caught
     door.release()
@@ -92,7 +92,7 @@ async def test_behind_a_request_the_back_door_rests() -> None:
     assert resting.cancelled_caught
     with anyio.fail_after(LONGEST_REST_S + 5):
         await door.acquire()
-    assert time.monotonic() - began_s >= 0.04
+    assert time.monotonic() - began_s >= min(LONGEST_REST_S, 0.25) * 0.9
 
 
 async def test_most_of_the_time_nobody_is_in_the_lane(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,15 +13,15 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pulse.client.stats import read
 from pulse.common.histogram import BOUNDS
 from pulse.config import load
 from pulse.errors import ConfigError
-from pulse.ops.metrics.catalogue import DURATIONS, METRICS
+from pulse.ops.metrics.catalogue import DURATIONS, LONGEST_LABEL, METRICS, clean
 from pulse.ops.metrics.collector import Exported
-from pulse.ops.metrics.labels import LONGEST, clean
-from pulse.ops.metrics.server import SCRAPES, Address, Server
-from pulse.ops.metrics.snapshot import Snapshot, Source
+from pulse.ops.metrics.server import SCRAPES, MetricsAddress, MetricsServer
+from pulse.ops.metrics.snapshot import MetricsSnapshot, MetricsSource
+from pulse.protocol.answers import read
+from pulse.protocol.stats import Stats
 from tests.support.markdown import DOCS, section, table
 from tests.support.peers import until
 
@@ -72,13 +72,13 @@ STATUS: Final[Mapping[str, object]] = {
 }
 
 
-def _exported(snapshot: Snapshot) -> str:
+def _exported(snapshot: MetricsSnapshot) -> str:
     class Still:
-        def take(self) -> Snapshot:
+        def take(self) -> MetricsSnapshot:
             return snapshot
 
     registry = CollectorRegistry()
-    registry.register(Exported(cast("Source", Still())))
+    registry.register(Exported(cast("MetricsSource", Still())))
     return generate_latest(registry).decode()
 
 
@@ -92,7 +92,7 @@ def _samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     return found
 
 
-FULL: Final = Snapshot(read(_stats(["a", "b"])), STATUS)
+FULL: Final = MetricsSnapshot(read(Stats, _stats(["a", "b"])), STATUS)
 
 
 def test_the_table_in_the_docs_is_what_is_exported() -> None:
@@ -147,14 +147,14 @@ def test_buckets_are_round_and_cumulative() -> None:
 @pytest.mark.parametrize(
     ("snapshot", "up"),
     [
-        (Snapshot(None, None), (0, 0, 0)),
-        (Snapshot(None, STATUS), (0, 1, 1)),
-        (Snapshot(FULL.stats, None), (1, 0, 1)),
-        (Snapshot(None, {**STATUS, "database": None}), (0, 1, 0)),
-        (Snapshot(FULL.stats, {**STATUS, "database": {"ok": False}}), (1, 1, 0)),
+        (MetricsSnapshot(None, None), (0, 0, 0)),
+        (MetricsSnapshot(None, STATUS), (0, 1, 1)),
+        (MetricsSnapshot(FULL.stats, None), (1, 0, 1)),
+        (MetricsSnapshot(None, {**STATUS, "database": None}), (0, 1, 0)),
+        (MetricsSnapshot(FULL.stats, {**STATUS, "database": {"ok": False}}), (1, 1, 0)),
     ],
 )
-def test_who_is_down_is_told(snapshot: Snapshot, up: tuple[int, int, int]) -> None:
+def test_who_is_down_is_told(snapshot: MetricsSnapshot, up: tuple[int, int, int]) -> None:
     """Whoever does not answer is 0, and of what nobody tells there is nothing."""
     samples = _samples(_exported(snapshot))
     assert tuple(samples["pulse_up", (("part", part),)] for part in ("dispatcher", "supervisor", "database")) == up
@@ -164,10 +164,10 @@ def test_who_is_down_is_told(snapshot: Snapshot, up: tuple[int, int, int]) -> No
 
 def test_topics_with_hostile_names_are_harmless() -> None:
     """Any name becomes a short label of its own, and the page stays readable for the library that parses it."""
-    samples = _samples(_exported(Snapshot(read(_stats(HOSTILE)), None)))
+    samples = _samples(_exported(MetricsSnapshot(read(Stats, _stats(HOSTILE)), None)))
     labels = {dict(labels)["topic"] for name, labels in samples if name == "pulse_topic_paused"}
     assert len(labels) == len(HOSTILE)
-    assert all(len(label) <= LONGEST + 9 and label.isprintable() for label in labels)
+    assert all(len(label) <= LONGEST_LABEL + 9 and label.isprintable() for label in labels)
     assert clean("images") == "images"
     assert clean("é") == "é"
 
@@ -184,7 +184,7 @@ def test_topics_with_hostile_names_are_harmless() -> None:
 def test_addresses(text: str, host: str, port: int) -> None:
     """A bare port is loopback's."""
     settings = load({"PULSE_METRICS": text})
-    address = Address(settings.metrics or "")
+    address = MetricsAddress(settings.metrics or "")
     assert (address.host, address.port, address.path) == (host, port, None)
 
 
@@ -198,9 +198,9 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 def test_who_asks_byte_by_byte_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Places are few: each is somebody else's after a while, however slowly its peer goes on."""
     monkeypatch.setattr("pulse.ops.metrics.server.SCRAPE_S", 0.2)
-    listening = Address("127.0.0.1:0").listen()
+    listening = MetricsAddress("127.0.0.1:0").listen()
     at = listening.getsockname()
-    server = Server(listening, cast("Source", None))
+    server = MetricsServer(listening, cast("MetricsSource", None))
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     with contextlib.ExitStack() as stack:

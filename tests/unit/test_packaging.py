@@ -73,7 +73,8 @@ def test_wheel_holds_the_sql(wheel: Path) -> None:
     """The schema of the root and the statements of the store are shipped as they are in the checkout."""
     with zipfile.ZipFile(wheel) as archive:
         assert archive.read("pulse/schema.sql") == (ROOT / "schema.sql").read_bytes()
-        assert archive.read("pulse/store/sql/queries.sql") == (ROOT / "pulse/store/sql/queries.sql").read_bytes()
+        for source in (ROOT / "pulse" / "store").rglob("*.sql"):
+            assert archive.read(source.relative_to(ROOT).as_posix()) == source.read_bytes()
         for path in FILES.values():
             assert archive.read(f"pulse_supervisor/deploy/{path}") == (ROOT / "deploy" / path).read_bytes()
 

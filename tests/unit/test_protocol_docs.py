@@ -16,6 +16,7 @@ from pulse.protocol import FrameReader, Result, check_result, decode_any, decode
 from pulse.store.reading.jobs import ATTEMPT
 from pulse.store.statements import STATEMENTS
 from tests.support import wiretypes
+from tests.support.every import every
 from tests.support.markdown import DOCS, blocks, section, table
 
 PAGE: Final = (DOCS / "protocol.md").read_text("utf-8")
@@ -76,11 +77,14 @@ def _with_bytes(value: object) -> object:
             return value
 
 
-@pytest.mark.parametrize("heading", TABLES)
-def test_tables_hold_every_kind_with_its_fields(heading: str) -> None:
+def test_tables_hold_every_kind_with_its_fields() -> None:
     """Each section lists exactly the kinds of its direction, each with its fields, their types and defaults."""
-    expected = {kind: wiretypes.fields(struct) for kind, struct in TABLES[heading].items()}
-    assert _documented(table(section(PAGE, heading)), "kind") == expected
+
+    def check(heading: str) -> None:
+        expected = {kind: wiretypes.fields(struct) for kind, struct in TABLES[heading].items()}
+        assert _documented(table(section(PAGE, heading)), "kind") == expected
+
+    every(TABLES, check)
 
 
 def test_values_that_occur_in_several_places_are_described_once() -> None:
@@ -186,14 +190,17 @@ def test_lengths_in_the_text_are_those_of_the_dumps() -> None:
     assert f"is these {len(_bytes_of(blocks(PAGE, 'hex')[0]))} bytes" in PAGE
 
 
-@pytest.mark.parametrize("number", range(4))
-def test_conversations_are_valid(number: int) -> None:
+def test_conversations_are_valid() -> None:
     """Every frame of a conversation may be sent by that side, decodes as its kind, and answers what was asked."""
     conversations = blocks(section(PAGE, "12. Conversations"), "frames")
     assert len(conversations) == 4
+    every(conversations, _is_valid)
+
+
+def _is_valid(conversation: str) -> None:
     role, asked = "", dict[int, str]()
     allowed: Mapping[str, type[Struct]]
-    for direction, (kind, request, body) in _frames(conversations[number]):
+    for direction, (kind, request, body) in _frames(conversation):
         if direction == ">":
             role = body.get("role", role)
             allowed = {"hello": protocol.Hello, **protocol.ALLOWED[protocol.Role(role)]}

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulse.errors import BadRequestError
-from pulse.store.times import to_us
+from pulse.store.rows import to_us
 from pulse_actors.shared.cron import ALLOWED_CRON
 from pulse_actors.shared.recurrence import MAX_JITTER_S, MIN_EVERY_S, Recurrence, When, jittered_us
 

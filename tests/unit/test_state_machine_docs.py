@@ -73,7 +73,7 @@ def test_texts_of_last_error_are_in_the_code() -> None:
 
 def _product() -> list[Path]:
     code = [path for folder in ("pulse", "actors", "supervisor") for path in (ROOT / folder).rglob("*.py")]
-    return [*code, ROOT / "pulse" / "store" / "sql" / "queries.sql"]
+    return [*code, *(ROOT / "pulse" / "store" / "sql").glob("*.sql")]
 
 
 def _words(cell: str) -> list[str]:

@@ -11,8 +11,8 @@ import pytest
 from anyio.abc import SocketStream
 
 from pulse.client.async_transport import FrameStream
-from pulse.client.client import _Wire
 from pulse.client.discovery import ConnectionLostError
+from pulse.client.transport import BlockingExchange
 from pulse.errors import ProtocolError
 from pulse.protocol import encode
 from pulse_actors.runtime.bus import Bus
@@ -59,14 +59,14 @@ async def test_whole_frames_before_a_break_arrive(
 def test_whole_frames_before_a_break_arrive_at_who_blocks(ends: tuple[socket.socket, socket.socket]) -> None:
     """The same; the connection is of no more use then."""
     one, other = ends
-    wire = _Wire(one)
+    exchange = BlockingExchange(one)
     other.sendall(PAIR + NONE)
     deadline_s = time.monotonic() + 5
-    assert [frame.request for frame in wire.receive(deadline_s)] == [1, 2]
-    assert not wire.broken
+    assert [frame.request for frame in exchange.receive(deadline_s)] == [1, 2]
+    assert not exchange.broken
     with pytest.raises(ProtocolError, match="a frame of length 0"):
-        wire.receive(deadline_s)
-    assert wire.broken
+        exchange.receive(deadline_s)
+    assert exchange.broken
 
 
 @pytest.mark.anyio

@@ -13,45 +13,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pulse.config import Settings
-from pulse.system.restart_policy import Delay, Intensity
-from pulse_supervisor.children.lifecycle import (
-    CHILD_LACKS_DATABASE,
-    EXIT_CONFIG,
-    EXIT_REFUSED,
-    EXIT_RESTART_LIMIT,
-    SHOWN,
-    TABLE,
-    ChildState,
-    IllegalEventError,
-    Phase,
-    accepts,
-    step,
-)
-from pulse_supervisor.children.restart import Restart
-from pulse_supervisor.children.spec import (
-    POSTGRES_AT_ONCE,
-    POSTGRES_STOP,
-    Child,
-    Kind,
-    Limits,
-    Slot,
-    StopStep,
-    actors,
-    command_line,
-    pool,
-    stop_order,
-)
-from pulse_supervisor.events import (
+from pulse.system.restart_policy import Delay, Intensity, Restart
+from pulse_supervisor.children.events import (
     Briefed,
     BusBroken,
     Deadline,
     Effect,
     Event,
     Exited,
-    Hello,
-    Pong,
-    Ready,
-    Refused,
+    HelloReceived,
+    PongReceived,
+    ReadyReceived,
+    RefusalReceived,
     RestartAsked,
     SendStart,
     SendStop,
@@ -60,37 +33,73 @@ from pulse_supervisor.events import (
     Spawn,
     SpawnFailed,
     SpawnOk,
-    Start,
+    StartAsked,
     StopAll,
     StopAsked,
     StopNow,
 )
+from pulse_supervisor.children.lifecycle import (
+    CHILD_LACKS_DATABASE,
+    EXIT_CONFIG,
+    EXIT_REFUSED,
+    EXIT_RESTART_LIMIT,
+    SHOWN,
+    TABLE,
+    ChildPhase,
+    ChildState,
+    IllegalEventError,
+    accepts,
+    step,
+)
+from pulse_supervisor.children.spec import (
+    POSTGRES_AT_ONCE,
+    POSTGRES_STOP,
+    ChildKind,
+    ChildSpec,
+    LivenessLimits,
+    Placeholder,
+    StopStep,
+    actors,
+    command_line,
+    pool,
+    stop_order,
+)
 
-ACTOR = Child("dispatcher", Kind.ACTOR, ("x",), limits=Limits())
-POOL = Child("pool", Kind.POOL, ("x",), stop=(StopStep(signal.SIGTERM, 35.0), StopStep(signal.SIGKILL, 5.0)))
-POSTGRES = Child("postgres", Kind.DATABASE, ("x",), stop=POSTGRES_STOP, at_once=POSTGRES_AT_ONCE)
-TO_RUNNING: tuple[Event, ...] = (Start(), SpawnOk(1), Hello(), Briefed(), Ready())
+ACTOR = ChildSpec("dispatcher", ChildKind.ACTOR, ("x",), limits=LivenessLimits())
+POOL = ChildSpec("pool", ChildKind.POOL, ("x",), stop=(StopStep(signal.SIGTERM, 35.0), StopStep(signal.SIGKILL, 5.0)))
+POSTGRES = ChildSpec("postgres", ChildKind.DATABASE, ("x",), stop=POSTGRES_STOP, at_once=POSTGRES_AT_ONCE)
+TO_RUNNING: tuple[Event, ...] = (StartAsked(), SpawnOk(1), HelloReceived(), Briefed(), ReadyReceived())
 
 
 EXAMPLES: tuple[Event, ...] = (
-    *(Start(), SpawnOk(1), SpawnFailed("x"), Hello(), Briefed(), Ready(), Pong(0.0), Refused("x"), BusBroken("x")),
+    *(
+        StartAsked(),
+        SpawnOk(1),
+        SpawnFailed("x"),
+        HelloReceived(),
+        Briefed(),
+        ReadyReceived(),
+        PongReceived(0.0),
+        RefusalReceived("x"),
+        BusBroken("x"),
+    ),
     *(Exited(code=0), StopAsked(), StopNow(), RestartAsked(), Deadline(), Slept(1.0)),
 )
-_ALIVE = "Exited Refused BusBroken StopAsked StopNow RestartAsked Slept"
+_ALIVE = "Exited RefusalReceived BusBroken StopAsked StopNow RestartAsked Slept"
 POSSIBLE = {
-    Phase.STOPPED: "Start RestartAsked StopAsked StopNow Slept",
-    Phase.SPAWNING: "SpawnOk SpawnFailed StopAsked StopNow Slept",
-    Phase.SPAWNED: f"{_ALIVE} Hello Ready Deadline",
-    Phase.GREETED: f"{_ALIVE} Briefed",
-    Phase.PRIMING: f"{_ALIVE} Ready Pong Deadline",
-    Phase.RUNNING: f"{_ALIVE} Ready Pong Deadline",
-    Phase.STOPPING: f"{_ALIVE} Hello Ready Pong Deadline",
-    Phase.WAITING: "Deadline RestartAsked StopAsked StopNow Slept",
-    Phase.FAILED: "Exited StopAsked StopNow RestartAsked Slept",
+    ChildPhase.STOPPED: "StartAsked RestartAsked StopAsked StopNow Slept",
+    ChildPhase.SPAWNING: "SpawnOk SpawnFailed StopAsked StopNow Slept",
+    ChildPhase.SPAWNED: f"{_ALIVE} HelloReceived ReadyReceived Deadline",
+    ChildPhase.GREETED: f"{_ALIVE} Briefed",
+    ChildPhase.PRIMING: f"{_ALIVE} ReadyReceived PongReceived Deadline",
+    ChildPhase.RUNNING: f"{_ALIVE} ReadyReceived PongReceived Deadline",
+    ChildPhase.STOPPING: f"{_ALIVE} HelloReceived ReadyReceived PongReceived Deadline",
+    ChildPhase.WAITING: "Deadline RestartAsked StopAsked StopNow Slept",
+    ChildPhase.FAILED: "Exited StopAsked StopNow RestartAsked Slept",
 }
 
 
-def play(child: Child, events: Iterable[Event], state: ChildState | None = None, now_s: float = 0.0) -> ChildState:
+def play(child: ChildSpec, events: Iterable[Event], state: ChildState | None = None, now_s: float = 0.0) -> ChildState:
     """The state after *events*, all at one time."""
     state = state or ChildState()
     for event in events:
@@ -98,7 +107,7 @@ def play(child: Child, events: Iterable[Event], state: ChildState | None = None,
     return state
 
 
-def running(child: Child = ACTOR, now_s: float = 0.0) -> ChildState:
+def running(child: ChildSpec = ACTOR, now_s: float = 0.0) -> ChildState:
     """The state of an actor that runs."""
     return play(child, TO_RUNNING, now_s=now_s)
 
@@ -113,90 +122,96 @@ class TestStart:
 
     def test_an_actor_goes_through_hello_and_settings_to_ready(self) -> None:
         """Each step of a start leads to the next, and the settings are sent once, at hello."""
-        state, phases, effects = ChildState(), list[Phase](), list[Effect]()
+        state, phases, effects = ChildState(), list[ChildPhase](), list[Effect]()
         for event in TO_RUNNING:
             state, decided = step(ACTOR, state, event, 0.0)
             phases.append(state.phase)
             effects += decided
-        assert phases == [Phase.SPAWNING, Phase.SPAWNED, Phase.GREETED, Phase.PRIMING, Phase.RUNNING]
+        assert phases == [
+            ChildPhase.SPAWNING,
+            ChildPhase.SPAWNED,
+            ChildPhase.GREETED,
+            ChildPhase.PRIMING,
+            ChildPhase.RUNNING,
+        ]
         assert effects == [Spawn(), SendStart(boot=True)]
 
     def test_only_the_first_start_is_a_boot(self) -> None:
         """After a death the settings go out with boot false, even when it died before it was ready."""
-        state = play(ACTOR, [Start(), SpawnOk(1), Exited(code=70), SpawnOk(2)])
-        _, effects = step(ACTOR, state, Hello(), 0.0)
+        state = play(ACTOR, [StartAsked(), SpawnOk(1), Exited(code=70), SpawnOk(2)])
+        _, effects = step(ACTOR, state, HelloReceived(), 0.0)
         assert effects == (SendStart(boot=False),)
 
     def test_a_pool_runs_as_soon_as_it_is_spawned(self) -> None:
         """A child without a bus has nobody to wait for."""
-        assert play(POOL, [Start(), SpawnOk(1)]).phase is Phase.RUNNING
-        assert play(replace(POOL, kind=Kind.SERVICE), [Start(), SpawnOk(1)]).phase is Phase.RUNNING
+        assert play(POOL, [StartAsked(), SpawnOk(1)]).phase is ChildPhase.RUNNING
+        assert play(replace(POOL, kind=ChildKind.SERVICE), [StartAsked(), SpawnOk(1)]).phase is ChildPhase.RUNNING
 
     def test_a_busy_import_is_not_silence(self) -> None:
         """Before hello only the boot deadline counts."""
-        state = play(ACTOR, [Start(), SpawnOk(1)])
-        assert state.deadline_s == Limits().hello_s
+        state = play(ACTOR, [StartAsked(), SpawnOk(1)])
+        assert state.deadline_s == LivenessLimits().hello_s
 
     def test_waiting_for_settings_has_no_deadline(self) -> None:
         """A database that recovers for minutes costs no actor its life."""
-        assert play(ACTOR, [Start(), SpawnOk(1), Hello()]).deadline_s is None
+        assert play(ACTOR, [StartAsked(), SpawnOk(1), HelloReceived()]).deadline_s is None
 
     def test_no_hello_at_boot_stops_everything_with_a_reason(self) -> None:
         """Somebody waits for the start, so its failure is told and not retried."""
-        state, effects = step(ACTOR, play(ACTOR, [Start(), SpawnOk(1)], now_s=7.0), Deadline(), 37.0)
-        assert state.phase is Phase.STOPPING
+        state, effects = step(ACTOR, play(ACTOR, [StartAsked(), SpawnOk(1)], now_s=7.0), Deadline(), 37.0)
+        assert state.phase is ChildPhase.STOPPING
         assert effects[-1] == StopAll(EXIT_REFUSED, "dispatcher does not start: no hello 30 s after its start")
 
     def test_not_ready_at_boot_stops_everything_with_a_reason(self) -> None:
         """An actor that answers pings and never gets ready is a failed start."""
-        state = play(ACTOR, [Start(), SpawnOk(1), Hello(), Briefed()])
-        state = play(ACTOR, [Pong(0.0)], state, now_s=29.0)
-        assert state.deadline_s == Limits().ready_s
+        state = play(ACTOR, [StartAsked(), SpawnOk(1), HelloReceived(), Briefed()])
+        state = play(ACTOR, [PongReceived(0.0)], state, now_s=29.0)
+        assert state.deadline_s == LivenessLimits().ready_s
         _, effects = step(ACTOR, state, Deadline(), 30.0)
         assert effects[-1] == StopAll(EXIT_REFUSED, "dispatcher does not start: not ready 30 s after its start")
 
     def test_a_restarted_actor_may_prime_for_ever_as_long_as_it_answers(self) -> None:
         """While the database is away a restarted actor waits for it, and only silence ends it."""
-        state = play(ACTOR, [*TO_RUNNING, Exited(signal=9), SpawnOk(2), Hello(), Briefed()])
+        state = play(ACTOR, [*TO_RUNNING, Exited(signal=9), SpawnOk(2), HelloReceived(), Briefed()])
         for now_s in range(1, 1000):
-            state = play(ACTOR, [Pong(0.0)], state, now_s=float(now_s))
-            assert state.deadline_s == now_s + Limits().priming_pong_s
+            state = play(ACTOR, [PongReceived(0.0)], state, now_s=float(now_s))
+            assert state.deadline_s == now_s + LivenessLimits().priming_pong_s
 
     def test_a_program_that_cannot_be_executed_is_a_death(self) -> None:
         """A failed spawn is retried under the same intensity as any other end."""
-        state = play(ACTOR, [Start(), SpawnFailed("no such file")])
-        assert state.phase is Phase.SPAWNING
+        state = play(ACTOR, [StartAsked(), SpawnFailed("no such file")])
+        assert state.phase is ChildPhase.SPAWNING
         for _ in range(5):
             state = play(ACTOR, [SpawnFailed("no such file")], state)
-            if state.phase is Phase.WAITING:
+            if state.phase is ChildPhase.WAITING:
                 state = play(ACTOR, [Deadline()], state)
-        assert state.phase is Phase.FAILED
+        assert state.phase is ChildPhase.FAILED
 
     def test_a_want_of_descriptors_is_waited_for(self) -> None:
         """However often no process could be spawned for want of anything: that passes, and is not counted."""
-        state = play(ACTOR, [Start(), SpawnFailed("too many", passes=True)])
+        state = play(ACTOR, [StartAsked(), SpawnFailed("too many", passes=True)])
         for _ in range(20):
             state = play(ACTOR, [Deadline(), SpawnFailed("too many", passes=True)], state)
-        assert (state.phase, state.due_s, state.log.at_s) == (Phase.WAITING, ACTOR.delay.longest_s, ())
+        assert (state.phase, state.due_s, state.log.at_s) == (ChildPhase.WAITING, ACTOR.delay.longest_s, ())
 
     def test_a_restarted_actor_that_says_no_hello_is_one_more_death(self) -> None:
         """Nobody waits for this start, so it is killed and tried again, and nothing else stops."""
         state = play(ACTOR, [*TO_RUNNING, Exited(signal=9), SpawnOk(2)])
         state, effects = step(ACTOR, state, Deadline(), 30.0)
         assert effects == (Signal(signal.SIGKILL),)
-        assert play(ACTOR, [Exited(signal=9)], state).phase is Phase.WAITING
+        assert play(ACTOR, [Exited(signal=9)], state).phase is ChildPhase.WAITING
 
     def test_priming_may_be_slow_but_not_silent(self) -> None:
         """From its settings on an actor answers pings, though it may take longer than when it works."""
-        state = play(ACTOR, [Start(), SpawnOk(1), Hello(), Briefed()], now_s=5.0)
-        assert state.silent_by_s == 5.0 + Limits().priming_pong_s
+        state = play(ACTOR, [StartAsked(), SpawnOk(1), HelloReceived(), Briefed()], now_s=5.0)
+        assert state.silent_by_s == 5.0 + LivenessLimits().priming_pong_s
         _, effects = step(ACTOR, state, Deadline(), 15.0)
         assert signals(effects) == [signal.SIGKILL]
 
     def test_a_database_that_is_ready_may_be_silent(self) -> None:
         """It says nothing by itself, and nothing is expected of it."""
-        state = play(POSTGRES, [Start(), SpawnOk(1), Ready()])
-        assert (state.phase, state.deadline_s) == (Phase.RUNNING, None)
+        state = play(POSTGRES, [StartAsked(), SpawnOk(1), ReadyReceived()])
+        assert (state.phase, state.deadline_s) == (ChildPhase.RUNNING, None)
 
 
 class TestSilence:
@@ -204,32 +219,32 @@ class TestSilence:
 
     def test_a_silent_actor_is_killed_and_started_again(self) -> None:
         """Three seconds without a pong: SIGKILL at once, and a new process after its end."""
-        assert running().deadline_s == Limits().pong_s
+        assert running().deadline_s == LivenessLimits().pong_s
         state, effects = step(ACTOR, running(), Deadline(), 3.0)
-        assert (state.phase, signals(effects)) == (Phase.STOPPING, [signal.SIGKILL])
+        assert (state.phase, signals(effects)) == (ChildPhase.STOPPING, [signal.SIGKILL])
         assert (state.fault, state.silent_by_s) == ("silent: no answer to pings", None)
         state, effects = step(ACTOR, state, Exited(signal=9), 3.1)
-        assert (state.phase, effects) == (Phase.SPAWNING, (Spawn(),))
+        assert (state.phase, effects) == (ChildPhase.SPAWNING, (Spawn(),))
 
     def test_every_pong_buys_three_seconds(self) -> None:
         """The deadline is counted from the last sign of life."""
-        state = play(ACTOR, [Pong(0.0)], running(), now_s=2.9)
+        state = play(ACTOR, [PongReceived(0.0)], running(), now_s=2.9)
         assert state.deadline_s == pytest.approx(5.9)
 
     def test_a_stuck_turn_is_as_bad_as_silence(self) -> None:
         """A loop that answers pings while its turn hangs is killed."""
-        state, effects = step(ACTOR, running(), Pong(turn_age_s=31.0), 1.0)
+        state, effects = step(ACTOR, running(), PongReceived(turn_age_s=31.0), 1.0)
         assert signals(effects) == [signal.SIGKILL]
         assert state.fault == "stuck: its turn takes 31 s already"
 
     def test_a_long_turn_is_not_stuck_yet(self) -> None:
         """A turn may take exactly as long as it may."""
-        state, effects = step(ACTOR, running(), Pong(Limits().turn_s), 1.0)
-        assert (state.phase, effects) == (Phase.RUNNING, ())
+        state, effects = step(ACTOR, running(), PongReceived(LivenessLimits().turn_s), 1.0)
+        assert (state.phase, effects) == (ChildPhase.RUNNING, ())
 
     def test_a_database_that_misbehaves_is_killed_at_once(self) -> None:
         """Whoever is at fault gets the last rung alone: to ask it would be vain."""
-        state = play(POSTGRES, [Start(), SpawnOk(1), Ready()])
+        state = play(POSTGRES, [StartAsked(), SpawnOk(1), ReadyReceived()])
         _, effects = step(POSTGRES, state, BusBroken("x"), 1.0)
         assert signals(effects) == [signal.SIGKILL]
 
@@ -259,10 +274,10 @@ class TestSilence:
         state = running()
         for _ in range(5):
             state = play(ACTOR, [BusBroken("x"), Exited(signal=9)], state)
-            state = play(ACTOR, [Deadline()], state) if state.phase is Phase.WAITING else state
-            state = play(ACTOR, [SpawnOk(2), Hello(), Briefed(), Ready()], state)
+            state = play(ACTOR, [Deadline()], state) if state.phase is ChildPhase.WAITING else state
+            state = play(ACTOR, [SpawnOk(2), HelloReceived(), Briefed(), ReadyReceived()], state)
         state, effects = step(ACTOR, play(ACTOR, [BusBroken("x")], state), Exited(signal=9), 0.0)
-        assert state.phase is Phase.FAILED
+        assert state.phase is ChildPhase.FAILED
         assert isinstance(effects[0], StopAll)
 
 
@@ -275,11 +290,13 @@ class TestRestart:
         effects: tuple[Effect, ...] = ()
         for death in range(6):
             state, effects = step(ACTOR, state, Exited(code=1), float(death))
-            if state.phase is Phase.WAITING:
+            if state.phase is ChildPhase.WAITING:
                 state, effects = step(ACTOR, state, Deadline(), float(death))
-            if state.phase is Phase.SPAWNING:
-                state = play(ACTOR, [SpawnOk(death), Hello(), Briefed(), Ready()], state, now_s=float(death))
-        assert state.phase is Phase.FAILED
+            if state.phase is ChildPhase.SPAWNING:
+                state = play(
+                    ACTOR, [SpawnOk(death), HelloReceived(), Briefed(), ReadyReceived()], state, now_s=float(death)
+                )
+        assert state.phase is ChildPhase.FAILED
         message = "dispatcher died 6 times within 60 s (the last time: exit code 1); giving up"
         assert effects == (StopAll(EXIT_RESTART_LIMIT, message),)
 
@@ -288,20 +305,22 @@ class TestRestart:
         state = running()
         for death in range(100):
             state = play(ACTOR, [Exited(signal=11)], state, now_s=death * 13.0)
-            state = play(ACTOR, [Deadline()], state) if state.phase is Phase.WAITING else state
-            state = play(ACTOR, [SpawnOk(death), Hello(), Briefed(), Ready()], state, now_s=death * 13.0)
-        assert (state.phase, state.restarts) == (Phase.RUNNING, 100)
+            state = play(ACTOR, [Deadline()], state) if state.phase is ChildPhase.WAITING else state
+            state = play(
+                ACTOR, [SpawnOk(death), HelloReceived(), Briefed(), ReadyReceived()], state, now_s=death * 13.0
+            )
+        assert (state.phase, state.restarts) == (ChildPhase.RUNNING, 100)
 
     def test_the_second_restart_waits_a_little(self) -> None:
         """Only the first restart in the window is immediate."""
         state = play(ACTOR, [Exited(code=1), SpawnOk(2), Exited(code=1)], running())
-        assert (state.phase, state.deadline_s) == (Phase.WAITING, ACTOR.delay.first_s)
+        assert (state.phase, state.deadline_s) == (ChildPhase.WAITING, ACTOR.delay.first_s)
         assert state.shown == "failed"
 
     def test_the_first_restart_waits_for_nothing(self) -> None:
         """A death is answered by a spawn in the same step."""
         state, effects = step(ACTOR, running(), Exited(code=1), 0.0)
-        assert (state.phase, effects) == (Phase.SPAWNING, (Spawn(),))
+        assert (state.phase, effects) == (ChildPhase.SPAWNING, (Spawn(),))
 
     def test_restarts_are_counted_from_the_second_start_on(self) -> None:
         """Status shows how often a child came back."""
@@ -311,19 +330,19 @@ class TestRestart:
     def test_a_restart_starts_what_is_not_there(self) -> None:
         """A child that was stopped, or waits for its restart, is started at once."""
         waiting = play(ACTOR, [Exited(code=1), SpawnOk(2), Exited(code=1)], running())
-        assert waiting.phase is Phase.WAITING
+        assert waiting.phase is ChildPhase.WAITING
         for before in (ChildState(), waiting):
             state, effects = step(ACTOR, before, RestartAsked(), 0.0)
-            assert (state.phase, effects) == (Phase.SPAWNING, (Spawn(),))
+            assert (state.phase, effects) == (ChildPhase.SPAWNING, (Spawn(),))
 
     def test_exit_code_78_stops_everything_with_the_childs_own_words(self) -> None:
         """Who refuses to run is not asked again, and its reason is what a person reads."""
-        _, effects = step(ACTOR, play(ACTOR, [Refused("schema 9 is too new")], running()), Exited(code=78), 0.0)
+        _, effects = step(ACTOR, play(ACTOR, [RefusalReceived("schema 9 is too new")], running()), Exited(code=78), 0.0)
         assert effects == (StopAll(EXIT_REFUSED, "schema 9 is too new"),)
 
     def test_exit_code_76_is_told_to_the_service_manager_as_one_that_does_not_pass(self) -> None:
         """A pooler in the place of the database is there at the next start, too."""
-        _, effects = step(ACTOR, play(ACTOR, [Refused("a pooler")], running()), Exited(code=76), 0.0)
+        _, effects = step(ACTOR, play(ACTOR, [RefusalReceived("a pooler")], running()), Exited(code=76), 0.0)
         assert effects == (StopAll(EXIT_CONFIG, "a pooler"),)
 
     def test_exit_code_78_without_a_word_still_has_a_clear_line(self) -> None:
@@ -336,7 +355,7 @@ class TestRestart:
         state, now_s = running(), 0.0
         for _ in range(3 * Intensity().max_restarts):
             state, effects = step(ACTOR, state, Exited(code=CHILD_LACKS_DATABASE), now_s)
-            assert (state.phase, effects, state.log.at_s) == (Phase.WAITING, (), ())
+            assert (state.phase, effects, state.log.at_s) == (ChildPhase.WAITING, (), ())
             assert state.due_s == now_s + Delay().longest_s
             now_s += Delay().longest_s
             state, effects = step(ACTOR, state, Deadline(), now_s)
@@ -345,64 +364,68 @@ class TestRestart:
 
     def test_a_hopeless_end_stops_everything(self) -> None:
         """PostgreSQL has no exit code for it, so who knows its log says that another start is in vain."""
-        state = play(POSTGRES, [Start(), SpawnOk(1)])
+        state = play(POSTGRES, [StartAsked(), SpawnOk(1)])
         _, effects = step(POSTGRES, state, Exited(code=1, hopeless="no room"), 0.0)
         assert effects == (StopAll(EXIT_REFUSED, "no room"),)
 
     def test_a_transient_child_that_ends_well_stays_away(self) -> None:
         """The restart kind is asked before the intensity."""
         child = replace(POOL, restart=Restart.TRANSIENT)
-        state, effects = step(child, play(child, [Start(), SpawnOk(1)]), Exited(code=0), 0.0)
-        assert (state.phase, effects) == (Phase.STOPPED, ())
+        state, effects = step(child, play(child, [StartAsked(), SpawnOk(1)]), Exited(code=0), 0.0)
+        assert (state.phase, effects) == (ChildPhase.STOPPED, ())
 
     def test_a_transient_child_that_fails_comes_back(self) -> None:
         """Only exit code 0 is a normal end."""
         child = replace(POOL, restart=Restart.TRANSIENT)
         for how in (Exited(code=1), Exited(signal=15)):
-            state, effects = step(child, play(child, [Start(), SpawnOk(1)]), how, 0.0)
-            assert (state.phase, effects) == (Phase.SPAWNING, (Spawn(),))
+            state, effects = step(child, play(child, [StartAsked(), SpawnOk(1)]), how, 0.0)
+            assert (state.phase, effects) == (ChildPhase.SPAWNING, (Spawn(),))
 
     def test_what_it_said_before_is_no_fault_of_a_restart_that_was_asked_for(self) -> None:
         """An operator's restart counts for nothing, whatever the child had said about giving up."""
-        state = play(ACTOR, [Refused("x"), RestartAsked(), Exited(code=0)], running())
-        assert (state.phase, state.log.at_s) == (Phase.SPAWNING, ())
+        state = play(ACTOR, [RefusalReceived("x"), RestartAsked(), Exited(code=0)], running())
+        assert (state.phase, state.log.at_s) == (ChildPhase.SPAWNING, ())
 
     def test_a_restart_that_was_asked_for_counts_for_nothing(self) -> None:
         """An operator may restart as often as he likes."""
         state = running()
         for _ in range(20):
-            state = play(ACTOR, [RestartAsked(), Exited(code=0), SpawnOk(2), Hello(), Briefed(), Ready()], state)
-        assert (state.phase, state.restarts, state.log.at_s) == (Phase.RUNNING, 20, ())
+            state = play(
+                ACTOR, [RestartAsked(), Exited(code=0), SpawnOk(2), HelloReceived(), Briefed(), ReadyReceived()], state
+            )
+        assert (state.phase, state.restarts, state.log.at_s) == (ChildPhase.RUNNING, 20, ())
 
     def test_stop_wins_over_restart(self) -> None:
         """A child that is being restarted and then is to stop does not come back."""
         state = play(ACTOR, [RestartAsked(), StopAsked(), Exited(code=0)], running())
-        assert state.phase is Phase.STOPPED
+        assert state.phase is ChildPhase.STOPPED
 
     def test_a_stop_does_not_wipe_out_what_counts(self) -> None:
         """Deaths before a stop count as before when the child is started again."""
-        state = play(ACTOR, [Exited(code=1), SpawnOk(2), StopAsked(), Exited(code=0), Start(), SpawnOk(3)], running())
+        state = play(
+            ACTOR, [Exited(code=1), SpawnOk(2), StopAsked(), Exited(code=0), StartAsked(), SpawnOk(3)], running()
+        )
         assert state.log.at_s == (0.0,)
-        assert play(ACTOR, [Exited(code=1)], state).phase is Phase.WAITING
+        assert play(ACTOR, [Exited(code=1)], state).phase is ChildPhase.WAITING
 
     def test_stop_wins_over_a_pending_restart(self) -> None:
         """A child that waits for its restart just stays away."""
         state = play(ACTOR, [Exited(code=1), SpawnOk(2), Exited(code=1), StopAsked()], running())
-        assert (state.phase, state.deadline_s) == (Phase.STOPPED, None)
+        assert (state.phase, state.deadline_s) == (ChildPhase.STOPPED, None)
 
 
 class TestStop:
     """Ask, then SIGTERM, then SIGKILL, a bound each."""
 
-    def climb(self, child: Child, state: ChildState, first: Event) -> list[Effect]:
+    def climb(self, child: ChildSpec, state: ChildState, first: Event) -> list[Effect]:
         """All that is tried on a child that does not end."""
         state, effects = step(child, state, first, 0.0)
         tried = list(effects)
-        while state.phase is Phase.STOPPING:
+        while state.phase is ChildPhase.STOPPING:
             assert state.deadline_s is not None
             state, effects = step(child, state, Deadline(), state.deadline_s)
             tried += effects
-        assert state.phase is Phase.FAILED
+        assert state.phase is ChildPhase.FAILED
         return tried
 
     def test_an_actor_is_asked_then_told_then_killed(self) -> None:
@@ -415,17 +438,17 @@ class TestStop:
 
     def test_an_actor_that_is_not_ready_is_not_asked(self) -> None:
         """It holds nothing, and may not listen: SIGTERM comes first."""
-        state = play(ACTOR, [Start(), SpawnOk(1), Hello(), Briefed()])
+        state = play(ACTOR, [StartAsked(), SpawnOk(1), HelloReceived(), Briefed()])
         assert self.climb(ACTOR, state, StopAsked()) == [Signal(signal.SIGTERM), Signal(signal.SIGKILL)]
 
     def test_a_pool_may_drain(self) -> None:
         """SIGTERM, and SIGKILL only after the drain and a little more."""
-        state, effects = step(POOL, play(POOL, [Start(), SpawnOk(1)]), StopAsked(), 0.0)
+        state, effects = step(POOL, play(POOL, [StartAsked(), SpawnOk(1)]), StopAsked(), 0.0)
         assert (signals(effects), state.deadline_s) == ([signal.SIGTERM], 35.0)
 
     def test_postgres_is_stopped_fast_then_immediately_then_by_force(self) -> None:
         """PostgreSQL's own words for its own signals, in this order."""
-        state = play(POSTGRES, [Start(), SpawnOk(1), Ready()])
+        state = play(POSTGRES, [StartAsked(), SpawnOk(1), ReadyReceived()])
         tried = self.climb(POSTGRES, state, StopAsked())
         assert signals(tried) == [signal.SIGINT, signal.SIGQUIT, signal.SIGKILL]
 
@@ -439,49 +462,49 @@ class TestStop:
         state = play(ACTOR, asked, running())
         for now_s in (1.0, 1.2):
             state, effects = step(ACTOR, state, StopNow(not_before_s=1.5), now_s)
-            assert (state.phase, effects, state.deadline_s) == (Phase.STOPPING, (), 1.5)
+            assert (state.phase, effects, state.deadline_s) == (ChildPhase.STOPPING, (), 1.5)
         state, effects = step(ACTOR, state, Deadline(), 1.5)
         assert signals(effects) == [signal.SIGKILL]
         assert step(ACTOR, state, StopNow(not_before_s=1.5), 1.6) == (state, ())
 
     def test_who_ends_before_it_is_killed_is_stopped(self) -> None:
         """The end of one who was to be killed later is the end that was wanted."""
-        assert play(ACTOR, [StopNow(not_before_s=1e9), Exited(code=70)], running()).phase is Phase.STOPPED
+        assert play(ACTOR, [StopNow(not_before_s=1e9), Exited(code=70)], running()).phase is ChildPhase.STOPPED
 
     def test_at_once_goes_on_where_the_patient_ladder_stands(self) -> None:
         """A PostgreSQL that was asked to stop fast is next told to stop immediately."""
-        state = play(POSTGRES, [Start(), SpawnOk(1), Ready(), StopAsked()])
+        state = play(POSTGRES, [StartAsked(), SpawnOk(1), ReadyReceived(), StopAsked()])
         _, effects = step(POSTGRES, state, StopNow(), 1.0)
         assert signals(effects) == [signal.SIGQUIT]
 
     def test_what_survives_sigkill_is_reported_and_not_waited_for(self) -> None:
         """A process stuck in the kernel ends the ladder, not the shutdown."""
         state, effects = step(ACTOR, play(ACTOR, [StopNow()], running()), Deadline(), 5.0)
-        assert (state.phase, state.pid, state.shown, effects) == (Phase.FAILED, 1, "failed", ())
+        assert (state.phase, state.pid, state.shown, effects) == (ChildPhase.FAILED, 1, "failed", ())
 
     def test_nothing_is_started_beside_a_process_that_cannot_be_killed(self) -> None:
         """A restart that would make two of them stops everything instead."""
         state, effects = step(ACTOR, play(ACTOR, [BusBroken("x")], running()), Deadline(), 5.0)
         assert effects == (StopAll(EXIT_RESTART_LIMIT, "dispatcher (pid 1) does not die of SIGKILL"),)
         state = play(ACTOR, [Exited(signal=9)], state)
-        assert (state.phase, state.pid) == (Phase.FAILED, None)
+        assert (state.phase, state.pid) == (ChildPhase.FAILED, None)
 
     def test_who_stops_may_be_silent(self) -> None:
         """Its ladder alone has bounds: nobody is killed for silence who was asked to end."""
         for asked in (StopAsked(), RestartAsked(), StopNow(not_before_s=50.0)):
             state = play(ACTOR, [asked], running(), now_s=1.0)
-            assert (state.phase, state.silent_by_s) == (Phase.STOPPING, None)
+            assert (state.phase, state.silent_by_s) == (ChildPhase.STOPPING, None)
 
     def test_stop_is_for_good(self) -> None:
         """Who was being killed for a fault, or restarted, does not come back once everything stops."""
         for before in (RestartAsked(), BusBroken("x")):
             state = play(ACTOR, [before, StopNow(), Exited(signal=9)], running())
-            assert state.phase is Phase.STOPPED
-        assert play(ACTOR, [StopAsked(), Exited(code=0)], running()).phase is Phase.STOPPED
+            assert state.phase is ChildPhase.STOPPED
+        assert play(ACTOR, [StopAsked(), Exited(code=0)], running()).phase is ChildPhase.STOPPED
 
     def test_who_is_told_again_is_not_asked_again(self) -> None:
         """Every rung that was climbed stays climbed, not only the last one."""
-        state = play(POSTGRES, [Start(), SpawnOk(1), Ready(), StopAsked(), Deadline()])
+        state = play(POSTGRES, [StartAsked(), SpawnOk(1), ReadyReceived(), StopAsked(), Deadline()])
         assert state.sent == (signal.SIGINT, signal.SIGQUIT)
         _, effects = step(POSTGRES, state, StopNow(), 1.0)
         assert signals(effects) == [signal.SIGKILL]
@@ -489,21 +512,21 @@ class TestStop:
     def test_who_is_not_there_yet_does_not_come(self) -> None:
         """A stop before the spawn, or before the restart, is the end of it."""
         waiting = play(ACTOR, [Exited(code=1), SpawnOk(2), Exited(code=1)], running())
-        for state in (play(ACTOR, [Start()]), waiting):
+        for state in (play(ACTOR, [StartAsked()]), waiting):
             for asked in (StopAsked(), StopNow()):
-                assert step(ACTOR, state, asked, 0.0)[0].phase is Phase.STOPPED
+                assert step(ACTOR, state, asked, 0.0)[0].phase is ChildPhase.STOPPED
 
     def test_what_an_actor_says_while_it_stops_changes_nothing(self) -> None:
         """Frames that crossed the stop on their way are no reason for anything."""
         state = play(ACTOR, [StopAsked()], running())
-        assert play(ACTOR, [Pong(99.0), Ready(), Refused("x"), BusBroken("y")], state) == state
+        assert play(ACTOR, [PongReceived(99.0), ReadyReceived(), RefusalReceived("x"), BusBroken("y")], state) == state
 
 
 class TestTable:
     """The table itself."""
 
-    @pytest.mark.parametrize("phase", Phase)
-    def test_what_can_happen_when(self, phase: Phase) -> None:
+    @pytest.mark.parametrize("phase", ChildPhase)
+    def test_what_can_happen_when(self, phase: ChildPhase) -> None:
         """Exactly these events can happen in each phase; any other one raises, and changes nothing."""
         state = ChildState(phase)
         for event in EXAMPLES:
@@ -515,9 +538,9 @@ class TestTable:
 
     def test_an_event_that_cannot_happen_raises(self) -> None:
         """A missing key is the error."""
-        with pytest.raises(IllegalEventError, match="dispatcher: Hello while running"):
-            step(ACTOR, running(), Hello(), 0.0)
-        assert not accepts(running(), Hello())
+        with pytest.raises(IllegalEventError, match="dispatcher: HelloReceived while running"):
+            step(ACTOR, running(), HelloReceived(), 0.0)
+        assert not accepts(running(), HelloReceived())
 
     def test_stop_and_sleep_are_answered_in_every_phase(self) -> None:
         """There is no phase in which the supervisor could not be stopped."""
@@ -528,7 +551,7 @@ class TestTable:
 
     def test_every_phase_has_a_word_for_status(self) -> None:
         """Status knows five words, and every phase is one of them."""
-        assert set(TABLE) == set(SHOWN) == set(Phase)
+        assert set(TABLE) == set(SHOWN) == set(ChildPhase)
         assert set(SHOWN.values()) == {"stopped", "starting", "running", "stopping", "failed"}
 
 
@@ -544,7 +567,7 @@ class TestTree:
 
     def test_slots_become_options_with_their_numbers(self) -> None:
         """What is known only at the spawn is written into the command line there."""
-        words = command_line(actors()[-1], {Slot.BUS_FD: 5, Slot.LISTEN_FD: 6, Slot.PARENT_PID: 7})
+        words = command_line(actors()[-1], {Placeholder.BUS_FD: 5, Placeholder.LISTEN_FD: 6, Placeholder.PARENT_PID: 7})
         assert words[1:] == [
             "-P",
             "-m",
@@ -560,7 +583,7 @@ class TestTree:
         child = pool(
             "shop:app", Settings(processes=2, concurrency=5, spares=0, drain_s=30.0), Path("/run/x/pulse.sock")
         )
-        words = command_line(child, {Slot.PARENT_PID: 7})[1:]
+        words = command_line(child, {Placeholder.PARENT_PID: 7})[1:]
         assert words[:3] == ["-m", "pulse.worker", "shop:app"]
         assert words[3:9] == ["--processes", "2", "--concurrency", "5", "--spares", "0"]
         assert words[9:] == ["--socket", "/run/x/pulse.sock", "--parent-pid", "7"]
@@ -581,7 +604,7 @@ class World(RuleBasedStateMachine):
     """A child in a world that does anything a world can do; the rules of the supervisor hold all the same."""
 
     @initialize(kind=st.sampled_from([ACTOR, POOL, POSTGRES]), max_restarts=st.integers(0, 3))
-    def begin(self, kind: Child, max_restarts: int) -> None:
+    def begin(self, kind: ChildSpec, max_restarts: int) -> None:
         """Take a child with a random intensity."""
         self.child = replace(kind, intensity=Intensity(max_restarts, window_s=60.0))
         self.state = ChildState()
@@ -629,16 +652,16 @@ class World(RuleBasedStateMachine):
             case _:
                 pass
 
-    @precondition(lambda self: self.state.phase in {Phase.STOPPED, Phase.FAILED} and not self.alive)
+    @precondition(lambda self: self.state.phase in {ChildPhase.STOPPED, ChildPhase.FAILED} and not self.alive)
     @rule()
     def start(self) -> None:
         """Its turn to start, also after it was stopped for good; one that failed is born anew."""
-        if self.state.phase is Phase.FAILED:
+        if self.state.phase is ChildPhase.FAILED:
             self.state, self.unasked_s = ChildState(), []
         self.forever = self.gave_up = False
-        self.feed(Start())
+        self.feed(StartAsked())
 
-    @precondition(lambda self: self.must_spawn and self.state.phase is Phase.SPAWNING)
+    @precondition(lambda self: self.must_spawn and self.state.phase is ChildPhase.SPAWNING)
     @rule(succeeds=st.booleans())
     def spawn(self, succeeds: bool) -> None:
         """The spawn that was ordered, for better or worse."""
@@ -662,34 +685,34 @@ class World(RuleBasedStateMachine):
         """The process ends."""
         self.alive.clear()
         is_killed_for_a_fault = self.state.fault is not None and not self.forever
-        if self.state.phase is not Phase.STOPPING or is_killed_for_a_fault:
+        if self.state.phase is not ChildPhase.STOPPING or is_killed_for_a_fault:
             self.unasked_s.append(self.now_s)
         self.feed(how)
 
-    @precondition(lambda self: self.alive and self.child.kind is Kind.ACTOR)
-    @rule(event=st.sampled_from([Hello(), Ready(), Pong(0.0), Refused("no")]))
+    @precondition(lambda self: self.alive and self.child.kind is ChildKind.ACTOR)
+    @rule(event=st.sampled_from([HelloReceived(), ReadyReceived(), PongReceived(0.0), RefusalReceived("no")]))
     def say(self, event: Event) -> None:
         """The child says something, in its turn or not."""
         self.feed(event)
 
-    @precondition(lambda self: self.alive and self.child.kind is Kind.ACTOR)
-    @rule(event=st.sampled_from([Pong(99.0), BusBroken("x")]))
+    @precondition(lambda self: self.alive and self.child.kind is ChildKind.ACTOR)
+    @rule(event=st.sampled_from([PongReceived(99.0), BusBroken("x")]))
     def misbehave(self, event: Event) -> None:
         """The child says something for which it is killed."""
         self.told_kill = True
         self.feed(event)
 
-    @precondition(lambda self: self.state.phase is Phase.GREETED)
+    @precondition(lambda self: self.state.phase is ChildPhase.GREETED)
     @rule()
     def brief(self) -> None:
         """The settings are there."""
         self.feed(Briefed())
 
-    @precondition(lambda self: self.state.phase is Phase.SPAWNED and self.child.kind is Kind.DATABASE)
+    @precondition(lambda self: self.state.phase is ChildPhase.SPAWNED and self.child.kind is ChildKind.DATABASE)
     @rule()
     def database_ready(self) -> None:
         """PostgreSQL accepts connections."""
-        self.feed(Ready())
+        self.feed(ReadyReceived())
 
     @precondition(lambda self: self.state.deadline_s is not None)
     @rule()
@@ -697,7 +720,7 @@ class World(RuleBasedStateMachine):
         """Time passes until the deadline."""
         assert self.state.deadline_s is not None
         self.now_s = max(self.now_s, self.state.deadline_s)
-        self.told_kill = self.told_kill or self.state.phase is not Phase.STOPPING
+        self.told_kill = self.told_kill or self.state.phase is not ChildPhase.STOPPING
         self.feed(Deadline())
 
     @rule(pause_s=st.floats(0.0, 30.0), asleep=st.booleans())
@@ -710,7 +733,7 @@ class World(RuleBasedStateMachine):
         elif deadline_s is None or self.now_s + pause_s < deadline_s:
             self.now_s += pause_s
 
-    @precondition(lambda self: self.state.phase is not Phase.STOPPED)
+    @precondition(lambda self: self.state.phase is not ChildPhase.STOPPED)
     @rule()
     def ask_to_stop(self) -> None:
         """It is to stop for good."""
@@ -718,7 +741,7 @@ class World(RuleBasedStateMachine):
         self.must_spawn = False
         self.feed(StopAsked())
 
-    @precondition(lambda self: self.state.phase is not Phase.STOPPED)
+    @precondition(lambda self: self.state.phase is not ChildPhase.STOPPED)
     @rule()
     def stop_now(self) -> None:
         """It is to stop for good, at once."""
@@ -740,13 +763,13 @@ class World(RuleBasedStateMachine):
     @invariant()
     def who_is_stopping_or_waiting_has_a_deadline(self) -> None:
         """Nothing hangs: what is not at rest or at work is looked at again."""
-        if self.state.phase in {Phase.STOPPING, Phase.WAITING, Phase.PRIMING}:
+        if self.state.phase in {ChildPhase.STOPPING, ChildPhase.WAITING, ChildPhase.PRIMING}:
             assert self.state.deadline_s is not None
 
     @invariant()
     def giving_up_is_told(self) -> None:
         """A child that failed has said so to all, unless everything was to stop anyway."""
-        if self.state.phase is Phase.FAILED and not self.forever:
+        if self.state.phase is ChildPhase.FAILED and not self.forever:
             assert self.gave_up
 
 

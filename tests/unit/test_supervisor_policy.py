@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse.system.restart_policy import Delay, Intensity, RestartLog
-from pulse_supervisor.children.restart import Restart
+from pulse.system.restart_policy import Delay, Intensity, Restart, RestartLog
 
 
 @pytest.mark.parametrize(

@@ -301,11 +301,11 @@ def test_an_empty_mark_is_none() -> None:
 
 PARENT = """
 import subprocess, sys
-from pulse import trees
+from pulse.system import process_tree
 def start(mark):
-    return str(subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL, env={trees.MARK: mark}).pid)
-mark = trees.new_mark()
-sys.stdout.write(" ".join(map(start, [mark, trees.branch_of(mark)])))
+    return str(subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL, env={process_tree.MARK: mark}).pid)
+mark = process_tree.new_mark()
+sys.stdout.write(" ".join(map(start, [mark, process_tree.branch_of(mark)])))
 """
 
 

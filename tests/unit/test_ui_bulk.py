@@ -13,8 +13,8 @@ from pulse.errors import BadRequestError, ConflictError
 from pulse.protocol import answers
 from pulse.ui.app import make_app
 from pulse.ui.data import bulk_tasks as tasks_module
-from pulse.ui.data.bulk_actions import Order, ordered
-from pulse.ui.data.bulk_tasks import Task, Tasks
+from pulse.ui.data.bulk_orders import BulkOrder, ordered
+from pulse.ui.data.bulk_tasks import BulkTask, BulkTasks
 from tests.support.dashboard import Browser, Told, site_of
 
 pytestmark = pytest.mark.anyio
@@ -56,7 +56,7 @@ class Queue(Told):
         return {int.from_bytes(one) for what, body, _ in self.changed if what == kind for one in body["ids"]}
 
 
-async def done(tasks: Tasks, order: Order) -> Task:
+async def done(tasks: BulkTasks, order: BulkOrder) -> BulkTask:
     """Carry it out, to its end."""
     task = tasks.begin(order, "ann")
     assert task.runner is not None
@@ -65,7 +65,7 @@ async def done(tasks: Tasks, order: Order) -> Task:
     return task
 
 
-def confirmed(verb: str, *found: int, at_s: float = NOW_S, **more: str) -> Order:
+def confirmed(verb: str, *found: int, at_s: float = NOW_S, **more: str) -> BulkOrder:
     """The order of the form of a page that has counted these jobs."""
     form = {"verb": [verb], "all": ["1"], "at": [repr(at_s)], **{key: [value] for key, value in more.items()}}
     if found:
@@ -77,7 +77,7 @@ async def test_what_was_counted_is_what_is_changed() -> None:
     """What has come, or has become like that since, is left alone; and so is what is not like that any more."""
     queue = Queue({number: {} for number in range(1, 9)})
     queue.jobs[5]["topic"] = "other"
-    await done(Tasks(queue), confirmed("cancel", 2, 5, 7, topic="t"))
+    await done(BulkTasks(queue), confirmed("cancel", 2, 5, 7, topic="t"))
     assert queue.hit("jobs.cancel") == {2, 7}
     assert {who for _, _, who in queue.changed} == {"ann"}
 
@@ -85,7 +85,7 @@ async def test_what_was_counted_is_what_is_changed() -> None:
 async def test_it_ends_where_all_were_met() -> None:
     """What comes behind the last of them is not looked at."""
     queue = Queue({number: {} for number in range(1, 90)})
-    await done(Tasks(queue), confirmed("cancel", 88, 89))
+    await done(BulkTasks(queue), confirmed("cancel", 88, 89))
     assert (queue.hit("jobs.cancel"), len(queue.listed)) == ({88, 89}, 1)
 
 
@@ -123,7 +123,7 @@ async def test_a_task_is_taken_back(verb: str, reverse: str) -> None:
     """All that it has done, each job to where it was; once."""
     queue = Queue({number: {"topic": f"t{number % 2}", "priority": number % 3} for number in range(1, 9)})
     was = {number: dict(job) for number, job in queue.jobs.items()}
-    tasks = Tasks(queue)
+    tasks = BulkTasks(queue)
     task = await done(tasks, confirmed(verb, to_priority="50"))
     assert (task.done, task.undoable) == (8, 8)
     queue.changed.clear()
@@ -141,10 +141,10 @@ async def test_a_task_is_taken_back(verb: str, reverse: str) -> None:
 async def test_what_undoes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The room is that of all tasks together: the oldest make way; what is too much for it is not kept at all."""
     monkeypatch.setattr(tasks_module, "MOST_UNDOABLE", 6)
-    tasks = Tasks(Queue({number: {} for number in range(1, 6)}))
+    tasks = BulkTasks(Queue({number: {} for number in range(1, 6)}))
     first, second = [await done(tasks, confirmed("cancel")) for _ in range(2)]
     assert [(one.undoable, one.is_forgotten) for one in (first, second)] == [(0, True), (5, False)]
-    tasks = Tasks(Queue({number: {} for number in range(1, 13)}))
+    tasks = BulkTasks(Queue({number: {} for number in range(1, 13)}))
     task = await done(tasks, confirmed("cancel"))
     assert (task.done, task.undoable, task.is_forgotten) == (12, 0, True)
     task = await done(tasks, confirmed("delete"))

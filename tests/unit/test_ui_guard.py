@@ -11,8 +11,8 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from pulse.ui import guard
-from pulse.ui.auth.sessions import SESSION
-from pulse.ui.guard import FORM, MAX_FIELDS, MAX_FORM_BYTES, MAX_LOGIN_BYTES, Guard
+from pulse.ui.guard import MAX_FIELDS, MAX_FORM_BYTES, MAX_LOGIN_BYTES, Guard
+from pulse.ui.site import FORM, SESSION
 from tests.support.dashboard import Browser, Got, site_of
 
 pytestmark = pytest.mark.anyio

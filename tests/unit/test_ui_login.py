@@ -22,9 +22,10 @@ from pulse.security.password_login import Logins, TooManyGuessesError
 from pulse.ui import server
 from pulse.ui.app import make_app
 from pulse.ui.auth.address import bind, file_of, parse_listen, remove
-from pulse.ui.auth.sessions import MOST_OF_ONE, SESSION, Session, Sessions
+from pulse.ui.auth.sessions import MOST_OF_ONE, BrowserSession, BrowserSessions
 from pulse.ui.pages import common, live
 from pulse.ui.server import PeerProtocol
+from pulse.ui.site import SESSION
 from tests.support.confidential import confidential
 from tests.support.dashboard import Browser, site_of
 
@@ -212,7 +213,7 @@ async def test_guesses_from_elsewhere_keep_nobody_out_who_is_known_there(monkeyp
 
 async def test_one_user_does_not_end_the_sessions_of_others() -> None:
     """A script that sends no cookie begins a session each time; those of its user alone end."""
-    sessions = Sessions()
+    sessions = BrowserSessions()
     cookie, session = sessions.begin("ann", 0.0)
     first, _ = sessions.begin("uid 0", 0.0)
     for _ in range(1000):
@@ -297,5 +298,5 @@ def request_of(user: str, rights: Rights, told: dict[str, object]) -> Request:
             return told
 
     site = SimpleNamespace(questions=Questions())
-    scope = {SESSION: Session(user, 0.0, rights)}
+    scope = {SESSION: BrowserSession(user, 0.0, rights)}
     return cast("Request", SimpleNamespace(scope=scope, app=SimpleNamespace(state=SimpleNamespace(site=site))))

@@ -12,19 +12,19 @@ from markupsafe import escape
 
 import pulse.ui
 from pulse.errors import BadRequestError, NobodyAnswersError
-from pulse.ops.doctor.live import Problem
+from pulse.ops.problems import Problem
 from pulse.protocol import answers
-from pulse.ui.data.bulk_actions import ordered, undo_of
+from pulse.ui.data.bulk_orders import ordered, undo_of
 from pulse.ui.data.filters import Filters, seconds
-from pulse.ui.data.poller import Poller, Standing
+from pulse.ui.data.poller import Poller, SystemSnapshot
 from pulse.ui.data.problems import wrongs
 from pulse.ui.data.queries import Questions
 from pulse.ui.pages.dead import group
 from pulse.ui.pages.job import timeline
 from pulse.ui.pages.schedule_form import body_of, values_from
 from pulse.ui.view import formatting
-from pulse.ui.view.charts import Line, draw, nice_top
-from pulse.ui.view.series import Stats, TopicStats
+from pulse.ui.view.charts import ChartLine, draw, nice_top
+from pulse.ui.view.series import StatsView, TopicView
 
 ID = UUID("0199a1b2-c3d4-7e5f-8a0b-1c2d3e4f5a6b")
 NOW_S = 1_800_000_000.0
@@ -104,7 +104,7 @@ class TestOrders:
     def test_ticked(self) -> None:
         """The ids that are ticked, no filters."""
         order = ordered({"verb": ["cancel"], "id": [str(ID)], "topic": ["t"]}, NOW_S, is_final=True)
-        assert (order.kind, order.ids, order.filters, order.more) == ("jobs.cancel", [ID.bytes], None, {})
+        assert (order.action.request, order.ids, order.filters, order.more) == ("jobs.cancel", [ID.bytes], None, {})
 
     def test_all_that_are_found(self) -> None:
         """The filters; a group of errors needs whole rows, and is matched here."""
@@ -138,14 +138,14 @@ class TestOrders:
         ids = [bytes([number]) * 16 for number in range(3)]
         order = ordered({"verb": ["change"], "id": [str(ID)], "to_priority": ["5"]}, NOW_S, is_final=True)
         before = [(ids[0], "a", 0), (ids[1], "b", 0), (ids[2], "a", 0)]
-        undo = undo_of(order, answers.Changed(ids), {"before": before})
+        undo = undo_of(order, answers.Changed(ids, [], before=before))
         assert undo is not None
         assert [dict(step.body) for step in undo.steps] == [
             {"ids": [ids[0], ids[2]], "topic": "a", "priority": 0},
             {"ids": [ids[1]], "topic": "b", "priority": 0},
         ]
         order = ordered({"verb": ["delete"], "id": [str(ID)]}, NOW_S, is_final=True)
-        assert undo_of(order, answers.Changed(ids), {}) is None
+        assert undo_of(order, answers.Changed(ids, [])) is None
 
 
 class TestScheduleForm:
@@ -238,13 +238,13 @@ class TestCharts:
 
     def test_gaps_and_words(self) -> None:
         """Where nobody measured there is a gap; names are text; who does not see it is told the numbers."""
-        line = Line("<b>", [1.0, None, 3.0, 2.0], "a")
+        line = ChartLine("<b>", [1.0, None, 3.0, 2.0], "a")
         chart = draw("Rate", [0.0, 10.0, 20.0, 30.0], [line], lambda value: f"{value:g}/s")
         assert chart.svg.count("M") >= 2
         assert str(escape("<b> now 2/s")) in chart.svg
         assert "highest 3/s" in chart.svg
         assert "<b>" not in chart.svg
-        assert draw("Empty", [0.0, 1.0], [Line("a", [None, None], "a")], str).legend == [("a", "a", "–")]
+        assert draw("Empty", [0.0, 1.0], [ChartLine("a", [None, None], "a")], str).legend == [("a", "a", "–")]
 
 
 def test_what_is_wrong_is_told_of_topics_and_workers() -> None:
@@ -253,12 +253,12 @@ def test_what_is_wrong_is_told_of_topics_and_workers() -> None:
     gate = answers.Gate(topics={"a": pause})
     status = answers.Status(workers=[answers.Worker(name="w", pid=7, silent=True)], gate=gate)
     topics = [
-        TopicStats("a", ready=3, oldest_s=60.0, paused=True, workers=1),
-        TopicStats("b", ready=1, workers=0),
-        TopicStats("c", ready=9, workers=1),
-        TopicStats("d", ready=0, paused=True, workers=0),
+        TopicView("a", ready=3, oldest_s=60.0, paused=True, workers=1),
+        TopicView("b", ready=1, workers=0),
+        TopicView("c", ready=9, workers=1),
+        TopicView("d", ready=0, paused=True, workers=0),
     ]
-    assert [one.text for one in wrongs(status, {}, Stats(topics))] == [
+    assert [one.text for one in wrongs(status, {}, StatsView(topics))] == [
         "worker w (pid 7) has let a lease pass without a word: it is stopped or hangs; it holds 0 jobs",
         "topic “a” is paused since 2030-03-17T17:46:40Z by uid 0 (root) (fire): 3 jobs wait, the first for 60 s",
         "no worker serves topic “b”: 1 job waits",
@@ -270,7 +270,7 @@ def test_what_is_wrong_says_what_to_do_and_where_more_stands() -> None:
     """Commands are quoted for a shell; an incident of several sentences has its advice below the last, and a page."""
     incident = answers.Incident("hosts", "wrong", "host a is gone", ["host b is gone"], ["start it"])
     told = wrongs(
-        answers.Status(workers=[], incidents=[incident]), {}, Stats([TopicStats("a b", ready=1, paused=True)])
+        answers.Status(workers=[], incidents=[incident]), {}, StatsView([TopicView("a b", ready=1, paused=True)])
     )
     resume = ("pulse ctl dispatch resume --topic 'a b'",)
     paused = "topic “a b” is paused: 1 job waits"
@@ -324,7 +324,7 @@ class Counting(Questions):
         return {}
 
 
-async def _first(poller: Poller) -> Standing:
+async def _first(poller: Poller) -> SystemSnapshot:
     async for standing in poller.watch():
         return standing
     raise AssertionError

@@ -13,7 +13,7 @@ from pulse.security import credentials
 from pulse.security.credentials import Throttle, hash_password, parse_users
 from pulse.ui.auth.address import bind, parse_listen
 from pulse.ui.auth.rules import host_name, is_own_page, is_same, own_path
-from pulse.ui.auth.sessions import LIFETIME_S, MOST, Flash, Sessions, Undo
+from pulse.ui.auth.sessions import LIFETIME_S, MOST, BrowserSessions, Flash, Undo
 from tests.support.cli import environment, run
 from tests.support.confidential import confidential
 
@@ -78,7 +78,7 @@ class TestSessions:
 
     def test_life(self) -> None:
         """Only the cookie finds it, until its time is over or somebody logs out."""
-        sessions = Sessions()
+        sessions = BrowserSessions()
         cookie, session = sessions.begin("alice", 0.0)
         assert sessions.find(cookie, 1.0) is session
         assert sessions.find("x", 1.0) is None
@@ -90,7 +90,7 @@ class TestSessions:
 
     def test_bounds(self) -> None:
         """The oldest go first; words and undos do not pile up."""
-        sessions = Sessions()
+        sessions = BrowserSessions()
         first, session = sessions.begin("a", 0.0)
         for number in range(MOST):
             _, session = sessions.begin(f"a{number}", 0.0)

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from msgspec import structs
 
-from pulse.store.standing import BEFORE_MAX, Standing
+from pulse.store.reading.jobs import BEFORE_MAX, Standing
 from pulse_actors.dispatcher.diagnosis.reasons import Candidate, Holder, Known, Reason
 from pulse_actors.dispatcher.diagnosis.why import explain
 from pulse_actors.dispatcher.workers.health import Condition

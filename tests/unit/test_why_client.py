@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pulse import protocol
-from pulse.client import explanation
+from pulse.client import records, requests
 from pulse.errors import BadRequestError, ProtocolError
 from pulse.job import Status
 from pulse.protocol import CLIENT_KINDS, FrameReader, decode_body
@@ -25,25 +25,25 @@ BODY: dict[str, object] = {
 
 def test_the_question() -> None:
     """An id in any form; asking twice does no harm."""
-    request = explanation.ask(str(JOB))
+    request = requests.why(str(JOB))
     (frame,) = FrameReader().feed(request.encode(1, protocol.MAX_FRAME_BYTES))
     asked: Any = decode_body(CLIENT_KINDS[frame.kind], frame)
     assert (asked.id, request.repeatable) == (JOB.bytes, True)
     with pytest.raises(BadRequestError, match="not a UUID: 'x'"):
-        explanation.ask("x")
+        requests.why("x")
 
 
 def test_the_answer() -> None:
     """Reasons in the server's order, with what it says; what a newer server adds is ignored."""
-    told = explanation.read(BODY)
-    assert told == explanation.Why(
+    told = records.why(BODY)
+    assert told == records.Why(
         JOB,
         "resize",
         "images",
         Status.PENDING,
-        (explanation.Reason("full", "Full.", "Wait.", {"running": [["a", 1]]}),),
+        (records.Reason("full", "Full.", "Wait.", {"running": [["a", 1]]}),),
     )
-    (least,) = explanation.read({**BODY, "reasons": [{"code": "new", "text": "New."}]}).reasons
+    (least,) = records.why({**BODY, "reasons": [{"code": "new", "text": "New."}]}).reasons
     assert (least.advice, least.details) == ("", {})
 
 
@@ -60,5 +60,5 @@ def test_the_answer() -> None:
 )
 def test_an_answer_of_another_kind(wrong: dict[str, object]) -> None:
     """It is an error of the server's, whatever is wrong."""
-    with pytest.raises(ProtocolError, match="the answer does not tell why"):
-        explanation.read({**BODY, **wrong})
+    with pytest.raises(ProtocolError, match=r"answer (is not understood|cannot be read)"):
+        requests.why(JOB).understood({**BODY, **wrong})

@@ -25,11 +25,11 @@ from pulse.worker.execution import stacks
 from pulse.worker.execution.attempt import Attempt
 from pulse.worker.execution.stacks import STACK_SIGNAL, StackFile, join, take, waits_at, where_is
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.timed]
 
 LISTENS = """
 import signal, sys
-from pulse.worker import stacks
+from pulse.worker.execution import stacks
 
 def nap():
     while True:
@@ -63,7 +63,7 @@ while True:
 # Threads that call and return all the time, now with the interpreter's lock and now without.
 IS_BUSY = """
 import sys, threading
-from pulse.worker import stacks
+from pulse.worker.execution import stacks
 
 def down(depth):
     if depth:
@@ -85,7 +85,7 @@ busy()
 # Threads of C code, which have no stack of Python's, and one that takes no signals.
 HAS_OTHERS = """
 import ctypes, signal, sys, threading
-from pulse.worker import stacks
+from pulse.worker.execution import stacks
 
 libc = ctypes.CDLL(None)
 pause = ctypes.cast(libc.pause, ctypes.c_void_p)

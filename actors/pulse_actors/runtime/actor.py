@@ -25,12 +25,22 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 import anyio
 import anyio.abc
+import msgspec
 import structlog
 
 from pulse import config
-from pulse.errors import ConfigError, PlaceError, PulseError, SchemaError, StatementError, UnavailableError
+from pulse.errors import (
+    ConfigError,
+    PlaceError,
+    ProtocolError,
+    PulseError,
+    SchemaError,
+    StatementError,
+    UnavailableError,
+)
 from pulse.logs import configure_logging
 from pulse.ops.doctor.refusals import Refusal
+from pulse.protocol import bus as bodies
 from pulse.store.connections.pool import Target
 from pulse.store.connections.pooler import PoolerError
 from pulse.store.failures import OF_DRIVER, Failure
@@ -50,8 +60,7 @@ RETRY_MAX_S: Final = 1.5  # while the database is away: soon back after its retu
 REFUSED_EVERY_S: Final = 1.0  # between two lines of one loop whose statement is refused: somebody has to do something
 LOG_EVERY_S: Final = 10.0  # of each of the six loops that need the database: less than a line a second in all
 DISPATCHER: Final = "dispatcher"
-FAILING: Final = "failing"  # hint: ``statements`` that the database refuses
-MOST_REFUSED: Final = 5  # of them in one hint: a frame of the bus has 4 KiB
+MOST_REFUSED: Final = 5  # statements in one hint, which has 4 KiB
 MOST_ERROR: Final = 300  # characters
 MOST_NUDGES: Final = 100  # hints that wait, when no more of those are taken that anybody may send
 QUIET_S: Final = 1.0  # who comes before the database does says nothing for so long
@@ -266,26 +275,30 @@ class Runtime:
         match frame.kind:
             case "ping":
                 await self._tell_failing()
-                await self.bus.send("pong", frame.request, {"turn_age_s": self.pulse.turn_age_s})
+                await self.bus.send("pong", frame.request, bodies.body_of(bodies.ActorPong(self.pulse.turn_age_s)))
             case "hint":
-                data = _mapping(frame.body.get("data"))
-                self.poke(Hint(str(frame.body.get("from")), str(frame.body.get("event")), data))
+                self._hear_hint(frame.body)
             case "status":
                 tasks.start_soon(self._answer_status, frame.request)
             case "stop":
-                grace_s = frame.body.get("grace_s")
-                self.stop_grace_s = float(grace_s) if isinstance(grace_s, (int, float)) else 0.0
+                self.stop_grace_s = msgspec.convert(frame.body, bodies.ActorStop).grace_s
                 self.stopping.set()
                 self._arrived.set()
             case _:
                 pass  # a newer supervisor: hints are lossy, and nothing else comes unasked
 
+    def _hear_hint(self, body: dict[str, object]) -> None:
+        try:
+            self.poke(bodies.received_hint(body))
+        except ProtocolError as error:  # hints may be lost; one that is not understood is
+            log.warning("hint_ignored", actor=self.name, error=error.message)
+
     async def _tell_failing(self) -> None:
         """The dispatcher tells who asks what is wrong, also what of that meets the other actors."""
         found = self.store.failing.now()[-MOST_REFUSED:]
         if found and self.name != DISPATCHER:
-            told = [refusal(self.name, one, time.monotonic()) for one in found]
-            await self.bus.hint(Hint(DISPATCHER, FAILING, {"statements": told}))
+            told = [bodies.RefusedStatement(*refusal(self.name, one, time.monotonic())) for one in found]
+            await self.bus.hint(bodies.hint(DISPATCHER, bodies.HintEvent.FAILING, bodies.RefusedStatements(told)))
 
     async def _answer_status(self, request: int | None) -> None:
         answer: dict[str, object] = {"database": None, "gate": None, "jobs": None}
@@ -335,17 +348,17 @@ def hear_loop(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 async def _run(name: str, bus_fd: int, main: ActorMain) -> int:
     asyncio.get_running_loop().set_exception_handler(hear_loop)
     bus = await Bus.over(bus_fd)
-    await bus.send("hello", 0, {"name": name, "pid": processes.own_pid()})
+    await bus.send("hello", 0, bodies.body_of(bodies.ActorHello(name, processes.own_pid())))
     start = await _start_frame(bus)
     if start is None:
         return EXIT_STOPPED
-    settings = config.restore(_mapping(start.body.get("settings")))
+    settings = config.restore(start.settings)
     configure_logging(settings.log_level, settings.log_format)
     structlog.contextvars.bind_contextvars(actor=name)
     if settings.dsn is None:
         message = "the supervisor gave no DSN"
         raise ConfigError(message)
-    boot = bool(start.body.get("boot"))
+    boot = start.boot
     store = Store(Target(settings.dsn, f"pulse {name}"), proved=not boot)
     store.timelines.directory = _state_dir(settings)
     runtime = Runtime(name, bus, settings, store, boot=boot)
@@ -355,7 +368,7 @@ async def _run(name: str, bus_fd: int, main: ActorMain) -> int:
             try:
                 await main(runtime)
             except PulseError as error:
-                await bus.send("failed", None, {"message": error.message})
+                await bus.send("failed", None, bodies.body_of(bodies.ActorFailed(error.message)))
                 log.warning("actor_refused", error=error.message)
                 if isinstance(error, PoolerError):
                     return EXIT_POOLER
@@ -377,15 +390,11 @@ def _state_dir(settings: config.Settings) -> Path | None:
         return None
 
 
-async def _start_frame(bus: Bus) -> BusFrame | None:
+async def _start_frame(bus: Bus) -> bodies.ActorStart | None:
     async for frame in bus.frames():
         if frame.kind == "start":
-            return frame
+            return msgspec.convert(frame.body, bodies.ActorStart)
     return None
-
-
-def _mapping(value: object) -> dict[str, object]:
-    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
 
 
 def run(name: str, *, bus_fd: int, parent_pid: int, main: ActorMain) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import anyio
@@ -18,26 +18,11 @@ import anyio.abc
 
 from pulse import protocol
 from pulse.errors import ProtocolError
+from pulse.protocol.bus import MAX_BUS_FRAME_BYTES, MAX_HINT_BYTES, Hint
 
-BUS_FRAME_BYTES: Final = 64 * 1024
-HINT_BYTES: Final = 4 * 1024
+__all__ = ["Bus", "BusFrame", "Hint"]
+
 HINT_WAIT_S: Final = 1.0  # behind an answer that the supervisor does not take
-
-
-@dataclass(frozen=True, slots=True)
-class Hint:
-    """
-    Something that another actor may want to look at now.
-
-    Attributes:
-        peer: The actor it goes to (``*``: all) or came from.
-        event: What happened, in words.
-        data: Few small values.
-    """
-
-    peer: str
-    event: str
-    data: dict[str, object] = field(default_factory=dict[str, object])
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +44,7 @@ class Bus:
 
     def __init__(self, stream: anyio.abc.SocketStream) -> None:
         self._stream = stream
-        self._reader = protocol.FrameReader(BUS_FRAME_BYTES)
+        self._reader = protocol.FrameReader(MAX_BUS_FRAME_BYTES)
         self._lock = anyio.Lock()
         self._next_request = 0
         self._waiting: dict[int, tuple[anyio.Event, list[dict[str, object]]]] = {}
@@ -93,7 +78,7 @@ class Bus:
     async def hint(self, hint: Hint) -> None:
         """Send a hint; dropped if it is too long for one, or if the supervisor does not read."""
         frame = protocol.encode("hint", None, {"to": hint.peer, "event": hint.event, "data": hint.data})
-        if len(frame) > HINT_BYTES:
+        if len(frame) > MAX_HINT_BYTES:
             return
         # A send that is cancelled here has handed its whole frame to the transport: no half frame is left behind.
         with anyio.move_on_after(HINT_WAIT_S):

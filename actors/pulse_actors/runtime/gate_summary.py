@@ -7,9 +7,11 @@ from typing import Final, cast
 
 import msgspec
 
+from pulse.protocol.bus import MAX_BUS_FRAME_BYTES
+
 __all__ = ["fitting", "told"]
 
-TOPICS_BYTES: Final = 32 * 1024  # of topics with their reasons, in a frame of 64 KiB; a longer frame ends its sender
+TOPICS_BYTES: Final = MAX_BUS_FRAME_BYTES // 2  # of topics with their reasons, in one frame
 NAMED: Final = 20  # topics in a line of the log
 
 Gate = Mapping[str, object]

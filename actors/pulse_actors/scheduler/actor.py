@@ -16,6 +16,7 @@ import anyio
 import structlog
 
 from pulse.errors import BadRequestError, StatementError
+from pulse.protocol.bus import CanceledJobs, HintEvent, ReadyJobs, hint
 from pulse.store.failures import IN_VAIN
 from pulse.store.operators.schedules import SCHEDULES_CHANNEL
 from pulse.store.rows import Due, Fired, Firing, Reckoned, Work
@@ -33,7 +34,7 @@ WAIT_S: Final = 0.25  # while jobs are held back: their turn comes when another 
 SOON_S: Final = 0.01  # the same where one was just let go: the short jobs of a queue end soon
 MIN_PAUSE_S: Final = 0.001
 TURN_S: Final = 5.0  # then the next turn goes on: an unfinished turn of 30 s looks stuck to the supervisor
-HINT_JOBS: Final = 50  # ids in one hint; a frame of the bus has 4 KiB
+HINT_JOBS: Final = 50  # ids in one hint, which has 4 KiB
 
 log = structlog.get_logger()
 
@@ -158,10 +159,11 @@ class Scheduler:
     def _hints(self) -> tuple[Hint, ...]:
         ids = [str(uuid.UUID(bytes=one)) for one in self._canceled]
         hints = [
-            Hint("dispatcher", "canceled", {"jobs": ids[at : at + HINT_JOBS]}) for at in range(0, len(ids), HINT_JOBS)
+            hint("dispatcher", HintEvent.CANCELED, CanceledJobs(ids[at : at + HINT_JOBS]))
+            for at in range(0, len(ids), HINT_JOBS)
         ]
         if self._ready:
-            hints.append(Hint("dispatcher", "ready"))
+            hints.append(hint("dispatcher", HintEvent.READY, ReadyJobs()))
         self._ready, self._canceled = False, []
         return tuple(hints)
 
@@ -187,7 +189,7 @@ async def scheduler(runtime: Runtime) -> None:
     await runtime.prime(actor)
 
     def changed(_text: str = "") -> None:
-        runtime.nudge(Hint("scheduler", "schedules changed"))
+        runtime.nudge(hint("scheduler", HintEvent.SCHEDULES_CHANGED))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(listen, runtime.store.query.target, {SCHEDULES_CHANNEL: changed}, changed)

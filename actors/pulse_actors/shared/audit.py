@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final, cast
 
+import msgspec
 import structlog
 
 from pulse.errors import UnavailableError
+from pulse.protocol.bus import HintEvent, OperatorAction
 from pulse.store.operators.transaction import Operator
 from pulse.store.store import Store
 from pulse.system.peer_credentials import user_name
 from pulse_actors.runtime.bus import Hint
-
-ASKED: Final = (
-    "operator"  # hint: ``action``, ``uid``, ``pid``, ``behalf`` and ``detail`` of a request that was carried out
-)
 
 log = structlog.get_logger()
 
@@ -29,16 +26,12 @@ def operator_of(uid: int, pid: int, host: str) -> Operator:
 async def note_asked(store: Store, host: str, inbox: Iterable[Hint]) -> None:
     """Write down what the supervisor tells of; while the database is away that is left to the log."""
     for hint in inbox:
-        if hint.event != ASKED:
+        if hint.event != HintEvent.OPERATOR:
             continue
-        action, detail = str(hint.data.get("action")), hint.data.get("detail")
-        uid, pid = int(str(hint.data.get("uid"))), int(str(hint.data.get("pid")))
-        behalf = hint.data.get("behalf")
-        operator = replace(operator_of(uid, pid, host), behalf=behalf if isinstance(behalf, str) else None)
+        did = msgspec.convert(hint.data, OperatorAction)
+        operator = replace(operator_of(did.uid, did.pid, host), behalf=did.behalf)
         try:
             async with store.acting(operator) as acting:
-                await acting.note(
-                    action, detail=cast("dict[str, object]", detail) if isinstance(detail, dict) else None
-                )
+                await acting.note(did.action, detail=did.detail)
         except UnavailableError as error:
-            log.warning("action_not_noted", action=action, uid=uid, detail=detail, error=error.message)
+            log.warning("action_not_noted", action=did.action, uid=did.uid, detail=did.detail, error=error.message)

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from pulse.errors import BadRequestError
-from pulse.store.times import from_s, from_us, to_us
+from pulse.store.rows import from_s, from_us, to_us
 from pulse_actors.shared.cron import checked_cron, cron_after, cron_interval_s
 
 if TYPE_CHECKING:

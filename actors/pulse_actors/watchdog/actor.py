@@ -15,9 +15,9 @@ from typing import Final
 import anyio
 import structlog
 
-from pulse.store.rows import Ended, Ending, EndingKind
+from pulse.protocol.bus import HintEvent, LapsedLeases, ReadyJobs, hint
+from pulse.store.rows import Ended, Ending, EndingKind, from_s
 from pulse.store.store import Store
-from pulse.store.times import from_s
 from pulse_actors.runtime.actor import Runtime, Turn, TurnResult, database_status
 from pulse_actors.runtime.bus import Hint
 from pulse_actors.shared import identity as identities
@@ -83,9 +83,9 @@ class Watchdog:
         hints: list[Hint] = []
         if reaped:
             log.warning("leases_expired", count=reaped)
-            hints.append(Hint("dispatcher", "ready", {"delays_s": sorted(delays_s)[:MAX_DELAYS], "reaped": reaped}))
+            hints.append(hint("dispatcher", HintEvent.READY, ReadyJobs(sorted(delays_s)[:MAX_DELAYS], reaped)))
         if spared:
-            hints.append(Hint("dispatcher", "lapsed", {"workers": sorted(spared)[:MAX_SPARED]}))
+            hints.append(hint("dispatcher", HintEvent.LAPSED, LapsedLeases(sorted(spared)[:MAX_SPARED])))
         return TurnResult(0.0 if more else self._sweep_s, tuple(hints))
 
     async def _begin(self) -> datetime:

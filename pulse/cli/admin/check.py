@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 from urllib.parse import quote
@@ -14,6 +14,7 @@ import click
 
 from pulse.cli.lazy import examples
 from pulse.cli.options import POSITIVE_S, with_config
+from pulse.cli.output.progress import ProgressLine
 from pulse.cli.output.render import Cell, Line, Screen, foreign, write_document
 from pulse.common.text import count, duration, one_line
 from pulse.errors import NobodyAnswersError, PulseError
@@ -35,7 +36,7 @@ _MASK: Final = "***"
 _SOCKET: Final = ".s.PGSQL.5432"
 
 
-class Limits(TypedDict):
+class CheckLimits(TypedDict):
     """How patient it is, and how talkative."""
 
     grace_s: float
@@ -94,7 +95,7 @@ def check(
     install_audit: bool,
     remove_audit: bool,
     as_json: bool,
-    **limits: Unpack[Limits],
+    **limits: Unpack[CheckLimits],
 ) -> None:
     """
     Check the invariants in the database: a line for each, with the number of violations and some of them.
@@ -152,13 +153,13 @@ def choose_dsn(settings: Settings, env: Mapping[str, str], told: str | None) -> 
 
 def _told(settings: Settings) -> str | None:
     """The DSN, without its password, that the running supervisor says it uses."""
-    from pulse.cli.server import Server
+    from pulse.cli.server import ServerHandle
     from pulse.protocol.answers import Status, read
     from pulse.system.directories import CLIENT_SOCKET
 
     socket = None if settings.runtime_dir is None else settings.runtime_dir / CLIENT_SOCKET
     try:
-        status = read(Status, Server(socket, _STATUS_S).ask_supervisor("status"))
+        status = read(Status, ServerHandle(socket, _STATUS_S).ask_supervisor("status"))
     except NobodyAnswersError:
         return None
     return None if status.database is None else status.database.dsn or None
@@ -192,41 +193,21 @@ async def _examine(examination: Examination, screen: Screen | None) -> list[Find
     """Ask everything; told on *screen* as it comes, and what is being asked on a terminal."""
     found: list[Finding] = []
     names = [one.name for one in examination.checks]
-    progress = _Progress(len(names), shown=sys.stderr.isatty())
-    progress.asking(0, names[0])
-    try:
+    with ProgressLine() as line:
+        line.show(_asking(0, names))
         async for finding in examination.findings():
-            progress.clear()
+            line.clear()
             found.append(finding)
             if screen is not None:
                 screen.lines(_lines(finding))
                 sys.stdout.flush()
             if len(found) < len(names):
-                progress.asking(len(found), names[len(found)])
-    finally:
-        progress.clear()
+                line.show(_asking(len(found), names))
     return found
 
 
-class _Progress:
-    """A line on a terminal that says which invariant is being checked."""
-
-    def __init__(self, whole: int, *, shown: bool) -> None:
-        self._whole = whole
-        self._shown = shown
-
-    def asking(self, done: int, name: str) -> None:
-        """That one is being checked."""
-        self._write(f"checking {done + 1} of {self._whole}: {name} …")
-
-    def clear(self) -> None:
-        """Make room for something else."""
-        self._write("")
-
-    def _write(self, text: str) -> None:
-        if self._shown:
-            sys.stderr.write(f"\r\x1b[K{text}")
-            sys.stderr.flush()
+def _asking(done: int, names: Sequence[str]) -> str:
+    return f"checking {done + 1} of {len(names)}: {names[done]} …"
 
 
 def _lines(finding: Finding) -> Iterator[Line]:

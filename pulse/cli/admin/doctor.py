@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pulse.ops.doctor.finding import Finding
     from pulse.protocol.answers import Status
 
-__all__ = ["Running", "doctor", "judge_workers"]
+__all__ = ["RunningSystem", "doctor", "judge_workers"]
 
 _STYLES: Final = {"ok": "green", "warning": "yellow", "wrong": "bold red", "skipped": "dim"}
 _STATE_WIDTH: Final = 9
@@ -32,7 +32,7 @@ _STATUS_S: Final = 1.4
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningSystem:
     """What the running system said: its state as ``pulse ctl status`` has it, and who was silent."""
 
     status: Status
@@ -136,28 +136,25 @@ def _settings(dsn: str | None, config: Path | None) -> tuple[Settings, Finding]:
     return settings, configuration(problem, settings.config, os.environ, known)
 
 
-def _ask_running(directory: Path | None) -> Running:
+def _ask_running(directory: Path | None) -> RunningSystem:
     """Supervisor and dispatcher, both at once."""
-    from pulse.cli.server import Server
-    from pulse.cli.system.status import ask_both, merge
+    from pulse.cli.server import ServerHandle
+    from pulse.cli.system.status import ask_both
+    from pulse.ops.status import merge
     from pulse.protocol.answers import Status, read
     from pulse.system.directories import CLIENT_SOCKET
 
     if directory is None:
         nobody = "there is no runtime directory"
-        return Running(read(Status, merge(None, None)), {"supervisor": nobody, "dispatcher": nobody})
-    answers = dict(
-        zip(("supervisor", "dispatcher"), ask_both(Server(directory / CLIENT_SOCKET, _STATUS_S)), strict=True)
-    )
-    silent = {who: answer.message for who, answer in answers.items() if isinstance(answer, PulseError)}
-    said = [None if isinstance(answer, PulseError) else answer for answer in answers.values()]
-    return Running(read(Status, merge(*said)), silent)
+        return RunningSystem(read(Status, merge(None, None)), {"supervisor": nobody, "dispatcher": nobody})
+    answers = ask_both(ServerHandle(directory / CLIENT_SOCKET, _STATUS_S))
+    return RunningSystem(read(Status, answers.merged), answers.silent)
 
 
-def _processes(running: Running, version: str) -> Finding:
+def _processes(running: RunningSystem, version: str) -> Finding:
     """Supervisor, actors and pools, as ``pulse ctl status`` judges them."""
-    from pulse.cli.system.status_page import process_problems
     from pulse.ops.doctor.finding import verdict_of
+    from pulse.ops.problems import process_problems
 
     wrong = [f"the {who} does not answer: {why}" for who, why in running.silent.items()]
     warnings = list(process_problems(running.status))
@@ -180,7 +177,7 @@ def _processes(running: Running, version: str) -> Finding:
     )
 
 
-def _statements(running: Running) -> Finding:
+def _statements(running: RunningSystem) -> Finding:
     """Statements that the running server cannot carry out: it knows them, the database does not."""
     from pulse.ops.doctor.finding import Finding, State
     from pulse.ops.doctor.refusals import statements
@@ -193,10 +190,10 @@ def _statements(running: Running) -> Finding:
     return Finding("statements", State.WRONG, told.text, tuple(told.details), tuple(told.advice))
 
 
-def judge_workers(running: Running) -> Finding:
+def judge_workers(running: RunningSystem) -> Finding:
     """Whether there are workers that can take something."""
     from pulse.ops.doctor.finding import MAX_SHOWN, Finding, State, list_some, verdict_of
-    from pulse.ops.doctor.live import trouble_of
+    from pulse.ops.problems import trouble_of
 
     workers = running.status.workers
     if workers is None:
@@ -218,7 +215,7 @@ def judge_workers(running: Running) -> Finding:
     )
 
 
-def _memory(running: Running) -> Iterator[Finding]:
+def _memory(running: RunningSystem) -> Iterator[Finding]:
     """What the dispatcher cannot keep beside the database; nobody else knows whether it can."""
     from pulse.ops.doctor.finding import Finding, State
 
@@ -227,7 +224,7 @@ def _memory(running: Running) -> Iterator[Finding]:
             yield Finding(one.check, State(one.state), one.text, tuple(one.details), tuple(one.advice))
 
 
-def _of_database(settings: Settings, running: Running, grace_s: float, within_s: float) -> Iterator[Finding]:
+def _of_database(settings: Settings, running: RunningSystem, grace_s: float, within_s: float) -> Iterator[Finding]:
     import asyncio  # 50 ms that no help text should cost
 
     from pulse.ops.doctor.finding import Finding, State
@@ -254,17 +251,17 @@ def _of_database(settings: Settings, running: Running, grace_s: float, within_s:
     yield from judge(seen, grace_s=grace_s, expected=expected_indexes(), served=_served(running), newest=newest)
 
 
-def _served(running: Running) -> set[str] | None:
+def _served(running: RunningSystem) -> set[str] | None:
     """Topics that connected workers serve; None: not known."""
     workers = running.status.workers
     return None if workers is None else {topic for worker in workers for topic in worker.topics}
 
 
-def _number_of_workers(running: Running) -> int | None:
+def _number_of_workers(running: RunningSystem) -> int | None:
     return None if running.status.workers is None else len(running.status.workers)
 
 
-def _is_embedded(settings: Settings, running: Running, state_dir: Path) -> bool:
+def _is_embedded(settings: Settings, running: RunningSystem, state_dir: Path) -> bool:
     """Whether the database that counts is the embedded one: it lies below the state directory."""
     if settings.dsn is not None:
         return False

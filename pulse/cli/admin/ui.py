@@ -18,7 +18,7 @@ from pulse.security.credentials import Credentials, parse_users
 from pulse.system.directories import CLIENT_SOCKET
 
 if TYPE_CHECKING:
-    from pulse.ui.auth.address import Address
+    from pulse.ui.auth.address import ListenAddress
 
 __all__ = ["ui"]
 
@@ -63,7 +63,7 @@ def ui(listen: str | None, socket: Path | None, names: tuple[str, ...], *, read_
     from pulse.ui.auth.address import bind, parse_listen
     from pulse.ui.data.queries import Questions
     from pulse.ui.server import run
-    from pulse.ui.site import Options, Site
+    from pulse.ui.site import Site, SiteOptions
 
     settings = config.load(os.environ)
     configure_logging(settings.log_level, settings.log_format)
@@ -77,12 +77,12 @@ def ui(listen: str | None, socket: Path | None, names: tuple[str, ...], *, read_
     listening, address = bind(wanted)
     if not address.is_local:
         click.echo(_REMOTE.format(where=address.url), err=True)
-    options = Options(address, frozenset(names), users if address.path is None else None, read_only)
+    options = SiteOptions(address, frozenset(names), users if address.path is None else None, read_only)
     site = Site(options, Questions(socket), lambda text: click.echo(text, err=True))
     click.get_current_context().exit(run(site, listening, address))
 
 
-def _check_remote(address: Address, users: Credentials | None, *, force_remote: bool) -> None:
+def _check_remote(address: ListenAddress, users: Credentials | None, *, force_remote: bool) -> None:
     """
     Refuse an address that other machines reach, unless it is meant, and there are users.
 

@@ -67,10 +67,10 @@ def status(*, as_json: bool) -> None:
 
 def _warn_of_unknown(topic: str) -> None:
     """Say so where no job and no worker knows the topic: its name may be misspelled. Nothing fails for it."""
-    from pulse.client import stats
+    from pulse.protocol.stats import Stats
 
     with contextlib.suppress(PulseError):
-        found = stats.read(_aside("stats", {"topics": _MOST, "history_s": 0}))
+        found = read(Stats, _aside("stats", {"topics": _MOST, "history_s": 0}))
         if found.exact and not found.others.topics and all(one.topic != topic for one in found.topics):
             who = f"no job waits or runs in topic {shell_word(topic)}, and no worker here serves it"
             click.echo(f"pulse: {who}", err=True)

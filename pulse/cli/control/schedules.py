@@ -13,16 +13,16 @@ import click
 
 from pulse.cli.jobs.page import CONCEALED, moment
 from pulse.cli.lazy import CONTEXT, examples
-from pulse.cli.options import ARGS, ID, NAME, NOT_NEGATIVE_S, POSITIVE_S, PRIORITY, TIME, TOPIC, TRIES, Text
-from pulse.cli.output.documents import pretty
+from pulse.cli.options import ARGS, ID, NAME, NOT_NEGATIVE_S, POSITIVE_S, PRIORITY, TIME, TOPIC, TRIES, TextParam
 from pulse.cli.output.render import Cell, Column, Line, Screen, Table, foreign, write_document
 from pulse.cli.server import current_server
 from pulse.common.text import ago, duration, iso, printable
 from pulse.job import CATCH_UPS, OVERLAPS
+from pulse.ops.job_text import pretty
 from pulse.protocol.answers import Identity, Schedule, SchedulePage, SchedulePreview, part, read
 from pulse.security.codec import shown_instead
 
-__all__ = ["When", "facts", "schedules", "schedules_table", "when_body", "when_words"]
+__all__ = ["TimingOptions", "facts", "schedules", "schedules_table", "when_body", "when_words"]
 
 _LABEL_WIDTH: Final = 11
 _COLUMNS: Final = (
@@ -47,7 +47,7 @@ _UNSET: Final = {  # option -> key of the wire
 }
 
 
-class When(TypedDict):
+class TimingOptions(TypedDict):
     """The options that say when a schedule fires."""
 
     cron: str | None
@@ -56,7 +56,7 @@ class When(TypedDict):
     at: float | None
 
 
-class _Rules(When):
+class _RuleOptions(TimingOptions):
     topic: str | None
     max_attempts: int | None
     timeout: float | None
@@ -67,12 +67,12 @@ class _Rules(When):
     overlap: str | None
 
 
-class _Create(_Rules):
+class _CreateOptions(_RuleOptions):
     args: str
     priority: int
 
 
-class _Update(_Rules):
+class _UpdateOptions(_RuleOptions):
     name: str | None
     args: str | None
     priority: int | None
@@ -95,9 +95,14 @@ def _rules(command: CommandT) -> CommandT:
         click.option("--topic", type=TOPIC, metavar="TOPIC", help="Queue of its jobs; the handler's by default."),
         click.option("--at", type=TIME, metavar="ISO-TIME", help="Fire once, then; without a zone it is UTC."),
         click.option("--every", type=POSITIVE_S, metavar="SECONDS", help="Fire every so many seconds, at least 0.1."),
-        click.option("--timezone", type=Text("zone", 100), metavar="TZ", help="Time zone of --cron; UTC by default."),
         click.option(
-            "--cron", type=Text("expr", 200), metavar="EXPR", help="Five fields, six with seconds first, or @daily."
+            "--timezone", type=TextParam("zone", 100), metavar="TZ", help="Time zone of --cron; UTC by default."
+        ),
+        click.option(
+            "--cron",
+            type=TextParam("expr", 200),
+            metavar="EXPR",
+            help="Five fields, six with seconds first, or @daily.",
         ),
     ):
         command = option(command)
@@ -153,7 +158,7 @@ def get_schedule(schedule_id: bytes, *, as_json: bool) -> None:
 @click.option("--priority", type=PRIORITY, default=0, metavar="P", help="Higher first.")
 @click.option("--id", "schedule_id", type=ID, metavar="UUID", help="Create it under this id.")
 @click.option("--json", "as_json", is_flag=True, help="Print the schedule as JSON.")
-def create(name: str, schedule_id: bytes | None, *, as_json: bool, **options: Unpack[_Create]) -> None:
+def create(name: str, schedule_id: bytes | None, *, as_json: bool, **options: Unpack[_CreateOptions]) -> None:
     """Create a schedule that submits jobs to the handler NAME; give one of --cron, --every and --at."""
     from pulse.common.ids import uuid7
 
@@ -183,7 +188,7 @@ def create(name: str, schedule_id: bytes | None, *, as_json: bool, **options: Un
 @click.option("--priority", type=PRIORITY, metavar="P", help="Higher first.")
 @click.option("--unset", type=click.Choice(list(_UNSET)), multiple=True, help="As if never given; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="Print the schedule as JSON.")
-def update(schedule_id: bytes, *, as_json: bool, **options: Unpack[_Update]) -> None:
+def update(schedule_id: bytes, *, as_json: bool, **options: Unpack[_UpdateOptions]) -> None:
     """Change a schedule; what is not given stays. It keeps its place in time unless when it occurs is changed."""
     kinds = [f"--{kind}" for kind in ("cron", "every", "at") if options[kind] is not None]
     if len(kinds) > 1:
@@ -265,7 +270,7 @@ def delete(schedule_id: bytes, *, as_json: bool) -> None:
         Screen().lines([[Cell(f"deleted {UUID(bytes=schedule_id)}")]])
 
 
-def when_body(when: When) -> dict[str, object]:
+def when_body(when: TimingOptions) -> dict[str, object]:
     """
     When to fire, as the wire wants it.
 
@@ -283,7 +288,7 @@ def when_body(when: When) -> dict[str, object]:
     return {"cron": when["cron"], "timezone": when["timezone"], "every": when["every"], "at": when["at"]}
 
 
-def _rules_body(options: _Rules) -> dict[str, object]:
+def _rules_body(options: _RuleOptions) -> dict[str, object]:
     return {
         "topic": options["topic"],
         "max_attempts": options["max_attempts"],
@@ -350,8 +355,12 @@ def facts(schedule: Schedule, now_s: float) -> Iterator[tuple[str, Cell]]:
         yield "tries", Cell(str(schedule.max_attempts))
     if schedule.timeout_s is not None:
         yield "timeout", Cell(duration(schedule.timeout_s))
-    shown = foreign(shown_instead(schedule.args) or pretty(schedule.args))
-    yield "args", Cell(CONCEALED, "dim") if schedule.concealed else shown
+    if schedule.concealed:
+        yield "args", Cell(CONCEALED, "dim")
+    elif schedule.args is None:
+        yield "args", Cell("too long to be shown", "dim")
+    else:
+        yield "args", foreign(shown_instead(schedule.args) or pretty(schedule.args))
 
 
 def _declaration(schedule: Schedule) -> Iterator[tuple[str, Cell]]:

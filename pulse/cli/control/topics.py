@@ -19,12 +19,12 @@ from pulse.cli.control.topics_page import (
     topics_table,
 )
 from pulse.cli.lazy import CONTEXT, examples
-from pulse.cli.options import BACKOFF, NOT_NEGATIVE_S, POSITIVE_S, TRIES, Text
+from pulse.cli.options import BACKOFF, NOT_NEGATIVE_S, POSITIVE_S, TRIES, TextParam
 from pulse.cli.output.render import Cell, Line, Screen, foreign, write_document
 from pulse.cli.server import current_server
-from pulse.client import stats
 from pulse.common.text import count, iso, shell_word
 from pulse.protocol.answers import Gate, Option, Retention, Topic, TopicPage, part, read
+from pulse.protocol.stats import Stats
 
 __all__ = ["topic_lines", "topics"]
 
@@ -38,7 +38,7 @@ _LABEL_WIDTH: Final = 16
 _MOST: Final = 1000  # topics that `stats` tells by themselves
 
 
-class _Options(TypedDict):
+class _PolicyOptions(TypedDict):
     max_attempts: int | None
     max_crashes: int | None
     backoff: str | None
@@ -50,7 +50,7 @@ class _Options(TypedDict):
     ageing: float | None
 
 
-class _TopicOrServer(Text):
+class _TopicOrServerParam(TextParam):
     """A topic's name; the empty one is the server."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
@@ -58,7 +58,7 @@ class _TopicOrServer(Text):
         return value if value == "" else super().convert(value, param, ctx)
 
 
-_TOPIC: Final = _TopicOrServer("topic", 200)
+_TOPIC: Final = _TopicOrServerParam("topic", 200)
 
 
 @click.group(context_settings=dict(CONTEXT))
@@ -97,7 +97,7 @@ def list_topics(limit: int, after: str | None, *, as_json: bool) -> None:
         answer = client.request("topics.list", body, repeatable=True)
         told = client.request("stats", {"topics": _MOST, "history_s": 0}, repeatable=True)
         gate = read(Gate, client.request("dispatch.status", repeatable=True))
-    page, found = read(TopicPage, answer), stats.read(told)
+    page, found = read(TopicPage, answer), read(Stats, told)
     rows = merged(page.topics, found, gate, most=limit if after is None else None)
     others = left_out(rows, found)
     if as_json:
@@ -145,7 +145,7 @@ def get_topic(topic: str, *, as_json: bool) -> None:
 @click.option("--retention-dead", type=NOT_NEGATIVE_S, metavar="SECONDS", help="Keep dead letters so long.")
 @click.option("--ageing", type=NOT_NEGATIVE_S, metavar="SECONDS", help="Of waiting are worth one priority; 0: strict.")
 @click.option("--json", "as_json", is_flag=True, help="Print the policy as JSON.")
-def set_topic(topic: str, *, as_json: bool, **options: Unpack[_Options]) -> None:
+def set_topic(topic: str, *, as_json: bool, **options: Unpack[_PolicyOptions]) -> None:
     """Set options of TOPIC; those that are not given stay as they are."""
     given: dict[str, object] = {**options}
     named = {option: given[word.replace("-", "_")] for option, word in WORDS.items()}

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
-from pulse.cli.output.render import Cell, Column, Line, Table, foreign
-from pulse.cli.output.styles import STATUS_STYLES
-from pulse.client.stats import OtherTopics, Stats, TopicStats
+from pulse.cli.output.render import STATUS_STYLES, Cell, Column, Line, Table, foreign
 from pulse.common.text import count, duration, one_line
 from pulse.protocol.answers import Gate
+from pulse.protocol.stats import OtherTopics, Stats, TopicStats
 
 __all__ = ["SERVER", "WORDS", "Policy", "left_out", "merged", "others_words", "policy_words", "shown", "topics_table"]
 

@@ -7,9 +7,9 @@ is not undone by it.
 
 from __future__ import annotations
 
+import itertools
 import signal
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,23 +19,33 @@ from uuid import UUID
 
 import click
 
-from pulse.cli.jobs.filters import chosen, in_words, pages
+from pulse.cli.jobs.filters import chosen, in_words
+from pulse.cli.output.progress import ProgressLine
 from pulse.cli.output.render import Cell, Column, Screen, Table, foreign, write_document
 from pulse.cli.server import current_server
 from pulse.common.text import count, shell_word
 from pulse.errors import NobodyAnswersError, PulseError
-from pulse.protocol.answers import Changed, read
+from pulse.ops.bulk import (
+    MAX_MATCHING_CHARACTERS,
+    Ask,
+    BulkAction,
+    batches,
+    change_jobs,
+    former_of,
+    job_pages,
+    run_blocking,
+)
+from pulse.protocol.answers import Changed
 
 if TYPE_CHECKING:
     from types import FrameType
 
     from pulse.client.client import Client
 
-__all__ = ["Kind", "Options", "change", "check"]
+__all__ = ["BulkOptions", "change", "check"]
 
 MOST_PER_REQUEST: Final = 1000  # ids of one statement, which stays short
 _EXAMPLES: Final = 3
-_MATCHING_CHARACTERS: Final = 1000  # that are kept of it
 _MOST_GROUPS: Final = 20  # of what is counted, in a table for people
 _MOST_IDS_SHOWN: Final = 20  # in a hint
 _PROGRESS_S: Final = 0.1
@@ -49,29 +59,7 @@ _REASONS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """
-    What is done.
-
-    Attributes:
-        request: The kind of the frame.
-        verb: As in ``cancel 3 jobs``.
-        done: As in ``3 jobs canceled``.
-        statuses: What it can be done to; what is looked for, unless the user says.
-        by_default: What is looked for then; fewer, where all would be a surprise.
-        inverse: The command that undoes it; empty: none does.
-    """
-
-    request: str
-    verb: str
-    done: str
-    statuses: Sequence[str]
-    by_default: Sequence[str]
-    inverse: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
+class BulkOptions:
     """How it is done: to be counted only, without asking, told as JSON; ``more``: what else the request says."""
 
     dry_run: bool
@@ -92,28 +80,7 @@ class _Found:
         return {"jobs": len(self.ids), "counts": groups, "examples": self.ids[:_EXAMPLES]}
 
 
-class _Line:
-    """A line on the terminal that moves; nothing, where standard error is none."""
-
-    def __init__(self) -> None:
-        self._shown = sys.stderr.isatty()
-        self._at_s = 0.0
-        self._is_there = False
-
-    def show(self, text: str) -> None:
-        if self._shown and time.monotonic() - self._at_s >= _PROGRESS_S:
-            self._at_s, self._is_there = time.monotonic(), True
-            sys.stderr.write(f"\r\x1b[K{text}")
-            sys.stderr.flush()
-
-    def end(self) -> None:
-        if self._is_there:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-            self._is_there = False
-
-
-def check(kind: Kind, job_ids: Sequence[bytes], filters: Mapping[str, object]) -> None:
+def check(action: BulkAction, job_ids: Sequence[bytes], filters: Mapping[str, object]) -> None:
     """
     Whether it can be understood at all.
 
@@ -126,51 +93,60 @@ def check(kind: Kind, job_ids: Sequence[bytes], filters: Mapping[str, object]) -
     if not job_ids and not filters:
         raise click.UsageError("which jobs? ids are allowed, or options that choose them, as for `jobs list`.")
     for status in cast("list[str]", filters.get("status", [])):
-        if status not in kind.statuses:
-            allowed = ", ".join(kind.statuses)
-            raise click.UsageError(f"--status {status}: jobs can be {kind.done} that are {allowed}.")
+        if status not in action.statuses:
+            allowed = ", ".join(action.statuses)
+            raise click.UsageError(f"--status {status}: jobs can be {action.done} that are {allowed}.")
 
 
-def change(kind: Kind, job_ids: Sequence[bytes], filters: Mapping[str, object], options: Options) -> None:
+def change(action: BulkAction, job_ids: Sequence[bytes], filters: Mapping[str, object], options: BulkOptions) -> None:
     """Change the jobs that are named, or all that the filters choose."""
-    check(kind, job_ids, filters)
+    check(action, job_ids, filters)
     with current_server().client() as client:
         if job_ids and not options.dry_run:
-            changed, failure = _apply(client, kind, job_ids, dict(options.more), _Line(), told=False)
-            _tell_each(kind, changed, as_json=options.as_json)
+            changed, failure = _apply(client, action, job_ids, options.more)
+            _tell_each(action, changed, as_json=options.as_json)
             _conclude(changed, failure, asked=len(job_ids))
             return
         if job_ids:
             raise click.UsageError("--dry-run counts what options choose; ids are what they are.")
-        wanted = {"status": list(kind.by_default), **filters}
+        wanted = {"status": list(action.by_default), **filters}
         found = _find(client, wanted)
         if options.dry_run:
-            _show_found(kind, found, as_json=options.as_json)
+            _show_found(action, found, as_json=options.as_json)
             return
         if found.ids and not options.yes:
-            _ask(kind, found, options)
-        more = {**options.more, "matching": in_words(wanted)[:_MATCHING_CHARACTERS]}
-        changed, failure = _apply(client, kind, found.ids, more, _Line(), told=True)
-    _tell_all(kind, changed, filters, options)
+            _ask(action, found, options)
+        more = {**options.more, "matching": in_words(wanted)[:MAX_MATCHING_CHARACTERS]}
+        changed, failure = _apply(client, action, found.ids, more, shows=True)
+    _tell_all(action, changed, filters, options)
     _conclude(changed, failure, asked=len(found.ids))
 
 
 def _find(client: Client, filters: Mapping[str, object]) -> _Found:
-    found, line = _Found(), _Line()
+    found = _Found()
+    with ProgressLine(_PROGRESS_S) as line:
 
-    def moved(reached_s: float | None) -> None:
-        line.show(chosen(len(found.ids), reached_s))
+        async def count_all() -> None:
+            async for page in job_pages(_asks(client), {**filters, "brief": True}, MOST_PER_REQUEST):
+                found.ids += [job.id for job in page.jobs]
+                found.groups.update((job.status, job.topic) for job in page.jobs)
+                if page.next is not None:
+                    line.show(chosen(len(found.ids), page.reached))
 
-    try:
-        for page in pages(client, {**filters, "brief": True, "limit": MOST_PER_REQUEST}, moved):
-            found.ids += [job.id for job in page.jobs]
-            found.groups.update((job.status, job.topic) for job in page.jobs)
-    finally:
-        line.end()
+        run_blocking(count_all())
     return found
 
 
-def _show_found(kind: Kind, found: _Found, *, as_json: bool) -> None:
+def _asks(client: Client) -> Ask:
+    """The loops of bulk changes ask by *client*, which blocks; what only reads may be asked again."""
+
+    async def ask(kind: str, body: Mapping[str, object]) -> Mapping[str, object]:
+        return client.request(kind, body, repeatable=kind == "jobs.list")
+
+    return ask
+
+
+def _show_found(action: BulkAction, found: _Found, *, as_json: bool) -> None:
     if as_json:
         write_document(found.document())
         return
@@ -183,10 +159,10 @@ def _show_found(kind: Kind, found: _Found, *, as_json: bool) -> None:
     if len(found.groups) > len(shown):
         screen.lines([[Cell(f"and {len(found.groups) - len(shown)} more topics", "dim")]])
     screen.lines([Cell("for example ", "dim"), Cell(str(UUID(bytes=one)))] for one in found.ids[:_EXAMPLES])
-    screen.lines([[Cell(f"would {kind.verb} {count(len(found.ids), 'job')}; nothing was done")]])
+    screen.lines([[Cell(f"would {action.verb} {count(len(found.ids), 'job')}; nothing was done")]])
 
 
-def _ask(kind: Kind, found: _Found, options: Options) -> None:
+def _ask(action: BulkAction, found: _Found, options: BulkOptions) -> None:
     """
     Ask whether to go on.
 
@@ -197,12 +173,12 @@ def _ask(kind: Kind, found: _Found, options: Options) -> None:
     """
     if options.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError(
-            f"{count(len(found.ids), 'job')} would be {kind.done}; --yes is required where nobody can be asked."
+            f"{count(len(found.ids), 'job')} would be {action.done}; --yes is required where nobody can be asked."
         )
     _show_found_briefly(found)
-    if not kind.inverse:
+    if not action.reverse:
         click.echo("This cannot be undone.")
-    if not click.confirm(f"{kind.verb} {count(len(found.ids), 'job')}?"):
+    if not click.confirm(f"{action.verb} {count(len(found.ids), 'job')}?"):
         click.echo("nothing was done", err=True)
         raise click.exceptions.Exit(1)
 
@@ -233,50 +209,47 @@ def _interruptible() -> Generator[Callable[[], bool]]:
 
 
 def _apply(
-    client: Client, kind: Kind, ids: Sequence[bytes], more: Mapping[str, object], line: _Line, *, told: bool
+    client: Client, action: BulkAction, ids: Sequence[bytes], more: Mapping[str, object], *, shows: bool = False
 ) -> tuple[Changed, PulseError | None]:
     """Batch by batch, until the end, until somebody stops it, or until one behind the first fails: then also why."""
-    done: list[bytes] = []
-    refused: list[tuple[bytes, str]] = []
-    before: list[tuple[bytes, str, int]] = []
-    failure: PulseError | None = None
-    with _interruptible() as is_stopped:
-        for start in range(0, len(ids), MOST_PER_REQUEST):
-            if is_stopped():
-                break
-            asked = list(ids[start : start + MOST_PER_REQUEST])
-            try:
-                changed = read(Changed, client.request(kind.request, {**more, "ids": asked}))
-            except PulseError as error:
-                if not start:
-                    raise
-                failure = error
-                break
-            done += changed.done
-            refused += changed.refused
-            before += changed.before
-            if told:
-                line.show(f"{len(done):,} of {count(len(ids), 'job')} {kind.done}")
-    line.end()
-    return Changed(done, refused, before), failure
+    whole = Changed([], [], [])
+    has_answer = False
+    with _interruptible() as is_stopped, ProgressLine(_PROGRESS_S, is_shown=shows) as line:
+
+        def keep(changed: Changed) -> None:
+            nonlocal has_answer
+            has_answer = True
+            whole.done.extend(changed.done)
+            whole.refused.extend(changed.refused)
+            whole.before.extend(changed.before)
+            line.show(f"{len(whole.done):,} of {count(len(ids), 'job')} {action.done}")
+
+        until_stopped = itertools.takewhile(lambda _: not is_stopped(), batches(ids, MOST_PER_REQUEST))
+        try:
+            run_blocking(change_jobs(_asks(client), action, until_stopped, more, keep))
+        except PulseError as error:
+            if not has_answer:
+                raise
+            return whole, error
+    return whole, None
 
 
-def _tell_each(kind: Kind, changed: Changed, *, as_json: bool) -> None:
+def _tell_each(action: BulkAction, changed: Changed, *, as_json: bool) -> None:
     if as_json:
         write_document({"done": changed.done, "refused": changed.refused})
     else:
-        Screen().lines([Cell(f"{kind.done} "), Cell(str(UUID(bytes=job_id)))] for job_id in changed.done)
-        _hint(kind, changed, {})
+        Screen().lines([Cell(f"{action.done} "), Cell(str(UUID(bytes=job_id)))] for job_id in changed.done)
+        _hint(action, changed, {})
     for job_id, code in changed.refused:
         click.echo(f"pulse: {UUID(bytes=job_id)}: {code}: {_REASONS.get(code, 'refused')}", err=True)
 
 
-def _tell_all(kind: Kind, changed: Changed, filters: Mapping[str, object], options: Options) -> None:
+def _tell_all(action: BulkAction, changed: Changed, filters: Mapping[str, object], options: BulkOptions) -> None:
     if options.as_json:
         write_document({"done": changed.done, "refused": changed.refused})
     else:
-        click.echo(f"{count(len(changed.done), 'job')} {kind.done}")
-        _hint(kind, changed, filters)
+        click.echo(f"{count(len(changed.done), 'job')} {action.done}")
+        _hint(action, changed, filters)
     for code, jobs in Counter(code for _, code in changed.refused).items():
         click.echo(f"pulse: {count(jobs, 'job')}: {code}: {_REASONS.get(code, 'refused')}", err=True)
 
@@ -291,9 +264,9 @@ def _conclude(changed: Changed, failure: PulseError | None, *, asked: int) -> No
     """
     left = asked - len(changed.done) - len(changed.refused)
     if failure is not None:
-        kind = NobodyAnswersError if isinstance(failure, NobodyAnswersError) else PulseError
+        error = NobodyAnswersError if isinstance(failure, NobodyAnswersError) else PulseError
         doubt = min(left, MOST_PER_REQUEST)
-        raise kind(f"{failure.message}; {count(left, 'job')} left, {doubt:,} of which may have been reached")
+        raise error(f"{failure.message}; {count(left, 'job')} left, {doubt:,} of which may have been reached")
     if left:
         click.echo(f"pulse: stopped; {count(left, 'job')} not touched", err=True)
         raise click.exceptions.Exit(_INTERRUPTED)
@@ -301,27 +274,22 @@ def _conclude(changed: Changed, failure: PulseError | None, *, asked: int) -> No
         raise click.exceptions.Exit(1)
 
 
-def _hint(kind: Kind, changed: Changed, filters: Mapping[str, object]) -> None:
+def _hint(action: BulkAction, changed: Changed, filters: Mapping[str, object]) -> None:
     """Say how to undo it, where somebody reads."""
     if sys.stderr.isatty():
-        for line in _undo(kind, changed, filters):
+        for line in _undo(action, changed, filters):
             click.echo(line, err=True)
 
 
-def _undo(kind: Kind, changed: Changed, filters: Mapping[str, object]) -> Iterator[str]:
+def _undo(action: BulkAction, changed: Changed, filters: Mapping[str, object]) -> Iterator[str]:
     """The commands that undo what was done, as far as there are any."""
-    if not kind.inverse or not changed.done:
-        return
-    if not kind.request.endswith("change"):
-        which = _which(changed.done, filters, kind.inverse)
-        if which:
-            yield f"to undo: pulse ctl jobs {kind.inverse} {which}"
-        return
-    groups: dict[tuple[str, int], list[bytes]] = {}
-    for job_id, topic, priority in changed.before:
-        groups.setdefault((topic, priority), []).append(job_id)
-    for (topic, priority), ids in list(groups.items())[:_MOST_GROUPS]:
-        where = f"--to-topic {shell_word(topic)} --priority {priority}"
+    groups = list(former_of(action, changed).items())
+    for former, ids in groups[:_MOST_GROUPS]:
+        if former is None:
+            if which := _which(ids, filters, action.reverse):
+                yield f"to undo: pulse ctl jobs {action.reverse} {which}"
+            continue
+        where = f"--to-topic {shell_word(former[0])} --priority {former[1]}"
         if len(ids) <= _MOST_IDS_SHOWN:
             yield f"to undo: pulse ctl jobs change {where} {' '.join(str(UUID(bytes=one)) for one in ids)}"
         else:
@@ -330,13 +298,13 @@ def _undo(kind: Kind, changed: Changed, filters: Mapping[str, object]) -> Iterat
         yield f"and {len(groups) - _MOST_GROUPS} more topics and priorities before"
 
 
-def _which(ids: Sequence[bytes], filters: Mapping[str, object], inverse: str) -> str:
+def _which(ids: Sequence[bytes], filters: Mapping[str, object], reverse: str) -> str:
     """What chooses these jobs now, with a warning of what else it may; '' where only their ids would."""
     if len(ids) <= _MOST_IDS_SHOWN:
         return " ".join(str(UUID(bytes=one)) for one in ids)
     kept = {name: value for name, value in filters.items() if name not in {"status", "worker"}}
     if not kept:
         return ""
-    if inverse == "retry":
+    if reverse == "retry":
         return f"{in_words({'status': ['CANCELED'], **kept})}  (also those that were canceled before)"
     return f"{in_words(kept)}  (also others that wait or run; --dry-run counts them)"

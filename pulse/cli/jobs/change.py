@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from pulse.cli.jobs import bulk
-from pulse.cli.jobs.bulk import Kind, Options
+from pulse.cli.jobs.bulk import BulkOptions
 from pulse.cli.jobs.filters import filters_of, job_filters
 from pulse.cli.lazy import examples
 from pulse.cli.options import ID, PRIORITY, TOPIC
+from pulse.ops.bulk import ACTIONS
 
 __all__ = ["cancel", "change", "delete", "retry"]
 
-_ACTIVE: Final = ("PENDING", "RETRYING", "RUNNING")
-_WAITING: Final = ("PENDING", "RETRYING")
-_ENDED: Final = ("COMPLETED", "DEAD_LETTERED", "CANCELED")
-CANCEL: Final = Kind("jobs.cancel", "cancel", "canceled", _ACTIVE, _ACTIVE, "retry")
-RETRY: Final = Kind("jobs.retry", "retry", "retried", _ENDED, ("DEAD_LETTERED", "CANCELED"), "cancel")
-DELETE: Final = Kind("jobs.delete", "delete", "deleted", _ENDED, _ENDED)
-CHANGE: Final = Kind("jobs.change", "change", "changed", _WAITING, _WAITING, "change")
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 
@@ -52,7 +46,7 @@ def cancel(job_ids: Sequence[bytes], *, dry_run: bool, yes: bool, as_json: bool,
     Either the jobs with these ids, or all that the options choose. Ends with exit code 1 when any of them was refused;
     the others are canceled all the same. Interrupted, it ends between two batches and says how far it came.
     """
-    bulk.change(CANCEL, job_ids, filters_of(given), Options(dry_run, yes, as_json))
+    bulk.change(ACTIONS["cancel"], job_ids, filters_of(given), BulkOptions(dry_run, yes, as_json))
 
 
 @click.command(
@@ -69,7 +63,7 @@ def retry(job_ids: Sequence[bytes], *, dry_run: bool, yes: bool, as_json: bool, 
     Either the jobs with these ids, or all that the options choose: dead and canceled ones, unless --status says
     otherwise. Ends with exit code 1 when any of them was refused; the others are started all the same.
     """
-    bulk.change(RETRY, job_ids, filters_of(given), Options(dry_run, yes, as_json))
+    bulk.change(ACTIONS["retry"], job_ids, filters_of(given), BulkOptions(dry_run, yes, as_json))
 
 
 @click.command(
@@ -85,7 +79,7 @@ def delete(job_ids: Sequence[bytes], *, dry_run: bool, yes: bool, as_json: bool,
 
     Jobs that wait or run are refused: cancel them first.
     """
-    bulk.change(DELETE, job_ids, filters_of(given), Options(dry_run, yes, as_json))
+    bulk.change(ACTIONS["delete"], job_ids, filters_of(given), BulkOptions(dry_run, yes, as_json))
 
 
 @click.command(
@@ -115,4 +109,4 @@ def change(
     if priority is None and to_topic is None:
         raise click.UsageError("neither --priority nor --to-topic is given; one of them, or both, is needed.")
     more = {key: value for key, value in (("priority", priority), ("topic", to_topic)) if value is not None}
-    bulk.change(CHANGE, job_ids, filters_of(given), Options(dry_run, yes, as_json, more))
+    bulk.change(ACTIONS["change"], job_ids, filters_of(given), BulkOptions(dry_run, yes, as_json, more))

@@ -17,8 +17,7 @@ from pulse.cli.jobs.filters import filters_of, found_of, job_filters
 from pulse.cli.jobs.page import show_job
 from pulse.cli.lazy import CONTEXT, examples
 from pulse.cli.options import ID, POSITIVE_S
-from pulse.cli.output.render import Cell, Column, Screen, Table, foreign, write_document
-from pulse.cli.output.styles import STATUS_STYLES
+from pulse.cli.output.render import STATUS_STYLES, Cell, Column, Screen, Table, foreign, write_document
 from pulse.cli.server import current_server
 from pulse.common.text import cut, duration, iso, one_line, printable
 from pulse.errors import PulseError

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar, cast
 
 import click
 
-from pulse.cli.options import DURATION, ID, NAME, STATUS, STATUSES, TOPIC, Text
+from pulse.cli.options import DURATION, ID, NAME, STATUS, STATUSES, TOPIC, TextParam
+from pulse.cli.output.progress import ProgressLine
 from pulse.client.client import Client
 from pulse.common.text import duration, shell_word
-from pulse.protocol.answers import JobPage, read
 
-__all__ = ["FILTERS", "chosen", "filters_of", "found_of", "in_words", "job_filters", "pages"]
+__all__ = ["FILTERS", "chosen", "filters_of", "found_of", "in_words", "job_filters"]
 
 _STATUS_HELP: Final = f"Only jobs of this status ({', '.join(STATUSES)}); may be repeated."
-_TEXT: Final = Text("text", 200)
+_TEXT: Final = TextParam("text", 200)
 _LONG_CHARACTERS: Final = 1024 * 1024  # of a page that is short because its jobs are long
 FILTERS: Final = ("status", "topic", "name", "schedule", "error", "worker", "older_s", "newer_s", "prefix")
 _DURATIONS: Final = frozenset({"older_s", "newer_s"})
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 
-class _Prefix(Text):
+class _IdPrefixParam(TextParam):
     """The first hexadecimal digits of an id."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
@@ -47,7 +45,7 @@ _OPTIONS: Final[tuple[Callable[[Any], Any], ...]] = (
         "--older", "older_s", type=DURATION, metavar="AGE", help="Only from longer ago than 90s, 10m, 2h, 1d."
     ),
     click.option("--newer", "newer_s", type=DURATION, metavar="AGE", help="Only from no longer ago than that."),
-    click.option("--prefix", type=_Prefix("prefix", 36), metavar="HEX", help="Only jobs whose ids begin so."),
+    click.option("--prefix", type=_IdPrefixParam("prefix", 36), metavar="HEX", help="Only jobs whose ids begin so."),
 )
 
 
@@ -87,20 +85,6 @@ def in_words(filters: Mapping[str, object]) -> str:
     return " ".join(words)
 
 
-def pages(client: Client, body: Mapping[str, object], on_the_way: Callable[[float | None], None]) -> Iterator[JobPage]:
-    """Pages of jobs to the end; between two, how far it has come is told *on_the_way*."""
-    after: str | None = None
-    while True:
-        asked = {**body, "after": after} if after is not None else dict(body)
-        page = read(JobPage, client.request("jobs.list", asked, repeatable=True))
-        after = page.next
-        if page.jobs or after is None:
-            yield page
-        if after is None:
-            return
-        on_the_way(page.reached)
-
-
 def found_of(client: Client, body: Mapping[str, object]) -> dict[str, object]:
     """
     The answer to jobs.list with a page that is full, or the last one: where the server's time was over, it is asked on.
@@ -109,7 +93,7 @@ def found_of(client: Client, body: Mapping[str, object]) -> dict[str, object]:
     """
     limit, jobs = int(str(body["limit"])), list[object]()
     asked = dict(body)
-    with _moving_line() as show:
+    with ProgressLine() as line:
         while True:
             answer = client.request("jobs.list", {**asked, "limit": limit - len(jobs)}, repeatable=True)
             page = cast("list[object]", answer["jobs"])
@@ -118,27 +102,7 @@ def found_of(client: Client, body: Mapping[str, object]) -> dict[str, object]:
             if answer.get("next") is None or reached is None or len(jobs) >= limit or len(str(page)) > _LONG_CHARACTERS:
                 return {"jobs": jobs, "next": answer.get("next")}
             asked["after"] = answer["next"]
-            show(chosen(len(jobs), reached if isinstance(reached, float) else None))
-
-
-@contextmanager
-def _moving_line() -> Generator[Callable[[str], None]]:
-    """A line on the terminal that moves, and is gone in the end, however that comes; nothing elsewhere."""
-    is_shown = False
-
-    def show(text: str) -> None:
-        nonlocal is_shown
-        if sys.stderr.isatty():
-            is_shown = True
-            sys.stderr.write(f"\r\x1b[K{text}")
-            sys.stderr.flush()
-
-    try:
-        yield show
-    finally:
-        if is_shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+            line.show(chosen(len(jobs), reached if isinstance(reached, float) else None))
 
 
 def chosen(count: int, reached_s: float | None) -> str:

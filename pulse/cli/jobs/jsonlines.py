@@ -9,7 +9,7 @@ from typing import Final
 from pulse.cli.args_input import check_args
 from pulse.errors import BadRequestError, PulseError
 
-__all__ = ["BadLineError", "Batch", "batches"]
+__all__ = ["BadLineError", "LineBatch", "batches"]
 
 MOST_JOBS: Final = 1000  # one statement inserts them in about 20 ms: progress moves, and nothing waits behind it
 MOST_BYTES: Final = 1024 * 1024  # an eighth of a frame; a job that is larger goes alone
@@ -17,7 +17,7 @@ MOST_LINE_BYTES: Final = 64 * 1024 * 1024  # far beyond any frame: input that ha
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class LineBatch:
     """
     The args of some jobs.
 
@@ -37,7 +37,9 @@ class BadLineError(PulseError):
     """A line is not the args of a job."""
 
 
-def batches(chunks: Iterable[bytes], *, most_jobs: int = MOST_JOBS, most_bytes: int = MOST_BYTES) -> Iterator[Batch]:
+def batches(
+    chunks: Iterable[bytes], *, most_jobs: int = MOST_JOBS, most_bytes: int = MOST_BYTES
+) -> Iterator[LineBatch]:
     """
     Cut *chunks*, bytes as they are read, into batches; empty lines are passed over.
 
@@ -57,17 +59,17 @@ def batches(chunks: Iterable[bytes], *, most_jobs: int = MOST_JOBS, most_bytes: 
             if not text:
                 continue
             if batch and (len(batch) >= most_jobs or size + len(text) > most_bytes):
-                yield Batch(first, number - 1, batch)
+                yield LineBatch(first, number - 1, batch)
                 first, size, batch = number, 0, []
             try:
                 batch.append(_checked(text))
             except BadRequestError as error:
                 if batch:
-                    yield Batch(first, number - 1, batch)
+                    yield LineBatch(first, number - 1, batch)
                 raise BadLineError(f"line {number}: {error.message}") from None
             size += len(text)
         if batch:
-            yield Batch(first, number, batch)
+            yield LineBatch(first, number, batch)
 
 
 def _checked(line: bytes) -> str:

@@ -6,15 +6,14 @@ from collections.abc import Iterator
 from typing import Final
 from uuid import UUID
 
-from pulse.cli.jobs.story import outcome_of, story
-from pulse.cli.output.documents import pretty
-from pulse.cli.output.render import Cell, Screen, foreign
-from pulse.cli.output.styles import STATUS_STYLES
+from pulse.cli.jobs.story import story
+from pulse.cli.output.render import STATUS_STYLES, Cell, Screen, foreign
 from pulse.common.text import ago, count, duration, iso, printable
+from pulse.ops.job_text import pretty
 from pulse.protocol.answers import Job
 from pulse.security.codec import shown_instead
 
-__all__ = ["CONCEALED", "facts", "moment", "outcome_of", "show_job"]
+__all__ = ["CONCEALED", "facts", "moment", "show_job"]
 
 CONCEALED: Final = "not shown: that needs the role client"
 _LABEL_WIDTH: Final = 13

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Final
 from uuid import UUID
 
-from pulse.cli.output.documents import pretty
 from pulse.cli.output.render import Cell, Line, foreign
 from pulse.common.text import count, cut, duration, iso, one_line, printable
+from pulse.ops.job_text import outcome_of, pretty
 from pulse.protocol.answers import Attempt, Job
 
-__all__ = ["outcome_of", "story", "used", "where"]
+__all__ = ["story", "used", "where"]
 
 _MARGIN: Final = " " * 22  # the width of a time, and two
 _SHORT_STACK_LINES: Final = 4
@@ -44,14 +44,6 @@ def story(job: Job, now_s: float, *, whole_stacks: bool = False, most: int | Non
             Cell(f"{missing} left no record: given back unstarted, or completed before a retry", "dim"),
         ]
     yield from _newest(job, now_s)
-
-
-def outcome_of(attempt: Attempt) -> str:
-    """How an attempt ended, with the signal or exit code of a worker that died."""
-    if attempt.exit_code is None:
-        return attempt.outcome
-    what = f"exit code {attempt.exit_code}" if attempt.exit_code >= 0 else _signal_name(-attempt.exit_code)
-    return f"{attempt.outcome} ({what})"
 
 
 def used(attempt: Attempt) -> str:
@@ -169,12 +161,3 @@ def _due(due_s: float, now_s: float) -> Line:
     if due_s > now_s:
         return [*_at(due_s), Cell(f"due in {duration(due_s - now_s)}")]
     return [*_at(due_s), Cell(f"due since {duration(now_s - due_s)}: `pulse ctl jobs why` tells why it waits")]
-
-
-def _signal_name(number: int) -> str:
-    import signal
-
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

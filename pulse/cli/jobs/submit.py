@@ -11,6 +11,7 @@ import click
 
 from pulse.cli.lazy import examples
 from pulse.cli.options import ARGS, ID, NAME, NOT_NEGATIVE_S, POSITIVE_S, PRIORITY, TIME, TOPIC, TRIES
+from pulse.cli.output.progress import ProgressLine
 from pulse.cli.output.render import write_document
 from pulse.cli.server import current_server
 from pulse.common.text import count, duration
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
 
     from pulse.client.client import Client
 
-__all__ = ["Options", "job_body", "submit"]
+__all__ = ["SubmitOptions", "job_body", "submit"]
 
 _READ_BYTES: Final = 1024 * 1024
 _PROGRESS_S: Final = 0.1  # between two updates of the line on the terminal
 
 
-class Options(TypedDict):
+class SubmitOptions(TypedDict):
     """What every job of a submit gets; None: the handler, the topic or the server decides."""
 
     topic: str | None
@@ -63,7 +64,7 @@ class Options(TypedDict):
 @click.option("--expires-at", type=TIME, metavar="ISO-TIME", help="That time instead; without a zone it is UTC.")
 @click.option("--id", "job_id", type=ID, metavar="UUID", help="Submit under this id; repeating it does no harm.")
 @click.option("--json", "as_json", is_flag=True, help='Print {"ids": [...]} instead of one id per line.')
-def submit(name: str, args: str, job_id: bytes | None, *, as_json: bool, **options: Unpack[Options]) -> None:
+def submit(name: str, args: str, job_id: bytes | None, *, as_json: bool, **options: Unpack[SubmitOptions]) -> None:
     """
     Submit a job to the handler NAME with ARGS, a JSON object of keyword arguments.
 
@@ -84,7 +85,7 @@ def submit(name: str, args: str, job_id: bytes | None, *, as_json: bool, **optio
         _submit_lines(name, options, as_json=as_json)
 
 
-def job_body(name: str, args: str, options: Options, job_id: bytes | None = None) -> dict[str, object]:
+def job_body(name: str, args: str, options: SubmitOptions, job_id: bytes | None = None) -> dict[str, object]:
     """One job as the wire wants it; it has an id, so that a submit whose answer was lost can be repeated."""
     from pulse.common.ids import uuid7
 
@@ -104,47 +105,41 @@ def job_body(name: str, args: str, options: Options, job_id: bytes | None = None
     return {key: value for key, value in body.items() if value is not None}
 
 
-class _Progress:
+class _SubmitProgress:
     """
     The count of submitted jobs; on a terminal also a line that moves.
 
     Args:
-        shown: Whether standard error is a terminal that nothing else is written to.
+        is_shown: Whether nothing else is written to the terminal.
 
     """
 
-    def __init__(self, *, shown: bool) -> None:
+    def __init__(self, *, is_shown: bool) -> None:
         self.jobs = 0
-        self._shown = shown
-        self._started_s = self._shown_s = time.monotonic()
+        self._line = ProgressLine(_PROGRESS_S, is_shown=is_shown)
+        self._started_s = time.monotonic()
 
     def moved(self, jobs: int) -> None:
         """*jobs* more were submitted."""
         self.jobs += jobs
-        now_s = time.monotonic()
-        if self._shown and now_s - self._shown_s >= _PROGRESS_S:
-            self._shown_s = now_s
-            self._write(now_s, end="")
+        self._line.show(self._text())
 
     def end(self) -> None:
         """There will be no more."""
-        if self._shown:
-            self._write(time.monotonic(), end="\n")
+        self._line.end(self._text())
 
-    def _write(self, now_s: float, *, end: str) -> None:
-        spent_s = max(now_s - self._started_s, 1e-3)
-        line = f"{count(self.jobs, 'job')} submitted in {duration(spent_s)} ({self.jobs / spent_s:,.0f}/s)"
-        sys.stderr.write(f"\r\x1b[K{line}{end}")
-        sys.stderr.flush()
+    def _text(self) -> str:
+        spent_s = max(time.monotonic() - self._started_s, 1e-3)
+        return f"{count(self.jobs, 'job')} submitted in {duration(spent_s)} ({self.jobs / spent_s:,.0f}/s)"
 
 
-def _submit_lines(name: str, options: Options, *, as_json: bool) -> None:
+def _submit_lines(name: str, options: SubmitOptions, *, as_json: bool) -> None:
     from pulse.cli.jobs.jsonlines import batches
 
     ids: list[UUID] = []
     failure: PulseError | None = None
     where = ""
-    progress = _Progress(shown=sys.stderr.isatty() and (as_json or not sys.stdout.isatty()))
+    progress = _SubmitProgress(is_shown=as_json or not sys.stdout.isatty())
     with current_server().client() as client:
         try:
             for batch in batches(_chunks(sys.stdin.buffer)):

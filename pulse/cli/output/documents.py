@@ -15,7 +15,7 @@ import msgspec
 
 from pulse.common.text import iso
 
-__all__ = ["document", "encoded", "pretty"]
+__all__ = ["document", "encoded"]
 
 Body = Mapping[str, object]
 
@@ -41,14 +41,6 @@ def encoded(value: object, *, indented: bool) -> bytes:
     """
     text = msgspec.json.encode(value)
     return (msgspec.json.format(text, indent=_INDENT) if indented else text) + b"\n"
-
-
-def pretty(text: str, width: int | None = None) -> str:
-    """JSON *text* for people: on one line when it fits into *width* columns, else indented."""
-    line = msgspec.json.format(text, indent=0)
-    if width is None or len(line) <= width:
-        return line
-    return msgspec.json.format(text, indent=_INDENT)
 
 
 def _converted(value: object, key: str) -> object:

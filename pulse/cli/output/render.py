@@ -21,8 +21,29 @@ from pulse.common.text import cut, printable, width_of
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Cell", "Column", "Line", "Screen", "Table", "fit", "foreign", "plain_table", "write_document"]
+__all__ = [
+    "ACTOR_STYLES",
+    "STATUS_STYLES",
+    "Cell",
+    "Column",
+    "Line",
+    "Screen",
+    "Table",
+    "fit",
+    "foreign",
+    "plain_table",
+    "write_document",
+]
 
+STATUS_STYLES: Final = {
+    "PENDING": "cyan",
+    "RUNNING": "bold blue",
+    "RETRYING": "yellow",
+    "COMPLETED": "green",
+    "DEAD_LETTERED": "bold red",
+    "CANCELED": "dim",
+}
+ACTOR_STYLES: Final = {"running": "green", "starting": "yellow", "stopping": "yellow", "failed": "bold red"}
 _GAP: Final = "  "
 _MIN_WIDTH: Final = 20  # columns; narrower windows exist only while they are being dragged
 

@@ -3,7 +3,6 @@ Commands that watch the running system.
 
 - audit: `pulse ctl audit`: lists what operators did
 - logs: `pulse ctl logs`: shows and follows the log of the supervisor and its children
-- ping: `pulse ctl ping`: exits with 0 if the server answers; a health check for containers
 - processes: `pulse ctl actors` and `drain`: restart an actor, drain the pools
 - status: `pulse ctl status`: asks the supervisor and the dispatcher at the same time
 - status_page: formats the status, with a line for each problem

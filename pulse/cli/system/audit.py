@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from pulse.cli.lazy import examples
-from pulse.cli.options import DURATION, TOPIC, Text
+from pulse.cli.options import DURATION, TOPIC, TextParam
 from pulse.cli.output.render import Cell, Column, Screen, Table, foreign, write_document
 from pulse.cli.server import current_server
 from pulse.common.text import ago, count, cut, iso, one_line
@@ -33,7 +33,7 @@ _WHAT_CHARACTERS: Final = 200
     epilog=examples("pulse ctl audit --since 1d", "pulse ctl audit --action jobs. --json | jq '.audit[].user_name'")
 )
 @click.option(
-    "--action", type=Text("action", 64), metavar="ACTION", help="Only this, as jobs.cancel; jobs. is all of jobs."
+    "--action", type=TextParam("action", 64), metavar="ACTION", help="Only this, as jobs.cancel; jobs. is all of jobs."
 )
 @click.option("--topic", type=TOPIC, metavar="TOPIC", help="Only about this topic.")
 @click.option("--since", type=DURATION, metavar="AGE", help="Only of the last 90s, 10m, 2h, 1d.")

@@ -10,32 +10,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, cast
 
 import click
-from msgspec import Struct
 
 from pulse.cli.lazy import examples
-from pulse.cli.options import ACTORS, Text, completing
+from pulse.cli.options import ACTORS, TextParam, completing
 from pulse.cli.output.render import Line, Screen, foreign
-from pulse.cli.server import Server, current_server
+from pulse.cli.server import ServerHandle, current_server
 from pulse.common.text import one_line, printable
 from pulse.errors import NobodyAnswersError
-from pulse.protocol.answers import read
+from pulse.protocol.answers import LogPage, read
+from pulse.system.log_forward import LEVELS
 
 __all__ = ["log_lines", "logs"]
 
-LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 _STYLES: Final = {"debug": "dim", "info": "green", "warning": "yellow", "error": "bold red", "critical": "bold red"}
 _WAIT_S: Final = 5.0  # of one question for lines that are yet to come
 _RETRY_S: Final = 0.5
 _PLAIN: Final = frozenset({"event", "level", "timestamp", "actor", "exception"})
-
-
-class Page(Struct, frozen=True):
-    """The answer to logs."""
-
-    lines: list[str] = []
-    next: int = 0
-    more: bool = False
-    lost: int = 0
 
 
 @click.command(
@@ -52,7 +42,7 @@ class Page(Struct, frozen=True):
 @click.option("--level", type=click.Choice(LEVELS), help="Lowest level that is shown.")
 @click.option(
     "--actor",
-    type=Text("name", 64),
+    type=TextParam("name", 64),
     shell_complete=completing(("supervisor", *ACTORS)),
     metavar="NAME",
     help="Only lines of dispatcher, scheduler, watchdog, pause, pool, metrics or supervisor.",
@@ -70,7 +60,7 @@ def logs(*, follow: bool, lines: int, level: str | None, actor: str | None, as_j
         _show(page, screen)
 
 
-def _show(page: Page, screen: Screen | None) -> None:
+def _show(page: LogPage, screen: Screen | None) -> None:
     if page.lost:
         click.echo(f"pulse: {page.lost:,} lines were logged that are not kept any more", err=True)
     if screen is None:
@@ -90,12 +80,12 @@ class Tail:
         chosen: Level and actor.
     """
 
-    def __init__(self, server: Server, chosen: Mapping[str, object]) -> None:
+    def __init__(self, server: ServerHandle, chosen: Mapping[str, object]) -> None:
         self._server = server
         self._chosen = chosen
         self._after = 0
 
-    def newest(self, lines: int) -> Iterator[Page]:
+    def newest(self, lines: int) -> Iterator[LogPage]:
         """The newest lines, a page after the other."""
         page = self._ask({"lines": lines}, self._server.timeout_s)
         yield page
@@ -105,7 +95,7 @@ class Tail:
             left -= len(page.lines)
             yield page
 
-    def following(self) -> Iterator[Page]:
+    def following(self) -> Iterator[LogPage]:
         """What comes, for ever; a supervisor that is away is waited for."""
         is_away = False
         while True:
@@ -122,8 +112,8 @@ class Tail:
             is_away = False
             yield page
 
-    def _ask(self, body: Mapping[str, object], timeout_s: float) -> Page:
-        page = read(Page, self._server.ask_supervisor("logs", {**self._chosen, **body}, timeout_s=timeout_s))
+    def _ask(self, body: Mapping[str, object], timeout_s: float) -> LogPage:
+        page = read(LogPage, self._server.ask_supervisor("logs", {**self._chosen, **body}, timeout_s=timeout_s))
         self._after = max(self._after, page.next)
         return page
 

@@ -1,23 +1,37 @@
-"""``pulse ctl actors`` and ``pulse ctl drain``: what the supervisor does on request."""
+"""``pulse ctl ping``, ``actors`` and ``drain``: whether the server answers, and what the supervisor does on request."""
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Final
 
 import click
 
 from pulse.cli.lazy import CONTEXT, examples
-from pulse.cli.options import ACTORS, Text, completing
+from pulse.cli.options import ACTORS, TextParam, completing
+from pulse.cli.output.progress import ProgressLine
 from pulse.cli.output.render import Screen, foreign, write_document
-from pulse.cli.server import Server, current_server
+from pulse.cli.server import ServerHandle, current_server
 from pulse.common.text import count, printable
 from pulse.protocol.answers import Connected, Status, read
 
-__all__ = ["actors", "drain"]
+__all__ = ["actors", "drain", "ping"]
 
 _POLL_S: Final = 0.2
+
+
+@click.command(epilog=examples("pulse ctl ping", "pulse ctl --timeout 2 ping"))
+def ping() -> None:
+    """
+    Ask whether supervisor and dispatcher answer: exit code 0 if both do, else 3. Over TCP: the dispatcher alone.
+
+    For health checks. It says nothing of the database: a server waits for that, and to start it again would not help.
+    """
+    server, began_s = current_server(), time.monotonic()
+    if server.elsewhere() is None:
+        server.ask_supervisor("ping")
+    server.ask("ping", repeatable=True)
+    Screen().lines([[foreign(f"it answers, after {(time.monotonic() - began_s) * 1000:.1f} ms")]])
 
 
 @click.group(context_settings=dict(CONTEXT))
@@ -26,7 +40,7 @@ def actors() -> None:
 
 
 @actors.command(epilog=examples("pulse ctl actors restart dispatcher"))
-@click.argument("name", type=Text("name", 64), shell_complete=completing(ACTORS))
+@click.argument("name", type=TextParam("name", 64), shell_complete=completing(ACTORS))
 @click.option("--json", "as_json", is_flag=True, help='Print {"name", "pid"}.')
 def restart(name: str, *, as_json: bool) -> None:
     """End the actor NAME and start it anew. Workers stay connected or come back; running jobs go on."""
@@ -56,23 +70,15 @@ def drain(*, everyone: bool, wait: bool, as_json: bool) -> None:
         Screen().lines([[foreign(f"{who} finish what they hold and take no more jobs")]])
 
 
-def _wait_drained(server: Server, *, everyone: bool) -> None:
+def _wait_drained(server: ServerHandle, *, everyone: bool) -> None:
     """Wait, with a line on a terminal that says how much is left; Ctrl-C ends the waiting, not the drain."""
-    shown = ""
-    try:
+    with ProgressLine() as line:
         while left := _left(server, everyone=everyone):
-            if left != shown and sys.stderr.isatty():
-                sys.stderr.write(f"\r\x1b[K{left}")
-                sys.stderr.flush()
-            shown = left
+            line.show(left)
             time.sleep(_POLL_S)
-    finally:
-        if shown and sys.stderr.isatty():
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
 
 
-def _left(server: Server, *, everyone: bool) -> str:
+def _left(server: ServerHandle, *, everyone: bool) -> str:
     """What is not finished yet, in words; '' when everything is."""
     pools = [pool for pool in read(Status, server.ask_supervisor("status")).pools or () if pool.pid is not None]
     workers = read(Connected, server.ask("workers.list", repeatable=True)).workers

@@ -6,19 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from pulse.cli.control.dispatch import gate_lines
-from pulse.cli.output.render import Cell, Line, Screen, foreign
-from pulse.cli.output.styles import ACTOR_STYLES, STATUS_STYLES
-from pulse.common.text import count, duration, iso, one_line
-from pulse.ops.doctor.live import Problem, live_problems
-from pulse.protocol.answers import Database, Gate, Pause, Process, Status, Supervisor, Worker
+from pulse.cli.output.render import ACTOR_STYLES, STATUS_STYLES, Cell, Line, Screen, foreign
+from pulse.common.text import count, duration
+from pulse.ops.problems import Problem, live_problems, problems
+from pulse.protocol.answers import Database, Process, Status, Supervisor, Worker
 
-__all__ = ["overview", "paused_by", "problems", "process_problems", "show_status"]
+__all__ = ["overview", "show_status"]
 
 _LABEL_WIDTH: Final = 12
 _PAUSED_SHOWN: Final = 5  # topics; there may be thousands
-_YOUNG_S: Final = 60.0  # a process that restarted within it may still be in trouble
 _UNKNOWN: Final = Cell("unknown", "dim")
-_WAITING: Final = ("PENDING", "RETRYING")
 
 
 def show_status(status: Status, silent: Mapping[str, str], screen: Screen, now_s: float) -> None:
@@ -54,42 +51,6 @@ def overview(status: Status, now_s: float) -> Iterator[Line]:
             yield from _labelled(label, _process_lines(processes))
     yield from _labelled("workers", [_workers_line(status.workers)])
     yield from _labelled("jobs", [_jobs_line(status)])
-
-
-def problems(status: Status, silent: Mapping[str, str]) -> Iterator[str]:
-    """What is not as it should be, a sentence each."""
-    for who, why in silent.items():
-        yield f"the {who} does not answer: {one_line(why)}"
-    if status.database is not None and not status.database.ok:
-        yield f"the database is away: {one_line(status.database.error or 'no reason was told')}"
-    if status.gate is not None and status.gate.as_of is not None:
-        yield f"the gate is shown as it was at {iso(int(status.gate.as_of))}"
-    yield from process_problems(status)
-    waiting = sum((status.jobs or {}).get(name, 0) for name in _WAITING)
-    if status.gate is not None and status.gate.paused and waiting:
-        jobs = f"{count(waiting, 'job')} will not start before `pulse ctl dispatch resume`"
-        yield f"dispatch is paused{paused_by(status.gate)}: {jobs}"
-    if status.workers == [] and waiting:
-        wait = "waits" if waiting == 1 else "wait"
-        yield f"no workers are connected: {count(waiting, 'job')} {wait}"
-
-
-def paused_by(pause: Gate | Pause) -> str:
-    """Since when, by whom and why something is paused."""
-    since = "" if pause.paused_at is None else f" since {iso(int(pause.paused_at))}"
-    until = "" if pause.paused_until is None else f" until {iso(int(pause.paused_until))}"
-    who = "" if pause.paused_by is None else f" by {one_line(pause.paused_by)}"
-    reason = "" if pause.reason is None else f" ({one_line(pause.reason)})"
-    return f"{since}{until}{who}{reason}"
-
-
-def process_problems(status: Status) -> Iterator[str]:
-    """The part of it that is about actors, pools and services."""
-    for process in (*(status.actors or ()), *(status.pools or ()), *(status.services or ())):
-        if process.state != "running":
-            yield f"{one_line(process.name)} is {one_line(process.state)}{_restarts(process)}"
-        elif process.restarts and process.uptime_s is not None and process.uptime_s < _YOUNG_S:
-            yield f"{one_line(process.name)} was restarted {duration(process.uptime_s)} ago{_restarts(process)}"
 
 
 def _labelled(label: str, lines: Sequence[Line]) -> Iterator[Line]:
@@ -153,7 +114,3 @@ def _jobs_line(status: Status) -> Line:
     if line and status.jobs_exact is False:
         line.append(Cell(" (ended ones estimated)", "dim"))
     return line or [Cell("none")]
-
-
-def _restarts(process: Process) -> str:
-    return f" ({count(process.restarts, 'restart')} so far)" if process.restarts else ""

@@ -23,12 +23,12 @@ import msgspec
 from pulse.cli.lazy import examples
 from pulse.cli.options import POSITIVE_S
 from pulse.cli.output.render import Line, Screen, write_document
-from pulse.cli.server import Server, current_server
-from pulse.cli.system.status import SUPERVISOR_S, Question, merge
-from pulse.cli.system.top_page import Snapshot, View, page, pressed
-from pulse.client import stats
+from pulse.cli.server import ServerHandle, current_server
+from pulse.cli.system.top_page import TopSnapshot, TopView, page, pressed
 from pulse.errors import PulseError
+from pulse.ops.status import SUPERVISOR_S, TimedCall, merge
 from pulse.protocol.answers import Connected, Job, JobPage, Status, read
+from pulse.protocol.stats import Stats
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,7 +48,7 @@ _JOBS: Final = 50
 _ESCAPE_BYTES: Final = 3
 
 
-class Source:
+class TopSource:
     """
     Asks supervisor and dispatcher, and remembers what it need not ask again.
 
@@ -56,19 +56,19 @@ class Source:
         server: Whom to ask.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ServerHandle) -> None:
         self._server = server
         self._status: dict[str, object] = {}
         self._status_s = float("-inf")
         self._silent: Mapping[str, str] = {}
         self.bodies: dict[str, object] = {}
 
-    def look(self) -> Snapshot:
+    def look(self) -> TopSnapshot:
         """How it stands now; a dispatcher that is silent is told in less than a second."""
         was_silent = "dispatcher" in self._silent
         is_due = was_silent or time.monotonic() - self._status_s >= _STATUS_EVERY_S
-        asked = Question(self._ask_dispatcher, _ANSWER_S)
-        wanted = Question(self._ask_supervisor, SUPERVISOR_S) if is_due else None
+        asked = TimedCall(self._ask_dispatcher, _ANSWER_S)
+        wanted = TimedCall(self._ask_supervisor, SUPERVISOR_S) if is_due else None
         told = asked.answer()
         silent: dict[str, str] = {}
         if isinstance(told, PulseError):
@@ -84,16 +84,16 @@ class Source:
         self._silent = silent
         return self._snapshot({} if isinstance(told, PulseError) else told, silent)
 
-    def _snapshot(self, told: Body, silent: Mapping[str, str]) -> Snapshot:
+    def _snapshot(self, told: Body, silent: Mapping[str, str]) -> TopSnapshot:
         workers = told.get("workers")
         body = merge(self._status or None, {"workers": workers} if workers is not None else None)
         self.bodies = {"status": body, "silent": dict(silent), **told}
         found = told.get("stats")
-        return Snapshot(
+        return TopSnapshot(
             at=time.time(),
             status=read(Status, body),
             silent=silent,
-            stats=msgspec.convert(found, stats.Stats) if found is not None else None,
+            stats=msgspec.convert(found, Stats) if found is not None else None,
             workers=read(Connected, {"workers": workers}).workers if workers is not None else None,
             running=_jobs(told.get("running")),
             waiting=_jobs(told.get("waiting")),
@@ -140,7 +140,7 @@ def top(*, once: bool, interval_s: float, as_json: bool) -> None:
     Keys: q quits, p pauses; t, w and s change the order of topics, workers and jobs; the arrows scroll topics (up,
     down) and workers (left, right). Where output is no terminal, a page follows the other.
     """
-    source = Source(current_server())
+    source = TopSource(current_server())
     first = source.look()
     if len(first.silent) > 1:
         raise _nobody(first.silent)
@@ -150,7 +150,7 @@ def top(*, once: bool, interval_s: float, as_json: bool) -> None:
     screen = Screen()
     if once or not _is_live(screen):
         while True:
-            screen.lines(page(first, View(), screen.width, None))
+            screen.lines(page(first, TopView(), screen.width, None))
             sys.stdout.flush()
             if once:
                 return
@@ -173,10 +173,10 @@ def _is_live(screen: Screen) -> bool:
     return importlib.util.find_spec("rich") is not None
 
 
-class _Poll:
+class _PollThread:
     """The thread that asks; a daemon, so that nothing waits for it in the end."""
 
-    def __init__(self, source: Source, shot: Snapshot, interval_s: float) -> None:
+    def __init__(self, source: TopSource, shot: TopSnapshot, interval_s: float) -> None:
         self.shot = shot
         self.is_paused = False
         self._source = source
@@ -196,12 +196,12 @@ class _Poll:
                     self.shot = self._source.look()
 
 
-def _live(source: Source, shot: Snapshot, interval_s: float) -> None:
+def _live(source: TopSource, shot: TopSnapshot, interval_s: float) -> None:
     from rich.console import Console
     from rich.live import Live
 
     console = Console(highlight=False, markup=False, emoji=False, no_color=bool(os.environ.get("NO_COLOR")) or None)
-    poll = _Poll(source, shot, interval_s)
+    poll = _PollThread(source, shot, interval_s)
     try:
         with _keyboard() as key, Live(console=console, screen=True, auto_refresh=False) as live:
             _paint_until_left(poll, console, live, key)
@@ -209,9 +209,9 @@ def _live(source: Source, shot: Snapshot, interval_s: float) -> None:
         poll.end()
 
 
-def _paint_until_left(poll: _Poll, console: Console, live: Live, key: Callable[[], str]) -> None:
+def _paint_until_left(poll: _PollThread, console: Console, live: Live, key: Callable[[], str]) -> None:
     """Paint whenever something is new: an answer, a key, the size of the window."""
-    view, painted = View(), None
+    view, painted = TopView(), None
     while not view.left:
         now = (poll.shot, view, console.size)
         if now != painted:

@@ -9,14 +9,14 @@ from uuid import UUID
 
 from msgspec import structs
 
-from pulse.cli.output.render import Cell, Column, Line, Table, fit, foreign
-from pulse.cli.output.styles import STATUS_STYLES
-from pulse.cli.system.status_page import overview, problems
-from pulse.client.stats import Percentiles, Stats, TopicStats
+from pulse.cli.output.render import STATUS_STYLES, Cell, Column, Line, Table, fit, foreign
+from pulse.cli.system.status_page import overview
 from pulse.common.text import cut, duration, iso, one_line, width_of
+from pulse.ops.problems import problems
 from pulse.protocol.answers import Job, Status, Worker
+from pulse.protocol.stats import Percentiles, Stats, TopicStats
 
-__all__ = ["Snapshot", "View", "page", "pressed"]
+__all__ = ["TopSnapshot", "TopView", "page", "pressed"]
 
 _GAP: Final = "  "
 _KEYS: Final = "q quit  p pause  t w s order  arrows scroll"
@@ -61,7 +61,7 @@ JOB_ORDERS: Final = ("longest", "topic")
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class TopSnapshot:
     """
     What is known at one moment.
 
@@ -83,7 +83,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class TopView:
     """How a person wants to see it: orders by their number, how far scrolled, whether it stands still."""
 
     topics: int = 0
@@ -95,7 +95,7 @@ class View:
     left: bool = False
 
 
-_KEY_CHANGES: Final[Mapping[str, Callable[[View], View]]] = {
+_KEY_CHANGES: Final[Mapping[str, Callable[[TopView], TopView]]] = {
     "q": lambda view: replace(view, left=True),
     "p": lambda view: replace(view, paused=not view.paused),
     "t": lambda view: replace(view, topics=(view.topics + 1) % len(TOPIC_ORDERS), down=0),
@@ -108,13 +108,13 @@ _KEY_CHANGES: Final[Mapping[str, Callable[[View], View]]] = {
 }
 
 
-def pressed(view: View, key: str) -> View:
+def pressed(view: TopView, key: str) -> TopView:
     """*view* after a key; ``left``: the person wants to leave. An unknown key changes nothing."""
     change = _KEY_CHANGES.get(key.lower() if len(key) == 1 else key)
     return view if change is None else change(view)
 
 
-def page(shot: Snapshot, view: View, width: int | None, height: int | None) -> list[Line]:
+def page(shot: TopSnapshot, view: TopView, width: int | None, height: int | None) -> list[Line]:
     """
     The lines of the screen.
 
@@ -138,7 +138,7 @@ def page(shot: Snapshot, view: View, width: int | None, height: int | None) -> l
     return shown if height is None else shown[:height]
 
 
-def _problems(shot: Snapshot) -> Iterator[str]:
+def _problems(shot: TopSnapshot) -> Iterator[str]:
     yield from problems(shot.status, shot.silent)
     if shot.stats is not None and shot.stats.database.away_s > 0:
         yield f"the database has not answered the dispatcher for {duration(shot.stats.database.away_s)}"
@@ -154,13 +154,13 @@ def _brief(status: Status) -> Status:
     )
 
 
-def _title(shot: Snapshot, view: View, width: int | None) -> Line:
+def _title(shot: TopSnapshot, view: TopView, width: int | None) -> Line:
     state = "PAUSED" if view.paused else iso(int(shot.at))
     keys = "" if width is None or width < _NARROW else f"{_GAP}{_KEYS}"
     return [Cell("pulse top ", "bold"), Cell(state, "bold yellow" if view.paused else ""), Cell(keys, "dim")]
 
 
-def _flow(shot: Snapshot) -> Iterator[Line]:
+def _flow(shot: TopSnapshot) -> Iterator[Line]:
     """How much goes through, and how long it takes."""
     stats = shot.stats
     if stats is None:
@@ -181,7 +181,7 @@ def _took(found: Percentiles) -> str:
     return " ".join(f"{name} {duration(value)}" for name, value in named if value is not None)
 
 
-def _tables(shot: Snapshot, view: View) -> dict[str, Table]:
+def _tables(shot: TopSnapshot, view: TopView) -> dict[str, Table]:
     topics = sorted(shot.stats.topics if shot.stats else [], key=list(TOPIC_ORDERS.values())[view.topics])
     running = sorted(shot.running, key=lambda job: (job.started_at or shot.at, job.id))
     longest: dict[str, Job] = {}
@@ -202,7 +202,7 @@ def _tables(shot: Snapshot, view: View) -> dict[str, Table]:
     return {name: table for name, table in made.items() if table.rows}
 
 
-def _ordered(shot: Snapshot, view: View, longest: Mapping[str, Job]) -> list[Worker]:
+def _ordered(shot: TopSnapshot, view: TopView, longest: Mapping[str, Job]) -> list[Worker]:
     def key(worker: Worker) -> tuple[object, ...]:
         job = longest.get(worker.identity)
         since = shot.at if job is None or job.started_at is None else job.started_at
@@ -217,7 +217,7 @@ def _ordered(shot: Snapshot, view: View, longest: Mapping[str, Job]) -> list[Wor
     return sorted(shot.workers or [], key=key)
 
 
-def _topic_row(topic: TopicStats, shot: Snapshot) -> Line:
+def _topic_row(topic: TopicStats, shot: TopSnapshot) -> Line:
     exact = "" if shot.stats is None or shot.stats.exact else "~"
     rates = topic.rates
     unserved = topic.ready > 0 and topic.workers == 0

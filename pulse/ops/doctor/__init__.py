@@ -7,7 +7,6 @@ The checks of `pulse doctor`. Facts are read first; each verdict is a pure funct
 - epochs: a database that went back in time
 - finding: the result of a check, and words that checks share
 - installation: Python, libraries, settings, limits and the kernel
-- live: silent workers and incidents of the running server
 - queue: leases, topics, the gate, schedules, crashes, dead letters, hosts
 - refusals: statements and jobs that the database refuses
 - verdicts: which check judges which fact, in the order of the report

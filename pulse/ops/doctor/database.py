@@ -180,6 +180,10 @@ def schema(rows: Sequence[Row], _grace_s: float) -> Finding:
     """Whether the schema is there, in the version of this program."""
     (row,) = rows
     version, wanted = row["version"], row["wanted"]
+    if row["is_development"]:
+        text = f"a development version of pulse made the schema pulse (as version {version}): nothing upgrades it"
+        advice = ("Dump what you need of it, then DROP SCHEMA pulse CASCADE.", "pulse migrate")
+        return Finding("schema", State.WRONG, text, advice=advice)
     if version == wanted:
         return Finding("schema", State.OK, f"the schema pulse is at version {version}")
     if version > wanted:

@@ -20,7 +20,7 @@ from pulse.ops.doctor.finding import Finding, State, verdict_of
 __all__ = [
     "DISTRIBUTION",
     "Abilities",
-    "Limits",
+    "DescriptorLimits",
     "abilities",
     "configuration",
     "installation",
@@ -61,7 +61,7 @@ class Needed:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class DescriptorLimits:
     """Of the process that holds the sockets: open files, how many it may have, and how many peers it serves."""
 
     whose: str
@@ -140,7 +140,7 @@ def near_misses(env: Mapping[str, str], known: Sequence[str]) -> list[tuple[str,
     return found
 
 
-def limits(facts: Limits | None) -> Finding:
+def limits(facts: DescriptorLimits | None) -> Finding:
     """Whether there are descriptors enough for the workers and clients that come."""
     if facts is None:
         return Finding("limits", State.SKIPPED, "the limits of the dispatcher cannot be seen from here")
@@ -192,13 +192,15 @@ def installed(needed: Sequence[Needed]) -> dict[str, str]:
     return found
 
 
-def limits_of(pid: int | None, peers: int | None) -> Limits | None:
+def limits_of(pid: int | None, peers: int | None) -> DescriptorLimits | None:
     """Of the dispatcher where there is one, else of what would be started from here; None: not to be seen."""
     if pid is None:
-        return Limits("a server started from here", None, resource.getrlimit(resource.RLIMIT_NOFILE)[0], peers)
+        return DescriptorLimits(
+            "a server started from here", None, resource.getrlimit(resource.RLIMIT_NOFILE)[0], peers
+        )
     try:
         most = resource.prlimit(pid, resource.RLIMIT_NOFILE)[0]
-        return Limits(f"dispatcher, pid {pid}", len(os.listdir(f"/proc/{pid}/fd")), most, peers)  # noqa: PTH208 - only their number counts
+        return DescriptorLimits(f"dispatcher, pid {pid}", len(os.listdir(f"/proc/{pid}/fd")), most, peers)  # noqa: PTH208 - only their number counts
     except OSError:
         return None
 

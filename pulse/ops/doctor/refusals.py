@@ -19,7 +19,7 @@ class Refusal(NamedTuple):
 
     Attributes:
         actor: Whose.
-        statement: Its name in queries.sql.
+        statement: Its name in pulse/store/sql.
         sqlstate: Of the last refusal, as ``error``.
         times: In a row.
         for_s: Since the first of them, seconds.

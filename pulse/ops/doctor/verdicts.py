@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["QUESTIONS", "judge"]
 
-# Check -> the statement that it is about, in pulse/store/sql/doctor.sql.
+# Check -> the statement that it is about, in pulse/store/admin/doctor.sql.
 QUESTIONS: Final[Mapping[str, str]] = {
     "database": "identity",
     "clock": "identity",

@@ -3,7 +3,6 @@ The Prometheus endpoint: a process of its own, which asks the server as every cl
 
 - catalogue: every metric, with its labels and where its value comes from
 - collector: turns a snapshot into metric families of `prometheus_client`
-- labels: cleans and shortens topics for use as label values
 - run: starts and stops the endpoint
 - server: answers scrapes over HTTP
 - snapshot: the answers of the dispatcher and the supervisor at one moment

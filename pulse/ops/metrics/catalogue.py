@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, cast
 
-from pulse.client.stats import Buckets, Stats, TopicStats
-from pulse.ops.metrics.labels import clean
-from pulse.ops.metrics.snapshot import Snapshot
+from pulse.ops.metrics.snapshot import MetricsSnapshot
+from pulse.protocol.stats import Buckets, Stats, TopicStats
 
+LONGEST_LABEL: Final = 80
+_UNFIT: Final = re.compile(
+    "[^\\x20-\\x7e\u00a0-\u200a\u2010-\u2027\u2030-\u205f\u2070-\ud7ff\uf900-\ufefe\uff00-\uffef]"
+)
 Value = tuple[tuple[str, ...], float]
 Samples = Iterable[Value]
-Read = Callable[[Snapshot], Samples]
+Read = Callable[[MetricsSnapshot], Samples]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +46,13 @@ class Durations:
     name: str
     help: str
     labels: tuple[str, ...]
-    read: Callable[[Snapshot], Iterable[tuple[tuple[str, ...], Buckets]]]
+    read: Callable[[MetricsSnapshot], Iterable[tuple[tuple[str, ...], Buckets]]]
 
 
 def _of(read: Callable[[Stats], float | None]) -> Read:
     """One value of the dispatcher's."""
 
-    def values(snapshot: Snapshot) -> Iterator[Value]:
+    def values(snapshot: MetricsSnapshot) -> Iterator[Value]:
         value = None if snapshot.stats is None else read(snapshot.stats)
         if value is not None:
             yield (), value
@@ -58,7 +63,7 @@ def _of(read: Callable[[Stats], float | None]) -> Read:
 def _each(read: Callable[[Stats], Mapping[str, float]]) -> Read:
     """Values by one label."""
 
-    def values(snapshot: Snapshot) -> Iterator[Value]:
+    def values(snapshot: MetricsSnapshot) -> Iterator[Value]:
         if snapshot.stats is not None:
             for label, value in sorted(read(snapshot.stats).items()):
                 yield (clean(label),), value
@@ -69,7 +74,7 @@ def _each(read: Callable[[Stats], Mapping[str, float]]) -> Read:
 def _topics(read: Callable[[TopicStats], Mapping[str, float | None]]) -> Read:
     """Values by topic and, where it has a name, one label more."""
 
-    def values(snapshot: Snapshot) -> Iterator[Value]:
+    def values(snapshot: MetricsSnapshot) -> Iterator[Value]:
         for topic in () if snapshot.stats is None else snapshot.stats.topics:
             for label, value in read(topic).items():
                 if value is not None:
@@ -81,7 +86,7 @@ def _topics(read: Callable[[TopicStats], Mapping[str, float | None]]) -> Read:
 def _rows(part: str, read: Callable[[Mapping[str, object]], object]) -> Read:
     """Values by the name of what the supervisor looks after."""
 
-    def values(snapshot: Snapshot) -> Iterator[Value]:
+    def values(snapshot: MetricsSnapshot) -> Iterator[Value]:
         for row in snapshot.rows(part):
             value = read(row)
             if isinstance(value, int | float):
@@ -90,20 +95,20 @@ def _rows(part: str, read: Callable[[Mapping[str, object]], object]) -> Read:
     return values
 
 
-def _histogram(name: str) -> Callable[[Snapshot], Iterator[tuple[tuple[str, ...], Buckets]]]:
-    def values(snapshot: Snapshot) -> Iterator[tuple[tuple[str, ...], Buckets]]:
+def _histogram(name: str) -> Callable[[MetricsSnapshot], Iterator[tuple[tuple[str, ...], Buckets]]]:
+    def values(snapshot: MetricsSnapshot) -> Iterator[tuple[tuple[str, ...], Buckets]]:
         if snapshot.stats is not None and name in snapshot.stats.histograms:
             yield (), snapshot.stats.histograms[name]
 
     return values
 
 
-def _statements(snapshot: Snapshot) -> Iterator[tuple[tuple[str, ...], Buckets]]:
+def _statements(snapshot: MetricsSnapshot) -> Iterator[tuple[tuple[str, ...], Buckets]]:
     for name, pool in () if snapshot.stats is None else sorted(snapshot.stats.database.pools.items()):
         yield (name,), pool.took_s
 
 
-def _up(snapshot: Snapshot) -> Iterator[Value]:
+def _up(snapshot: MetricsSnapshot) -> Iterator[Value]:
     yield ("dispatcher",), float(snapshot.stats is not None)
     yield ("supervisor",), float(snapshot.status is not None)
     yield ("database",), float(snapshot.is_database_there)
@@ -325,3 +330,9 @@ def _uptime(status: Mapping[str, object] | None) -> Iterator[Value]:
     uptime_s = cast("Mapping[str, object]", told).get("uptime_s") if isinstance(told, Mapping) else None
     if isinstance(uptime_s, int | float):
         yield (), uptime_s
+
+
+def clean(text: str) -> str:
+    """*text*, which anybody may have named, as a label's value: short, in one line; what is changed keeps a mark."""
+    fit = _UNFIT.sub("?", text)[:LONGEST_LABEL]
+    return fit if fit == text else f"{fit}#{zlib.crc32(text.encode('utf-8', 'surrogatepass')):08x}"

@@ -9,9 +9,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
-from pulse.client.stats import Buckets
 from pulse.ops.metrics.catalogue import DURATIONS, METRICS, Durations, Metric
-from pulse.ops.metrics.snapshot import Snapshot, Source
+from pulse.ops.metrics.snapshot import MetricsSnapshot, MetricsSource
+from pulse.protocol.stats import Buckets
 
 LEADING: Final = ("1.0", "2.0", "5.0")  # bounds that are exported: from 1 ms on, three for each power of ten
 LEAST_S: Final = 0.001
@@ -25,7 +25,7 @@ class Exported(Collector):
         source: Whom to ask.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: MetricsSource) -> None:
         self._source = source
 
     def collect(self) -> Iterator[Family]:
@@ -37,7 +37,7 @@ class Exported(Collector):
             yield _histogram(durations, snapshot)
 
 
-def _family(metric: Metric, snapshot: Snapshot) -> Family:
+def _family(metric: Metric, snapshot: MetricsSnapshot) -> Family:
     kind = GaugeMetricFamily if metric.kind == "gauge" else CounterMetricFamily
     family = kind(metric.name, metric.help, labels=metric.labels)
     for labels, value in metric.read(snapshot):
@@ -45,7 +45,7 @@ def _family(metric: Metric, snapshot: Snapshot) -> Family:
     return family
 
 
-def _histogram(durations: Durations, snapshot: Snapshot) -> Family:
+def _histogram(durations: Durations, snapshot: MetricsSnapshot) -> Family:
     family = HistogramMetricFamily(durations.name, durations.help, labels=durations.labels)
     for labels, buckets in durations.read(snapshot):
         family.add_metric(labels, _chosen(buckets), buckets.sum)

@@ -12,8 +12,8 @@ from typing import Final, cast
 import structlog
 
 from pulse.errors import ConfigError, PlaceError
-from pulse.ops.metrics.server import Address, Server
-from pulse.ops.metrics.snapshot import Source
+from pulse.ops.metrics.server import MetricsAddress, MetricsServer
+from pulse.ops.metrics.snapshot import MetricsSource
 from pulse.system import addresses
 
 AGAIN_S: Final = 5.0  # between two tries to get an address that somebody else has
@@ -37,11 +37,11 @@ def serve(
     Raises:
         ConfigError: The address is taken, or not ours.
     """
-    address = Address(where)
+    address = MetricsAddress(where)
     made = _listen(address, stops, insists=insists)
     if made is None:
         return
-    server = Server(made, Source(pulse_socket, topics))
+    server = MetricsServer(made, MetricsSource(pulse_socket, topics))
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 60.0}, daemon=True).start()
     log.info("metrics_served", address=_shown(made.getsockname()))
     signal.sigwait(stops)
@@ -50,7 +50,7 @@ def serve(
         address.path.unlink(missing_ok=True)
 
 
-def _listen(address: Address, stops: AbstractSet[signal.Signals], *, insists: bool) -> socket | None:
+def _listen(address: MetricsAddress, stops: AbstractSet[signal.Signals], *, insists: bool) -> socket | None:
     """The listening socket; None: this process is to end."""
     while True:
         try:

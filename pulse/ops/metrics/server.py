@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, MetricsHandler
 
 from pulse.errors import PlaceError
 from pulse.ops.metrics.collector import Exported
-from pulse.ops.metrics.snapshot import Source
+from pulse.ops.metrics.snapshot import MetricsSource
 from pulse.system import addresses, listeners
 
 LOOPBACK: Final = "127.0.0.1"
@@ -25,7 +25,7 @@ SCRAPE_S: Final = 20.0  # for all of it: bytes that drip would keep a place for 
 _PATHS: Final = ("/", "/metrics")
 
 
-class Address:
+class MetricsAddress:
     """
     Where to listen.
 
@@ -54,7 +54,7 @@ class Address:
             raise PlaceError(f"cannot listen on {self.text}: {listeners.reason(error)}") from None
 
 
-class Handler(MetricsHandler):
+class ScrapeHandler(MetricsHandler):
     """One scrape."""
 
     timeout = SLOW_S
@@ -83,7 +83,7 @@ class Handler(MetricsHandler):
         return "pulse"
 
 
-class Server(ThreadingMixIn, BaseServer):
+class MetricsServer(ThreadingMixIn, BaseServer):
     """
     The endpoint.
 
@@ -95,10 +95,10 @@ class Server(ThreadingMixIn, BaseServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, sock: socket.socket, source: Source) -> None:
+    def __init__(self, sock: socket.socket, source: MetricsSource) -> None:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(Exported(source))
-        handler: Callable[[Any, Any, Any], BaseHTTPRequestHandler] = Handler.factory(registry)
+        handler: Callable[[Any, Any, Any], BaseHTTPRequestHandler] = ScrapeHandler.factory(registry)
         super().__init__(sock.getsockname(), handler)
         self.socket = sock
         self._room = threading.BoundedSemaphore(SCRAPES)

@@ -12,8 +12,8 @@ from typing import Final, TypeVar, cast
 
 from pulse.client.client import Client
 from pulse.client.discovery import find_targets, why_not
-from pulse.client.stats import Stats
 from pulse.errors import PulseError
+from pulse.protocol.stats import Stats
 from pulse.system.directories import SUPERVISOR_SOCKET
 
 STATS_S: Final = 1.5  # a dispatcher that takes longer is no use to anybody
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class MetricsSnapshot:
     """
     One moment.
 
@@ -49,7 +49,7 @@ class Snapshot:
         return cast("list[Mapping[str, object]]", rows) if isinstance(rows, list) else []
 
 
-class Source:
+class MetricsSource:
     """
     Asks both of them side by side, and never for long.
 
@@ -64,15 +64,15 @@ class Source:
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(4, "ask")
         self._taken_s = float("-inf")
-        self._last = Snapshot(None, None)
+        self._last = MetricsSnapshot(None, None)
 
-    def take(self) -> Snapshot:
+    def take(self) -> MetricsSnapshot:
         """What is known now."""
         with self._lock:
             if time.monotonic() - self._taken_s > FRESH_S:
                 stats, status = self._threads.submit(self._stats), self._threads.submit(self._status)
                 until_s = time.monotonic() + STATUS_S + 0.2
-                self._last = Snapshot(_by(stats, until_s), _by(status, until_s))
+                self._last = MetricsSnapshot(_by(stats, until_s), _by(status, until_s))
                 self._taken_s = time.monotonic()
             return self._last
 

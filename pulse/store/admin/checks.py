@@ -1,8 +1,9 @@
 """
 The checker: asks the database whether the invariants hold, one statement after the other.
 
-Each invariant is a statement of ``checks.sql``; nothing is decided here but what can be asked at all. The audit, a
-record of every change that ``audit.sql`` installs, is off unless somebody wants it: it doubles the cost of each change.
+Each invariant is a statement of ``checks.sql`` or ``audit_checks.sql``; nothing is decided here but what can be asked
+at all. The audit, a record of every change that ``audit.sql`` installs, is off unless somebody wants it: it doubles the
+cost of each change.
 """
 
 from __future__ import annotations
@@ -12,16 +13,15 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import asyncpg
 
 from pulse.errors import ConflictError, NotFoundError, PulseError, SchemaError, UnavailableError
-from pulse.store.admin.schema import SCHEMA_VERSION
+from pulse.store.admin.schema import SCHEMA_VERSION, installed_version
 from pulse.store.connections.pool import Target, connect
 from pulse.store.failures import Meaning, meaning_of
-from pulse.store.statements import STATEMENTS, Statement, parse
+from pulse.store.statements import Statement, parse, texts
 from pulse.system import processes
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ BURIAL_S: Final = 3.0  # a dead worker's jobs are given back within milliseconds
 _POLL_S: Final = 0.1
 _SLACK_S: Final = 5.0  # the server's own limit comes first where the server still answers
 _HALF_OF_BOOT: Final = 16
-AUDIT_SQL: Final = (files("pulse.store") / "sql" / "audit.sql").read_text("utf-8")
-_STATEMENTS: Final = parse((files("pulse.store") / "sql" / "checks.sql").read_text("utf-8"))
+(AUDIT_SQL,) = texts("admin", "audit.sql")
+_STATEMENTS: Final = parse(*texts("admin", "checks.sql", "audit_checks.sql"))
 _DEAD: Final = "dead-processes"
 READING: Final = {"default_transaction_read_only": "on", "jit": "off", "work_mem": "64MB"}
 
@@ -236,10 +236,7 @@ async def connected(target: Target, settings: dict[str, str]) -> AsyncGenerator[
 
 
 async def _refuse_strangers(connection: Connection[Record]) -> None:
-    try:
-        version = await connection.fetchval(STATEMENTS["schema_version"].sql)
-    except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError):
-        version = None
+    version = await installed_version(connection)
     if version != SCHEMA_VERSION:
         found = f"version {version}" if version else "not installed"
         raise SchemaError(f"the schema pulse is {found}; this program checks version {SCHEMA_VERSION}: pulse migrate")

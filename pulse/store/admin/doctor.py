@@ -13,27 +13,30 @@ import re
 import time
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 
 from pulse.errors import PulseError, UnavailableError
-from pulse.store.admin.schema import SCHEMA_VERSION, schema_sql
+from pulse.store.admin.schema import SCHEMA_VERSION, is_development, schema_sql
 from pulse.store.connections.pool import Target, connect
 from pulse.store.failures import FAILURES, Meaning, meaning_of
-from pulse.store.statements import parse
+from pulse.store.statements import parse, texts
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-__all__ = ["QUESTIONS", "Seen", "expected_indexes", "look", "pooler_between"]
+    from pulse.store.connections.pool import Pool
+
+__all__ = ["ASKED", "QUESTIONS", "IncidentStore", "Seen", "expected_indexes", "look", "pooler_between"]
 
 STATEMENT_S: Final = 2.0  # of a statement on a server that is in trouble already
 LOCK_S: Final = 0.5
 _SLACK_S: Final = 0.5
 _PROBE_S: Final = 1.0  # a pooler that has one connection only keeps the second one waiting
-QUESTIONS: Final = parse((files("pulse.store") / "sql" / "doctor.sql").read_text("utf-8"))
+QUESTIONS: Final = parse(*texts("admin", "doctor.sql"))
+ASKED: Final = ("xmin", "queue_attempts", "queue_hosts", "queue_epochs", "queue_set_aside")  # by a running server
+INCIDENT_S: Final = 1.5  # of which the server takes a third
 _QUEUE: Final = "queue_"
 _INDEX: Final = re.compile(r"^CREATE (?:UNIQUE )?INDEX (\w+) ON pulse\.", re.MULTILINE)
 SERVER_CHECKS: Final = (
@@ -105,9 +108,9 @@ async def _ask_all(seen: Seen, target: Target, connection: Connection[Record], d
     skew = {"skew_s": identity["clock_s"] - (before_s + after_s) / 2, "trip_s": after_s - before_s}
     seen.rows["identity"] = [{**identity, **skew}]
     seen.rows["pooler"] = [await pooler_between(connection, identity["pid"], target)]
-    version = await _schema_version(seen, connection)
-    seen.rows["schema"] = [{"version": version, "wanted": SCHEMA_VERSION}]
-    is_known = version == SCHEMA_VERSION
+    schema = await _schema(seen, connection)
+    seen.rows["schema"] = [schema]
+    is_known = schema["version"] == SCHEMA_VERSION and not schema["is_development"]
     for name in (*SERVER_CHECKS, *(QUEUE_CHECKS if is_known else ())):
         if time.monotonic() + STATEMENT_S < deadline_s:
             await _ask(seen, connection, name)
@@ -130,13 +133,15 @@ async def _ask(seen: Seen, connection: Connection[Record], name: str) -> None:
         seen.failed[name] = str(error)
 
 
-async def _schema_version(seen: Seen, connection: Connection[Record]) -> int:
-    """The version that is installed; 0: none."""
+async def _schema(seen: Seen, connection: Connection[Record]) -> Mapping[str, Any]:
+    """The version that is installed (0: none), that of this program, and whether the former was never released."""
     await _ask(seen, connection, "schema_there")
-    if not any(row["is_there"] for row in seen.rows.get("schema_there", [])):
-        return 0
-    await _ask(seen, connection, "schema_found")
-    return int(next((row["version"] for row in seen.rows.get("schema_found", [])), 0) or 0)
+    if any(row["is_there"] for row in seen.rows.get("schema_there", [])):
+        await _ask(seen, connection, "schema_found")
+    found = {"version": 0, "wanted": SCHEMA_VERSION, "is_development": False}
+    for row in seen.rows.get("schema_found", []):
+        found |= {"version": row["version"], "is_development": is_development(row["version"], row["release"])}
+    return found
 
 
 async def pooler_between(connection: Connection[Record], pid: int, target: Target) -> Mapping[str, Any]:
@@ -179,3 +184,23 @@ async def _connected(target: Target) -> AsyncGenerator[Connection[Record]]:
         yield connection
     finally:
         connection.terminate()
+
+
+class IncidentStore:
+    """
+    Asks what of it a running server asks, while somebody looks: few questions, bounded, each by itself.
+
+    Args:
+        pool: One connection, whose statements end soon.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def ask(self, question: str) -> list[Mapping[str, Any]] | None:
+        """The rows of one of ``ASKED``; None: the database is away, or took too long."""
+        try:
+            async with self._pool.connection(deadline_s=INCIDENT_S) as connection:
+                return [dict(row) for row in await connection.fetch(QUESTIONS[question].sql)]
+        except UnavailableError:
+            return None

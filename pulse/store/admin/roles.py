@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
 import asyncpg
 
 from pulse.errors import ConfigError, SchemaError
-from pulse.store.statements import STATEMENTS
+from pulse.store.statements import STATEMENTS, texts
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -38,7 +37,8 @@ LOCK_TIMEOUT: Final = "5s"  # to change the owner of a table takes a moment in w
 _ALLOWED: Final = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,49}")  # PostgreSQL keeps pg_ for itself
 _PART: Final = re.compile(r"^-- part: ([a-z]+)$", re.MULTILINE)
 _VARIABLE: Final = re.compile(r":([\"'])(owner|server|submit|read)\1")
-_, *_TEXTS = _PART.split((files("pulse.store") / "sql" / "roles.sql").read_text("utf-8"))
+(_SQL,) = texts("admin", "roles.sql")
+_, *_TEXTS = _PART.split(_SQL)
 _PARTS: Final = dict(zip(_TEXTS[::2], _TEXTS[1::2], strict=True))
 _HEAD: Final = """\
 -- The database roles of pulse, as `pulse migrate --roles` makes them: for a superuser, in the database whose schema

@@ -1,4 +1,9 @@
-"""Installs and upgrades the schema; safe when many start at once, and on a database that a newer pulse has touched."""
+"""
+Installs and upgrades the schema.
+
+Many may do it at once: one of them does it, the others wait for it. A schema of a newer pulse, or of a development
+version, is refused and left as it is.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +20,10 @@ from pulse.store.statements import STATEMENTS
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-SCHEMA_VERSION: Final = 10
+# Each version of the schema, and the release of pulse that brought it. Whoever changes schema.sql before it is released
+# gives its version the next .dev number: databases with another one are refused (docs/adr/0047-one-schema-version.md).
+RELEASES: Final = {1: "0.1.0.dev1"}
+SCHEMA_VERSION: Final = max(RELEASES)
 MIN_SERVER: Final = 150000
 LOCK_TIMEOUT_S: Final = 30  # how long to wait for somebody else's migration
 _NOT_INSTALLED: Final = (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError)
@@ -47,8 +55,8 @@ async def ensure_schema(connection: Connection[Record], *, install: bool = True)
 
     Raises:
         UnavailableError: It is not there, or older, and not to be installed.
-        SchemaError: The schema is newer than this pulse, the server older than PostgreSQL 15, or the role may not do
-            that.
+        SchemaError: The schema is newer than this pulse, or that of a development version; the server is older than
+            PostgreSQL 15; or the role may not do that.
     """
     server = connection.get_server_version()
     if server.major * 10000 < MIN_SERVER:
@@ -56,7 +64,7 @@ async def ensure_schema(connection: Connection[Record], *, install: bool = True)
         raise SchemaError(message)
     found: int | None = None
     try:
-        found = await _installed(connection)
+        found = await installed_version(connection)
         if found != SCHEMA_VERSION and not install:
             there = f"is at version {found}" if found else "is not there"
             message = (
@@ -75,16 +83,18 @@ async def ensure_schema(connection: Connection[Record], *, install: bool = True)
 async def _bring_up_to_date(connection: Connection[Record]) -> None:
     await connection.execute(STATEMENTS["schema_limits"].sql, f"{LOCK_TIMEOUT_S}s")
     await connection.execute(STATEMENTS["schema_lock"].sql)
-    version = await _installed(connection)
+    version = await installed_version(connection)
     if version == 0:
         await connection.execute(schema_sql())
         return
+    if version == SCHEMA_VERSION:  # somebody else did it meanwhile, perhaps as a role that may do more
+        return
     me = await standing(connection)
-    if me.prefix is not None and me.owner is not None:
-        await become(connection, me.owner)
+    if me.prefix is not None:
+        await become(connection, f"{me.prefix}owner")
     for step in range(version + 1, SCHEMA_VERSION + 1):
         await connection.execute(_step_sql(step))
-    if me.prefix is not None and version < SCHEMA_VERSION:
+    if me.prefix is not None:
         await connection.execute(grants_sql(me.prefix))  # of what is new, too
 
 
@@ -102,14 +112,33 @@ async def _why_refused(connection: Connection[Record], found: int | None, reason
     )
 
 
-async def _installed(connection: Connection[Record]) -> int:
-    """The version that is there now; in a savepoint, since a missing table would spoil the transaction."""
+def is_development(version: int, release: str | None) -> bool:
+    """Whether this version of the schema, which *release* brought (None: it does not say), was never released."""
+    return release is None or release != RELEASES.get(version, release)
+
+
+async def installed_version(connection: Connection[Record]) -> int:
+    """
+    The version that is installed; 0: none.
+
+    Raises:
+        SchemaError: The schema is newer than this pulse, or that of a development version.
+    """
     try:
-        async with connection.transaction():
-            version = await connection.fetchval(STATEMENTS["schema_version"].sql)
+        async with connection.transaction():  # a savepoint: a missing table would spoil the transaction around it
+            row = await connection.fetchrow(STATEMENTS["schema_version"].sql)
     except _NOT_INSTALLED:
         return 0
-    found = int(version or 0)
+    if row is None:
+        return 0
+    found = int(row["version"])
+    if is_development(found, row["release"]):
+        message = (
+            f"a development version of pulse, which was never released, made the schema pulse (as version {found}), "
+            "and nothing upgrades it: dump what you need of it, then DROP SCHEMA pulse CASCADE and run pulse migrate; "
+            "where PostgreSQL is embedded, move STATE_DIR/postgres away instead"
+        )
+        raise SchemaError(message)
     if found > SCHEMA_VERSION:
         message = f"the database has schema version {found}; this pulse knows up to {SCHEMA_VERSION}: upgrade pulse"
         raise SchemaError(message)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pulse.store.rows import to_s
 from pulse.store.statements import STATEMENTS
-from pulse.store.times import to_s
 
 if TYPE_CHECKING:
     from datetime import datetime

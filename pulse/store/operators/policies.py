@@ -1,8 +1,9 @@
-"""Policy per topic in the database: what is set, and what comes of it."""
+"""Policy per topic in the database: what is set, what comes of it, and the defaults behind it."""
 
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -14,9 +15,10 @@ from pulse.errors import BadRequestError
 from pulse.store.statements import STATEMENTS
 
 if TYPE_CHECKING:
+    from pulse.protocol import HandlerInfo
     from pulse.store.operators.jobs import Connections
 
-__all__ = ["OPTIONS", "SERVER_OPTIONS", "LivePolicy", "Policy", "TopicStore", "effective"]
+__all__ = ["OPTIONS", "SERVER_OPTIONS", "Defaults", "LivePolicy", "Policy", "TopicStore", "effective"]
 
 Policy: TypeAlias = Mapping[str, object]
 OPTIONS: Final = (
@@ -110,3 +112,33 @@ def effective(own: Policy, server: Policy) -> dict[str, dict[str, object]]:
     if isinstance(lease_s, float) and isinstance(least_s, float) and lease_s < least_s:  # as extend_leases has it
         found["lease_s"] = {"value": least_s, "source": "server"}
     return found
+
+
+class Defaults(ABC):
+    """A part of the store: what a server and its handlers say of themselves, for submits by SQL to find."""
+
+    @property
+    @abstractmethod
+    def lender(self) -> Connections:
+        """Where its statements get their connections."""
+
+    async def note_handlers(self, handlers: dict[str, HandlerInfo]) -> None:
+        """Remember what a worker said of its handlers."""
+        names = sorted(handlers)
+        infos = [handlers[name] for name in names]
+        async with self.lender.connection() as connection:
+            await connection.execute(
+                STATEMENTS["note_handlers"].sql,
+                names,
+                [info.topic for info in infos],
+                [info.max_attempts for info in infos],
+                [info.timeout_s for info in infos],
+                [info.max_crashes for info in infos],
+                [info.stall_s for info in infos],
+                [info.backoff for info in infos],
+            )
+
+    async def set_server_defaults(self, max_attempts: int, max_crashes: int, backoff: str = "quadratic") -> None:
+        """Write the server's defaults where SQL submits find them."""
+        async with self.lender.connection() as connection:
+            await connection.execute(STATEMENTS["set_server_defaults"].sql, max_attempts, max_crashes, backoff)

@@ -10,9 +10,8 @@ from asyncpg.pgproto.pgproto import UUID
 
 from pulse.store.reading.jobs import cut_page, decode_cursor, wire_row
 from pulse.store.reading.page_size import Row, fit_row
-from pulse.store.rows import Due, Fired, Firing, Level, NewSchedule, Reckoned, Work
+from pulse.store.rows import Due, Fired, Firing, Level, NewSchedule, Reckoned, Work, from_us, to_us
 from pulse.store.statements import STATEMENTS
-from pulse.store.times import from_us, to_us
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -31,8 +31,8 @@ from pulse.store.reading.list_position import (
     reached,
 )
 from pulse.store.reading.page_size import Filling, Row
+from pulse.store.rows import from_us, to_us
 from pulse.store.statements import STATEMENTS
-from pulse.store.times import from_us, to_us
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record

@@ -1,20 +1,32 @@
-"""What sweeps leave and find: which hosts are there, when somebody swept last, and how long nobody may reap."""
+"""What sweeps leave, find and do: which hosts are there, when somebody swept last, and what has lapsed or is old."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+from asyncpg.pgproto.pgproto import UUID
+
+from pulse.store.rows import Fence, Forgotten
 from pulse.store.statements import STATEMENTS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
+    from pulse.store.connections.pool import Pool
     from pulse.store.operators.jobs import Connections
 
 
 class Sweeps(ABC):
-    """A part of the store."""
+    """
+    A part of the store.
+
+    Attributes:
+        hot: The connections whose plans do not depend on statistics.
+    """
+
+    hot: Pool
 
     @property
     @abstractmethod
@@ -56,3 +68,33 @@ class Sweeps(ABC):
         """This host's supervisor is alive."""
         async with self.lender.connection() as connection:
             await connection.execute(STATEMENTS["note_host"].sql, host, boot, pidns)
+
+    async def expire(self, limit: int, *, now: datetime | None = None) -> int:
+        """Dead-letter jobs that were not started in time, at most *limit*; how many."""
+        async with self.hot.connection() as connection:
+            return int(await connection.fetchval(STATEMENTS["expire_jobs"].sql, limit, now))
+
+    async def lapsed(self, limit: int, *, spared: Sequence[str] = (), now: datetime | None = None) -> list[Fence]:
+        """Attempts whose lease has lapsed, at most *limit*, none of the workers *spared*."""
+        async with self.lender.connection() as connection:
+            rows = await connection.fetch(STATEMENTS["lapsed_attempts"].sql, limit, spared, now)
+        return [Fence(*row.values()) for row in rows]
+
+    async def forget(
+        self, first: bytes, window: int, keep_s: float, keep_dead_s: float, *, now: datetime | None = None
+    ) -> Forgotten:
+        """
+        Delete what has ended long enough ago among *window* jobs, in the order of their ids, from *first* on.
+
+        Args:
+            first: The id to begin at.
+            window: How many jobs are looked at.
+            keep_s: How long completed and canceled jobs are kept.
+            keep_dead_s: How long dead letters are.
+            now: Instead of the database's clock.
+        """
+        async with self.hot.connection() as connection:  # its plan must not depend on statistics either
+            row = await connection.fetchrow(
+                STATEMENTS["forget_jobs"].sql, UUID(first), window, keep_s, keep_dead_s, now
+            )
+        return Forgotten(*row) if row is not None else Forgotten(False, 0, 0, None, None)

@@ -11,14 +11,14 @@ from typing import Final
 from pulse.errors import ConfigError, PlaceError
 from pulse.system import addresses, listeners
 
-__all__ = ["Address", "bind", "file_of", "parse_listen", "remove"]
+__all__ = ["ListenAddress", "bind", "file_of", "parse_listen", "remove"]
 
 _ALLOWED: Final = "HOST:PORT or unix:/path is allowed, as in 127.0.0.1:8470 or [::1]:8470"
 _BACKLOG: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ListenAddress:
     """Either ``path`` of a Unix socket, or ``host`` and ``port``."""
 
     host: str = ""
@@ -43,7 +43,7 @@ class Address:
         return addresses.joined(self.host, self.port)
 
 
-def parse_listen(text: str) -> Address:
+def parse_listen(text: str) -> ListenAddress:
     """
     What ``--listen`` names.
 
@@ -55,14 +55,14 @@ def parse_listen(text: str) -> Address:
         path = Path(text.removeprefix("unix:"))
         if not path.is_absolute():
             raise ConfigError(f"--listen is {text!r:.80}: unix: and an absolute path is allowed")
-        return Address(path=path)
+        return ListenAddress(path=path)
     where = addresses.split(text)
     if where is None:
         raise ConfigError(f"--listen is {text!r:.80}: {_ALLOWED}")
-    return Address(*where)
+    return ListenAddress(*where)
 
 
-def bind(address: Address) -> tuple[socket.socket, Address]:
+def bind(address: ListenAddress) -> tuple[socket.socket, ListenAddress]:
     """
     A listening socket, and the address with the port that it got.
 
@@ -76,7 +76,7 @@ def bind(address: Address) -> tuple[socket.socket, Address]:
         made = listeners.tcp(address.host, address.port, _BACKLOG)
     except OSError as error:
         raise PlaceError(f"cannot listen on {_shown(address)}: {listeners.reason(error)}") from None
-    return made, Address(address.host, int(made.getsockname()[1]))
+    return made, ListenAddress(address.host, int(made.getsockname()[1]))
 
 
 def remove(path: Path, made: tuple[int, int]) -> None:
@@ -92,5 +92,5 @@ def file_of(path: Path) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _shown(address: Address) -> str:
+def _shown(address: ListenAddress) -> str:
     return str(address.path) if address.path is not None else address.netloc

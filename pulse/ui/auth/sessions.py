@@ -11,10 +11,8 @@ from typing import Final
 
 from pulse.protocol.roles import EVERYTHING, Rights
 
-__all__ = ["BEGAN", "SESSION", "Flash", "Session", "Sessions", "Step", "Undo"]
+__all__ = ["BrowserSession", "BrowserSessions", "Flash", "Undo", "UndoStep"]
 
-SESSION: Final = "pulse.session"  # in the scope of a request
-BEGAN: Final = "pulse.began_s"  # when the request came, on the monotonic clock
 LIFETIME_S: Final = 12 * 3600.0  # a shift
 MOST: Final = 500
 MOST_OF_ONE: Final = 50  # of one user: a script that never sends its cookie back ends sessions of its own only
@@ -23,7 +21,7 @@ _MOST_UNDOS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class UndoStep:
     """One request of an undo, in the words of the wire."""
 
     kind: str
@@ -35,7 +33,7 @@ class Undo:
     """How something that was done is taken back; ``label`` says what that is, as on a button."""
 
     label: str
-    steps: Sequence[Step]
+    steps: Sequence[UndoStep]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ class Flash:
 
 
 @dataclass(slots=True)
-class Session:
+class BrowserSession:
     """Of one browser: who, until when, what it may, the token of its forms, and what its next page tells."""
 
     user: str
@@ -77,19 +75,19 @@ class Session:
         return flashes
 
 
-class Sessions:
+class BrowserSessions:
     """All of them, by the hash of the cookie: what reads this process's memory finds no cookie."""
 
     def __init__(self) -> None:
-        self._by_hash: OrderedDict[bytes, Session] = OrderedDict()
+        self._by_hash: OrderedDict[bytes, BrowserSession] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._by_hash)
 
-    def begin(self, user: str, now_s: float, rights: Rights = EVERYTHING) -> tuple[str, Session]:
+    def begin(self, user: str, now_s: float, rights: Rights = EVERYTHING) -> tuple[str, BrowserSession]:
         """A new session, and the cookie that stands for it."""
         cookie = secrets.token_urlsafe(32)
-        session = Session(user, now_s + LIFETIME_S, rights)
+        session = BrowserSession(user, now_s + LIFETIME_S, rights)
         self._by_hash[_hash(cookie)] = session
         of_user = [key for key, one in self._by_hash.items() if one.user == user]
         for key in of_user[:-MOST_OF_ONE]:
@@ -98,7 +96,7 @@ class Sessions:
             self._end(next(iter(self._by_hash)))
         return cookie, session
 
-    def find(self, cookie: str | None, now_s: float) -> Session | None:
+    def find(self, cookie: str | None, now_s: float) -> BrowserSession | None:
         """The session of *cookie*, None when there is none (any more)."""
         if cookie is None:
             return None

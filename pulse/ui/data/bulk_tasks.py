@@ -7,20 +7,22 @@ Each change is guarded by the job's status anyway, so a walk that is slow or sto
 from __future__ import annotations
 
 import asyncio
+import functools
 import secrets
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 from uuid import UUID
 
 from pulse.errors import ConflictError, PulseError
+from pulse.ops.bulk import ACTIONS, MAX_MATCHING_CHARACTERS, Former, as_body, change_jobs, former_of, job_pages
 from pulse.protocol import answers
-from pulse.ui.data.bulk_actions import MOST_WORDS, VERBS, Order
+from pulse.ui.data.bulk_orders import BulkOrder
 from pulse.ui.data.queries import Questions
 
-__all__ = ["Task", "Tasks"]
+__all__ = ["BulkTask", "BulkTasks"]
 
 PAGE: Final = 500  # jobs per step: one short statement
 STEP_S: Final = 15.0
@@ -34,11 +36,11 @@ _EXAMPLES: Final = 5
 
 
 @dataclass(slots=True)
-class Task:
+class BulkTask:
     """One order under way: how far it is, and how it ended."""
 
     key: str
-    order: Order
+    order: BulkOrder
     user: str
     began_s: float
     state: Literal["running", "done", "stopped", "failed"] = "running"
@@ -48,7 +50,7 @@ class Task:
     error: str | None = None
     ended_s: float | None = None
     runner: asyncio.Task[None] | None = None
-    back: dict[tuple[str, int] | None, bytearray] = field(default_factory=dict[tuple[str, int] | None, bytearray])
+    back: dict[Former, bytearray] = field(default_factory=dict[Former, bytearray])
     is_forgotten: bool = False
 
     @property
@@ -57,20 +59,41 @@ class Task:
         return sum(len(ids) for ids in self.back.values()) // ID_BYTES
 
     def keep(self, changed: answers.Changed) -> None:
-        """Remember what it has changed: their ids, and of a change where they were."""
-        if self.is_forgotten or self.order.parts or not VERBS[self.order.verb].reverse:
+        """Remember what it has changed: how many, what was refused, their ids, and of a change where they were."""
+        self.done += len(changed.done)
+        self.refused.update(code for _, code in changed.refused)
+        left = max(0, _EXAMPLES - len(self.examples))
+        self.examples += [(str(UUID(bytes=one)), code) for one, code in changed.refused[:left]]
+        if self.is_forgotten or self.order.parts:
             return
-        if self.order.verb == "change":
-            for job_id, topic, priority in changed.before:
-                self.back.setdefault((topic, priority), bytearray()).extend(job_id)
-        elif changed.done:
-            self.back.setdefault(None, bytearray()).extend(b"".join(changed.done))
+        for former, ids in former_of(self.order.action, changed).items():
+            self.back.setdefault(former, bytearray()).extend(b"".join(ids))
 
     def forget(self) -> None:
         """It cannot be taken back any more: it has been, or others need the room."""
         self.back, self.is_forgotten = {}, True
 
-    def undo(self) -> Order:
+    def start(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run *work*, which is this task's, in the background."""
+        self.runner = asyncio.ensure_future(self._run(work))
+
+    def stop(self) -> None:
+        """Let it end; what it has done stays done."""
+        if self.runner is not None and self.state == "running":
+            self.runner.cancel()
+
+    async def _run(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+            self.state = "done"
+        except asyncio.CancelledError:
+            self.state = "stopped"
+        except PulseError as error:
+            self.state, self.error = "failed", error.message
+        finally:
+            self.ended_s = time.time()
+
+    def undo(self) -> BulkOrder:
         """
         The order that takes back what this task has done.
 
@@ -80,39 +103,34 @@ class Task:
         """
         if self.state == "running" or not self.back:
             raise ConflictError("that cannot be undone any more")
-        verb = VERBS[self.order.verb].reverse
-        words = f"undo of “{self.order.verb}: {self.order.where}”"
-        parts = [
-            (
-                bytes(ids),
-                {"matching": words[:MOST_WORDS], **({} if to is None else {"topic": to[0], "priority": to[1]})},
-            )
-            for to, ids in self.back.items()
-        ]
-        return Order(verb, VERBS[verb].kind, words, parts=parts)
+        action = self.order.action
+        words = f"undo of “{action.verb}: {self.order.where}”"
+        more = {"matching": words[:MAX_MATCHING_CHARACTERS]}
+        parts = [(bytes(ids), {**more, **as_body(former)}) for former, ids in self.back.items()]
+        return BulkOrder(ACTIONS[action.reverse], words, parts=parts)
 
 
-class Tasks:
+class BulkTasks:
     """The orders of this process; bounded."""
 
     def __init__(self, questions: Questions) -> None:
         self._questions = questions
-        self._tasks: OrderedDict[str, Task] = OrderedDict()
+        self._tasks: OrderedDict[str, BulkTask] = OrderedDict()
 
     @property
     def running(self) -> int:
         """How many are under way."""
         return sum(task.state == "running" for task in self._tasks.values())
 
-    def find(self, key: str) -> Task | None:
+    def find(self, key: str) -> BulkTask | None:
         """The task of this key."""
         return self._tasks.get(key)
 
-    def all(self) -> list[Task]:
+    def all(self) -> list[BulkTask]:
         """Newest first."""
         return list(reversed(self._tasks.values()))
 
-    def begin(self, order: Order, user: str) -> Task:
+    def begin(self, order: BulkOrder, user: str) -> BulkTask:
         """
         Carry out *order* in the background.
 
@@ -122,20 +140,15 @@ class Tasks:
         """
         if self.running >= MOST_RUNNING:
             raise ConflictError(f"{self.running} such tasks are under way; wait for one of them, or stop it")
-        task = Task(secrets.token_urlsafe(8), order, user, time.time())
+        task = BulkTask(secrets.token_urlsafe(8), order, user, time.time())
         self._tasks[task.key] = task
         while len(self._tasks) > MOST_KEPT:
             oldest = next(key for key, one in self._tasks.items() if one.state != "running")
             del self._tasks[oldest]
-        task.runner = asyncio.ensure_future(self._run(task))
+        task.start(functools.partial(self._carry_out, task))
         return task
 
-    def stop(self, task: Task) -> None:
-        """Let it end; what it has done stays done."""
-        if task.runner is not None and task.state == "running":
-            task.runner.cancel()
-
-    def undo(self, task: Task, user: str) -> Task:
+    def undo(self, task: BulkTask, user: str) -> BulkTask:
         """
         Take back what *task* has done, once.
 
@@ -154,49 +167,32 @@ class Tasks:
             runner.cancel()
         await asyncio.gather(*runners, return_exceptions=True)
 
-    async def _run(self, task: Task) -> None:
-        try:
-            for ids, more in task.order.parts:
-                for start in range(0, len(ids), PAGE * ID_BYTES):
-                    some = ids[start : start + PAGE * ID_BYTES]
-                    await self._apply(task, [some[at : at + ID_BYTES] for at in range(0, len(some), ID_BYTES)], more)
-            if task.order.filters is not None:
-                await self._walk(task, task.order.filters)
-            task.state = "done"
-        except asyncio.CancelledError:
-            task.state = "stopped"
-        except PulseError as error:
-            task.state, task.error = "failed", error.message
-        finally:
-            task.ended_s = time.time()
+    async def _carry_out(self, task: BulkTask) -> None:
+        for packed, more in task.order.parts:
+            await self._change(task, _unpacked(packed), more)
+        if task.order.filters is not None:
+            await self._walk(task, task.order.filters)
 
-    async def _walk(self, task: Task, filters: Mapping[str, object]) -> None:
-        """Page by page, from the newest on; what is submitted meanwhile is not met. It ends where all were met."""
+    async def _walk(self, task: BulkTask, filters: Mapping[str, object]) -> None:
+        """Change what is found, page by page; it ends where all that are meant were met."""
         left = None if task.order.only is None else len(task.order.only)
-        after: str | None = None
-        while True:
-            body = {**filters, "limit": PAGE, **({} if after is None else {"after": after})}
-            page = answers.read(answers.JobPage, await self._insist(task, "jobs.list", body))
-            matches = task.order.matches
+        matches = task.order.matches
+        async for page in job_pages(functools.partial(self._insist, task), filters, PAGE):
             found = [job.id for job in page.jobs if matches is None or matches(job)]
             if found:
-                await self._apply(task, found, task.order.more)
+                await self._change(task, [found], task.order.more)
             left = None if left is None else left - len(found)
-            after = page.next
-            if after is None or left == 0:
+            if left == 0:
                 return
 
-    async def _apply(self, task: Task, ids: Sequence[bytes], more: Mapping[str, object]) -> None:
-        body = {"ids": list(ids), **more}
-        changed = answers.read(answers.Changed, await self._insist(task, task.order.kind, body))
-        task.keep(changed)
-        self._forget_some(task)
-        task.done += len(changed.done)
-        task.refused.update(code for _, code in changed.refused)
-        room = max(0, _EXAMPLES - len(task.examples))
-        task.examples += [(str(UUID(bytes=one)), code) for one, code in changed.refused[:room]]
+    async def _change(self, task: BulkTask, some: Iterable[Sequence[bytes]], more: Mapping[str, object]) -> None:
+        def keep(changed: answers.Changed) -> None:
+            task.keep(changed)
+            self._forget_some(task)
 
-    def _forget_some(self, newest: Task) -> None:
+        await change_jobs(functools.partial(self._insist, task), task.order.action, some, more, keep)
+
+    def _forget_some(self, newest: BulkTask) -> None:
         """Keep what undoes the newest, as far as there is room."""
         for task in (*(one for one in self._tasks.values() if one is not newest), newest):
             if sum(one.undoable for one in self._tasks.values()) <= MOST_UNDOABLE:
@@ -204,7 +200,7 @@ class Tasks:
             if task.back:
                 task.forget()
 
-    async def _insist(self, task: Task, kind: str, body: Mapping[str, object]) -> dict[str, object]:
+    async def _insist(self, task: BulkTask, kind: str, body: Mapping[str, object]) -> dict[str, object]:
         """Ask again while the server is away for a moment: doing it twice refuses what is done already."""
         for failures in range(MOST_FAILURES):
             try:
@@ -216,3 +212,10 @@ class Tasks:
                     raise
             await asyncio.sleep(RETRY_S * 2**failures)
         raise AssertionError
+
+
+def _unpacked(packed: bytes) -> Iterator[list[bytes]]:
+    """The ids that *packed* consists of, so many at a time."""
+    for start in range(0, len(packed), PAGE * ID_BYTES):
+        some = packed[start : start + PAGE * ID_BYTES]
+        yield [some[at : at + ID_BYTES] for at in range(0, len(some), ID_BYTES)]

@@ -1,7 +1,7 @@
 """
 How the whole stands, asked by one poller for all: while anybody looks, every two seconds, and not at all else.
 
-``Standing`` is what one round of questions told. Pages show the newest one there is; open pages are woken by the next.
+``SystemSnapshot`` is what one round of questions told. Pages show the newest there is; open ones are woken by the next.
 """
 
 from __future__ import annotations
@@ -15,28 +15,27 @@ from typing import Final
 
 import structlog
 
-from pulse.cli.system.status import merge
 from pulse.errors import PulseError
-from pulse.ops.doctor.live import Problem
+from pulse.ops.problems import Problem
+from pulse.ops.status import DISPATCHER_S, StatusAnswers
 from pulse.protocol import answers as views
 from pulse.ui.data.problems import wrongs
 from pulse.ui.data.queries import Questions
 from pulse.ui.view.charts import Chart, charts_of
-from pulse.ui.view.series import Stats, read_stats
+from pulse.ui.view.series import StatsView, read_stats
 
-__all__ = ["Poller", "Standing"]
+__all__ = ["Poller", "SystemSnapshot"]
 
 _log = structlog.get_logger()
 
 EVERY_S: Final = 2.0
 FRESH_S: Final = 2 * EVERY_S  # an older one is asked for anew before a page shows it
 WATCHED_S: Final = 30.0  # after the last page: the next click is likely
-DISPATCHER_S: Final = 1.0
 MOST_WATCHERS: Final = 500
 
 
 @dataclass(frozen=True)  # no slots: what is worked out of it is kept, for all pages until the next round
-class Standing:
+class SystemSnapshot:
     """
     What one round of questions told.
 
@@ -56,7 +55,7 @@ class Standing:
     number: int
 
     @cached_property
-    def stats(self) -> Stats | None:
+    def stats(self) -> StatsView | None:
         """Topics, and the last hour."""
         return read_stats(self.told)
 
@@ -94,13 +93,13 @@ class Poller:
     """Asks, keeps the newest answer, and tells all who wait for news."""
 
     questions: Questions
-    _standing: Standing | None = None
+    _standing: SystemSnapshot | None = None
     _asked_s: float = float("-inf")  # when that round began; monotonic, as the next two
     _changed_s: float = float("-inf")
     _wanted_s: float = float("-inf")
     _watchers: int = 0
     _number: int = 0
-    _round: asyncio.Task[Standing] | None = None
+    _round: asyncio.Task[SystemSnapshot] | None = None
     _news: asyncio.Event = field(default_factory=asyncio.Event)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -118,7 +117,7 @@ class Poller:
                 await self._wake.wait()
 
     @property
-    def newest(self) -> Standing | None:
+    def newest(self) -> SystemSnapshot | None:
         """What is known without waiting, None where it is old."""
         return self._standing if self._is_fresh() else None
 
@@ -129,7 +128,7 @@ class Poller:
         if not self._is_fresh():
             self._begin()
 
-    async def latest(self, until_s: float) -> Standing:
+    async def latest(self, until_s: float) -> SystemSnapshot:
         """The newest standing; an old one where the new one is not there until then, on the monotonic clock."""
         if self._standing is not None and self._is_fresh():
             return self._standing
@@ -144,7 +143,7 @@ class Poller:
         self._changed_s = time.monotonic()
         self._round = None
 
-    async def watch(self) -> AsyncIterator[Standing]:
+    async def watch(self) -> AsyncIterator[SystemSnapshot]:
         """Each new standing; whoever is slow sees the newest, not all."""
         if self._watchers >= MOST_WATCHERS:
             return
@@ -169,26 +168,26 @@ class Poller:
         began_s = max(time.monotonic() - FRESH_S, self._changed_s)
         return self._standing is not None and self._asked_s >= began_s
 
-    def _begin(self) -> asyncio.Task[Standing]:
+    def _begin(self) -> asyncio.Task[SystemSnapshot]:
         """One round, shared by all who want it now."""
         if self._round is None or self._round.done():
             self._round = asyncio.ensure_future(self._ask())
         return self._round
 
-    async def _ask(self) -> Standing:
+    async def _ask(self) -> SystemSnapshot:
         asked_s = time.monotonic()
         supervisor, dispatcher, stats = await asyncio.gather(
             _answer(self.questions.ask_supervisor()),
             _answer(self.questions.ask_fresh("status", within_s=DISPATCHER_S)),
             _answer(self.questions.ask_fresh("stats", within_s=DISPATCHER_S)),
         )
-        answers = {"supervisor": supervisor, "dispatcher": dispatcher}
-        silent = {who: answer.message for who, answer in answers.items() if isinstance(answer, PulseError)}
-        status, puzzle = _read(merge(*(None if isinstance(one, PulseError) else one for one in answers.values())))
+        answers = StatusAnswers(supervisor, dispatcher)
+        silent = answers.silent
+        status, puzzle = _read(answers.merged)
         if puzzle is not None:
             silent["dispatcher"] = puzzle
         told = None if isinstance(stats, PulseError) else stats
-        standing = Standing(status, silent, told, time.time(), self._number + 1)
+        standing = SystemSnapshot(status, silent, told, time.time(), self._number + 1)
         if asked_s < self._asked_s:
             return standing  # a younger round was faster
         self._number += 1

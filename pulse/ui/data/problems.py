@@ -6,19 +6,18 @@ import shlex
 from collections.abc import Iterator, Mapping
 from urllib.parse import urlencode
 
-from pulse.cli.system.status_page import paused_by, problems
 from pulse.common.text import count, duration
-from pulse.ops.doctor.live import Problem, live_problems
+from pulse.ops.problems import Problem, live_problems, paused_by, problems
 from pulse.protocol import answers
 from pulse.ui.view.formatting import foreign
-from pulse.ui.view.series import Stats, TopicStats
+from pulse.ui.view.series import StatsView, TopicView
 
 __all__ = ["wrongs"]
 
 _MOST: int = 10  # sentences about topics, or workers; their pages have all
 
 
-def wrongs(status: answers.Status, silent: Mapping[str, str], stats: Stats | None) -> list[Problem]:
+def wrongs(status: answers.Status, silent: Mapping[str, str], stats: StatsView | None) -> list[Problem]:
     """
     What is wrong, the worst first.
 
@@ -43,7 +42,7 @@ def _some(found: list[Problem], others: str, page: str) -> list[Problem]:
     return found if more <= 0 else [*found[:_MOST], Problem(f"and {more} {others}", page=page)]
 
 
-def _topics(stats: Stats, gate: answers.Gate | None, *, has_workers: bool) -> Iterator[Problem]:
+def _topics(stats: StatsView, gate: answers.Gate | None, *, has_workers: bool) -> Iterator[Problem]:
     pauses = {} if gate is None else gate.topics
     for topic in stats.topics:
         if not topic.ready:
@@ -61,5 +60,5 @@ def _topics(stats: Stats, gate: answers.Gate | None, *, has_workers: bool) -> It
             yield Problem(f"no worker serves topic “{name}”: {waits}", "A topic has no worker", (), start, page)
 
 
-def _since(topic: TopicStats) -> str:
+def _since(topic: TopicView) -> str:
     return "" if topic.oldest_s is None else f", the first for {duration(topic.oldest_s)}"

@@ -18,12 +18,12 @@ from typing import Final
 import anyio
 
 import pulse
-from pulse.cli.system.status import SUPERVISOR_S
 from pulse.client.discovery import Refusal, find_targets, nobody_answers, why_not
 from pulse.errors import NobodyAnswersError, PulseError
+from pulse.ops.status import SUPERVISOR_S
 from pulse.system.directories import SUPERVISOR_SOCKET
 
-__all__ = ["ANSWER_S", "Link", "Questions"]
+__all__ = ["ANSWER_S", "LazyConnection", "Questions"]
 
 Body = Mapping[str, object]
 
@@ -35,7 +35,7 @@ _NO_LIMIT_S: Final = 600.0  # of the client's own: each question has a shorter o
 _MOST_SHARED: Final = 256  # answers kept for others, by question
 
 
-class Link:
+class LazyConnection:
     """
     A connection that is made when it is first needed, and given up at the first trouble: the next question makes one.
 
@@ -109,8 +109,8 @@ class Questions:
 
     def __init__(self, socket: Path | None) -> None:
         self._socket = socket
-        self._dispatcher = Link("dispatcher", lambda: socket)
-        self._supervisor = Link("supervisor", self._find_supervisor)
+        self._dispatcher = LazyConnection("dispatcher", lambda: socket)
+        self._supervisor = LazyConnection("supervisor", self._find_supervisor)
         self._shared: OrderedDict[str, tuple[float, asyncio.Task[dict[str, object]]]] = OrderedDict()
 
     async def ask(self, kind: str, body: Body | None = None, *, within_s: float = ANSWER_S) -> dict[str, object]:
@@ -139,7 +139,7 @@ class Questions:
 
     async def change(self, kind: str, body: Body, *, behalf: str, within_s: float = CHANGE_S) -> dict[str, object]:
         """Let the dispatcher do something, for *behalf*; what was known before is not shown any more."""
-        async with contextlib.aclosing(Link("dispatcher", lambda: self._socket, behalf)) as link:
+        async with contextlib.aclosing(LazyConnection("dispatcher", lambda: self._socket, behalf)) as link:
             try:
                 return await link.ask(kind, body, within_s=within_s, repeatable=False)
             finally:
@@ -147,7 +147,7 @@ class Questions:
 
     async def restart(self, name: str, *, behalf: str) -> dict[str, object]:
         """Let the supervisor start a process anew, for *behalf*."""
-        async with contextlib.aclosing(Link("supervisor", self._find_supervisor, behalf)) as link:
+        async with contextlib.aclosing(LazyConnection("supervisor", self._find_supervisor, behalf)) as link:
             return await link.ask("actors.restart", {"name": name}, within_s=RESTART_S, repeatable=False)
 
     async def ask_supervisor(self) -> dict[str, object]:

@@ -13,12 +13,13 @@ from starlette.responses import RedirectResponse, Response
 
 from pulse.common.text import count
 from pulse.errors import NotFoundError, PulseError
+from pulse.ops.bulk import ACTIONS
 from pulse.protocol import answers
 from pulse.ui.auth.sessions import Flash
-from pulse.ui.data.bulk_actions import VERBS, Order, ordered, undo_of
-from pulse.ui.guard import FORM
+from pulse.ui.data.bulk_orders import BulkOrder, ordered, past_of, undo_of
 from pulse.ui.pages.common import back, do, field, found_pages, id_of, permit, say_next, session_of, site_of, trouble
 from pulse.ui.rendering import page
+from pulse.ui.site import FORM
 
 __all__ = ["act", "preview", "start", "stop", "task", "tasks", "undo"]
 
@@ -34,14 +35,15 @@ async def preview(request: Request) -> Response:
         found, is_all = await _look(request, order)
     except PulseError as error:
         return await trouble(request, error)
-    verb = VERBS[order.verb]
+    action = order.action
     context = {
         "order": order,
-        "verb": verb,
+        "action": action,
+        "past": past_of(action),
         "by_status": Counter(job.status for job in found).most_common(),
         "by_topic": Counter(job.topic for job in found).most_common(8),
         "number": len(found),
-        "changeable": sum(job.status in verb.statuses for job in found),
+        "changeable": sum(job.status in action.statuses for job in found),
         "is_all": is_all,
         "found": [str(UUID(bytes=job.id)) for job in found] if is_all else [],
         "examples": found[:_EXAMPLES],
@@ -56,7 +58,7 @@ async def start(request: Request) -> Response:
         order = ordered(request.scope[FORM], time.time(), is_final=True)
         if order.filters is None:
             return await _do_now(request, order)
-        permit(request, order.kind)
+        permit(request, order.action.request)
         begun = site_of(request).tasks.begin(order, session_of(request).user)
     except PulseError as error:
         say_next(request, error.message, is_error=True)
@@ -70,7 +72,7 @@ async def act(request: Request) -> Response:
     try:
         if verb not in {"cancel", "retry"}:
             raise NotFoundError(f"there is no action {verb!r:.40}")
-        await _do_now(request, Order(verb, VERBS[verb].kind, "", ids=[id_of(text)]))
+        await _do_now(request, BulkOrder(ACTIONS[verb], "", ids=[id_of(text)]))
     except PulseError as error:
         return await trouble(request, error)
     return back(request, f"/jobs/{text}")
@@ -81,8 +83,8 @@ async def task(request: Request) -> Response:
     found = site_of(request).tasks.find(request.path_params["key"])
     if found is None:
         return await trouble(request, NotFoundError("there is no such task: pulse ui was restarted, or it is long ago"))
-    verb = VERBS[found.order.verb]
-    return await page(request, "task.html", {"task": found, "past": verb.past, "reverse": verb.reverse})
+    action = found.order.action
+    return await page(request, "task.html", {"task": found, "past": past_of(action), "reverse": action.reverse})
 
 
 async def tasks(request: Request) -> Response:
@@ -96,8 +98,8 @@ async def stop(request: Request) -> Response:
     found = site.tasks.find(request.path_params["key"])
     try:
         if found is not None:
-            permit(request, found.order.kind)
-            site.tasks.stop(found)
+            permit(request, found.order.action.request)
+            found.stop()
     except PulseError as error:
         say_next(request, error.message, is_error=True)
     return back(request, f"/tasks/{request.path_params['key']}")
@@ -111,17 +113,17 @@ async def undo(request: Request) -> Response:
         found = tasks_of.find(key)
         if found is None:
             raise NotFoundError("there is no such task")
-        permit(request, found.undo().kind)
+        permit(request, found.undo().action.request)
         key = tasks_of.undo(found, session_of(request).user).key
     except PulseError as error:
         say_next(request, error.message, is_error=True)
     return RedirectResponse(f"/tasks/{key}", HTTPStatus.SEE_OTHER)
 
 
-async def _do_now(request: Request, order: Order) -> Response:
+async def _do_now(request: Request, order: BulkOrder) -> Response:
     site = site_of(request)
     try:
-        answer = await do(request, order.kind, {"ids": list(order.ids), **order.more}, within_s=_NOW_S)
+        answer = await do(request, order.action.request, {"ids": list(order.ids), **order.more}, within_s=_NOW_S)
         changed = answers.read(answers.Changed, answer)
     except PulseError as error:
         say_next(request, error.message, is_error=True)
@@ -129,18 +131,18 @@ async def _do_now(request: Request, order: Order) -> Response:
     finally:
         site.changed()
     said = Flash(_said(order, changed), is_error=not changed.done)
-    session_of(request).show_next(said, undo_of(order, changed, answer))
+    session_of(request).show_next(said, undo_of(order, changed))
     return back(request, "/jobs")
 
 
-def _said(order: Order, changed: answers.Changed) -> str:
+def _said(order: BulkOrder, changed: answers.Changed) -> str:
     codes = Counter(code.replace("_", " ") for _, code in changed.refused)
     refused = ", ".join(f"{number} refused ({code})" for code, number in codes.items())
-    done = f"{count(len(changed.done), 'job')} {VERBS[order.verb].past}" if changed.done or not refused else ""
+    done = f"{count(len(changed.done), 'job')} {past_of(order.action)}" if changed.done or not refused else ""
     return "; ".join(filter(None, (done, refused))) + "."
 
 
-async def _look(request: Request, order: Order) -> tuple[list[answers.Job], bool]:
+async def _look(request: Request, order: BulkOrder) -> tuple[list[answers.Job], bool]:
     """The jobs that are meant, the newest of them; whether those are all."""
     if order.filters is None:
         return [], True

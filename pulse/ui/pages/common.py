@@ -16,12 +16,11 @@ from pulse.protocol import answers
 from pulse.protocol.roles import ACCESS_OF, CONTENTS, refusal
 from pulse.security.conceal import conceal, is_about_contents
 from pulse.ui.auth.rules import own_path
-from pulse.ui.auth.sessions import BEGAN, SESSION, Flash, Session, Step, Undo
-from pulse.ui.data.poller import Standing
+from pulse.ui.auth.sessions import BrowserSession, Flash, Undo, UndoStep
+from pulse.ui.data.poller import SystemSnapshot
 from pulse.ui.data.queries import ANSWER_S, CHANGE_S
-from pulse.ui.guard import FORM
 from pulse.ui.rendering import page
-from pulse.ui.site import Site
+from pulse.ui.site import BEGAN, FORM, SESSION, Site
 
 __all__ = [
     "ask",
@@ -54,14 +53,14 @@ def site_of(request: Request) -> Site:
     return site
 
 
-async def standing_of(request: Request) -> Standing:
+async def standing_of(request: Request) -> SystemSnapshot:
     """How all stands."""
     return await site_of(request).standing(request.scope[BEGAN])
 
 
-def session_of(request: Request) -> Session:
+def session_of(request: Request) -> BrowserSession:
     """Whose request it is; the guard let nobody else through."""
-    session: Session = request.scope[SESSION]
+    session: BrowserSession = request.scope[SESSION]
     return session
 
 
@@ -151,7 +150,11 @@ async def do(
 
 
 async def change(
-    request: Request, kind: str, body: Mapping[str, object], done: str, undo: tuple[str, Sequence[Step]] | None = None
+    request: Request,
+    kind: str,
+    body: Mapping[str, object],
+    done: str,
+    undo: tuple[str, Sequence[UndoStep]] | None = None,
 ) -> dict[str, object] | None:
     """
     Do what a button says, and let the next page tell how it went.

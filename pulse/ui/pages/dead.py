@@ -16,14 +16,14 @@ from pulse.ui.pages.common import found_pages, trouble
 from pulse.ui.rendering import page
 from pulse.ui.view import formatting
 
-__all__ = ["Group", "group", "listing"]
+__all__ = ["DeadGroup", "group", "listing"]
 
 LOOKED: Final = 250  # the newest: what was grouped in a blink
 MOST_LOOKED: Final = 5000  # by ?look=5000, as far as the time of a page reaches
 
 
 @dataclass(slots=True)
-class Group:
+class DeadGroup:
     """Dead letters of one topic, handler and kind of error."""
 
     topic: str
@@ -39,12 +39,12 @@ class Group:
         return urlencode({"status": "DEAD_LETTERED", "topic": self.topic, "name": self.name})
 
 
-def group(jobs: Sequence[answers.Job]) -> list[Group]:
+def group(jobs: Sequence[answers.Job]) -> list[DeadGroup]:
     """*jobs*, newest first, by topic, handler and kind of error; the largest group first."""
-    groups: dict[tuple[str, str, str], Group] = {}
+    groups: dict[tuple[str, str, str], DeadGroup] = {}
     for job in jobs:
         key = (job.topic, job.name, formatting.kin(job.last_error))
-        found = groups.setdefault(key, Group(*key, job, job.completed_at))
+        found = groups.setdefault(key, DeadGroup(*key, job, job.completed_at))
         found.number += 1
         found.oldest_s = job.completed_at
     return sorted(groups.values(), key=lambda one: -one.number)

@@ -9,11 +9,11 @@ from starlette.responses import Response
 
 from pulse.errors import PulseError
 from pulse.protocol import answers
-from pulse.ui.auth.sessions import Step
+from pulse.ui.auth.sessions import UndoStep
 from pulse.ui.data.filters import seconds
-from pulse.ui.guard import FORM
 from pulse.ui.pages.common import ask, back, change, field, say_next, trouble
 from pulse.ui.rendering import page
+from pulse.ui.site import FORM
 from pulse.ui.view.formatting import foreign
 
 __all__ = ["pause", "resume", "show"]
@@ -38,7 +38,7 @@ async def pause(request: Request) -> Response:
         return back(request, "/gate")
     given = {"reason": field(request, "reason"), "for_s": for_s}
     body = {"topic": topic, **{key: value for key, value in given.items() if value is not None}}
-    undo: Sequence[Step] = [Step("dispatch.resume", {"topic": topic})]
+    undo: Sequence[UndoStep] = [UndoStep("dispatch.resume", {"topic": topic})]
     await change(request, "dispatch.pause", body, f"{_who(topic)} paused: no more jobs start.", ("Undo: resume", undo))
     return back(request, "/gate")
 
@@ -46,7 +46,7 @@ async def pause(request: Request) -> Response:
 async def resume(request: Request) -> Response:
     """Open it again."""
     topic = _topic(request)
-    undo = [Step("dispatch.pause", {"topic": topic})]
+    undo = [UndoStep("dispatch.pause", {"topic": topic})]
     await change(request, "dispatch.resume", {"topic": topic}, f"{_who(topic)} resumed.", ("Undo: pause", undo))
     return back(request, "/gate")
 

@@ -10,22 +10,22 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from pulse.cli.jobs.page import outcome_of
 from pulse.errors import NotFoundError, PulseError
+from pulse.ops.bulk import ACTIONS
+from pulse.ops.job_text import outcome_of
 from pulse.protocol import answers
 from pulse.protocol.answers import Attempt, Job
-from pulse.ui.data.bulk_actions import VERBS
 from pulse.ui.pages.common import ask, id_of, permit, site_of, trouble
 from pulse.ui.rendering import page
 
-__all__ = ["Moment", "document", "show", "stack", "timeline"]
+__all__ = ["TimelineMoment", "document", "show", "stack", "timeline"]
 
 _WAITING = frozenset({"PENDING", "RETRYING"})
 _PARTS = ("args", "result", "progress", "last_error")
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class TimelineMoment:
     """A point on the line of a job: when, what happened, and what else is known of it."""
 
     at_s: float | None
@@ -47,7 +47,7 @@ async def show(request: Request) -> Response:
         return await trouble(request, error)
     reasons = [] if isinstance(why, PulseError) or found.status not in {*_WAITING, "RUNNING", "DEAD_LETTERED"} else why
     omitted: Any = answers.part(job, "job").get("omitted") or []
-    verbs = [verb for verb in ("cancel", "retry") if found.status in VERBS[verb].statuses]
+    verbs = [verb for verb in ("cancel", "retry") if found.status in ACTIONS[verb].statuses]
     context = {
         "job": found,
         "moments": list(timeline(found)),
@@ -91,22 +91,22 @@ async def document(request: Request) -> Response:
     return PlainTextResponse(text.encode("utf-8", "backslashreplace"), headers=headers)
 
 
-def timeline(job: Job) -> Iterator[Moment]:
+def timeline(job: Job) -> Iterator[TimelineMoment]:
     """What happened to a job, oldest first; attempts that simply succeeded have no row of their own."""
-    yield Moment(job.submitted_at, "submitted", note=_origin(job))
+    yield TimelineMoment(job.submitted_at, "submitted", note=_origin(job))
     for attempt in job.history:
         tone = {"released": "calm", "snoozed": "calm", "canceled": "calm"}.get(attempt.outcome, "bad")
         title = f"attempt {attempt.attempt}: {outcome_of(attempt)}" if attempt.attempt else outcome_of(attempt)
-        yield Moment(attempt.ended_at, title, tone, attempt)
+        yield TimelineMoment(attempt.ended_at, title, tone, attempt)
     if job.status == "RUNNING":
-        yield Moment(job.started_at, f"attempt {job.attempts} is running", "now", note=job.locked_by or "")
+        yield TimelineMoment(job.started_at, f"attempt {job.attempts} is running", "now", note=job.locked_by or "")
     elif job.status in _WAITING:
-        yield Moment(job.next_run_at, "due", "now", note=f"attempt {job.attempts + 1} comes next")
+        yield TimelineMoment(job.next_run_at, "due", "now", note=f"attempt {job.attempts + 1} comes next")
     elif job.status == "COMPLETED":
-        yield Moment(job.started_at, f"attempt {job.attempts} was claimed")
-        yield Moment(job.completed_at, "completed", "good")
+        yield TimelineMoment(job.started_at, f"attempt {job.attempts} was claimed")
+        yield TimelineMoment(job.completed_at, "completed", "good")
     else:
-        yield Moment(
+        yield TimelineMoment(
             job.completed_at, job.status.lower().replace("_", " "), "bad" if job.status != "CANCELED" else "calm"
         )
 

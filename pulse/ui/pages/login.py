@@ -13,9 +13,10 @@ from pulse.errors import UnauthorizedError
 from pulse.protocol.roles import EVERYTHING, Rights
 from pulse.security.password_login import TooManyGuessesError, source_of
 from pulse.ui.auth import rules
-from pulse.ui.guard import FORM, cookie_header
+from pulse.ui.guard import cookie_header
 from pulse.ui.pages.common import site_of
 from pulse.ui.rendering import hop, render, theme
+from pulse.ui.site import FORM
 
 __all__ = ["ask", "check", "leave"]
 

@@ -12,7 +12,7 @@ from pulse.common import json_text
 from pulse.common.text import iso
 from pulse.errors import BadRequestError
 from pulse.protocol.answers import Schedule
-from pulse.ui.guard import FORM
+from pulse.ui.site import FORM
 
 __all__ = ["FIELDS", "body_of", "values_from", "values_of"]
 

@@ -18,7 +18,7 @@ from pulse.common.ids import uuid7
 from pulse.errors import BadRequestError, NotFoundError, PulseError
 from pulse.job import CATCH_UPS, OVERLAPS
 from pulse.protocol import answers
-from pulse.ui.auth.sessions import Flash, Step, Undo
+from pulse.ui.auth.sessions import Flash, Undo, UndoStep
 from pulse.ui.pages.common import ask, back, change, do, id_of, say_next, session_of, site_of, trouble
 from pulse.ui.pages.schedule_form import body_of, values_from, values_of
 from pulse.ui.rendering import page
@@ -77,7 +77,7 @@ async def create(request: Request) -> Response:
         return await _form(request, given, error)
     site.changed()
     flash = Flash(f"Schedule of “{foreign(given['name'], 80)}” created.")
-    session_of(request).show_next(flash, Undo("Undo: delete it", [Step("schedules.delete", {"id": key})]))
+    session_of(request).show_next(flash, Undo("Undo: delete it", [UndoStep("schedules.delete", {"id": key})]))
     return RedirectResponse(f"/schedules/{UUID(bytes=key)}", HTTPStatus.SEE_OTHER)
 
 
@@ -103,7 +103,7 @@ async def save(request: Request) -> Response:
         else:
             await do(request, "schedules.update", {**body, "id": found.id})
             back_again = body_of(before, given)
-            undo = Undo("Undo", [Step("schedules.update", {**back_again, "id": found.id})])
+            undo = Undo("Undo", [UndoStep("schedules.update", {**back_again, "id": found.id})])
             session_of(request).show_next(Flash(f"Changed: {', '.join(body)}."), undo)
     except PulseError as error:
         return await _form(request, given, error, found)
@@ -135,7 +135,7 @@ async def act(request: Request) -> Response:
         done = await change(request, "schedules.delete", {"id": key}, "Schedule deleted; jobs that it fired stay.")
         return RedirectResponse("/schedules" if done is not None else f"/schedules/{text}", HTTPStatus.SEE_OTHER)
     reverse = "resume" if verb == "pause" else "pause"
-    undo = (f"Undo: {reverse}", [Step(f"schedules.{reverse}", {"id": key})])
+    undo = (f"Undo: {reverse}", [UndoStep(f"schedules.{reverse}", {"id": key})])
     await change(request, f"schedules.{verb}", {"id": key}, f"Schedule {verb}d.", undo)
     return back(request, f"/schedules/{text}")
 

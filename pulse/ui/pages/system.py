@@ -67,9 +67,9 @@ async def undo(request: Request) -> Response:
     refused = 0
     try:
         for step in found.steps:
-            refused += len(
-                answers.read(answers.Changed, {"done": [], **await do(request, step.kind, step.body)}).refused
-            )
+            nothing: dict[str, object] = {"done": [], "refused": []}  # not every step changes jobs
+            answer = {**nothing, **await do(request, step.kind, step.body)}
+            refused += len(answers.read(answers.Changed, answer).refused)
     except PulseError as error:
         say_next(request, f"Not undone: {error.message}", is_error=True)
     else:

@@ -15,12 +15,12 @@ from starlette.responses import RedirectResponse, Response
 from pulse.client.requests import TOPIC_OPTIONS
 from pulse.errors import BadRequestError, PulseError
 from pulse.protocol import answers
-from pulse.ui.auth.sessions import Step
-from pulse.ui.data.poller import Standing
-from pulse.ui.guard import FORM
+from pulse.ui.auth.sessions import UndoStep
+from pulse.ui.data.poller import SystemSnapshot
 from pulse.ui.pages.common import ask, change, field, say_next, standing_of, trouble
 from pulse.ui.rendering import page
-from pulse.ui.view.series import TopicStats
+from pulse.ui.site import FORM
+from pulse.ui.view.series import TopicView
 
 __all__ = ["listing", "save", "show"]
 
@@ -65,7 +65,9 @@ def _least_wanted(row: Mapping[str, Any]) -> tuple[bool, bool, str]:
     return not row["stats"].ready, not row["paused"], row["topic"]
 
 
-def _rows(standing: Standing, policies: Mapping[str, Mapping[str, object]], *, others: bool) -> list[dict[str, object]]:
+def _rows(
+    standing: SystemSnapshot, policies: Mapping[str, Mapping[str, object]], *, others: bool
+) -> list[dict[str, object]]:
     """A row for each topic, with what is known of it; *others*: those without a policy, too."""
     known = {} if standing.stats is None else {one.topic: one for one in standing.stats.topics}
     workers = standing.status.workers or []
@@ -80,7 +82,7 @@ def _rows(standing: Standing, policies: Mapping[str, Mapping[str, object]], *, o
             "policy": policies.get(name, {}),
             "paused": paused.get(name),
             "workers": serving[name],
-            "stats": known.get(name, TopicStats(name)),
+            "stats": known.get(name, TopicView(name)),
         }
         for name in sorted(names)
     ]
@@ -124,7 +126,7 @@ async def save(request: Request) -> Response:
     if not policy:
         say_next(request, "Nothing was changed: all stands as it stood.")
         return RedirectResponse(here, 303)
-    undo = Step("topics.set", {"topic": topic, "policy": {name: own.get(name) for name in policy}})
+    undo = UndoStep("topics.set", {"topic": topic, "policy": {name: own.get(name) for name in policy}})
     who = f"topic “{topic}”" if topic else "the server"
     said = ", ".join(f"{name} {'unset' if value is None else value}" for name, value in policy.items())
     await change(

@@ -11,9 +11,9 @@ from typing import Final
 from markupsafe import Markup, escape
 
 from pulse.ui.view.formatting import duration, number
-from pulse.ui.view.series import Stats
+from pulse.ui.view.series import StatsView
 
-__all__ = ["Chart", "Line", "charts_of", "draw", "nice_top"]
+__all__ = ["Chart", "ChartLine", "charts_of", "draw", "nice_top"]
 
 WIDTH: Final = 600
 HEIGHT: Final = 160
@@ -28,7 +28,7 @@ Values = Sequence[float | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ChartLine:
     """One line: its name, its values in time, and the class that colours it."""
 
     name: str
@@ -45,25 +45,30 @@ class Chart:
     svg: Markup
 
 
-def charts_of(stats: Stats | None) -> list[Chart]:
+def charts_of(stats: StatsView | None) -> list[Chart]:
     """Rate, wait and depth of the last hour; none where the server has no history."""
     series = None if stats is None else stats.series
     if series is None or len(series.times) < 2:  # noqa: PLR2004 - a line has two ends
         return []
     rate = [
-        Line("submitted", series.rate(series.submitted), "a"),
-        Line("completed", series.rate(series.completed), "b"),
-        Line("failed", series.rate(series.failed), "c"),
+        ChartLine("submitted", series.rate(series.submitted), "a"),
+        ChartLine("completed", series.rate(series.completed), "b"),
+        ChartLine("failed", series.rate(series.failed), "c"),
     ]
-    wait = [Line("wait p50", series.wait_p50_s, "a"), Line("wait p99", series.wait_p99_s, "c")]
+    wait = [ChartLine("wait p50", series.wait_p50_s, "a"), ChartLine("wait p99", series.wait_p99_s, "c")]
     return [
         draw("Jobs per second", series.times, rate, number),
         draw("Wait until the start", series.times, wait, duration),
-        draw("Jobs that wait", series.times, [Line("waiting", series.depth, "a")], lambda value: number(round(value))),
+        draw(
+            "Jobs that wait",
+            series.times,
+            [ChartLine("waiting", series.depth, "a")],
+            lambda value: number(round(value)),
+        ),
     ]
 
 
-def draw(title: str, times: Sequence[float], lines: Sequence[Line], show: Callable[[float], str]) -> Chart:
+def draw(title: str, times: Sequence[float], lines: Sequence[ChartLine], show: Callable[[float], str]) -> Chart:
     """
     One chart.
 

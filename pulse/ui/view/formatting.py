@@ -13,8 +13,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 from markupsafe import Markup, escape
 
-from pulse.cli.output.documents import pretty
 from pulse.common.text import ago, count, cut, duration, iso, one_line, printable
+from pulse.ops.job_text import pretty
 from pulse.security.codec import shown_instead
 
 __all__ = [

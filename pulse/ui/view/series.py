@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
-__all__ = ["Series", "Stats", "TopicStats", "read_stats"]
+__all__ = ["SeriesView", "StatsView", "TopicView", "read_stats"]
 
 
-class TopicStats(Struct, frozen=True):
+class TopicView(Struct, frozen=True):
     """How much waits and runs in a topic, and how fast it goes."""
 
     topic: str = ""
@@ -23,7 +23,7 @@ class TopicStats(Struct, frozen=True):
     rates: dict[str, float | None] = {}
 
 
-class Series(Struct, frozen=True):
+class SeriesView(Struct, frozen=True):
     """The last hour in steps: what happened within each; None: nobody measured then."""
 
     step_s: float = 10.0
@@ -42,19 +42,19 @@ class Series(Struct, frozen=True):
         return [None if count is None else count / self.step_s for count in counts]
 
 
-class Stats(Struct, frozen=True):
+class StatsView(Struct, frozen=True):
     """What the dispatcher counts."""
 
-    topics: list[TopicStats] = []
+    topics: list[TopicView] = []
     exact: bool = True
-    series: Series | None = None
+    series: SeriesView | None = None
 
 
-def read_stats(body: Mapping[str, object] | None) -> Stats | None:
+def read_stats(body: Mapping[str, object] | None) -> StatsView | None:
     """*body* where it is understood."""
     if body is None:
         return None
     try:
-        return msgspec.convert(body, Stats, strict=False)
+        return msgspec.convert(body, StatsView, strict=False)
     except msgspec.ValidationError:
         return None

@@ -8,37 +8,32 @@ dropped: nothing depends on a hint but speed, and a hub that waits for a frozen 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Final
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import Struct
 
 from pulse.errors import ProtocolError
 from pulse.protocol import Frame, decode_body
-from pulse_supervisor.bus.link import Link
-from pulse_supervisor.events import BusBroken, Event, Hello, Pong, Ready, Refused
-
-MAX_HINT_BYTES: Final = 4096  # a name and a few numbers; what is larger is data, and data belongs in the database
-EVERYBODY: Final = "*"
-
-
-class _HelloBody(Struct, frozen=True):
-    name: str
-    pid: int
-
-
-class _PongBody(Struct, frozen=True):
-    turn_age_s: Annotated[float, Meta(ge=0)]
-
-
-class _RefusedBody(Struct, frozen=True):
-    message: str
-
-
-class _HintBody(Struct, frozen=True):
-    to: str
-    event: str
-    data: Raw = Raw(b"\x80")  # an empty map; what a hint says is between the actors
+from pulse.protocol.bus import (
+    EVERYBODY,
+    MAX_HINT_BYTES,
+    NOTHING,
+    ActorFailed,
+    ActorHello,
+    ActorPong,
+    HintEvent,
+    HintFrame,
+    hint,
+)
+from pulse_supervisor.bus.link import BusLink
+from pulse_supervisor.children.events import (
+    BusBroken,
+    Event,
+    HelloReceived,
+    PongReceived,
+    ReadyReceived,
+    RefusalReceived,
+)
 
 
 class Hub:
@@ -61,9 +56,9 @@ class Hub:
         self._report = report
         self._describe = describe
         self._log = log
-        self._links: dict[str, Link] = {}
-        self._kinds: Mapping[str, Callable[[Link, Frame], None]] = {
-            "ready": lambda link, _frame: report(link.name, Ready()),
+        self._links: dict[str, BusLink] = {}
+        self._kinds: Mapping[str, Callable[[BusLink, Frame], None]] = {
+            "ready": lambda link, _frame: report(link.name, ReadyReceived()),
             "pong": self._pong,
             "hint": self._hint,
             "status": self._status,
@@ -72,41 +67,42 @@ class Hub:
             "error": lambda link, frame: link.take_answer(frame),
         }
 
-    def link(self, name: str) -> Link | None:
+    def link(self, name: str) -> BusLink | None:
         """The link of a child whose process is alive."""
         return self._links.get(name)
 
-    def listeners(self) -> list[Link]:
+    def listeners(self) -> list[BusLink]:
         """The links of all who have their settings and so can be asked."""
         return [link for link in self._links.values() if link.briefed]
 
-    def attach(self, link: Link) -> None:
+    def attach(self, link: BusLink) -> None:
         """Take the link of a new process in."""
         self._links[link.name] = link
 
-    async def serve(self, link: Link) -> None:
+    async def serve(self, link: BusLink) -> None:
         """Attend to *link* until it ends."""
         await link.run(
             lambda frame: self._handle(link, frame),
             lambda error: self._report(link.name, BusBroken(error.message)),
         )
 
-    def hang_up(self, link: Link) -> None:
+    def hang_up(self, link: BusLink) -> None:
         """Hear the last words of a process that has ended, and forget its link."""
         link.read_rest_nowait(lambda frame: self._handle(link, frame))
         link.close()
         if self._links.get(link.name) is link:
             del self._links[link.name]
 
-    def tell_nowait(self, name: str, event: str, data: Mapping[str, object]) -> bool:
+    def tell_nowait(self, name: str, event: HintEvent, data: Struct = NOTHING) -> bool:
         """A hint from the supervisor itself, which is not dropped while the actor lives; whether it does, and hears."""
         link = self._links.get(name)
         if link is None or not link.briefed:
             return False
-        link.send_nowait("hint", None, {"from": "supervisor", "event": event, "data": dict(data)})
+        told = hint(name, event, data)
+        link.send_nowait("hint", None, {"from": "supervisor", "event": told.event, "data": told.data})
         return True
 
-    def _handle(self, link: Link, frame: Frame) -> None:
+    def _handle(self, link: BusLink, frame: Frame) -> None:
         try:
             if not link.greeted:
                 self._hello(link, frame)
@@ -117,41 +113,41 @@ class Hub:
         except ProtocolError as error:
             self._report(link.name, BusBroken(error.message))
 
-    def _hello(self, link: Link, frame: Frame) -> None:
+    def _hello(self, link: BusLink, frame: Frame) -> None:
         if frame.kind != "hello":
             raise ProtocolError(f"{frame.kind} before hello")
-        hello = decode_body(_HelloBody, frame)
+        hello = decode_body(ActorHello, frame)
         if (hello.name, hello.pid) != (link.name, link.pid):
             raise ProtocolError(f"hello of {hello.name} (pid {hello.pid}), not of {link.name} (pid {link.pid})")
-        link.greeted = True
-        self._report(link.name, Hello())
+        link.greet()
+        self._report(link.name, HelloReceived())
 
-    def _pong(self, link: Link, frame: Frame) -> None:
+    def _pong(self, link: BusLink, frame: Frame) -> None:
         if link.takes_pong(frame.request):
-            self._report(link.name, Pong(decode_body(_PongBody, frame).turn_age_s))
+            self._report(link.name, PongReceived(decode_body(ActorPong, frame).turn_age_s))
 
-    def _failed(self, link: Link, frame: Frame) -> None:
-        self._report(link.name, Refused(decode_body(_RefusedBody, frame).message))
+    def _failed(self, link: BusLink, frame: Frame) -> None:
+        self._report(link.name, RefusalReceived(decode_body(ActorFailed, frame).message))
 
-    def _status(self, link: Link, frame: Frame) -> None:
+    def _status(self, link: BusLink, frame: Frame) -> None:
         link.send_nowait("ok", frame.request, self._describe())
 
-    def _hint(self, link: Link, frame: Frame) -> None:
+    def _hint(self, link: BusLink, frame: Frame) -> None:
         size_bytes = len(bytes(frame.body))
-        hint = decode_body(_HintBody, frame)
+        sent = decode_body(HintFrame, frame)
         if size_bytes > MAX_HINT_BYTES:
-            self._dropped(link, hint, hint.to, f"{size_bytes} bytes, at most {MAX_HINT_BYTES} are passed on")
+            self._dropped(link, sent, sent.to, f"{size_bytes} bytes, at most {MAX_HINT_BYTES} are passed on")
             return
         # By msgspec, which passes the data on byte for byte: what was decoded need not be what msgpack can encode.
-        payload = msgspec.msgpack.encode(("hint", None, {"from": link.name, "event": hint.event, "data": hint.data}))
+        payload = msgspec.msgpack.encode(("hint", None, {"from": link.name, "event": sent.event, "data": sent.data}))
         passed_on = len(payload).to_bytes(4, "big") + payload
-        names = [name for name in self._links if name != link.name] if hint.to == EVERYBODY else [hint.to]
+        names = [name for name in self._links if name != link.name] if sent.to == EVERYBODY else [sent.to]
         for name in names:
             to = self._links.get(name)
             if to is None or not to.briefed:
-                self._dropped(link, hint, name, "it is not running")
+                self._dropped(link, sent, name, "it is not running")
             elif not to.try_send_nowait(passed_on):
-                self._dropped(link, hint, name, "its buffer is full")
+                self._dropped(link, sent, name, "its buffer is full")
 
-    def _dropped(self, link: Link, hint: _HintBody, name: str, reason: str) -> None:
-        self._log("hint_dropped", source=link.name, to=name, hint=hint.event, reason=reason)
+    def _dropped(self, link: BusLink, sent: HintFrame, name: str, reason: str) -> None:
+        self._log("hint_dropped", source=link.name, to=name, hint=sent.event, reason=reason)

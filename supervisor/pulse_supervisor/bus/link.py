@@ -10,12 +10,12 @@ import trio
 
 from pulse.errors import ProtocolError
 from pulse.protocol import BrokenStreamError, Frame, FrameReader, encode
+from pulse.protocol.bus import MAX_BUS_FRAME_BYTES
 
-MAX_FRAME_BYTES: Final = 64 * 1024
 _READ_BYTES: Final = 64 * 1024
 
 
-class _Question:
+class _PendingRequest:
     """A request that waits for its answer."""
 
     __slots__ = ("answer", "answered")
@@ -24,8 +24,13 @@ class _Question:
         self.answered = trio.Event()
         self.answer: Frame | None = None
 
+    def settle(self, answer: Frame | None) -> None:
+        """Wake whoever waits."""
+        self.answer = answer
+        self.answered.set()
 
-class Link:
+
+class BusLink:
     """
     The supervisor's end of the socketpair of one process.
 
@@ -47,12 +52,21 @@ class Link:
         self.greeted = False
         self.briefed = False
         self._sock = sock
-        self._reader = FrameReader(MAX_FRAME_BYTES)
+        self._reader = FrameReader(MAX_BUS_FRAME_BYTES)
         self._unsent = bytearray()
         self._has_unsent = trio.Event()
         self._number = 0
         self._pings: set[int] = set()
-        self._questions: dict[int, _Question] = {}
+        self._questions: dict[int, _PendingRequest] = {}
+
+    def greet(self) -> None:
+        """It said hello."""
+        self.greeted = True
+
+    def brief_nowait(self, body: Mapping[str, object]) -> None:
+        """Send it its settings; from now on it may be asked."""
+        self.send_nowait("start", None, body)
+        self.briefed = True
 
     def send_nowait(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
         """Send a frame; what the socket does not take now is sent as soon as it does."""
@@ -82,7 +96,7 @@ class Link:
         """The answer to a request; None when it was refused. Waits for ever: bound it where it is called."""
         self._number += 1
         number = self._number
-        question = self._questions[number] = _Question()
+        question = self._questions[number] = _PendingRequest()
         try:
             self.send_nowait(kind, number, body)
             await question.answered.wait()
@@ -94,8 +108,7 @@ class Link:
         """Hand ``ok`` or ``error`` to whoever asked; nobody may be waiting any more."""
         question = self._questions.get(frame.request if frame.request is not None else -1)
         if question is not None:
-            question.answer = frame if frame.kind == "ok" else None
-            question.answered.set()
+            question.settle(frame if frame.kind == "ok" else None)
 
     async def run(self, handle: Callable[[Frame], None], broken: Callable[[ProtocolError], None]) -> None:
         """

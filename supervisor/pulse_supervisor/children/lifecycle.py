@@ -4,10 +4,11 @@ The life of one child, decided purely: (child, state, event, now_s) -> (state, e
 Theory of operation
 -------------------
 ``TABLE`` says, for each phase, which events can happen and what is done about them; a missing key is the error.
-Nothing here reads a clock, sends a byte or touches a process: effects say what is to be done, ``loop`` does it, and
+Nothing here reads a clock, sends a byte or touches a process: effects say what is to be done, ``runner`` does it, and
 what comes of it returns as an event. So every history, however unlikely, is a list in a test.
 
-    STOPPED --Start--> SPAWNING --SpawnOk--> SPAWNED --Hello--> GREETED --Briefed--> PRIMING --Ready--> RUNNING
+    STOPPED --StartAsked--> SPAWNING --SpawnOk--> SPAWNED --HelloReceived--> GREETED
+    GREETED --Briefed--> PRIMING --ReadyReceived--> RUNNING
     any of these --Exited--> WAITING (restart due later) or SPAWNING (at once) or FAILED (one restart too many, refused)
     any of these --StopAsked, StopNow, RestartAsked, a fault--> STOPPING --Exited--> STOPPED or SPAWNING or WAITING
 
@@ -29,18 +30,17 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, TypeVar, cast
 
 from pulse.system.restart_policy import RestartLog
-from pulse_supervisor.children.spec import Child, Kind, StopStep
-from pulse_supervisor.events import (
+from pulse_supervisor.children.events import (
     Briefed,
     BusBroken,
     Deadline,
     Effect,
     Event,
     Exited,
-    Hello,
-    Pong,
-    Ready,
-    Refused,
+    HelloReceived,
+    PongReceived,
+    ReadyReceived,
+    RefusalReceived,
     RestartAsked,
     SendStart,
     SendStop,
@@ -49,11 +49,12 @@ from pulse_supervisor.events import (
     Spawn,
     SpawnFailed,
     SpawnOk,
-    Start,
+    StartAsked,
     StopAll,
     StopAsked,
     StopNow,
 )
+from pulse_supervisor.children.spec import ChildKind, ChildSpec, StopStep
 
 EXIT_REFUSED: Final = 1  # of the supervisor: the configuration or the database cannot be worked with
 EXIT_CONFIG: Final = 78  # of the supervisor: EX_CONFIG; what the configuration names can never be worked with
@@ -63,7 +64,7 @@ CHILD_REFUSES: Final = 78  # of a child: EX_CONFIG; starting it again cannot hel
 CHILD_MEETS_POOLER: Final = 76  # of a child: EX_PROTOCOL; nor can it help later
 
 
-class Phase(enum.Enum):
+class ChildPhase(enum.Enum):
     """Where a child is in its life."""
 
     STOPPED = "stopped"
@@ -77,18 +78,18 @@ class Phase(enum.Enum):
     FAILED = "failed"  # dead for good, or it cannot be killed
 
 
-SHOWN: Final[Mapping[Phase, str]] = {
-    Phase.STOPPED: "stopped",
-    Phase.SPAWNING: "starting",
-    Phase.SPAWNED: "starting",
-    Phase.GREETED: "starting",
-    Phase.PRIMING: "starting",
-    Phase.RUNNING: "running",
-    Phase.STOPPING: "stopping",
-    Phase.WAITING: "failed",
-    Phase.FAILED: "failed",
+SHOWN: Final[Mapping[ChildPhase, str]] = {
+    ChildPhase.STOPPED: "stopped",
+    ChildPhase.SPAWNING: "starting",
+    ChildPhase.SPAWNED: "starting",
+    ChildPhase.GREETED: "starting",
+    ChildPhase.PRIMING: "starting",
+    ChildPhase.RUNNING: "running",
+    ChildPhase.STOPPING: "stopping",
+    ChildPhase.WAITING: "failed",
+    ChildPhase.FAILED: "failed",
 }
-PINGED: Final = frozenset({Phase.PRIMING, Phase.RUNNING})  # before its settings an actor only waits for them
+PINGED: Final = frozenset({ChildPhase.PRIMING, ChildPhase.RUNNING})  # before its settings an actor only waits for them
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ class ChildState:
 
     """
 
-    phase: Phase = Phase.STOPPED
+    phase: ChildPhase = ChildPhase.STOPPED
     pid: int | None = None
     spawned_s: float = 0.0
     due_s: float | None = None
@@ -138,7 +139,7 @@ class ChildState:
 
 
 Outcome: TypeAlias = tuple[ChildState, tuple[Effect, ...]]
-Handler: TypeAlias = Callable[[Child, ChildState, Event, float], Outcome]
+Handler: TypeAlias = Callable[[ChildSpec, ChildState, Event, float], Outcome]
 EventT = TypeVar("EventT", bound=Event)
 
 
@@ -146,7 +147,7 @@ class IllegalEventError(Exception):
     """An event that cannot happen in this phase."""
 
 
-def step(child: Child, state: ChildState, event: Event, now_s: float) -> Outcome:
+def step(child: ChildSpec, state: ChildState, event: Event, now_s: float) -> Outcome:
     """
     What becomes of *child*, and what is to be done.
 
@@ -171,74 +172,74 @@ def accepts(state: ChildState, event: Event) -> bool:
     return type(event) in TABLE[state.phase]
 
 
-def _stay(_child: Child, state: ChildState, _event: Event, _now_s: float) -> Outcome:
+def _stay(_child: ChildSpec, state: ChildState, _event: Event, _now_s: float) -> Outcome:
     return state, ()
 
 
-def _spawn(_child: Child, state: ChildState, _event: Event, _now_s: float) -> Outcome:
+def _spawn(_child: ChildSpec, state: ChildState, _event: Event, _now_s: float) -> Outcome:
     restarts = state.restarts if state.boot else state.restarts + 1
-    return ChildState(Phase.SPAWNING, boot=state.boot, restarts=restarts, log=state.log), (Spawn(),)
+    return ChildState(ChildPhase.SPAWNING, boot=state.boot, restarts=restarts, log=state.log), (Spawn(),)
 
 
-def _spawned(child: Child, state: ChildState, event: SpawnOk, now_s: float) -> Outcome:
-    phase = Phase.RUNNING if child.kind in {Kind.POOL, Kind.SERVICE} else Phase.SPAWNED
+def _spawned(child: ChildSpec, state: ChildState, event: SpawnOk, now_s: float) -> Outcome:
+    phase = ChildPhase.RUNNING if child.kind in {ChildKind.POOL, ChildKind.SERVICE} else ChildPhase.SPAWNED
     due_s = now_s + child.limits.hello_s if child.limits else None
     return replace(state, phase=phase, pid=event.pid, spawned_s=now_s, due_s=due_s), ()
 
 
-def _spawn_failed(child: Child, state: ChildState, event: SpawnFailed, now_s: float) -> Outcome:
+def _spawn_failed(child: ChildSpec, state: ChildState, event: SpawnFailed, now_s: float) -> Outcome:
     if event.passes:  # not counted, however often: whoever gives up because of it is not there when it is over
         return _later(child, state, event.reason, now_s)
     return _restart(child, state, event.reason, now_s)
 
 
-def _later(child: Child, state: ChildState, cause: str, now_s: float) -> Outcome:
-    return replace(_dead(state, Phase.WAITING, cause), due_s=now_s + child.delay.longest_s), ()
+def _later(child: ChildSpec, state: ChildState, cause: str, now_s: float) -> Outcome:
+    return replace(_dead(state, ChildPhase.WAITING, cause), due_s=now_s + child.delay.longest_s), ()
 
 
-def _greeted(_child: Child, state: ChildState, _event: Hello, _now_s: float) -> Outcome:
-    return replace(state, phase=Phase.GREETED, due_s=None), (SendStart(boot=state.boot),)
+def _greeted(_child: ChildSpec, state: ChildState, _event: HelloReceived, _now_s: float) -> Outcome:
+    return replace(state, phase=ChildPhase.GREETED, due_s=None), (SendStart(boot=state.boot),)
 
 
-def _briefed(child: Child, state: ChildState, _event: Briefed, now_s: float) -> Outcome:
+def _briefed(child: ChildSpec, state: ChildState, _event: Briefed, now_s: float) -> Outcome:
     assert child.limits is not None  # noqa: S101 - only children on the bus are greeted
     # After the first start the database may be away for as long as it likes; the actor waits for it, and pongs.
     due_s = now_s + child.limits.ready_s if state.boot else None
-    return replace(state, phase=Phase.PRIMING, due_s=due_s, silent_by_s=now_s + child.limits.priming_pong_s), ()
+    return replace(state, phase=ChildPhase.PRIMING, due_s=due_s, silent_by_s=now_s + child.limits.priming_pong_s), ()
 
 
-def _ready(child: Child, state: ChildState, _event: Ready, now_s: float) -> Outcome:
+def _ready(child: ChildSpec, state: ChildState, _event: ReadyReceived, now_s: float) -> Outcome:
     silent_by_s = now_s + child.limits.pong_s if child.limits else None
-    return replace(state, phase=Phase.RUNNING, due_s=None, silent_by_s=silent_by_s), ()
+    return replace(state, phase=ChildPhase.RUNNING, due_s=None, silent_by_s=silent_by_s), ()
 
 
-def _pong(child: Child, state: ChildState, event: Pong, now_s: float) -> Outcome:
+def _pong(child: ChildSpec, state: ChildState, event: PongReceived, now_s: float) -> Outcome:
     assert child.limits is not None  # noqa: S101 - only children on the bus are pinged
     if event.turn_age_s > child.limits.turn_s:
         return _kill(state, f"stuck: its turn takes {event.turn_age_s:.0f} s already", now_s, child)
-    limit_s = child.limits.pong_s if state.phase is Phase.RUNNING else child.limits.priming_pong_s
+    limit_s = child.limits.pong_s if state.phase is ChildPhase.RUNNING else child.limits.priming_pong_s
     return replace(state, silent_by_s=now_s + limit_s), ()
 
 
-def _refused(_child: Child, state: ChildState, event: Refused, _now_s: float) -> Outcome:
+def _refused(_child: ChildSpec, state: ChildState, event: RefusalReceived, _now_s: float) -> Outcome:
     return replace(state, fault=event.message), ()
 
 
-def _bus_broken(child: Child, state: ChildState, event: BusBroken, now_s: float) -> Outcome:
+def _bus_broken(child: ChildSpec, state: ChildState, event: BusBroken, now_s: float) -> Outcome:
     return _kill(state, f"broken bus: {event.reason}", now_s, child)
 
 
-def _hello_overdue(child: Child, state: ChildState, _event: Deadline, now_s: float) -> Outcome:
+def _hello_overdue(child: ChildSpec, state: ChildState, _event: Deadline, now_s: float) -> Outcome:
     return _overdue(child, state, "no hello", now_s)
 
 
-def _silent_or_overdue(child: Child, state: ChildState, _event: Deadline, now_s: float) -> Outcome:
+def _silent_or_overdue(child: ChildSpec, state: ChildState, _event: Deadline, now_s: float) -> Outcome:
     if state.silent_by_s is not None and state.silent_by_s <= now_s:
         return _kill(state, "silent: no answer to pings", now_s, child)
     return _overdue(child, state, "not ready", now_s)
 
 
-def _overdue(child: Child, state: ChildState, what: str, now_s: float) -> Outcome:
+def _overdue(child: ChildSpec, state: ChildState, what: str, now_s: float) -> Outcome:
     """At boot somebody waits for an answer, so it is told; later it is one more fault."""
     after = f"{what} {now_s - state.spawned_s:.0f} s after its start"
     stopped, effects = _kill(state, after, now_s, child)
@@ -247,26 +248,28 @@ def _overdue(child: Child, state: ChildState, what: str, now_s: float) -> Outcom
     return stopped, effects
 
 
-def _kill(state: ChildState, fault: str, now_s: float, child: Child) -> Outcome:
-    killing = replace(state, phase=Phase.STOPPING, again=True, fault=fault, silent_by_s=None)
+def _kill(state: ChildState, fault: str, now_s: float, child: ChildSpec) -> Outcome:
+    killing = replace(state, phase=ChildPhase.STOPPING, again=True, fault=fault, silent_by_s=None)
     return _climb(replace(killing, rungs=child.at_once[-1:]), now_s)
 
 
-def _stop(child: Child, state: ChildState, _event: Event, now_s: float) -> Outcome:
+def _stop(child: ChildSpec, state: ChildState, _event: Event, now_s: float) -> Outcome:
     # An actor that is not ready holds nothing yet that it would have to put away, and may not listen for a long time.
-    listens = state.phase is Phase.RUNNING
+    listens = state.phase is ChildPhase.RUNNING
     rungs = tuple(rung for rung in child.stop if rung.signal is not None or listens)
-    return _climb(replace(state, phase=Phase.STOPPING, rungs=rungs, again=False, fault=None, silent_by_s=None), now_s)
+    return _climb(
+        replace(state, phase=ChildPhase.STOPPING, rungs=rungs, again=False, fault=None, silent_by_s=None), now_s
+    )
 
 
-def _restart_asked(child: Child, state: ChildState, event: RestartAsked, now_s: float) -> Outcome:
+def _restart_asked(child: ChildSpec, state: ChildState, event: RestartAsked, now_s: float) -> Outcome:
     stopping, effects = _stop(child, state, event, now_s)
     return replace(stopping, again=True), effects
 
 
-def _stop_now(child: Child, state: ChildState, event: StopNow, now_s: float) -> Outcome:
+def _stop_now(child: ChildSpec, state: ChildState, event: StopNow, now_s: float) -> Outcome:
     rungs = tuple(rung for rung in child.at_once if rung.signal not in state.sent)
-    stopping = replace(state, phase=Phase.STOPPING, again=False, silent_by_s=None)
+    stopping = replace(state, phase=ChildPhase.STOPPING, again=False, silent_by_s=None)
     if not rungs:
         return stopping, ()
     if event.not_before_s > now_s:
@@ -274,14 +277,14 @@ def _stop_now(child: Child, state: ChildState, event: StopNow, now_s: float) -> 
     return _climb(replace(stopping, rungs=rungs), now_s)
 
 
-def _stop_for_good(_child: Child, state: ChildState, _event: StopAsked, _now_s: float) -> Outcome:
+def _stop_for_good(_child: ChildSpec, state: ChildState, _event: StopAsked, _now_s: float) -> Outcome:
     return replace(state, again=False), ()
 
 
-def _next_rung(child: Child, state: ChildState, _event: Deadline, now_s: float) -> Outcome:
+def _next_rung(child: ChildSpec, state: ChildState, _event: Deadline, now_s: float) -> Outcome:
     if state.rungs:
         return _climb(state, now_s)
-    failed = replace(state, phase=Phase.FAILED, due_s=None, fault="it does not die of SIGKILL")
+    failed = replace(state, phase=ChildPhase.FAILED, due_s=None, fault="it does not die of SIGKILL")
     if state.again:  # a second one beside it is not an option
         return failed, (StopAll(EXIT_RESTART_LIMIT, f"{child.name} (pid {state.pid}) does not die of SIGKILL"),)
     return failed, ()
@@ -295,60 +298,60 @@ def _climb(state: ChildState, now_s: float) -> Outcome:
     return replace(state, rungs=rungs, due_s=now_s + rung.wait_s, sent=sent), (Signal(rung.signal),)
 
 
-def _died(child: Child, state: ChildState, event: Exited, now_s: float) -> Outcome:
+def _died(child: ChildSpec, state: ChildState, event: Exited, now_s: float) -> Outcome:
     if event.hopeless or event.code in {CHILD_REFUSES, CHILD_MEETS_POOLER}:
         message = event.hopeless or state.fault or f"{child.name} refuses to run (exit code {event.code})"
         code = EXIT_CONFIG if event.code == CHILD_MEETS_POOLER else EXIT_REFUSED
-        return _dead(state, Phase.FAILED, message), (StopAll(code, message),)
+        return _dead(state, ChildPhase.FAILED, message), (StopAll(code, message),)
     if not child.restart.applies(normal=event.code == 0):
-        return _dead(state, Phase.STOPPED), ()
+        return _dead(state, ChildPhase.STOPPED), ()
     if event.code == CHILD_LACKS_DATABASE:
         return _later(child, state, str(event), now_s)
     return _restart(child, state, str(event), now_s)
 
 
-def _ended(child: Child, state: ChildState, event: Exited, now_s: float) -> Outcome:
+def _ended(child: ChildSpec, state: ChildState, event: Exited, now_s: float) -> Outcome:
     if not state.again:
-        return _dead(state, Phase.STOPPED), ()
+        return _dead(state, ChildPhase.STOPPED), ()
     if state.fault is None:
         return _spawn(child, replace(state, boot=False), event, now_s)
     return _restart(child, state, state.fault, now_s)
 
 
-def _restart(child: Child, state: ChildState, cause: str, now_s: float) -> Outcome:
+def _restart(child: ChildSpec, state: ChildState, cause: str, now_s: float) -> Outcome:
     """Start it again, unless that was tried too often; the log decides when."""
     log = state.log.record(now_s, child.intensity)
     if log.exceeds(child.intensity):
         many = f"{len(log.at_s)} times within {child.intensity.window_s:g} s"
         message = f"{child.name} died {many} (the last time: {cause}); giving up"
-        return _dead(replace(state, log=log), Phase.FAILED, cause), (StopAll(EXIT_RESTART_LIMIT, message),)
-    dead = replace(_dead(state, Phase.WAITING, cause), log=log)
+        return _dead(replace(state, log=log), ChildPhase.FAILED, cause), (StopAll(EXIT_RESTART_LIMIT, message),)
+    dead = replace(_dead(state, ChildPhase.WAITING, cause), log=log)
     delay_s = child.delay.after(log.earlier)
     if delay_s == 0:
-        return _spawn(child, dead, Start(), now_s)
+        return _spawn(child, dead, StartAsked(), now_s)
     return replace(dead, due_s=now_s + delay_s), ()
 
 
-def _dead(state: ChildState, phase: Phase, fault: str | None = None) -> ChildState:
+def _dead(state: ChildState, phase: ChildPhase, fault: str | None = None) -> ChildState:
     return ChildState(phase, boot=False, fault=fault, restarts=state.restarts, log=state.log)
 
 
-def _unkillable_died(_child: Child, state: ChildState, _event: Exited, _now_s: float) -> Outcome:
-    return _dead(state, Phase.FAILED, state.fault), ()
+def _unkillable_died(_child: ChildSpec, state: ChildState, _event: Exited, _now_s: float) -> Outcome:
+    return _dead(state, ChildPhase.FAILED, state.fault), ()
 
 
-def _slept(_child: Child, state: ChildState, event: Slept, _now_s: float) -> Outcome:
+def _slept(_child: ChildSpec, state: ChildState, event: Slept, _now_s: float) -> Outcome:
     due_s = None if state.due_s is None else state.due_s + event.slept_s
     silent_by_s = None if state.silent_by_s is None else state.silent_by_s + event.slept_s
     return replace(state, due_s=due_s, silent_by_s=silent_by_s), ()
 
 
-def _gave_up_waiting(_child: Child, state: ChildState, _event: Event, _now_s: float) -> Outcome:
-    return _dead(state, Phase.STOPPED), ()
+def _gave_up_waiting(_child: ChildSpec, state: ChildState, _event: Event, _now_s: float) -> Outcome:
+    return _dead(state, ChildPhase.STOPPED), ()
 
 
 def _on(
-    kind: type[EventT], handler: Callable[[Child, ChildState, EventT, float], Outcome]
+    kind: type[EventT], handler: Callable[[ChildSpec, ChildState, EventT, float], Outcome]
 ) -> tuple[type[Event], Handler]:
     """One entry of the table; the handler's event type is checked here, against the key."""
     return kind, cast("Handler", handler)
@@ -356,7 +359,7 @@ def _on(
 
 _ALIVE: Final = (  # what can happen to every living process that nobody has asked to stop
     _on(Exited, _died),
-    _on(Refused, _refused),
+    _on(RefusalReceived, _refused),
     _on(BusBroken, _bus_broken),
     _on(StopAsked, _stop),
     _on(StopNow, _stop_now),
@@ -364,14 +367,20 @@ _ALIVE: Final = (  # what can happen to every living process that nobody has ask
     _on(Slept, _slept),
 )
 _LATE: Final = tuple(
-    (kind, _stay) for kind in (Hello, Ready, Pong, Refused, BusBroken)
+    (kind, _stay) for kind in (HelloReceived, ReadyReceived, PongReceived, RefusalReceived, BusBroken)
 )  # said before it heard of the stop
 
-TABLE: Final[Mapping[Phase, Mapping[type[Event], Handler]]] = {
-    Phase.STOPPED: dict(
-        [_on(Start, _spawn), _on(RestartAsked, _spawn), _on(StopAsked, _stay), _on(StopNow, _stay), _on(Slept, _stay)]
+TABLE: Final[Mapping[ChildPhase, Mapping[type[Event], Handler]]] = {
+    ChildPhase.STOPPED: dict(
+        [
+            _on(StartAsked, _spawn),
+            _on(RestartAsked, _spawn),
+            _on(StopAsked, _stay),
+            _on(StopNow, _stay),
+            _on(Slept, _stay),
+        ]
     ),
-    Phase.SPAWNING: dict(
+    ChildPhase.SPAWNING: dict(
         [
             _on(SpawnOk, _spawned),
             _on(SpawnFailed, _spawn_failed),
@@ -380,11 +389,17 @@ TABLE: Final[Mapping[Phase, Mapping[type[Event], Handler]]] = {
             _on(Slept, _stay),
         ]
     ),
-    Phase.SPAWNED: dict([*_ALIVE, _on(Hello, _greeted), _on(Ready, _ready), _on(Deadline, _hello_overdue)]),
-    Phase.GREETED: dict([*_ALIVE, _on(Briefed, _briefed)]),
-    Phase.PRIMING: dict([*_ALIVE, _on(Ready, _ready), _on(Pong, _pong), _on(Deadline, _silent_or_overdue)]),
-    Phase.RUNNING: dict([*_ALIVE, _on(Ready, _stay), _on(Pong, _pong), _on(Deadline, _silent_or_overdue)]),
-    Phase.STOPPING: dict(
+    ChildPhase.SPAWNED: dict(
+        [*_ALIVE, _on(HelloReceived, _greeted), _on(ReadyReceived, _ready), _on(Deadline, _hello_overdue)]
+    ),
+    ChildPhase.GREETED: dict([*_ALIVE, _on(Briefed, _briefed)]),
+    ChildPhase.PRIMING: dict(
+        [*_ALIVE, _on(ReadyReceived, _ready), _on(PongReceived, _pong), _on(Deadline, _silent_or_overdue)]
+    ),
+    ChildPhase.RUNNING: dict(
+        [*_ALIVE, _on(ReadyReceived, _stay), _on(PongReceived, _pong), _on(Deadline, _silent_or_overdue)]
+    ),
+    ChildPhase.STOPPING: dict(
         [
             *_LATE,
             _on(Exited, _ended),
@@ -395,7 +410,7 @@ TABLE: Final[Mapping[Phase, Mapping[type[Event], Handler]]] = {
             _on(Slept, _slept),
         ]
     ),
-    Phase.WAITING: dict(
+    ChildPhase.WAITING: dict(
         [
             _on(Deadline, _spawn),
             _on(RestartAsked, _spawn),
@@ -404,7 +419,7 @@ TABLE: Final[Mapping[Phase, Mapping[type[Event], Handler]]] = {
             _on(Slept, _slept),
         ]
     ),
-    Phase.FAILED: dict(
+    ChildPhase.FAILED: dict(
         [
             _on(Exited, _unkillable_died),
             _on(StopAsked, _stay),

@@ -19,8 +19,8 @@ from typing import Final
 import trio
 
 from pulse.system.log_forward import NAME_VARIABLE
-from pulse_supervisor.children.spec import DESCRIPTORS, Child, Slot, command_line
-from pulse_supervisor.events import Exited
+from pulse_supervisor.children.events import Exited
+from pulse_supervisor.children.spec import DESCRIPTORS, ChildSpec, Placeholder, command_line
 
 # Secrets reach the actors in a frame that nobody else can read, and the service manager is spoken to by us alone.
 _NOT_INHERITED: Final = frozenset(
@@ -40,7 +40,7 @@ _NOT_INHERITED: Final = frozenset(
 )
 
 
-class Process:
+class ChildProcess:
     """
     A running child process that this process has spawned.
 
@@ -82,7 +82,7 @@ class Process:
         return Exited(signal=result.si_status)
 
 
-def spawn(child: Child, shared: Mapping[Slot, int]) -> Process:
+def spawn(child: ChildSpec, shared: Mapping[Placeholder, int]) -> ChildProcess:
     """
     Start a process for *child*.
 
@@ -94,12 +94,12 @@ def spawn(child: Child, shared: Mapping[Slot, int]) -> Process:
         OSError: The program cannot be executed, or the system has no room for it.
 
     """
-    values = {**shared, Slot.PARENT_PID: os.getpid()}
-    ours, theirs = socket.socketpair() if Slot.BUS_FD in child.argv else (None, None)
+    values = {**shared, Placeholder.PARENT_PID: os.getpid()}
+    ours, theirs = socket.socketpair() if Placeholder.BUS_FD in child.argv else (None, None)
     popen: subprocess.Popen[bytes] | None = None
     try:
         if theirs is not None:
-            values[Slot.BUS_FD] = theirs.fileno()
+            values[Placeholder.BUS_FD] = theirs.fileno()
         popen = subprocess.Popen(
             command_line(child, values),
             stdin=subprocess.DEVNULL,
@@ -108,7 +108,7 @@ def spawn(child: Child, shared: Mapping[Slot, int]) -> Process:
             pass_fds=[values[slot] for slot in DESCRIPTORS if slot in child.argv],
             start_new_session=True,  # Ctrl-C is for the supervisor, which stops its children in order
         )
-        return Process(popen, ours)
+        return ChildProcess(popen, ours)
     except OSError:
         if popen is not None:  # there was no descriptor left to watch it by
             popen.kill()

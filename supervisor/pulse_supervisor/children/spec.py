@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from pulse.config import Settings
-from pulse.system.restart_policy import Delay, Intensity
-from pulse_supervisor.children.restart import Restart
+from pulse.system.restart_policy import Delay, Intensity, Restart
 
 
-class Slot(enum.Enum):
+class Placeholder(enum.Enum):
     """A word of a command line that is known only when the child is spawned; a file descriptor is passed on with it."""
 
     PARENT_PID = "--parent-pid"
@@ -29,10 +28,10 @@ class Slot(enum.Enum):
     TCP_FD = "--tcp-fd"
 
 
-DESCRIPTORS: Final = (Slot.BUS_FD, Slot.LISTEN_FD, Slot.TCP_FD)
+DESCRIPTORS: Final = (Placeholder.BUS_FD, Placeholder.LISTEN_FD, Placeholder.TCP_FD)
 
 
-class Kind(enum.Enum):
+class ChildKind(enum.Enum):
     """What a child is, as ``status`` sorts it."""
 
     DATABASE = "database"
@@ -81,7 +80,7 @@ _POOL_REPORT_S: Final = 5.0  # what a pool may take beyond the drain to have its
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class LivenessLimits:
     """
     How long an actor may keep silent, in seconds.
 
@@ -104,7 +103,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Child:
+class ChildSpec:
     """
     One process to keep alive.
 
@@ -123,25 +122,25 @@ class Child:
     """
 
     name: str
-    kind: Kind
-    argv: tuple[str | Slot, ...]
+    kind: ChildKind
+    argv: tuple[str | Placeholder, ...]
     restart: Restart = Restart.PERMANENT
     intensity: Intensity = Intensity()
     delay: Delay = Delay()
     stop: tuple[StopStep, ...] = ACTOR_STOP
     at_once: tuple[StopStep, ...] = AT_ONCE
-    limits: Limits | None = None
+    limits: LivenessLimits | None = None
     env: tuple[tuple[str, str], ...] = ()
 
 
-def actor(name: str, *slots: Slot) -> Child:
+def actor(name: str, *slots: Placeholder) -> ChildSpec:
     """A child that runs one of the actors; -P keeps the current directory's modules from shadowing ours."""
     command = (sys.executable, "-P", "-m", "pulse_actors", name)
-    argv: tuple[str | Slot, ...] = (*command, Slot.BUS_FD, Slot.PARENT_PID, *slots)
-    return Child(name, Kind.ACTOR, argv, limits=Limits())
+    argv: tuple[str | Placeholder, ...] = (*command, Placeholder.BUS_FD, Placeholder.PARENT_PID, *slots)
+    return ChildSpec(name, ChildKind.ACTOR, argv, limits=LivenessLimits())
 
 
-def actors(*, tcp: bool = False) -> list[Child]:
+def actors(*, tcp: bool = False) -> list[ChildSpec]:
     """
     The four actors; the dispatcher last, since what it hands out the others must be able to look after.
 
@@ -149,11 +148,11 @@ def actors(*, tcp: bool = False) -> list[Child]:
         tcp: Whether it listens on TCP, too.
 
     """
-    doors = (Slot.LISTEN_FD, Slot.TCP_FD) if tcp else (Slot.LISTEN_FD,)
+    doors = (Placeholder.LISTEN_FD, Placeholder.TCP_FD) if tcp else (Placeholder.LISTEN_FD,)
     return [actor("watchdog"), actor("pause"), actor("scheduler"), actor("dispatcher", *doors)]
 
 
-def pool(app: str, settings: Settings, socket_path: Path) -> Child:
+def pool(app: str, settings: Settings, socket_path: Path) -> ChildSpec:
     """
     The worker pool that the settings describe.
 
@@ -166,7 +165,7 @@ def pool(app: str, settings: Settings, socket_path: Path) -> Child:
     counts = {"processes": settings.processes, "concurrency": settings.concurrency, "spares": settings.spares}
     sizes = [word for name, count in counts.items() for word in (f"--{name}", str(count))]
     command = (sys.executable, "-m", "pulse.worker", app)
-    argv: tuple[str | Slot, ...] = (*command, *sizes, "--socket", str(socket_path), Slot.PARENT_PID)
+    argv: tuple[str | Placeholder, ...] = (*command, *sizes, "--socket", str(socket_path), Placeholder.PARENT_PID)
     stop = (StopStep(signal.SIGTERM, settings.drain_s + _POOL_REPORT_S), StopStep(signal.SIGKILL, _UNTIL_DEAD_S))
     # As the supervisor has them, also where an option of its own command line decided; and a handler that submits jobs
     # looks for its server in PULSE_RUNTIME_DIR.
@@ -178,13 +177,13 @@ def pool(app: str, settings: Settings, socket_path: Path) -> Child:
         "PULSE_CONFIG": settings.config,
     }
     env = tuple((name, str(value)) for name, value in told.items() if value is not None)
-    return Child("pool", Kind.POOL, argv, stop=stop, env=env)
+    return ChildSpec("pool", ChildKind.POOL, argv, stop=stop, env=env)
 
 
-def metrics(address: str, settings: Settings, socket_path: Path) -> Child:
+def metrics(address: str, settings: Settings, socket_path: Path) -> ChildSpec:
     """The Prometheus endpoint; however often it ends, nothing else does because of it."""
     command = (sys.executable, "-P", "-m", "pulse.cli.main", "metrics", "--listen", address)
-    argv: tuple[str | Slot, ...] = (*command, "--socket", str(socket_path), Slot.PARENT_PID)
+    argv: tuple[str | Placeholder, ...] = (*command, "--socket", str(socket_path), Placeholder.PARENT_PID)
     told: dict[str, object] = {
         "PULSE_LOG_LEVEL": settings.log_level,
         "PULSE_LOG_FORMAT": settings.log_format,
@@ -193,29 +192,31 @@ def metrics(address: str, settings: Settings, socket_path: Path) -> Child:
     env = tuple((name, str(value)) for name, value in told.items() if value is not None)
     stop = (StopStep(signal.SIGTERM, 2.0), StopStep(signal.SIGKILL, _UNTIL_DEAD_S))
     delay = Delay(first_s=1.0, longest_s=30.0)
-    return Child("metrics", Kind.SERVICE, argv, intensity=NEVER_TOO_OFTEN, delay=delay, stop=stop, env=env)
+    return ChildSpec("metrics", ChildKind.SERVICE, argv, intensity=NEVER_TOO_OFTEN, delay=delay, stop=stop, env=env)
 
 
-def postgres(argv: Sequence[str]) -> Child:
+def postgres(argv: Sequence[str]) -> ChildSpec:
     """The embedded PostgreSQL, by the command line that ``embedded`` prepared."""
     delay = Delay(first_s=0.5, longest_s=2.0)  # the backends of a killed postmaster take up to 2 s to leave
-    return Child("postgres", Kind.DATABASE, tuple(argv), delay=delay, stop=POSTGRES_STOP, at_once=POSTGRES_AT_ONCE)
+    return ChildSpec(
+        "postgres", ChildKind.DATABASE, tuple(argv), delay=delay, stop=POSTGRES_STOP, at_once=POSTGRES_AT_ONCE
+    )
 
 
-def command_line(child: Child, values: Mapping[Slot, int]) -> list[str]:
+def command_line(child: ChildSpec, values: Mapping[Placeholder, int]) -> list[str]:
     """The child's argv with every Slot written out as its option and its value."""
     words: list[str] = []
     for word in child.argv:
-        words += [word.value, str(values[word])] if isinstance(word, Slot) else [word]
+        words += [word.value, str(values[word])] if isinstance(word, Placeholder) else [word]
     return words
 
 
-def stop_order(children: Sequence[Child]) -> list[list[Child]]:
+def stop_order(children: Sequence[ChildSpec]) -> list[list[ChildSpec]]:
     """
     Who is stopped after whom, given the order of starting: the reverse, but all pools at once.
 
     Pools come first because their last results need the dispatcher; they would add up their drains one by one.
     """
-    pools = [child for child in children if child.kind is Kind.POOL]
-    others = [[child] for child in reversed(children) if child.kind is not Kind.POOL]
+    pools = [child for child in children if child.kind is ChildKind.POOL]
+    others = [[child] for child in reversed(children) if child.kind is not ChildKind.POOL]
     return [pools, *others] if pools else others

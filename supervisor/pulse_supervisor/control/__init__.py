@@ -1,7 +1,6 @@
 """
 supervisor.sock: status, logs, restart, drain.
 
-- log: the supervisor's own log
 - log_ring: the newest log lines of all children, bounded in bytes
 - server: answers requests on the socket
 - status: puts `status` together from the supervisor and the actors

@@ -23,18 +23,17 @@ from msgspec import Struct
 
 from pulse.protocol import LogsRequest
 from pulse.system.listeners import owner_only
-from pulse.system.log_forward import MAX_LINE_BYTES, SOCKET_VARIABLE, TAP
+from pulse.system.log_forward import LEVELS, MAX_LINE_BYTES, SOCKET_VARIABLE, TAP
 
-__all__ = ["MAX_RING_BYTES", "Ring", "serve_ring"]
+__all__ = ["MAX_RING_BYTES", "LogRing", "serve_ring"]
 
 SOCKET_NAME: Final = "logs.sock"
 MAX_RING_BYTES: Final = 2 * 1024**2  # some ten thousand lines: hours of a quiet system, minutes of one in trouble
 MAX_ANSWER_BYTES: Final = 48 * 1024  # a frame of this socket has 64 KiB
 _PER_TURN: Final = 64  # datagrams, before others have their turn
-LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
 
-class _Told(Struct):
+class _LineFields(Struct):
     """What is looked at of a line."""
 
     level: str = ""
@@ -42,7 +41,7 @@ class _Told(Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LogEntry:
     """A line, its number, and what it is chosen by."""
 
     number: int
@@ -51,7 +50,7 @@ class Entry:
     actor: str
 
 
-class Ring:
+class LogRing:
     """
     The newest lines.
 
@@ -62,7 +61,7 @@ class Ring:
 
     def __init__(self, max_bytes: int = MAX_RING_BYTES, first: int | None = None) -> None:
         self._max_bytes = max_bytes
-        self._entries: deque[Entry] = deque()
+        self._entries: deque[LogEntry] = deque()
         self._bytes = 0
         self._next = time.time_ns() // 1000 if first is None else first
         self._first = self._next
@@ -71,12 +70,12 @@ class Ring:
     def add(self, line: bytes) -> None:
         """Keep *line*, if it is one of JSON; the oldest ones go."""
         try:
-            told = msgspec.json.decode(line, type=_Told)
+            told = msgspec.json.decode(line, type=_LineFields)
             text = line.decode("utf-8")
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return
         level = LEVELS.index(told.level) if told.level in LEVELS else 1
-        self._entries.append(Entry(self._next, text, level, told.actor))
+        self._entries.append(LogEntry(self._next, text, level, told.actor))
         self._next += 1
         self._bytes += len(line)
         while self._bytes > self._max_bytes:
@@ -107,7 +106,7 @@ class Ring:
         oldest = self._entries[0].number if self._entries else self._next
         return 0 if after is None or after < self._first else max(0, oldest - 1 - after)
 
-    def _chosen(self, request: LogsRequest) -> list[Entry]:
+    def _chosen(self, request: LogsRequest) -> list[LogEntry]:
         after = -1 if request.after is None else request.after
         least = LEVELS.index(request.level) if request.level else 0
         return [
@@ -117,7 +116,7 @@ class Ring:
         ]
 
 
-def _fit(entries: list[Entry]) -> list[Entry]:
+def _fit(entries: list[LogEntry]) -> list[LogEntry]:
     """The first of *entries* that one answer can carry; at least one, where there is one."""
     left = MAX_ANSWER_BYTES
     for count, one in enumerate(entries):
@@ -128,7 +127,7 @@ def _fit(entries: list[Entry]) -> list[Entry]:
 
 
 async def serve_ring(
-    ring: Ring,
+    ring: LogRing,
     directory: Path,
     log: Callable[..., object],
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,

@@ -59,7 +59,7 @@ Answer: TypeAlias = Callable[[Struct], Awaitable[dict[str, object]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class Requester:
     """Who asks: uid and pid of the process, by the kernel; and for whom, by its own word."""
 
     uid: int
@@ -67,7 +67,7 @@ class Asker:
     behalf: str | None = None
 
 
-class Door:
+class ControlServer:
     """
     The server behind ``supervisor.sock``.
 
@@ -87,8 +87,8 @@ class Door:
         welcome: Mapping[str, object],
         log: Callable[..., object],
         grants: Grants,
-        did: Callable[[Struct, Asker], None],
-        forbade: Callable[[str, Access, Asker], None],
+        did: Callable[[Struct, Requester], None],
+        forbade: Callable[[str, Access, Requester], None],
     ) -> None:
         self._answers = answers
         self._grants = grants
@@ -116,14 +116,14 @@ class Door:
                     continue  # anything else is the peer's: it left before it was let in
                 self._connections += 1
                 stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
-                nursery.start_soon(self._attend, _Peer(stream), sock)
+                nursery.start_soon(self._attend, _ControlConnection(stream), sock)
 
-    async def _attend(self, peer: _Peer, sock: socket.socket) -> None:
+    async def _attend(self, peer: _ControlConnection, sock: socket.socket) -> None:
         """One connection, from its first byte to its last; whatever happens ends here."""
         try:
             async with peer.stream:
                 pid, uid, _ = credentials_of(sock)
-                peer.asker, peer.rights = Asker(uid, pid), self._grants.of(sock)
+                peer.identify(Requester(uid, pid), self._grants.of(sock))
                 self._of_account[uid] += 1
                 await self._converse(peer)
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, OSError):
@@ -132,12 +132,12 @@ class Door:
             self._log("connection_failed", error=repr(error))
         finally:
             self._connections -= 1
-            self._of_account[peer.asker.uid] -= 1
+            self._of_account[peer.requester.uid] -= 1
             self._of_account += Counter()  # those of whom none is left
 
-    async def _converse(self, peer: _Peer) -> None:
+    async def _converse(self, peer: _ControlConnection) -> None:
         try:
-            uid = peer.asker.uid
+            uid = peer.requester.uid
             is_own = self._grants.is_own(uid)
             most = MAX_CONNECTIONS if is_own else MAX_CONNECTIONS - OWN_SEATS
             if self._connections > most:
@@ -149,7 +149,7 @@ class Door:
             frame = await peer.receive(_HELLO_S)
             if frame is None:
                 return
-            peer.asker = replace(peer.asker, behalf=_checked(frame).behalf)
+            peer.speak_for(_checked(frame).behalf)
             self._check_right(peer, frame, Access.VIEWER)
             await peer.send(self._welcome)
             while (frame := await peer.receive(None)) is not None:
@@ -159,24 +159,24 @@ class Door:
         except RefusedError as error:
             await peer.send(encode_error(None, error.code, error.message))
 
-    async def _answer(self, frame: Frame, peer: _Peer) -> bytes:
+    async def _answer(self, frame: Frame, peer: _ControlConnection) -> bytes:
         """The answer to one request; an error of the request leaves the connection open."""
         try:
             request = _decode_request(frame)
             self._check_right(peer, frame, ACCESS_OF[frame.kind])
             answer = await self._answers[frame.kind](request)
-            self._did(request, peer.asker)
+            self._did(request, peer.requester)
             return encode("ok", frame.request, answer)
         except (RefusedError, ProtocolError) as error:
             return encode_error(frame.request, error.code, error.message)
-        except Exception as error:  # noqa: BLE001 - the asker is told, the log says why, the others go on
+        except Exception as error:  # noqa: BLE001 - the requester is told, the log says why, the others go on
             self._log("request_failed", kind=frame.kind, error=repr(error))
             return encode_error(frame.request, PulseError.code, f"{frame.kind} failed; the supervisor's log says why")
 
-    def _check_right(self, peer: _Peer, frame: Frame, needed: Access) -> None:
+    def _check_right(self, peer: _ControlConnection, frame: Frame, needed: Access) -> None:
         if needed not in peer.rights:
-            self._forbade(frame.kind, needed, peer.asker)
-            who = shown(peer.asker.uid, user_name(peer.asker.uid))
+            self._forbade(frame.kind, needed, peer.requester)
+            who = shown(peer.requester.uid, user_name(peer.requester.uid))
             raise ProtocolError(refusal(frame.kind, needed, who, peer.rights), ForbiddenError.code, frame.request)
 
 
@@ -202,18 +202,26 @@ def _decode_request(frame: Frame) -> Struct:
     return decode_body(kind, frame)
 
 
-class _Peer:
+class _ControlConnection:
     """A stream of frames with deadlines."""
 
-    __slots__ = ("_broken", "_frames", "_reader", "asker", "rights", "stream")
+    __slots__ = ("_broken", "_frames", "_reader", "requester", "rights", "stream")
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self.stream = stream
-        self.asker = Asker(_NOBODY, 0)
+        self.requester = Requester(_NOBODY, 0)
         self.rights: Rights = NOTHING
         self._reader = FrameReader(MAX_FRAME_BYTES)
         self._frames: deque[Frame] = deque()
         self._broken: BrokenStreamError | None = None
+
+    def identify(self, requester: Requester, rights: Rights) -> None:
+        """Who is at the other end, and what that account may ask."""
+        self.requester, self.rights = requester, rights
+
+    def speak_for(self, behalf: str | None) -> None:
+        """For whom it asks, by its own word."""
+        self.requester = replace(self.requester, behalf=behalf)
 
     async def receive(self, first_byte_s: float | None) -> Frame | None:
         """

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 import trio
 from msgspec import Struct
 
 from pulse.errors import ProtocolError
-from pulse.protocol import Frame, decode_body
+from pulse.protocol import decode_body
+from pulse_supervisor.bus.link import BusLink
 
 GATHER_S: Final = 0.8  # of the 2 s that a client is promised; the rest is for a busy machine
 
-Ask: TypeAlias = Callable[[str, Mapping[str, object]], Awaitable[Frame | None]]  # kind and body; None: no answer
 
-
-class Told(Struct, frozen=True):
+class ActorStatus(Struct, frozen=True):
     """What one actor knows, or all of them together; None: it does not know."""
 
     database: dict[str, object] | None = None
@@ -34,32 +33,32 @@ class Told(Struct, frozen=True):
         """Whether nothing more is worth waiting for."""
         return self.database is not None and self.gate is not None and self.jobs is not None
 
-    def or_else(self, other: Told) -> Told:
+    def or_else(self, other: ActorStatus) -> ActorStatus:
         """What this one knows, and what it does not know from *other*."""
         mine = {name: getattr(self, name) for name in self.__struct_fields__}
         return msgspec.structs.replace(other, **{name: value for name, value in mine.items() if value is not None})
 
 
 @dataclass(frozen=True, slots=True)
-class _KnownGate:
+class _LastGate:
     gate: Mapping[str, object]
     as_of: float
 
 
-class StatusDesk:
+class StatusCollector:
     """
     Gathers status from the actors.
 
     Args:
         describe: The supervisor's own part: ``supervisor``, ``actors``, ``pools``.
-        listeners: For each actor that can be asked now, what asks it.
+        listeners: The actors that can be asked now.
 
     """
 
-    def __init__(self, describe: Callable[[], dict[str, object]], listeners: Callable[[], Sequence[Ask]]) -> None:
+    def __init__(self, describe: Callable[[], dict[str, object]], listeners: Callable[[], Sequence[BusLink]]) -> None:
         self._describe = describe
         self._listeners = listeners
-        self._gate: _KnownGate | None = None
+        self._gate: _LastGate | None = None
 
     async def gather(self) -> dict[str, object]:
         """
@@ -69,14 +68,14 @@ class StatusDesk:
             The document of ``status``; what nobody told is None, the gate then the last known with ``as_of``.
 
         """
-        told = Told()
-        actors = self._listeners()
-        send, receive = trio.open_memory_channel[Told](math.inf)
+        told = ActorStatus()
+        links = self._listeners()
+        send, receive = trio.open_memory_channel[ActorStatus](math.inf)
         async with trio.open_nursery() as nursery:
-            for ask in actors:
-                nursery.start_soon(_ask, ask, send)
+            for link in links:
+                nursery.start_soon(_ask, link, send)
             with trio.move_on_after(GATHER_S):
-                for _ in actors:
+                for _ in links:
                     told = told.or_else(await receive.receive())
                     if told.is_all:
                         break
@@ -85,16 +84,16 @@ class StatusDesk:
 
     def _remember(self, gate: dict[str, object] | None) -> Mapping[str, object] | None:
         if gate is not None:
-            self._gate = _KnownGate(gate, time.time())
+            self._gate = _LastGate(gate, time.time())
             return gate
         if self._gate is None:
             return None
         return {**self._gate.gate, "as_of": self._gate.as_of}
 
 
-async def _ask(ask: Ask, answers: trio.MemorySendChannel[Told]) -> None:
-    frame = await ask("status", {})
+async def _ask(link: BusLink, answers: trio.MemorySendChannel[ActorStatus]) -> None:
+    frame = await link.ask("status", {})
     try:
-        answers.send_nowait(Told() if frame is None else decode_body(Told, frame))
+        answers.send_nowait(ActorStatus() if frame is None else decode_body(ActorStatus, frame))
     except ProtocolError:
-        answers.send_nowait(Told())  # an actor that cannot say what it knows knows nothing
+        answers.send_nowait(ActorStatus())  # an actor that cannot say what it knows knows nothing

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from pulse.system import processes
-from pulse_supervisor.events import Exited
+from pulse_supervisor.children.events import Exited
+from pulse_supervisor.children.spec import ChildSpec, postgres
 from pulse_supervisor.postgres import embedded
 from pulse_supervisor.postgres.postmaster import is_ready, postmaster_pid, settle
 
@@ -16,7 +17,7 @@ _POLL_S: Final = 0.01
 _BOOT_TRIES: Final = 3  # the first may meet what a killed predecessor left; the third has met it for good
 
 
-class Database:
+class PostgresChild:
     """
     A PostgreSQL that was prepared and can be started.
 
@@ -26,7 +27,7 @@ class Database:
 
     """
 
-    def __init__(self, server: embedded.Server, log: Callable[..., object]) -> None:
+    def __init__(self, server: embedded.EmbeddedServer, log: Callable[..., object]) -> None:
         self._server = server
         self._log = log
         self._was_ready = False
@@ -43,9 +44,9 @@ class Database:
         return self._server.dsn
 
     @property
-    def argv(self) -> Sequence[str]:
-        """The command line that starts it."""
-        return self._server.argv
+    def child(self) -> ChildSpec:
+        """It, as a child of the tree."""
+        return postgres(self._server.argv)
 
     def settle(self) -> None:
         """

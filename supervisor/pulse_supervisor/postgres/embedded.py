@@ -63,7 +63,7 @@ log_min_error_statement = panic         # the client that caused an error is tol
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class EmbeddedServer:
     """
     A PostgreSQL that is ready to be started.
 
@@ -110,7 +110,7 @@ def prepare(
     log: Callable[..., object],
     settings: Mapping[str, str] = _NO_SETTINGS,
     candidates: Iterable[Path] | None = None,
-) -> Server:
+) -> EmbeddedServer:
     """
     Have a data directory that nothing runs on, and all that is needed to start it; half a second when it is new.
 
@@ -143,12 +143,12 @@ def prepare(
         raise
 
 
-def release(server: Server) -> None:
+def release(server: EmbeddedServer) -> None:
     """Let others use the state directory; the server must have ended."""
     os.close(server.lock_fd)
 
 
-def run(server: Server, log: Callable[..., object], *, timeout_s: float = START_S) -> subprocess.Popen[bytes]:
+def run(server: EmbeddedServer, log: Callable[..., object], *, timeout_s: float = START_S) -> subprocess.Popen[bytes]:
     """
     Start *server* from this thread, which must outlive it, and return when it accepts connections.
 
@@ -174,7 +174,7 @@ def run(server: Server, log: Callable[..., object], *, timeout_s: float = START_
             return process
 
 
-def wait_ready(server: Server, pid: int, timeout_s: float) -> None:
+def wait_ready(server: EmbeddedServer, pid: int, timeout_s: float) -> None:
     """
     Return when the postmaster *pid* accepts connections.
 
@@ -217,7 +217,7 @@ def stop(
     return sent
 
 
-def last_words(server: Server) -> str:
+def last_words(server: EmbeddedServer) -> str:
     """The line of the log that most likely says why the server ended: the last FATAL or PANIC, else the last one."""
     try:
         with server.log_file.open("rb") as file:
@@ -236,7 +236,7 @@ def _prepare(
     log: Callable[..., object],
     settings: Mapping[str, str],
     candidates: Iterable[Path] | None,
-) -> Server:
+) -> EmbeddedServer:
     home = directories.make_private_dir(root / "postgres", account)
     uid = account.uid if account else os.geteuid()
     cluster = Cluster(home / "data", directories.socket_dir(home, account), uid)
@@ -256,7 +256,7 @@ def _prepare(
         log("data_directory_made", directory=str(cluster.data_dir), postgresql=found.version, took_s=took_s)
     log_file = root / "postgres.log"
     options = ("--log", str(log_file), "--log-max-bytes", str(_LOG_BYTES), "--cwd", "/")
-    return Server(
+    return EmbeddedServer(
         binaries=found.directory,
         version=found.version,
         cluster=cluster,

@@ -55,7 +55,7 @@ SCHEDULES: Final = Guarded(
     is_part=True,
 )
 EXPLAIN: Final = Guarded(
-    "pulse.store.error_text",
+    "pulse.store.failures",
     {
         "store/test_bad_rows.py::test_no_row_is_told": [
             (
@@ -114,13 +114,13 @@ REDACT: Final = Guarded(
             ("Redaction._hides", "name is None or ", ""),
         ],
         "unit/test_redact.py::test_what_is_not_touched_is_the_same_to_the_letter": [
-            ("Redaction._text", "text if shown == value else jsontext.dumps(shown)", "jsontext.dumps(shown)"),
+            ("Redaction._text", "text if shown == value else json_text.dumps(shown)", "json_text.dumps(shown)"),
         ],
         "unit/test_redact.py::test_what_cannot_be_looked_at_is_hidden": [
-            ("Redaction._text", "return jsontext.dumps(MASK)", "return text"),
+            ("Redaction._text", "return json_text.dumps(MASK)", "return text"),
         ],
         "unit/test_redact.py::test_a_mask_is_never_stored": [
-            ("Redaction.check", "MASK in self._values(jsontext.loads(args), ())", "False"),
+            ("Redaction.check", "MASK in self._values(json_text.loads(args), ())", "False"),
             ("Redaction._values", "if isinstance(value, list):", "if False:"),
         ],
     },
@@ -130,18 +130,18 @@ DOOR: Final = Guarded(
     "pulse_supervisor.control.server",
     {
         _LIVE + "test_a_stranger_gets_no_further_than_hello": [
-            ("Door._converse", "self._check_right(peer, frame, Access.VIEWER)", "pass"),
+            ("ControlServer._converse", "self._check_right(peer, frame, Access.VIEWER)", "pass"),
         ],
         _LIVE + "test_one_account_keeps_nobody_out": [
-            ("Door._converse", "self._of_account[uid] > MOST_OF_ONE and ", "False and "),
-            ("Door._converse", "if is_own else MAX_CONNECTIONS - OWN_SEATS", ""),
-            ("Door._attend", "self._of_account[peer.asker.uid] -= 1", "pass"),
+            ("ControlServer._converse", "self._of_account[uid] > MOST_OF_ONE and ", "False and "),
+            ("ControlServer._converse", "if is_own else MAX_CONNECTIONS - OWN_SEATS", ""),
+            ("ControlServer._attend", "self._of_account[peer.requester.uid] -= 1", "pass"),
         ],
         _LIVE + "test_each_kind_takes_its_role": [
-            ("Door._answer", "self._check_right(peer, frame, ACCESS_OF[frame.kind])", "pass"),
+            ("ControlServer._answer", "self._check_right(peer, frame, ACCESS_OF[frame.kind])", "pass"),
         ],
         _LIVE + "test_a_refusal_is_noted_once": [
-            ("Door._check_right", "self._forbade(frame.kind, needed, peer.asker)", "pass"),
+            ("ControlServer._check_right", "self._forbade(frame.kind, needed, peer.requester)", "pass"),
         ],
     },
     is_part=True,

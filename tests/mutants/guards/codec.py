@@ -17,7 +17,7 @@ CODEC: Final = Guarded(
     {
         _UNIT + "test_there_and_back": [
             ("seal", "BY: codec.id, DATA: codec.encode(name, text)", "BY: codec.id, DATA: text"),
-            ("unseal", "return jsontext.loads(codec.decode(name, data))", "return data"),
+            ("unseal", "return json_text.loads(codec.decode(name, data))", "return data"),
             ("unseal", "if found is None:", "if True:"),
         ],
         _UNIT + "test_what_is_not_encrypted": [

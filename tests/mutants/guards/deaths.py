@@ -45,8 +45,8 @@ DEATHS: Final = Guarded(
             ("Deaths._bury", "self._tasks is not None", "False"),
         ],
         _DEATHS + "test_who_has_died_is_waited_for": [
-            ("Deaths.settle", 'watch.is_over or procs.state(watch.worker.pid) in {"Z", "X", ""}', "False"),
-            ("Deaths.settle", 'watch.is_over or procs.state(watch.worker.pid) in {"Z", "X", ""}', "True"),
+            ("Deaths.settle", 'watch.is_over or processes.state(watch.worker.pid) in {"Z", "X", ""}', "False"),
+            ("Deaths.settle", 'watch.is_over or processes.state(watch.worker.pid) in {"Z", "X", ""}', "True"),
         ],
         _PARTS + "test_a_sentence_is_carried_out": [
             ("_end_of", "sentence is not None", "False"),
@@ -66,7 +66,7 @@ DEATHS: Final = Guarded(
             ("Deaths.release", " and watch.worker is stranger", ""),
         ],
         _DEATHS + "test_a_stranger_that_drained_in_vain": [
-            ("Deaths._bury", "code == procs.UNFINISHED", "False"),
+            ("Deaths._bury", "code == processes.UNFINISHED", "False"),
         ],
         _DEATHS + "test_who_has_ended_is_no_suspect": [
             ("Deaths._bury", " if pair not in reporting", ""),
@@ -155,7 +155,7 @@ DEATHS: Final = Guarded(
         _DEATHS + "test_a_stranger_is_adopted_with_what_it_holds": [
             ("Deaths._watch", "if watch.is_stranger:", "if False:"),
             ("Deaths.adopt", "worker.held.update(held)", "pass"),
-            ("Deaths.adopt", "not procs.lives(*process)", "True"),
+            ("Deaths.adopt", "not processes.lives(*process)", "True"),
             ("Deaths.adopt", "not identities.is_in_hand(host, identity)", "True"),
         ],
         _DEATHS + "test_who_is_watched_is_no_stranger": [
@@ -169,11 +169,11 @@ DEATHS: Final = Guarded(
             ("Deaths.adopt", " or not identities.is_in_hand(host, identity)", ""),
         ],
         _DEATHS + "test_a_pid_that_is_used_again_while_it_is_opened": [
-            ("Deaths.adopt", "not procs.lives(*process)", "False"),
+            ("Deaths.adopt", "not processes.lives(*process)", "False"),
             ("Deaths.adopt", "            os.close(pidfd)\n", ""),
         ],
         _DEATHS + "test_a_stranger_dies_by_what_the_database_says": [
-            ("Deaths._bury", "code == procs.UNFINISHED", "True"),
+            ("Deaths._bury", "code == processes.UNFINISHED", "True"),
             ("Deaths._bury", "if watch.is_stranger:", "if False:"),
             ("Deaths._see_through", "                    self._desk.strangers.pop(worker.identity, None)\n", ""),
         ],

@@ -30,10 +30,10 @@ IDENTITY: Final = Guarded(
             ("is_gone", "peer.start_time:", "True:"),
         ],
         _IDENTITY + "test_an_older_kernel_names_the_peer_by_pid": [
-            ("pidfd_of", "procs.start_time(peer.pid) != peer.start_time", "True"),
+            ("pidfd_of", "processes.start_time(peer.pid) != peer.start_time", "True"),
         ],
         _IDENTITY + "test_a_pid_that_was_used_again_is_not_the_peer": [
-            ("pidfd_of", "procs.start_time(peer.pid) != peer.start_time", "False"),
+            ("pidfd_of", "processes.start_time(peer.pid) != peer.start_time", "False"),
             ("pidfd_of", "        os.close(pidfd)\n", ""),
         ],
         _IDENTITY + "test_who_leads_a_group_that_may_be_killed_with_it": [
@@ -78,12 +78,12 @@ IDENTITY: Final = Guarded(
             ("user_of", "process is None or ", ""),
         ],
         _OTHER: [
-            ("user_of", " or not procs.lives(*process)", ""),
+            ("user_of", " or not processes.lives(*process)", ""),
         ],
         _IDENTITY + "test_who_is_in_hand": [
             ("is_in_hand", "process is None or ", ""),
-            ("is_in_hand", " or not procs.lives(*process)", ""),
-            ("is_in_hand", "process is None or not procs.lives(*process)", "True"),
+            ("is_in_hand", " or not processes.lives(*process)", ""),
+            ("is_in_hand", "process is None or not processes.lives(*process)", "True"),
         ],
         _IDENTITY + "test_another_users_process_is_not_in_hand": [
             ("is_in_hand", "        os.kill(process[0], 0)\n", "        pass\n"),

@@ -19,7 +19,7 @@ CONDITION: Final = Guarded(
             ("condition_of", "worker.held and ", ""),
             ("condition_of", "quiet_s(worker, now_s) >= QUIET_BEATS * heartbeat_s", "True"),
             ("condition_of", "worker.watched and ", ""),
-            ("condition_of", " and procs.state(worker.pid) in STOPPED", ""),
+            ("condition_of", " and processes.state(worker.pid) in STOPPED", ""),
             ("condition_of", "worker.heard_s > worker.said_s and ", ""),
             ("condition_of", "Condition.SILENT if worker.silent else Condition.WELL", "Condition.WELL"),
         ],

@@ -13,23 +13,23 @@ RING: Final = Guarded(
     "pulse_supervisor.control.log_ring",
     {
         _RING + "test_the_oldest_go": [
-            ("Ring.add", "while self._bytes > self._max_bytes:", "while False:"),
-            ("Ring._lost", "after is None or after < self._first", "after is None"),
+            ("LogRing.add", "while self._bytes > self._max_bytes:", "while False:"),
+            ("LogRing._lost", "after is None or after < self._first", "after is None"),
         ],
         _RING + "test_what_is_no_line": [
-            ("Ring.add", "(msgspec.MsgspecError, UnicodeDecodeError)", "UnicodeDecodeError"),
+            ("LogRing.add", "(msgspec.MsgspecError, UnicodeDecodeError)", "UnicodeDecodeError"),
         ],
         _RING + "test_what_is_chosen": [
-            ("Ring._chosen", "one.level >= least and ", ""),
-            ("Ring._chosen", " and request.actor in {None, one.actor}", ""),
+            ("LogRing._chosen", "one.level >= least and ", ""),
+            ("LogRing._chosen", " and request.actor in {None, one.actor}", ""),
         ],
         _RING + "test_pages": [
             ("_fit", "if left < 0 and count:", "if False:"),
-            ("Ring.answer", "fitting[-1].number if more else self._next - 1", "self._next - 1"),
-            ("Ring._chosen", "one.number > after and ", ""),
+            ("LogRing.answer", "fitting[-1].number if more else self._next - 1", "self._next - 1"),
+            ("LogRing._chosen", "one.number > after and ", ""),
         ],
         _RING + "test_waiting": [
-            ("Ring.add", "self._grown.set()", "pass"),
+            ("LogRing.add", "self._grown.set()", "pass"),
         ],
     },
     is_part=True,
@@ -179,7 +179,7 @@ LOGS: Final = Guarded(
             ("_dropped", "LOGGED.set(None)", "LOGGED.set(LOGGED.get())"),
         ],
         _LIVE + "test_a_pool_alone_goes_on": [
-            ("configure_logging", "logsink.install(_dropped, files_at_once=runs_handlers)", "pass"),
+            ("configure_logging", "log_sink.install(_dropped, files_at_once=runs_handlers)", "pass"),
         ],
     },
     is_part=True,
@@ -188,7 +188,7 @@ CELL: Final = Guarded(
     "pulse.worker.isolation.child",
     {
         "process/test_worker_cells.py::test_last_words": [
-            ("_leave", "logsink.last_words(_LAST_WORDS_S)", "pass"),
+            ("_leave", "log_sink.last_words(_LAST_WORDS_S)", "pass"),
         ],
     },
     is_part=True,

@@ -25,10 +25,10 @@ MACHINE: Final = Guarded(
             ("_greeted", "due_s=None", "due_s=state.due_s"),
         ],
         _START + "test_an_actor_goes_through_hello_and_settings_to_ready": [
-            ("_spawned", "child.kind in {Kind.POOL, Kind.SERVICE}", "True"),
+            ("_spawned", "child.kind in {ChildKind.POOL, ChildKind.SERVICE}", "True"),
         ],
         _START + "test_a_pool_runs_as_soon_as_it_is_spawned": [
-            ("_spawned", "child.kind in {Kind.POOL, Kind.SERVICE}", "False"),
+            ("_spawned", "child.kind in {ChildKind.POOL, ChildKind.SERVICE}", "False"),
             ("_spawned", "if child.limits", "if True"),
         ],
         _START + "test_a_busy_import_is_not_silence": [
@@ -51,7 +51,7 @@ MACHINE: Final = Guarded(
         ],
         _START + "test_a_restarted_actor_may_prime_for_ever_as_long_as_it_answers": [
             ("_briefed", "if state.boot else None", "if True else None"),
-            ("_pong", "state.phase is Phase.RUNNING", "True"),
+            ("_pong", "state.phase is ChildPhase.RUNNING", "True"),
         ],
         _START + "test_priming_may_be_slow_but_not_silent": [
             ("_briefed", "now_s + child.limits.priming_pong_s", "None"),
@@ -72,7 +72,7 @@ MACHINE: Final = Guarded(
             ("_kill", "child.at_once[-1:]", "child.at_once"),
         ],
         _SILENCE + "test_every_pong_buys_three_seconds": [
-            ("_pong", "state.phase is Phase.RUNNING", "False"),
+            ("_pong", "state.phase is ChildPhase.RUNNING", "False"),
             ("_pong", "event.turn_age_s > child.limits.turn_s", "True"),
         ],
         _SILENCE + "test_a_stuck_turn_is_as_bad_as_silence": [
@@ -155,13 +155,13 @@ MACHINE: Final = Guarded(
             ("_spawn", "if state.boot", "if True"),
         ],
         _STOP + "test_an_actor_is_asked_then_told_then_killed": [
-            ("_stop", "state.phase is Phase.RUNNING", "False"),
+            ("_stop", "state.phase is ChildPhase.RUNNING", "False"),
             ("_stop", "rung.signal is not None or ", "rung.signal is not None and "),
             ("_climb", "rung.signal is None", "False"),
             ("_climb", "rungs=rungs, due_s=now_s + rung.wait_s)", "rungs=state.rungs, due_s=now_s + rung.wait_s)"),
         ],
         _STOP + "test_an_actor_that_is_not_ready_is_not_asked": [
-            ("_stop", "state.phase is Phase.RUNNING", "True"),
+            ("_stop", "state.phase is ChildPhase.RUNNING", "True"),
             ("_stop", " if rung.signal is not None or listens", ""),
         ],
         _STOP + "test_who_stops_may_be_silent": [
@@ -192,11 +192,11 @@ MACHINE: Final = Guarded(
         _STOP + "test_what_survives_sigkill_is_reported_and_not_waited_for": [
             ("_next_rung", "if state.rungs:", "if True:"),
             ("_next_rung", "if state.again:", "if True:"),
-            ("_next_rung", "phase=Phase.FAILED, ", ""),
+            ("_next_rung", "phase=ChildPhase.FAILED, ", ""),
         ],
         _STOP + "test_nothing_is_started_beside_a_process_that_cannot_be_killed": [
             ("_next_rung", "if state.again:", "if False:"),
-            ("_unkillable_died", "Phase.FAILED", "Phase.WAITING"),
+            ("_unkillable_died", "ChildPhase.FAILED", "ChildPhase.WAITING"),
         ],
         _STOP + "test_postgres_is_stopped_fast_then_immediately_then_by_force": [
             ("_next_rung", "if state.rungs:", "if False:"),

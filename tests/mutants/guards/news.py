@@ -61,12 +61,12 @@ PAUSE: Final = Guarded(
     "pulse_actors.pause",
     {
         _TURNS + "test_what_was_told_while_nobody_listened_is_looked_for": [
-            ("Pause.turn", "any(hint.event == LISTENING for hint in turn.inbox)", "False"),
+            ("Pause.turn", "any(told.event == HintEvent.LISTENING for told in turn.inbox)", "False"),
             ("Pause.turn", "self._has_missed |= ", "self._has_missed = "),
             ("Pause.turn", "self._has_missed = False", "pass"),
         ],
         _TURNS + "test_what_others_tell_of_work_is_passed_on": [
-            ("Pause.turn", " if hint.event == WORK", ""),
+            ("Pause.turn", " if told.event == HintEvent.WORK", ""),
             ("Pause.turn", "work and len(work) == len(turn.inbox)", "len(work) == len(turn.inbox)"),
             ("Pause.turn", " and len(work) == len(turn.inbox)", ""),
             ("Pause.turn", " and left_s > 0", ""),

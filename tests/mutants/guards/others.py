@@ -17,7 +17,7 @@ REQUESTS: Final = Guarded(
     {
         _RETRIES + "test_a_worker_that_is_not_connected": [
             ("_is_absent", "process is not None and ", ""),
-            ("_is_absent", " and procs.lives(*process)", ""),
+            ("_is_absent", " and processes.lives(*process)", ""),
             ("_held_here", " | {job for job, worker in last_workers.items() if worker in absent}", ""),
             ("_held_here", "if worker in absent", "if True"),
         ],
@@ -302,7 +302,7 @@ TREES: Final = Guarded(
             ("mark_of", ".partition(_ENTRY)", ".partition(_ENTRY[1:2])"),
             ("_kill_once", " if name.isdigit()", ""),
             ("_kill_once", "if is_condemned(pid):", "if is_condemned(0):"),
-            ("_kill_once", "everybody - procs", "everybody & procs"),
+            ("_kill_once", "everybody - processes", "everybody & processes"),
             ("_marked", " and condemned(mark)", " and False"),
         ],
         _TREES + "test_what_is_killed_is_dead": [
@@ -347,7 +347,7 @@ TREES: Final = Guarded(
             ("mark_of", "environment or not _is_being_execed(pid)", "not _is_being_execed(pid)"),
         ],
         _TREES + "test_an_empty_environment_is_not_waited_for": [
-            ("_is_being_execed", "procs.has_empty_environment(pid)", "False"),
+            ("_is_being_execed", "processes.has_empty_environment(pid)", "False"),
         ],
         _TREES + "test_an_empty_mark_is_none": [
             ("mark_of", 'mark.decode("ascii", "replace") or None', 'str(mark, "ascii", "replace")'),
@@ -355,8 +355,8 @@ TREES: Final = Guarded(
         # None of them may widen what is killed for real: there are other trees on this machine.
         _TREES + "test_whose_pool_parent_is_dead": [
             ("kill_orphans", " and _is_orphaned(mark)", ""),
-            ("_is_orphaned", " and not procs.lives(parent[1], parent[2])", ""),
-            ("_is_orphaned", "parent[0] == procs.pid_namespace() and ", ""),
+            ("_is_orphaned", " and not processes.lives(parent[1], parent[2])", ""),
+            ("_is_orphaned", "parent[0] == processes.pid_namespace() and ", ""),
         ],
         _TREES + "test_its_own_tree_is_spared": [
             ("kill_orphans", "mark != own and ", ""),
@@ -420,8 +420,8 @@ METRICS: Final = Guarded(
     "pulse.ops.metrics.server",
     {
         "unit/test_metrics.py::test_who_asks_byte_by_byte_keeps_nobody_out": [
-            ("Server.process_request_thread", "ending.start()", "pass"),
-            ("Server.process_request_thread", "self._room.release()", "pass"),
+            ("MetricsServer.process_request_thread", "ending.start()", "pass"),
+            ("MetricsServer.process_request_thread", "self._room.release()", "pass"),
             ("_cut", "request.shutdown(socket.SHUT_RDWR)", "pass"),
         ],
     },

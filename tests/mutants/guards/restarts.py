@@ -8,8 +8,8 @@ from tests.mutants.code import Guarded
 
 _POLICY: Final = "unit/test_supervisor_policy.py::"
 
-POLICY: Final = Guarded(
-    "pulse_supervisor.children.restart",
+RESTARTS: Final = Guarded(
+    "pulse.system.restart_policy",
     {
         _POLICY + "test_restart_kinds_are_those_of_otp": [
             ("Restart.applies", "self is Restart.PERMANENT or ", ""),
@@ -17,12 +17,6 @@ POLICY: Final = Guarded(
             ("Restart.applies", "self is Restart.TRANSIENT and ", ""),
             ("Restart.applies", " and not normal", ""),
         ],
-    },
-)
-
-RESTARTS: Final = Guarded(
-    "pulse.system.restart_policy",
-    {
         _POLICY + "test_the_first_restart_is_immediate_and_later_ones_wait_longer_up_to_a_bound": [
             ("Delay.after", "earlier <= 0", "False"),
             ("Delay.after", "earlier <= 0", "earlier <= 1"),

@@ -144,7 +144,7 @@ SILENCE: Final = Guarded(
             ("Silence._spoke", " or self._deaths.watched(worker.identity) is not worker", ""),
         ],
         _SILENCE + "test_who_is_stopped_is_not_waited_for": [
-            ("Silence._spoke", "procs.state(worker.pid) in STOPPED", "False"),
+            ("Silence._spoke", "processes.state(worker.pid) in STOPPED", "False"),
         ],
     },
     without={

@@ -168,7 +168,7 @@ STANDING: Final = Guarded(
 )
 
 ORDERS: Final = Guarded(
-    "pulse.ui.data.bulk_actions",
+    "pulse.ui.data.bulk_orders",
     {
         _BULK + "test_what_was_counted_is_what_is_changed": [
             ("ordered", "is_meant = only is None or job.id in only", "is_meant = True"),
@@ -187,16 +187,16 @@ TASKS: Final = Guarded(
     "pulse.ui.data.bulk_tasks",
     {
         _BULK + "test_a_task_is_taken_back": [
-            ("Task.undo", " or not self.back", ""),
-            ("Tasks.undo", "        task.forget()\n", ""),
-            ("Task.keep", "self.is_forgotten or self.order.parts or ", "self.is_forgotten or "),
+            ("BulkTask.undo", " or not self.back", ""),
+            ("BulkTasks.undo", "        task.forget()\n", ""),
+            ("BulkTask.keep", "self.is_forgotten or self.order.parts", "self.is_forgotten"),
         ],
         _BULK + "test_what_undoes_is_bounded": [
-            ("Tasks._apply", "self._forget_some(task)", "pass"),
-            ("Task.keep", "self.is_forgotten or ", ""),
+            ("BulkTasks._change", "self._forget_some(task)", "pass"),
+            ("BulkTask.keep", "self.is_forgotten or ", ""),
         ],
         _BULK + "test_it_ends_where_all_were_met": [
-            ("Tasks._walk", " or left == 0", ""),
+            ("BulkTasks._walk", "if left == 0:", "if False:"),
         ],
     },
     is_part=True,
@@ -254,16 +254,16 @@ SESSIONS: Final = Guarded(
     "pulse.ui.auth.sessions",
     {
         _RULES + "TestSessions::test_life": [
-            ("Sessions.find", "session is not None and session.ends_s <= now_s", "False"),
-            ("Sessions._end", "self._by_hash.pop(key, None)", "self._by_hash.get(key)"),
-            ("Sessions._end", "session.ends_s = 0.0", "pass"),
+            ("BrowserSessions.find", "session is not None and session.ends_s <= now_s", "False"),
+            ("BrowserSessions._end", "self._by_hash.pop(key, None)", "self._by_hash.get(key)"),
+            ("BrowserSessions._end", "session.ends_s = 0.0", "pass"),
         ],
         _RULES + "TestSessions::test_bounds": [
-            ("Sessions.begin", "while len(self._by_hash) > MOST", "while False"),
-            ("Session.show_next", "while len(self.undos) > _MOST_UNDOS", "while False"),
+            ("BrowserSessions.begin", "while len(self._by_hash) > MOST", "while False"),
+            ("BrowserSession.show_next", "while len(self.undos) > _MOST_UNDOS", "while False"),
         ],
         _LOGIN + "test_one_user_does_not_end_the_sessions_of_others": [
-            ("Sessions.begin", "for key in of_user[:-MOST_OF_ONE]:", "for key in ():"),
+            ("BrowserSessions.begin", "for key in of_user[:-MOST_OF_ONE]:", "for key in ():"),
         ],
     },
     is_part=True,

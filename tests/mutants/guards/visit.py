@@ -91,8 +91,8 @@ VISIT: Final = Guarded(
             (_GREET, " and identities.leads_group(caller.pid)", ""),
             (
                 _GREET,
-                "trees.mark_of(caller.pid) if hello.topics else None",
-                "trees.mark_of(caller.pid)",
+                "process_tree.mark_of(caller.pid) if hello.topics else None",
+                "process_tree.mark_of(caller.pid)",
             ),
         ],
         _VISIT + "test_whose_capacity_may_be_told": [

@@ -311,17 +311,17 @@ STACKS: Final = Guarded(
             ("take", "[: max(0, MAX_STACK_CHARS - len(main) - 1)]", ""),
         ],
         _STACKS + "test_threads_that_cannot_tell_are_left_out": [
-            ("_take_one", "procs.is_blocking(pid, thread, STACK_SIGNAL):", "False:"),
+            ("_take_one", "processes.is_blocking(pid, thread, STACK_SIGNAL):", "False:"),
             ("_take_one", " or time.monotonic() - asked_s > _SPEECHLESS_S", ""),
         ],
         _STACKS + "test_nobody_else_is_asked": [
             ("_take_one", "        signal.pidfd_send_signal(pidfd, 0)  # no other process has its number by now\n", ""),
         ],
         _STACKS + "test_a_dump_that_takes_its_time_is_waited_for": [
-            ("_take_one", " or procs.is_blocking(pid, thread, STACK_SIGNAL)", ""),
+            ("_take_one", " or processes.is_blocking(pid, thread, STACK_SIGNAL)", ""),
         ],
         _STACKS + "test_another_process_is_asked": [
-            ("take", " or procs.state(pid) in _NO_ANSWER", ""),
+            ("take", " or processes.state(pid) in _NO_ANSWER", ""),
         ],
     },
     is_part=True,

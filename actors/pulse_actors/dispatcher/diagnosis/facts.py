@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pulse.ops.doctor.finding import Finding
-from pulse.store.standing import Standing
+from pulse.store.reading.jobs import Standing
 from pulse_actors.dispatcher.claims.loop import is_unended
 from pulse_actors.dispatcher.diagnosis.reasons import Candidate, Holder, Known
 from pulse_actors.dispatcher.services import Desktop

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from pulse.common.text import ago, count, cut, duration
-from pulse.store.standing import BEFORE_MAX, Standing
+from pulse.store.reading.jobs import BEFORE_MAX, Standing
 from pulse_actors.dispatcher.claims.assign_frames import ISOLATE_AT_CRASHES
 from pulse_actors.dispatcher.claims.quarantine import LONGEST_S
 from pulse_actors.dispatcher.diagnosis.reasons import Known, Reason, job_id, moment, short

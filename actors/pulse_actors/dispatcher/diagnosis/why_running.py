@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from pulse.common.text import ago, count, duration
-from pulse.store.standing import Standing
+from pulse.store.reading.jobs import Standing
 from pulse_actors.dispatcher.claims.assign_frames import ISOLATE_AT_CRASHES
 from pulse_actors.dispatcher.diagnosis.reasons import Holder, Known, Reason, job_id, moment
 from pulse_actors.dispatcher.workers.health import Condition

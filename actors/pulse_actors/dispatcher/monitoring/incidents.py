@@ -15,7 +15,7 @@ import anyio
 
 from pulse.ops.doctor import blockers, epochs, queue, refusals
 from pulse.ops.doctor.finding import Finding, State
-from pulse.store.admin.incidents import ASKED, IncidentStore
+from pulse.store.admin.doctor import ASKED, IncidentStore
 
 EVERY_S: Final = 5.0  # between two looks
 SHARE: Final = 0.02  # of the time, for looking

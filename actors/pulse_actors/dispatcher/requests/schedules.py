@@ -18,8 +18,7 @@ from pulse.common.ids import uuid7
 from pulse.errors import BadRequestError, ConflictError
 from pulse.job import CATCH_UPS, OVERLAPS
 from pulse.store.operators.schedules import ScheduleStore
-from pulse.store.rows import NewSchedule
-from pulse.store.times import from_us
+from pulse.store.rows import NewSchedule, from_us
 from pulse_actors.dispatcher.services import Answer, Desktop, no_such
 from pulse_actors.dispatcher.writes.submit import args_problem
 from pulse_actors.runtime.bus import Hint

@@ -17,6 +17,7 @@ import structlog
 
 from pulse.errors import StatementError, UnavailableError
 from pulse.protocol import Result, ResultExtra
+from pulse.store.failures import CONSTRAINTS
 from pulse.store.rows import Completion, Ended, Ending, EndingKind, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher.admission.memory_budget import kept_by_nobody
@@ -37,7 +38,6 @@ REFUSED_PAUSE_S: Final = 1.0  # between two tries of a row that the database ref
 HURRY_S: Final = 0.5  # for what is not dead yet, and a busy database: it holds a connection and locks
 MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_CODE: Final = 2**31 - 1  # the column is an integer
-CONSTRAINTS: Final = "23"  # what a handler returns breaks none of pulse's: it is somebody's, and may be dropped
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 _KINDS: Final = {

@@ -12,9 +12,8 @@ from pulse.common.ids import uuid7
 from pulse.errors import BadRequestError, ConflictError, PulseError, StatementError, UnavailableError
 from pulse.protocol import NewJob
 from pulse.store.failures import IN_VAIN, UNIQUE_VIOLATION
-from pulse.store.rows import Level, Wake
+from pulse.store.rows import Level, Wake, from_s
 from pulse.store.store import Store
-from pulse.store.times import from_s
 from pulse_actors.dispatcher.claims.loop import Claims
 from pulse_actors.dispatcher.workers.registry import Link
 from pulse_actors.dispatcher.writes.batcher import ROW_BYTES, Batcher, halve

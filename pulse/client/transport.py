@@ -1,0 +1,244 @@
+"""
+Frames over a blocking socket, for code without an event loop: what the blocking client has instead of async_transport.
+
+It asks the same requests and reads the same answers; only the waiting is its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket as sockets
+import threading
+import time
+from collections.abc import Generator, Mapping, Sequence
+from os import PathLike
+from typing import Any, Final, TypeVar
+
+from pulse.client.discovery import (
+    TLS,
+    ConnectionLostError,
+    Refusal,
+    Remote,
+    Server,
+    Target,
+    find_servers,
+    nobody_answers,
+    reason_of,
+    why_not,
+)
+from pulse.client.records import body_of, welcome_of
+from pulse.client.requests import Request, answer_lost, poll_pauses_s
+from pulse.errors import NobodyAnswersError, ProtocolError
+from pulse.protocol import MAX_FRAME_BYTES, Frame, FrameReader, encode
+
+__all__ = ["Transport"]
+
+_RECEIVE_BYTES: Final = 64 * 1024
+AnswerT = TypeVar("AnswerT")
+
+
+class Transport:
+    """
+    A connection to the server that is renewed when it breaks. Threads may share it: they take turns.
+
+    Args:
+        socket: As of ``pulse.Client``.
+        timeout_s: Longest wait for one answer, reconnects included, seconds.
+        hello: Body of the first frame.
+
+    """
+
+    def __init__(
+        self, socket: str | PathLike[str] | Remote | None, timeout_s: float, hello: Mapping[str, object]
+    ) -> None:
+        self._socket = socket
+        self._timeout_s = timeout_s
+        self._hello = hello
+        self._exchange: BlockingExchange | None = None
+        self._turn = threading.Lock()
+
+    def open(self) -> None:
+        """Connect now, so that it is known whether somebody answers."""
+        with self._turn:
+            self._connected(time.monotonic() + self._timeout_s)
+
+    def close(self) -> None:
+        """Close the connection. The next request opens a new one."""
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.close()
+
+    def ask(self, request: Request[AnswerT]) -> AnswerT:
+        """
+        The answer to *request*.
+
+        Raises:
+            NobodyAnswersError: None came in time, or the connection broke and the request must not be repeated.
+            RefusedError: The server refuses.
+            ProtocolError: What came is no answer to this request.
+
+        """
+        deadline_s = time.monotonic() + self._timeout_s
+        with self._turn:
+            for pause_s in poll_pauses_s():
+                exchange = self._connected(deadline_s)
+                try:
+                    return request.understood(exchange.ask(request, deadline_s))
+                except _OverdueError:
+                    break
+                except ConnectionLostError:
+                    if not request.repeatable:
+                        raise answer_lost(request.kind) from None
+                    time.sleep(_pause_s(pause_s, deadline_s))
+        raise NobodyAnswersError(f"{request.kind}: no answer within {self._timeout_s:g} s")
+
+    def _connected(self, deadline_s: float) -> BlockingExchange:
+        """The connection; a broken one is renewed until the deadline, but the first is tried only once."""
+        old = self._exchange
+        if old is not None and not old.broken and old.pid == os.getpid():
+            return old
+        for pause_s in poll_pauses_s():
+            try:
+                self._exchange = _dial(find_servers(self._socket), self._hello, deadline_s)
+            except NobodyAnswersError:
+                if old is None or time.monotonic() >= deadline_s:
+                    raise
+                time.sleep(_pause_s(pause_s, deadline_s))
+            else:
+                return self._exchange
+        raise AssertionError
+
+
+class _OverdueError(Exception):
+    """The deadline has passed."""
+
+
+class BlockingExchange:
+    """Frames over a blocking socket, one question at a time."""
+
+    def __init__(self, connection: sockets.socket) -> None:
+        self._connection = connection
+        self._reader = FrameReader(MAX_FRAME_BYTES)
+        self._number = 0
+        self.max_frame_bytes = MAX_FRAME_BYTES
+        self.broken = False
+        self.pid = os.getpid()  # a fork inherits the socket; two processes must not speak on it
+
+    def ask(self, request: Request[Any], deadline_s: float) -> dict[str, object]:
+        self._number += 1
+        number = self._number
+        self.send(request.encode(number, self.max_frame_bytes), deadline_s)
+        while True:
+            for frame in self.receive(deadline_s):
+                if frame.request == number or (frame.request is None and frame.kind == "error"):
+                    return body_of(frame)
+
+    def send(self, data: bytes, deadline_s: float) -> None:
+        with self._breaking():
+            self._connection.settimeout(_left_s(deadline_s))
+            self._connection.sendall(data)
+
+    def receive(self, deadline_s: float) -> list[Frame]:
+        with self._breaking():
+            while True:
+                self._reader.check()
+                self._connection.settimeout(_left_s(deadline_s))
+                data = self._connection.recv(_RECEIVE_BYTES)
+                if not data:
+                    raise ConnectionLostError("the other side closed the connection")
+                if frames := self._reader.take(data):
+                    return frames
+
+    def close(self) -> None:
+        self.broken = True
+        self._connection.close()
+
+    @contextlib.contextmanager
+    def _breaking(self) -> Generator[None, None, None]:
+        """Any failure ends the connection: a part of a frame may have been sent, or the answer may come too late."""
+        try:
+            yield
+        except TimeoutError:
+            self.close()
+            raise _OverdueError from None
+        except (ConnectionLostError, ProtocolError):
+            self.close()
+            raise
+        except OSError as error:
+            self.close()
+            raise ConnectionLostError(f"the connection broke: {reason_of(error)}") from None
+        except BaseException:
+            self.close()
+            raise
+
+
+def _dial(targets: Sequence[Server], hello: Mapping[str, object], deadline_s: float) -> BlockingExchange:
+    refusals: list[Refusal] = []
+    for target in targets:
+        reason = why_not(target)
+        if reason is None:
+            try:
+                connection = _connect(target, _left_s(deadline_s))
+            except OSError as error:
+                reason = reason_of(error)
+            else:
+                return _introduce(BlockingExchange(connection), target, hello, deadline_s)
+        refusals.append(Refusal(target, reason))
+    raise nobody_answers(refusals)
+
+
+def _connect(target: Server, timeout_s: float) -> sockets.socket:
+    """
+    A connection.
+
+    Raises:
+        OSError: Nobody accepts, not in time, or not as who was named.
+
+    """
+    with contextlib.ExitStack() as stack:
+        if isinstance(target, Target):
+            connection = stack.enter_context(sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM))
+            connection.settimeout(timeout_s)
+            connection.connect(str(target.path))
+            stack.pop_all()
+            return connection
+        connection = stack.enter_context(sockets.create_connection((target.host, target.port), timeout_s))
+        connection.setsockopt(sockets.IPPROTO_TCP, sockets.TCP_NODELAY, 1)
+        if target.scheme == TLS:
+            from pulse.security import tls
+
+            context = tls.client_context(target.login.ca, target.login.cert, target.login.key)
+            connection = stack.enter_context(context.wrap_socket(connection, server_hostname=target.host))
+        stack.pop_all()
+        return connection
+
+
+def _introduce(
+    exchange: BlockingExchange, target: Server, hello: Mapping[str, object], deadline_s: float
+) -> BlockingExchange:
+    if isinstance(target, Remote):
+        hello = {**target.login.hello, **hello}
+    try:
+        exchange.send(encode("hello", 0, hello), deadline_s)
+        welcome = welcome_of(exchange.receive(deadline_s)[0])
+    except _OverdueError:
+        raise nobody_answers([Refusal(target, "no answer to hello")]) from None
+    except ConnectionLostError as error:
+        raise nobody_answers([Refusal(target, error.message)]) from None
+    except BaseException:
+        exchange.close()
+        raise
+    exchange.max_frame_bytes = welcome.max_frame_bytes
+    return exchange
+
+
+def _left_s(deadline_s: float) -> float:
+    left_s = deadline_s - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError
+    return left_s
+
+
+def _pause_s(pause_s: float, deadline_s: float) -> float:
+    return max(0.0, min(pause_s, deadline_s - time.monotonic()))

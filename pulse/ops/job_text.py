@@ -1,0 +1,38 @@
+"""Parts of a job for people, on the command line and on the dashboard: its JSON, and how its attempts ended. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from pulse.protocol.answers import Attempt
+
+__all__ = ["outcome_of", "pretty"]
+
+_INDENT: Final = 2
+
+
+def pretty(text: str, width: int | None = None) -> str:
+    """JSON *text* for people: on one line when it fits into *width* columns, else indented."""
+    line = msgspec.json.format(text, indent=0)
+    if width is None or len(line) <= width:
+        return line
+    return msgspec.json.format(text, indent=_INDENT)
+
+
+def outcome_of(attempt: Attempt) -> str:
+    """How an attempt ended, with the signal or exit code of a worker that died."""
+    if attempt.exit_code is None:
+        return attempt.outcome
+    what = f"exit code {attempt.exit_code}" if attempt.exit_code >= 0 else _signal_name(-attempt.exit_code)
+    return f"{attempt.outcome} ({what})"
+
+
+def _signal_name(number: int) -> str:
+    import signal
+
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,109 @@
+"""
+The state of the whole: supervisor and dispatcher are asked at once, and of their two answers becomes one.
+
+Each knows something at first hand, and each may be silent: who shows the state shows what there is, and who was silent.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pulse.errors import NobodyAnswersError, PulseError
+
+__all__ = ["DISPATCHER_S", "SUPERVISOR_S", "StatusAnswers", "TimedCall", "merge"]
+
+Body = Mapping[str, object]
+
+SUPERVISOR_S: Final = 1.4  # it asks its actors for up to 0.8 s before it answers
+DISPATCHER_S: Final = 1.0
+_KEYS: Final = ("supervisor", "actors", "pools", "database", "gate", "workers", "jobs", "jobs_exact")
+_AT_ONE_TIME: Final = ("database", "jobs", "jobs_exact")  # what belongs together comes from one of the two
+
+
+@dataclass(frozen=True, slots=True)
+class StatusAnswers:
+    """
+    The answers of both to ``status``.
+
+    Attributes:
+        supervisor: Its answer, or why there is none.
+        dispatcher: The same.
+    """
+
+    supervisor: Body | PulseError
+    dispatcher: Body | PulseError
+
+    @property
+    def silent(self) -> dict[str, str]:
+        """Who did not answer, and why."""
+        answers = {"supervisor": self.supervisor, "dispatcher": self.dispatcher}
+        return {who: answer.message for who, answer in answers.items() if isinstance(answer, PulseError)}
+
+    @property
+    def merged(self) -> dict[str, object]:
+        """One document of what there is."""
+        answers = (self.supervisor, self.dispatcher)
+        return merge(*(None if isinstance(answer, PulseError) else answer for answer in answers))
+
+
+def merge(supervisor: Body | None, dispatcher: Body | None) -> dict[str, object]:
+    """
+    One document of two: of the supervisor what it alone knows, of the dispatcher what it knows at first hand.
+
+    Args:
+        supervisor: Its answer; None: it did not answer.
+        dispatcher: The same.
+
+    Returns:
+        Every key of the contract, and what else there was; null where neither knew.
+
+    """
+    first, second = supervisor or {}, dispatcher or {}
+    merged: dict[str, object] = {**second, **first}
+    for key in _KEYS:
+        value = first.get(key)
+        merged[key] = value if value is not None else second.get(key)
+    if second.get("database") is not None:  # at first hand
+        merged.update({key: second.get(key) for key in _AT_ONE_TIME})
+    if second.get("gate") is not None:
+        merged["gate"] = second["gate"]
+    merged["workers"] = second.get("workers")
+    return merged
+
+
+class TimedCall:
+    """
+    A request that is made in a thread of its own; it is a daemon, so that nothing waits for it in the end.
+
+    Args:
+        ask: Makes the request, and returns the answer.
+        timeout_s: Longest wait, seconds.
+
+    """
+
+    def __init__(self, ask: Callable[[], Body], timeout_s: float) -> None:
+        self._ask = ask
+        self._deadline_s = time.monotonic() + timeout_s
+        self._answer: Body | PulseError | None = None
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def answer(self) -> Body | PulseError:
+        """What came, or why nothing did."""
+        self._thread.join(max(0.0, self._deadline_s - time.monotonic()))
+        if self._failure is not None:
+            raise self._failure
+        return NobodyAnswersError("no answer in time") if self._answer is None else self._answer
+
+    def _run(self) -> None:
+        try:
+            self._answer = self._ask()
+        except PulseError as error:
+            self._answer = error
+        except BaseException as error:  # noqa: BLE001 -- raised again in the thread that waits
+            self._failure = error

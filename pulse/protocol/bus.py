@@ -1,0 +1,237 @@
+"""
+The bus between the supervisor and its actors: what its frames hold, which hints there are, and how long both may be.
+
+A frame is one of the wire's. An actor says ``hello`` and is sent ``start``; it says ``ready``, answers ``ping`` with
+``pong`` and ``status`` with ``ok``, may ask for ``status`` itself, and says ``failed`` before it gives up; ``stop``
+ends it. A ``hint`` goes from one actor to another, or from the supervisor to one: something may be worth a look now.
+Hints may be lost: what they are about is in the database, and a poll stands behind each.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from pulse.errors import ProtocolError
+
+__all__ = [
+    "EVERYBODY",
+    "MAX_BUS_FRAME_BYTES",
+    "MAX_HINT_BYTES",
+    "ActorFailed",
+    "ActorHello",
+    "ActorPong",
+    "ActorStart",
+    "ActorStop",
+    "CanceledJobs",
+    "Hint",
+    "HintEvent",
+    "HintFrame",
+    "LapsedLeases",
+    "OperatorAction",
+    "ReadyJobs",
+    "RefusedStatements",
+    "TopicGate",
+    "WorkSomewhere",
+    "body_of",
+    "hint",
+    "received_hint",
+]
+
+MAX_BUS_FRAME_BYTES: Final = 64 * 1024  # a longer frame ends its sender
+MAX_HINT_BYTES: Final = 4096  # a name and a few numbers; what is larger is data, and data belongs in the database
+EVERYBODY: Final = "*"
+
+
+class ActorHello(Struct, frozen=True):
+    """Who speaks on this end of the bus."""
+
+    name: str
+    pid: int
+
+
+class ActorStart(Struct, frozen=True):
+    """What an actor works with; ``boot``: whether the supervisor starts it for the first time."""
+
+    settings: dict[str, object]
+    boot: bool
+
+
+class ActorPong(Struct, frozen=True):
+    """How old the actor's unfinished turn is."""
+
+    turn_age_s: Annotated[float, Meta(ge=0)]
+
+
+class ActorStop(Struct, frozen=True):
+    """End, within so many seconds."""
+
+    grace_s: float
+
+
+class ActorFailed(Struct, frozen=True):
+    """Why the actor is about to give up."""
+
+    message: str
+
+
+class HintFrame(Struct, frozen=True):
+    """A hint on its way to the supervisor, which passes ``data`` on as it is."""
+
+    to: str
+    event: str
+    data: Raw = Raw(b"\x80")  # an empty map
+
+
+class HintEvent(enum.StrEnum):
+    """What a hint is about. ``HINT_DATA`` has what each of them says."""
+
+    READY = "ready"  # watchdog, scheduler -> dispatcher: jobs can be claimed
+    LAPSED = "lapsed"  # watchdog -> dispatcher: leases of its workers have lapsed, which the watchdog leaves to it
+    CANCELED = "canceled"  # scheduler -> dispatcher: jobs were canceled by their schedule
+    WORK = "work"  # pause -> dispatcher: another host has more jobs than it can run
+    LISTENING = "listening"  # pause -> dispatcher: nothing was heard until now, so there may be work anywhere
+    FAILING = "failing"  # any actor -> dispatcher: statements that the database refuses
+    GATE_CHANGED = "gate changed"  # dispatcher -> pause, pause -> dispatcher
+    POLICIES_CHANGED = "policies changed"  # dispatcher -> pause, pause -> dispatcher
+    SCHEDULES_CHANGED = "schedules changed"  # dispatcher -> scheduler
+    OPERATOR = "operator"  # supervisor -> watchdog or pause: write down what was asked of the supervisor
+    DRAIN = "drain"  # supervisor -> dispatcher: it is about to stop; workers come back to its successor
+    DRAIN_WORKERS = "drain_workers"  # supervisor -> dispatcher: all workers are to finish and leave
+    RELOAD = "reload"  # supervisor -> dispatcher: read the certificate again
+
+
+class Nothing(Struct, frozen=True):
+    """The event says it all."""
+
+
+class ReadyJobs(Struct, frozen=True, omit_defaults=True):
+    """Due now and after each of these delays; and how many attempts whose leases had lapsed were ended before."""
+
+    delays_s: list[float] | None = None
+    reaped: int | None = None
+
+
+class LapsedLeases(Struct, frozen=True):
+    """Identities of workers."""
+
+    workers: list[str]
+
+
+class CanceledJobs(Struct, frozen=True):
+    """Ids of jobs, as text."""
+
+    jobs: list[str]
+
+
+class WorkSomewhere(Struct, frozen=True):
+    """The host that says so, as it names itself in its notifications."""
+
+    sender: str = msgspec.field(name="from")
+
+
+class RefusedStatement(Struct, frozen=True, array_like=True):
+    """A statement that an actor cannot carry out: ``times`` in a row, the first of them ``for_s`` seconds ago."""
+
+    actor: str
+    statement: str
+    sqlstate: str
+    error: str
+    times: int
+    for_s: float
+
+
+class RefusedStatements(Struct, frozen=True):
+    """The newest ones."""
+
+    statements: list[RefusedStatement]
+
+
+class TopicGate(Struct, frozen=True, omit_defaults=True):
+    """The topic that was paused or resumed, '' for the whole; None: not known."""
+
+    topic: str | None = None
+
+
+class OperatorAction(Struct, frozen=True):
+    """What was carried out: for the process of that account, and the person for whom it asked."""
+
+    action: str
+    uid: int
+    pid: int
+    behalf: str | None
+    detail: dict[str, object]
+
+
+NOTHING: Final = Nothing()
+HINT_DATA: Final[Mapping[str, type[Struct]]] = {
+    HintEvent.READY: ReadyJobs,
+    HintEvent.LAPSED: LapsedLeases,
+    HintEvent.CANCELED: CanceledJobs,
+    HintEvent.WORK: WorkSomewhere,
+    HintEvent.LISTENING: Nothing,
+    HintEvent.FAILING: RefusedStatements,
+    HintEvent.GATE_CHANGED: TopicGate,
+    HintEvent.POLICIES_CHANGED: Nothing,
+    HintEvent.SCHEDULES_CHANGED: Nothing,
+    HintEvent.OPERATOR: OperatorAction,
+    HintEvent.DRAIN: Nothing,
+    HintEvent.DRAIN_WORKERS: Nothing,
+    HintEvent.RELOAD: Nothing,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """
+    Something that another actor may want to look at now.
+
+    Attributes:
+        peer: The actor it goes to (``*``: all) or came from.
+        event: What happened, one of ``HintEvent``.
+        data: Few small values, as ``HINT_DATA`` declares them.
+    """
+
+    peer: str
+    event: str
+    data: dict[str, object] = field(default_factory=dict[str, object])
+
+
+def hint(peer: str, event: HintEvent, data: Struct = NOTHING) -> Hint:
+    """
+    A hint to *peer*.
+
+    Raises:
+        TypeError: That is not what is said of *event*.
+    """
+    if not isinstance(data, HINT_DATA[event]):
+        raise TypeError(f"hint {event}: {HINT_DATA[event].__name__} is allowed, not {type(data).__name__}")
+    return Hint(peer, event, body_of(data))
+
+
+def received_hint(body: Mapping[str, object]) -> Hint:
+    """
+    The hint in a frame from the supervisor. One of an unknown event is taken as it is: its sender is newer.
+
+    Raises:
+        ProtocolError: It is none, or says something else than is declared.
+    """
+    event, data = body.get("event"), body.get("data")
+    try:
+        found = msgspec.convert({"peer": body.get("from"), "event": event, "data": data}, Hint)
+        if found.event in HINT_DATA:
+            msgspec.convert(found.data, HINT_DATA[found.event])
+    except msgspec.ValidationError as error:
+        raise ProtocolError(f"hint {event!r:.60}: {error}") from None
+    return found
+
+
+def body_of(told: Struct) -> dict[str, object]:
+    """What goes on the bus, as ``protocol.encode`` takes it."""
+    body: dict[str, object] = msgspec.to_builtins(told, builtin_types=(bytes,))
+    return body

@@ -1,0 +1,177 @@
+"""The answer to ``stats``: what waits, what goes through and how long it takes, as the server counts it."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Rates(Struct, frozen=True):
+    """
+    How many jobs, or attempts, a second; or how many at all.
+
+    Attributes:
+        submitted: Jobs that clients of this server submitted; not those of SQL, of schedules, of other hosts.
+        started: Attempts that were handed to workers.
+        completed: Attempts that succeeded.
+        failed: Attempts that ended otherwise, and were charged.
+        retried: Those of them after which the job is tried again.
+    """
+
+    submitted: float = 0
+    started: float = 0
+    completed: float = 0
+    failed: float = 0
+    retried: float = 0
+
+
+class TopicStats(Struct, frozen=True):
+    """
+    One topic.
+
+    Attributes:
+        ready: Due jobs that wait.
+        scheduled: Jobs that are due later.
+        running: Jobs that workers hold.
+        oldest_s: How long the first of the ready ones has been due, seconds; None: there is none.
+        paused: Whether it is paused.
+        workers: Handler processes of this server that serve it.
+        rates: A second, within the last minute.
+        counts: Since the dispatcher's start.
+    """
+
+    topic: str
+    ready: int = 0
+    scheduled: int = 0
+    running: int = 0
+    oldest_s: float | None = None
+    paused: bool = False
+    workers: int = 0
+    rates: Rates = Rates()
+    counts: Rates = Rates()
+
+
+class OtherTopics(Struct, frozen=True):
+    """All topics together that are not told by themselves; ``topics``: how many they are."""
+
+    topics: int = 0
+    ready: int = 0
+    scheduled: int = 0
+    running: int = 0
+    oldest_s: float | None = None
+
+
+class Percentiles(Struct, frozen=True):
+    """Durations that so many of a hundred do not exceed, seconds; None: there were none within the last minute."""
+
+    p50: float | None = None
+    p90: float | None = None
+    p99: float | None = None
+
+
+class Series(Struct, frozen=True):
+    """
+    The last hour in steps, the oldest first: lists of equal length.
+
+    Attributes:
+        step_s: Length of a step, seconds.
+        times: When each ended, Unix seconds; the other lists count what happened within it.
+        depth: Due jobs that waited; None: not known.
+    """
+
+    step_s: float
+    times: list[float]
+    submitted: list[int] = []
+    started: list[int] = []
+    completed: list[int] = []
+    failed: list[int] = []
+    retried: list[int] = []
+    depth: list[int | None] = []
+    wait_p50_s: list[float | None] = []
+    wait_p99_s: list[float | None] = []
+    run_p50_s: list[float | None] = []
+    run_p99_s: list[float | None] = []
+
+
+class Buckets(Struct, frozen=True):
+    """A histogram: ``counts`` has how many were not above each of ``bounds``, and, last, all."""
+
+    bounds: list[float]
+    counts: list[float]
+    sum: float
+
+
+class Counters(Rates, frozen=True):
+    """Since the dispatcher's start: how attempts ended, which of them were ended by the server, why workers died."""
+
+    dead_lettered: int = 0
+    outcomes: dict[str, int] = {}
+    reaped: dict[str, int] = {}
+    worker_deaths: dict[str, int] = {}
+
+
+class PoolUsage(Struct, frozen=True):
+    """Connections of one kind to the database."""
+
+    size: int
+    in_use: int
+    failures: int
+    took_s: Buckets
+
+
+class DatabaseUsage(Struct, frozen=True):
+    """How the database answers the dispatcher; ``away_s``: since when it does not, 0: it does."""
+
+    away_s: float
+    pools: dict[str, PoolUsage]
+
+
+class Connected(Struct, frozen=True):
+    """Handler processes that are connected here: how many, how many jobs they can hold, and how many they do."""
+
+    connected: int = 0
+    capacity: int = 0
+    held: int = 0
+
+
+class Used(Struct, frozen=True):
+    """What the dispatcher uses."""
+
+    pid: int
+    cpu_s: float
+    rss_bytes: int
+
+
+class Stats(Struct, frozen=True):
+    """
+    How it goes.
+
+    Attributes:
+        at: When this was told, Unix seconds.
+        since: When the dispatcher began to count.
+        topics: Those with the most work first.
+        others: The topics behind them, together.
+        rates: Of all topics.
+        exact: Whether what waits was counted; else it is estimated.
+        depth_age_s: How long ago; None: it was not seen yet.
+        wait_s: From due to handed out.
+        run_s: From the call of the handler to its result.
+        histograms: Of durations since ``since``, by name.
+        paused: Whether everything is paused; None: not known.
+    """
+
+    at: float
+    since: float
+    topics: list[TopicStats]
+    others: OtherTopics
+    rates: Rates
+    exact: bool
+    wait_s: Percentiles
+    run_s: Percentiles
+    series: Series
+    counters: Counters
+    histograms: dict[str, Buckets]
+    database: DatabaseUsage
+    dispatcher: Used
+    workers: Connected = Connected()
+    depth_age_s: float | None = None
+    paused: bool | None = None

@@ -1,0 +1,125 @@
+-- The database roles of `pulse migrate --roles`, and what each of them may do. None can log in: they are granted to roles that
+-- can. What is not granted here, nobody has; a test holds it against the catalogue, and takes away each privilege of the server
+-- to see that something needs it.
+--
+--   :"owner"   owns the schema and all that is in it: who is a member of it may upgrade
+--   :"server"  what the supervisor, its actors and `pulse doctor` need: no DDL, no TRUNCATE
+--   :"submit"  calls pulse.submit and pulse.submit_many, and reads nothing of any job
+--   :"read"    reads all but what handlers were given, saved and returned
+--
+-- Three parts, each of which may be repeated: the roles (which takes CREATEROLE), the owner, the grants. Names are filled in as
+-- psql would: :"owner" as a name, :'owner' as a text.
+
+-- part: roles
+DO $roles$
+DECLARE
+    role record;
+BEGIN
+    FOR role IN
+        SELECT w.name, w.what FROM (VALUES
+            (:'owner', 'pulse: owns the schema pulse of a database, and upgrades it'),
+            (:'server', 'pulse: what a supervisor and its actors need'),
+            (:'submit', 'pulse: submits jobs by SQL, and nothing else'),
+            (:'read', 'pulse: reads all but args, results, progress and checkpoints')) AS w(name, what)
+        WHERE NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = w.name)
+    LOOP
+        EXECUTE format('CREATE ROLE %I NOLOGIN', role.name);
+        EXECUTE format('COMMENT ON ROLE %I IS %L', role.name, role.what);
+    END LOOP;
+END
+$roles$;
+
+-- part: owner
+-- Whoever owned the schema goes on as before, as a member of its new owner, and so does whoever makes the roles.
+DO $owner$
+DECLARE
+    one record;
+BEGIN
+    FOR one IN
+        SELECT r.rolname AS name FROM pg_roles r
+        WHERE (r.rolname = current_user OR r.oid = (SELECT n.nspowner FROM pg_namespace n WHERE n.nspname = 'pulse'))
+          AND r.rolname <> :'owner' AND NOT r.rolsuper AND NOT pg_has_role(r.oid, :'owner', 'USAGE')
+    LOOP
+        EXECUTE format('GRANT %I TO %I', :'owner', one.name);
+    END LOOP;
+    FOR one IN
+        SELECT format('ALTER %s %s OWNER TO %I', o.kind, o.name, :'owner') AS statement
+        FROM (
+            SELECT 1 AS place, 'SCHEMA' AS kind, 'pulse' AS name, n.nspowner AS owner FROM pg_namespace n WHERE n.nspname = 'pulse'
+            UNION ALL
+            SELECT 2, CASE c.relkind WHEN 'S' THEN 'SEQUENCE' WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, c.oid::regclass::text, c.relowner
+            FROM pg_class c
+            WHERE c.relnamespace = 'pulse'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'S')
+              AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype IN ('a', 'i')
+                                AND d.refclassid = 'pg_class'::regclass AND c.relkind = 'S')  -- goes with its column
+            UNION ALL
+            SELECT 3, 'ROUTINE', p.oid::regprocedure::text, p.proowner FROM pg_proc p WHERE p.pronamespace = 'pulse'::regnamespace
+            UNION ALL
+            SELECT 4, 'TYPE', t.oid::regtype::text, t.typowner FROM pg_type t
+            WHERE t.typnamespace = 'pulse'::regnamespace AND t.typtype IN ('e', 'd')
+        ) AS o
+        WHERE o.owner <> (SELECT r.oid FROM pg_roles r WHERE r.rolname = :'owner')
+        ORDER BY o.place, o.name
+    LOOP
+        EXECUTE one.statement;
+    END LOOP;
+END
+$owner$;
+
+-- part: grants
+-- Whom somebody let in by name keeps what everybody had: the functions, each of which does what its caller may do, and the mark of
+-- the last NOTIFY.
+DO $guests$
+DECLARE
+    one record;
+BEGIN
+    FOR one IN
+        SELECT r.rolname AS name FROM pg_roles r
+        WHERE r.rolname NOT IN (:'owner', :'server', :'submit', :'read')
+          AND (EXISTS (SELECT FROM pg_namespace n CROSS JOIN LATERAL aclexplode(n.nspacl) AS a WHERE n.nspname = 'pulse' AND a.grantee = r.oid)
+            OR EXISTS (SELECT FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) AS a
+                       WHERE c.relnamespace = 'pulse'::regnamespace AND a.grantee = r.oid)
+               AND has_schema_privilege('public', 'pulse', 'USAGE'))
+    LOOP
+        EXECUTE format('GRANT USAGE ON SCHEMA pulse TO %I', one.name);
+        EXECUTE format('GRANT SELECT, UPDATE ON SEQUENCE pulse.work_notified TO %I', one.name);
+        EXECUTE (SELECT coalesce(string_agg(format('GRANT EXECUTE ON ROUTINE %s TO %I', p.oid::regprocedure, one.name), '; '), '')
+                 FROM pg_proc p WHERE p.pronamespace = 'pulse'::regnamespace AND has_function_privilege('public', p.oid, 'EXECUTE'));
+    END LOOP;
+END
+$guests$;
+
+REVOKE ALL ON SCHEMA pulse FROM PUBLIC, :"server", :"submit", :"read";
+REVOKE ALL ON ALL TABLES IN SCHEMA pulse FROM PUBLIC, :"server", :"submit", :"read";
+REVOKE ALL ON ALL SEQUENCES IN SCHEMA pulse FROM PUBLIC, :"server", :"submit", :"read";
+REVOKE ALL ON ALL ROUTINES IN SCHEMA pulse FROM PUBLIC, :"server", :"submit", :"read";
+GRANT USAGE ON SCHEMA pulse TO :"server", :"submit", :"read";
+
+GRANT SELECT, INSERT, UPDATE, DELETE ON pulse.jobs, pulse.attempts, pulse.schedules, pulse.topics, pulse.set_aside TO :"server";
+GRANT SELECT, INSERT, UPDATE ON pulse.dispatch_control, pulse.handlers, pulse.hosts TO :"server";
+GRANT SELECT, UPDATE ON pulse.sweep_mark, pulse.retention_mark TO :"server";
+GRANT SELECT, INSERT, UPDATE (reopened, detail) ON pulse.epochs TO :"server";
+GRANT SELECT, INSERT, UPDATE ON pulse.witnesses TO :"server";
+GRANT SELECT ON pulse.schema_version TO :"server";
+-- INSERT lets pulse.note believe the server who asked; to lock rows takes an UPDATE of some column, and the number says nothing.
+GRANT SELECT, INSERT, UPDATE (id), DELETE ON pulse.audit TO :"server";
+GRANT SELECT, UPDATE ON SEQUENCE pulse.work_notified TO :"server";
+GRANT EXECUTE ON FUNCTION pulse.backoff_s, pulse.delete_schedule, pulse.jittered, pulse.note, pulse.notify_work,
+    pulse.resolved_options, pulse.set_topic, pulse.tell, pulse.trigger_schedule, pulse.uuid7 TO :"server";
+
+GRANT INSERT (id, name, topic, args, priority, next_run_at, max_attempts, timeout_s, expires_at, traceparent) ON pulse.jobs TO :"submit";
+GRANT SELECT (name, topic, max_attempts, timeout_s) ON pulse.handlers TO :"submit";
+GRANT SELECT (topic, max_attempts, timeout_s) ON pulse.topics TO :"submit";
+GRANT SELECT, UPDATE ON SEQUENCE pulse.work_notified TO :"submit";
+GRANT EXECUTE ON FUNCTION pulse.submit, pulse.submit_many, pulse.expiry_problem, pulse.is_stored, pulse.is_stored_unseen,
+    pulse.notify_work, pulse.resolved_options, pulse.tell, pulse.uuid7 TO :"submit";
+
+GRANT SELECT (id, submitted_at, next_run_at, started_at, lease_until, completed_at, occurrence, expires_at, timeout_s, schedule_id, attempts,
+    uncharged, max_attempts, crashes, status, priority, topic, name, locked_by, last_error, traceparent) ON pulse.jobs TO :"read";
+GRANT SELECT (job_id, started_at, ended_at, attempt, exit_code, outcome, worker, error, cpu_s, peak_rss_bytes, stack) ON pulse.attempts
+    TO :"read";
+GRANT SELECT (id, created_at, next_run_at, last_run_at, run_at, every_s, timeout_s, max_attempts, priority, paused, kind, name, topic, cron,
+    timezone, following_run_at, starts_at, ends_at, undeclared_at, jitter_s, last_job_id, revision, waiting, reckon, catch_up, overlap,
+    key, declared_by, error, due_at) ON pulse.schedules TO :"read";
+GRANT SELECT ON pulse.dispatch_control, pulse.handlers, pulse.hosts, pulse.topics, pulse.audit, pulse.sweep_mark, pulse.retention_mark,
+    pulse.schema_version, pulse.set_aside, pulse.epochs, pulse.witnesses TO :"read";

@@ -1,0 +1,56 @@
+-- The server, the installed schema and the database roles.
+
+
+-- name: server_now :one
+-- What:    is the database there, and what is it?   Args: none.   Guard: none: reads.   Returns: server_version, now.
+SELECT current_setting('server_version') AS server_version, clock_timestamp() AS now;
+
+
+-- name: schema_version :one
+-- What:    the newest installed version.   Args: none.   Guard: none: reads.
+-- Returns: version, release (NULL: the table has no such column); nothing, 42P01 or 3F000 when not installed.
+SELECT v.version, to_jsonb(v) ->> 'release' AS release FROM pulse.schema_version v ORDER BY v.version DESC LIMIT 1;
+
+
+-- name: schema_lock :exec
+-- What:    one migration at a time, in this database; released at the end of the transaction.
+-- Args: none.   Guard: pg_advisory_xact_lock, bounded by lock_timeout.   Returns: nothing.
+SELECT pg_advisory_xact_lock(hashtextextended('pulse schema', 0));
+
+
+-- name: schema_limits :one
+-- What:    how long a migration may wait for another one, that its statements may take their time, and that what they call is
+--          looked for in pg_catalog alone: a function of somebody else in public must not be called by whoever owns the schema.
+-- Args:    $1 lock timeout, as PostgreSQL writes it.   Guard: none: this transaction only.   Returns: nothing of use.
+SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', '0', true), set_config('search_path', 'pg_catalog, pg_temp', true);
+
+
+-- name: schema_standing :one
+-- What:    who is connected, who owns the schema, and whether it has the roles of `pulse migrate --roles`.
+-- Args:    none.   Guard: none: reads.
+-- Returns: role, owner (NULL: there is no schema), is_super, may_make_roles, prefix (NULL: it has none).
+SELECT m.rolname::text AS role, o.rolname::text AS owner, m.rolsuper AS is_super, m.rolcreaterole AS may_make_roles,
+    CASE WHEN o.rolname LIKE '%owner' AND (
+        SELECT count(*) FROM pg_roles r
+        WHERE r.rolname IN (left(o.rolname, -5) || 'server', left(o.rolname, -5) || 'submit', left(o.rolname, -5) || 'read')
+          AND has_schema_privilege(r.oid, n.oid, 'USAGE')) = 3 THEN left(o.rolname, -5) END AS prefix
+FROM pg_roles m LEFT JOIN pg_namespace n ON n.nspname = 'pulse' LEFT JOIN pg_roles o ON o.oid = n.nspowner
+WHERE m.rolname = current_user;
+
+
+-- name: become_role :one
+-- What:    be that role until the transaction ends: what is made then is its own.   Args: $1 role.   Guard: none: this transaction only.   Returns: role.
+SELECT set_config('role', $1, true) AS role;
+
+
+-- name: roles_found :many
+-- What:    which of these roles are there, and whether one of them may do what no role of pulse may.
+-- Args:    $1 names text[].   Guard: none: reads.   Returns: name, is_mighty.
+SELECT r.rolname::text AS name, r.rolsuper OR r.rolcreaterole OR r.rolcreatedb OR r.rolreplication OR r.rolbypassrls AS is_mighty
+FROM pg_roles r WHERE r.rolname = ANY ($1::text[]);
+
+
+-- name: role_members :many
+-- What:    to whom a role was granted.   Args: $1 role.   Guard: none: reads.   Returns: name, in order.
+SELECT DISTINCT m.rolname::text AS name FROM pg_auth_members a JOIN pg_roles m ON m.oid = a.member JOIN pg_roles r ON r.oid = a.roleid
+WHERE r.rolname = $1 ORDER BY 1;

@@ -1,0 +1,122 @@
+-- What operators do with jobs, and the record of it.
+
+
+-- name: cancel_jobs :many
+-- What:    cancel, whatever the job is doing.   From/to: PENDING, RETRYING, RUNNING -> CANCELED
+-- Args:    $1 ids uuid[], $2 now
+-- Guard:   status, locked in id order first and tested again in the UPDATE.   Returns: id, and attempt and worker where it was RUNNING.
+WITH target AS (
+    SELECT j.id, j.status, j.attempts, j.locked_by, j.started_at, j.progress FROM pulse.jobs j
+    WHERE j.id = ANY ($1::uuid[]) AND j.status::text IN ('PENDING', 'RETRYING', 'RUNNING')
+    ORDER BY j.id FOR UPDATE
+), changed AS (
+    UPDATE pulse.jobs j
+    SET status = 'CANCELED', completed_at = coalesce($2, clock_timestamp()), locked_by = NULL, lease_until = NULL
+    FROM target t WHERE j.id = t.id AND j.status::text IN ('PENDING', 'RETRYING', 'RUNNING')
+    RETURNING j.id, j.completed_at
+), history AS (
+    INSERT INTO pulse.attempts (job_id, attempt, worker, started_at, ended_at, outcome, progress)
+    SELECT t.id, t.attempts, t.locked_by, t.started_at, c.completed_at, 'canceled', t.progress
+    FROM target t JOIN changed c ON c.id = t.id WHERE t.status = 'RUNNING'
+    ON CONFLICT (job_id, attempt) DO NOTHING
+)
+SELECT uuid_send(t.id) AS id, t.attempts, t.locked_by FROM target t JOIN changed c ON c.id = t.id;
+
+
+-- name: retry_jobs :many
+-- What:    an operator's retry, with fresh budgets; attempts goes on, so the fence has no hole. An expiry that is over is
+--          dropped: who retries wants it started.
+--          From/to: COMPLETED, DEAD_LETTERED, CANCELED -> PENDING
+-- Args:    $1 ids uuid[], $2 now
+-- Guard:   status, locked in id order first and tested again in the UPDATE.   Returns: id, topic, priority, due time (Unix).
+WITH target AS (
+    SELECT j.id FROM pulse.jobs j
+    WHERE j.id = ANY ($1::uuid[]) AND j.status::text IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
+    ORDER BY j.id FOR UPDATE
+)
+UPDATE pulse.jobs j
+SET status = 'PENDING', uncharged = j.attempts, crashes = 0, next_run_at = coalesce($2, clock_timestamp()), completed_at = NULL,
+    result = NULL, progress = NULL, checkpoint = NULL,
+    expires_at = CASE WHEN j.expires_at > coalesce($2, clock_timestamp()) THEN j.expires_at END
+FROM target t WHERE j.id = t.id AND j.status::text IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
+RETURNING uuid_send(j.id) AS id, j.topic, j.priority, date_part('epoch', j.next_run_at) AS due_s;
+
+
+-- name: delete_jobs :many
+-- What:    remove jobs that have ended, with their history, for an operator.
+-- Args:    $1 ids uuid[]
+-- Guard:   status, locked in id order first and tested again in the DELETE: whoever retries a job first keeps it.   Returns: ids that are gone.
+WITH target AS (
+    SELECT j.id FROM pulse.jobs j
+    WHERE j.id = ANY ($1::uuid[]) AND j.status::text IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
+    ORDER BY j.id FOR UPDATE
+), gone AS (
+    DELETE FROM pulse.jobs j USING target t WHERE j.id = t.id AND j.status::text IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
+    RETURNING j.id
+), history AS (
+    DELETE FROM pulse.attempts a USING gone g WHERE a.job_id = g.id
+)
+SELECT uuid_send(g.id) AS id FROM gone g;
+
+
+-- name: change_jobs :many
+-- What:    move jobs that wait to another topic or priority. What is due is due from now on: so it lies ahead of the cursors with
+--          which all dispatchers claim there. What is due later, or is held back, stays so; what is there already is left alone.
+-- Args:    $1 ids uuid[], $2 topic or NULL, $3 priority smallint or NULL (each NULL: it stays), $4 now
+-- Guard:   status, locked in id order first and tested again in the UPDATE: whoever claims or cancels a job first has it.
+-- Returns: id, the topic and priority before; and of those that were moved the new ones, and when they are due (Unix seconds).
+WITH target AS (
+    SELECT j.id, j.topic, j.priority FROM pulse.jobs j
+    WHERE j.id = ANY ($1::uuid[]) AND j.status::text IN ('PENDING', 'RETRYING')
+    ORDER BY j.id FOR UPDATE
+), changed AS (
+    UPDATE pulse.jobs j
+    SET topic = coalesce($2, j.topic), priority = coalesce($3, j.priority),
+        next_run_at = CASE WHEN j.next_run_at <= coalesce($4, clock_timestamp()) THEN coalesce($4, clock_timestamp()) ELSE j.next_run_at END
+    FROM target t
+    WHERE j.id = t.id AND j.status::text IN ('PENDING', 'RETRYING')
+      AND (j.topic, j.priority) IS DISTINCT FROM (coalesce($2, j.topic), coalesce($3, j.priority))
+    RETURNING j.id, j.topic, j.priority, j.next_run_at
+)
+SELECT uuid_send(t.id) AS id, t.topic AS old_topic, t.priority AS old_priority, c.topic, c.priority, date_part('epoch', c.next_run_at) AS due_s
+FROM target t LEFT JOIN changed c ON c.id = t.id ORDER BY t.id;
+
+
+-- name: job_statuses :many
+-- What:    status of each of these jobs, to say why one was refused.   Args: $1 ids uuid[].   Guard: none: reads.   Returns: id, status, attempts.
+SELECT uuid_send(j.id) AS id, j.status::text AS status, j.attempts FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
+
+
+-- name: last_workers :many
+-- What:    who had, or has, the last attempt of each of these jobs that was canceled or still runs: it may be running it yet.
+-- Args:    $1 ids uuid[].   Guard: none: reads.   Returns: id, worker.
+SELECT uuid_send(j.id) AS id, coalesce(j.locked_by, a.worker) AS worker
+FROM pulse.jobs j
+LEFT JOIN pulse.attempts a ON a.job_id = j.id AND a.attempt = j.attempts AND a.outcome = 'canceled'
+WHERE j.id = ANY ($1::uuid[]) AND coalesce(j.locked_by, a.worker) IS NOT NULL;
+
+
+-- name: set_operator :exec
+-- What:    who asks for what this transaction does; pulse.note writes it down.   Args: $1 JSON text.   Guard: this transaction only.   Returns: nothing.
+SELECT set_config('pulse.operator', $1, true);
+
+
+-- name: note_action :exec
+-- What:    what an operator did.
+-- Args:    $1 action, $2 topic, $3 schedule uuid, $4 job uuid, $5 jobs int, $6 detail as JSON text (each but the action may be NULL)
+-- Guard:   none: in the transaction of what was done.   Returns: nothing.
+SELECT pulse.note($1, $2, $3, $4, $5, $6::text::jsonb);
+
+
+-- name: list_actions :many
+-- What:    a page of what operators did, newest first, keyset by (at, id).
+-- Args:    $1 action or NULL (one that ends with a dot: all that begin so), $2 topic or NULL, $3 since_s float8 or NULL, $4 after at
+--          or NULL, $5 after id bigint or NULL, $6 limit int, $7 now
+-- Guard:   none: reads.   Returns: the rows, in order.
+SELECT a.id, a.at, a.action, a.uid, a.user_name, a.behalf, a.host, a.pid, a.topic, uuid_send(a.schedule_id) AS schedule_id,
+    uuid_send(a.job_id) AS job_id, a.jobs, a.detail::text AS detail
+FROM pulse.audit a
+WHERE ($1::text IS NULL OR a.action = $1 OR ($1 LIKE '%.' AND starts_with(a.action, $1))) AND ($2::text IS NULL OR a.topic = $2)
+  AND ($3::float8 IS NULL OR a.at >= coalesce($7, clock_timestamp()) - $3 * interval '1 second')
+  AND ($4::timestamptz IS NULL OR (a.at, a.id) < ($4, $5::bigint))
+ORDER BY a.at DESC, a.id DESC LIMIT $6;

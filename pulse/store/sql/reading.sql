@@ -1,0 +1,313 @@
+-- Reading jobs: one, lists of them, how many there are, and why one does not run.
+
+
+-- name: get_job :one
+-- What:    one job, all its columns, and its attempts that did not simply succeed, oldest first, in one snapshot.
+-- Args:    $1 id uuid.   Guard: none: reads.
+-- Returns: the row, its history as an array of rows without names (those are in reading/jobs.py), or nothing.
+SELECT uuid_send(j.id) AS id, j.topic, j.name, j.args::text AS args, j.status::text AS status, j.priority, j.attempts, j.uncharged,
+    j.max_attempts, j.crashes, j.submitted_at, j.next_run_at, j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
+    j.lease_until, j.progress::text AS progress, j.result::text AS result, j.last_error, uuid_send(j.schedule_id) AS schedule_id,
+    ARRAY(
+        SELECT ROW(uuid_send(a.job_id), a.attempt, a.worker, a.started_at, a.ended_at, a.outcome, a.error, a.exit_code,
+            a.progress::text, a.cpu_s, a.peak_rss_bytes, a.stack)
+        FROM pulse.attempts a WHERE a.job_id = j.id ORDER BY a.ended_at, a.attempt
+    ) AS history
+FROM pulse.jobs j WHERE j.id = $1;
+
+
+-- name: job_text :one
+-- What:    one of those columns of a job that may be long: the others are not read, whatever is wrong with them.
+-- Args:    $1 id uuid, $2 which.   Guard: none: reads.   Returns: the text.
+SELECT CASE $2::text WHEN 'args' THEN j.args::text WHEN 'progress' THEN j.progress::text WHEN 'result' THEN j.result::text
+                     WHEN 'last_error' THEN j.last_error END AS text
+FROM pulse.jobs j WHERE j.id = $1;
+
+
+-- name: job_history :many
+-- What:    the history of get_job by itself.   Args: $1 id uuid.   Guard: none: reads.   Returns: its rows, oldest first.
+SELECT uuid_send(a.job_id) AS job_id, a.attempt, a.worker, a.started_at, a.ended_at, a.outcome, a.error, a.exit_code,
+    a.progress::text AS progress, a.cpu_s, a.peak_rss_bytes, a.stack
+FROM pulse.attempts a WHERE a.job_id = $1 ORDER BY a.ended_at, a.attempt;
+
+
+-- name: why_job :one
+-- What:    what the database knows of why a job does not run, in one snapshot.
+-- Args:    $1 id uuid, $2 limit int (most jobs to count), $3 the asking server's host, $4 now
+-- Guard:   none: reads. Of those before it, as many as the limit are counted: levels by two descents each, jobs by a range of the
+--          claim index from its start, so that a million that wait cost no more than a thousand.
+-- Returns: the job, without args and result; whether it is set aside; its newest attempt, where it left a row; what pauses it; the schedule's
+--          last job where this one is held back; what is known of its handler and of the hosts; how many of its topic that are due
+--          come before it: of a higher priority, or due earlier at the same one. Or nothing.
+WITH RECURSIVE job AS MATERIALIZED (
+    SELECT j.id, j.topic, j.name, j.status::text AS status, j.priority, j.attempts, j.uncharged, j.max_attempts, j.crashes, j.submitted_at,
+           j.next_run_at, j.started_at, j.completed_at, j.expires_at, j.lease_until, j.occurrence, j.locked_by, j.schedule_id,
+           left(j.last_error, 500) AS last_error, coalesce($4, clock_timestamp()) AS now,
+           j.status = 'PENDING' AND j.schedule_id IS NOT NULL AND j.next_run_at = '9999-12-30 00:00+00' AS held
+    FROM pulse.jobs j WHERE j.id = $1
+), levels AS (
+    SELECT b.topic, (
+        SELECT q.priority FROM pulse.jobs q WHERE q.topic = b.topic AND q.status IN ('PENDING', 'RETRYING')
+        ORDER BY q.priority DESC LIMIT 1) AS priority
+    FROM job b WHERE b.status IN ('PENDING', 'RETRYING') AND b.next_run_at <= b.now
+    UNION ALL
+    SELECT l.topic, (
+        SELECT q.priority FROM pulse.jobs q WHERE q.topic = l.topic AND q.status IN ('PENDING', 'RETRYING')
+        AND q.priority < l.priority ORDER BY q.priority DESC LIMIT 1)
+    FROM levels l WHERE l.priority > (SELECT b.priority FROM job b)
+)
+SELECT uuid_send(b.id) AS id, b.topic, b.name, b.status, b.priority, b.attempts, b.uncharged, b.max_attempts, b.crashes, b.submitted_at,
+    b.next_run_at, b.started_at, b.completed_at, b.expires_at, b.lease_until, b.locked_by, b.last_error, b.now, b.held,
+    a.outcome, left(a.error, 500) AS attempt_error, a.ended_at, a.worker,
+    e.paused_at AS all_paused_at, e.paused_by AS all_paused_by, e.paused_until AS all_paused_until, e.reason AS all_reason,
+    t.paused_at, t.paused_by, t.paused_until, t.reason,
+    uuid_send(l.id) AS last_job_id, l.status::text AS last_job_status,
+    (SELECT count(*) FROM (
+        SELECT FROM pulse.jobs q WHERE b.held AND q.schedule_id = b.schedule_id AND q.status = 'PENDING'
+        AND q.next_run_at = '9999-12-30 00:00+00' AND q.occurrence < b.occurrence LIMIT $2) AS o) AS held_before,
+    h.topic AS handler_topic, h.seen_at AS handler_seen_at,
+    x.since AS aside_since, x.next_try_at = 'infinity' AS aside_for_good, x.sqlstate AS aside_sqlstate, x.statement AS aside_statement,
+    left(x.error, 500) AS aside_error,
+    (SELECT max(o.seen_at) FROM pulse.hosts o
+     WHERE o.host = split_part(coalesce(b.locked_by, a.worker), '/', 1)
+       AND o.boot = split_part(coalesce(b.locked_by, a.worker), '/', 2)) AS host_seen_at,
+    (SELECT count(DISTINCT o.host) FROM pulse.hosts o WHERE o.host <> $3 AND o.seen_at > b.now - interval '1 minute') AS other_hosts,
+    (SELECT count(*) FROM (
+        SELECT FROM levels v CROSS JOIN LATERAL (
+            SELECT FROM pulse.jobs q
+            WHERE q.topic = v.topic AND q.priority = v.priority AND q.status IN ('PENDING', 'RETRYING')
+              AND q.next_run_at <= CASE WHEN v.priority = b.priority THEN b.next_run_at - interval '1 microsecond' ELSE b.now END
+            ORDER BY q.next_run_at LIMIT $2) AS f
+        LIMIT $2) AS o) AS before
+FROM job b
+LEFT JOIN pulse.attempts a ON a.job_id = b.id AND a.attempt = b.attempts AND b.attempts > 0
+LEFT JOIN pulse.dispatch_control e ON e.topic = '' AND coalesce(e.paused_until > b.now, true)
+LEFT JOIN pulse.dispatch_control t ON t.topic = b.topic AND coalesce(t.paused_until > b.now, true)
+LEFT JOIN pulse.schedules s ON s.id = b.schedule_id AND b.held
+LEFT JOIN pulse.jobs l ON l.id = s.last_job_id
+LEFT JOIN pulse.handlers h ON h.name = b.name
+LEFT JOIN pulse.set_aside x ON x.job_id = b.id;
+
+
+-- name: list_limits :one
+-- What:    how the statements of a list are planned: by the indexes that have their order, whatever the statistics say.
+-- Args:    none.   Guard: none: this transaction only.   Returns: now.
+SELECT clock_timestamp() AS now, set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
+    set_config('enable_sort', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true);
+
+
+-- name: walk_jobs :many
+-- What:    of a window of the table, in the order in which jobs are listed, those that are looked for.
+-- Args:    $1 through what: ids (timed ones), others (all other ids), dead, canceled (timed ones of that status), $2 oldest boolean,
+--          $3 from id, $4 to id (of all but others), $5 from submitted_at, $6 from id, $7 to submitted_at, $8 to id (of others; each
+--          range is without its end), $9 window int: most rows to look at, $10 limit int: most to find,
+--          $11 statuses text[], $12 topic, $13 name, $14 schedule uuid, $15 error (a pattern of ILIKE), $16 worker (likewise),
+--          $17 first id, $18 last id (each NULL: any)
+-- Guard:   none: reads.
+-- Returns: id and submitted_at of those found, in order, and of the last of a whole window, found or not. One-time filters
+--          leave one branch: each walks one index, as far as the window, or until enough is found.
+SELECT uuid_send(w.id) AS id, w.submitted_at, w.is_wanted, w.place FROM (
+    SELECT j.id, j.submitted_at, row_number() OVER () AS place,
+       (j.status = ANY ($11::text[]::pulse.job_status[]) OR $11::text[] IS NULL)
+       AND ($12::text IS NULL OR j.topic = $12) AND ($13::text IS NULL OR j.name = $13) AND ($14::uuid IS NULL OR j.schedule_id = $14)
+       AND ($15::text IS NULL OR j.last_error ILIKE $15) AND ($16::text IS NULL OR j.locked_by ILIKE $16)
+       AND ($17::uuid IS NULL OR j.id BETWEEN $17 AND $18)
+       AND ($1 = 'others' OR get_byte(uuid_send(j.id), 6) >> 4 = 7) AS is_wanted
+    FROM (
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+         FROM pulse.jobs j WHERE $1 = 'ids' AND NOT $2 AND j.id >= $3 AND j.id < $4
+         ORDER BY j.id DESC LIMIT $9)
+        UNION ALL
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+         FROM pulse.jobs j WHERE $1 = 'ids' AND $2 AND j.id >= $3 AND j.id < $4
+         ORDER BY j.id LIMIT $9)
+        UNION ALL
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+         FROM pulse.jobs j WHERE $1 = 'dead' AND NOT $2 AND j.status = 'DEAD_LETTERED' AND j.id >= $3 AND j.id < $4
+         ORDER BY j.id DESC LIMIT $9)
+        UNION ALL
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+         FROM pulse.jobs j WHERE $1 = 'dead' AND $2 AND j.status = 'DEAD_LETTERED' AND j.id >= $3 AND j.id < $4
+         ORDER BY j.id LIMIT $9)
+        UNION ALL
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+         FROM pulse.jobs j WHERE $1 = 'canceled' AND NOT $2 AND j.status = 'CANCELED' AND j.id >= $3 AND j.id < $4
+         ORDER BY j.id DESC LIMIT $9)
+        UNION ALL
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+         FROM pulse.jobs j WHERE $1 = 'canceled' AND $2 AND j.status = 'CANCELED' AND j.id >= $3 AND j.id < $4
+         ORDER BY j.id LIMIT $9)
+        UNION ALL
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+         FROM pulse.jobs j WHERE $1 = 'others' AND NOT $2 AND (get_byte(uuid_send(j.id), 6) >> 4 <> 7 OR j.id >= '04000000-0000-0000-0000-000000000000')
+           AND (j.submitted_at, j.id) >= ($5, $6) AND (j.submitted_at, j.id) < ($7, $8)
+         ORDER BY j.submitted_at DESC, j.id DESC LIMIT $9)
+        UNION ALL
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+         FROM pulse.jobs j WHERE $1 = 'others' AND $2 AND (get_byte(uuid_send(j.id), 6) >> 4 <> 7 OR j.id >= '04000000-0000-0000-0000-000000000000')
+           AND (j.submitted_at, j.id) >= ($5, $6) AND (j.submitted_at, j.id) < ($7, $8)
+         ORDER BY j.submitted_at, j.id LIMIT $9)
+    ) AS j
+) AS w
+WHERE coalesce(w.is_wanted, false) OR w.place = $9 LIMIT $10;
+
+
+-- name: collect_jobs :one
+-- What:    those that are looked for, of a part of the table that an index knows and that is small.
+-- Args:    $1 which part: running, waiting (of $4, if that is given), dead, canceled, schedule, prefix, $2 window int: most rows to look at,
+--          $3 statuses text[], $4 topic, $5 name, $6 schedule uuid, $7 error, $8 worker, $9 first id, $10 last id (as in walk_jobs)
+-- Guard:   none: reads.
+-- Returns: how many rows were looked at, and those found, in no order, as the bytes of ids behind each other: of the timed ones;
+--          of the others each with submitted_at in microseconds. A row for each would take longer than all the rest.
+SELECT count(*) AS walked, string_agg(w.id, ''::bytea) FILTER (WHERE w.is_wanted AND w.is_timed) AS timed,
+    string_agg(w.id || int8send((extract(epoch FROM w.submitted_at) * 1000000)::bigint), ''::bytea)
+        FILTER (WHERE w.is_wanted AND NOT w.is_timed) AS others
+FROM (
+    SELECT uuid_send(j.id) AS id, j.submitted_at,
+       get_byte(uuid_send(j.id), 6) >> 4 = 7 AND j.id < '04000000-0000-0000-0000-000000000000' AS is_timed,
+       (j.status = ANY ($3::text[]::pulse.job_status[]) OR $3::text[] IS NULL)
+       AND ($4::text IS NULL OR j.topic = $4) AND ($5::text IS NULL OR j.name = $5) AND ($6::uuid IS NULL OR j.schedule_id = $6)
+       AND ($7::text IS NULL OR j.last_error ILIKE $7) AND ($8::text IS NULL OR j.locked_by ILIKE $8)
+       AND ($9::uuid IS NULL OR j.id BETWEEN $9 AND $10) AS is_wanted
+    FROM (
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+         FROM pulse.jobs j WHERE $1 = 'running' AND j.status = 'RUNNING' LIMIT $2)
+        UNION ALL
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+         FROM pulse.jobs j WHERE $1 = 'waiting' AND $4::text IS NULL AND j.status IN ('PENDING', 'RETRYING') LIMIT $2)
+        UNION ALL
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+         FROM pulse.jobs j WHERE $1 = 'waiting' AND j.topic = $4 AND j.status IN ('PENDING', 'RETRYING') LIMIT $2)
+        UNION ALL
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+         FROM pulse.jobs j WHERE $1 = 'dead' AND j.status = 'DEAD_LETTERED' LIMIT $2)
+        UNION ALL
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+         FROM pulse.jobs j WHERE $1 = 'canceled' AND j.status = 'CANCELED' LIMIT $2)
+        UNION ALL
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+         FROM pulse.jobs j WHERE $1 = 'schedule' AND j.schedule_id = $6 LIMIT $2)
+        UNION ALL
+        (SELECT j.id, j.submitted_at, j.status, j.topic, j.name, j.schedule_id, j.last_error, j.locked_by
+         FROM pulse.jobs j WHERE $1 = 'prefix' AND j.id BETWEEN $9 AND $10 LIMIT $2)
+    ) AS j
+) AS w;
+
+
+-- name: jobs_by_ids :many
+-- What:    all columns of these jobs.   Args: $1 ids uuid[].   Guard: none: reads.   Returns: the rows, in no order.
+SELECT uuid_send(j.id) AS id, j.topic, j.name, j.args::text AS args, j.status::text AS status, j.priority, j.attempts, j.uncharged,
+    j.max_attempts, j.crashes, j.submitted_at, j.next_run_at, j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
+    j.lease_until, j.progress::text AS progress, j.result::text AS result, j.last_error, uuid_send(j.schedule_id) AS schedule_id
+FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
+
+
+-- name: jobs_in_brief :many
+-- What:    the same without what may be long.   Args: $1 ids uuid[].   Guard: none: reads.   Returns: the rows, in no order.
+SELECT uuid_send(j.id) AS id, j.topic, j.name, j.status::text AS status, j.priority, j.attempts, j.uncharged,
+    j.max_attempts, j.crashes, j.submitted_at, j.next_run_at, j.started_at, j.completed_at, j.occurrence, j.expires_at, j.timeout_s, j.locked_by,
+    j.lease_until, uuid_send(j.schedule_id) AS schedule_id
+FROM pulse.jobs j WHERE j.id = ANY ($1::uuid[]);
+
+
+-- name: count_jobs :many
+-- What:    jobs per status among at most so many rows: exact where the table has no more.
+-- Args:    $1 limit bigint.   Guard: none: reads.   Returns: status, count.
+SELECT j.status::text AS status, count(*) AS count FROM (SELECT status FROM pulse.jobs LIMIT $1) AS j GROUP BY j.status;
+
+
+-- name: estimate_jobs :many
+-- What:    jobs per status in a large table: exact for those that may still run (by their partial indexes), estimated from
+--          the statistics for the terminal ones.
+-- Args: none.   Guard: none: reads.   Returns: status, count.
+SELECT j.status::text AS status, count(*) AS count FROM pulse.jobs j WHERE j.status IN ('PENDING', 'RETRYING') GROUP BY j.status
+UNION ALL
+SELECT 'RUNNING', count(*) FROM pulse.jobs j WHERE j.status = 'RUNNING'
+UNION ALL
+SELECT v.status, (v.share * c.reltuples)::bigint
+FROM pg_class c, pg_stats p, unnest(p.most_common_vals::text::text[], p.most_common_freqs) AS v(status, share)
+WHERE c.oid = 'pulse.jobs'::regclass AND p.schemaname = 'pulse' AND p.tablename = 'jobs' AND p.attname = 'status'
+  AND v.status IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED');
+
+
+-- name: guess_jobs :many
+-- What:    jobs per status, all of them estimated from the statistics.   Args: none.   Guard: none: reads.   Returns: status, count.
+SELECT v.status, (v.share * greatest(c.reltuples, 0))::bigint AS count
+FROM pg_class c, pg_stats p, unnest(p.most_common_vals::text::text[], p.most_common_freqs) AS v(status, share)
+WHERE c.oid = 'pulse.jobs'::regclass AND p.schemaname = 'pulse' AND p.tablename = 'jobs' AND p.attname = 'status';
+
+
+-- name: count_waiting :many
+-- What:    jobs that wait, and that run, by topic: exact where no more of them do than are looked at.
+-- Args:    $1 rows bigint: how many of each are looked at, $2 topics int: how many are told by themselves, $3 now
+-- Guard:   none: reads.   Returns: topic (NULL: all others together), topics: how many that are, ready, scheduled, running,
+--          oldest_s: since when the first that is ready is due, NULL: none is; now_s, Unix. One row at least.
+WITH clock AS MATERIALIZED (SELECT coalesce($3, clock_timestamp()) AS at), waiting AS MATERIALIZED (
+    SELECT j.topic, j.next_run_at FROM pulse.jobs j WHERE j.status IN ('PENDING', 'RETRYING') LIMIT $1
+), running AS MATERIALIZED (
+    SELECT j.topic FROM pulse.jobs j WHERE j.status = 'RUNNING' LIMIT $1
+), counted AS (
+    SELECT w.topic, count(*) FILTER (WHERE w.next_run_at <= c.at) AS ready, count(*) FILTER (WHERE w.next_run_at > c.at) AS scheduled,
+           0 AS running, min(w.next_run_at) FILTER (WHERE w.next_run_at <= c.at) AS oldest
+    FROM waiting w, clock c GROUP BY w.topic
+    UNION ALL
+    SELECT r.topic, 0, 0, count(*), NULL FROM running r GROUP BY r.topic
+), ranked AS (
+    SELECT p.topic, sum(p.ready) AS ready, sum(p.scheduled) AS scheduled, sum(p.running) AS running, min(p.oldest) AS oldest,
+           row_number() OVER (ORDER BY sum(p.ready) + sum(p.running) DESC, sum(p.scheduled) DESC, p.topic) <= $2 AS is_large
+    FROM counted p GROUP BY p.topic
+)
+SELECT CASE WHEN r.is_large THEN r.topic END AS topic, count(r.topic)::int AS topics, coalesce(sum(r.ready), 0)::bigint AS ready,
+    coalesce(sum(r.scheduled), 0)::bigint AS scheduled, coalesce(sum(r.running), 0)::bigint AS running,
+    extract(epoch FROM c.at - min(r.oldest))::float8 AS oldest_s, extract(epoch FROM c.at)::float8 AS now_s
+FROM clock c LEFT JOIN ranked r ON true GROUP BY 1, c.at;
+
+
+-- name: sample_waiting :many
+-- What:    jobs that wait by topic, where too many do to be counted: estimated from some pages of the table, always the same
+--          ones; each of the largest topics, and of those that are named, is counted up to so many, and how long its first one
+--          waits is looked up, by its levels.
+-- Args:    $1 pages float8, $2 topics int: how many are told by themselves, $3 names text[], $4 rows bigint: that are counted of each,
+--          $5 now
+-- Guard:   none: reads.   Returns: as above, without running.
+WITH RECURSIVE clock AS MATERIALIZED (
+    SELECT coalesce($5, clock_timestamp()) AS at,
+           greatest(1, pg_relation_size('pulse.jobs') / (current_setting('block_size')::float8 * $1)) AS each
+), seen AS MATERIALIZED (
+    SELECT j.topic, j.next_run_at
+    FROM pulse.jobs j TABLESAMPLE SYSTEM (least(100, 100 * current_setting('block_size')::float8 * $1
+                                                     / greatest(pg_relation_size('pulse.jobs'), 1))) REPEATABLE (1)
+    WHERE j.status IN ('PENDING', 'RETRYING')
+), guessed AS (
+    SELECT s.topic, count(*) FILTER (WHERE s.next_run_at <= c.at) * c.each AS ready,
+           count(*) FILTER (WHERE s.next_run_at > c.at) * c.each AS scheduled
+    FROM seen s, clock c GROUP BY s.topic, c.each
+), large AS (
+    (SELECT g.topic FROM guessed g ORDER BY g.ready DESC, g.scheduled DESC, g.topic LIMIT $2)
+    UNION
+    SELECT n.topic FROM unnest($3::text[]) AS n(topic)
+), looked AS (
+    SELECT l.topic, p.ready, p.scheduled, p.ready + p.scheduled < $4 AS is_exact
+    FROM large l CROSS JOIN clock c CROSS JOIN LATERAL (
+        SELECT count(*) FILTER (WHERE q.next_run_at <= c.at) AS ready, count(*) FILTER (WHERE q.next_run_at > c.at) AS scheduled
+        FROM (SELECT j.next_run_at FROM pulse.jobs j WHERE j.topic = l.topic AND j.status IN ('PENDING', 'RETRYING') LIMIT $4) AS q) AS p
+), levels AS (
+    SELECT l.topic, 101::smallint AS priority, NULL::timestamptz AS next_run_at FROM large l
+    UNION ALL
+    SELECT v.topic, f.priority, f.next_run_at
+    FROM levels v CROSS JOIN LATERAL (
+        SELECT j.priority, j.next_run_at FROM pulse.jobs j
+        WHERE j.topic = v.topic AND j.priority < v.priority AND j.status IN ('PENDING', 'RETRYING')
+        ORDER BY j.priority DESC, j.next_run_at LIMIT 1) AS f
+), told AS (
+    SELECT k.topic, true AS is_large, CASE WHEN k.is_exact THEN k.ready ELSE greatest(k.ready, g.ready) END AS ready,
+           CASE WHEN k.is_exact THEN k.scheduled ELSE greatest(k.scheduled, g.scheduled) END AS scheduled,
+           (SELECT min(v.next_run_at) FROM levels v WHERE v.topic = k.topic AND v.next_run_at <= c.at) AS oldest
+    FROM clock c, looked k LEFT JOIN guessed g ON g.topic = k.topic
+    UNION ALL
+    SELECT g.topic, false, g.ready, g.scheduled, NULL FROM guessed g WHERE NOT EXISTS (SELECT FROM large l WHERE l.topic = g.topic)
+)
+SELECT CASE WHEN t.is_large THEN t.topic END AS topic, count(t.topic)::int AS topics, coalesce(sum(t.ready), 0)::bigint AS ready,
+    coalesce(sum(t.scheduled), 0)::bigint AS scheduled, 0::bigint AS running,
+    extract(epoch FROM c.at - min(t.oldest))::float8 AS oldest_s, extract(epoch FROM c.at)::float8 AS now_s
+FROM clock c LEFT JOIN told t ON true GROUP BY 1, c.at;

@@ -1,0 +1,116 @@
+-- How attempts end, by success or otherwise.
+
+
+-- name: complete_jobs :exec
+-- What:    close the attempts that their workers still own.   From/to: RUNNING -> COMPLETED
+-- Args:    $1 ids text, $2 attempts text, $3 workers text[], $4 results text[], $5 progress text[] (JSON or NULL; same length,
+--          sorted by id; the last two may be shorter: NULL), $6 now
+-- Guard:   id, status, locked_by, attempts.   Returns: how many were closed; a missing one was stale: never repeat it.
+--          Which they are is only asked (completed_at_attempt) when it is not all of them: to return each costs as much
+--          as a tenth of the statement, here and in whoever reads it.
+UPDATE pulse.jobs j
+SET status = 'COMPLETED', completed_at = coalesce($6, clock_timestamp()), locked_by = NULL, lease_until = NULL,
+    result = d.result::jsonb, progress = coalesce(d.progress::jsonb, j.progress)
+FROM unnest($1::text::uuid[], $2::text::int[], $3::text[], $4::text[], $5::text[]) AS d(id, attempt, worker, result, progress)
+WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt;
+
+
+-- name: complete_and_forget :one
+-- What:    the same where nothing is kept of a success: the job is deleted, with its history.
+-- Args:    $1 ids text, $2 attempts text, $3 workers text[] (same length, sorted by id)
+-- Guard:   id, status, locked_by, attempts.   Returns: how many were deleted; a missing one was stale: never repeat it.
+--          A first attempt without any error has no history that were worth a look: one that expired, and was retried, says so.
+WITH gone AS (
+    DELETE FROM pulse.jobs j
+    USING unnest($1::text::uuid[], $2::text::int[], $3::text[]) AS d(id, attempt, worker)
+    WHERE j.id BETWEEN d.id AND d.id AND j.status::text = 'RUNNING' AND j.locked_by = d.worker AND j.attempts = d.attempt
+    RETURNING j.id, j.attempts, j.last_error
+), history AS (
+    DELETE FROM pulse.attempts a USING gone g WHERE (g.attempts > 1 OR g.last_error IS NOT NULL) AND a.job_id BETWEEN g.id AND g.id
+)
+SELECT count(*) AS gone FROM gone;
+
+
+-- name: completed_at_attempt :many
+-- What:    which of these attempts are the very ones that completed their jobs: a report that was repeated.
+-- Args:    $1 ids text, $2 attempts text
+-- Guard:   none: reads.   Returns: id, attempt.
+SELECT uuid_send(j.id) AS id, j.attempts FROM unnest($1::text::uuid[], $2::text::int[]) AS d(id, attempt)
+JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id AND j.status::text = 'COMPLETED' AND j.attempts = d.attempt;
+
+
+-- name: end_attempts :many
+-- What:    end attempts in any way but success, through the one retry path, and write their history.
+--          From/to: RUNNING -> RETRYING, DEAD_LETTERED, PENDING
+-- Args:    $1 ids text, $2 attempts text, $3 workers text[], $4 outcomes text[], $5 errors text[] (NULL: keep last_error),
+--          $6 delay_s float8[] (NULL: the back-off), $7 exit codes int[], $8 progress text[] (JSON or NULL), $9 stacks text[],
+--          $10 cpu_s float8[], $11 peak_rss_bytes bigint[] (same length, sorted by id), $12 now
+-- Guard:   id, status, locked_by, attempts; and for outcome lease_expired a lease that has lapsed by the database's clock.
+-- Returns: id, attempt, new status, topic, priority, seconds until due, when that is (Unix); a missing one was stale.
+--          `silent` is written as lease_expired, but looks at no lease: its worker let it lapse, and was killed since.
+--          Charged tries are attempts - uncharged. Uncharged: released, snoozed; unassigned, which no worker ever saw and
+--          which leaves no history; crashed spends a budget of its own, whose
+--          first retry is immediate. Without a charged try behind it, a job that was given back is PENDING again.
+--          The back-off is the handler's, else the topic's, else the server's, else quadratic. Whether anybody has one is
+--          looked up once for all rows, in two indexes that hold those only; without one, the strict function is not called.
+WITH ended AS (
+    SELECT d.id, d.attempt, d.worker, d.outcome, d.error, d.exit_code, d.progress, d.stack, d.cpu_s, d.peak_rss_bytes,
+           coalesce($12, clock_timestamp()) AS at,
+           d.outcome IN ('released', 'unassigned', 'snoozed', 'crashed') AS uncharged, d.outcome = 'crashed' AS crashed,
+           coalesce(d.delay_s, CASE d.outcome WHEN 'released' THEN 0 WHEN 'unassigned' THEN 0 WHEN 'crashed' THEN j.crashes ^ 2
+               ELSE coalesce(pulse.backoff_s(coalesce(
+                        CASE WHEN EXISTS (SELECT FROM pulse.handlers h WHERE h.backoff IS NOT NULL)
+                             THEN (SELECT h.backoff FROM pulse.handlers h WHERE h.name = j.name AND h.backoff IS NOT NULL) END,
+                        CASE WHEN EXISTS (SELECT FROM pulse.topics t WHERE t.backoff IS NOT NULL)
+                             THEN (SELECT t.backoff FROM pulse.topics t WHERE t.topic = j.topic AND t.backoff IS NOT NULL) END,
+                        (SELECT t.backoff FROM pulse.topics t WHERE t.topic = '' AND t.backoff IS NOT NULL)), d.attempt - j.uncharged),
+                    (d.attempt - j.uncharged) ^ 2) END) AS delay_s,
+           CASE d.outcome
+               WHEN 'discarded' THEN true
+               WHEN 'released' THEN false
+               WHEN 'unassigned' THEN false
+               WHEN 'snoozed' THEN false
+               WHEN 'crashed' THEN j.crashes + 1 >= coalesce(
+                   (SELECT h.max_crashes FROM pulse.handlers h WHERE h.name = j.name),
+                   (SELECT t.max_crashes FROM pulse.topics t WHERE t.topic = j.topic),
+                   (SELECT t.max_crashes FROM pulse.topics t WHERE t.topic = ''))
+               ELSE d.attempt - j.uncharged >= j.max_attempts
+           END AS dead
+    FROM unnest($1::text::uuid[], $2::text::int[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::int[],
+                $8::text[], $9::text[], $10::float8[], $11::bigint[])
+        AS d(id, attempt, worker, outcome, error, delay_s, exit_code, progress, stack, cpu_s, peak_rss_bytes)
+    JOIN pulse.jobs j ON j.id BETWEEN d.id AND d.id
+), changed AS (
+    UPDATE pulse.jobs j
+    SET status = (CASE WHEN e.dead THEN 'DEAD_LETTERED'
+                       WHEN e.uncharged AND NOT e.crashed AND e.attempt = j.uncharged + 1 THEN 'PENDING'
+                       ELSE 'RETRYING' END)::pulse.job_status,
+        next_run_at = CASE WHEN e.dead THEN j.next_run_at ELSE e.at + e.delay_s * interval '1 second' END,
+        completed_at = CASE WHEN e.dead THEN e.at END,
+        uncharged = j.uncharged + e.uncharged::int, crashes = j.crashes + e.crashed::int,
+        last_error = coalesce(e.error, j.last_error), progress = coalesce(e.progress::jsonb, j.progress),
+        locked_by = NULL, lease_until = NULL
+    FROM ended e
+    WHERE j.id BETWEEN e.id AND e.id AND j.status::text = 'RUNNING' AND j.locked_by = e.worker AND j.attempts = e.attempt
+      AND (e.outcome <> 'lease_expired' OR j.lease_until < e.at)
+    RETURNING j.id, j.attempts, j.status, j.topic, j.priority, j.next_run_at, j.started_at, j.progress, e.worker, e.outcome, e.error,
+              e.exit_code, e.at, e.delay_s, e.stack, e.cpu_s, e.peak_rss_bytes
+), history AS (
+    INSERT INTO pulse.attempts (job_id, attempt, worker, started_at, ended_at, outcome, error, exit_code, progress, stack,
+                                cpu_s, peak_rss_bytes)
+    SELECT id, attempts, worker, started_at, at, CASE outcome WHEN 'silent' THEN 'lease_expired' ELSE outcome END, error,
+           exit_code, progress, stack, cpu_s, peak_rss_bytes
+    FROM changed
+    WHERE outcome <> 'unassigned'
+    ON CONFLICT (job_id, attempt) DO NOTHING
+)
+SELECT uuid_send(id) AS id, attempts, status::text AS status, topic, priority, delay_s, date_part('epoch', next_run_at) AS due_s FROM changed;
+
+
+-- name: lockable_jobs :many
+-- What:    which of these rows nobody else holds a lock on now; asked when a merged statement had to wait for too long.
+-- Args:    $1 ids uuid[] (sorted)
+-- Guard:   none: SKIP LOCKED, and the locks are let go at once.   Returns: ids; a row that is gone counts as lockable.
+SELECT uuid_send(d.id) AS id FROM unnest($1::uuid[]) AS d(id)
+WHERE NOT EXISTS (SELECT FROM pulse.jobs j WHERE j.id = d.id)
+   OR EXISTS (SELECT FROM pulse.jobs j WHERE j.id = d.id FOR UPDATE SKIP LOCKED);

@@ -1,0 +1,233 @@
+-- Schedules: changing them, and firing their occurrences.
+
+
+-- name: create_schedule :one
+-- What:    a new schedule.
+-- Args:    $1 id uuid, $2 name, $3 topic, $4 args text, $5 kind, $6 cron, $7 timezone, $8 every_s, $9 run_at, $10 next_run_at,
+--          $11 priority, $12 max_attempts, $13 timeout_s, $14 following_run_at, $15 starts_at, $16 ends_at, $17 jitter_s,
+--          $18 catch_up, $19 overlap, $20 key, $21 declared_by
+-- Guard:   the primary key and the key: nothing is returned when one of them exists.   Returns: id.
+INSERT INTO pulse.schedules AS s (id, name, topic, args, kind, cron, timezone, every_s, run_at, next_run_at, priority, max_attempts,
+    timeout_s, following_run_at, starts_at, ends_at, jitter_s, catch_up, overlap, key, declared_by, reckon)
+VALUES ($1, $2, $3, $4::text::jsonb, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,
+    $5 = 'cron' AND $10::timestamptz IS NOT NULL AND $14::timestamptz IS NULL)
+ON CONFLICT DO NOTHING
+RETURNING uuid_send(s.id) AS id;
+
+
+-- name: update_schedule :one
+-- What:    change a schedule; its cursor stays unless when it occurs is changed, too.
+-- Args:    as create_schedule, and $22 revision int that was read, $23 moved boolean: whether next and following are set
+-- Guard:   the revision: of two that change it at once the second is told nothing, and reads again.   Returns: id.
+UPDATE pulse.schedules s
+SET name = $2, topic = $3, args = $4::text::jsonb, kind = $5, cron = $6, timezone = $7, every_s = $8, run_at = $9, priority = $11,
+    max_attempts = $12, timeout_s = $13, starts_at = $15, ends_at = $16, jitter_s = $17, catch_up = $18, overlap = $19, key = $20,
+    declared_by = $21, undeclared_at = NULL, revision = s.revision + 1, error = NULL,
+    next_run_at = CASE WHEN $23 THEN $10 ELSE s.next_run_at END,
+    following_run_at = CASE WHEN $23 THEN $14 ELSE s.following_run_at END,
+    reckon = CASE WHEN $23 THEN $10::timestamptz IS NOT NULL AND $14::timestamptz IS NULL ELSE s.reckon OR s.error IS NOT NULL END
+WHERE s.id = $1 AND s.revision = $22
+RETURNING uuid_send(s.id) AS id;
+
+
+-- name: get_schedule :one
+-- What:    one schedule.   Args: $1 id uuid.   Guard: none: reads.   Returns: the row, or nothing.
+SELECT uuid_send(s.id) AS id, s.name, s.topic, s.args::text AS args, s.kind, s.cron, s.timezone, s.every_s, s.run_at, s.next_run_at,
+    s.last_run_at, s.paused, s.priority, s.max_attempts, s.timeout_s, s.created_at, s.due_at, s.following_run_at, s.starts_at,
+    s.ends_at, s.jitter_s, s.catch_up, s.overlap, s.key, s.declared_by, s.undeclared_at, s.waiting, s.error, s.revision
+FROM pulse.schedules s WHERE s.id = $1;
+
+
+-- name: list_schedules :many
+-- What:    a page of schedules, newest first, keyset by (created_at, id).
+-- Args:    $1 after created_at or NULL, $2 after id or NULL, $3 limit int.   Guard: none: reads.   Returns: the rows, in order.
+SELECT uuid_send(s.id) AS id, s.name, s.topic, s.args::text AS args, s.kind, s.cron, s.timezone, s.every_s, s.run_at, s.next_run_at,
+    s.last_run_at, s.paused, s.priority, s.max_attempts, s.timeout_s, s.created_at, s.due_at, s.following_run_at, s.starts_at,
+    s.ends_at, s.jitter_s, s.catch_up, s.overlap, s.key, s.declared_by, s.undeclared_at, s.waiting, s.error, s.revision
+FROM pulse.schedules s
+WHERE $1::timestamptz IS NULL OR (s.created_at, s.id) < ($1, $2::uuid)
+ORDER BY s.created_at DESC, s.id DESC LIMIT $3;
+
+
+-- name: pause_schedule :one
+-- What:    fire nothing until it is resumed, or (again) from now on; what was missed then, catch_up decides.
+-- Args:    $1 id uuid, $2 paused boolean.   Guard: the primary key.   Returns: id, or nothing.
+UPDATE pulse.schedules s SET paused = $2 WHERE s.id = $1 RETURNING uuid_send(s.id) AS id;
+
+
+-- name: trigger_schedule :one
+-- What:    a job of this schedule now, beside its occurrences.
+-- Args:    $1 schedule uuid, $2 job uuid.   Guard: the job's primary key: asked twice it is one job.   Returns: id of the job, or NULL.
+SELECT uuid_send(pulse.trigger_schedule($1, $2)) AS id;
+
+
+-- name: delete_schedule :one
+-- What:    remove a schedule; its jobs stay, but those that are held back behind another one are canceled.
+-- Args:    $1 id uuid.   Guard: the primary key; status and the mark of held jobs, in the function.   Returns: whether there was one.
+SELECT pulse.delete_schedule($1) AS done;
+
+
+-- name: due_schedules :many
+-- What:    schedules whose occurrence is to fire.
+-- Args:    $1 limit int, $2 now
+-- Guard:   none: reads; fire_schedules compares the cursor.
+-- Returns: id, the cursor, what the next occurrences are reckoned from, and the database's time.
+SELECT s.id, s.kind, s.cron, s.timezone, s.every_s, s.run_at, s.starts_at, s.ends_at, s.jitter_s, s.catch_up, s.next_run_at,
+    s.following_run_at, s.reckon, s.revision, coalesce($2, clock_timestamp()) AS now
+FROM pulse.schedules s
+WHERE s.due_at <= coalesce($2, now()) AND s.next_run_at IS NOT NULL AND NOT s.paused AND s.error IS NULL
+ORDER BY s.due_at LIMIT $1;
+
+
+-- name: next_schedule :one
+-- What:    when there is something to do.   Args: $1 now.   Guard: none: reads.
+-- Returns: due_s: seconds until the next occurrence fires, NULL when none will; whether something is to be reckoned; whether jobs are held back.
+SELECT (SELECT extract(epoch FROM min(s.due_at) - coalesce($1, clock_timestamp()))::float8 FROM pulse.schedules s
+        WHERE s.next_run_at IS NOT NULL AND NOT s.paused AND s.error IS NULL) AS due_s,
+    EXISTS (SELECT FROM pulse.schedules s WHERE s.reckon) AS reckon,
+    EXISTS (SELECT FROM pulse.schedules s WHERE s.waiting > 0) AS waiting;
+
+
+-- name: fire_schedules :many
+-- What:    fire occurrences: move each cursor on and insert its job, in one statement; and where an earlier job of the schedule
+--          is not finished, do as its overlap says.
+--          From/to: none -> PENDING
+--          From/to: PENDING, RETRYING, RUNNING -> CANCELED
+-- Args:    $1 schedule ids uuid[], $2 expected cursors timestamptz[], $3 expected revisions int[], $4 occurrences timestamptz[] (NULL: none,
+--          they are passed over), $5 next cursors timestamptz[] (NULL: no more), $6 the ones after those timestamptz[] (NULL: not
+--          reckoned, or none; all of the same length, sorted by schedule id), $7 most jobs that one schedule holds back int, $8 the same
+--          of one that makes up for all that it missed, $9 now
+-- Guard:   compare-and-set on the cursor, locked in id order first: of two that fire the same occurrence one finds it moved; the
+--          revision, for what was reckoned by another rule; and no job of that occurrence yet: not even a cursor that was set back
+--          fires twice. Its id is a new one: one that could be reckoned whoever may submit could take beforehand, and keep the
+--          occurrence back, or for as long as his transaction lasts all that are due with it.
+-- Returns: id and verdict (fired, held, skipped, full, passed) of each that was moved; and by themselves, since a join of what no
+--          statistics tell of would be a loop in a loop: id, topic and priority of each job inserted; id and the job canceled.
+WITH due AS (
+    SELECT s.id, s.next_run_at, s.revision, d.occurrence, d.next_at, d.following_at, s.overlap, s.last_job_id, s.waiting,
+           CASE s.catch_up WHEN 'all' THEN $8::int ELSE $7::int END AS most_held,
+           (SELECT x.id FROM pulse.jobs x WHERE x.schedule_id = s.id AND x.occurrence = d.occurrence LIMIT 1) AS there_id
+    FROM unnest($1::uuid[], $2::timestamptz[], $3::int[], $4::timestamptz[], $5::timestamptz[], $6::timestamptz[])
+        AS d(id, cursor, revision, occurrence, next_at, following_at)
+    JOIN pulse.schedules s ON s.id = d.id
+    WHERE s.next_run_at = d.cursor AND s.revision = d.revision AND NOT s.paused
+    ORDER BY s.id FOR UPDATE OF s
+), judged AS (
+    SELECT d.*, coalesce(d.there_id, pulse.uuid7()) AS job_id, CASE
+        WHEN d.occurrence IS NULL THEN 'passed'
+        WHEN d.overlap IN ('allow', 'cancel') THEN 'fired'
+        WHEN NOT (d.waiting > 0 OR EXISTS (SELECT FROM pulse.jobs j WHERE j.id BETWEEN d.last_job_id AND d.last_job_id
+                                           AND j.status::text IN ('PENDING', 'RETRYING', 'RUNNING'))) THEN 'fired'
+        WHEN d.overlap = 'skip' THEN 'skipped'
+        WHEN d.waiting < d.most_held OR (  -- of those that were counted some may have been canceled
+            SELECT count(*) FROM pulse.jobs q
+            WHERE q.schedule_id = d.id AND q.status = 'PENDING' AND q.next_run_at = '9999-12-30 00:00+00') < d.most_held THEN 'held'
+        ELSE 'full' END AS verdict
+    FROM due d
+), moved AS (
+    UPDATE pulse.schedules s
+    SET next_run_at = d.next_at, following_run_at = d.following_at,
+        reckon = s.kind = 'cron' AND d.next_at IS NOT NULL AND d.following_at IS NULL,
+        last_run_at = CASE WHEN d.verdict IN ('fired', 'held') THEN GREATEST(s.last_run_at, d.occurrence) ELSE s.last_run_at END,
+        last_job_id = CASE WHEN d.verdict = 'fired' THEN d.job_id ELSE s.last_job_id END,
+        waiting = s.waiting + (d.verdict = 'held')::int
+    FROM judged d WHERE s.id = d.id AND s.next_run_at = d.next_run_at AND s.revision = d.revision AND NOT s.paused
+    RETURNING s.id, s.name, s.args, s.topic, s.priority, s.max_attempts, s.timeout_s, d.occurrence, d.job_id, d.there_id, d.verdict,
+        CASE WHEN d.overlap = 'cancel' AND d.verdict = 'fired' THEN d.last_job_id END AS old_job_id
+), put AS (
+    INSERT INTO pulse.jobs AS j (id, name, args, priority, submitted_at, next_run_at, schedule_id, occurrence, topic, max_attempts, timeout_s)
+    SELECT d.job_id, d.name, d.args, d.priority, coalesce($9, clock_timestamp()),
+           CASE WHEN d.verdict = 'held' THEN '9999-12-30 00:00+00' ELSE coalesce($9, clock_timestamp()) END, d.id, d.occurrence,
+           -- :include resolved_options
+    FROM moved d
+    -- :include option_sources
+    WHERE d.verdict IN ('fired', 'held') AND d.there_id IS NULL
+    RETURNING j.schedule_id, j.topic, j.priority
+), old AS (
+    SELECT j.id, m.id AS schedule_id, j.status, j.attempts, j.locked_by, j.started_at, j.progress
+    FROM moved m JOIN pulse.jobs j ON j.id BETWEEN m.old_job_id AND m.old_job_id AND j.status::text IN ('PENDING', 'RETRYING', 'RUNNING')
+    WHERE m.old_job_id <> m.job_id ORDER BY j.id FOR UPDATE OF j
+), canceled AS (
+    UPDATE pulse.jobs j
+    SET status = 'CANCELED', completed_at = coalesce($9, clock_timestamp()), locked_by = NULL, lease_until = NULL
+    FROM old o WHERE j.id = o.id AND j.status::text IN ('PENDING', 'RETRYING', 'RUNNING')
+    RETURNING j.id, o.schedule_id, j.completed_at
+), history AS (
+    INSERT INTO pulse.attempts (job_id, attempt, worker, started_at, ended_at, outcome, progress)
+    SELECT o.id, o.attempts, o.locked_by, o.started_at, c.completed_at, 'canceled', o.progress
+    FROM old o JOIN canceled c ON c.id = o.id WHERE o.status = 'RUNNING'
+    ON CONFLICT (job_id, attempt) DO NOTHING
+)
+SELECT uuid_send(m.id) AS id, m.verdict, NULL::text AS topic, NULL::smallint AS priority, NULL::bytea AS canceled FROM moved m
+UNION ALL SELECT uuid_send(p.schedule_id), NULL, p.topic, p.priority, NULL FROM put p
+UNION ALL SELECT uuid_send(c.schedule_id), NULL, NULL, NULL, uuid_send(c.id) FROM canceled c;
+
+
+-- name: release_held :many
+-- What:    of schedules whose last job is finished, let the oldest job go that was held back behind it.
+-- Args:    $1 limit int, $2 now
+-- Guard:   the schedule's row, locked in id order: of two that release, one sees the other's job as the last; REPEATABLE READ, so
+--          that no schedule is written of which another job was held back since this one counted; status and the mark of held
+--          jobs, tested again in the UPDATE.   Returns: topic, priority of the jobs that may run now.
+WITH ready AS (
+    SELECT s.id, s.last_job_id FROM pulse.schedules s
+    WHERE s.waiting > 0 AND NOT EXISTS (SELECT FROM pulse.jobs j WHERE j.id BETWEEN s.last_job_id AND s.last_job_id
+                                        AND j.status::text IN ('PENDING', 'RETRYING', 'RUNNING'))
+    ORDER BY s.id LIMIT $1 FOR UPDATE OF s
+), held AS (
+    SELECT r.id AS schedule_id, h.job_id, h.jobs
+    FROM ready r CROSS JOIN LATERAL (
+        SELECT (array_agg(j.id ORDER BY j.occurrence))[1] AS job_id, count(*)::int AS jobs FROM pulse.jobs j
+        WHERE j.schedule_id = r.id AND j.status = 'PENDING' AND j.next_run_at = '9999-12-30 00:00+00') AS h
+), moved AS (
+    UPDATE pulse.schedules s SET last_job_id = coalesce(h.job_id, s.last_job_id), waiting = GREATEST(h.jobs - 1, 0)
+    FROM held h WHERE s.id = h.schedule_id
+)
+UPDATE pulse.jobs j SET next_run_at = coalesce($2, clock_timestamp())
+FROM held h WHERE j.id BETWEEN h.job_id AND h.job_id AND j.status = 'PENDING' AND j.next_run_at = '9999-12-30 00:00+00'
+RETURNING j.topic, j.priority;
+
+
+-- name: unreckoned_schedules :many
+-- What:    schedules of which something is to be reckoned.   Args: $1 limit int, $2 now.   Guard: none: reads.
+-- Returns: what it is reckoned from, and the database's time.
+SELECT s.id, s.kind, s.cron, s.timezone, s.every_s, s.run_at, s.starts_at, s.ends_at, s.jitter_s, s.catch_up, s.next_run_at,
+    s.following_run_at, s.reckon, s.revision, coalesce($2, clock_timestamp()) AS now
+FROM pulse.schedules s WHERE s.reckon ORDER BY s.id LIMIT $1;
+
+
+-- name: reckon_schedules :many
+-- What:    note what was reckoned: the next occurrence where there was none, and the one after it.
+-- Args:    $1 ids uuid[] (sorted), $2 cursors that were read timestamptz[], $3 revisions int[], $4 next timestamptz[],
+--          $5 following timestamptz[], $6 errors text[] (same length; NULL: it can be followed)
+-- Guard:   the cursor and the revision that it was reckoned from; locked in id order. One that could not be followed is no
+--          exception: it would be reckoned again without an end.   Returns: id.
+WITH mine AS (
+    SELECT s.id, d.next_at, d.following_at, d.error
+    FROM unnest($1::uuid[], $2::timestamptz[], $3::int[], $4::timestamptz[], $5::timestamptz[], $6::text[])
+        AS d(id, cursor, revision, next_at, following_at, error)
+    JOIN pulse.schedules s ON s.id = d.id
+    WHERE s.next_run_at IS NOT DISTINCT FROM d.cursor AND s.revision = d.revision
+    ORDER BY s.id FOR UPDATE OF s
+)
+UPDATE pulse.schedules s SET next_run_at = m.next_at, following_run_at = m.following_at, error = m.error, reckon = false
+FROM mine m WHERE s.id = m.id
+RETURNING uuid_send(s.id) AS id;
+
+
+-- name: retry_stuck_schedules :exec
+-- What:    look again at those that could not be followed: a new pulse may know more time zones.   Args: none.
+-- Guard:   none: idempotent; rows in no order, but only at a start.   Returns: nothing.
+UPDATE pulse.schedules s SET error = NULL, reckon = true WHERE s.error IS NOT NULL;
+
+
+-- name: undeclare_schedules :many
+-- What:    note which schedules an application declares no longer; they go on until somebody deletes them.
+-- Args:    $1 declared_by text, $2 keys text[] that it declares
+-- Guard:   those of this application alone, each once; locked in id order.   Returns: id, key.
+WITH gone AS (
+    SELECT s.id FROM pulse.schedules s
+    WHERE s.declared_by = $1 AND s.undeclared_at IS NULL AND NOT s.key = ANY ($2::text[])
+    ORDER BY s.id FOR UPDATE
+)
+UPDATE pulse.schedules s SET undeclared_at = clock_timestamp() FROM gone g WHERE s.id = g.id RETURNING uuid_send(s.id) AS id, s.key;

@@ -1,0 +1,79 @@
+-- Jobs that the database refuses one by one: they are set aside, so that all others go on.
+
+
+-- name: set_aside_jobs :many
+-- What:    keep jobs that the database refuses from what others of them are done with.
+-- Args:    $1 ids uuid[] (sorted), $2 SQLSTATEs text[], $3 statements text[], $4 errors text[] (same length), $5 pause_s float8
+--          until each is tried by itself, $6 most int: none of them where so many are set aside (NULL: however many are)
+-- Guard:   the primary key; one that an operator set aside stays so.   Returns: ids of those that were not set aside before.
+WITH noted AS (
+    INSERT INTO pulse.set_aside AS s (job_id, sqlstate, statement, error, next_try_at)
+    SELECT d.id, d.sqlstate, d.statement, d.error, clock_timestamp() + $5 * interval '1 second'
+    FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) AS d(id, sqlstate, statement, error)
+    WHERE $6::int IS NULL OR (SELECT count(*) FROM pulse.set_aside) < $6
+    ON CONFLICT (job_id) DO UPDATE SET sqlstate = excluded.sqlstate, statement = excluded.statement, error = excluded.error,
+        tries = s.tries + 1, next_try_at = greatest(s.next_try_at, excluded.next_try_at)
+    RETURNING s.job_id, s.tries
+)
+SELECT uuid_send(n.job_id) AS id FROM noted n WHERE n.tries = 1;
+
+
+-- name: next_set_aside :one
+-- What:    the job whose turn it is to be tried by itself; the others have theirs first from now on.
+-- Args:    $1 pause_s float8 until its next turn
+-- Guard:   SKIP LOCKED: of several servers one tries it.
+-- Returns: id, status (NULL: it is gone), topic, priority, due time (Unix), whether it has expired: no claim takes it any more, the
+--          statement that was refused, its SQLSTATE; or nothing.
+WITH mine AS (
+    SELECT s.job_id FROM pulse.set_aside s WHERE s.next_try_at <= clock_timestamp()
+    ORDER BY s.next_try_at LIMIT 1 FOR UPDATE SKIP LOCKED
+)
+UPDATE pulse.set_aside s SET next_try_at = clock_timestamp() + $1 * interval '1 second', tries = s.tries + 1
+FROM mine m LEFT JOIN pulse.jobs j ON j.id = m.job_id
+WHERE s.job_id = m.job_id
+RETURNING uuid_send(s.job_id) AS id, j.status::text AS status, j.topic, j.priority, date_part('epoch', j.next_run_at) AS due_s,
+    j.expires_at <= clock_timestamp() AS expired, s.statement, s.sqlstate;
+
+
+-- name: readmit_like :exec
+-- What:    what was refused at its claim as one was that is not any more.   Args: $1 SQLSTATE text
+-- Guard:   what an operator set aside stays so, and whose report is refused.   Returns: nothing.
+DELETE FROM pulse.set_aside s WHERE s.sqlstate = $1 AND s.statement = 'claim_jobs' AND s.next_try_at <> 'infinity';
+
+
+-- name: readmit_jobs :exec
+-- What:    these are refused no more.   Args: $1 ids uuid[]
+-- Guard:   what an operator set aside stays so.   Returns: nothing.
+DELETE FROM pulse.set_aside s WHERE s.job_id = ANY ($1::uuid[]) AND s.next_try_at <> 'infinity';
+
+
+-- name: set_aside_for_good :many
+-- What:    leave a job out of claims that the database refused to change for an operator, until it is deleted.
+-- Args:    $1 id uuid, $2 SQLSTATE, $3 statement, $4 error.   Guard: the job is there.   Returns: id.
+INSERT INTO pulse.set_aside AS s (job_id, next_try_at, sqlstate, statement, error)
+SELECT j.id, 'infinity', $2, $3, $4 FROM pulse.jobs j WHERE j.id = $1
+ON CONFLICT (job_id) DO UPDATE SET next_try_at = 'infinity', tries = s.tries + 1, sqlstate = excluded.sqlstate,
+    statement = excluded.statement, error = excluded.error
+RETURNING uuid_send(s.job_id) AS id;
+
+
+-- name: lift_jobs :exec
+-- What:    these jobs are set aside no more, also where an operator did it.   Args: $1 ids uuid[]
+-- Guard:   the primary key.   Returns: nothing.
+DELETE FROM pulse.set_aside s WHERE s.job_id = ANY ($1::uuid[]);
+
+
+-- name: delete_set_aside :many
+-- What:    remove jobs that are set aside, with their history, whatever their status: no other statement can change them.
+-- Args:    $1 ids uuid[]
+-- Guard:   that they are set aside; locked in id order.   Returns: ids that are gone. Nothing long is read: it may be what cannot be.
+WITH target AS (
+    SELECT j.id FROM pulse.jobs j JOIN pulse.set_aside s ON s.job_id = j.id WHERE j.id = ANY ($1::uuid[]) ORDER BY j.id FOR UPDATE OF j
+), gone AS (
+    DELETE FROM pulse.jobs j USING target t WHERE j.id = t.id RETURNING j.id
+), history AS (
+    DELETE FROM pulse.attempts a USING gone g WHERE a.job_id = g.id
+), aside AS (
+    DELETE FROM pulse.set_aside s USING gone g WHERE s.job_id = g.id
+)
+SELECT uuid_send(g.id) AS id FROM gone g;

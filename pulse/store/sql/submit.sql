@@ -1,0 +1,130 @@
+-- New jobs. A submit that may have been stored before is repeated by submit_again.
+
+
+-- fragment: resolved_options
+-- What:    topic, max_attempts and timeout_s of a job d: its own, else its handler's (h), else its topic's (t), else the server's.
+--          The functions of schema.sql resolve them likewise: see pulse.resolved_options.
+coalesce(d.topic, h.topic, 'default') AS topic,
+coalesce(d.max_attempts, h.max_attempts, t.max_attempts, (SELECT s.max_attempts FROM pulse.topics s WHERE s.topic = '')) AS max_attempts,
+coalesce(d.timeout_s, h.timeout_s, t.timeout_s, (SELECT s.timeout_s FROM pulse.topics s WHERE s.topic = '')) AS timeout_s
+
+
+-- fragment: option_sources
+-- What:    the handler h and the topic t of a job d, for resolved_options.
+LEFT JOIN pulse.handlers h ON h.name = d.name
+LEFT JOIN pulse.topics t ON t.topic = coalesce(d.topic, h.topic, 'default')
+
+
+-- fragment: insert_jobs
+-- What:    what submit_jobs and submit_again insert; their arguments are the same.
+INSERT INTO pulse.jobs (id, name, args, priority, submitted_at, next_run_at, expires_at, traceparent, topic, max_attempts, timeout_s)
+SELECT d.id, d.name, d.args::jsonb, coalesce(d.priority, 0), coalesce($13, clock_timestamp()),
+       coalesce(to_timestamp(d.run_at), coalesce($13, now()) + coalesce(d.delay_s, 0) * interval '1 second')
+           + (d.place - 1) * interval '1 microsecond',
+       coalesce(to_timestamp(d.expires_at), coalesce($13, now()) + d.expires_in_s * interval '1 second'), d.traceparent,
+       -- :include resolved_options
+FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::float8[], $7::float8[], $8::int[], $9::float8[],
+            $10::float8[], $11::float8[], $12::text[])
+    WITH ORDINALITY AS d(id, name, args, topic, priority, run_at, delay_s, max_attempts, timeout_s, expires_at, expires_in_s, traceparent,
+                         place)
+-- :include option_sources
+ORDER BY d.id
+
+
+-- fragment: inserted_levels
+-- What:    the levels that got work, of the rows `put`.
+SELECT topic, priority, extract(epoch FROM min(next_run_at) FILTER (WHERE next_run_at <= coalesce($13, now()) + interval '1 second'))::float8
+    AS due_s, count(*)::int AS jobs FROM put GROUP BY topic, priority
+
+
+-- name: submit_jobs :many
+-- What:    insert jobs, resolving topic, max_attempts and timeout_s: job, else handler, else topic, else server.   From/to: none -> PENDING
+-- Args:    $1 ids uuid[], $2 names text[], $3 args text[], $4 topics text[], $5 priorities smallint[], $6 run_at float8[] (Unix),
+--          $7 delay_s float8[], $8 max_attempts int[], $9 timeout_s float8[], $10 expires_at float8[] (Unix), $11 expires_in_s
+--          float8[], $12 traceparents text[] (same length; NULL elements: resolve; from $4 on they may be shorter:
+--          NULL), $13 now
+-- Guard:   the primary key: an id that exists raises 23505, and nothing of the whole call is inserted. In id order: two
+--          servers that get the same jobs in another order wait for each other, but never in a circle.
+-- Returns: the levels (topic, priority) that got work, with the first due time of what is due now (Unix seconds; NULL: nothing
+--          is): what to wake; and how many jobs they got.
+WITH put AS (
+    -- :include insert_jobs
+    RETURNING topic, priority, next_run_at
+)
+-- :include inserted_levels
+;
+
+
+-- name: submit_again :many
+-- What:    the same for one request some of whose ids may exist already: a submit whose answer was lost.   From/to: none -> PENDING
+-- Args:    $1 ids uuid[], $2 names text[], $3 args text[], $4 topics text[], $5 priorities smallint[], $6 run_at float8[],
+--          $7 delay_s float8[], $8 max_attempts int[], $9 timeout_s float8[], $10 expires_at float8[], $11 expires_in_s float8[]
+--          $12 traceparents text[] (as above), $13 now
+-- Guard:   ON CONFLICT (id) DO NOTHING; the caller compares what was there (submitted_differently) in the same transaction.
+-- Returns: the levels (topic, priority) that got work, as above.
+WITH put AS (
+    -- :include insert_jobs
+    ON CONFLICT (id) DO NOTHING
+    RETURNING topic, priority, next_run_at
+)
+-- :include inserted_levels
+;
+
+
+-- name: submit_and_claim :many
+-- What:    insert due jobs for which workers have room, and hand them out: each is written once less, and waits for the disk once
+--          less, than by submit_jobs and claim_jobs.   From/to: none -> PENDING, RUNNING
+-- Args:    $1 ids uuid[], $2 names text[], $3 args text[], $4 topics text[], $5 priorities smallint[], $6 max_attempts int[],
+--          $7 timeout_s float8[], $8 expires_at float8[] (Unix), $9 expires_in_s float8[] (as above), $10 workers text[] (of each
+--          job), $11 topics text[] that they serve, $12 lease_s float8, $13 traceparents text[] (of
+--          each job, as above), $14 witness uuid, $15 its counter bigint, $16 epoch int, $17 start of the server
+--          timestamptz, $18 table oid (of the fence, as of claim_jobs), $19 now
+-- Guard:   the primary key, as above, and the fence, as of claim_jobs: without it nothing is RUNNING; what is RUNNING at once is what a claim could take: of a topic that they serve, not paused,
+--          not expired. The others are PENDING. That nothing else waits for these places is up to the caller.
+-- Returns: the jobs, as claim_jobs does where that is not the same for all; no attempt and no worker: it is PENDING.
+WITH clock AS MATERIALIZED (SELECT coalesce($19, clock_timestamp()) AS at), fence AS MATERIALIZED (
+    SELECT e.attempts_floor, e.first_id FROM (SELECT n.* FROM pulse.epochs n ORDER BY n.epoch DESC LIMIT 1) AS e
+    WHERE ($14::uuid IS NULL OR (e.epoch = $16 AND pg_postmaster_start_time() = $17 AND EXISTS (
+          SELECT FROM pulse.witnesses w WHERE w.instance = $14 AND w.counter >= $15 AND w.tableoid = $18)))
+)
+INSERT INTO pulse.jobs (id, name, args, topic, priority, submitted_at, next_run_at, max_attempts, timeout_s, expires_at, traceparent,
+                        status, attempts, uncharged, locked_by, started_at, lease_until)
+SELECT n.id, n.name, n.args, n.topic, n.priority, coalesce($19, clock_timestamp()), n.due_at, n.max_attempts, n.timeout_s, n.expires_at, n.traceparent,
+       CASE WHEN n.is_open THEN 'RUNNING' ELSE 'PENDING' END::pulse.job_status,
+       CASE WHEN n.is_open THEN n.floor + 1 ELSE 0 END, CASE WHEN n.is_open THEN n.floor ELSE 0 END, CASE WHEN n.is_open THEN n.worker END,
+       CASE WHEN n.is_open THEN greatest((SELECT c.at FROM clock c), n.due_at) END,
+       CASE WHEN n.is_open THEN coalesce($19, clock_timestamp()) + $12 * interval '1 second' END
+FROM (
+    SELECT r.*, CASE WHEN f.attempts_floor > 0 AND (r.id < f.first_id OR get_byte(uuid_send(r.id), 6) >> 4 <> 7
+                                                    OR r.id >= '04000000-0000-0000-0000-000000000000')
+                     THEN f.attempts_floor ELSE 0 END AS floor,
+           r.topic = ANY ($11::text[]) AND f.first_id IS NOT NULL AND coalesce(r.expires_at > greatest((SELECT c.at FROM clock c), r.due_at), true)
+               AND NOT EXISTS (SELECT FROM pulse.dispatch_control g WHERE g.paused AND g.topic IN ('', r.topic)
+                                 AND coalesce(g.paused_until > coalesce($19, now()), true)) AS is_open
+    FROM (
+        SELECT d.id, d.name, d.args::jsonb AS args, coalesce(d.priority, 0) AS priority,
+               coalesce($19, now()) + (d.place - 1) * interval '1 microsecond' AS due_at,
+               coalesce(to_timestamp(d.expires_at), coalesce($19, now()) + d.expires_in_s * interval '1 second') AS expires_at,
+               d.worker, d.traceparent,
+               -- :include resolved_options
+        FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::int[], $7::float8[], $8::float8[], $9::float8[],
+                    $10::text[], $13::text[])
+            WITH ORDINALITY AS d(id, name, args, topic, priority, max_attempts, timeout_s, expires_at, expires_in_s, worker, traceparent, place)
+        -- :include option_sources
+    ) AS r LEFT JOIN fence f ON true
+) AS n
+ORDER BY n.id
+RETURNING uuid_send(id) AS id, attempts, name, topic, args::text AS args, timeout_s, priority,
+    date_part('epoch', next_run_at) AS due_at, locked_by AS worker, traceparent;
+
+
+-- name: submitted_differently :many
+-- What:    which of these ids hold another job than the one submitted, or none.
+-- Args:    $1 ids uuid[], $2 names text[], $3 args text[], $4 topics text[] (NULL elements: resolve)
+-- Guard:   none: reads.
+-- Returns: ids whose row has another name, topic or args, or is_missing.
+SELECT d.id, j.id IS NULL AS is_missing
+FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) AS d(id, name, args, topic)
+LEFT JOIN pulse.handlers h ON h.name = d.name
+LEFT JOIN pulse.jobs j ON j.id = d.id
+WHERE j.id IS NULL OR j.name <> d.name OR j.topic <> coalesce(d.topic, h.topic, 'default') OR j.args <> d.args::jsonb;

@@ -1,0 +1,121 @@
+-- The gate that pauses dispatch, and the policies of topics, handlers and the server.
+
+
+-- name: get_gate :many
+-- What:    what is paused.   Args: $1 now.   Guard: none: reads.
+-- Returns: topic ('' for the whole), reason, paused_at, paused_by, paused_until; and left_s: seconds until that, NULL without.
+SELECT g.topic, g.reason, g.paused_at, g.paused_by, g.paused_until,
+    extract(epoch FROM g.paused_until - coalesce($1, clock_timestamp()))::float8 AS left_s
+FROM pulse.dispatch_control g
+WHERE g.paused AND (g.paused_until IS NULL OR g.paused_until > coalesce($1, clock_timestamp())) ORDER BY g.topic;
+
+
+-- name: pause_dispatch :one
+-- What:    close the gate of a topic, '' for the whole.
+-- Args:    $1 topic, $2 reason or NULL, $3 who or NULL, $4 until float8 (Unix) or NULL, $5 for_s float8 or NULL, $6 now
+-- Guard:   the primary key: one row per topic; a second pause keeps the first one's time and, without one of its own, its
+--          reason, as long as that is in force; who and until when are the newer one's.   Returns: topic.
+WITH changed AS (
+    INSERT INTO pulse.dispatch_control AS g (topic, paused, reason, paused_at, paused_by, paused_until)
+    VALUES ($1, true, $2, coalesce($6, clock_timestamp()), $3,
+            coalesce(to_timestamp($4), coalesce($6, clock_timestamp()) + $5 * interval '1 second'))
+    ON CONFLICT (topic) DO UPDATE
+    SET paused = true, paused_by = excluded.paused_by, paused_until = excluded.paused_until,
+        reason = CASE WHEN g.paused_until <= excluded.paused_at THEN excluded.reason ELSE coalesce(excluded.reason, g.reason) END,
+        paused_at = CASE WHEN g.paused_until <= excluded.paused_at THEN excluded.paused_at
+                         ELSE coalesce(g.paused_at, excluded.paused_at) END
+    RETURNING g.topic
+)
+SELECT topic, pulse.tell('pulse_gate', topic)::text AS told FROM changed;
+
+
+-- name: expire_pauses :many
+-- What:    clear pauses whose time is over; the claim does not wait for that.
+-- Args:    $1 now
+-- Guard:   the time, in the UPDATE itself: one that was prolonged meanwhile stays.   Returns: topic, reason, paused_by.
+WITH over AS (
+    SELECT g.topic, g.reason, g.paused_by FROM pulse.dispatch_control g
+    WHERE g.paused AND g.paused_until <= coalesce($1, clock_timestamp()) ORDER BY g.topic FOR UPDATE
+), changed AS (
+    UPDATE pulse.dispatch_control g
+    SET paused = false, reason = NULL, paused_at = NULL, paused_by = NULL, paused_until = NULL
+    FROM over o WHERE g.topic = o.topic AND g.paused AND g.paused_until <= coalesce($1, clock_timestamp())
+    RETURNING o.topic, o.reason, o.paused_by
+)
+SELECT topic, reason, paused_by, pulse.tell('pulse_gate', topic)::text AS told FROM changed;
+
+
+-- name: resume_dispatch :one
+-- What:    open the gate of a topic again.   Args: $1 topic.   Guard: the primary key.   Returns: topic, when it was paused.
+WITH changed AS (
+    UPDATE pulse.dispatch_control g
+    SET paused = false, reason = NULL, paused_at = NULL, paused_by = NULL, paused_until = NULL
+    WHERE g.topic = $1 AND g.paused RETURNING g.topic
+)
+SELECT topic, pulse.tell('pulse_gate', topic)::text AS told FROM changed;
+
+
+-- name: notify_work :exec
+-- What:    tell the dispatchers of all hosts that there is work.
+-- Args:    $1 who says so.   Guard: none: a hint, never in a transaction with anything else, so that no commit waits for it.   Returns: nothing.
+SELECT pulse.tell('pulse_work', $1);
+
+
+-- name: note_handlers :exec
+-- What:    remember what a worker said of its handlers; the last hello wins.
+-- Args:    $1 names text[] (sorted), $2 topics text[], $3 max_attempts int[], $4 timeout_s float8[], $5 max_crashes int[],
+--          $6 stall_s float8[], $7 backoff text[] (same length)
+-- Guard:   rows in name order; unchanged rows are written at most once a minute.   Returns: nothing.
+INSERT INTO pulse.handlers AS h (name, topic, max_attempts, timeout_s, max_crashes, stall_s, backoff)
+SELECT d.name, d.topic, d.max_attempts, d.timeout_s, d.max_crashes, d.stall_s, d.backoff
+FROM unnest($1::text[], $2::text[], $3::int[], $4::float8[], $5::int[], $6::float8[], $7::text[])
+    AS d(name, topic, max_attempts, timeout_s, max_crashes, stall_s, backoff)
+ORDER BY d.name
+ON CONFLICT (name) DO UPDATE
+SET topic = excluded.topic, max_attempts = excluded.max_attempts, timeout_s = excluded.timeout_s, max_crashes = excluded.max_crashes,
+    stall_s = excluded.stall_s, backoff = excluded.backoff, seen_at = excluded.seen_at
+WHERE (h.topic, h.max_attempts, h.timeout_s, h.max_crashes, h.stall_s, h.backoff) IS DISTINCT FROM
+      (excluded.topic, excluded.max_attempts, excluded.timeout_s, excluded.max_crashes, excluded.stall_s, excluded.backoff)
+   OR h.seen_at < excluded.seen_at - interval '1 minute';
+
+
+-- name: set_server_defaults :exec
+-- What:    write this server's defaults into the row '' of pulse.topics.
+-- Args:    $1 max_attempts int, $2 max_crashes int, $3 backoff text (quadratic is what is done without one: NULL)
+-- Guard:   the primary key; unchanged values write nothing.   Returns: nothing.
+INSERT INTO pulse.topics AS t (topic, max_attempts, max_crashes, backoff) VALUES ('', $1, $2, nullif($3, 'quadratic'))
+ON CONFLICT (topic) DO UPDATE
+SET max_attempts = excluded.max_attempts, max_crashes = excluded.max_crashes, backoff = excluded.backoff
+WHERE (t.max_attempts, t.max_crashes, t.backoff) IS DISTINCT FROM (excluded.max_attempts, excluded.max_crashes, excluded.backoff);
+
+
+-- name: set_topic :exec
+-- What:    set and unset options of a topic's policy.   Args: $1 topic, $2 options as a JSON object (null: unset)
+-- Guard:   in pulse.set_topic: unknown options and values that are not allowed raise 22023.   Returns: nothing.
+SELECT pulse.set_topic($1, $2::text::jsonb);
+
+
+-- name: get_topic :many
+-- What:    the policies of a topic and of the server.   Args: $1 topic.   Guard: none: reads.   Returns: the rows that there are.
+SELECT t.topic, t.max_attempts, t.max_crashes, t.timeout_s, t.stall_s, t.lease_s, t.retention_s, t.retention_dead_s, t.ageing_s, t.backoff
+FROM pulse.topics t WHERE t.topic IN ($1, '');
+
+
+-- name: list_topics :many
+-- What:    a page of policies, by topic.   Args: $1 after topic or NULL, $2 limit int.   Guard: none: reads.   Returns: the rows, in order.
+SELECT t.topic, t.max_attempts, t.max_crashes, t.timeout_s, t.stall_s, t.lease_s, t.retention_s, t.retention_dead_s, t.ageing_s, t.backoff
+FROM pulse.topics t WHERE $1::text IS NULL OR t.topic > $1 ORDER BY t.topic LIMIT $2;
+
+
+-- name: handlers_of_topic :many
+-- What:    handlers whose jobs wait in a topic, where no submit says otherwise: what they declare goes before its policy.
+-- Args:    $1 topic.   Guard: none: reads.   Returns: name and what is declared.
+SELECT h.name, h.max_attempts, h.max_crashes, h.timeout_s, h.stall_s, h.backoff
+FROM pulse.handlers h WHERE coalesce(h.topic, 'default') = $1 ORDER BY h.name LIMIT 1000;
+
+
+-- name: live_policies :many
+-- What:    what servers keep in memory of the policies.   Args: none.   Guard: none: reads.   Returns: the topics that have some of it.
+SELECT t.topic, t.stall_s, t.lease_s, t.retention_s, t.retention_dead_s, t.ageing_s FROM pulse.topics t
+WHERE t.stall_s IS NOT NULL OR t.lease_s IS NOT NULL OR t.retention_s IS NOT NULL OR t.retention_dead_s IS NOT NULL OR t.ageing_s IS NOT NULL
+ORDER BY t.topic;

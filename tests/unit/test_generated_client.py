@@ -1,0 +1,60 @@
+"""The blocking client is generated from the async one, and is up to date."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+
+import pulse
+from tools import generate_client
+from tools.generate_client import REPLACEMENTS, SOURCE, TARGET, blocking, main
+
+
+def test_it_is_up_to_date() -> None:
+    """The file in the repository is what its source says."""
+    assert main(["--check"]) == 0
+
+
+def test_a_change_by_hand_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The check fails and shows the line, and generating puts it right."""
+    changed, kept = tmp_path / "client.py", TARGET.read_text()
+    changed.write_text(kept.replace("priority: int | None = None", "priority: int = 0"))
+    monkeypatch.setattr(generate_client, "TARGET", changed)
+    assert main(["--check"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("client.py is not what async_client.py says: make generate\n")
+    assert "priority: int = 0" in said
+    assert main([]) == 0
+    assert main(["--check"]) == 0
+    assert changed.read_text() == kept == blocking(SOURCE.read_text())
+
+
+def test_a_replacement_that_does_nothing_is_an_error() -> None:
+    """What is replaced must be in the source: a stale rule would hide that its words have changed."""
+    source = SOURCE.read_text().replace("anyio.sleep", "anyio.lowlevel.sleep")
+    with pytest.raises(ValueError, match=r"anyio\\.sleep"):
+        blocking(source)
+    assert len(REPLACEMENTS) == len({pattern for pattern, _ in REPLACEMENTS})
+
+
+def test_nothing_async_is_left() -> None:
+    """Neither in the code nor in what its docstrings show."""
+    text = TARGET.read_text()
+    assert not [word for word in ("async ", "await ", "anyio", "Async", "aclose", "connect()") if word in text]
+    assert "generated" in (inspect.getdoc(inspect.getmodule(pulse.Client)) or "").lower()
+
+
+def test_both_clients_say_the_same() -> None:
+    """Each method has the docstring of its twin, and the class the arguments and the example of ``connect``."""
+    for name, method in inspect.getmembers(pulse.Client, inspect.isfunction):
+        if not name.startswith("_"):
+            twin = getattr(pulse.AsyncClient, "aclose" if name == "close" else name)
+            assert inspect.getdoc(method) == inspect.getdoc(twin), name
+    told, given = inspect.getdoc(pulse.Client) or "", inspect.getdoc(pulse.connect) or ""
+    arguments = given[given.index("Args:") : given.index("Example:")]
+    assert arguments in told
+    assert "with pulse.Client() as client:" in told

@@ -1,0 +1,111 @@
+"""
+Makes the blocking client, pulse/client/client.py, of the async one.
+
+Both have the same methods and the same words; what really differs, how they wait, is in their transports. So the one
+is the other without ``async`` and ``await``, and nobody keeps two files alike by hand.
+
+usage: python -m tools.generate_client [--check]        --check: write nothing; fail where the file is not up to date
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[1]
+SOURCE: Final = ROOT / "pulse/client/async_client.py"
+TARGET: Final = ROOT / "pulse/client/client.py"
+
+HEAD: Final = '''"""
+The client of pulse for code without an event loop. Threads may share one: they take turns.
+
+Generated from async_client.py: change that file, then ``make generate``.
+"""
+'''
+# What to look for, and what stands there in the blocking client. One that is found nowhere is an error: it is stale.
+REPLACEMENTS: Final = (
+    (r"\b(async|await) ", ""),
+    (r"__a(enter|exit)__", r"__\1__"),
+    (r"\baclose\b", "close"),
+    (r"\bAsync(Client|Transport)\b", r"\1"),
+    (r"\basync_transport\b", "transport"),
+    (r"^import anyio\n", ""),
+    (r"\banyio\.sleep\b", "time.sleep"),
+    (r"\bpulse\.connect\(\)", "pulse.Client()"),
+    (r"Made by ``connect``\.", "Use it as ``with pulse.Client() as client``."),
+    (r', "connect"', ""),
+)
+
+
+def blocking(source: str) -> str:
+    """
+    The source of the blocking client.
+
+    Args:
+        source: That of the async one.
+
+    Raises:
+        ValueError: *source* lacks something that is replaced here.
+
+    """
+    text = without_connect(source)
+    for pattern, instead in REPLACEMENTS:
+        text, found = re.subn(pattern, instead, text, flags=re.MULTILINE)
+        if not found:
+            raise ValueError(f"{SOURCE.name} has nothing like {pattern} any more: remove it from {Path(__file__).name}")
+    _, _, body = text.partition('\n"""\n')
+    return formatted(HEAD + body)
+
+
+def without_connect(source: str) -> str:
+    """
+    *source* without the function ``connect``: the class takes its place, and the sections of its docstring.
+
+    Those say what the arguments are, and give an example.
+    """
+    tree = ast.parse(source)
+    function = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "connect")
+    client = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "AsyncClient")
+    lines = source.splitlines(keepends=True)
+    told = "".join(lines[function.body[0].lineno : function.body[0].end_lineno or 0])
+    sections = told[told.index("    Args:\n") : told.rindex('"""')].rstrip() + "\n\n"
+    end = client.body[0].end_lineno or 0
+    lines[end - 1 : end] = ["\n", sections, lines[end - 1]]
+    del lines[function.lineno - 1 : function.end_lineno]
+    return "".join(lines)
+
+
+def formatted(text: str) -> str:
+    """*text* as the linters want it: imports sorted, those that are not used gone, lines broken anew."""
+    ruff = [sys.executable, "-m", "ruff"]
+    for step in (["check", "--quiet", "--fix-only", "--select=I,F401"], ["format", "--quiet"]):
+        command = [*ruff, *step, f"--stdin-filename={SOURCE}", "-"]
+        text = subprocess.run(command, input=text, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    return text
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the file, or say how it is not up to date; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tools.generate_client", description=(__doc__ or "").split("\n")[1])
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where the file is not up to date")
+    options = parser.parse_args(arguments)
+    made = blocking(SOURCE.read_text(encoding="utf-8"))
+    if not options.check:
+        TARGET.write_text(made, encoding="utf-8")
+        return 0
+    found = TARGET.read_text(encoding="utf-8")
+    if found == made:
+        return 0
+    shown = difflib.unified_diff(found.splitlines(), made.splitlines(), TARGET.name, "as generated", lineterm="", n=1)
+    print(f"{TARGET.name} is not what {SOURCE.name} says: make generate", *shown, sep="\n", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
