@@ -88,7 +88,7 @@ def test_imports_that_go_down_are_kept(product: Path) -> None:
         ("pulse.app", "pulse.config"),
         ("pulse.errors", "pulse.common"),
         ("pulse.protocol", "pulse.system"),
-        ("pulse_supervisor.bus", "pulse_supervisor.children"),
+        ("pulse_supervisor.control", "pulse_supervisor.postgres"),
         ("pulse_supervisor.slots", "pulse_supervisor.runner"),
         ("pulse_actors.dispatcher", "pulse_actors.watchdog"),
         ("pulse_actors.runtime", "pulse_actors.shared"),
