@@ -35,7 +35,7 @@ docs: setup ## build the documentation into build/site; a warning or a dead link
 test-whole: setup ## both, with all that is left out for want of time: every combination on every PostgreSQL, more seeds
 	@PULSE_TEST_WHOLE=1 $(SUITE) $(ARGS)
 
-lint: setup ## ruff, import-linter, mypy and pyright, and whether what is generated is up to date
+lint: setup ## ruff, import-linter, our own rules, mypy and pyright, and whether what is generated is up to date
 	@.ci/lint
 
 fmt: setup ## format the code and repair what ruff can repair by itself

@@ -3,6 +3,23 @@ pulse: a job queue on PostgreSQL for Python.
 
 What users import is here, and nothing else is; modules are loaded when the first of their names is asked for, so that
 ``import pulse`` in a program that only declares handlers stays light.
+
+- app: for authors of handlers: app, handler, context, outcome
+- cli: the command line
+- client: clients, asynchronous and blocking
+- common: small pure helpers
+- config: the settings, their defaults, and where each value comes from
+- encryption: `FernetCodec`, a ready codec
+- errors: every error that pulse raises on purpose
+- job: a job, a schedule, and the table of transitions between statuses
+- logs: configures logging
+- ops: what command line and dashboard share: doctor, metrics, the demonstration
+- protocol: the wire: frames and messages
+- security: TLS, passwords, grants, the codec, redaction
+- store: the database: statements and connections
+- system: Linux: processes, directories, sockets, logs
+- ui: the dashboard
+- worker: the pool parent and its handler processes
 """
 
 from __future__ import annotations

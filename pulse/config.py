@@ -28,10 +28,12 @@ from pulse.security.redaction import PATTERN as REDACT_PATTERN
 from pulse.system import addresses
 from pulse.system.directories import MAX_SOCKET_PATH_BYTES
 
-__all__ = ["Settings", "dump", "load", "redact_dsn", "restore", "secrets_in"]
+__all__ = ["Settings", "dump", "keeps", "load", "redact_dsn", "restore", "secrets_in"]
 
 DEFAULT_FILE: Final = "pulse.toml"
 MIN_BEATS_PER_LEASE: Final = 3  # a lease outlives two lost beats and a slow commit
+KEEP_S: Final = 7 * 86400.0  # completed and canceled jobs
+KEEP_DEAD_S: Final = 30 * 86400.0
 _ROUNDING: Final = 1e-9  # 3 * 0.1 is a little more than 0.3
 _SECRET: Final = frozenset({"dsn", "auth_users"})
 _CONCEALED: Final = "***"
@@ -337,6 +339,11 @@ _CHECKS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "listen": _has_possible_port,
     "metrics": _is_address,
 }
+
+
+def keeps(retention_s: float | None) -> tuple[float, float]:
+    """How long completed and canceled jobs are kept, and dead letters: those never shorter than by default."""
+    return (KEEP_S, KEEP_DEAD_S) if retention_s is None else (retention_s, max(retention_s, KEEP_DEAD_S))
 
 
 def _variable(name: str) -> str:

@@ -1,1 +1,13 @@
-"""Small pure helpers without a home of their own: ids, times, texts, numbers."""
+"""
+Small pure helpers.
+
+- backoff: the wait before a retry, written like `fixed:5`
+- dsn: reads connection strings of PostgreSQL, and hides their passwords
+- fair_queue: gives the next free slot to the caller with the fewest requests under way
+- histogram: counts durations in buckets, and estimates percentiles
+- ids: job ids: UUID version 7 as bytes and as text
+- json_text: turns values into JSON text that jsonb can store
+- text: writes counts, durations and lists for people
+- version: the version of pulse
+- wire_values: converts ids, times and args of callers for the wire
+"""

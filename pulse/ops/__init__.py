@@ -1,1 +1,11 @@
-"""What the command line and the dashboard share: doctor, metrics, the demonstration."""
+"""
+What the command line and the dashboard share.
+
+- bulk: changes of many jobs: finds them, changes them batch by batch, takes a change back
+- demo: the demonstration: a worker is killed, and its job is recovered
+- doctor: the checks of `pulse doctor`
+- job_text: formats the JSON and the attempts of a job
+- metrics: the Prometheus endpoint
+- problems: lists what is wrong in a running system, with what to do
+- status: asks the supervisor and the dispatcher for their state, and joins the answers
+"""

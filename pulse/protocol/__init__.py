@@ -18,6 +18,17 @@ that is wrong is answered with its request's number and the connection lives on,
 with nil and ends the connection: after it, nobody knows where the next frame starts.
 
 Who may send what, and when, is the table ``ALLOWED`` in ``kinds``: role -> kinds. A missing key is the error.
+
+- answer_kinds: the type of the answer to each kind of request
+- answers: the server's answers as typed records
+- bus: the frames and hints between the supervisor and its actors, and their limits
+- fields: types of fields, with their lengths and ranges
+- frames: bytes to frames and back
+- kinds: which peer may send which kind of frame, and the type of its body
+- messages: the messages between worker and dispatcher
+- requests: the body of each request of a client
+- roles: which role each kind of request needs
+- stats: the answer to `stats`: counts, rates and durations by topic
 """
 
 from __future__ import annotations
@@ -26,6 +37,7 @@ from typing import Final
 
 from pulse.protocol.fields import MAX_ATTEMPT, MAX_SECONDS, MAX_STACK_CHARS
 from pulse.protocol.frames import (
+    CLAIM_MAX_BYTES,
     HELLO_MAX_FRAME_BYTES,
     MAX_FRAME_BYTES,
     BrokenStreamError,
@@ -93,6 +105,7 @@ from pulse.protocol.requests import (
 __all__ = [
     "ALLOWED",
     "ANSWERS",
+    "CLAIM_MAX_BYTES",
     "CLIENT_KINDS",
     "HELLO_MAX_FRAME_BYTES",
     "MAX_ATTEMPT",

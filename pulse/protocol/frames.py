@@ -14,6 +14,9 @@ from pulse.errors import ProtocolError
 from pulse.protocol.fields import RequestNumber
 
 MAX_FRAME_BYTES: Final = 8 * 1024 * 1024  # a submit of 40 000 small jobs; one result of 8 MiB is a file, not a result
+CLAIM_MAX_BYTES: Final = (
+    MAX_FRAME_BYTES - 16 * 1024
+)  # of a job, when it is assigned: the rest of the frame fits into 16 KiB
 HELLO_MAX_FRAME_BYTES: Final = 1024 * 1024  # before hello nobody is known yet; 40 000 running jobs fit
 _LENGTH_BYTES: Final = 4
 _SHOWN_BYTES: Final = 8 * 1024  # of a longer body nobody looks for the value that is wrong in it: that takes time

@@ -1,1 +1,13 @@
-"""What keeps secrets and checks who somebody is: TLS, passwords, permissions, the codec, redaction."""
+"""
+Secrets and permissions: TLS, passwords, grants, the codec, redaction.
+
+- codec: `pulse.Codec`: encrypts args, results and checkpoints, so that only the app can read them
+- conceal: removes the contents of jobs from answers to accounts that may only see counts
+- credentials: the users of PULSE_AUTH_USERS: passwords and roles
+- grants: which accounts of this machine may do what: `allow_users`, `allow_groups`
+- hide_password: removes a password from the command line of this process
+- log_throttle: limits the log of refusals to one line a minute
+- password_login: checks passwords, and makes wrong guesses slower each time
+- redaction: hides single values of args, results and progress: the setting `redact`
+- tls: TLS contexts of server and client
+"""

@@ -1,21 +1,28 @@
 """
-The worker: a pool parent, and the processes that call handlers.
+The worker: a pool parent, and the handler processes that it starts.
 
 Theory of operation
 -------------------
-``pulse worker module:app`` is the pool parent (``pool``). It starts one process per slot (``host``), restarts those
-that die, and runs no user code. A handler process loads the app, connects to the server by itself, so that the process
-that the kernel shows behind the socket is the one that runs the handlers, and works:
+``pulse worker module:app`` starts the pool parent (``pool``). The parent starts one handler process per slot, restarts
+those that die, and runs no user code. A handler process (``handler_process``) loads the app, connects to the server by
+itself, and calls handlers: the kernel must show the server the process that runs the job, not its parent.
 
-- ``desk`` knows what is held and what is to be told of it: pure bookkeeping, no IO, no clock;
-- ``runner`` calls handlers: async ones as tasks, plain ones in threads;
-- ``cells`` has those called that are to have a process of their own: a ``zygote`` loads the app once more, and forks a
-  ``cell`` for each job, which ``cellrun`` sees through to its end;
-- ``deadlines`` and ``stacks`` see to handlers that hang: when, and where;
-- ``connection`` is one connection: it reads, writes once per turn of the loop, and beats;
-- ``service`` is the life of the process: connect, lose the connection, connect again, drain, end.
+``service`` is the life of a handler process. It uses ``session`` (the connection, and the ledger of attempts that the
+process holds), ``execution`` (calls handlers, and stops those that take too long) and ``isolation`` (runs jobs in a
+process of their own: the zygote loads the app once more, and forks a cell for each job).
 
-A handler that holds the interpreter stops all of that. So the parent watches how long ago each child's own heartbeat
-was answered (``beats``), and beats for the silent ones over a connection of its own while the kernel says that they
-live. It can also show where such a child is, by a signal that faulthandler answers without the interpreter.
+A handler that blocks the event loop or holds the GIL stops all of that. So the parent watches how old each process's
+last heartbeat is (``pool.proxy_heartbeat``), and sends heartbeats for a silent one over a connection of its own while
+the kernel says that it lives. It can also show where such a process is, by a signal that faulthandler answers.
+
+- command: the command line of a pool: `pulse worker`
+- execution: one attempt: the handler, its deadlines, its stack
+- handler_process: the main program of a handler process
+- isolation: isolated jobs: each in a process of its own
+- load_app: imports the app `module:app`
+- options: the options that parent, handler process and zygote pass on
+- pool: the pool parent
+- service: the life of a handler process: connect, work, reconnect, drain, end
+- session: the connection to the dispatcher, and the jobs that the process holds
+- status_pipe: what a handler process reports to its parent over a pipe
 """

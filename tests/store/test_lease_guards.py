@@ -13,9 +13,9 @@ from uuid import UUID
 import pytest
 from structlog.testing import capture_logs
 
-from pulse.protocol import Beat
+from pulse.protocol import CLAIM_MAX_BYTES, Beat
 from pulse.store.store import Store
-from pulse_actors.dispatcher.workers.registry import CLAIM_MAX_BYTES, Worker
+from pulse_actors.dispatcher.workers.registry import Worker
 from pulse_actors.dispatcher.writes.batcher import ROW_BYTES
 from pulse_actors.dispatcher.writes.heartbeat import Beating, Leases, _weight, may_speak_for
 from pulse_actors.shared import identity as identities

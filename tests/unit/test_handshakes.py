@@ -7,7 +7,7 @@ import time
 import anyio
 import pytest
 
-from pulse.store.connections.fair_queue import ASKER
+from pulse.common.fair_queue import ASKER
 from pulse_actors.dispatcher.admission import tls_limits as module
 from pulse_actors.dispatcher.admission.tls_limits import A_SECOND, SHARE, Handshakes
 

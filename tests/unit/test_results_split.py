@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from pulse import protocol
 from pulse.errors import ProtocolError
-from pulse.protocol import Result, ResultExtra
+from pulse.protocol import CLAIM_MAX_BYTES, Result, ResultExtra
 from pulse.store.rows import Completion, Ending, EndingKind
-from pulse_actors.dispatcher.workers.registry import CLAIM_MAX_BYTES, Worker
+from pulse_actors.dispatcher.workers.registry import Worker
 from pulse_actors.dispatcher.writes import report as results
 from pulse_actors.dispatcher.writes.batcher import ROW_BYTES
 from pulse_actors.dispatcher.writes.report import MAX_ERROR_BYTES, Reported, clean, ending_of, split

@@ -8,6 +8,7 @@ import uuid
 import pytest
 
 from pulse.common.ids import first_at, time_of, uuid7
+from pulse.config import keeps
 from pulse.store.rows import Forgotten
 from pulse_actors.watchdog import retention
 from pulse_actors.watchdog.retention import (
@@ -21,7 +22,6 @@ from pulse_actors.watchdog.retention import (
     Progress,
     Walk,
     after,
-    keeps,
 )
 
 WALL_S = 1.8e9  # no id of these tests but the last ones' is of version 7

@@ -11,7 +11,7 @@ import anyio
 import anyio.abc
 
 from pulse.common import version
-from pulse.config import Settings
+from pulse.config import Settings, keeps
 from pulse.errors import UnavailableError
 from pulse.ops.doctor.finding import Finding
 from pulse.security.redaction import Redaction
@@ -37,7 +37,6 @@ from pulse_actors.dispatcher.writes.report import Obituary, Results
 from pulse_actors.dispatcher.writes.submit import Submits
 from pulse_actors.runtime.actor import ActorMain, Backoff, Runtime, Turn, TurnResult, database_status, log_unavailable
 from pulse_actors.shared import identity as identities
-from pulse_actors.watchdog.retention import keeps
 
 TICK_S: Final = 60.0  # the dispatcher's own turns only hear hints; its work is done by its loops
 FLUSH_DEADLINE_S: Final = 4.0  # the supervisor waits 5 s for this process's end

@@ -1,1 +1,8 @@
-"""What every actor runs on: hello, loop, bus, stop, errors."""
+"""
+What every actor runs on.
+
+- actor: hello, settings, the loop, pings, stop, exit codes
+- bus: the actor's end of the bus to the supervisor
+- gate_summary: a short form of the gate, for the bus and the log
+- pg_listen: receives NOTIFY of PostgreSQL, and reconnects
+"""

@@ -1,1 +1,6 @@
-"""The scheduler: fires due schedules."""
+"""
+The scheduler: fires due schedules, each occurrence once.
+
+- actor: the loop: fires what is due, sleeps until the next occurrence
+- catchup: decides what happens to occurrences that were missed
+"""

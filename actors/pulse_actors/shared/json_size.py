@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from pulse_actors.dispatcher.workers.registry import CLAIM_MAX_BYTES
+from pulse.protocol import CLAIM_MAX_BYTES
 
 MOST_DIGITS: Final = 131_072  # before the point of a number of PostgreSQL; it refuses those that have more
 _GROWTH: Final = 16_386  # bytes that it makes of a character at most: 1e131071 is eight

@@ -18,6 +18,7 @@ import anyio
 import structlog
 
 from pulse.common.ids import first_at, time_of
+from pulse.config import keeps
 from pulse.errors import StatementError, UnavailableError
 from pulse.store.operators.policies import LivePolicy
 from pulse.store.rows import Forgotten
@@ -36,8 +37,6 @@ WHOLE_WALKS_S: Final = 3600.0  # between two walks from the very start
 NOTE_S: Final = 1.0  # between two notes of how far it has come
 OTHERS_S: Final = 30.0  # another supervisor is at it
 MAX_STEP_PAUSE_S: Final = 1.0
-KEEP_S: Final = 7 * 86400.0  # completed and canceled
-KEEP_DEAD_S: Final = 30 * 86400.0
 FIRST: Final = bytes(16)
 AHEAD_S: Final = 60.0  # so much a clock that makes ids may go fast, or what ends up there is walked each time
 
@@ -128,11 +127,6 @@ class Progress:
 def after(identity: bytes) -> bytes:
     """The id after *identity*; behind the last one comes the first."""
     return ((int.from_bytes(identity) + 1) % (1 << 8 * len(FIRST))).to_bytes(len(FIRST))
-
-
-def keeps(retention_s: float | None) -> tuple[float, float]:
-    """How long completed and canceled jobs are kept, and dead letters: those never shorter than by default."""
-    return (KEEP_S, KEEP_DEAD_S) if retention_s is None else (retention_s, max(retention_s, KEEP_DEAD_S))
 
 
 def shortest_s(policies: Iterable[LivePolicy], keep_s: float) -> float:

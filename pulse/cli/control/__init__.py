@@ -1,1 +1,8 @@
-"""Commands that change the running system: dispatch, topics, schedules."""
+"""
+Commands that change the running system.
+
+- dispatch: `pulse ctl dispatch`: pauses and resumes dispatch, of a topic or of everything
+- schedules: `pulse ctl schedules`: lists, creates, changes, deletes and previews schedules
+- topics: `pulse ctl topics`: lists topics, and sets their policies
+- topics_page: formats the table of topics
+"""

@@ -1,1 +1,8 @@
-"""Installing and examining the database: schema, roles, invariant checks, doctor."""
+"""
+Installs and examines the database.
+
+- checks: tests the invariants of the database
+- doctor: reads what `pulse doctor` wants to know, within a time limit
+- roles: creates the database roles, and grants their rights
+- schema: installs and upgrades the schema
+"""

@@ -1,1 +1,8 @@
-"""Connections to PostgreSQL: the pool, its fair queue, sessions, poolers."""
+"""
+Connections to PostgreSQL.
+
+- pool: a pool of connections whose statements never hang
+- pooler: detects poolers that give pulse no session of its own
+- session: a connection whose errors name their statement
+- usage: counts how many statements run, how long they take, and since when they fail
+"""

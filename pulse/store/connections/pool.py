@@ -22,8 +22,8 @@ import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 
 from pulse.common.dsn import as_url, hosts_of, redact_dsn
+from pulse.common.fair_queue import Turns
 from pulse.errors import ConfigError, ContestedError, StatementError, UnavailableError
-from pulse.store.connections.fair_queue import Turns
 from pulse.store.connections.session import Session
 from pulse.store.connections.usage import Usage
 from pulse.store.failures import FAILURES, Failing, error_of, is_safe_after

@@ -1,1 +1,10 @@
-"""Lists, counts and single jobs, read page by page."""
+"""
+Lists, counts and single jobs.
+
+- counts: how many jobs wait in each topic, exact or sampled
+- damaged_jobs: reads what is readable of a job with corrupt values
+- jobs: reads jobs, pages and counts
+- list_position: the position of a job in a list, and how several walks merge into one list
+- listing: finds pages of jobs within a bounded time
+- page_size: cuts a page to what fits into a frame
+"""

@@ -1,1 +1,10 @@
-"""What the dashboard asks of the server and changes there."""
+"""
+What the dashboard asks of the server and changes there.
+
+- bulk_orders: the changes of many jobs that a form can ask for
+- bulk_tasks: changes many jobs in the background, page by page
+- filters: the form fields that select jobs
+- poller: asks for the state of the system every two seconds, while a page is open
+- problems: lists what is wrong, with what to do
+- queries: sends questions to the server, each with a time limit
+"""

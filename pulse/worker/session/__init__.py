@@ -1,1 +1,11 @@
-"""The connection of a handler process to the dispatcher, and the jobs that it holds."""
+"""
+The connection of a handler process to the dispatcher, and the jobs that it holds.
+
+- checkpoints: saved checkpoints that the server does not have yet
+- connection: one connection, from welcome to loss
+- heartbeat: builds heartbeats
+- ledger: all attempts that the process holds, and what is still to be reported; no IO
+- prefetch: how many jobs to hold beyond those that run
+- reconnect: connects again after a loss, with back-off
+- result_frame: builds `report` frames, and knows their size
+"""

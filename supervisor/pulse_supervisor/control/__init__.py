@@ -1,1 +1,7 @@
-"""supervisor.sock: status, logs, restart, drain."""
+"""
+supervisor.sock: status, logs, restart, drain.
+
+- log_ring: the newest log lines of all children, bounded in bytes
+- server: answers requests on the socket
+- status: puts `status` together from the supervisor and the actors
+"""

@@ -1,1 +1,7 @@
-"""systemd: notification, socket activation, units."""
+"""
+systemd: notification, socket activation, units.
+
+- notify: tells the service manager about readiness, status and the watchdog
+- socket_activation: takes over sockets that the service manager kept
+- units: the unit files of this installation
+"""

@@ -224,7 +224,7 @@ SHARED: Final = Guarded(
 )
 
 TURNS: Final = Guarded(
-    "pulse.store.connections.fair_queue",
+    "pulse.common.fair_queue",
     {
         _TURNS + "test_who_asks_for_little_does_not_wait_for_who_asks_for_much": [
             ("Turns.turn", "self._under_way[asker]\n", "0\n"),

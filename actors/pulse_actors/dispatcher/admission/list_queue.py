@@ -13,8 +13,8 @@ from typing import Final
 
 import anyio
 
+from pulse.common.fair_queue import Turns
 from pulse.errors import UnavailableError
-from pulse.store.connections.fair_queue import Turns
 from pulse.store.connections.pool import STATEMENT_DEADLINE_S
 from pulse_actors.dispatcher.admission.request_limits import LONGEST_REST_S, WORK_SHARE
 from pulse_actors.shared.duty_cycle import rest_s

@@ -13,7 +13,7 @@ from typing import Final
 
 import anyio
 
-from pulse.store.connections.fair_queue import ASKER, Turns
+from pulse.common.fair_queue import ASKER, Turns
 from pulse_actors.dispatcher.admission.per_peer import Shared
 
 A_SECOND: Final = 200.0  # of all together, at most

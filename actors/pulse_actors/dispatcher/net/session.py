@@ -16,6 +16,7 @@ import msgspec
 import structlog
 
 from pulse import protocol
+from pulse.common.fair_queue import ASKER
 from pulse.errors import (
     BadRequestError,
     ForbiddenError,
@@ -29,7 +30,6 @@ from pulse.errors import (
 from pulse.protocol import Frame, Hello, Role
 from pulse.protocol.roles import ACCESS_OF, CONTENTS, Access, refusal
 from pulse.security.conceal import conceal, is_about_contents
-from pulse.store.connections.fair_queue import ASKER
 from pulse.store.rows import Running
 from pulse.system import process_tree
 from pulse_actors.dispatcher.admission.list_queue import LONG

@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
-from pulse import protocol
+from pulse.protocol import CLAIM_MAX_BYTES
 from pulse.store.rows import Claim, Ending, EndingKind, Fence, Running
 from pulse_actors.dispatcher.monitoring.counters import Tally
 from pulse_actors.dispatcher.workers.policies import Rules
@@ -28,7 +28,6 @@ ALL_BUSY_MIN_S: Final = 1.0  # the workers that name it are full: others behind 
 ALL_BUSY_MAX_S: Final = 10.0
 NEWEST_MAX: Final = 10_000  # workers whose newest connection is remembered: a hello waits for seconds at most
 DOUBTFUL_BEATS: Final = 2  # a statement commits within one heartbeat after nobody waits for it any more, or never
-CLAIM_MAX_BYTES: Final = protocol.MAX_FRAME_BYTES - 16 * 1024  # the rest of an assignment fits into 16 KiB
 _WIDEST_CHAR_BYTES: Final = 4
 
 
