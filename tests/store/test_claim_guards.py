@@ -25,12 +25,12 @@ from pulse.store.store import Store
 from pulse_actors.dispatcher.claims import assign_frames
 from pulse_actors.dispatcher.claims import loop as claiming
 from pulse_actors.dispatcher.claims.assign_frames import _extra, _parts
-from pulse_actors.dispatcher.claims.cursors import PRIORITIES, Start
+from pulse_actors.dispatcher.claims.cursors import PRIORITIES, LevelStart
 from pulse_actors.dispatcher.claims.due_times import FAR_S
-from pulse_actors.dispatcher.claims.loop import Claims
+from pulse_actors.dispatcher.claims.loop import ClaimLoop
 from pulse_actors.dispatcher.claims.quarantine import REFUSED_S
-from pulse_actors.dispatcher.workers.policies import Rules
-from pulse_actors.dispatcher.workers.registry import DOUBTFUL_BEATS, Desk, Held, Worker
+from pulse_actors.dispatcher.workers.policies import TopicPolicies
+from pulse_actors.dispatcher.workers.registry import DOUBTFUL_BEATS, HeldJob, RegisteredWorker, WorkerRegistry
 from pulse_actors.runtime.actor import Backoff
 from tests.store.helpers import TOPIC, forge, read
 from tests.store.recovery_kit import DEADLINE_S, HOST, identity_of, new_worker, wire_of
@@ -54,8 +54,8 @@ class Bench:
     """
 
     def __init__(self, store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch) -> None:
-        self.desk = Desk()
-        self.claims = Claims(store, self.desk, HOST, lease_s=30.0, poll_s=60.0, batch=500)
+        self.registry = WorkerRegistry()
+        self.claims = ClaimLoop(store, self.registry, HOST, lease_s=30.0, poll_s=60.0, batch=500)
         self.store = store
         self.connection = connection
         self.levels: list[object] = []
@@ -68,11 +68,11 @@ class Bench:
 
         monkeypatch.setattr(store, "claim", recorded)
 
-    def join(self, identity: str = "w", *, names: Sequence[str] = ("n",), capacity: int = 10) -> Worker:
+    def join(self, identity: str = "w", *, names: Sequence[str] = ("n",), capacity: int = 10) -> RegisteredWorker:
         """A worker comes."""
         worker = new_worker(identity, capacity=capacity)
         worker.names = frozenset(names)
-        self.desk.join(worker)
+        self.registry.join(worker)
         return worker
 
     async def waiting(self, **columns: Any) -> bytes:
@@ -129,7 +129,7 @@ def bench(store: Store, connection: Connection[Record], monkeypatch: pytest.Monk
     return Bench(store, connection, monkeypatch)
 
 
-def jobs_of(worker: Worker) -> list[bytes]:
+def jobs_of(worker: RegisteredWorker) -> list[bytes]:
     """What it was assigned."""
     return [job[0] for body in wire_of(worker).bodies("assign") for job in body["jobs"]]
 
@@ -198,10 +198,10 @@ async def test_without_room_nobody_polls(bench: Bench) -> None:
     assert await bench.pauses()
     bench.join()
     assert not await bench.pauses()
-    bench.desk.closed = True
+    bench.registry.closed = True
     assert await bench.pauses()
-    bench.desk.closed = False
-    for worker in bench.desk.workers():
+    bench.registry.closed = False
+    for worker in bench.registry.workers():
         worker.capacity = 0
     assert await bench.pauses()
 
@@ -237,9 +237,9 @@ async def test_an_outage_is_logged_now_and_then(monkeypatch: pytest.MonkeyPatch)
         return 0.0
 
     monkeypatch.setattr(Backoff, "next_s", counted)
-    desk = Desk()
-    desk.join(new_worker("w"))
-    claims = Claims(away, desk, HOST, lease_s=30.0, poll_s=60.0, batch=500)
+    registry = WorkerRegistry()
+    registry.join(new_worker("w"))
+    claims = ClaimLoop(away, registry, HOST, lease_s=30.0, poll_s=60.0, batch=500)
     with capture_logs() as logs, anyio.fail_after(DEADLINE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(claims.run)
@@ -269,7 +269,7 @@ async def test_much_work_behind_the_cursor(bench: Bench) -> None:
     bench.claims.wake_level(Level(TOPIC, 0))
     worker.held.clear()
     await bench.claims.pass_once()
-    ((_, _, from_s),) = cast("list[Start]", bench.levels[-1])
+    ((_, _, from_s),) = cast("list[LevelStart]", bench.levels[-1])
     assert from_s is not None
     assert from_s > PAST.timestamp() + 60, "it does not walk over what lies behind it again"
 
@@ -301,7 +301,7 @@ async def test_a_topic_that_cannot_be_read(bench: Bench) -> None:
     """A broken page under a whole topic: other topics go on, and its own is tried now and then."""
     worker, other = bench.join(), new_worker("v")
     other.topics = ("u",)
-    bench.desk.join(other)
+    bench.registry.join(other)
     job, elsewhere = await bench.waiting(), await bench.waiting(topic="u")
     claim = bench.store.claim
     break_topic(bench)
@@ -314,8 +314,8 @@ async def test_a_topic_that_cannot_be_read(bench: Bench) -> None:
     assert (jobs_of(worker), jobs_of(other)) == ([], [elsewhere])
     bench.monkeypatch.setattr(bench.store, "claim", claim)
     bench.claims.wake()
-    assert [pause_s for _, pause_s, _ in bench.claims.barred._pauses.values()] == [REFUSED_S]
-    bench.claims.barred._pauses.clear()
+    assert [pause_s for _, pause_s, _ in bench.claims.quarantine._pauses.values()] == [REFUSED_S]
+    bench.claims.quarantine._pauses.clear()
     bench.claims._cursors._full_s = float("-inf")
     await bench.claims.pass_once()
     assert jobs_of(worker) == [job]
@@ -333,18 +333,20 @@ async def test_topics_that_are_claimed_together_go_on(bench: Bench) -> None:
         bench.claims._cursors._full_s = float("-inf")
         await bench.claims.pass_once()
     assert sorted(jobs_of(worker)) == sorted(others)
-    assert [topic for topic in worker.topics if bench.claims.barred.is_barred(topic, time.monotonic())] == [TOPIC]
+    assert [topic for topic in worker.topics if bench.claims.quarantine.is_quarantined(topic, time.monotonic())] == [
+        TOPIC
+    ]
 
 
 async def test_nothing_is_looked_for_until_a_topic_can_be_read_again(bench: Bench) -> None:
     """Whoever has room serves that one alone: the loop waits, whatever else it wants to know."""
     worker = bench.join()
-    bench.claims.barred.failed(worker.topics, time.monotonic(), lasts=True)
+    bench.claims.quarantine.failed(worker.topics, time.monotonic(), lasts=True)
     bench.claims._cursors.want_full()
     assert await bench.claims.pass_once() is False
     assert bench.claims._cursors._wanted
     assert await bench.pauses()
-    bench.claims.barred.succeeded(worker.topics, full=True)
+    bench.claims.quarantine.succeeded(worker.topics, full=True)
     assert not await bench.pauses()
     worker.topics = ()
     assert await bench.pauses()
@@ -353,7 +355,7 @@ async def test_nothing_is_looked_for_until_a_topic_can_be_read_again(bench: Benc
 async def test_a_full_claim_that_failed_is_made_up_for(bench: Bench) -> None:
     """However long it took: what is due since long is at levels that nobody knows."""
     worker, now_s = bench.join(), time.monotonic()
-    bench.claims.barred.failed(worker.topics, now_s - 11, lasts=True, full=True)
+    bench.claims.quarantine.failed(worker.topics, now_s - 11, lasts=True, full=True)
     bench.claims._cursors.full_begins()
     bench.claims._cursors.full_done(now_s - 40, now_s - 35)
     assert not bench.wants_full
@@ -365,13 +367,13 @@ async def test_a_job_that_cannot_be_read_in_time(bench: Bench) -> None:
     """Others go on as well, and it is tried again soon, then later; but who waits for a lock blames no job for that."""
     worker, other = bench.join(), new_worker("v")
     other.topics = ("u",)
-    bench.desk.join(other)
+    bench.registry.join(other)
     soon = datetime.now(UTC)
     await bench.waiting(next_run_at=soon)
     elsewhere = await bench.waiting(topic="u", next_run_at=soon)
     claim = bench.store.claim
     causes: list[asyncpg.PostgresError] = [asyncpg.QueryCanceledError("statement timeout")] * 2
-    failed = bench.claims.barred
+    failed = bench.claims.quarantine
 
     async def unreadable(topics: Sequence[str], *args: Any, **more: Any) -> list[Claim]:
         if TOPIC in topics:
@@ -434,7 +436,7 @@ async def test_the_first_claim_is_full_and_the_next_is_not(bench: Bench) -> None
     first, second = bench.levels
     assert first is None
     assert isinstance(second, list)
-    ((_, priority, from_s),) = cast("list[Start]", second)
+    ((_, priority, from_s),) = cast("list[LevelStart]", second)
     assert priority == 3
     assert from_s is not None
 
@@ -457,7 +459,7 @@ async def test_where_full_claims_are_dear_windows_find_the_rest(bench: Bench) ->
     assert isinstance(known, list)
     assert len(window) == len(PRIORITIES)
     assert [start.priority for start in known] == [3, -7]
-    assert not bench.claims._cursors._news
+    assert not bench.claims._cursors._recent
 
 
 async def test_a_window_that_fails_has_its_cost(bench: Bench) -> None:
@@ -483,7 +485,7 @@ async def test_who_comes_to_topics_that_others_serve_wants_no_full_claim(bench: 
         bench.claims._cursors.full_begins()
         bench.claims._cursors.full_done(now_s - 1, now_s)
         bench.claims.came(worker)
-        assert (bench.claims._cursors._wanted, bench.claims._cursors._news) == (wanted, not wanted)
+        assert (bench.claims._cursors._wanted, bench.claims._cursors._recent) == (wanted, not wanted)
 
 
 async def test_a_claim_that_did_not_bring_all_it_could(bench: Bench) -> None:
@@ -509,7 +511,7 @@ async def test_where_nothing_waits_nothing_is_claimed(bench: Bench) -> None:
     """A place that becomes free costs no statement; work that is told of is claimed by who serves its topic, alone."""
     worker, other = bench.join(), new_worker("v")
     other.topics = ("u",)
-    bench.desk.join(other)
+    bench.registry.join(other)
     first = await bench.waiting()
     await bench.waiting(topic="u")
     await bench.claims.pass_once()
@@ -530,14 +532,14 @@ async def test_work_that_nobody_tells_of(bench: Bench) -> None:
     """Somebody has room after a poll that found the worker full: what is known is looked at, as it was not then."""
     worker, other = bench.join(capacity=1), new_worker("v")
     other.topics = ("u",)
-    bench.desk.join(other)
+    bench.registry.join(other)
     await bench.waiting(topic="u")
     await bench.waiting()
     await bench.claims.pass_once()  # brings all that it could
     await bench.claims.pass_once()
     worker.held.clear()
     await bench.claims.pass_once()  # nothing is left
-    worker.held[bytes(16), 1] = Held("n", TOPIC)  # by its INSERT
+    worker.held[bytes(16), 1] = HeldJob("n", TOPIC)  # by its INSERT
     job = await bench.waiting(next_run_at=datetime.now(UTC))
     bench.claims._cursors._full_s = float("-inf")
     await bench.claims.pass_once()
@@ -563,13 +565,13 @@ async def test_dispatch_that_closes_while_a_claim_waits_for_its_turn(bench: Benc
     bench.join()
     where = bench.claims._starts
 
-    def closes(*args: Any, **more: Any) -> list[Start] | None:
-        bench.desk.closed = True
+    def closes(*args: Any, **more: Any) -> list[LevelStart] | None:
+        bench.registry.closed = True
         return where(*args, **more)
 
     bench.monkeypatch.setattr(bench.claims, "_starts", closes)
     assert await bench.claims.pass_once() is False
-    assert bench.desk.closed
+    assert bench.registry.closed
     assert bench.levels == []
     assert (await read(bench.connection, job))["attempts"] == 0
 
@@ -618,7 +620,7 @@ async def test_which_attempts_may_run_yet(bench: Bench) -> None:
     assert not bench.claims._may_run_yet(previous("crashed", living))
     assert not bench.claims._may_run_yet(previous("released", living))
     assert bench.claims._may_run_yet(previous("released", living, WENT_BACK))
-    by_leases = Claims(bench.store, bench.desk, None, lease_s=30.0, poll_s=60.0, batch=500)
+    by_leases = ClaimLoop(bench.store, bench.registry, None, lease_s=30.0, poll_s=60.0, batch=500)
     assert not by_leases._may_run_yet(previous("canceled", living))
     bench.join(living)
     assert not bench.claims._may_run_yet(previous("canceled", living))  # it has said what it holds
@@ -652,14 +654,14 @@ async def test_what_is_completed_during_a_doubt_is_not_given_back(
     """The database's answer is of a moment ago: what the worker held then is nothing to be given back."""
     worker = bench.join()
     held, reporting = [await forge(bench.connection, "RUNNING", locked_by="w") for _ in range(2)]
-    worker.held[held, 1] = Held("n", TOPIC)
-    bench.desk.reporting.add((reporting, 1))
+    worker.held[held, 1] = HeldJob("n", TOPIC)
+    bench.registry.reporting.add((reporting, 1))
     leases_of = bench.store.leases_of
 
     async def late(*args: Any) -> Any:
         found = await leases_of(*args)
         worker.held.clear()
-        bench.desk.reporting.clear()
+        bench.registry.reporting.clear()
         return found
 
     monkeypatch.setattr(bench.store, "leases_of", late)
@@ -672,13 +674,13 @@ async def test_what_is_completed_during_a_doubt_is_not_given_back(
 async def test_what_a_refused_claim_took(bench: Bench) -> None:
     """Where its answer cannot be read, what workers do not list goes back without history; else nothing was taken."""
     worker, gone = bench.join(), bench.join("v")
-    plan = bench.desk.plan(10)[0]
+    plan = bench.registry.plan(10)[0]
     assert set(plan.workers) == {"w", "v"}
-    bench.desk.leave(gone)
+    bench.registry.leave(gone)
     held, reporting, taken = [await forge(bench.connection, "RUNNING", locked_by="w") for _ in range(3)]
     of_gone = await forge(bench.connection, "RUNNING", locked_by="v")
-    worker.held[held, 1] = Held("n", TOPIC)
-    bench.desk.reporting.add((reporting, 1))
+    worker.held[held, 1] = HeldJob("n", TOPIC)
+    bench.registry.reporting.add((reporting, 1))
     for may_be_done in (False, True):
         bench.claims._in_doubt.update(plan.workers)
         error = StatementError("no", sqlstate="22021", statement="claim_jobs", may_be_done=may_be_done)
@@ -734,7 +736,7 @@ async def test_a_topic_of_its_own_rules(bench: Bench, monkeypatch: pytest.Monkey
     """A lease that is longer than the server's is so from the claim on, and told; so is a stall of the topic."""
     worker = bench.join()
     worker.topics = ("own", "other")
-    bench.desk.rules = Rules({"own": LivePolicy(lease_s=90.0, stall_s=5.0)}, 30.0)
+    bench.registry.policies = TopicPolicies({"own": LivePolicy(lease_s=90.0, stall_s=5.0)}, 30.0)
     await bench.store.topics.set("own", {"lease_s": 90.0})
     own, other = [await bench.waiting(topic=topic) for topic in ("own", "other")]
     again = await bench.waiting(topic="other", attempts=1, uncharged=1)
@@ -759,7 +761,7 @@ async def test_a_topic_of_its_own_rules(bench: Bench, monkeypatch: pytest.Monkey
 async def test_a_cancel_while_a_lease_is_made_longer(bench: Bench) -> None:
     """It was answered before its job is handed out, so that is not."""
     worker = bench.join()
-    bench.desk.rules = Rules({TOPIC: LivePolicy(lease_s=90.0)}, 30.0)
+    bench.registry.policies = TopicPolicies({TOPIC: LivePolicy(lease_s=90.0)}, 30.0)
     canceled, other = await bench.waiting(), await bench.waiting()
     extend = bench.store.extend
 
@@ -777,7 +779,7 @@ async def test_a_topic_that_ages(bench: Bench) -> None:
     """What has waited for long enough goes before what ranks higher, as its topic's policy has it."""
     worker = bench.join(capacity=1)
     old, _new = await bench.waiting(priority=0), await bench.waiting(priority=5, next_run_at=datetime.now(UTC))
-    bench.desk.rules = Rules({TOPIC: LivePolicy(ageing_s=0.001)})
+    bench.registry.policies = TopicPolicies({TOPIC: LivePolicy(ageing_s=0.001)})
     await bench.claims.pass_once()
     assert jobs_of(worker) == [old]
 

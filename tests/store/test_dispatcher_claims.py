@@ -18,9 +18,9 @@ from pulse.store.operators.policies import LivePolicy
 from pulse.store.rows import Claim, Fence, Head, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims.cursors import FIRST, LEVELS_MAX
-from pulse_actors.dispatcher.claims.loop import Claims
-from pulse_actors.dispatcher.workers.policies import Rules
-from pulse_actors.dispatcher.workers.registry import Desk, Held, Worker
+from pulse_actors.dispatcher.claims.loop import ClaimLoop
+from pulse_actors.dispatcher.workers.policies import TopicPolicies
+from pulse_actors.dispatcher.workers.registry import HeldJob, RegisteredWorker, WorkerRegistry
 from pulse_actors.shared.identity import Host
 from tests.store.helpers import TOPIC, forge, history, read
 
@@ -101,23 +101,25 @@ class Bench:
 
     def __init__(self, store: Interrupted) -> None:
         self.store = store
-        self.desk = Desk()
-        self.claims = Claims(store, self.desk, Host("h", "b", 1), lease_s=30.0, poll_s=60.0, batch=500)
+        self.registry = WorkerRegistry()
+        self.claims = ClaimLoop(store, self.registry, Host("h", "b", 1), lease_s=30.0, poll_s=60.0, batch=500)
 
     def join(
         self, identity: str, *, names: Sequence[str] = ("n",), capacity: int = 10, topics: Sequence[str] = (TOPIC,)
-    ) -> tuple[Worker, Wire]:
+    ) -> tuple[RegisteredWorker, Wire]:
         """A worker comes."""
         wire = Wire()
-        made = Worker(identity, identity, identity.encode(), 1, 0, tuple(topics), frozenset(names), capacity, wire)
-        self.desk.join(made)
+        made = RegisteredWorker(
+            identity, identity, identity.encode(), 1, 0, tuple(topics), frozenset(names), capacity, wire
+        )
+        self.registry.join(made)
         return made, wire
 
-    def leave(self, worker: Worker) -> Interruption:
+    def leave(self, worker: RegisteredWorker) -> Interruption:
         """What happens when a worker goes just then."""
 
         async def gone() -> None:
-            self.desk.leave(worker)
+            self.registry.leave(worker)
 
         return gone
 
@@ -210,7 +212,7 @@ async def test_a_claim_whose_answer_was_lost(bench: Bench, connection: Connectio
         bench.join("wrong", names=["m"], capacity=20)
     worker, wire = bench.join("w", capacity=1, topics=[TOPIC] if when == "after_claim" else ["u", TOPIC])
     held = await forge(connection, "RUNNING", locked_by="w")
-    worker.held[held, 1] = Held("n", TOPIC)
+    worker.held[held, 1] = HeldJob("n", TOPIC)
     worker.capacity = 2
     job = await waiting(connection)
     setattr(bench.store, when, bench.lost_answer())
@@ -251,7 +253,7 @@ async def test_nothing_is_claimed_after_the_close(bench: Bench, connection: Conn
     job = await waiting(connection)
 
     async def close() -> None:
-        bench.desk.closed, worker.draining = True, True
+        bench.registry.closed, worker.draining = True, True
 
     bench.store.after_claim = close
     await bench.claims.pass_once()
@@ -374,7 +376,7 @@ async def test_many_topics_are_served_in_turn(
     assert "t07" in {job[3] for job in wire.jobs[:3]}  # as soon as its higher priority was met with
     served["t07"] -= 1
     assert served.keys() == set(topics)
-    assert {*bench.claims._cursors._known} == {Level("t07", 3), *(Level(topic, 0) for topic in topics)}
+    assert {*bench.claims._cursors._positions} == {Level("t07", 3), *(Level(topic, 0) for topic in topics)}
     assert max(served.values()) - min(served.values()) <= 2  # some were found before the others
 
 
@@ -404,14 +406,14 @@ async def test_a_claim_that_ended_because_of_its_size(bench: Bench, connection: 
 async def test_a_claim_of_a_topic_that_ages_is_repeated(bench: Bench, connection: Connection[Record]) -> None:
     """Until nothing comes: what another host has locked may have kept others out of it. Not of other topics."""
     for topic, again in ((TOPIC, True), ("u", False)):
-        bench.desk.rules = Rules({TOPIC: LivePolicy(ageing_s=5.0)})
+        bench.registry.policies = TopicPolicies({TOPIC: LivePolicy(ageing_s=5.0)})
         worker, _ = bench.join("w", capacity=10, topics=[topic])
         await waiting(connection, topic=topic)
         bench.claims.wake()
         bench.claims._cursors._full_s = float("-inf")
         assert await bench.claims.pass_once() is again
         assert await bench.claims.pass_once() is False
-        bench.desk.leave(worker)
+        bench.registry.leave(worker)
 
 
 async def test_levels_are_found_by_a_loose_scan(store: Store, connection: Connection[Record]) -> None:

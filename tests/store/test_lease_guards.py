@@ -15,9 +15,9 @@ from structlog.testing import capture_logs
 
 from pulse.protocol import Beat
 from pulse.store.store import Store
-from pulse_actors.dispatcher.workers.registry import CLAIM_MAX_BYTES, Worker
+from pulse_actors.dispatcher.workers.registry import CLAIM_MAX_BYTES, RegisteredWorker
 from pulse_actors.dispatcher.writes.batcher import ROW_BYTES
-from pulse_actors.dispatcher.writes.heartbeat import Beating, Leases, _weight, may_speak_for
+from pulse_actors.dispatcher.writes.heartbeat import HeartbeatWriter, PendingHeartbeat, _weight, may_speak_for
 from pulse_actors.shared import identity as identities
 from pulse_actors.shared.identity import Host
 from tests.store.helpers import forge, new_id, read
@@ -37,13 +37,13 @@ class Ward(Floor):
 
     def __init__(self, store: Store, connection: Connection[Record]) -> None:
         super().__init__(store, connection)
-        self.leases = Leases(store, self.desk, HOST, lease_s=LEASE_S)
+        self.leases = HeartbeatWriter(store, self.registry, HOST, lease_s=LEASE_S)
 
-    def join(self, identity: str, pid: int = 0, uid: int = 0) -> Worker:
+    def join(self, identity: str, pid: int = 0, uid: int = 0) -> RegisteredWorker:
         """A worker comes, and was not heard of for long."""
         worker = new_worker(identity, pid, uid=uid)
         worker.heard_s = worker.beaten_s = 0.0
-        self.desk.join(worker)
+        self.registry.join(worker)
         return worker
 
     async def job(self, identity: str) -> bytes:
@@ -55,7 +55,7 @@ class Ward(Floor):
     ) -> list[Any]:
         """One heartbeat; what it is told to have lost."""
         wire = Wire()
-        await self.leases._beat([Beating(wire, 1, uid, worker, session, jobs, AT_S)])
+        await self.leases._beat([PendingHeartbeat(wire, 1, uid, worker, session, jobs, AT_S)])
         ((kind, number, body),) = wire.sent
         assert (kind, number) == ("beat", 1)
         lost: list[Any] = body["lost"]
@@ -91,13 +91,13 @@ async def test_a_result_that_overtakes_a_heartbeat_is_no_loss(ward: Ward, monkey
     done, reported, lost = (new_id() for _ in range(3))
     for job in (done, reported, lost):
         worker.held[job, 1] = object()  # type: ignore[assignment]
-    ward.desk.reporting.add((done, 1))
+    ward.registry.reporting.add((done, 1))
     extend = ward.store.extend
 
     async def overtaken(*args: Any) -> set[Any]:
         worker.held.pop((done, 1))
-        ward.desk.reporting.clear()
-        ward.desk.reporting.add((reported, 1))
+        ward.registry.reporting.clear()
+        ward.registry.reporting.add((reported, 1))
         return await extend(*args)
 
     monkeypatch.setattr(ward.store, "extend", overtaken)
@@ -124,7 +124,7 @@ async def test_a_checkpoint_extends_no_lease(ward: Ward) -> None:
     """Nor is it taken for something that did: what has lapsed meanwhile has lapsed."""
     worker, job, wire = ward.join("w"), await ward.job("w"), Wire()
     before_s = worker.extended_s
-    await ward.leases._save([Beating(wire, 1, 0, "w", None, [Beat(job, 1, "1")], AT_S)])
+    await ward.leases._save([PendingHeartbeat(wire, 1, 0, "w", None, [Beat(job, 1, "1")], AT_S)])
     assert [(kind, body["lost"]) for kind, _, body in wire.sent] == [("beat", [])]
     assert not await ward.extended(job)
     assert worker.extended_s == before_s
@@ -137,7 +137,9 @@ async def test_a_text_that_prints_too_long_is_not_kept(ward: Ward) -> None:
     huge = f"[{'1e131071, ' * (CLAIM_MAX_BYTES // 131_072 + 1)}1]"
     with capture_logs() as logs:
         assert await ward.beat("w", [Beat(told, 1, huge), Beat(fit, 1, "[1e131071]")]) == []
-        await ward.leases._save([Beating(wire, 1, 0, "w", None, [Beat(saved, 1, huge), Beat(fit, 1, "2")], AT_S)])
+        await ward.leases._save(
+            [PendingHeartbeat(wire, 1, 0, "w", None, [Beat(saved, 1, huge), Beat(fit, 1, "2")], AT_S)]
+        )
     assert [entry["event"] for entry in logs] == ["progress_not_storable", "checkpoint_not_storable"]
     assert [body["lost"] for _, _, body in wire.sent] == [[]]
     assert [await ward.extended(job) for job in (told, fit, saved)] == [True, True, False]
@@ -192,7 +194,7 @@ async def test_the_word_of_a_parent_counts_for_who_is_not_connected(ward: Ward, 
         identity = identity_of(busy.pid)
         worker = new_worker(identity, busy.pid, uid=os.geteuid())
         worker.beaten_s = 0.0
-        getattr(ward.desk, where)[identity] = worker
+        getattr(ward.registry, where)[identity] = worker
         job, unheld = await ward.job(identity), await ward.job(identity)
         worker.held[job, 1] = object()  # type: ignore[assignment]
         await ward.beat("parent", session=worker.session, uid=os.geteuid() + 1)
@@ -223,7 +225,7 @@ async def test_sessions_of_nobody_cost_one_look(ward: Ward, monkeypatch: pytest.
         made_up = [os.urandom(16) for _ in range(50)]
         wire = Wire()
         await ward.leases._beat(
-            [Beating(wire, 1, os.geteuid(), "p", one, None, AT_S) for one in (session, *made_up, session)]
+            [PendingHeartbeat(wire, 1, os.geteuid(), "p", one, None, AT_S) for one in (session, *made_up, session)]
         )
         assert [body["lost"] for _, _, body in wire.sent] == [[]] * 52
         assert await ward.extended(job)
@@ -248,13 +250,13 @@ async def test_a_session_over_tcp_is_nobodys_of_here(ward: Ward) -> None:
     eve = replace(new_worker(mine, 0), session=local.session, source="10.0.0.9:1", uid=None)
     remote_job = await ward.job(mine)
     eve.held[remote_job, 1] = object()  # type: ignore[assignment]
-    ward.desk.join(eve)
+    ward.registry.join(eve)
     assert await ward.beat("parent", session=local.session, uid=USER) == []
     assert [await ward.extended(one) for one in (job, remote_job)] == [True, False]
     assert await ward.beat("child", session=local.session, uid=None) == []
     assert await ward.extended(remote_job)
-    ward.desk.leave(eve)
-    assert ward.desk.by_session(local.session, remote=False) is local
+    ward.registry.leave(eve)
+    assert ward.registry.by_session(local.session, remote=False) is local
 
 
 async def test_a_worker_over_tcp_that_has_not_come_back(ward: Ward) -> None:
@@ -274,17 +276,17 @@ async def test_a_session_of_another_boot(ward: Ward) -> None:
     with process() as busy:
         identity = identity_of(busy.pid)
         job = await ward.job(identity)
-        elsewhere = Leases(ward.store, ward.desk, Host(HOST.id, "other", HOST.pidns), lease_s=LEASE_S)
+        elsewhere = HeartbeatWriter(ward.store, ward.registry, Host(HOST.id, "other", HOST.pidns), lease_s=LEASE_S)
         wire = Wire()
         session = new_worker(identity).session
-        await elsewhere._beat([Beating(wire, 1, os.geteuid(), "parent", session, None, AT_S)])
+        await elsewhere._beat([PendingHeartbeat(wire, 1, os.geteuid(), "parent", session, None, AT_S)])
         assert not await ward.extended(job)
 
 
 def test_what_a_heartbeat_weighs() -> None:
     """One, and one for each job that it lists, and for each page of its text."""
     job, long = Beat(bytes(16), 1), Beat(bytes(16), 1, "x" * 2 * ROW_BYTES)
-    beats = [Beating(Wire(), 1, 0, "w", None, jobs, AT_S) for jobs in (None, [], [job] * 3, [job, long])]
+    beats = [PendingHeartbeat(Wire(), 1, 0, "w", None, jobs, AT_S) for jobs in (None, [], [job] * 3, [job, long])]
     assert [_weight(beat) for beat in beats] == [1, 1, 4, 5]
 
 

@@ -17,8 +17,8 @@ from pulse.store.rows import Claim, Level, Wake
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims.assign_frames import ASSIGN_CHARS
 from pulse_actors.dispatcher.claims.cursors import FEW_TOPICS
-from pulse_actors.dispatcher.claims.loop import Claims
-from pulse_actors.dispatcher.workers.registry import Desk, Held, Worker
+from pulse_actors.dispatcher.claims.loop import ClaimLoop
+from pulse_actors.dispatcher.workers.registry import HeldJob, RegisteredWorker, WorkerRegistry
 from tests.store.helpers import LEASE_S, NOW, TOPIC, at, count, forge, history, job, read
 from tests.store.recovery_kit import DEADLINE_S, HOST, new_worker, wire_of
 from tests.store.refusing_kit import refusing
@@ -129,17 +129,17 @@ class Bench:
     """Claims that are at rest, on the test's database."""
 
     def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.desk = Desk()
-        self.claims = Claims(store, self.desk, HOST, lease_s=30.0, poll_s=60.0, batch=50)
+        self.registry = WorkerRegistry()
+        self.claims = ClaimLoop(store, self.registry, HOST, lease_s=30.0, poll_s=60.0, batch=50)
         self.claims._is_at_rest = True
         self.store = store
         self.monkeypatch = monkeypatch
 
-    def join(self, identity: str = "w", *, capacity: int = 10, topics: tuple[str, ...] = (TOPIC,)) -> Worker:
+    def join(self, identity: str = "w", *, capacity: int = 10, topics: tuple[str, ...] = (TOPIC,)) -> RegisteredWorker:
         """A worker comes."""
         worker = new_worker(identity, capacity=capacity)
         worker.names, worker.topics = frozenset("n"), topics
-        self.desk.join(worker)
+        self.registry.join(worker)
         return worker
 
     def after_submit(self, happens: Callable[[], Awaitable[object]]) -> None:
@@ -161,7 +161,7 @@ def bench(store: Store, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return Bench(store, monkeypatch)
 
 
-def jobs_of(worker: Worker) -> list[tuple[bytes, int]]:
+def jobs_of(worker: RegisteredWorker) -> list[tuple[bytes, int]]:
     """What it was assigned."""
     return [(one[0], one[1]) for body in wire_of(worker).bodies("assign") for one in body["jobs"]]
 
@@ -199,7 +199,7 @@ UNFIT: Final[dict[str, tuple[list[dict[str, Any]], Callable[[Bench], object]]]] 
     "while a claim is called for": ([{}], lambda bench: bench.claims.wake()),
     "while somebody is in doubt": ([{}], lambda bench: bench.claims._in_doubt.add("x")),
     "while somebody else is": ([{}], lambda bench: bench.claims.doubt("x")),
-    "when dispatch is closed": ([{}], lambda bench: setattr(bench.desk, "closed", True)),
+    "when dispatch is closed": ([{}], lambda bench: setattr(bench.registry, "closed", True)),
     "more than a claim takes": ([{}] * 3, lambda bench: setattr(bench.claims, "_batch", 2)),
     "more than they have room for": ([{}] * 11, lambda _: None),
     "due later": ([{}, {"delay_s": 60.0}], lambda _: None),
@@ -234,7 +234,7 @@ async def test_a_submit_does_not_wait_for_a_claim(bench: Bench, connection: Conn
 async def test_a_worker_that_has_fallen_silent(bench: Bench) -> None:
     """It gets nothing."""
     worker = bench.join()
-    worker.held[bytes(16), 1], worker.heard_s = Held("n", TOPIC), time.monotonic() - 31.0
+    worker.held[bytes(16), 1], worker.heard_s = HeldJob("n", TOPIC), time.monotonic() - 31.0
     await bench.claims.submit([job()])
     assert jobs_of(worker) == []
 
@@ -343,7 +343,7 @@ async def test_a_worker_that_leaves_meanwhile(bench: Bench, connection: Connecti
     worker, one = bench.join(), job()
 
     async def leave() -> None:
-        bench.desk.leave(worker)
+        bench.registry.leave(worker)
 
     bench.after_submit(leave)
     await bench.claims.submit([one])

@@ -18,10 +18,10 @@ from pulse.store.connections.pool import Target
 from pulse.store.recovery.epochs import CLOSED, Coming
 from pulse.store.rows import Claim, Completion, Level
 from pulse.store.store import Store
-from pulse_actors.dispatcher.claims.loop import Claims
+from pulse_actors.dispatcher.claims.loop import ClaimLoop
 from pulse_actors.dispatcher.epochs import witness as module
 from pulse_actors.dispatcher.epochs.witness import OTHERS_S, PUT_OFF_S, REJOIN_S, SOON_S, TICK_S, Witness
-from pulse_actors.dispatcher.workers.registry import Desk, Held, Worker
+from pulse_actors.dispatcher.workers.registry import HeldJob, RegisteredWorker, WorkerRegistry
 from pulse_actors.shared.epoch_memory import Memory, Notebook
 from tests.store.epoch_kit import HOST, LEASE_S, OTHER, clean, come, keep, put_back, raised
 from tests.store.helpers import TOPIC, forge, job, read
@@ -71,17 +71,19 @@ class Host:
 
     def __init__(self, dsn: str, directory: Path | None) -> None:
         self.store = Store(Target(dsn, "witness"))
-        self.desk = Desk()
-        self.claims = Claims(self.store, self.desk, None, lease_s=LEASE_S, poll_s=60.0, batch=100)
-        self.witness = Witness(self.store, self.desk, self.claims, HOST, directory, lease_s=LEASE_S)
+        self.registry = WorkerRegistry()
+        self.claims = ClaimLoop(self.store, self.registry, None, lease_s=LEASE_S, poll_s=60.0, batch=100)
+        self.witness = Witness(self.store, self.registry, self.claims, HOST, directory, lease_s=LEASE_S)
         self.store.knowledge = self.witness
         self.wire = Wire()
         self.worker = self.join("w", self.wire)
 
-    def join(self, name: str, wire: Wire, capacity: int = 9) -> Worker:
+    def join(self, name: str, wire: Wire, capacity: int = 9) -> RegisteredWorker:
         """A worker comes."""
-        worker = Worker(f"{HOST}/b/1/2.3/{name}", name, name.encode(), 2, 0, (TOPIC,), frozenset({"n"}), capacity, wire)
-        self.desk.join(worker)
+        worker = RegisteredWorker(
+            f"{HOST}/b/1/2.3/{name}", name, name.encode(), 2, 0, (TOPIC,), frozenset({"n"}), capacity, wire
+        )
+        self.registry.join(worker)
         return worker
 
     async def claim(self) -> list[tuple[bytes, int]]:
@@ -159,7 +161,7 @@ async def test_what_was_kept_is_put_back(host: Host, connection: Connection[Reco
     assert {job for job, _ in await host.claim()} == {one, two}
     done = Completion(two, 1, host.worker.identity, None)
     assert await host.store.complete([done]) == {(two, 1)}
-    host.desk.free(host.worker, [(two, 1)])
+    host.registry.free(host.worker, [(two, 1)])
     await put_back(connection)
     third = await due(connection)
     assert await host.claim() == []
@@ -206,10 +208,10 @@ async def test_what_may_run_yet_is_handed_out_to_nobody(
     await connection.execute("UPDATE pulse.jobs SET next_run_at = clock_timestamp() - interval '1 second'")
     assert await host.claim() == []
     assert (await read(connection, one))["attempts"] == FLOOR + 1
-    host.desk.free(host.worker, [(one, 1)])
+    host.registry.free(host.worker, [(one, 1)])
     await connection.execute("UPDATE pulse.jobs SET next_run_at = clock_timestamp() - interval '1 second'")
     await host.witness.step()
-    assert host.desk.lost == set()
+    assert host.registry.lost == set()
     assert None in host.claims._due.passed(time.monotonic() + PUT_OFF_S)
     assert await host.claim() == [(one, FLOOR + 2)]
 
@@ -225,16 +227,16 @@ async def test_it_remembers_beside_the_database(
     await put_back(connection)
     host.witness._notebook.close()
     again = Host(dsn, host.witness._notebook.directory)
-    again.worker.held[one, 1] = Held("n", TOPIC)
+    again.worker.held[one, 1] = HeldJob("n", TOPIC)
     assert await again.witness.step() == SOON_S
     assert await connection.fetchval("SELECT max(epoch) FROM pulse.epochs") == 2
-    again.desk.lost = set()
+    again.registry.lost = set()
     assert await again.witness.step() == SOON_S
-    assert again.desk.lost == {(one, 1)}
+    assert again.registry.lost == {(one, 1)}
     assert await again.claim() == []
     clock.now_s += REJOIN_S
     assert await again.witness.step() == TICK_S
-    assert again.desk.lost == {(one, 1)}
+    assert again.registry.lost == {(one, 1)}
     again.store.close()
 
 
@@ -337,7 +339,7 @@ async def test_what_was_completed_and_is_not_there(
     assert await host.claim() == [(one, 1)]
     done = [Completion(one, 1, host.worker.identity, None)]
     assert await host.store.complete(done, keep=keep) == {(one, 1)}
-    host.desk.free(host.worker, [(one, 1)])
+    host.registry.free(host.worker, [(one, 1)])
     await connection.execute("DELETE FROM pulse.jobs")
     await _elsewhere(host)
     await host.witness.step()
@@ -352,7 +354,7 @@ async def test_a_report_that_a_new_place_does_not_know(host: Host, connection: C
     await host.witness.step()
     one = await due(connection)
     assert await host.claim() == [(one, 1)]
-    host.desk.free(host.worker, [(one, 1)])
+    host.registry.free(host.worker, [(one, 1)])
     await _elsewhere(host)
     assert await host.witness.step() == TICK_S
     await host.claims.pass_once()
@@ -463,7 +465,7 @@ async def test_a_submit_is_remembered_as_a_claim_is(host: Host, connection: Conn
     await host.witness.step()
     one = job(topic=TOPIC)
     claims, _ = await host.store.submit_and_claim([one], [TOPIC], [host.worker.identity], [0], LEASE_S)
-    host.desk.hand_over(host.worker.identity, claims)
+    host.registry.hand_over(host.worker.identity, claims)
     await connection.execute("DELETE FROM pulse.jobs")
     await _elsewhere(host)
     await host.witness.step()

@@ -19,10 +19,10 @@ from pulse.store.connections.pool import Target
 from pulse.store.recovery.timelines import Standing
 from pulse.store.rows import Claim
 from pulse.store.store import Store
-from pulse_actors.dispatcher.claims.loop import Claims
+from pulse_actors.dispatcher.claims.loop import ClaimLoop
 from pulse_actors.dispatcher.epochs import witness as module
 from pulse_actors.dispatcher.epochs.witness import Witness
-from pulse_actors.dispatcher.workers.registry import Desk
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.shared.epoch_memory import Memory, Notebook
 
 pytestmark = pytest.mark.anyio
@@ -62,9 +62,9 @@ def disk() -> Iterator[Disk]:
 
 def witness_of(directory: Path, dsn: str = "postgresql://u:secret@a,b:1/d") -> Witness:
     """One that has no database yet."""
-    store, desk = Store(Target(dsn, "t")), Desk()
-    claims = Claims(store, desk, None, lease_s=15.0, poll_s=60.0, batch=100)
-    return Witness(store, desk, claims, "host", directory, lease_s=15.0)
+    store, registry = Store(Target(dsn, "t")), WorkerRegistry()
+    claims = ClaimLoop(store, registry, None, lease_s=15.0, poll_s=60.0, batch=100)
+    return Witness(store, registry, claims, "host", directory, lease_s=15.0)
 
 
 async def opened(directory: Path) -> tuple[Witness, Memory]:

@@ -13,10 +13,10 @@ from pulse import protocol
 from pulse.errors import ProtocolError
 from pulse.protocol import Result, ResultExtra
 from pulse.store.rows import Completion, Ending, EndingKind
-from pulse_actors.dispatcher.workers.registry import CLAIM_MAX_BYTES, Worker
+from pulse_actors.dispatcher.workers.registry import CLAIM_MAX_BYTES, RegisteredWorker
 from pulse_actors.dispatcher.writes import report as results
 from pulse_actors.dispatcher.writes.batcher import ROW_BYTES
-from pulse_actors.dispatcher.writes.report import MAX_ERROR_BYTES, Reported, clean, ending_of, split
+from pulse_actors.dispatcher.writes.report import MAX_ERROR_BYTES, PendingReport, clean, ending_of, split
 
 JOB = b"j" * 16
 
@@ -36,10 +36,10 @@ class Deaf:
         """Nothing is open."""
 
 
-def reported(identity: str, *results: Result) -> Reported:
+def reported(identity: str, *results: Result) -> PendingReport:
     """One report frame of a worker."""
-    worker = Worker(identity, identity, identity.encode(), 1, 0, (), frozenset(), 1, Deaf())
-    return Reported(worker, 1, results, [one.pair for one in results])
+    worker = RegisteredWorker(identity, identity, identity.encode(), 1, 0, (), frozenset(), 1, Deaf())
+    return PendingReport(worker, 1, results, [one.pair for one in results])
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ WITNESS: Final = Guarded(
             ("Witness._begin", "if is_new else None", "if True else None"),
         ],
         _NOBODY: [
-            ("Witness._begin", "self._desk.lost = {fence[:2] for fence in fences}", "pass"),
+            ("Witness._begin", "self._registry.lost = {fence[:2] for fence in fences}", "pass"),
             (
                 "Witness._begin",
                 "held = Held([worker.identity for worker in everybody], fences, PUT_OFF_S)",
@@ -104,7 +104,7 @@ WITNESS: Final = Guarded(
             ("Witness.step", "await self._put_off()", "pass"),
             ("Witness._begin", "self._claims.wake_recent(PUT_OFF_S)", "pass"),
             ("Witness._put_off", "self._claims.wake_recent(PUT_OFF_S)", "pass"),
-            ("Witness._put_off", "self._desk.lost = left", "pass"),
+            ("Witness._put_off", "self._registry.lost = left", "pass"),
         ],
         _BESIDE: [
             ("Witness._begin", "if not self._was_open:", "if False:"),

@@ -18,8 +18,8 @@ RECONCILE: Final = Guarded(
             ("ended_boots", "uptime_s + margin_s", "uptime_s"),
         ],
         _ROWS + "test_what_cannot_be_running_is_given_back": [
-            ("bury_forgotten", "process is not None and procs.lives(*process)", "process is not None"),
-            ("bury_forgotten", "process is not None and procs.lives(*process)", "False"),
+            ("bury_forgotten", "process is not None and processes.lives(*process)", "process is not None"),
+            ("bury_forgotten", "process is not None and processes.lives(*process)", "False"),
             ("bury_forgotten", "elif process is not None:", "elif False:"),
             ("bury_forgotten", "named.host == host.id and ", ""),
             ("bury_forgotten", " and named.boot in over", ""),
@@ -27,7 +27,7 @@ RECONCILE: Final = Guarded(
             ("bury_forgotten", "TWIN_SWEEPS * sweep_s", "-1e12"),
         ],
         _ROWS + "test_who_is_no_worker_of_this_form": [
-            ("bury_forgotten", "if process is not None and procs.lives(*process)", "if procs.lives(*process)"),
+            ("bury_forgotten", "if process is not None and processes.lives(*process)", "if processes.lives(*process)"),
             ("bury_forgotten", "elif process is not None:", "elif True:"),
             ("bury_forgotten", "named is not None and ", ""),
         ],
@@ -50,8 +50,8 @@ RECONCILE: Final = Guarded(
                 "(process := identities.process_of(host, identity)) is not None",
                 "(process := identities.process_of(host, identity)) or True",
             ),
-            ("bury_late", "and not procs.lives(*process)", ""),
-            ("bury_late", "and not is_known(identity)", ""),
+            ("bury_late", "and not processes.lives(*process)", ""),
+            ("bury_late", "and not has_met(identity)", ""),
             ("bury_late", "if dead:", "if False:"),
         ],
         _ROWS + "test_another_supervisor_may_bury_its_own": [

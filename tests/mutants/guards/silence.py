@@ -26,134 +26,141 @@ SILENCE: Final = Guarded(
             ("judge", "max(worker.beaten_s, awake_s)", "awake_s"),
         ],
         _SILENCE + "test_a_dispatcher_that_was_stopped_blames_nobody": [
-            ("Silence.run", "now_s - looked_s > TOO_LATE * pause_s", "False"),
-            ("Silence.run", "now_s - looked_s > TOO_LATE * pause_s", "looked_s > now_s"),
+            ("SilentWorkers.run", "now_s - looked_s > TOO_LATE * pause_s", "False"),
+            ("SilentWorkers.run", "now_s - looked_s > TOO_LATE * pause_s", "looked_s > now_s"),
         ],
         _SILENCE + "test_the_living_of_the_start_are_watched": [
-            ("Silence.run", "            await self.lapsed(living)\n", ""),
+            ("SilentWorkers.run", "            await self.lapsed(living)\n", ""),
         ],
         _SILENCE + "test_what_is_no_list_of_workers": [
-            ("Silence.lapsed", " if isinstance(workers, list) else ()", ""),
-            ("Silence.lapsed", "if isinstance(identity, str):", "if True:"),
+            ("SilentWorkers.lapsed", " if isinstance(workers, list) else ()", ""),
+            ("SilentWorkers.lapsed", "if isinstance(identity, str):", "if True:"),
         ],
         _SILENCE + "test_who_is_connected_is_no_stranger": [
-            ("Silence._lapsed", "self._desk.known(identity) or ", ""),
+            ("SilentWorkers._lapsed", "self._registry.find(identity) or ", ""),
         ],
         _SILENCE + "test_what_a_worker_left_behind_that_is_watched": [
-            ("Silence._lapsed", " or self._deaths.watched(identity)", ""),
+            ("SilentWorkers._lapsed", " or self._process_watch.watched(identity)", ""),
         ],
         _SILENCE + "test_what_a_worker_that_is_not_connected_was_never_given": [
-            ("Silence._lapsed", "elif self._desk.strangers.get(identity) is not worker:", "elif False:"),
-            ("Silence._lapsed", "if self._desk.get(identity) is worker:", "if True:"),
+            ("SilentWorkers._lapsed", "elif self._registry.strangers.get(identity) is not worker:", "elif False:"),
+            ("SilentWorkers._lapsed", "if self._registry.get(identity) is worker:", "if True:"),
         ],
         _SILENCE + "test_a_stranger_for_whom_somebody_else_beats": [
-            ("Silence._look", "await self._hear_of_strangers()", "pass"),
-            ("Silence._hear_of_strangers", "abs(until_s - stranger.until_s) > CHANGED_S", "False"),
-            ("Silence._hear_of_strangers", "abs(until_s - stranger.until_s) > CHANGED_S", "True"),
+            ("SilentWorkers._look", "await self._hear_of_strangers()", "pass"),
+            ("SilentWorkers._hear_of_strangers", "abs(until_s - stranger.until_s) > CHANGED_S", "False"),
+            ("SilentWorkers._hear_of_strangers", "abs(until_s - stranger.until_s) > CHANGED_S", "True"),
         ],
         _SILENCE + "test_renewals_from_here_are_no_beats": [
-            ("Silence._renew", "stranger.until_s = now_s + self._lease_s", "pass"),
-            ("Silence._look", "self._desk.strangers.get(worker.identity) is worker", "False"),
+            ("SilentWorkers._renew", "stranger.until_s = now_s + self._lease_s", "pass"),
+            ("SilentWorkers._look", "self._registry.strangers.get(worker.identity) is worker", "False"),
         ],
         _SILENCE + "test_a_lease_that_another_one_has_made_shorter": [
-            ("Silence._hear_of_strangers", "abs(until_s - stranger.until_s)", "until_s - stranger.until_s"),
+            ("SilentWorkers._hear_of_strangers", "abs(until_s - stranger.until_s)", "until_s - stranger.until_s"),
         ],
         _SILENCE + "test_what_a_stranger_holds_is_asked_anew": [
-            ("Silence._hear_of_strangers", "stranger.held.get(pair) or Held(", "Held("),
+            ("SilentWorkers._hear_of_strangers", "stranger.held.get(pair) or _held_by_lease(", "_held_by_lease("),
             (
-                "Silence._hear_of_strangers",
-                "stranger.held.get(pair) or Held(",
-                "stranger.held.get(pair, None) and Held(",
+                "SilentWorkers._hear_of_strangers",
+                "stranger.held.get(pair) or _held_by_lease(",
+                "stranger.held.get(pair, None) and _held_by_lease(",
             ),
         ],
         _SILENCE + "test_a_stranger_that_holds_nothing_any_more": [
-            ("Silence._hear_of_strangers", "if not held:", "if False:"),
+            ("SilentWorkers._hear_of_strangers", "if not held:", "if False:"),
         ],
         _SILENCE + "test_strangers_while_the_database_is_away": [
-            ("Silence._hear_of_strangers", "_beyond_doubt(strangers, asked_s)", "pass"),
+            ("SilentWorkers._hear_of_strangers", "_beyond_doubt(strangers, asked_s)", "pass"),
         ],
         _SILENCE + "test_strangers_while_nobody_can_write": [
-            ("Silence._look", "_beyond_doubt(strangers, now_s)", "pass"),
+            ("SilentWorkers._look", "_beyond_doubt(strangers, now_s)", "pass"),
         ],
         _SILENCE + "test_strangers_while_somebody_reads_the_whole_table": [
-            ("Silence._renew", "if stranger.identity in locked", "if False"),
+            ("SilentWorkers._renew", "if stranger.identity in locked", "if False"),
         ],
         _SILENCE + "test_a_row_that_somebody_has_locked": [
             (
-                "Silence._renew",
+                "SilentWorkers._renew",
                 "await write_merged(self._store, renewals, together)",
                 "await together(renewals)",
             ),
         ],
         _SILENCE + "test_who_dies_of_sigterm_has_let_its_lease_lapse": [
-            ("Silence._kill", "                _sentence(worker)  # it may die of SIGTERM\n", ""),
+            ("SilentWorkers._kill", "                _force_endings(worker)  # it may die of SIGTERM\n", ""),
         ],
         _SILENCE + "test_who_speaks_after_sigterm_is_not_sentenced": [
-            ("Silence._kill", "                    worker.sentences.clear()\n", "                    pass\n"),
+            (
+                "SilentWorkers._kill",
+                "                    worker.forced_endings.clear()\n",
+                "                    pass\n",
+            ),
         ],
         _SILENCE + "test_a_stranger_is_watched_and_renewed": [
-            ("Silence._lapsed", "worker is None", "False"),
-            ("Silence._lapsed", "stranger is not None", "True"),
-            ("Silence._lapsed", "stranger is not None", "False"),
+            ("SilentWorkers._lapsed", "worker is None", "False"),
+            ("SilentWorkers._lapsed", "stranger is not None", "True"),
+            ("SilentWorkers._lapsed", "stranger is not None", "False"),
         ],
         _SILENCE + "test_what_a_silent_worker_holds_does_not_lapse": [
-            ("Silence._lapsed", "worker.extended_s > time.monotonic() - BEATS * self._lease_s", "True"),
-            ("Silence._lapsed", "BEATS * self._lease_s", "2 * self._lease_s"),
+            ("SilentWorkers._lapsed", "worker.extended_s > time.monotonic() - BEATS * self._lease_s", "True"),
+            ("SilentWorkers._lapsed", "BEATS * self._lease_s", "2 * self._lease_s"),
         ],
         _SILENCE + "test_what_a_speaking_worker_does_not_list_lapses": [
-            ("Silence._lapsed", "worker.extended_s > time.monotonic() - BEATS * self._lease_s", "False"),
+            ("SilentWorkers._lapsed", "worker.extended_s > time.monotonic() - BEATS * self._lease_s", "False"),
         ],
         _SILENCE + "test_what_a_worker_has_not_read_of_yet_does_not_lapse": [
-            ("Silence._lapsed", "held.unlisted >= UNLISTED and ", ""),
-            ("Silence._lapsed", "held.unlisted >= UNLISTED", "held.unlisted >= UNLISTED - 1"),
+            ("SilentWorkers._lapsed", "held.unlisted >= UNLISTED and ", ""),
+            ("SilentWorkers._lapsed", "held.unlisted >= UNLISTED", "held.unlisted >= UNLISTED - 1"),
         ],
         _SILENCE + "test_what_a_speaking_worker_was_never_given": [
-            ("Silence._lapsed", "self._claims.doubt(identity)", "pass"),
+            ("SilentWorkers._lapsed", "self._claims.doubt(identity)", "pass"),
         ],
         _SILENCE + "test_who_holds_nothing_need_not_beat": [
-            ("Silence._look", "if not worker.held:", "if False:"),
+            ("SilentWorkers._look", "if not worker.held:", "if False:"),
         ],
         _SILENCE + "test_who_beats_is_left_alone": [
-            ("Silence._look", "verdict is not Verdict.LEAVE", "True"),
+            ("SilentWorkers._look", "verdict is not LeaseAction.LEAVE", "True"),
         ],
         _SILENCE + "test_who_has_missed_beats_is_renewed": [
-            ("Silence._look", "verdict is not Verdict.LEAVE", "False"),
-            ("Silence._look", "verdict is Verdict.KILL and ", ""),
-            ("Silence._look", "await self._renew(renewals, strangers)", "pass"),
+            ("SilentWorkers._look", "verdict is not LeaseAction.LEAVE", "False"),
+            ("SilentWorkers._look", "verdict is LeaseAction.KILL and ", ""),
+            ("SilentWorkers._look", "await self._renew(renewals, strangers)", "pass"),
         ],
         _SILENCE + "test_a_process_that_does_not_die_is_waited_for": [
-            ("Silence._kill", "await self._deaths.wait_buried(worker)", "pass"),
+            ("SilentWorkers._kill", "await self._process_watch.wait_buried(worker)", "pass"),
         ],
         _SILENCE + "test_a_process_is_killed_once": [
-            ("Silence._look", " and worker.identity not in self._being_killed", ""),
+            ("SilentWorkers._look", " and worker.identity not in self._being_killed", ""),
         ],
         _SILENCE + "test_who_is_silent_for_a_lease_is_killed": [
-            ("Silence._look", "verdict is Verdict.KILL", "False"),
-            ("_sentence", "if held.started:", "if True:"),
-            ("_sentence", "if held.started:", "if False:"),
-            ("Silence._spoke", "while time.monotonic() < until_s:", "while True:"),
+            ("SilentWorkers._look", "verdict is LeaseAction.KILL", "False"),
+            ("_force_endings", "if held.started:", "if True:"),
+            ("_force_endings", "if held.started:", "if False:"),
+            ("SilentWorkers._spoke", "while time.monotonic() < until_s:", "while True:"),
         ],
         _SILENCE + "test_who_answers_is_not_told_to_end": [
-            ("Silence._kill", "not await self._spoke(worker, began_s, ASK_S)", "True"),
-            ("Silence._spoke", "worker.beaten_s > since_s or ", ""),
+            ("SilentWorkers._kill", "not await self._spoke(worker, began_s, ASK_S)", "True"),
+            ("SilentWorkers._spoke", "worker.beaten_s > since_s or ", ""),
         ],
         _SILENCE + "test_who_answers_late_is_not_killed": [
-            ("Silence._kill", "await self._spoke(worker, began_s, TERM_S)", "False"),
+            ("SilentWorkers._kill", "await self._spoke(worker, began_s, TERM_S)", "False"),
         ],
         _SILENCE + "test_who_ends_by_itself_is_not_signalled": [
-            ("Silence._spoke", " or self._deaths.watched(worker.identity) is not worker", ""),
+            ("SilentWorkers._spoke", " or self._process_watch.watched(worker.identity) is not worker", ""),
         ],
         _SILENCE + "test_who_is_stopped_is_not_waited_for": [
-            ("Silence._spoke", "procs.state(worker.pid) in STOPPED", "False"),
+            ("SilentWorkers._spoke", "processes.state(worker.pid) in STOPPED", "False"),
         ],
     },
     without={
-        ("Silence._hear_of_strangers", "strangers"): "saves a look: of nobody nothing is heard",
+        ("SilentWorkers._hear_of_strangers", "strangers"): "saves a look: of nobody nothing is heard",
         (
-            "Silence._hear_of_strangers",
+            "SilentWorkers._hear_of_strangers",
             "stranger.until_s is not None",
         ): "for the type checkers: it is renewed when it is adopted",
-        ("Silence._lapsed", "pair not in self._desk.reporting"): "Results leaves out what has been reported",
-        ("Silence._lapsed", "endings"): "an obituary without endings writes nothing",
+        (
+            "SilentWorkers._lapsed",
+            "pair not in self._registry.reporting",
+        ): "ReportWriter leaves out what has been reported",
+        ("SilentWorkers._lapsed", "endings"): "an obituary without endings writes nothing",
     },
 )

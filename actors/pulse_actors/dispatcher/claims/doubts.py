@@ -15,19 +15,19 @@ import structlog
 
 from pulse.store.rows import Ending, EndingKind, Fence, Level, Running
 from pulse.store.store import Store
-from pulse_actors.dispatcher.workers.registry import DOUBTFUL_BEATS, Desk, Held, Pair, Worker
+from pulse_actors.dispatcher.workers.registry import DOUBTFUL_BEATS, HeldJob, Pair, RegisteredWorker, WorkerRegistry
 from pulse_actors.shared.row_writes import write_merged
 
 log = structlog.get_logger()
 
 
-class Doubts(ABC):
+class InDoubtClaims(ABC):
     """
     A part of the claims.
 
     Args:
         store: The database.
-        desk: What workers were told of.
+        registry: What workers were told of.
 
     Attributes:
         lock: Held while jobs are between the database and the book. A worker's hello waits for it, so that it never
@@ -35,13 +35,13 @@ class Doubts(ABC):
         learned: Hears what a worker holds that it was never told of.
     """
 
-    def __init__(self, store: Store, desk: Desk) -> None:
+    def __init__(self, store: Store, registry: WorkerRegistry) -> None:
         self._store = store
-        self._desk = desk
+        self._registry = registry
         self.lock = anyio.Lock()
         self._in_doubt: set[str] = set()  # a claim may have taken jobs for them whose answer was lost
         self._doubted: set[str] = set()  # the claim of a dispatcher before this one may have
-        self.learned: Callable[[Worker, list[tuple[Pair, Held]]], None] = nobody
+        self.learned: Callable[[RegisteredWorker, list[tuple[Pair, HeldJob]]], None] = nobody
 
     @abstractmethod
     def wake_level(self, level: Level, delay_s: float = 0.0, *, due_s: float | None = None) -> None:
@@ -51,10 +51,10 @@ class Doubts(ABC):
         """What this worker holds by the database may be more than it was ever told: look before the next claim."""
         self._doubted.add(identity)  # without waking the loop: a thousand idle workers would wake it all the time
 
-    async def give_back_unknown(self, worker: Worker) -> None:
+    async def give_back_unknown(self, worker: RegisteredWorker) -> None:
         """Give back what *worker* holds by the database alone, connected or not."""
         async with self.lock:
-            await self.give_back_unlisted(worker.identity, self._desk.reporting.union(worker.held))
+            await self.give_back_unlisted(worker.identity, self._registry.reporting.union(worker.held))
 
     async def give_back_unlisted(self, identity: str, listed: set[Pair]) -> dict[Pair, Running]:
         """
@@ -70,9 +70,9 @@ class Doubts(ABC):
     async def _settle_doubts(self) -> None:
         """Give back what a claim may have taken whose answer was lost."""
         asked = self._in_doubt | self._doubted
-        doubted = [one for one in map(self._desk.get, asked) if one is not None]
+        doubted = [one for one in map(self._registry.get, asked) if one is not None]
         # What it holds now: some of it may be completed by the time the answer is read, and is not given back then.
-        listed_of = {worker.identity: self._desk.reporting.union(worker.held) for worker in doubted}
+        listed_of = {worker.identity: self._registry.reporting.union(worker.held) for worker in doubted}
         held = await self._store.leases_of([*listed_of])
         unlisted: list[Fence] = []
         for worker in doubted:
@@ -81,7 +81,7 @@ class Doubts(ABC):
             found = held.get(worker.identity, {})
             unlisted += [Fence(*pair, worker.identity) for pair in found if pair not in listed_of[worker.identity]]
             running = {pair: Running(*lease[:3]) for pair, lease in found.items()}
-            self.learned(worker, self._desk.learn(worker, running))
+            self.learned(worker, self._registry.learn(worker, running))
         stuck = await self._give_back(unlisted)
         self._in_doubt -= asked
         self._doubted = (self._doubted - asked) | stuck

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Final
 
@@ -18,13 +19,13 @@ from pulse.store.recovery.epochs import WENT_BACK
 from pulse.store.rows import Claim, Ending, EndingKind, Level, Renewal, Wake
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims.assign_frames import ASSIGN_CHARS, frames
-from pulse_actors.dispatcher.claims.cursors import FEW_TOPICS, LEVELS_MAX, SURVEY, Cursors, Start
-from pulse_actors.dispatcher.claims.doubts import Doubts, nobody
+from pulse_actors.dispatcher.claims.cursors import FEW_TOPICS, LEVELS_MAX, SURVEY, Cursors, LevelStart
+from pulse_actors.dispatcher.claims.doubts import InDoubtClaims, nobody
 from pulse_actors.dispatcher.claims.due_times import DueTimes
-from pulse_actors.dispatcher.claims.quarantine import Barred
-from pulse_actors.dispatcher.claims.refused_jobs import BadJobs, ClaimRefusedError
+from pulse_actors.dispatcher.claims.quarantine import Quarantine
+from pulse_actors.dispatcher.claims.refused_jobs import ClaimRefusedError, RefusedJobs
 from pulse_actors.dispatcher.monitoring.observe import count_assigned, count_submitted
-from pulse_actors.dispatcher.workers.registry import ClaimPlan, Desk, Pair, Worker, length_of
+from pulse_actors.dispatcher.workers.registry import ClaimPlan, Pair, RegisteredWorker, WorkerRegistry, length_of
 from pulse_actors.runtime.actor import Backoff
 from pulse_actors.shared import identity as identities
 from pulse_actors.shared.json_size import excess
@@ -39,13 +40,13 @@ DOUBT_S: Final = 1.0  # until a doubt is looked into where nobody has room, so t
 log = structlog.get_logger()
 
 
-class Claims(Doubts):
+class ClaimLoop(InDoubtClaims):
     """
     The claim loop.
 
     Args:
         store: The database.
-        desk: Who has room.
+        registry: Who has room.
         host: This host, whose processes can be seen and killed; None: leases only.
         lease_s: Length of a lease.
         poll_s: Longest pause between two claims while somebody has room.
@@ -57,9 +58,16 @@ class Claims(Doubts):
     """
 
     def __init__(
-        self, store: Store, desk: Desk, host: identities.Host | None, *, lease_s: float, poll_s: float, batch: int
+        self,
+        store: Store,
+        registry: WorkerRegistry,
+        host: identities.Host | None,
+        *,
+        lease_s: float,
+        poll_s: float,
+        batch: int,
     ) -> None:
-        super().__init__(store, desk)
+        super().__init__(store, registry)
         self._host = host
         self.lease_s = lease_s
         self.poll_s = poll_s
@@ -69,8 +77,8 @@ class Claims(Doubts):
         self._cursors = Cursors(poll_s)
         self._due = DueTimes()
         self._canceled: set[Pair] = set()
-        self.barred = Barred()
-        self.bad_jobs = BadJobs(store, desk, self)
+        self.quarantine = Quarantine()
+        self.refused_jobs = RefusedJobs(store, registry, self)
         self.work_left: Callable[[Iterable[str]], None] = nobody
 
     def wake(self) -> None:
@@ -78,9 +86,9 @@ class Claims(Doubts):
         self._cursors.want_full()
         self._wake.set()
 
-    def came(self, worker: Worker) -> None:
+    def came(self, worker: RegisteredWorker) -> None:
         """A worker has come: topics that nobody else here serves may have jobs that are long due."""
-        served = {topic for one in self._desk.workers() if one is not worker for topic in one.topics}
+        served = {topic for one in self._registry.workers() if one is not worker for topic in one.topics}
         if served.issuperset(worker.topics):
             self.wake_recent()
         else:
@@ -134,7 +142,7 @@ class Claims(Doubts):
     async def _pause(self) -> None:
         now_s = time.monotonic()
         passed = self._due.passed(now_s)
-        if self.barred.has_missed(now_s):
+        if self.quarantine.has_missed(now_s):
             self._cursors.want_full()
         for level in passed:
             if level is None:
@@ -143,9 +151,9 @@ class Claims(Doubts):
                 self._cursors.learn(level)
         if passed:  # it became due during the last claim, which may have missed it
             return
-        has_room = not self._desk.closed and any(
-            worker.credit and worker.topics and not self.barred.are_barred(worker.topics, now_s)
-            for worker in self._desk.workers()
+        has_room = not self._registry.closed and any(
+            worker.credit and worker.topics and not self.quarantine.holds(worker.topics, now_s)
+            for worker in self._registry.workers()
         )
         pause_s = self._cursors.pause_s(now_s) if has_room else DOUBT_S
         pause_s = self._due.cut(pause_s, now_s)
@@ -162,7 +170,7 @@ class Claims(Doubts):
                 await self._settle_doubts()
         self._note_silence()
         began_s = time.monotonic()
-        plans = [plan for plan in self._desk.plan(self._batch) if not self.barred.are_barred(plan.topics, began_s)]
+        plans = [plan for plan in self._registry.plan(self._batch) if not self.quarantine.holds(plan.topics, began_s)]
         full = bool(plans) and self._cursors.is_full_due(began_s)
         window = self._cursors.window_due(began_s) if plans and not full else None
         if full:
@@ -200,34 +208,35 @@ class Claims(Doubts):
         more, cost_s = False, 0.0
         if full and any(len(plan.topics) > FEW_TOPICS for plan in plans):
             cost_s = await self._survey()
-        for plan in self.barred.divided(plans, lambda: self._desk.plan(self._batch, again=True), time.monotonic()):
-            starts, news_count = self._starts(plan, window, full=full), self._cursors.begin(time.monotonic())
+        plan_again = partial(self._registry.plan, self._batch, again=True)
+        for plan in self.quarantine.divided(plans, plan_again, time.monotonic()):
+            starts, version = self._starts(plan, window, full=full), self._cursors.begin(time.monotonic())
             if starts == []:
                 continue
             async with self.lock:
-                if self._desk.closed:
+                if self._registry.closed:
                     return False, cost_s
-                is_more, took_s = await self._claim_readable(plan, starts, news_count, unbelieved)
+                is_more, took_s = await self._claim_readable(plan, starts, version, unbelieved)
             more |= is_more
             if starts is None or window is not None:
                 cost_s += took_s
         return more, cost_s
 
-    def _starts(self, plan: ClaimPlan, window: int | None, *, full: bool) -> list[Start] | None:
+    def _starts(self, plan: ClaimPlan, window: int | None, *, full: bool) -> list[LevelStart] | None:
         """Where the claim of *plan* begins; None: at the start of everything."""
         if full and len(plan.topics) <= FEW_TOPICS:
             return None
         if window is None:
             if len(plan.topics) <= FEW_TOPICS and self._cursors.is_empty(plan.topics, time.monotonic()):
                 return []
-            return self._cursors.starts(plan.topics, self._desk.rules.ageing_s, time.time())
+            return self._cursors.starts(plan.topics, self._registry.policies.ageing_s, time.time())
         return self._cursors.window(plan.topics, window, time.time())
 
     async def _survey(self) -> float:
         """Look for levels that nobody has told of, the next ones; seconds that it took."""
         began_s = time.monotonic()
         heads = await self._store.find_levels(self._cursors.survey_from(), SURVEY)
-        served = {topic for worker in self._desk.workers() for topic in worker.topics}
+        served = {topic for worker in self._registry.workers() for topic in worker.topics}
         for head in heads:
             if head.is_due and head.level.topic in served:
                 self._cursors.found(head.level, head.due_at)
@@ -235,7 +244,7 @@ class Claims(Doubts):
         return time.monotonic() - began_s
 
     async def _claim_readable(
-        self, plan: ClaimPlan, starts: list[Start] | None, news_count: int, unbelieved: list[UnavailableError]
+        self, plan: ClaimPlan, starts: list[LevelStart] | None, version: int, unbelieved: list[UnavailableError]
     ) -> tuple[bool, float]:
         """
         Claim; where the database refuses one of the jobs, the others; else leave its topics alone for a while.
@@ -245,12 +254,12 @@ class Claims(Doubts):
         """
         began_s, is_full = time.monotonic(), starts is None
         try:
-            claims = await self._fetch(plan, plan.seats, starts, ageing_s=self._desk.rules.ageing_s)
+            claims = await self._fetch(plan, plan.seats, starts, ageing_s=self._registry.policies.ageing_s)
         except ClaimRefusedError as error:
-            if not error.is_sure and not self.barred.is_refused(plan.topics, full=is_full):
+            if not error.is_sure and not self.quarantine.is_refused(plan.topics, full=is_full):
                 unbelieved.append(error.error)
                 return False, 0.0
-            if await self.bad_jobs.search(plan, starts):
+            if await self.refused_jobs.search(plan, starts):
                 self._cursors.want_full()  # this one was it, and the search has seen the first of it
                 return True, 0.0
             self._bar(plan, error.error, lasts=True, full=is_full)
@@ -260,15 +269,15 @@ class Claims(Doubts):
                 raise
             self._bar(plan, error, lasts=False, full=is_full)
             return False, time.monotonic() - began_s
-        self.barred.succeeded(plan.topics, full=is_full)
-        more = await self._claimed(plan, starts, news_count, claims)
+        self.quarantine.succeeded(plan.topics, full=is_full)
+        more = await self._claimed(plan, starts, version, claims)
         return more, time.monotonic() - began_s
 
     def _bar(self, plan: ClaimPlan, error: UnavailableError, *, lasts: bool, full: bool) -> None:
         log.error("claim_failed", topics=plan.topics[:FEW_TOPICS], error=error.message)
-        self.wake_recent(self.barred.failed(plan.topics, time.monotonic(), lasts=lasts, full=full))
+        self.wake_recent(self.quarantine.failed(plan.topics, time.monotonic(), lasts=lasts, full=full))
 
-    async def claim_these(self, plan: ClaimPlan, starts: Sequence[Start], only: Sequence[bytes]) -> bool:
+    async def claim_these(self, plan: ClaimPlan, starts: Sequence[LevelStart], only: Sequence[bytes]) -> bool:
         """
         Claim these jobs alone, also such as are set aside; whether one was. Call it with the lock.
 
@@ -284,7 +293,7 @@ class Claims(Doubts):
         self,
         plan: ClaimPlan,
         seats: Sequence[int],
-        starts: Sequence[Start] | None,
+        starts: Sequence[LevelStart] | None,
         *,
         ageing_s: Mapping[str, float] | None = None,
         only: Sequence[bytes] | None = None,
@@ -308,10 +317,10 @@ class Claims(Doubts):
             raise ClaimRefusedError(refusal, error, is_sure=False) from error
 
     async def _claimed(
-        self, plan: ClaimPlan, starts: list[Start] | None, news_count: int, claims: Sequence[Claim]
+        self, plan: ClaimPlan, starts: list[LevelStart] | None, version: int, claims: Sequence[Claim]
     ) -> bool:
         """Hand out what a claim has brought; whether there may be more."""
-        ageing_s = self._desk.rules.ageing_s
+        ageing_s = self._registry.policies.ageing_s
         more = len(claims) == len(plan.seats) or sum(map(_weight, claims)) > PART_CHARS
         self._cursors.claimed(claims, more=more)
         await self._take(plan, claims)
@@ -320,15 +329,15 @@ class Claims(Doubts):
             return True
         if claims and ageing_s and not ageing_s.keys().isdisjoint(plan.topics):
             return True  # what another host has locked meanwhile counted as work: look again
-        self._cursors.exhausted(plan.topics if starts is None else starts, news_count)
+        self._cursors.exhausted(plan.topics if starts is None else starts, version)
         self._cursors.emptied(plan.topics)
         return starts is not None and len(plan.topics) > FEW_TOPICS and len(starts) == LEVELS_MAX  # there may be others
 
     async def _take_back(self, plan: ClaimPlan, error: StatementError) -> None:
         """What a refused claim took although it was refused: its answer cannot be read, so no worker will see it."""
         if error.may_be_done:
-            workers = [worker for worker in map(self._desk.get, plan.workers) if worker is not None]
-            listed = self._desk.reporting.union(*(worker.held for worker in workers))
+            workers = [worker for worker in map(self._registry.get, plan.workers) if worker is not None]
+            listed = self._registry.reporting.union(*(worker.held for worker in workers))
             held = await self._store.leases_of([worker.identity for worker in workers])
             taken = [
                 Ending(*pair, identity, EndingKind.UNASSIGNED)  # no history: a job that stays so is tried each second
@@ -366,7 +375,7 @@ class Claims(Doubts):
 
     async def _submit(self, jobs: Sequence[NewJob]) -> list[Wake]:
         woken = await self._store.submit(jobs)
-        count_submitted(self._desk.tally, woken)
+        count_submitted(self._registry.counters, woken)
         refuse_swallowed(len(jobs), sum(wake.jobs for wake in woken))
         return woken
 
@@ -381,7 +390,7 @@ class Claims(Doubts):
     def _plan_for(self, jobs: Sequence[NewJob]) -> ClaimPlan | None:
         self._note_silence()
         topics = {job.topic for job in jobs if job.topic is not None}
-        for plan in self._desk.plan(len(jobs)):
+        for plan in self._registry.plan(len(jobs)):
             if len(plan.seats) == len(jobs) and len(plan.topics) <= FEW_TOPICS and topics.issubset(plan.topics):
                 return plan
         return None
@@ -401,7 +410,7 @@ class Claims(Doubts):
             if error.sqlstate == UNIQUE_VIOLATION:  # it does not take them either
                 raise
             return None
-        count_submitted(self._desk.tally, woken, claims)
+        count_submitted(self._registry.counters, woken, claims)
         await self._take(plan, claims)
         refuse_swallowed(len(jobs), len(claims) + len(woken))
         return woken
@@ -415,12 +424,12 @@ class Claims(Doubts):
         self._in_doubt.difference_update(plan.workers)
 
     def _note_silence(self) -> None:
-        for worker in self._desk.note_silence(time.monotonic() - self.lease_s):
+        for worker in self._registry.note_silence(time.monotonic() - self.lease_s):
             log.warning("worker_silent", worker=worker.identity, held=len(worker.held))
 
     async def _lengthen(self, plan: ClaimPlan, claims: Sequence[Claim]) -> None:
         """Leases of topics that have longer ones of their own: a claim opens all with the server's."""
-        leases = self._desk.rules.leases
+        leases = self._registry.policies.leases
         longer = [
             Renewal(claim.id, claim.attempt, plan.workers[claim.worker], None)
             for claim in claims
@@ -431,7 +440,7 @@ class Claims(Doubts):
 
     async def _hand_out(self, plan: ClaimPlan, claims: Sequence[Claim]) -> None:
         running = {claim.id for claim in claims if claim.previous is not None and self._may_run_yet(claim.previous)}
-        placement = self._desk.place(plan, claims, running)
+        placement = self._registry.place(plan, claims, running)
         for identity, jobs in placement.assigned.items():
             self._assign(identity, jobs)
         if placement.moved:
@@ -449,26 +458,26 @@ class Claims(Doubts):
     def _may_run_yet(self, previous: str) -> bool:
         """Whether the attempt before may run on this host yet, in a process that is not connected."""
         outcome, error, worker, _ = json.loads(previous)
-        if not is_unended(outcome, error) or not isinstance(worker, str) or self._desk.get(worker) is not None:
+        if not is_unended(outcome, error) or not isinstance(worker, str) or self._registry.get(worker) is not None:
             return False
         return self._host is not None and identities.is_in_hand(self._host, worker)
 
     async def _assign_or_return(self, heir: str, claim: Claim) -> None:
-        if self._desk.get(heir) is not None:
+        if self._registry.get(heir) is not None:
             self._assign(heir, [claim])
         else:  # it left while its job was passed on to it
             await self._store.end([Ending(claim.id, claim.attempt, heir, EndingKind.UNASSIGNED)])
 
     def _assign(self, identity: str, claims: list[Claim]) -> None:
-        worker = self._desk.get(identity)
+        worker = self._registry.get(identity)
         if worker is None:  # cannot be: nothing was awaited since the placement
             return
         claims.sort(key=_DUE)
         claims.sort(key=_PRIORITY, reverse=True)  # the order within a priority stays
-        parts = list(frames(claims, self._desk.rules, self.lease_s))
+        parts = list(frames(claims, self._registry.policies, self.lease_s))
         worker.assigns += len(parts)
-        self._desk.hand_over(identity, claims)
-        count_assigned(self._desk.tally, worker, claims)
+        self._registry.hand_over(identity, claims)
+        count_assigned(self._registry.counters, worker, claims)
         for part in parts:
             worker.link.send("assign", None, {"jobs": part})
 

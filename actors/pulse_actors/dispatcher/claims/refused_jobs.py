@@ -24,12 +24,12 @@ from pulse.store.failures import IN_VAIN
 from pulse.store.recovery.set_aside import SetAside, Suspect
 from pulse.store.rows import Level
 from pulse.store.store import Store
-from pulse_actors.dispatcher.claims.cursors import Start
-from pulse_actors.dispatcher.workers.registry import ClaimPlan, Desk
+from pulse_actors.dispatcher.claims.cursors import LevelStart
+from pulse_actors.dispatcher.workers.registry import ClaimPlan, WorkerRegistry
 from pulse_actors.shared.row_writes import MOST_BLAMED, spread
 
 if TYPE_CHECKING:
-    from pulse_actors.dispatcher.claims.loop import Claims
+    from pulse_actors.dispatcher.claims.loop import ClaimLoop
 
 TRY_S: Final = 1.0  # between two that are tried
 LOOKED_AT: Final = 1000  # jobs that may tell whether it is about single ones: only their ids are read
@@ -57,22 +57,22 @@ class ClaimRefusedError(Exception):
         self.is_sure = is_sure
 
 
-class BadJobs:
+class RefusedJobs:
     """
     Finds them, and tries them again.
 
     Args:
         store: The database.
-        desk: Who has room.
+        registry: Who has room.
         claims: Hands out what can be.
     """
 
-    def __init__(self, store: Store, desk: Desk, claims: Claims) -> None:
+    def __init__(self, store: Store, registry: WorkerRegistry, claims: ClaimLoop) -> None:
         self._store = store
-        self._desk = desk
+        self._registry = registry
         self._claims = claims
 
-    async def search(self, plan: ClaimPlan, starts: Sequence[Start] | None) -> bool:
+    async def search(self, plan: ClaimPlan, starts: Sequence[LevelStart] | None) -> bool:
         """
         Hand out what can be of a claim that was refused, and set aside what cannot; call it with the claims' lock.
 
@@ -82,13 +82,13 @@ class BadJobs:
         Raises:
             UnavailableError: The database is away.
         """
-        search = _Search(self._claims, self._desk, plan)
+        search = _RefusedSearch(self._claims, self._registry, plan)
         try:
             return await self._search(search, plan, starts)
         except StatementError:  # it refuses this, too
             return search.has_claimed
 
-    async def _search(self, search: _Search, plan: ClaimPlan, starts: Sequence[Start] | None) -> bool:
+    async def _search(self, search: _RefusedSearch, plan: ClaimPlan, starts: Sequence[LevelStart] | None) -> bool:
         suspects = await self._store.aside.claimable(plan.topics, max(len(plan.seats), LOOKED_AT), starts)
         try:
             await search.through(suspects[: len(plan.seats)])
@@ -134,9 +134,9 @@ class BadJobs:
             return await self._forget(found)
         async with self._claims.lock:
             plan = next(
-                (one for one in self._desk.plan(1, again=True) if found.suspect.level.topic in one.topics), None
+                (one for one in self._registry.plan(1, again=True) if found.suspect.level.topic in one.topics), None
             )
-            if plan is None or self._desk.closed or not plan.seats:
+            if plan is None or self._registry.closed or not plan.seats:
                 return False  # it is another host's turn, or somebody has room later
             try:
                 claimed = await self._claims.claim_these(plan, *_these([found.suspect]))
@@ -160,12 +160,12 @@ class BadJobs:
         return True
 
 
-class _Search:
+class _RefusedSearch:
     """One search, by halves."""
 
-    def __init__(self, claims: Claims, desk: Desk, plan: ClaimPlan) -> None:
+    def __init__(self, claims: ClaimLoop, registry: WorkerRegistry, plan: ClaimPlan) -> None:
         self._claims = claims
-        self._desk = desk
+        self._registry = registry
         self._topics = frozenset(plan.topics)
         self._is_over = False  # there is no room any more, or enough was found
         self.has_claimed = False
@@ -190,8 +190,8 @@ class _Search:
         """Whether others, from all over, are refused as well, each by itself, and nothing else was."""
         if self.has_claimed:
             return False
-        known = {one.id for one, _ in self.bad}
-        others = spread([one for one in suspects if one.id not in known])[:IN_VAIN]
+        bad = {one.id for one, _ in self.bad}
+        others = spread([one for one in suspects if one.id not in bad])[:IN_VAIN]
         for one in others:
             if await self._refusal([one]) is None:
                 return False
@@ -199,7 +199,7 @@ class _Search:
 
     async def _refusal(self, suspects: Sequence[Suspect]) -> StatementError | None:
         """Claim these; why the database refuses that. None: it does not, or there is no room for them."""
-        plans = self._desk.plan(len(suspects), again=True)
+        plans = self._registry.plan(len(suspects), again=True)
         plan = next((one for one in plans if self._topics.issubset(one.topics)), None)
         if plan is None or len(plan.seats) < len(suspects):
             self._is_over = True
@@ -211,13 +211,13 @@ class _Search:
         return None
 
 
-def _these(suspects: Sequence[Suspect]) -> tuple[list[Start], list[bytes]]:
+def _these(suspects: Sequence[Suspect]) -> tuple[list[LevelStart], list[bytes]]:
     """Where a claim of these begins, and which they are."""
     begins: dict[Level, float] = {}
     for one in suspects:
         begins[one.level] = min(begins.get(one.level, one.due_s), one.due_s)
     levels = sorted(begins, key=lambda level: -level.priority)
-    return [Start(*level, begins[level] - ROUNDED_S) for level in levels], [one.id for one in suspects]
+    return [LevelStart(*level, begins[level] - ROUNDED_S) for level in levels], [one.id for one in suspects]
 
 
 def _shown(job: bytes) -> str:

@@ -9,7 +9,7 @@ MOST: Final = 200_000  # 3 MiB; at full speed the last half minute
 _BYTES: Final = 16
 
 
-class Finished:
+class FinishedJobs:
     """
     A ring of ids.
 
@@ -25,10 +25,10 @@ class Finished:
     def add(self, ids: Iterable[bytes]) -> None:
         """These were completed; what is too many falls out, the oldest first."""
         new = b"".join(ids)[-self._most_bytes :]
-        room = self._most_bytes - self._at
-        self._ring[self._at : self._at + len(new)] = new[:room]
-        if len(new) > room:
-            self._ring[: len(new) - room] = new[room:]
+        free_bytes = self._most_bytes - self._at
+        self._ring[self._at : self._at + len(new)] = new[:free_bytes]
+        if len(new) > free_bytes:
+            self._ring[: len(new) - free_bytes] = new[free_bytes:]
         self._at = (self._at + len(new)) % self._most_bytes
 
     def ids(self) -> list[bytes]:

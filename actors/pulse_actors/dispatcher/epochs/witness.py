@@ -29,9 +29,9 @@ from pulse.store.recovery.epochs import CLOSED, NO_WITNESS, Coming, Held, Mark, 
 from pulse.store.recovery.timelines import Standing
 from pulse.store.rows import Claim, Fence
 from pulse.store.store import Store
-from pulse_actors.dispatcher.claims.loop import Claims
-from pulse_actors.dispatcher.epochs.finished_jobs import Finished
-from pulse_actors.dispatcher.workers.registry import Desk
+from pulse_actors.dispatcher.claims.loop import ClaimLoop
+from pulse_actors.dispatcher.epochs.finished_jobs import FinishedJobs
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.runtime.actor import Backoff, log_unavailable
 from pulse_actors.shared.epoch_memory import Memory, Notebook
 from pulse_actors.shared.epochs import Verdict, bound_of, judge, next_epoch
@@ -57,7 +57,7 @@ class Witness:
 
     Args:
         store: The database.
-        desk: Who holds what.
+        registry: Who holds what.
         claims: Whose lock keeps jobs from being between the database and the book; woken when claims may be made.
         host: This host's id.
         directory: Where it is remembered; None: in this process alone.
@@ -68,10 +68,17 @@ class Witness:
     """
 
     def __init__(
-        self, store: Store, desk: Desk, claims: Claims, host: str, directory: Path | None, *, lease_s: float
+        self,
+        store: Store,
+        registry: WorkerRegistry,
+        claims: ClaimLoop,
+        host: str,
+        directory: Path | None,
+        *,
+        lease_s: float,
     ) -> None:
         self._store = store
-        self._desk = desk
+        self._registry = registry
         self._claims = claims
         self._host = host
         self._lease_s = lease_s
@@ -80,7 +87,7 @@ class Witness:
         self._writing = anyio.Lock()  # a tick and a claim may have something to be kept at the same time
         self._handed_out: dict[bytes, int] = {}  # since the last tick: job -> attempt
         self._before: dict[bytes, int] = {}  # before it, until that has been confirmed
-        self._finished = Finished()
+        self._finished = FinishedJobs()
         self._forgotten: set[bytes] = set()  # of those that were handed out since: completed, and not kept
         self._back_to: datetime | None = None  # what the database knew when it was first seen at this place
         self._others_until_s = 0.0
@@ -172,7 +179,7 @@ class Witness:
         _, mark = await self._store.epochs.begin(seen, self._coming(memory))
         if mark is None:
             return False
-        for worker in self._desk.everybody():  # what it has reported last may be lost
+        for worker in self._registry.everybody():  # what it has reported last may be lost
             self._claims.doubt(worker.identity)
         self._others_until_s, self._back_to = time.monotonic() + OTHERS_S, seen.back_to
         await self._counted(memory, seen, mark, seen.epoch)
@@ -184,8 +191,8 @@ class Witness:
     async def _tick(self, memory: Memory, seen: Seen) -> bool:
         self._before |= self._handed_out
         self._handed_out = {}
-        known = Witnessed(memory.instance, memory.counter, memory.epoch, seen.started_at, seen.relation)
-        mark = await self._store.epochs.tick(known, memory.highest, seen.place)
+        witnessed = Witnessed(memory.instance, memory.counter, memory.epoch, seen.started_at, seen.relation)
+        mark = await self._store.epochs.tick(witnessed, memory.highest, seen.place)
         if mark is None:
             self.witnessed = CLOSED  # what was true a moment ago is not any more
             return False
@@ -198,7 +205,7 @@ class Witness:
         """Raise the epoch, or accept it; what was held from before is lost."""
         self.witnessed = CLOSED
         async with self._claims.lock:  # what was claimed before is in the book then
-            everybody = self._desk.everybody()
+            everybody = self._registry.everybody()
             fences = [Fence(*pair, worker.identity) for worker in everybody for pair in worker.held]
             held = Held([worker.identity for worker in everybody], fences, PUT_OFF_S)
             raised, mark = await self._store.epochs.begin(
@@ -210,7 +217,7 @@ class Witness:
             )
             if mark is None:
                 return
-            self._desk.lost = {fence[:2] for fence in fences}
+            self._registry.lost = {fence[:2] for fence in fences}
             for worker in everybody:
                 if worker.held:
                     worker.link.send("stop", None, {"jobs": [(*pair, "lost") for pair in worker.held]})
@@ -221,7 +228,7 @@ class Witness:
             self._rejoin_until_s = time.monotonic() + REJOIN_S
         self._claims.wake_recent(PUT_OFF_S)  # what was given back
         await self._counted(memory, seen, mark, epoch.epoch)
-        await self._tell(epoch, seen, memory, len(self._desk.lost))
+        await self._tell(epoch, seen, memory, len(self._registry.lost))
 
     async def _tell(self, epoch: Raised, seen: Seen, memory: Memory, held: int) -> None:
         """Look which jobs were known to be finished, and say it all."""
@@ -304,14 +311,14 @@ class Witness:
 
     async def _put_off(self) -> None:
         """Jobs of which an attempt from before may run here yet; what has ended is looked for when it is due."""
-        held = {pair for worker in self._desk.everybody() for pair in worker.held}
+        held = {pair for worker in self._registry.everybody() for pair in worker.held}
         if time.monotonic() < self._rejoin_until_s:  # nothing was handed out yet: it is all from before
-            self._desk.lost = held
-        if not self._desk.lost:
+            self._registry.lost = held
+        if not self._registry.lost:
             return
-        left = self._desk.lost & held
+        left = self._registry.lost & held
         if left:
             await self._store.epochs.put_off([job for job, _ in left], PUT_OFF_S)
-        if left != self._desk.lost:
-            self._desk.lost = left
+        if left != self._registry.lost:
+            self._registry.lost = left
             self._claims.wake_recent(PUT_OFF_S)

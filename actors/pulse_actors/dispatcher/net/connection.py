@@ -14,8 +14,8 @@ from anyio.lowlevel import checkpoint
 
 from pulse import protocol
 from pulse.errors import BadRequestError, ForbiddenError, ProtocolError, TooLargeError
-from pulse_actors.dispatcher.admission.memory_budget import Room
-from pulse_actors.dispatcher.admission.request_limits import Manners
+from pulse_actors.dispatcher.admission.memory_budget import MemoryBudget
+from pulse_actors.dispatcher.admission.request_limits import RequestLimits
 from pulse_actors.dispatcher.workers.registry import BACKLOG_BYTES
 
 SEND_BUFFER_BYTES: Final = 32 * 1024 * 1024  # a peer that lets this much pile up does not read
@@ -33,7 +33,7 @@ LAST_WORDS_S: Final = 5.0  # a dead peer's last words end by themselves
 PARTING_S: Final = 0.5  # the supervisor waits 5 s for the dispatcher's end
 
 
-class Connection:
+class PeerConnection:
     """
     A peer.
 
@@ -44,7 +44,7 @@ class Connection:
         begun: What its long frames have room in until they are handed on; by default it has one of its own.
 
     Attributes:
-        manners: Of who is at the other end; its own, until that is known.
+        limits: Of who is at the other end; its own, until that is known.
         is_cut: Something that was sent to it did not arrive.
         relieved: Called when a backlog of more than BACKLOG_BYTES has been read.
     """
@@ -54,12 +54,12 @@ class Connection:
         stream: anyio.abc.ByteStream,
         max_frame_bytes: int,
         max_hello_bytes: int = protocol.HELLO_MAX_FRAME_BYTES,
-        begun: Room | None = None,
+        begun: MemoryBudget | None = None,
     ) -> None:
         self._stream = stream
         self._max_frame_bytes = max_frame_bytes
         self._reader = protocol.FrameReader(max_hello_bytes)
-        self._begun = begun or Room()
+        self._begun = begun or MemoryBudget()
         self._begun_bytes = 0
         self._whole_s = float("inf")  # when the frame that has begun is to be whole
         self._is_worker = False
@@ -69,7 +69,7 @@ class Connection:
         self._closing = False
         self._torn = False
         self._owed: set[int] = set()
-        self.manners = Manners(time.monotonic())
+        self.limits = RequestLimits(time.monotonic())
         self._taken = anyio.Event()
         self._page: int | None = None
         self._turn_s = time.monotonic()
@@ -81,10 +81,10 @@ class Connection:
         self._is_dead = False
         self._waiting = anyio.CancelScope()
 
-    def known(self, max_frame_bytes: int | None = None, begun: Room | None = None) -> None:
+    def greeted(self, max_frame_bytes: int | None = None, begun: MemoryBudget | None = None) -> None:
         """It said hello: its frames may be long, or as *max_frame_bytes*; those of a worker have room in *begun*."""
         self._reader.max_frame_bytes = max_frame_bytes or self._max_frame_bytes
-        self._leave_room()
+        self._release()
         self._is_worker = begun is not None
         self._begun = begun or self._begun
 
@@ -148,7 +148,7 @@ class Connection:
     def refuse(self, request: int | None, code: str, message: str) -> None:
         """Queue an error."""
         if code in MISTAKEN:
-            self.manners.mistake(time.monotonic())
+            self.limits.mistake(time.monotonic())
         self.send("error", request, {"code": code, "message": message})
 
     def close(self) -> None:
@@ -180,17 +180,17 @@ class Connection:
                     yield error.frames
                 raise ProtocolError(error.message, error.code) from None
             if frames and self._is_worker:  # nothing of that waits
-                self._leave_room()
+                self._release()
             at = 0
             while at < len(frames):
-                await self.while_alive(self.manners.wait)
-                count = 1 if self.manners.in_lane else TOGETHER
+                await self.while_alive(self.limits.wait)
+                count = 1 if self.limits.is_throttled else TOGETHER
                 yield frames[at : at + count]
-                self.manners.done()
+                self.limits.done()
                 at += count
                 await self._give_way()
             if frames:
-                self._leave_room()
+                self._release()
             if not self._reader.buffered_bytes:
                 self._whole_s = float("inf")
             elif frames or self._whole_s == float("inf"):
@@ -201,7 +201,7 @@ class Connection:
         if self._whole_s == float("inf"):  # most often nothing has begun: there is no room to find, nothing to bound
             return await self._stream.receive(READ_BYTES)
         asked_s = anyio.current_time()
-        await self.while_alive(self._find_room)
+        await self.while_alive(self._reserve)
         self._whole_s += anyio.current_time() - asked_s
         with anyio.CancelScope(deadline=self._whole_s):
             return await self._stream.receive(READ_BYTES)
@@ -210,7 +210,7 @@ class Connection:
     def hear_no_more(self) -> None:
         """Nobody waits for its frames any more."""
         self.heard_out.set()
-        self._leave_room()
+        self._release()
 
     async def hear_out(self) -> None:
         """
@@ -233,17 +233,17 @@ class Connection:
                 return True
         return False
 
-    async def _find_room(self) -> None:
+    async def _reserve(self) -> None:
         """Return when the frame that has begun has room; what the one before had is free."""
         size_bytes = self._reader.begun_bytes
         if size_bytes != self._begun_bytes:
-            self._leave_room()
-            await self._begun.enter(size_bytes)
+            self._release()
+            await self._begun.reserve(size_bytes)
             self._begun_bytes = size_bytes
 
-    def _leave_room(self) -> None:
+    def _release(self) -> None:
         if self._begun_bytes:
-            self._begun.leave(self._begun_bytes)
+            self._begun.release(self._begun_bytes)
             self._begun_bytes = 0
 
     async def _give_way(self) -> None:

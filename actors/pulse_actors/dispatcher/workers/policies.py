@@ -11,13 +11,13 @@ from pulse.store.operators.policies import LivePolicy
 from pulse.store.rows import Completion
 
 if TYPE_CHECKING:
-    from pulse_actors.dispatcher.workers.registry import Desk
+    from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 
 
 LEAST_AGEING_S: Final = 0.001  # below it waiting since the year 1 would be worth more than a number can hold
 
 
-class Rules:
+class TopicPolicies:
     """
     The policies of all topics, by what they are about.
 
@@ -71,9 +71,9 @@ class Rules:
         return list(fates.items())
 
 
-def topic_of(desk: Desk, done: Completion) -> str:
+def topic_of(registry: WorkerRegistry, done: Completion) -> str:
     """Where a job waited whose attempt is over; '' where nobody remembers."""
-    worker = desk.known(done.worker)
+    worker = registry.find(done.worker)
     held = None if worker is None else worker.held.get((done.id, done.attempt))
     return "" if held is None else held.topic
 

@@ -15,8 +15,8 @@ from typing import Final, Protocol, TypeAlias
 
 from pulse import protocol
 from pulse.store.rows import Claim, Ending, EndingKind, Fence, Running
-from pulse_actors.dispatcher.monitoring.counters import Tally
-from pulse_actors.dispatcher.workers.policies import Rules
+from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
+from pulse_actors.dispatcher.workers.policies import TopicPolicies
 from pulse_actors.shared.epochs import given_back
 
 Pair: TypeAlias = tuple[bytes, int]
@@ -32,7 +32,7 @@ CLAIM_MAX_BYTES: Final = protocol.MAX_FRAME_BYTES - 16 * 1024  # the rest of an 
 _WIDEST_CHAR_BYTES: Final = 4
 
 
-class Link(Protocol):
+class WorkerLink(Protocol):
     """How frames get to a worker."""
 
     def send(self, kind: str, request: int | None, body: Mapping[str, object]) -> None:
@@ -48,7 +48,7 @@ class Link(Protocol):
 
 
 @dataclass(slots=True)
-class Held:
+class HeldJob:
     """A job that a worker holds."""
 
     name: str
@@ -56,7 +56,7 @@ class Held:
     started: bool = False
     apart: bool = False  # in a process of its own, which ends with the worker's
     timeout_s: float | None = None
-    told_s: float = 0.0  # when progress of it, or a checkpoint, was last heard of; monotonic clock
+    progress_s: float = 0.0  # when progress of it, or a checkpoint, was last heard of; monotonic clock
     stall_s: float | None = None  # longest time without progress, as its worker was told
     since_s: float = 0.0  # when its handler was called, monotonic clock; 0: it is not known
     ended: bool = False  # its worker has said how, and is to say it again: there was no room for that
@@ -65,7 +65,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Sentence:
+class ForcedEnding:
     """How an attempt is to end once its process is dead, which the dispatcher kills because of it."""
 
     kind: EndingKind
@@ -74,7 +74,7 @@ class Sentence:
 
 
 @dataclass(slots=True)
-class Worker:
+class RegisteredWorker:
     """
     A connected worker process.
 
@@ -94,9 +94,9 @@ class Worker:
         until_s: Of a stranger: when its leases end, as they were seen or written here last; monotonic clock.
         extended_s: When the newest of them came that the database took.
         stalls: Handlers that promised to tell progress -> how often, seconds.
-        watched: Its death will be known from the kernel, and it can be killed: see ``deaths``.
-        sentences: What becomes of attempts because of which its process is being killed. Then ``leaving`` is set too:
-            the others are charged to nobody.
+        watched: Its death will be known from the kernel, and it can be killed: see ``process_watch``.
+        forced_endings: What becomes of attempts because of which its process is being killed. Then ``leaving`` is set
+            too: the others are charged to nobody.
         silent: It holds jobs and has let a lease pass without a word: stopped by a signal, or hung. It gets no more
             until it is heard of, else it would spend the budgets of whatever is given to it.
         source: Its address, where it came over TCP.
@@ -112,12 +112,12 @@ class Worker:
     topics: tuple[str, ...]
     names: frozenset[str]
     capacity: int
-    link: Link
+    link: WorkerLink
     leads_group: bool = False
     mark: str | None = None
     leaving: bool = False
     doubtful_beats: int = DOUBTFUL_BEATS
-    held: dict[Pair, Held] = field(default_factory=dict[Pair, Held])
+    held: dict[Pair, HeldJob] = field(default_factory=dict[Pair, HeldJob])
     draining: bool = False
     closing: bool = False
     heard_s: float = float("inf")  # until it is first heard of
@@ -127,7 +127,7 @@ class Worker:
     extended_s: float = float("-inf")
     stalls: Mapping[str, float] = field(default_factory=dict[str, float])
     watched: bool = False
-    sentences: dict[Pair, Sentence] = field(default_factory=dict[Pair, Sentence])
+    forced_endings: dict[Pair, ForcedEnding] = field(default_factory=dict[Pair, ForcedEnding])
     silent: bool = False
     source: str | None = None
     assigns: int = 0
@@ -185,7 +185,7 @@ class Placement:
     returned: list[Ending] = field(default_factory=list[Ending])
 
 
-class Desk:
+class WorkerRegistry:
     """
     The book.
 
@@ -195,42 +195,42 @@ class Desk:
         away: Workers that are watched, hold jobs and have lost their connection, by identity.
         reporting: Attempts whose results have arrived and are not written yet, whoever holds them by now.
         refused: Those of them that the database refuses to write, each by itself, and whose they are.
-        rules: What is kept in memory of the topics' policies.
-        tally: What has gone through.
+        policies: What is kept in memory of the topics' policies.
+        counters: What has gone through.
     """
 
     def __init__(self) -> None:
-        self._workers: dict[str, Worker] = {}
+        self._workers: dict[str, RegisteredWorker] = {}
         # Those over TCP by themselves: there a worker may say any session, also that of a local one.
-        self._by_session: dict[tuple[bool, bytes], Worker] = {}
+        self._by_session: dict[tuple[bool, bytes], RegisteredWorker] = {}
         self._turn = 0
         self.closed = False
-        self.strangers: dict[str, Worker] = {}
-        self.away: dict[str, Worker] = {}
+        self.strangers: dict[str, RegisteredWorker] = {}
+        self.away: dict[str, RegisteredWorker] = {}
         self.reporting: set[Pair] = set()
         self.refused: dict[Pair, str] = {}
         self.lost: set[Pair] = set()  # from before an epoch, until their workers have said how they ended
-        self.rules = Rules({})
-        self.tally = Tally()
+        self.policies = TopicPolicies({})
+        self.counters = DispatchCounters()
         self._newest: dict[str, int] = {}  # identity -> number of its newest connection
 
-    def workers(self) -> list[Worker]:
+    def workers(self) -> list[RegisteredWorker]:
         """Everyone who is connected."""
         return list(self._workers.values())
 
-    def get(self, identity: str) -> Worker | None:
+    def get(self, identity: str) -> RegisteredWorker | None:
         """The worker of that identity, None when it is not connected."""
         return self._workers.get(identity)
 
-    def known(self, identity: str) -> Worker | None:
+    def find(self, identity: str) -> RegisteredWorker | None:
         """The worker of that identity, connected or not."""
         return self._workers.get(identity) or self.away.get(identity) or self.strangers.get(identity)
 
-    def unconnected(self, session: bytes) -> Worker | None:
+    def unconnected(self, session: bytes) -> RegisteredWorker | None:
         """Who is not connected, but watched, and has that session."""
         return next((one for one in (*self.away.values(), *self.strangers.values()) if one.session == session), None)
 
-    def by_session(self, session: bytes, *, remote: bool) -> Worker | None:
+    def by_session(self, session: bytes, *, remote: bool) -> RegisteredWorker | None:
         """The worker of that session, of here or (*remote*) over TCP; None when it is not connected."""
         return self._by_session.get((remote, session))
 
@@ -248,13 +248,13 @@ class Desk:
         """Whether a worker of *identity* has said hello."""
         return identity in self._newest
 
-    def join(self, worker: Worker) -> None:
+    def join(self, worker: RegisteredWorker) -> None:
         """A worker said hello; it takes the place of an older connection of the same identity."""
         self._workers[worker.identity] = worker
         self.away.pop(worker.identity, None)
         self._by_session[worker.is_remote, worker.session] = worker
 
-    def leave(self, worker: Worker) -> None:
+    def leave(self, worker: RegisteredWorker) -> None:
         """Its connection is gone; what it holds stays leased to it."""
         if self._workers.get(worker.identity) is worker:
             del self._workers[worker.identity]
@@ -262,12 +262,12 @@ class Desk:
             if worker.watched and worker.held:
                 self.away[worker.identity] = worker
 
-    def holder_of(self, job: bytes) -> tuple[Worker, int] | None:
+    def holder_of(self, job: bytes) -> tuple[RegisteredWorker, int] | None:
         """Who holds *job*, and which attempt of it, the newest."""
         found = ((worker, attempt) for worker in self._workers.values() for one, attempt in worker.held if one == job)
         return max(found, key=lambda pair: pair[1], default=None)
 
-    def parent_of(self, pid: int) -> Worker | None:
+    def parent_of(self, pid: int) -> RegisteredWorker | None:
         """The pool parent with that pid."""
         return next((one for one in self._workers.values() if one.pid == pid and not one.topics), None)
 
@@ -280,11 +280,11 @@ class Desk:
         pairs = {pair for one in self.everybody() for pair in one.held if one.watched or pair in self.lost}
         return {job for job, _ in pairs - self.reporting}.intersection(jobs)
 
-    def everybody(self) -> Sequence[Worker]:
+    def everybody(self) -> Sequence[RegisteredWorker]:
         """Whoever may hold something, connected or not."""
         return (*self._workers.values(), *self.strangers.values(), *self.away.values())
 
-    def note_silence(self, since_s: float) -> list[Worker]:
+    def note_silence(self, since_s: float) -> list[RegisteredWorker]:
         """Mark who holds jobs and was not heard since then; those of them that were not marked before."""
         fallen = [one for one in self.workers() if one.held and not one.silent and one.heard_s < since_s]
         for worker in fallen:
@@ -295,14 +295,14 @@ class Desk:
         """The claims worth making, in a new turn or *again*: one for each set of topics that free workers serve."""
         if self.closed:
             return []
-        groups: dict[tuple[str, ...], list[Worker]] = {}
+        groups: dict[tuple[str, ...], list[RegisteredWorker]] = {}
         for worker in self._workers.values():
             if worker.credit > 0 and worker.topics:
                 groups.setdefault(worker.topics, []).append(worker)
         self._turn += not again
         return [self._claim_for(topics, workers, batch) for topics, workers in groups.items()]
 
-    def _claim_for(self, topics: tuple[str, ...], workers: list[Worker], batch: int) -> ClaimPlan:
+    def _claim_for(self, topics: tuple[str, ...], workers: list[RegisteredWorker], batch: int) -> ClaimPlan:
         shift = self._turn % len(topics)  # no topic is always last among equal priorities
         workers.sort(key=lambda worker: -worker.credit)
         seats = deal([worker.credit for worker in workers], batch)
@@ -322,7 +322,7 @@ class Desk:
         was canceled, or it lapsed for another host. Of others, only their leases are known.
         """
         placement = Placement()
-        room = {worker.identity: worker.credit for worker in self._workers.values()}
+        free = {worker.identity: worker.credit for worker in self._workers.values()}
         again = [claim.id for claim in claims if claim.attempt > 1]
         held = self.running_in_hand(again) | running if again else running
         for claim in claims:
@@ -335,22 +335,22 @@ class Desk:
                 placement.returned.append(_discarded(claim, seat))
                 continue
             worker = self._workers.get(seat)
-            if worker is not None and claim.name in worker.names and room[seat] > 0:
-                room[seat] -= 1
+            if worker is not None and claim.name in worker.names and free[seat] > 0:
+                free[seat] -= 1
                 placement.assigned.setdefault(seat, []).append(claim)
                 continue
-            heir = self._heir(claim, room)
+            heir = self._heir(claim, free)
             fence = Fence(claim.id, claim.attempt, seat)
             if heir is not None:
-                room[heir] -= 1
+                free[heir] -= 1
                 placement.moved.append((claim, fence, heir))
             else:
                 placement.returned.append(self._returned(claim, fence))
         return placement
 
-    def _heir(self, claim: Claim, room: Mapping[str, int]) -> str | None:
-        able = [identity for identity in self._naming(claim) if room[identity] > 0]
-        return max(able, key=lambda identity: room[identity], default=None)
+    def _heir(self, claim: Claim, free: Mapping[str, int]) -> str | None:
+        able = [identity for identity in self._naming(claim) if free[identity] > 0]
+        return max(able, key=lambda identity: free[identity], default=None)
 
     def _naming(self, claim: Claim) -> list[str]:
         return [one.identity for one in self.workers() if claim.name in one.names and claim.topic in one.topics]
@@ -368,29 +368,29 @@ class Desk:
         """Write into the book that the worker holds these from now on, by the frames that it was sent."""
         worker = self._workers[identity]
         for claim in claims:
-            stall_s = self.rules.stall_s(claim.topic, worker.stalls.get(claim.name))
-            worker.held[claim.id, claim.attempt] = Held(
+            stall_s = self.policies.stall_s(claim.topic, worker.stalls.get(claim.name))
+            worker.held[claim.id, claim.attempt] = HeldJob(
                 claim.name, claim.topic, timeout_s=claim.timeout_s, stall_s=stall_s, assign=worker.assigns
             )
 
-    def free(self, worker: Worker, pairs: Iterable[Pair]) -> None:
+    def free(self, worker: RegisteredWorker, pairs: Iterable[Pair]) -> None:
         """Results were answered: the places are free again."""
         for pair in pairs:
             worker.held.pop(pair, None)
 
-    def learn(self, worker: Worker, running: Mapping[Pair, Running]) -> list[tuple[Pair, Held]]:
+    def learn(self, worker: RegisteredWorker, running: Mapping[Pair, Running]) -> list[tuple[Pair, HeldJob]]:
         """What the database knows of attempts that a worker came with while it was away; as for ``started``."""
-        news = [pair for pair in running if pair in worker.held and not worker.held[pair].name]
-        for pair in news:
+        learned = [pair for pair in running if pair in worker.held and not worker.held[pair].name]
+        for pair in learned:
             held, job = worker.held[pair], running[pair]
             held.name, held.topic, held.timeout_s = job.name, job.topic, job.timeout_s
-        return self.started(worker, [pair for pair in news if worker.held[pair].started])
+        return self.started(worker, [pair for pair in learned if worker.held[pair].started])
 
     def started(
-        self, worker: Worker, pairs: Iterable[Pair], apart: AbstractSet[Pair] = frozenset()
-    ) -> list[tuple[Pair, Held]]:
+        self, worker: RegisteredWorker, pairs: Iterable[Pair], apart: AbstractSet[Pair] = frozenset()
+    ) -> list[tuple[Pair, HeldJob]]:
         """The handlers of these are being called; those of them that must end, or tell progress, in time."""
-        bounded: list[tuple[Pair, Held]] = []
+        bounded: list[tuple[Pair, HeldJob]] = []
         for pair in pairs:
             held = worker.held.get(pair)
             if held is not None:
@@ -398,7 +398,7 @@ class Desk:
                 held.since_s = held.since_s or worker.heard_s
                 held.apart = held.apart or pair in apart
                 if held.stall_s is None:  # it came with its worker
-                    held.stall_s = self.rules.stall_s(held.topic, worker.stalls.get(held.name))
+                    held.stall_s = self.policies.stall_s(held.topic, worker.stalls.get(held.name))
                 if held.timeout_s is not None or held.stall_s is not None:
                     bounded.append((pair, held))
         return bounded

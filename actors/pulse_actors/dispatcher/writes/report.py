@@ -19,12 +19,12 @@ from pulse.errors import StatementError, UnavailableError
 from pulse.protocol import Result, ResultExtra
 from pulse.store.rows import Completion, Ended, Ending, EndingKind, Level
 from pulse.store.store import Store
-from pulse_actors.dispatcher.admission.memory_budget import kept_by_nobody
-from pulse_actors.dispatcher.claims.loop import Claims
-from pulse_actors.dispatcher.monitoring.counters import Tally
+from pulse_actors.dispatcher.admission.memory_budget import nothing_reserved
+from pulse_actors.dispatcher.claims.loop import ClaimLoop
+from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
 from pulse_actors.dispatcher.monitoring.observe import count_completed, count_ended, count_reaped, count_runs
 from pulse_actors.dispatcher.workers.policies import topic_of
-from pulse_actors.dispatcher.workers.registry import Desk, Pair, Worker
+from pulse_actors.dispatcher.workers.registry import Pair, RegisteredWorker, WorkerRegistry
 from pulse_actors.dispatcher.writes.batcher import ROW_BYTES, Batcher
 from pulse_actors.runtime.actor import Backoff
 from pulse_actors.shared.json_size import comes_back, excess
@@ -58,7 +58,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
+class PendingReport:
     """
     One report frame, waiting to be written.
 
@@ -67,11 +67,11 @@ class Reported:
         settled: Called when it is kept no more.
     """
 
-    worker: Worker
+    worker: RegisteredWorker
     request: int | None
     results: Sequence[Result]
     pairs: Sequence[Pair]
-    settled: Callable[[], None] = kept_by_nobody
+    settled: Callable[[], None] = nothing_reserved
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,47 +87,47 @@ class Obituary:
 
 
 @dataclass(frozen=True, slots=True)
-class _Aside:
+class _Deferred:
     """What waits to be written again, for the jobs *left* of it, and not before that time; monotonic."""
 
-    item: Reported | Obituary
+    item: PendingReport | Obituary
     left: frozenset[bytes]
     not_before_s: float
 
 
-class Results:
+class ReportWriter:
     """
     Collects reports and writes them; what is written is answered after the commit.
 
     Args:
         store: The database.
-        desk: Whose places become free.
+        registry: Whose places become free.
         claims: To be woken when places are free.
         keep: Jobs that are completed are kept; else they are deleted.
     """
 
-    def __init__(self, store: Store, desk: Desk, claims: Claims, *, keep: bool = True) -> None:
+    def __init__(self, store: Store, registry: WorkerRegistry, claims: ClaimLoop, *, keep: bool = True) -> None:
         self._store = store
         self._keep = keep
-        self._desk = desk
+        self._registry = registry
         self._claims = claims
         self._kept: set[Pair] = set()  # written, of reports that are still to be answered
-        self._aside: list[_Aside] = []
+        self._deferred: list[_Deferred] = []
         self._refused: set[bytes] = set()  # jobs of which the database refuses to write how they ended
         self._is_burying = False
         self._is_mixed = False  # so many are refused that those which are not may stand behind them
         self._in_vain = Backoff()
-        self._put_aside = anyio.Event()
-        self.batcher: Batcher[Reported | Obituary] = Batcher(self._write, _weight, BATCH)
+        self._has_deferred = anyio.Event()
+        self.batcher: Batcher[PendingReport | Obituary] = Batcher(self._write, _weight, BATCH)
 
     async def run(self) -> None:
         """Write until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.batcher.run)
             while True:
-                await self._put_aside.wait()
-                self._put_aside = anyio.Event()
-                while self._aside:
+                await self._has_deferred.wait()
+                self._has_deferred = anyio.Event()
+                while self._deferred:
                     await anyio.sleep(LOCKED_PAUSE_S)
                     with suppress(UnavailableError):
                         await self._bring_back()
@@ -135,23 +135,23 @@ class Results:
     async def _bring_back(self) -> None:
         """Have those written whose time has come and whose rows nobody has locked: a statement would wait for that."""
         now_s = time.monotonic()
-        aside = [one for one in self._aside if one.not_before_s <= now_s]
-        self._aside = [one for one in self._aside if one.not_before_s > now_s]
+        aside = [one for one in self._deferred if one.not_before_s <= now_s]
+        self._deferred = [one for one in self._deferred if one.not_before_s > now_s]
         try:
             free = await self._store.lockable([job for one in aside for job in one.left]) if aside else set[bytes]()
         except UnavailableError:
-            self._aside += aside
+            self._deferred += aside
             raise
         for one in aside:
             if one.left <= free:
                 self.batcher.put(one.item)
             else:
-                self._aside.append(one)
+                self._deferred.append(one)
 
-    def accept(self, report: Reported) -> None:
+    def accept(self, report: PendingReport) -> None:
         """Take a report to be written with the next flush."""
-        self._desk.reporting.update(report.pairs)
-        count_runs(self._desk.tally, report.worker, report.pairs)
+        self._registry.reporting.update(report.pairs)
+        count_runs(self._registry.counters, report.worker, report.pairs)
         self.batcher.put(report)
 
     async def bury(self, endings: Sequence[Ending], dead: anyio.Event) -> None:
@@ -176,8 +176,8 @@ class Results:
         if ended is None:
             self.batcher.put(Obituary(endings))
             return
-        count_ended(self._desk.tally, endings, ended)
-        count_reaped(self._desk.tally, endings, ended, began_s)
+        count_ended(self._registry.counters, endings, ended)
+        count_reaped(self._registry.counters, endings, ended, began_s)
         self._wake(ended)
 
     def _wake(self, ended: Sequence[Ended]) -> None:
@@ -185,19 +185,22 @@ class Results:
             if one.status != "DEAD_LETTERED":
                 self._claims.wake_level(Level(one.topic, one.priority), one.delay_s, due_s=one.due_s)
 
-    async def _write(self, items: Sequence[Reported | Obituary]) -> None:
+    async def _write(self, items: Sequence[PendingReport | Obituary]) -> None:
         began_s = time.monotonic()
-        reports = [item for item in items if isinstance(item, Reported)]
+        reports = [item for item in items if isinstance(item, PendingReport)]
         completions, endings = split(reports)
         obituaries = [
             ending
             for item in items
             if isinstance(item, Obituary)
             for ending in item.endings
-            if (ending.id, ending.attempt) not in self._desk.reporting  # it has said itself how that one ended
+            if (ending.id, ending.attempt) not in self._registry.reporting  # it has said itself how that one ended
         ]
-        batch = _Batch(
-            self._store, self._desk.tally, self._by_fate, await self._locked_among(items) if self._aside else set()
+        batch = _ReportBatch(
+            self._store,
+            self._registry.counters,
+            self._by_fate,
+            await self._locked_among(items) if self._deferred else set(),
         )
         if self._is_mixed:
             random.shuffle(completions)
@@ -209,27 +212,27 @@ class Results:
         self._wake(batch.ended)
         for report in reports:
             self._answer(report, batch)
-        count_reaped(self._desk.tally, obituaries, batch.ended, began_s)
+        count_reaped(self._registry.counters, obituaries, batch.ended, began_s)
         self._free(obituaries, batch)
         self._claims.room()
         await self._note_refused(items, reports, batch)
-        self._is_mixed = bool(batch.in_vain) or (self._is_mixed and bool(self._aside))
+        self._is_mixed = bool(batch.in_vain) or (self._is_mixed and bool(self._deferred))
         for error in {*batch.in_vain.values()}:
             self._in_vain.failed(error, "report")
         if batch.left:
             refused = batch.refused.keys() | batch.in_vain.keys()
             if len(batch.left) > len(refused):
                 log.warning("rows_locked", count=len(batch.left) - len(refused))
-            self._put_aside.set()
+            self._has_deferred.set()
             for item in items:
                 left = frozenset(job for job, _ in batch.left.intersection(item.pairs))
                 if left:
                     self._kept |= batch.written.intersection(item.pairs)
                     pause_s = LOCKED_PAUSE_S if left.isdisjoint(refused) else REFUSED_PAUSE_S
-                    self._aside.append(_Aside(item, left, time.monotonic() + pause_s))
+                    self._deferred.append(_Deferred(item, left, time.monotonic() + pause_s))
 
     async def _note_refused(
-        self, items: Sequence[Reported | Obituary], reports: Sequence[Reported], batch: _Batch
+        self, items: Sequence[PendingReport | Obituary], reports: Sequence[PendingReport], batch: _ReportBatch
     ) -> None:
         """Tell of what the database refuses for one job alone, and of what it refuses no more."""
         if not self._refused and not batch.refused:
@@ -241,15 +244,15 @@ class Results:
             if job not in self._refused:
                 log.error("report_refused", job=str(UUID(bytes=job)), sqlstate=error.sqlstate, error=error.message)
         self._refused = (self._refused - again) | batch.refused.keys()
-        whose = self._desk.refused | {pair: report.worker.identity for report in reports for pair in report.pairs}
-        self._desk.refused = {pair: worker for pair, worker in whose.items() if pair[0] in self._refused}
+        whose = self._registry.refused | {pair: report.worker.identity for report in reports for pair in report.pairs}
+        self._registry.refused = {pair: worker for pair, worker in whose.items() if pair[0] in self._refused}
         with suppress(UnavailableError):  # where people look; what is to be written is kept here
             if batch.refused:
                 await self._store.aside.add([*batch.refused.items()], REFUSED_PAUSE_S)
             if again:
                 await self._store.aside.readmit([*again])
 
-    async def _locked_among(self, items: Sequence[Reported | Obituary]) -> set[Pair]:
+    async def _locked_among(self, items: Sequence[PendingReport | Obituary]) -> set[Pair]:
         """Whoever has locked some rows may have locked others: looked at beforehand, since a statement would wait."""
         pairs = {pair for item in items for pair in item.pairs}
         with suppress(UnavailableError):
@@ -257,15 +260,15 @@ class Results:
             return {pair for pair in pairs if pair[0] not in free}
         return set()
 
-    def _free(self, endings: Sequence[Ending], batch: _Batch) -> None:
+    def _free(self, endings: Sequence[Ending], batch: _ReportBatch) -> None:
         """What was ended over the head of a worker that lives, it does not hold any more."""
         ended = {(one.id, one.attempt) for one in batch.ended}
         for ending in endings:
-            worker = self._desk.known(ending.worker) if (ending.id, ending.attempt) in ended else None
+            worker = self._registry.find(ending.worker) if (ending.id, ending.attempt) in ended else None
             if worker is not None:
-                self._desk.free(worker, [(ending.id, ending.attempt)])
+                self._registry.free(worker, [(ending.id, ending.attempt)])
 
-    def _answer(self, report: Reported, batch: _Batch) -> None:
+    def _answer(self, report: PendingReport, batch: _ReportBatch) -> None:
         """Tell what was stale; a report some of whose rows are not written yet is answered when they are."""
         pairs = report.pairs
         if not batch.left.isdisjoint(pairs):
@@ -273,15 +276,15 @@ class Results:
         stale = [pair for pair in pairs if pair not in batch.written]
         if stale:
             log.info("results_stale", worker=report.worker.identity, count=len(stale))
-        count_completed(self._desk.tally, report.worker, pairs, stale, batch.ended)
+        count_completed(self._registry.counters, report.worker, pairs, stale, batch.ended)
         self._kept.difference_update(pairs)
-        self._desk.reporting.difference_update(pairs)
-        self._desk.free(report.worker, pairs)
+        self._registry.reporting.difference_update(pairs)
+        self._registry.free(report.worker, pairs)
         report.worker.link.send("reported", report.request, {"stale": stale})
         report.settled()
 
     def _by_fate(self, done: Sequence[Completion]) -> list[tuple[bool, Sequence[Completion]]]:
-        return self._desk.rules.by_fate(done, partial(topic_of, self._desk), keep=self._keep)
+        return self._registry.policies.by_fate(done, partial(topic_of, self._registry), keep=self._keep)
 
     async def _insist(self, write: Callable[[], Awaitable[None]]) -> None:
         """Repeat until the database takes it: a result is never dropped, and the fence makes repeating it harmless."""
@@ -295,7 +298,7 @@ class Results:
                 return
 
 
-class _Batch:
+class _ReportBatch:
     """
     What became of the rows of one flush.
 
@@ -307,9 +310,9 @@ class _Batch:
         ended: What became of those that did not succeed.
     """
 
-    def __init__(self, store: Store, tally: Tally, by_fate: ByFate, locked: set[Pair]) -> None:
+    def __init__(self, store: Store, counters: DispatchCounters, by_fate: ByFate, locked: set[Pair]) -> None:
         self._store = store
-        self._tally = tally
+        self._counters = counters
         self._by_fate = by_fate
         self.written: set[Pair] = set()
         self.left = locked
@@ -340,7 +343,7 @@ class _Batch:
     async def end(self, endings: Sequence[Ending]) -> None:
         async def together(some: Sequence[Ending]) -> None:
             ended = await self._store.end(some)
-            count_ended(self._tally, some, ended)
+            count_ended(self._counters, some, ended)
             self.ended += ended
             self.written |= {(one.id, one.attempt) for one in ended}
 
@@ -372,7 +375,7 @@ async def _without_progress(bad: Row, write: Callable[[Sequence[Row]], Awaitable
     return None
 
 
-def _weight(item: Reported | Obituary) -> int:
+def _weight(item: PendingReport | Obituary) -> int:
     """Rows, and long texts as many rows as they have pages: a statement has to end within its time."""
     if isinstance(item, Obituary):
         return len(item.endings)
@@ -386,7 +389,7 @@ def _chars(one: Result) -> int:
     return sum(len(text) for text in (*details, extra.progress, extra.stack) if isinstance(text, str))
 
 
-def split(reports: Sequence[Reported]) -> tuple[list[Completion], list[Ending]]:
+def split(reports: Sequence[PendingReport]) -> tuple[list[Completion], list[Ending]]:
     """What is to be written for *reports*: successes, and all else."""
     completions: list[Completion] = []
     endings: list[Ending] = []

@@ -15,8 +15,8 @@ from pulse.store.failures import IN_VAIN, UNIQUE_VIOLATION
 from pulse.store.rows import Level, Wake
 from pulse.store.store import Store
 from pulse.store.times import from_s
-from pulse_actors.dispatcher.claims.loop import Claims
-from pulse_actors.dispatcher.workers.registry import Link
+from pulse_actors.dispatcher.claims.loop import ClaimLoop
+from pulse_actors.dispatcher.workers.registry import WorkerLink
 from pulse_actors.dispatcher.writes.batcher import ROW_BYTES, Batcher, halve
 from pulse_actors.shared.json_size import excess
 from pulse_actors.shared.row_writes import spread
@@ -26,15 +26,15 @@ MAX_ARGS_BYTES: Final = 1024 * 1024  # larger work belongs into a file whose pat
 
 
 @dataclass(frozen=True, slots=True)
-class Submitted:
+class PendingSubmit:
     """One submit frame; every job has an id."""
 
-    link: Link
+    link: WorkerLink
     request: int | None
     jobs: Sequence[NewJob]
 
 
-class Submits:
+class SubmitWriter:
     """
     Collects submits and inserts them; each is answered after its commit.
 
@@ -43,18 +43,18 @@ class Submits:
         claims: To be woken for the topics that got work.
     """
 
-    def __init__(self, store: Store, claims: Claims) -> None:
+    def __init__(self, store: Store, claims: ClaimLoop) -> None:
         self._store = store
         self._claims = claims
         self._in_vain = 0  # of one batch: requests that were refused, each by itself, before one was carried out
-        self.batcher: Batcher[Submitted] = Batcher(self._write, _weight, BATCH)
+        self.batcher: Batcher[PendingSubmit] = Batcher(self._write, _weight, BATCH)
 
-    async def _write(self, submits: Sequence[Submitted]) -> None:
+    async def _write(self, submits: Sequence[PendingSubmit]) -> None:
         self._in_vain = 0
         if not await self._insert(submits):
             await halve(spread(submits), self._insert)
 
-    async def _insert(self, submits: Sequence[Submitted]) -> bool:
+    async def _insert(self, submits: Sequence[PendingSubmit]) -> bool:
         try:
             woken = await self._claims.submit([job for submit in submits for job in submit.jobs])
         except StatementError as error:
@@ -77,7 +77,7 @@ class Submits:
         self._done(submits, woken)
         return True
 
-    async def _insert_again(self, submit: Submitted) -> None:
+    async def _insert_again(self, submit: PendingSubmit) -> None:
         """A request some of whose ids exist: a repeated one, or somebody else's."""
         try:
             self._done([submit], await self._store.submit_again(submit.jobs))
@@ -87,7 +87,7 @@ class Submits:
         except PulseError as error:
             _refuse(submit, error)
 
-    def _done(self, submits: Sequence[Submitted], woken: Sequence[Wake]) -> None:
+    def _done(self, submits: Sequence[PendingSubmit], woken: Sequence[Wake]) -> None:
         for wake in woken:  # first: the claim is on its way while the answers are written
             if wake.due_s is not None:
                 self._claims.wake_level(Level(wake.topic, wake.priority), due_s=wake.due_s)
@@ -98,11 +98,11 @@ class Submits:
             self._claims.wake_recent(min(delays))
 
 
-def _refuse(submit: Submitted, error: PulseError) -> None:
+def _refuse(submit: PendingSubmit, error: PulseError) -> None:
     submit.link.send("error", submit.request, {"code": error.code, "message": error.message})
 
 
-def _refusal(submit: Submitted, error: StatementError) -> PulseError:
+def _refusal(submit: PendingSubmit, error: StatementError) -> PulseError:
     """What is said of a request that the database refuses for itself."""
     if error.code != BadRequestError.code:
         return error
@@ -110,7 +110,7 @@ def _refusal(submit: Submitted, error: StatementError) -> PulseError:
     return BadRequestError(f"{which} cannot be stored: {error.message}")
 
 
-def _weight(submit: Submitted) -> int:
+def _weight(submit: PendingSubmit) -> int:
     """Jobs, and long args as many jobs as they have pages: a statement has to end within its time."""
     return sum(1 + len(job.args) // ROW_BYTES for job in submit.jobs)
 
@@ -124,10 +124,10 @@ def checked(jobs: Sequence[NewJob]) -> list[NewJob]:
             expires before it is due.
     """
     ready: list[NewJob] = []
-    for place, job in enumerate(jobs):
+    for index, job in enumerate(jobs):
         problem = _problem(job)
         if problem is not None:
-            raise BadRequestError(f"job {place} ({job.name}): {problem}")
+            raise BadRequestError(f"job {index} ({job.name}): {problem}")
         ready.append(job if job.id is not None else msgspec.structs.replace(job, id=uuid7().bytes))
     return ready
 
