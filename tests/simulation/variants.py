@@ -17,11 +17,12 @@ from pulse.errors import UnavailableError
 from pulse.store.recovery.epochs import Raised
 from pulse.store.rows import Ending, EndingKind
 from pulse.worker.session import connection, ledger
-from pulse_actors.dispatcher.claims import loop
+from pulse_actors.dispatcher.claims import doubts, loop
 from pulse_actors.dispatcher.epochs import witness
-from pulse_actors.dispatcher.liveness import hung_handlers, process_watch, silent_workers
+from pulse_actors.dispatcher.liveness import process_watch, silent_workers
 from pulse_actors.dispatcher.net import connection as peers
 from pulse_actors.dispatcher.requests import jobs
+from pulse_actors.dispatcher.workers import deadlines
 from pulse_actors.dispatcher.writes import report, unwritten
 from pulse_actors.watchdog import actor, sweep_guard
 from tests.simulation import database, epochs, rows
@@ -91,7 +92,7 @@ async def _claim_without_doubt(self: Any, *words: Any) -> tuple[bool, float]:
     try:
         return await _CLAIM(self, *words)
     finally:
-        self._in_doubt.clear()
+        self._in_doubt._in_doubt.clear()
 
 
 def _charged_to_all(
@@ -143,7 +144,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         within=600,
     ),
     "nothing is given back": Variant(
-        ((loop.ClaimLoop, "_give_back", _gives_nothing_back),),
+        ((doubts.InDoubtClaims, "_give_back", _gives_nothing_back),),
         "although no worker was told of it",
         first=41,
         within=600,
@@ -177,7 +178,7 @@ VARIANTS: Final[dict[str, Variant]] = {
     "a lost claim is not doubted": Variant(
         (
             (loop.ClaimLoop, "_claim_readable", _claim_without_doubt),
-            (loop.ClaimLoop, "doubt", lambda _self, _identity: None),
+            (doubts.InDoubtClaims, "doubt", lambda _self, _identity: None),
         ),
         "it does not come to an end",
         ("trap at a statement",),
@@ -199,7 +200,7 @@ VARIANTS: Final[dict[str, Variant]] = {
         within=600,
     ),
     "hung handlers are left alone": Variant(
-        ((hung_handlers.HungHandlers, "started", lambda _self, _worker, _bounded: None),), "it does not come to an end"
+        ((deadlines.Deadlines, "started", lambda _self, _worker, _bounded, _now_s: None),), "it does not come to an end"
     ),
     "the floor of an epoch is that of the one before": Variant(
         ((epochs.Ledger, "begin", _floor_stays),), "is handed out twice", GOES_BACK, first=4

@@ -16,12 +16,12 @@ from anyio.lowlevel import checkpoint
 
 from pulse.store.store import Store
 from pulse.system import processes
-from pulse_actors.dispatcher.claims.loop import ClaimLoop
 from pulse_actors.dispatcher.liveness.process_watch import ProcessWatch
 from pulse_actors.dispatcher.workers.registry import HeldJob, Pair, RegisteredWorker, WorkerRegistry
 from pulse_actors.dispatcher.writes.report import ReportWriter
 from pulse_actors.shared.identity import Host, Peer, compose, session_of, this_host
 from tests.store.helpers import TOPIC, Row, forge, read
+from tests.support.claim_parts import claim_parts
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -112,9 +112,9 @@ class Floor:
         self.store = store
         self.connection = connection
         self.registry = WorkerRegistry()
-        self.claims = ClaimLoop(store, self.registry, HOST, lease_s=LEASE_S, poll_s=60.0, batch=500)
-        self.results = ReportWriter(store, self.registry, self.claims)
-        self.deaths = ProcessWatch(store, self.registry, self.claims, self.results)
+        self.claims = claim_parts(store, self.registry, HOST, lease_s=LEASE_S, poll_s=60.0, batch=500)
+        self.results = ReportWriter(store, self.registry, self.claims.signal)
+        self.deaths = ProcessWatch(store, self.registry, self.claims.in_doubt, self.results)
         self.host: Host = HOST
 
     def watch(self, worker: RegisteredWorker, hear_out: Callable[[], Awaitable[None]] = checkpoint) -> RegisteredWorker:

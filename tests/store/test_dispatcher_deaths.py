@@ -84,7 +84,7 @@ async def test_a_death_does_not_wait_for_a_claim(at: Floor) -> None:
     with process() as dying:
         worker = at.watch(new_worker(identity_of(dying.pid), dying.pid))
         job = await at.running(worker)
-        async with at.claims.lock:
+        async with at.claims.in_doubt._lock:
             unheard = await at.row(worker.identity)
             dying.kill()
             await at.wait(job, status="RETRYING")
@@ -217,7 +217,7 @@ async def test_its_jobs_are_free_when_all_of_it_is_dead(at: Floor, monkeypatch: 
     woken: list[Level] = []
     monkeypatch.setattr(process_tree, "end_tree", end_tree)
     monkeypatch.setattr(at.results.batcher, "put", None)
-    monkeypatch.setattr(at.claims, "wake_level", lambda level, _delay_s, **_: woken.append(level))
+    monkeypatch.setattr(at.claims.signal, "wake_level", lambda level, _delay_s, **_: woken.append(level))
     for number in (1, 2):
         with process() as dying:
             worker = new_worker(identity_of(dying.pid), dying.pid)
@@ -472,7 +472,7 @@ async def test_kills_are_counted_anew(at: Floor, tmp_path: Path, monkeypatch: py
 
 async def test_before_the_loops_run_nothing_is_watched(at: Floor) -> None:
     """A hello that comes while the dispatcher ends leaves no descriptor behind."""
-    idle = ProcessWatch(at.store, at.registry, at.claims, at.results)
+    idle = ProcessWatch(at.store, at.registry, at.claims.in_doubt, at.results)
     pidfd = os.pidfd_open(os.getpid())
     idle.watch(new_worker("x", os.getpid()), pidfd, anyio.lowlevel.checkpoint)
     with pytest.raises(OSError, match="Bad file descriptor"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Final
 
@@ -19,9 +20,12 @@ from pulse_actors.dispatcher.liveness import hung_handlers as timing
 from pulse_actors.dispatcher.liveness import stack_requests as looking
 from pulse_actors.dispatcher.liveness.hung_handlers import HungHandlers, note_ended, note_progress
 from pulse_actors.dispatcher.liveness.stack_requests import HandlerStack, StackRequests
+from pulse_actors.dispatcher.workers import deadlines
+from pulse_actors.dispatcher.workers.deadlines import Deadlines
 from pulse_actors.dispatcher.workers.registry import HeldJob, RegisteredWorker
 from tests.store.helpers import TOPIC, history
-from tests.store.recovery_kit import DEADLINE_S, Floor, floor, identity_of, is_alive, new_worker, process, wire_of
+from tests.store.recovery_kit import DEADLINE_S, HOST, Floor, floor, identity_of, is_alive, new_worker, process, wire_of
+from tests.support.claim_parts import claim_parts
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -39,7 +43,8 @@ class Hall(Floor):
     def __init__(self, store: Store, connection: Connection[Record]) -> None:
         super().__init__(store, connection)
         self.stacks = StackRequests(self.registry)
-        self.hung_handlers = HungHandlers(self.registry, self.deaths, self.stacks, obey_s=0.0, heartbeat_s=0.0)
+        self.deadlines = Deadlines(self.registry, obey_s=0.0, heartbeat_s=0.0)
+        self.hung_handlers = HungHandlers(self.registry, self.deadlines, self.deaths, self.stacks)
 
     def working(self, pid: int) -> RegisteredWorker:
         """A watched worker in a process."""
@@ -53,11 +58,11 @@ class Hall(Floor):
 
     def start(self, worker: RegisteredWorker) -> None:
         """All that the worker holds has been called."""
-        self.hung_handlers.started(worker, list(worker.held.items()))
+        self.deadlines.started(worker, list(worker.held.items()), time.monotonic())
 
     def due(self, tasks: anyio.abc.TaskGroup, now_s: float = NOW_S) -> bool:
         """Let the limit that passes first pass; whether the worker is being closed for it."""
-        one = self.hung_handlers._heap.pop(0)
+        one = self.deadlines._heap.pop(0)
         self.hung_handlers._due(one, now_s, tasks)
         return id(one.worker) in self.hung_handlers._closing
 
@@ -80,7 +85,7 @@ class Hall(Floor):
 @pytest.fixture
 async def at(store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Hall]:
     """A hall where nobody is waited for."""
-    monkeypatch.setattr(timing, "SLACK_S", 0.0)
+    monkeypatch.setattr(deadlines, "SLACK_S", 0.0)
     monkeypatch.setattr(timing, "SIBLINGS_S", 0.05)
     monkeypatch.setattr(timing, "LOOK_S", 0.01)
     monkeypatch.setattr(looking, "ANSWER_S", 0.05)
@@ -107,7 +112,7 @@ async def test_what_has_a_limit_is_watched(at: Hall) -> None:
         for timeout_s, name in ((1.0, "n"), (None, "promised"), (None, "n"), (9.0, "promised")):
             await at.limited(worker, timeout_s, name)
         at.start(worker)
-        kinds = [due.kind for due in sorted(at.hung_handlers._heap)]
+        kinds = [due.kind for due in sorted(at.deadlines._heap)]
         assert kinds == [EndingKind.TIMEOUT, EndingKind.STALLED, EndingKind.STALLED, EndingKind.TIMEOUT]
 
 
@@ -118,39 +123,51 @@ async def test_who_cannot_be_killed_is_not_watched(at: Hall) -> None:
         await at.limited(worker)
         worker.watched = False
         at.start(worker)
-        assert at.hung_handlers._heap == []
+        assert at.deadlines._heap == []
 
 
 async def test_what_has_ended_is_forgotten(at: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not kept until its time: long limits would pile up."""
-    monkeypatch.setattr(timing, "KEEP_ENTRIES", 4)
-    at.hung_handlers = HungHandlers(at.registry, at.deaths, at.stacks, obey_s=0.0, heartbeat_s=0.0)
+    monkeypatch.setattr(deadlines, "KEEP_ENTRIES", 4)
+    at.deadlines = Deadlines(at.registry, obey_s=0.0, heartbeat_s=0.0)
     with process() as living:
         worker = at.working(living.pid)
         running = await at.limited(worker, LONG_S)
         at.start(worker)
         for number in range(20):
             held = HeldJob("n", TOPIC, started=True, timeout_s=LONG_S)
-            at.hung_handlers.started(worker, [((number.to_bytes(16), 1), held)])
-        assert len(at.hung_handlers._heap) <= 5
-        assert (running, 1) in {due.pair for due in at.hung_handlers._heap}
+            at.deadlines.started(worker, [((number.to_bytes(16), 1), held)], time.monotonic())
+        assert len(at.deadlines._heap) <= 5
+        assert (running, 1) in {due.pair for due in at.deadlines._heap}
 
 
 async def test_what_is_told_again_is_kept_once(at: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker may say without end that a handler was called; the time counts from the first word of it."""
-    monkeypatch.setattr(timing, "KEEP_ENTRIES", 4)
-    at.hung_handlers = HungHandlers(at.registry, at.deaths, at.stacks, obey_s=0.0, heartbeat_s=0.0)
+    monkeypatch.setattr(deadlines, "KEEP_ENTRIES", 4)
+    at.deadlines = Deadlines(at.registry, obey_s=0.0, heartbeat_s=0.0)
     with process() as living:
         worker = at.working(living.pid)
         worker.stalls = {"promised": LONG_S}
         await at.limited(worker, LONG_S, "promised")
         at.start(worker)
-        first = {due.kind: due.number for due in at.hung_handlers._heap}
+        first = {due.kind: due.number for due in at.deadlines._heap}
         for _ in range(20):
             at.start(worker)
-            assert len(at.hung_handlers._heap) <= 5
-        assert first.items() <= {due.kind: due.number for due in sorted(at.hung_handlers._heap, reverse=True)}.items()
-        assert at.hung_handlers._heap == sorted(at.hung_handlers._heap)
+            assert len(at.deadlines._heap) <= 5
+        assert first.items() <= {due.kind: due.number for due in sorted(at.deadlines._heap, reverse=True)}.items()
+        assert at.deadlines._heap == sorted(at.deadlines._heap)
+
+
+async def test_what_a_worker_came_with_has_a_limit_once_it_is_known(at: Hall) -> None:
+    """While the database was away nobody knew what it was: its limit counts from the look that tells."""
+    claims = claim_parts(at.store, at.registry, HOST, deadlines=at.deadlines)
+    with process() as living:
+        worker = at.working(living.pid)
+        job = await at.running(worker, timeout_s=LONG_S)
+        worker.held[job, 1] = HeldJob("", "", started=True)
+        claims.in_doubt.doubt(worker.identity)
+        await claims.in_doubt.settle()
+        assert [(due.pair, due.held.timeout_s) for due in at.deadlines._heap] == [((job, 1), LONG_S)]
 
 
 # When a limit passes.
@@ -209,7 +226,7 @@ async def test_progress_moves_the_limit(at: Hall, tasks: anyio.abc.TaskGroup) ->
         at.start(worker)
         worker.held[job, 1].progress_s = NOW_S - 1
         assert not at.due(tasks)
-        (again,) = at.hung_handlers._heap
+        (again,) = at.deadlines._heap
         assert (again.kind, again.at_s) == (EndingKind.STALLED, NOW_S + 4)
         assert at.due(tasks, NOW_S + 4)
         await at.until_closed()
@@ -320,8 +337,8 @@ async def test_what_runs_apart_has_time_to_begin(at: Hall) -> None:
         here, apart = await at.limited(worker, 1.0), await at.limited(worker, 1.0)
         worker.held[apart, 1].apart = True
         at.start(worker)
-        at_s = {due.pair[0]: due.at_s for due in at.hung_handlers._heap}
-        assert at_s[apart] - at_s[here] == pytest.approx(timing.BEGIN_S, abs=1.0)
+        at_s = {due.pair[0]: due.at_s for due in at.deadlines._heap}
+        assert at_s[apart] - at_s[here] == pytest.approx(deadlines.BEGIN_S, abs=1.0)
 
 
 async def test_siblings_may_finish(at: Hall, tasks: anyio.abc.TaskGroup, monkeypatch: pytest.MonkeyPatch) -> None:

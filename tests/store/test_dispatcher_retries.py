@@ -16,7 +16,6 @@ from pulse.security.redaction import Redaction
 from pulse.store.rows import Claim
 from pulse.store.store import Store
 from pulse.system import processes
-from pulse_actors.dispatcher.claims.loop import ClaimLoop
 from pulse_actors.dispatcher.context import RequestContext, ServerInfo, Services
 from pulse_actors.dispatcher.liveness.stack_requests import StackRequests
 from pulse_actors.dispatcher.monitoring.answer import StatsReporter
@@ -26,6 +25,7 @@ from pulse_actors.dispatcher.workers.registry import HeldJob, RegisteredWorker, 
 from pulse_actors.runtime.bus import Bus
 from pulse_actors.shared.identity import Host, Peer, compose
 from tests.store.helpers import TOPIC, forge
+from tests.support.claim_parts import claim_parts
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -56,14 +56,16 @@ async def context(store: Store) -> AsyncIterator[RequestContext]:
     """A dispatcher with nobody connected."""
     here, there = socket.socketpair()
     registry = WorkerRegistry()
-    claims = ClaimLoop(store, registry, HOST, lease_s=30.0, poll_s=60.0, batch=500)
+    claims = claim_parts(store, registry, HOST, lease_s=30.0, poll_s=60.0, batch=500)
     with there:
         async with await SocketStream.from_socket(here) as stream:
             yield RequestContext(
                 Services(
                     store=store,
                     registry=registry,
-                    claims=claims,
+                    signal=claims.signal,
+                    handout=claims.handout,
+                    quarantine=claims.quarantine,
                     bus=Bus(stream),
                     host=HOST,
                     stacks=StackRequests(registry),
@@ -85,10 +87,10 @@ def connected(context: RequestContext) -> RegisteredWorker:
 async def test_a_claim_that_has_passed_it(context: RequestContext, connection: Connection[Record]) -> None:
     """Later work may be claimed before the retry is committed: the cursor goes back to when it is due."""
     later_s = time.time() + 60
-    context.services.claims._cursors.claimed([Claim(bytes(16), 1, "n", TOPIC, "{}", None, 0, later_s, 0, 0)])
+    context.services.signal.cursors.claimed([Claim(bytes(16), 1, "n", TOPIC, "{}", None, 0, later_s, 0, 0)])
     identity = await forge(connection, "CANCELED")
     assert await retry(context, identity) == "done"
-    (start,) = context.services.claims._cursors.starts([TOPIC])
+    (start,) = context.services.signal.cursors.starts([TOPIC])
     due_at = await connection.fetchval("SELECT next_run_at FROM pulse.jobs WHERE id = $1", identity.hex())
     assert start.from_s == pytest.approx(due_at.timestamp(), abs=0.01)
     assert start.from_s <= due_at.timestamp()

@@ -59,7 +59,14 @@ class Room(Floor):
         super().__init__(store, connection)
         unwritten = UnwrittenLeases(store, self.registry, lease_s=LEASE_S)
         self.silence = SilentWorkers(
-            store, self.registry, self.claims, self.deaths, self.results, HOST, unwritten=unwritten, lease_s=LEASE_S
+            store,
+            self.registry,
+            self.claims.in_doubt,
+            self.deaths,
+            self.results,
+            HOST,
+            unwritten=unwritten,
+            lease_s=LEASE_S,
         )
         self.silence._awake_s = time.monotonic() - LONG_S
         self.signals: list[signal.Signals] = []
@@ -298,7 +305,7 @@ async def test_what_a_speaking_worker_was_never_given(at: Room) -> None:
         worker = at.silent(living.pid, 0.0)
         job = await at.row(worker.identity, lease_until=ago(1))
         await at.silence.lapsed([worker.identity])
-        await at.claims.pass_once()
+        await at.claims.loop.pass_once()
         row = await at.read(job)
         assert (row["uncharged"], row["last_error"]) == (1, None)
 
@@ -370,7 +377,7 @@ async def test_a_dispatcher_that_was_stopped_blames_nobody(
     monkeypatch.setattr(at.deaths, "note_oom_kills", lambda: looks.append(Clock.monotonic()))
     unwritten = UnwrittenLeases(at.store, at.registry, lease_s=2.0)
     silence = SilentWorkers(
-        at.store, at.registry, at.claims, at.deaths, at.results, HOST, unwritten=unwritten, lease_s=2.0
+        at.store, at.registry, at.claims.in_doubt, at.deaths, at.results, HOST, unwritten=unwritten, lease_s=2.0
     )
     with process() as living:
         worker = at.silent(living.pid, 0.0)
@@ -428,7 +435,7 @@ async def test_what_a_worker_that_is_not_connected_was_never_given(at: Room) -> 
         await at.silence.lapsed([worker.identity])
         row = await at.read(job)
         assert (row["status"], row["uncharged"], row["last_error"]) == ("PENDING", 1, None)
-        assert at.claims._cursors.starts([TOPIC])  # it may be claimed again
+        assert at.claims.signal.cursors.starts([TOPIC])  # it may be claimed again
         assert [(await at.read(one))["status"] for one in (held, reported)] == ["RUNNING"] * 2
 
 

@@ -15,11 +15,12 @@ from structlog.testing import capture_logs
 
 from pulse.protocol import Beat
 from pulse.store.store import Store
-from pulse_actors.dispatcher.workers.registry import CLAIM_MAX_BYTES, RegisteredWorker
+from pulse_actors.dispatcher.workers.registry import RegisteredWorker
 from pulse_actors.dispatcher.writes.batcher import ROW_BYTES
 from pulse_actors.dispatcher.writes.heartbeat import HeartbeatWriter, PendingHeartbeat, _weight, may_speak_for
 from pulse_actors.shared import identity as identities
 from pulse_actors.shared.identity import Host
+from pulse_actors.shared.json_size import CLAIM_MAX_BYTES
 from tests.store.helpers import forge, new_id, read
 from tests.store.recovery_kit import HOST, LEASE_S, Floor, Wire, ago, identity_of, new_worker, process
 

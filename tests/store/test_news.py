@@ -18,11 +18,11 @@ from pulse.store.connections.pool import Target, connect
 from pulse.store.rows import Level
 from pulse.store.store import WORK_CHANNEL, Store
 from pulse_actors.dispatcher.claims.cross_host import PAUSE_S, CrossHostHints
-from pulse_actors.dispatcher.claims.loop import ClaimLoop
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.runtime.pg_listen import listen
 from tests.store.helpers import TOPIC, forge
 from tests.store.recovery_kit import HOST, new_worker
+from tests.support.claim_parts import claim_parts
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -172,22 +172,24 @@ async def test_what_is_heard(store: Store) -> None:
     assert news.heard(None, 20.0) == [0.0, PAUSE_S]
 
 
-async def test_claims_tell_what_they_leave(store: Store, connection: Connection[Record]) -> None:
+async def test_claims_tell_what_they_leave(
+    store: Store, connection: Connection[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A claim that brought all it could says so, one that did not does not; work at a level always."""
     registry, left = WorkerRegistry(), list[list[str]]()
-    claims = ClaimLoop(store, registry, HOST, lease_s=30.0, poll_s=60.0, batch=500)
-    claims.work_left = lambda topics: left.append([*topics])
+    claims = claim_parts(store, registry, HOST, lease_s=30.0, poll_s=60.0, batch=500)
+    monkeypatch.setattr(claims.cross_host, "work", lambda topics: left.append([*topics]))
     registry.join(new_worker("w", capacity=2))
     for _ in range(3):
         await forge(connection, next_run_at=PAST)
-    await claims.pass_once()
+    await claims.loop.pass_once()
     assert left == [[TOPIC]]
     registry.join(new_worker("v", capacity=2))
-    claims.wake()
-    await claims.pass_once()
+    claims.signal.wake()
+    await claims.loop.pass_once()
     assert left == [[TOPIC]]
-    claims.wake_level(Level("x", 0), 5.0)
-    claims.wake_level(Level("x", 0))
+    claims.signal.wake_level(Level("x", 0), 5.0)
+    claims.signal.wake_level(Level("x", 0))
     assert left == [[TOPIC], ["x"]]
 
 

@@ -23,7 +23,7 @@ from pulse_actors.dispatcher.claims import refused_jobs
 from pulse_actors.dispatcher.writes import report as results
 from pulse_actors.dispatcher.writes.heartbeat import HeartbeatWriter, PendingHeartbeat
 from pulse_actors.dispatcher.writes.report import PendingReport
-from pulse_actors.dispatcher.writes.submit import PendingSubmit, SubmitWriter
+from pulse_actors.dispatcher.writes.submit import PendingSubmit
 from pulse_actors.runtime import actor
 from pulse_actors.runtime.actor import Backoff
 from pulse_actors.watchdog import expiry
@@ -56,14 +56,14 @@ class Counter(Floor):
         self.worker: RegisteredWorker = new_worker("w", capacity=1000)
         self.registry.join(self.worker)
         self.leases = HeartbeatWriter(store, self.registry, HOST, lease_s=LEASE_S)
-        self.submits = SubmitWriter(store, self.claims)
+        self.submits = self.claims.submits
         self.client = Wire()
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """Its loops run meanwhile; each that ends, ends the test."""
         loops: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = (
-            self.claims.run,
+            self.claims.loop.run,
             self.claims.refused_jobs.run,
             self.results.run,
             self.leases.batcher.run,
@@ -104,7 +104,7 @@ async def open_while_refused(
     async with contextlib.AsyncExitStack() as cause:
         await cause.enter_async_context(refusing(connection, refused, *statuses))
         async with counter.open():
-            counter.claims.wake()
+            counter.claims.signal.wake()
             yield cause.aclose
 
 
@@ -167,7 +167,7 @@ async def test_what_says_away_of_one_topic(counter: Counter, connection: Connect
 
         async def others() -> bool:
             await forge(connection, topic="others", next_run_at=PAST)
-            counter.claims.wake()
+            counter.claims.signal.wake()
             return counter.assigned() == {jobs[0], jobs[2]} and await aside(connection) == {jobs[1]: sqlstate}
 
         await until(others, "the other jobs")
@@ -188,12 +188,12 @@ async def test_what_is_not_believed(counter: Counter, connection: Connection[Rec
         for _ in range(STUBBORN - 1):
             other = await forge(connection, topic=good, next_run_at=PAST)
             with pytest.raises(UnavailableError):
-                await counter.claims.pass_once()
+                await counter.claims.loop.pass_once()
             assert (await read(connection, other))["status"] == "RUNNING"
-            assert counter.claims._cursors._wanted
-            counter.claims._cursors._full_s = float("-inf")  # it may have been dear, on a busy machine
+            assert counter.claims.signal.cursors._wanted
+            counter.claims.signal.cursors._full_s = float("-inf")  # it may have been dear, on a busy machine
         assert await aside(connection) == {}
-        await counter.claims.pass_once()
+        await counter.claims.loop.pass_once()
     assert await aside(connection) == {refused: "08006"}
 
 
@@ -212,7 +212,7 @@ async def test_what_is_said_of_a_claim_that_was_made(
 
     monkeypatch.setattr(counter.store, "claim", told)
     with pytest.raises(UnavailableError):
-        await counter.claims.pass_once()
+        await counter.claims.loop.pass_once()
     row = await read(connection, job)
     assert (row["status"], row["attempts"], row["uncharged"]) == ("PENDING", 1, 1)
 
@@ -230,7 +230,7 @@ async def test_what_a_search_finds_before_a_lock(
         with monkeypatch.context() as patch:
             patch.setattr(refused_jobs._RefusedSearch, "is_about_none", interrupted)
             with pytest.raises(UnavailableError):
-                await counter.claims.pass_once()
+                await counter.claims.loop.pass_once()
     assert await aside(connection) == {jobs[0]: "XX001"}
 
 
@@ -240,11 +240,13 @@ async def test_a_search_has_no_cost(
 ) -> None:
     """What one knows of full claims is not made of it: the next ones would come rarely, for no reason."""
     costs: list[float] = []
-    monkeypatch.setattr(counter.claims._cursors, "full_done", lambda began_s, ended_s: costs.append(ended_s - began_s))
+    monkeypatch.setattr(
+        counter.claims.signal.cursors, "full_done", lambda began_s, ended_s: costs.append(ended_s - began_s)
+    )
     jobs = [await forge(connection, next_run_at=PAST) for _ in range(2 * IN_VAIN)]
     refused: Mapping[bytes, str] | str = {jobs[0]: "XX001"} if is_one else "XX001"
     async with refusing(connection, refused, "RUNNING"):
-        assert await counter.claims.pass_once() == is_one
+        assert await counter.claims.loop.pass_once() == is_one
     assert costs == [pytest.approx(0.0, abs=1e-6)]
 
 
@@ -260,10 +262,10 @@ async def test_a_name_that_cannot_be_read(
         with pytest.raises(StatementError):
             await store.claim([TOPIC], [counter.worker.identity], [0] * 9, LEASE_S)
         assert (await connection.fetchval(RUNNING)) == len(jobs)
-        counter.claims.doubt(counter.worker.identity)
+        counter.claims.in_doubt.doubt(counter.worker.identity)
     with capture_logs() as logs:
         async with counter.open():
-            counter.claims.wake()
+            counter.claims.signal.wake()
 
             async def others() -> bool:
                 return counter.assigned() == {*jobs} - {bad} and await aside(connection) == {bad: "22021"}
@@ -277,7 +279,7 @@ async def test_a_name_that_cannot_be_read(
             await until(tried_again, "some more tries")
             assert await connection.fetchval("SELECT count(*) FROM pulse.attempts") == is_left * len(jobs)
             later = await forge(connection, next_run_at=PAST)
-            counter.claims.wake()
+            counter.claims.signal.wake()
 
             async def those_that_come() -> bool:
                 return later in counter.assigned()
@@ -300,12 +302,12 @@ async def test_what_is_let_go_with_another(counter: Counter, connection: Connect
     jobs = [await forge(connection, next_run_at=PAST) for _ in range(3)]
     refusal = StatementError("no", sqlstate="XX001", statement="claim_jobs")
     await counter.store.aside.add([(one, refusal) for one in jobs], 0.0)
-    await counter.claims.pass_once()
+    await counter.claims.loop.pass_once()
     assert counter.assigned() == set()
     await counter.claims.refused_jobs.try_next()
 
     async def all_of_them() -> bool:
-        await counter.claims.pass_once()
+        await counter.claims.loop.pass_once()
         return counter.assigned() == {*jobs}
 
     await until_within(all_of_them, "all of them", deadline_s=10.0)
@@ -320,10 +322,10 @@ async def test_bad_jobs_beside_each_other(counter: Counter, connection: Connecti
     async with refusing(connection, bad, "RUNNING"), counter.open():
 
         async def others() -> bool:
-            counter.claims.wake()
+            counter.claims.signal.wake()
             counter.claims.quarantine._pauses.clear()
             counter.worker.held.clear()
-            counter.claims._cursors._full_s = float("-inf")
+            counter.claims.signal.cursors._full_s = float("-inf")
             return counter.assigned() == {*jobs} - {*bad}
 
         await until(others, "the other jobs")
@@ -334,7 +336,7 @@ async def test_a_bad_job_that_one_place_waits_for(counter: Counter, connection: 
     counter.worker.capacity = 1
     jobs = [await forge(connection, next_run_at=PAST + timedelta(seconds=place)) for place in range(2)]
     async with refusing(connection, {jobs[0]: "XX001"}, "RUNNING"):
-        assert await counter.claims.pass_once()
+        assert await counter.claims.loop.pass_once()
     assert counter.assigned() == {jobs[1]}
     assert counter.claims.quarantine._pauses == {}
 
@@ -358,7 +360,7 @@ async def test_many_jobs_that_one_place_waits_for(
         counter.worker.capacity = 100
 
         async def all_of_them() -> bool:
-            counter.claims.wake()
+            counter.claims.signal.wake()
             return counter.assigned() == {*jobs}
 
         await until(all_of_them, "the jobs")
@@ -376,7 +378,7 @@ async def test_what_is_set_aside_is_told_once(
 
             async def are_searched() -> bool:
                 counter.claims.quarantine._pauses.clear()
-                counter.claims.wake()
+                counter.claims.signal.wake()
                 return [one["event"] for one in logs].count("claim_failed") > 2
 
             await until(are_searched, "searches")
@@ -403,7 +405,7 @@ async def test_a_claim_that_waits(
 
     async def are_refused() -> bool:
         counter.claims.quarantine._pauses.clear()
-        counter.claims.wake()
+        counter.claims.signal.wake()
         return tries > 2 * STUBBORN
 
     monkeypatch.setattr(counter.store, "claim", counted)
@@ -411,7 +413,7 @@ async def test_a_claim_that_waits(
         await until(are_refused, "claims")
         await heal()
         counter.claims.quarantine._pauses.clear()
-        counter.claims.wake()
+        counter.claims.signal.wake()
         await until_assigned(counter, jobs)
     assert await aside(connection) == {}
 

@@ -45,7 +45,7 @@ class Tray(Floor):
         self.dsn = dsn
         self.woken: list[tuple[Level, float]] = []
         self.dues_s: list[float | None] = []
-        self.claims.wake_level = self._woken  # type: ignore[method-assign]
+        self.claims.signal.wake_level = self._woken  # type: ignore[method-assign]
 
     def _woken(self, level: Level, delay_s: float = 0.0, *, due_s: float | None = None) -> None:
         self.woken.append((level, delay_s))
@@ -313,7 +313,7 @@ async def test_an_outage_is_logged_now_and_then(monkeypatch: pytest.MonkeyPatch,
         return 0.0
 
     monkeypatch.setattr(Backoff, "next_s", counted)
-    results = ReportWriter(away, tray.registry, tray.claims)
+    results = ReportWriter(away, tray.registry, tray.claims.signal)
     results.accept(PendingReport(tray.worker, 1, [ok(bytes(16))], [(bytes(16), 1)]))
     with capture_logs() as logs, anyio.fail_after(DEADLINE_S):
         async with anyio.create_task_group() as tasks:

@@ -12,7 +12,7 @@ from pulse.errors import StatementError
 from pulse.protocol import NewJob, Result
 from pulse.store.store import Store
 from pulse_actors.dispatcher.writes import report
-from pulse_actors.dispatcher.writes.submit import PendingSubmit, SubmitWriter
+from pulse_actors.dispatcher.writes.submit import PendingSubmit
 from pulse_actors.runtime import actor
 from tests.store.helpers import TOPIC, job
 from tests.store.recovery_kit import Floor, Wire, new_worker, wire_of
@@ -47,8 +47,8 @@ async def test_requests(store: Store, connection: Connection[Record], *, has_roo
     worker = new_worker("w", capacity=10)
     if has_room:
         floor.registry.join(worker)
-    floor.claims._is_at_rest = has_room
-    submits = SubmitWriter(store, floor.claims)
+    floor.claims.signal._is_waiting = has_room
+    submits = floor.claims.submits
     jobs = [job(name=DROPPED if number == 1 else "n", topic=TOPIC) for number in range(3)]
     asked = [PendingSubmit(Wire(), 1, [one]) for one in jobs]
     await submits._write(asked)

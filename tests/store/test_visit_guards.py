@@ -27,7 +27,6 @@ from pulse.system import process_tree
 from pulse_actors.dispatcher.admission.memory_budget import MemoryBudget
 from pulse_actors.dispatcher.admission.refusal_log import RefusalLog
 from pulse_actors.dispatcher.admission.request_limits import MAX_REQUESTS, RequestLimits
-from pulse_actors.dispatcher.claims.loop import ClaimLoop
 from pulse_actors.dispatcher.context import PeerServices, RequestContext, ServerInfo, Services
 from pulse_actors.dispatcher.liveness.stack_requests import StackRequests
 from pulse_actors.dispatcher.main import Dispatcher
@@ -42,12 +41,13 @@ from pulse_actors.dispatcher.requests.table import REQUESTS
 from pulse_actors.dispatcher.workers.registry import HeldJob, RegisteredWorker
 from pulse_actors.dispatcher.writes.batcher import MAX_WAITING_BATCHES, Batcher
 from pulse_actors.dispatcher.writes.heartbeat import HeartbeatWriter, PendingHeartbeat
-from pulse_actors.dispatcher.writes.submit import BATCH, SubmitWriter
+from pulse_actors.dispatcher.writes.submit import BATCH
 from pulse_actors.runtime.actor import Turn
 from pulse_actors.runtime.bus import Hint
 from pulse_actors.shared.identity import Peer, compose
 from tests.store.helpers import TOPIC, forge, read
 from tests.store.recovery_kit import DEADLINE_S, HOST, LEASE_S, Floor, Wire, floor, new_worker, process, wire_of
+from tests.support.claim_parts import claim_parts
 from tests.support.peers import until
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Line(Wire):
     __slots__ = ("begun", "heard_out", "limits", "relieved")
 
     limits: RequestLimits
-    relieved: Callable[[], None]
+    relieved: Callable[[], None] | None
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,9 +83,14 @@ class Line(Wire):
         await wait()
         return True
 
-    def greeted(self, _max_frame_bytes: int | None = None, begun: MemoryBudget | None = None) -> None:
+    def greeted(
+        self,
+        _max_frame_bytes: int | None = None,
+        begun: MemoryBudget | None = None,
+        relieved: Callable[[], None] | None = None,
+    ) -> None:
         """Its frames may be long."""
-        self.begun = begun
+        self.begun, self.relieved = begun, relieved
 
 
 class Lobby(Floor):
@@ -96,13 +101,15 @@ class Lobby(Floor):
         claims = (
             self.claims
             if store is None
-            else ClaimLoop(store, self.registry, HOST, lease_s=LEASE_S, poll_s=60.0, batch=1)
+            else claim_parts(store, self.registry, HOST, lease_s=LEASE_S, poll_s=60.0, batch=1)
         )
         store = store or self.store
         services = Services(
             store=store,
             registry=self.registry,
-            claims=claims,
+            signal=claims.signal,
+            handout=claims.handout,
+            quarantine=claims.quarantine,
             bus=cast("Any", None),
             host=HOST,
             stacks=StackRequests(self.registry),
@@ -113,11 +120,12 @@ class Lobby(Floor):
         )
         return PeerServices(
             services=services,
+            in_doubt=claims.in_doubt,
             reports=self.results,
             heartbeats=HeartbeatWriter(store, self.registry, HOST, lease_s=LEASE_S),
-            submits=SubmitWriter(store, self.claims),
+            submits=claims.submits,
             process_watch=self.deaths,
-            hung_handlers=None,
+            deadlines=None,
             refusal_log=RefusalLog(store),
         )
 
@@ -199,10 +207,13 @@ async def test_what_had_started_has_started_when_its_worker_comes_back(lobby: Lo
 async def test_a_worker_that_has_read_its_backlog_gets_more(lobby: Lobby) -> None:
     """The claim loop does not wait for its next look."""
     peer_session, line = lobby.peer_session()
-    await peer_session._greet_worker(hello(), 0)
-    lobby.claims._wake = anyio.Event()
+    frame = Frame("hello", 1, msgspec.Raw(msgspec.msgpack.encode(hello())))
+    async with anyio.create_task_group() as tasks:
+        await peer_session._greet(frame, tasks)
+    assert line.relieved is not None
+    lobby.claims.signal._event = anyio.Event()
     line.relieved()
-    assert lobby.claims._wake.is_set()
+    assert lobby.claims.signal._event.is_set()
 
 
 @pytest.mark.parametrize("kind", ["jobs.list", "jobs.get", "jobs.cancel"])
@@ -367,7 +378,7 @@ async def behind_a_claim(lobby: Lobby, peer_session: PeerSession, words: Hello) 
         over.set()
 
     with anyio.fail_after(DEADLINE_S):
-        async with anyio.create_task_group() as tasks, lobby.claims.lock:
+        async with anyio.create_task_group() as tasks, lobby.claims.in_doubt._lock:
             tasks.start_soon(greet)
             await over.wait()
     return refused[0] if refused else None
@@ -379,7 +390,7 @@ async def test_a_hello_that_takes_too_long(lobby: Lobby, monkeypatch: pytest.Mon
     peer_session, line = lobby.peer_session()
     assert await behind_a_claim(lobby, peer_session, hello((bytes(16), 1))) is None
     assert [welcome["lost"] for welcome in line.bodies("welcome")] == [None]
-    assert lobby.claims._doubted == {IDENTITY}
+    assert lobby.claims.in_doubt._doubted == {IDENTITY}
     late, _ = lobby.peer_session(0)
     refused = await behind_a_claim(lobby, late, hello())
     assert refused is not None
@@ -502,13 +513,13 @@ async def test_the_first_heartbeats_are_doubted(lobby: Lobby) -> None:
     worker = new_worker("w")
     frame = Frame("heartbeat", 1, cast("Any", b""))
     peer_session._hear_worker(worker, frame, protocol.Heartbeat(jobs=None, session=bytes(16)))
-    assert lobby.claims._doubted == set()
+    assert lobby.claims.in_doubt._doubted == set()
     for _ in range(2):
         peer_session._hear_worker(worker, frame, protocol.Heartbeat(jobs=[]))
-        assert lobby.claims._doubted == {"w"}
-        lobby.claims._doubted.clear()
+        assert lobby.claims.in_doubt._doubted == {"w"}
+        lobby.claims.in_doubt._doubted.clear()
     peer_session._hear_worker(worker, frame, protocol.Heartbeat(jobs=[]))
-    assert lobby.claims._doubted == set()
+    assert lobby.claims.in_doubt._doubted == set()
 
 
 async def test_a_process_brings_no_more_than_has_room(lobby: Lobby) -> None:

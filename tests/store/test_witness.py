@@ -18,7 +18,6 @@ from pulse.store.connections.pool import Target
 from pulse.store.recovery.epochs import CLOSED, Coming
 from pulse.store.rows import Claim, Completion, Level
 from pulse.store.store import Store
-from pulse_actors.dispatcher.claims.loop import ClaimLoop
 from pulse_actors.dispatcher.epochs import witness as module
 from pulse_actors.dispatcher.epochs.witness import OTHERS_S, PUT_OFF_S, REJOIN_S, SOON_S, TICK_S, Witness
 from pulse_actors.dispatcher.workers.registry import HeldJob, RegisteredWorker, WorkerRegistry
@@ -26,6 +25,7 @@ from pulse_actors.shared.epoch_memory import Memory, Notebook
 from tests.store.epoch_kit import HOST, LEASE_S, OTHER, clean, come, keep, put_back, raised
 from tests.store.helpers import TOPIC, forge, job, read
 from tests.store.refusing_kit import refusing
+from tests.support.claim_parts import claim_parts
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -72,9 +72,17 @@ class Host:
     def __init__(self, dsn: str, directory: Path | None) -> None:
         self.store = Store(Target(dsn, "witness"))
         self.registry = WorkerRegistry()
-        self.claims = ClaimLoop(self.store, self.registry, None, lease_s=LEASE_S, poll_s=60.0, batch=100)
-        self.witness = Witness(self.store, self.registry, self.claims, HOST, directory, lease_s=LEASE_S)
-        self.store.knowledge = self.witness
+        self.claims = claim_parts(self.store, self.registry, None, lease_s=LEASE_S, poll_s=60.0, batch=100)
+        self.witness = Witness(
+            self.store,
+            self.registry,
+            in_doubt=self.claims.in_doubt,
+            signal=self.claims.signal,
+            host=HOST,
+            directory=directory,
+            lease_s=LEASE_S,
+        )
+        self.store.trust(self.witness)
         self.wire = Wire()
         self.worker = self.join("w", self.wire)
 
@@ -89,8 +97,8 @@ class Host:
     async def claim(self) -> list[tuple[bytes, int]]:
         """One pass; what the worker was given by it."""
         before = len(self.wire.jobs)
-        self.claims.wake_level(Level(TOPIC, 0), due_s=1.0)
-        await self.claims.pass_once()
+        self.claims.signal.wake_level(Level(TOPIC, 0), due_s=1.0)
+        await self.claims.loop.pass_once()
         return self.wire.jobs[before:]
 
     @property
@@ -200,7 +208,7 @@ async def test_what_may_run_yet_is_handed_out_to_nobody(
         patch.setattr(host.store.epochs, "put_off", away)
         with pytest.raises(UnavailableError):
             await host.witness.step()
-    assert None in host.claims._due.passed(time.monotonic() + PUT_OFF_S)
+    assert None in host.claims.signal._due.passed(time.monotonic() + PUT_OFF_S)
     first = (await read(connection, one))["next_run_at"]
     assert first > await connection.fetchval("SELECT clock_timestamp() + $1 * interval '0.5 seconds'", PUT_OFF_S)
     await host.witness.step()
@@ -212,7 +220,7 @@ async def test_what_may_run_yet_is_handed_out_to_nobody(
     await connection.execute("UPDATE pulse.jobs SET next_run_at = clock_timestamp() - interval '1 second'")
     await host.witness.step()
     assert host.registry.lost == set()
-    assert None in host.claims._due.passed(time.monotonic() + PUT_OFF_S)
+    assert None in host.claims.signal._due.passed(time.monotonic() + PUT_OFF_S)
     assert await host.claim() == [(one, FLOOR + 2)]
 
 
@@ -357,7 +365,7 @@ async def test_a_report_that_a_new_place_does_not_know(host: Host, connection: C
     host.registry.free(host.worker, [(one, 1)])
     await _elsewhere(host)
     assert await host.witness.step() == TICK_S
-    await host.claims.pass_once()
+    await host.claims.loop.pass_once()
     assert (await read(connection, one))["status"] != "RUNNING" or host.wire.jobs[-1] == (one, 2)
 
 

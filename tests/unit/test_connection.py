@@ -44,7 +44,7 @@ async def test_a_backlog_that_was_read_is_told(size: int) -> None:
     """Whoever kept back because of it goes on; a short one kept nobody back."""
     pipe, told = Pipe(), list[int]()
     connection = PeerConnection(cast("Any", pipe), 2**30)
-    connection.relieved = lambda: told.append(connection.backlog_bytes)
+    connection.greeted(relieved=lambda: told.append(connection.backlog_bytes))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(connection.write)
         connection.send("assign", None, {"jobs": ["x" * size]})

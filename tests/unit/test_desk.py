@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from pulse.store.operators.policies import LivePolicy
 from pulse.store.rows import Claim, Completion, Ending, EndingKind, Fence, Running
+from pulse_actors.dispatcher.claims import placement as placing
+from pulse_actors.dispatcher.claims.placement import Placement, place
 from pulse_actors.dispatcher.workers import registry as book
-from pulse_actors.dispatcher.workers.policies import TopicPolicies, topic_of
-from pulse_actors.dispatcher.workers.registry import ClaimPlan, Placement, RegisteredWorker, WorkerRegistry, deal
+from pulse_actors.dispatcher.workers.policies import TopicPolicies
+from pulse_actors.dispatcher.workers.registry import ClaimPlan, RegisteredWorker, WorkerRegistry, deal
 
 NAMES = ("red", "green", "blue")
 TOPICS = ("a", "b")
@@ -148,7 +150,7 @@ def test_deal_uses_exactly_what_is_free(free: list[int], limit: int) -> None:
 def test_a_claim_goes_to_its_seat() -> None:
     """A worker that names the job and has room gets what was claimed for it; the book is not written yet."""
     one = worker()
-    placement = desk_of(one).place(plan_for(one), [claim(1), claim(2)])
+    placement = place(desk_of(one), plan_for(one), [claim(1), claim(2)])
     assert placement == Placement(assigned={"w": [claim(1), claim(2)]})
     assert one.held == {}
 
@@ -156,7 +158,7 @@ def test_a_claim_goes_to_its_seat() -> None:
 def test_a_claim_that_its_seat_does_not_name_goes_to_an_heir() -> None:
     """Within a topic a job is routed to the freest worker that names it."""
     seat, small, large = worker("seat", names=["blue"]), worker("small", capacity=1), worker("large")
-    placement = desk_of(seat, small, large).place(plan_for(seat), [claim(1)])
+    placement = place(desk_of(seat, small, large), plan_for(seat), [claim(1)])
     assert placement == Placement(moved=[(claim(1), Fence(claim(1).id, 1, "seat"), "large")])
 
 
@@ -166,7 +168,7 @@ def test_a_claim_that_its_seat_does_not_name_goes_to_an_heir() -> None:
 def test_a_name_that_nobody_serves_is_put_back_later_and_later(uncharged: int, delay_s: float) -> None:
     """Put back uncharged, after 5 s, doubling to 60 s, and the row says why."""
     one = worker(names=["blue"])
-    ending = returned(desk_of(one).place(plan_for(one), [claim(1, uncharged=uncharged)]))
+    ending = returned(place(desk_of(one), plan_for(one), [claim(1, uncharged=uncharged)]))
     assert ending == Ending(
         claim(1).id, uncharged + 1, "w", EndingKind.UNASSIGNED, 'no handler named "red" on topic "a"', delay_s, None
     )
@@ -175,7 +177,7 @@ def test_a_name_that_nobody_serves_is_put_back_later_and_later(uncharged: int, d
 def test_a_name_served_on_another_topic_is_not_served() -> None:
     """A handler of that name on another topic does not take it."""
     seat, other = worker("seat", names=["blue"]), worker("other", names=["red"], topics=["b"])
-    assert returned(desk_of(seat, other).place(plan_for(seat), [claim(1)])).error is not None
+    assert returned(place(desk_of(seat, other), plan_for(seat), [claim(1)])).error is not None
 
 
 @pytest.mark.parametrize("why", ["full", "draining"])
@@ -183,21 +185,21 @@ def test_a_name_whose_workers_are_busy_comes_back_soon(why: str) -> None:
     """When those who name it have no room or are leaving, it is put back for a second, without an error."""
     seat, other = worker("seat", names=["blue"]), worker("other", held=10 if why == "full" else 0)
     other.draining = why == "draining"
-    ending = returned(desk_of(seat, other).place(plan_for(seat), [claim(1)]))
-    assert ending == Ending(claim(1).id, 1, "seat", EndingKind.UNASSIGNED, None, book.ALL_BUSY_MIN_S, None)
+    ending = returned(place(desk_of(seat, other), plan_for(seat), [claim(1)]))
+    assert ending == Ending(claim(1).id, 1, "seat", EndingKind.UNASSIGNED, None, placing.ALL_BUSY_MIN_S, None)
 
 
 def test_a_claim_whose_seat_began_to_drain_is_no_missing_handler() -> None:
     """A worker that drains since the claim was planned still names its handlers: no error is written."""
     one = worker()
     one.draining = True
-    assert returned(desk_of(one).place(plan_for(one), [claim(1)])).error is None
+    assert returned(place(desk_of(one), plan_for(one), [claim(1)])).error is None
 
 
 def test_a_claim_for_a_worker_that_left_is_put_back_at_once() -> None:
     """Its seat has gone and nobody else takes it: due again at once, for whoever comes."""
     gone = worker("gone")
-    ending = returned(desk_of(worker("other", names=["blue"])).place(plan_for(gone), [claim(1)]))
+    ending = returned(place(desk_of(worker("other", names=["blue"])), plan_for(gone), [claim(1)]))
     assert ending == Ending(claim(1).id, 1, "gone", EndingKind.UNASSIGNED, None, 0.0, None)
 
 
@@ -206,7 +208,7 @@ def test_a_claim_that_comes_after_the_close_is_put_back_at_once() -> None:
     one = worker()
     registry = desk_of(one)
     one.draining, registry.closed = True, True
-    ending = returned(registry.place(plan_for(one), [claim(1)]))
+    ending = returned(place(registry, plan_for(one), [claim(1)]))
     assert ending == Ending(claim(1).id, 1, "w", EndingKind.UNASSIGNED, None, 0.0, None)
 
 
@@ -216,7 +218,7 @@ def test_capacity_that_was_lowered_meanwhile_is_respected() -> None:
     registry = desk_of(one)
     (plan,) = registry.plan(500)
     one.capacity = 2
-    placement = registry.place(plan, [claim(number) for number in range(5)])
+    placement = place(registry, plan, [claim(number) for number in range(5)])
     assert len(placement.assigned["w"]) == 2
     assert len(placement.returned) == 3
 
@@ -232,19 +234,19 @@ def test_what_no_frame_can_carry_is_a_dead_letter(
     monkeypatch: pytest.MonkeyPatch, args: str, checkpoint: str | None, error: str
 ) -> None:
     """A job whose texts no frame can hold ends with a reason, instead of breaking one connection after another."""
-    monkeypatch.setattr(book, "CLAIM_MAX_BYTES", 20)
+    monkeypatch.setattr(placing, "CLAIM_MAX_BYTES", 20)
     one, other = worker("w"), worker("other")
-    ending = returned(desk_of(one, other).place(plan_for(one), [claim()._replace(args=args, checkpoint=checkpoint)]))
+    ending = returned(place(desk_of(one, other), plan_for(one), [claim()._replace(args=args, checkpoint=checkpoint)]))
     assert ending.kind is EndingKind.DISCARDED
     assert (ending.error or "").startswith(error)
 
 
 def test_what_just_fits_is_assigned(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit itself is allowed, counted in bytes."""
-    monkeypatch.setattr(book, "CLAIM_MAX_BYTES", 20)
+    monkeypatch.setattr(placing, "CLAIM_MAX_BYTES", 20)
     one, fits = worker("w"), claim()._replace(args='{"a": "éééééx"}')
     assert len(fits.args.encode()) == 20
-    assert desk_of(one).place(plan_for(one), [fits]) == Placement(assigned={"w": [fits]})
+    assert place(desk_of(one), plan_for(one), [fits]) == Placement(assigned={"w": [fits]})
 
 
 def test_a_superseded_worker_does_not_remove_its_successor() -> None:
@@ -335,7 +337,7 @@ def test_every_claim_is_placed_once_and_nobody_is_overfilled(
             for number, seat in enumerate(plan.seats)
         ]
         free = {one.identity: one.credit for one in registry.workers()}
-        placement = registry.place(plan, claims)
+        placement = place(registry, plan, claims)
         assert Counter(placed_ids(placement)) == Counter(one.id for one in claims)
         for identity, count in Counter(who for who, _ in runs(placement)).items():
             assert count <= free[identity]
@@ -402,7 +404,7 @@ def test_busy_names_come_back_later_and_later(uncharged: int, delay_s: float) ->
     registry = WorkerRegistry()
     registry.join(worker("seat", names=["green"]))
     registry.join(worker("full", names=["red"], capacity=1, held=1))
-    (ending,) = registry.place(ClaimPlan(("a",), ("seat",), (0,)), [claim(1, uncharged=uncharged)]).returned
+    (ending,) = place(registry, ClaimPlan(("a",), ("seat",), (0,)), [claim(1, uncharged=uncharged)]).returned
     assert (ending.kind, ending.delay_s) == (EndingKind.UNASSIGNED, delay_s)
 
 
@@ -450,16 +452,16 @@ def test_the_parent_of_a_process() -> None:
 
 def test_what_the_last_attempt_left_counts_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is told of the attempt before goes into the same frame."""
-    monkeypatch.setattr(book, "CLAIM_MAX_BYTES", 20)
+    monkeypatch.setattr(placing, "CLAIM_MAX_BYTES", 20)
     one = worker()
-    ending = returned(desk_of(one).place(plan_for(one), [claim()._replace(previous="[" + 18 * "1" + "]")]))
+    ending = returned(place(desk_of(one), plan_for(one), [claim()._replace(previous="[" + 18 * "1" + "]")]))
     assert ending.kind is EndingKind.DISCARDED
 
 
 def test_an_heir_is_not_overfilled() -> None:
     """Each job that is passed on takes a place of its heir."""
     seat, heir = worker("seat", names=["blue"], capacity=3), worker("heir", capacity=1)
-    placement = desk_of(seat, heir).place(ClaimPlan(("a",), ("seat",), (0, 0)), [claim(1), claim(2)])
+    placement = place(desk_of(seat, heir), ClaimPlan(("a",), ("seat",), (0, 0)), [claim(1), claim(2)])
     assert (len(placement.moved), len(placement.returned)) == (1, 1)
 
 
@@ -494,9 +496,9 @@ def test_where_a_job_waited() -> None:
     one = worker(held=1)
     registry = desk_of(one)
     (pair,) = one.held
-    assert topic_of(registry, Completion(*pair, "w", None)) == "a"
-    assert topic_of(registry, Completion(pair[0], 2, "w", None)) == ""
-    assert topic_of(registry, Completion(*pair, "nobody", None)) == ""
+    assert registry.topic_of(Completion(*pair, "w", None)) == "a"
+    assert registry.topic_of(Completion(pair[0], 2, "w", None)) == ""
+    assert registry.topic_of(Completion(*pair, "nobody", None)) == ""
 
 
 def test_a_worker_with_hanging_handlers_gets_no_more() -> None:
@@ -561,7 +563,7 @@ def test_a_job_whose_earlier_attempt_runs_yet_waits(uncharged: int, delay_s: flo
         claim(number)._replace(attempt=uncharged + 2, uncharged=uncharged if number < 3 else 0) for number in (1, 2, 3)
     )
     other.held[again.id, 1] = book.HeldJob("red", "a")
-    placement = desk_of(one, other).place(plan_for(one), [again, elsewhere, free], {elsewhere.id})
+    placement = place(desk_of(one, other), plan_for(one), [again, elsewhere, free], {elsewhere.id})
     assert placement.assigned == {"w": [free]}
     assert placement.returned == [
         Ending(job.id, uncharged + 2, "w", EndingKind.UNASSIGNED, delay_s=delay_s) for job in (again, elsewhere)

@@ -11,7 +11,6 @@ import pytest
 from pulse.ops.doctor.finding import Finding, State
 from pulse.store.standing import Standing
 from pulse.system import processes
-from pulse_actors.dispatcher.claims.loop import ClaimLoop
 from pulse_actors.dispatcher.claims.quarantine import LONGEST_S
 from pulse_actors.dispatcher.context import RequestContext, ServerInfo, Services
 from pulse_actors.dispatcher.diagnosis.facts import facts_of
@@ -19,6 +18,7 @@ from pulse_actors.dispatcher.diagnosis.reasons import Candidate, Holder, JobFact
 from pulse_actors.dispatcher.workers.health import Condition, condition_of, quiet_s
 from pulse_actors.dispatcher.workers.registry import BACKLOG_BYTES, HeldJob, RegisteredWorker, WorkerRegistry
 from pulse_actors.shared import identity as identities
+from tests.support.claim_parts import claim_parts
 
 JOB: Final = bytes(15) + b"1"
 OTHER: Final = bytes(15) + b"2"
@@ -67,12 +67,14 @@ def site(*workers: RegisteredWorker) -> RequestContext:
     registry = WorkerRegistry()
     for one in workers:
         registry.join(one)
-    claims = ClaimLoop(NOTHING, registry, HOST, lease_s=30.0, poll_s=0.25, batch=1)
+    claims = claim_parts(NOTHING, registry, HOST, lease_s=30.0, poll_s=0.25, batch=1)
     return RequestContext(
         Services(
             store=NOTHING,
             registry=registry,
-            claims=claims,
+            signal=claims.signal,
+            handout=claims.handout,
+            quarantine=claims.quarantine,
             bus=NOTHING,
             host=HOST,
             stacks=NOTHING,
@@ -210,7 +212,7 @@ def test_this_dispatcher() -> None:
     """Whether it stops, whether claims of the topic fail for a while, and whether the topic ages."""
     on = site(worker())
     on.services.registry.closed = True
-    on.services.claims.quarantine._pauses = {
+    on.services.quarantine._pauses = {
         frozenset({"a"}): (9.5, LONGEST_S, False),
         frozenset({"c"}): (9.0, LONGEST_S, False),
     }

@@ -13,10 +13,11 @@ from pulse import protocol
 from pulse.errors import ProtocolError
 from pulse.protocol import Result, ResultExtra
 from pulse.store.rows import Completion, Ending, EndingKind
-from pulse_actors.dispatcher.workers.registry import CLAIM_MAX_BYTES, RegisteredWorker
+from pulse_actors.dispatcher.workers.registry import RegisteredWorker
 from pulse_actors.dispatcher.writes import report as results
 from pulse_actors.dispatcher.writes.batcher import ROW_BYTES
 from pulse_actors.dispatcher.writes.report import MAX_ERROR_BYTES, PendingReport, clean, ending_of, split
+from pulse_actors.shared.json_size import CLAIM_MAX_BYTES
 
 JOB = b"j" * 16
 

@@ -14,12 +14,15 @@ from pulse.store.operators.transaction import Acting, Operator
 from pulse.store.store import Store
 from pulse_actors.dispatcher.admission.list_queue import ListQueue
 from pulse_actors.dispatcher.admission.refusal_log import RefusalLog
-from pulse_actors.dispatcher.claims.loop import ClaimLoop
-from pulse_actors.dispatcher.liveness.hung_handlers import HungHandlers
+from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
+from pulse_actors.dispatcher.claims.handout import Handout
+from pulse_actors.dispatcher.claims.quarantine import Quarantine
+from pulse_actors.dispatcher.claims.work_signal import WorkSignal
 from pulse_actors.dispatcher.liveness.process_watch import ProcessWatch
 from pulse_actors.dispatcher.liveness.stack_requests import StackRequests
 from pulse_actors.dispatcher.monitoring.answer import StatsReporter
 from pulse_actors.dispatcher.monitoring.incidents import Incidents
+from pulse_actors.dispatcher.workers.deadlines import Deadlines
 from pulse_actors.dispatcher.workers.policies import TopicPolicies
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.dispatcher.writes.heartbeat import HeartbeatWriter
@@ -61,7 +64,9 @@ class Services:
 
     store: Store
     registry: WorkerRegistry
-    claims: ClaimLoop
+    signal: WorkSignal
+    handout: Handout
+    quarantine: Quarantine
     bus: Bus
     host: identities.Host
     stacks: StackRequests
@@ -95,15 +100,16 @@ class PeerServices:
     Attributes:
         services: For requests.
         process_watch: None: the kernel is not asked for the end of worker processes.
-        hung_handlers: None: likewise.
+        deadlines: None: likewise.
     """
 
     services: Services
+    in_doubt: InDoubtClaims
     reports: ReportWriter
     heartbeats: HeartbeatWriter
     submits: SubmitWriter
     process_watch: ProcessWatch | None
-    hung_handlers: HungHandlers | None
+    deadlines: Deadlines | None
     refusal_log: RefusalLog
     list_queue: ListQueue = field(default_factory=ListQueue)
 

@@ -17,7 +17,12 @@ from pulse.ops.doctor.finding import Finding
 from pulse.security.redaction import Redaction
 from pulse_actors.dispatcher.admission.refusal_log import RefusalLog
 from pulse_actors.dispatcher.claims.cross_host import CrossHostHints
+from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
+from pulse_actors.dispatcher.claims.handout import Handout
 from pulse_actors.dispatcher.claims.loop import ClaimLoop
+from pulse_actors.dispatcher.claims.quarantine import Quarantine
+from pulse_actors.dispatcher.claims.refused_jobs import RefusedJobs
+from pulse_actors.dispatcher.claims.work_signal import WorkSignal
 from pulse_actors.dispatcher.context import PeerServices, ServerInfo, Services
 from pulse_actors.dispatcher.epochs.witness import Witness
 from pulse_actors.dispatcher.liveness.hung_handlers import HungHandlers
@@ -30,6 +35,7 @@ from pulse_actors.dispatcher.monitoring.incidents import Incidents
 from pulse_actors.dispatcher.monitoring.memory_trim import MemoryTrim, allocators_trim, resident_bytes
 from pulse_actors.dispatcher.monitoring.refused_statements import RefusedStatements
 from pulse_actors.dispatcher.net.listener import Listener
+from pulse_actors.dispatcher.workers.deadlines import Deadlines
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.dispatcher.writes.heartbeat import HeartbeatWriter
 from pulse_actors.dispatcher.writes.report import Obituary, ReportWriter
@@ -55,41 +61,70 @@ class Dispatcher:
         settings, store = runtime.settings, runtime.store
         self.registry = registry = WorkerRegistry()
         self.host = host = identities.this_host(settings.host_id)
-        mine = host if settings.proof_of_death else None
-        self.claims = claims = ClaimLoop(
-            store, registry, mine, lease_s=settings.lease_s, poll_s=settings.poll_s, batch=settings.batch
-        )
-        self.witness = Witness(store, registry, claims, host.id, store.timelines.directory, lease_s=settings.lease_s)
-        store.knowledge = self.witness
-        self.refused_statements = RefusedStatements(store.failing)
-        self.reports = reports = ReportWriter(store, registry, claims, keep=settings.retention_s != 0)
-        self.heartbeats = HeartbeatWriter(store, registry, host, lease_s=settings.lease_s)
-        self.submits = SubmitWriter(store, claims)
-        stacks = StackRequests(registry)
-        process_watch, self.silent_workers, hung_handlers = None, None, None
+        self.cross_host = CrossHostHints(store, registry)
+        self.signal = signal = WorkSignal(registry, self.cross_host, poll_s=settings.poll_s)
+        deadlines = None
         if settings.proof_of_death:
-            process_watch = ProcessWatch(store, registry, claims, reports)
+            deadlines = Deadlines(registry, obey_s=settings.obey_s, heartbeat_s=settings.heartbeat_s)
+        self.in_doubt = in_doubt = InDoubtClaims(store, registry, signal, deadlines)
+        self.handout = handout = Handout(
+            store,
+            registry,
+            signal,
+            in_doubt=in_doubt,
+            host=host if settings.proof_of_death else None,
+            lease_s=settings.lease_s,
+        )
+        self.witness = Witness(
+            store,
+            registry,
+            in_doubt=in_doubt,
+            signal=signal,
+            host=host.id,
+            directory=store.timelines.directory,
+            lease_s=settings.lease_s,
+        )
+        store.trust(self.witness)
+        self.refused_statements = RefusedStatements(store.failing)
+        self.reports = reports = ReportWriter(store, registry, signal, keep=settings.retention_s != 0)
+        self.heartbeats = HeartbeatWriter(store, registry, host, lease_s=settings.lease_s)
+        self.submits = SubmitWriter(
+            store, registry, signal=signal, in_doubt=in_doubt, handout=handout, batch=settings.batch
+        )
+        stacks = StackRequests(registry)
+        self.process_watch, self.silent_workers, self.hung_handlers = None, None, None
+        if deadlines is not None:
+            self.process_watch = watch = ProcessWatch(store, registry, in_doubt, reports)
             self.silent_workers = SilentWorkers(
                 store,
                 registry,
-                claims,
-                process_watch,
+                in_doubt,
+                watch,
                 reports,
                 host,
                 unwritten=self.heartbeats.unwritten,
                 lease_s=settings.lease_s,
             )
-            hung_handlers = HungHandlers(
-                registry, process_watch, stacks, obey_s=settings.obey_s, heartbeat_s=settings.heartbeat_s
-            )
-            claims.learned = hung_handlers.started
-        self.cross_host = CrossHostHints(store, registry)
-        claims.work_left = self.cross_host.work
+            self.hung_handlers = HungHandlers(registry, deadlines, watch, stacks)
+        quarantine = Quarantine()
+        self.refused_jobs = RefusedJobs(store, registry, handout, in_doubt=in_doubt, signal=signal)
+        self.claims = ClaimLoop(
+            store,
+            registry,
+            signal=signal,
+            in_doubt=in_doubt,
+            handout=handout,
+            refused_jobs=self.refused_jobs,
+            quarantine=quarantine,
+            batch=settings.batch,
+        )
         self._living: list[str] = []
         self.services = Services(
             store=store,
             registry=registry,
-            claims=claims,
+            signal=signal,
+            handout=handout,
+            quarantine=quarantine,
             bus=runtime.bus,
             host=host,
             stacks=stacks,
@@ -100,16 +135,17 @@ class Dispatcher:
                 f"pulse {version.VERSION}", settings.heartbeat_s, settings.lease_s, _server_policy(settings)
             ),
         )
-        self.peer_services = PeerServices(
+        peer_services = PeerServices(
             services=self.services,
+            in_doubt=in_doubt,
             reports=reports,
             heartbeats=self.heartbeats,
             submits=self.submits,
-            process_watch=process_watch,
-            hung_handlers=hung_handlers,
+            process_watch=self.process_watch,
+            deadlines=deadlines,
             refusal_log=RefusalLog(store),
         )
-        self.listener = Listener(self.peer_services, settings)
+        self.listener = Listener(peer_services, settings)
 
     async def prime(self, *, boot: bool) -> None:
         """Write the server's defaults where every submit finds them."""
@@ -149,9 +185,9 @@ class Dispatcher:
                     self.cross_host.work_somewhere()
                 case "work":
                     for delay_s in self.cross_host.heard(hint.data.get("from"), turn.now_s):
-                        self.claims.wake_recent(delay_s)
+                        self.signal.wake_recent(delay_s)
                 case _:
-                    self.claims.wake()
+                    self.signal.wake()
         return TurnResult(TICK_S)
 
     def _stop_canceled(self, jobs: object) -> None:
@@ -161,7 +197,7 @@ class Dispatcher:
             holder = self.registry.holder_of(identity)
             if holder is not None:
                 worker, attempt = holder
-                self.claims.forget([(identity, attempt)])
+                self.handout.forget([(identity, attempt)])
                 worker.link.send("stop", None, {"jobs": [(identity, attempt, "canceled")]})
 
     def _own_findings(self) -> list[Finding]:
@@ -182,10 +218,10 @@ class Dispatcher:
 
     def _wake(self, delays_s: object) -> None:
         """Something can be claimed, now or after each of these delays."""
-        self.claims.wake_recent()
+        self.signal.wake_recent()
         for delay_s in cast("list[object]", delays_s) if isinstance(delays_s, list) else ():
             if isinstance(delay_s, float):
-                self.claims.wake_recent(delay_s)
+                self.signal.wake_recent(delay_s)
 
     def drain(self, *, reconnect: bool) -> None:
         """No more claims; workers come back to a successor, or finish and leave. Each is told once."""
@@ -208,13 +244,13 @@ class Dispatcher:
 
     def look_after(self, tasks: anyio.abc.TaskGroup) -> None:
         """Watch over the processes of this host, where the kernel is to be asked at all."""
-        if self.peer_services.process_watch is not None:
-            tasks.start_soon(self.peer_services.process_watch.run)
+        if self.process_watch is not None:
+            tasks.start_soon(self.process_watch.run)
         if self.silent_workers is not None:
             tasks.start_soon(self.silent_workers.run, self._living)
             tasks.start_soon(self._look_again)
-        if self.peer_services.hung_handlers is not None:
-            tasks.start_soon(self.peer_services.hung_handlers.run)
+        if self.hung_handlers is not None:
+            tasks.start_soon(self.hung_handlers.run)
 
     async def _look_again(self) -> None:
         """What the dispatcher before this one claimed may have been committed after it was killed."""
@@ -234,10 +270,9 @@ class Dispatcher:
     async def flush(self) -> None:
         """Let the claim that is under way come in, and write the reports and submits that have arrived."""
         with anyio.move_on_after(FLUSH_DEADLINE_S):
-            async with self.claims.lock:
-                pass
-            if self.peer_services.process_watch is not None:
-                await self.peer_services.process_watch.settle()
+            await self.in_doubt.wait_handed_over()
+            if self.process_watch is not None:
+                await self.process_watch.settle()
             await self.reports.batcher.wait_idle()
             await self.submits.batcher.wait_idle()
 
@@ -271,7 +306,7 @@ def dispatcher(listen_fd: int, tcp_fd: int | None = None) -> ActorMain:
         async with anyio.create_task_group() as tasks:
             for loop in (
                 actor.claims.run,
-                actor.claims.refused_jobs.run,
+                actor.refused_jobs.run,
                 actor.witness.run,
                 actor.reports.run,
                 actor.heartbeats.batcher.run,

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from pulse_actors.dispatcher.workers.registry import CLAIM_MAX_BYTES
+from pulse import protocol
 
+CLAIM_MAX_BYTES: Final = protocol.MAX_FRAME_BYTES - 16 * 1024  # the rest of an assignment fits into 16 KiB
 MOST_DIGITS: Final = 131_072  # before the point of a number of PostgreSQL; it refuses those that have more
 _GROWTH: Final = 16_386  # bytes that it makes of a character at most: 1e131071 is eight
 _EXPONENT: Final = re.compile(r"[0-9][eE][+-]?0*([1-9][0-9]*)")

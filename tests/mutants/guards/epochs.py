@@ -72,7 +72,7 @@ WITNESS: Final = Guarded(
         ],
         _WITNESS + "test_since_when_it_went_back": [("Witness.step", "self._back_to = None", "pass")],
         _WITNESS + "test_a_report_that_a_new_place_does_not_know": [
-            ("Witness._come", "self._claims.doubt(worker.identity)", "pass"),
+            ("Witness._come", "self._in_doubt.doubt(worker.identity)", "pass"),
         ],
         _WITNESS + "test_a_tick_that_failed_has_confirmed_nothing": [
             ("Witness._knows_less", "self._before | self._handed_out", "self._handed_out"),
@@ -102,8 +102,8 @@ WITNESS: Final = Guarded(
                 "held = Held([worker.identity for worker in everybody], [], PUT_OFF_S)",
             ),
             ("Witness.step", "await self._put_off()", "pass"),
-            ("Witness._begin", "self._claims.wake_recent(PUT_OFF_S)", "pass"),
-            ("Witness._put_off", "self._claims.wake_recent(PUT_OFF_S)", "pass"),
+            ("Witness._begin", "self._signal.wake_recent(PUT_OFF_S)", "pass"),
+            ("Witness._put_off", "self._signal.wake_recent(PUT_OFF_S)", "pass"),
             ("Witness._put_off", "self._registry.lost = left", "pass"),
         ],
         _BESIDE: [

@@ -100,7 +100,7 @@ BAD_JOBS: Final = Guarded(
             ("RefusedJobs._search", "await self._set_aside(search.bad, None)", "pass"),
         ],
         _REFUSED + "test_what_is_let_go_with_another": [
-            ("RefusedJobs.try_next", "self._claims.wake()", "pass"),
+            ("RefusedJobs.try_next", "self._signal.wake()", "pass"),
             ("RefusedJobs.try_next", "await self._store.aside.readmit_like(found.sqlstate)", "pass"),
         ],
         _REFUSED + "test_what_is_set_aside_is_told_once": [

@@ -49,7 +49,7 @@ CONNECTION: Final = Guarded(
     {
         "unit/test_connection.py::test_a_backlog_that_was_read_is_told": [
             ("PeerConnection._flush", "was_full and ", ""),
-            ("PeerConnection._flush", "self.relieved()", "pass"),
+            ("PeerConnection._flush", "self._relieved()", "pass"),
         ],
         "unit/test_connection.py::test_who_reads_nothing_is_not_listened_to": [
             ("PeerConnection._give_way", "if self._out_bytes > UNREAD_BYTES:", "if False:"),

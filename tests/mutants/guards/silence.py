@@ -112,7 +112,7 @@ SILENCE: Final = Guarded(
             ("SilentWorkers._lapsed", "held.unlisted >= UNLISTED", "held.unlisted >= UNLISTED - 1"),
         ],
         _SILENCE + "test_what_a_speaking_worker_was_never_given": [
-            ("SilentWorkers._lapsed", "self._claims.doubt(identity)", "pass"),
+            ("SilentWorkers._lapsed", "self._in_doubt.doubt(identity)", "pass"),
         ],
         _SILENCE + "test_who_holds_nothing_need_not_beat": [
             ("SilentWorkers._look", "if not worker.held:", "if False:"),

@@ -35,7 +35,7 @@ VISIT: Final = Guarded(
             ("PeerSession._join", "older or registry.away.get(self._identity)", "older"),
         ],
         _VISIT + "test_a_worker_that_has_read_its_backlog_gets_more": [
-            ("PeerSession._join", "self._connection.relieved = self._claims.room", "pass"),
+            ("PeerSession._greet", ", self._signal.look_again)", ")"),
         ],
         _VISIT + "test_who_submits_more_than_is_stored_has_to_wait": [
             ("PeerSession._ask", "await self._connection.while_alive(batcher.wait_accepting)", "pass"),
@@ -80,7 +80,7 @@ VISIT: Final = Guarded(
                 "        if self._worker is None:\n            self._refuse_outdated(request)\n",
                 "",
             ),
-            (_GREET, "self._claims.doubt(self._identity)", "pass"),
+            (_GREET, "self._in_doubt.doubt(self._identity)", "pass"),
         ],
         _VISIT + "test_who_connects_from_here_is_watched": [
             ("PeerSession._join", "process_watch is not None and self._pidfd is not None", "False"),
@@ -149,10 +149,10 @@ VISIT: Final = Guarded(
             ("PeerSession._greet", "(hello.role, self._asker)", "self._asker"),
             (
                 "PeerSession._greet",
-                "incoming_budget_of(spoken_for) if hello.role is Role.WORKER else None",
-                "incoming_budget_of(spoken_for)",
+                "self._connection.greeted(longest)",
+                "self._connection.greeted(longest, incoming_budget_of(spoken_for))",
             ),
-            ("PeerSession._greet", "incoming_budget_of(spoken_for) if hello.role is Role.WORKER else None", "None"),
+            ("PeerSession._greet", "(longest, incoming_budget_of(spoken_for), ", "(longest, None, "),
         ],
     },
     is_part=True,
@@ -172,13 +172,13 @@ SERVICE: Final = Guarded(
             ("Dispatcher.prime", "if settings.proof_of_death:", "if False:"),
         ],
         "process/test_bad_days.py::test_a_constraint_that_no_job_may_run_by": [
-            ("dispatcher.main", "actor.claims.refused_jobs.run,", ""),
+            ("dispatcher.main", "actor.refused_jobs.run,", ""),
         ],
         "process/test_silence.py::test_workers_tell_how_they_are_recovered": [
-            ("Dispatcher.look_after", "if self.peer_services.process_watch is not None:", "if False:"),
+            ("Dispatcher.look_after", "if self.process_watch is not None:", "if False:"),
         ],
         "process/test_overdue.py::test_a_handler_that_stalls": [
-            ("Dispatcher.look_after", "if self.peer_services.hung_handlers is not None:", "if False:"),
+            ("Dispatcher.look_after", "if self.hung_handlers is not None:", "if False:"),
         ],
         "process/test_silence.py::test_a_worker_that_is_asked_to_end": [
             ("Dispatcher.look_after", "if self.silent_workers is not None:", "if False:"),

@@ -6,7 +6,7 @@ from typing import Final
 
 from pulse.ops.doctor.finding import Finding
 from pulse.store.standing import Standing
-from pulse_actors.dispatcher.claims.loop import is_unended
+from pulse_actors.dispatcher.claims.handout import is_unended
 from pulse_actors.dispatcher.context import RequestContext
 from pulse_actors.dispatcher.diagnosis.reasons import Candidate, Holder, JobFacts
 from pulse_actors.dispatcher.workers.health import condition_of, quiet_s
@@ -21,12 +21,12 @@ def facts_of(on: RequestContext, job: Standing, now_s: float, slow: Finding | No
     workers = on.services.registry.workers()
     return JobFacts(
         host=on.services.host.id,
-        poll_s=on.services.claims.poll_s,
+        poll_s=on.services.signal.poll_s,
         candidates=tuple(_candidate(one, job.name) for one in workers if job.topic in one.topics),
         topics=sorted({topic for one in workers for topic in one.topics}),
         holder=_holder(on, job, now_s),
         is_stopping=on.services.registry.closed,
-        is_unreadable=on.services.claims.quarantine.is_quarantined(job.topic, now_s),
+        is_unreadable=on.services.quarantine.is_quarantined(job.topic, now_s),
         earlier=_earlier(on, job),
         is_ageing=job.topic in on.services.registry.policies.ageing_s,
         slow=None if slow is None else _slow(slow),

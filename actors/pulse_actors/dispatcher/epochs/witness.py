@@ -29,7 +29,8 @@ from pulse.store.recovery.epochs import CLOSED, NO_WITNESS, Coming, Held, Mark, 
 from pulse.store.recovery.timelines import Standing
 from pulse.store.rows import Claim, Fence
 from pulse.store.store import Store
-from pulse_actors.dispatcher.claims.loop import ClaimLoop
+from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
+from pulse_actors.dispatcher.claims.work_signal import WorkSignal
 from pulse_actors.dispatcher.epochs.finished_jobs import FinishedJobs
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.runtime.actor import Backoff, log_unavailable
@@ -58,7 +59,8 @@ class Witness:
     Args:
         store: The database.
         registry: Who holds what.
-        claims: Whose lock keeps jobs from being between the database and the book; woken when claims may be made.
+        in_doubt: Keeps jobs from being between the database and the registry; looks into what workers hold.
+        signal: Hears when claims may be made.
         host: This host's id.
         directory: Where it is remembered; None: in this process alone.
         lease_s: So long others are waited for that have not accepted an epoch.
@@ -71,15 +73,17 @@ class Witness:
         self,
         store: Store,
         registry: WorkerRegistry,
-        claims: ClaimLoop,
+        *,
+        in_doubt: InDoubtClaims,
+        signal: WorkSignal,
         host: str,
         directory: Path | None,
-        *,
         lease_s: float,
     ) -> None:
         self._store = store
         self._registry = registry
-        self._claims = claims
+        self._in_doubt = in_doubt
+        self._signal = signal
         self._host = host
         self._lease_s = lease_s
         self._notebook = Notebook(directory)
@@ -180,7 +184,7 @@ class Witness:
         if mark is None:
             return False
         for worker in self._registry.everybody():  # what it has reported last may be lost
-            self._claims.doubt(worker.identity)
+            self._in_doubt.doubt(worker.identity)
         self._others_until_s, self._back_to = time.monotonic() + OTHERS_S, seen.back_to
         await self._counted(memory, seen, mark, seen.epoch)
         return True
@@ -204,7 +208,7 @@ class Witness:
     async def _begin(self, memory: Memory, seen: Seen, *, is_new: bool) -> None:
         """Raise the epoch, or accept it; what was held from before is lost."""
         self.witnessed = CLOSED
-        async with self._claims.lock:  # what was claimed before is in the book then
+        async with self._in_doubt.no_claim_under_way():  # what was claimed before is in the registry then
             everybody = self._registry.everybody()
             fences = [Fence(*pair, worker.identity) for worker in everybody for pair in worker.held]
             held = Held([worker.identity for worker in everybody], fences, PUT_OFF_S)
@@ -226,7 +230,7 @@ class Witness:
         self._behind_s = float("inf")
         if not self._was_open:
             self._rejoin_until_s = time.monotonic() + REJOIN_S
-        self._claims.wake_recent(PUT_OFF_S)  # what was given back
+        self._signal.wake_recent(PUT_OFF_S)  # what was given back
         await self._counted(memory, seen, mark, epoch.epoch)
         await self._tell(epoch, seen, memory, len(self._registry.lost))
 
@@ -307,7 +311,7 @@ class Witness:
             self.witnessed = Witnessed(memory.instance, memory.counter, memory.epoch, seen.started_at, seen.relation)
             self._was_open = True
         if was_closed:
-            self._claims.wake()
+            self._signal.wake()
 
     async def _put_off(self) -> None:
         """Jobs of which an attempt from before may run here yet; what has ended is looked for when it is due."""
@@ -321,4 +325,4 @@ class Witness:
             await self._store.epochs.put_off([job for job, _ in left], PUT_OFF_S)
         if left != self._registry.lost:
             self._registry.lost = left
-            self._claims.wake_recent(PUT_OFF_S)
+            self._signal.wake_recent(PUT_OFF_S)

@@ -34,7 +34,7 @@ from pulse.errors import UnavailableError
 from pulse.store.rows import Ending, EndingKind
 from pulse.store.store import Store
 from pulse.system import process_tree, processes
-from pulse_actors.dispatcher.claims.loop import ClaimLoop
+from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
 from pulse_actors.dispatcher.monitoring.observe import OUT_OF_MEMORY, count_death
 from pulse_actors.dispatcher.workers.registry import ForcedEnding, HeldJob, Pair, RegisteredWorker, WorkerRegistry
 from pulse_actors.dispatcher.writes.report import Obituary, ReportWriter
@@ -76,14 +76,14 @@ class ProcessWatch:
     Args:
         store: The database.
         registry: Who holds what.
-        claims: Whose lock keeps jobs from being handed to a worker while it is being buried.
+        in_doubt: Tells when a claim that is under way has been handed over.
         reports: Writes the endings, behind all reports that have arrived, as soon as the database takes them.
     """
 
-    def __init__(self, store: Store, registry: WorkerRegistry, claims: ClaimLoop, reports: ReportWriter) -> None:
+    def __init__(self, store: Store, registry: WorkerRegistry, in_doubt: InDoubtClaims, reports: ReportWriter) -> None:
         self._store = store
         self._registry = registry
-        self._claims = claims
+        self._in_doubt = in_doubt
         self._reports = reports
         self._tasks: anyio.abc.TaskGroup | None = None
         self._watches: dict[str, WatchedProcess] = {}
@@ -251,8 +251,7 @@ class ProcessWatch:
         say = log.warning if endings else log.info
         say("worker_died", worker=worker.identity, reason=reason, held=len(endings))
         if not watch.is_stranger:  # behind it: to ask for RUNNING rows may take long where dead rows are pinned
-            async with self._claims.lock:  # not between a claim and its hand-over
-                pass
+            await self._in_doubt.wait_handed_over()
             self._write(await self._unseen(worker))
             if self._tasks is not None:
                 self._tasks.start_soon(self._look_again, worker)

@@ -29,7 +29,7 @@ from pulse.errors import UnavailableError
 from pulse.store.rows import Ending, EndingKind, Leased, Renewal
 from pulse.store.store import Store
 from pulse.system import processes
-from pulse_actors.dispatcher.claims.loop import ClaimLoop
+from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
 from pulse_actors.dispatcher.liveness.process_watch import ProcessWatch
 from pulse_actors.dispatcher.workers.registry import ForcedEnding, HeldJob, RegisteredWorker, WorkerRegistry
 from pulse_actors.dispatcher.writes.report import Obituary, ReportWriter
@@ -84,7 +84,7 @@ class SilentWorkers:
     Args:
         store: The database.
         registry: Who is connected.
-        claims: Gives back what a worker was never told of.
+        in_doubt: Gives back what a worker was never told of.
         process_watch: Who is watched; kills, and buries.
         reports: Writes endings.
         host: This host.
@@ -96,7 +96,7 @@ class SilentWorkers:
         self,
         store: Store,
         registry: WorkerRegistry,
-        claims: ClaimLoop,
+        in_doubt: InDoubtClaims,
         process_watch: ProcessWatch,
         reports: ReportWriter,
         host: identities.Host,
@@ -106,7 +106,7 @@ class SilentWorkers:
     ) -> None:
         self._store = store
         self._registry = registry
-        self._claims = claims
+        self._in_doubt = in_doubt
         self._process_watch = process_watch
         self._reports = reports
         self._host = host
@@ -165,9 +165,9 @@ class SilentWorkers:
             if endings:
                 self._reports.batcher.put(Obituary(endings))
         if self._registry.get(identity) is worker:
-            self._claims.doubt(identity)  # what it was never given is given back
+            self._in_doubt.doubt(identity)  # what it was never given is given back
         elif self._registry.strangers.get(identity) is not worker:
-            await self._claims.give_back_unknown(worker)
+            await self._in_doubt.give_back_unknown(worker)
 
     async def _look(self, now_s: float, tasks: anyio.abc.TaskGroup) -> None:
         """One look at everybody who holds something."""

@@ -46,7 +46,6 @@ class PeerConnection:
     Attributes:
         limits: Of who is at the other end; its own, until that is known.
         is_cut: Something that was sent to it did not arrive.
-        relieved: Called when a backlog of more than BACKLOG_BYTES has been read.
     """
 
     def __init__(
@@ -75,14 +74,27 @@ class PeerConnection:
         self._turn_s = time.monotonic()
         self.heard_out = anyio.Event()
         self.is_cut = False
-        self.relieved: Callable[[], None] = _nobody_waits
+        self._relieved: Callable[[], None] = _nobody_waits
         self._answered = anyio.Event()
         self._answered.set()
         self._is_dead = False
         self._waiting = anyio.CancelScope()
 
-    def greeted(self, max_frame_bytes: int | None = None, begun: MemoryBudget | None = None) -> None:
-        """It said hello: its frames may be long, or as *max_frame_bytes*; those of a worker have room in *begun*."""
+    def greeted(
+        self,
+        max_frame_bytes: int | None = None,
+        begun: MemoryBudget | None = None,
+        relieved: Callable[[], None] | None = None,
+    ) -> None:
+        """
+        It said hello.
+
+        Args:
+            max_frame_bytes: Its longest frame, where that is another one.
+            begun: What the long frames of a worker have room in.
+            relieved: Called when a backlog of more than BACKLOG_BYTES has been read.
+        """
+        self._relieved = relieved or _nobody_waits
         self._reader.max_frame_bytes = max_frame_bytes or self._max_frame_bytes
         self._release()
         self._is_worker = begun is not None
@@ -288,7 +300,7 @@ class PeerConnection:
         self._out_bytes -= len(chunk)
         self._go_on()
         if was_full and self._out_bytes <= BACKLOG_BYTES:
-            self.relieved()
+            self._relieved()
 
     async def _part(self) -> None:
         """What is queued when this process ends still goes out, as far as the socket takes it; then close."""

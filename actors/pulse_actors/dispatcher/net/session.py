@@ -84,7 +84,8 @@ class PeerSession:
         self._services = services
         self._context = RequestContext(services.services)
         self._registry = services.services.registry
-        self._claims = services.services.claims
+        self._signal = services.services.signal
+        self._in_doubt = services.in_doubt
         self._redaction = services.services.redaction
         self._connection = connection
         self._entry = entry
@@ -128,7 +129,7 @@ class PeerSession:
             if group is None:
                 return
             if self._worker is not None and self._worker.hear(time.monotonic()):
-                self._claims.room()
+                self._signal.look_again()
             for frame in group:
                 if greeted:
                     await self._handle(frame, tasks)
@@ -165,11 +166,12 @@ class PeerSession:
         self._kinds = {
             kind: body for kind, body in protocol.ALLOWED[hello.role].items() if ACCESS_OF[kind] in self._peer.rights
         }
-        begun = incoming_budget_of(spoken_for) if hello.role is Role.WORKER else None
-        self._connection.greeted(None if Access.CLIENT in self._peer.rights else VIEWER_MAX_FRAME_BYTES, begun)
+        longest = None if Access.CLIENT in self._peer.rights else VIEWER_MAX_FRAME_BYTES
         if hello.role is Role.WORKER:
+            self._connection.greeted(longest, incoming_budget_of(spoken_for), self._signal.look_again)
             await self._greet_worker(hello, frame.request)
         else:
+            self._connection.greeted(longest)
             self._connection.send("welcome", frame.request, self._welcome())
 
     async def _admit(self, hello: Hello, request: int | None) -> AuthenticatedPeer:
@@ -223,7 +225,7 @@ class PeerSession:
         holds: dict[Pair, Running] | None = None
         with anyio.move_on_after(RECONCILE_S):
             await self._note_handlers(hello)
-            async with self._claims.lock:
+            async with self._in_doubt.no_claim_under_way():
                 self._refuse_outdated(request)
                 holds = await self._reconcile(listed)
                 over = await self._over(listed, holds)
@@ -232,9 +234,9 @@ class PeerSession:
             self._refuse_outdated(request)
         if self._worker is None:  # the database is away, or slow: what it holds is looked at before the next claim
             self._join(worker, listed, None, {}, request)
-            self._claims.doubt(self._identity)
+            self._in_doubt.doubt(self._identity)
         log.info("worker_connected", worker=self._identity, capacity=hello.capacity, running=len(listed))
-        self._claims.came(worker)
+        self._signal.came(worker)
 
     def _refuse_outdated(self, request: int | None) -> None:
         """Refuse a hello that waited while its worker gave up on it and came again: what it lists is true no more."""
@@ -272,7 +274,6 @@ class PeerSession:
                 held = replace(held, **{name: getattr(before.held[pair], name) for name in CARRIED_OVER})
             worker.held[pair] = held
         registry.join(worker)
-        self._connection.relieved = self._claims.room
         self._worker = worker
         if process_watch is not None and self._pidfd is not None:
             pidfd, self._pidfd = self._pidfd, None
@@ -303,7 +304,7 @@ class PeerSession:
         """What of *listed* it still holds; None while the database is away."""
         try:
             reporting = self._registry.reporting
-            return await self._claims.give_back_unlisted(self._identity, listed | reporting)
+            return await self._in_doubt.give_back_unlisted(self._identity, listed | reporting)
         except UnavailableError as error:
             log_unavailable(error, "hello")
             return None
@@ -356,8 +357,8 @@ class PeerSession:
                     worker, [(ref.id, ref.attempt) for ref in body.jobs], {ref.pair for ref in body.apart}
                 )
                 count_started(self._registry.counters, worker)
-                if bounded and self._services.hung_handlers is not None:
-                    self._services.hung_handlers.started(worker, bounded)
+                if bounded and self._services.deadlines is not None:
+                    self._services.deadlines.started(worker, bounded, time.monotonic())
             case protocol.Heartbeat():
                 self._hear_beat(worker, frame, body)
             case protocol.Checkpoint():  # about some of what it holds: no heartbeat
@@ -387,7 +388,7 @@ class PeerSession:
         self._services.heartbeats.batcher.put(self._beating(worker, frame, body.session, jobs, settled, kept=kept))
         if body.jobs is not None and worker.doubtful_beats:
             worker.doubtful_beats -= 1
-            self._claims.doubt(worker.identity)
+            self._in_doubt.doubt(worker.identity)
 
     def _beating(
         self,
@@ -412,7 +413,7 @@ class PeerSession:
             worker = other
             worker.leaving = body.capacity == 0  # by its pool parent's word; its own could be a handler's making
         worker.capacity = body.capacity
-        self._claims.room()
+        self._signal.look_again()
 
     async def _ask(self, frame: Frame, body: msgspec.Struct, tasks: anyio.abc.TaskGroup) -> None:
         if isinstance(body, protocol.Submit):

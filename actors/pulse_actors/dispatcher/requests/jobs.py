@@ -106,7 +106,7 @@ async def cancel_jobs(on: RequestContext, body: protocol.ByIds) -> Answer:
         return True
 
     await halve(body.ids, cancel)
-    on.services.claims.forget((job.id, job.attempt) for job in canceled if job.worker is not None)
+    on.services.handout.forget((job.id, job.attempt) for job in canceled if job.worker is not None)
     for job in canceled:
         worker = None if job.worker is None else on.services.registry.get(job.worker)
         if worker is not None:
@@ -163,7 +163,7 @@ def _wake(on: RequestContext, wakes: Iterable[Wake]) -> None:
         level, due_s = Level(wake.topic, wake.priority), now_s if wake.due_s is None else wake.due_s
         levels[level] = min(levels.get(level, due_s), due_s)
     for level, due_s in levels.items():
-        on.services.claims.wake_level(level, due_s - now_s if due_s > now_s + SOON_S else 0.0, due_s=due_s)
+        on.services.signal.wake_level(level, due_s - now_s if due_s > now_s + SOON_S else 0.0, due_s=due_s)
 
 
 async def _note(

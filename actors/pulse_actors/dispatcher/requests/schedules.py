@@ -113,7 +113,7 @@ async def trigger_schedule(on: RequestContext, body: protocol.ScheduleTrigger) -
     async with on.acting() as store:  # the function notes it
         if not await store.schedules.trigger(body.id, job_id):
             raise no_such("schedule", body.id)
-    on.services.claims.wake()
+    on.services.signal.wake()
     return {"id": job_id}
 
 

@@ -49,7 +49,7 @@ async def resume_dispatch(on: RequestContext, body: protocol.DispatchGate) -> An
     async with on.acting() as store:
         if await store.gate.resume(body.topic):
             await store.note("dispatch.resume", topic=body.topic)
-    on.services.claims.wake()
+    on.services.signal.wake()
     await on.services.bus.hint(Hint("pause", "gate changed", {"topic": body.topic}))
     return await on.services.store.gate.get()
 
@@ -102,7 +102,7 @@ async def _change_topic(on: RequestContext, topic: str, policy: Mapping[str, obj
     async with on.acting() as store:
         await store.topics.set(topic, policy)  # the function notes it
     await on.services.read_policies()
-    on.services.claims.wake()  # its order may be another one
+    on.services.signal.wake()  # its order may be another one
     await on.services.bus.hint(Hint("pause", "policies changed"))
     return {"topic": await _topic(on, topic)}
 

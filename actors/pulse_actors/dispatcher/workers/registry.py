@@ -13,23 +13,15 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
-from pulse import protocol
-from pulse.store.rows import Claim, Ending, EndingKind, Fence, Running
+from pulse.store.rows import Claim, Completion, EndingKind, Running
 from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
 from pulse_actors.dispatcher.workers.policies import TopicPolicies
-from pulse_actors.shared.epochs import given_back
 
 Pair: TypeAlias = tuple[bytes, int]
 
-NO_HANDLER_MIN_S: Final = 5.0
-NO_HANDLER_MAX_S: Final = 60.0
 BACKLOG_BYTES: Final = 4 * 1024 * 1024  # who has not read so much yet gets no more; a claim brings 8 MiB at most
-ALL_BUSY_MIN_S: Final = 1.0  # the workers that name it are full: others behind it in its topic go first for that long
-ALL_BUSY_MAX_S: Final = 10.0
 NEWEST_MAX: Final = 10_000  # workers whose newest connection is remembered: a hello waits for seconds at most
 DOUBTFUL_BEATS: Final = 2  # a statement commits within one heartbeat after nobody waits for it any more, or never
-CLAIM_MAX_BYTES: Final = protocol.MAX_FRAME_BYTES - 16 * 1024  # the rest of an assignment fits into 16 KiB
-_WIDEST_CHAR_BYTES: Final = 4
 
 
 class WorkerLink(Protocol):
@@ -169,22 +161,6 @@ class ClaimPlan:
     seats: tuple[int, ...]
 
 
-@dataclass(slots=True)
-class Placement:
-    """
-    Where claimed jobs go.
-
-    Attributes:
-        assigned: identity -> its jobs.
-        moved: Jobs whose seat cannot run them, with the worker that can.
-        returned: Jobs that nobody here can take now.
-    """
-
-    assigned: dict[str, list[Claim]] = field(default_factory=dict[str, list[Claim]])
-    moved: list[tuple[Claim, Fence, str]] = field(default_factory=list[tuple[Claim, Fence, str]])
-    returned: list[Ending] = field(default_factory=list[Ending])
-
-
 class WorkerRegistry:
     """
     The book.
@@ -225,6 +201,12 @@ class WorkerRegistry:
     def find(self, identity: str) -> RegisteredWorker | None:
         """The worker of that identity, connected or not."""
         return self._workers.get(identity) or self.away.get(identity) or self.strangers.get(identity)
+
+    def topic_of(self, done: Completion) -> str:
+        """Where a job waited whose attempt is over; '' where nobody remembers."""
+        worker = self.find(done.worker)
+        held = None if worker is None else worker.held.get((done.id, done.attempt))
+        return "" if held is None else held.topic
 
     def unconnected(self, session: bytes) -> RegisteredWorker | None:
         """Who is not connected, but watched, and has that session."""
@@ -309,61 +291,6 @@ class WorkerRegistry:
         identities = tuple(worker.identity for worker in workers)
         return ClaimPlan(topics[shift:] + topics[:shift], identities, tuple(seats))
 
-    def place(self, plan: ClaimPlan, claims: Sequence[Claim], running: AbstractSet[bytes] = frozenset()) -> Placement:
-        """
-        Decide for each claimed job who runs it; nothing is written into the book yet.
-
-        Args:
-            plan: Of the claim.
-            claims: What it brought.
-            running: Jobs an earlier attempt of which may run on this host yet, in a process that is not connected.
-
-        A job of which an earlier attempt has not ended, in a process that can be killed, waits for that: the attempt
-        was canceled, or it lapsed for another host. Of others, only their leases are known.
-        """
-        placement = Placement()
-        free = {worker.identity: worker.credit for worker in self._workers.values()}
-        again = [claim.id for claim in claims if claim.attempt > 1]
-        held = self.running_in_hand(again) | running if again else running
-        for claim in claims:
-            seat = plan.workers[claim.worker]
-            if claim.id in held:
-                delay_s = min(ALL_BUSY_MAX_S, ALL_BUSY_MIN_S * 2.0 ** given_back(claim))
-                placement.returned.append(Ending(claim.id, claim.attempt, seat, EndingKind.UNASSIGNED, delay_s=delay_s))
-                continue
-            if _is_too_long(claim):
-                placement.returned.append(_discarded(claim, seat))
-                continue
-            worker = self._workers.get(seat)
-            if worker is not None and claim.name in worker.names and free[seat] > 0:
-                free[seat] -= 1
-                placement.assigned.setdefault(seat, []).append(claim)
-                continue
-            heir = self._heir(claim, free)
-            fence = Fence(claim.id, claim.attempt, seat)
-            if heir is not None:
-                free[heir] -= 1
-                placement.moved.append((claim, fence, heir))
-            else:
-                placement.returned.append(self._returned(claim, fence))
-        return placement
-
-    def _heir(self, claim: Claim, free: Mapping[str, int]) -> str | None:
-        able = [identity for identity in self._naming(claim) if free[identity] > 0]
-        return max(able, key=lambda identity: free[identity], default=None)
-
-    def _naming(self, claim: Claim) -> list[str]:
-        return [one.identity for one in self.workers() if claim.name in one.names and claim.topic in one.topics]
-
-    def _returned(self, claim: Claim, fence: Fence) -> Ending:
-        if self.closed or fence.worker not in self._workers:  # for a successor, or for who else serves the topic
-            return Ending(*fence, EndingKind.UNASSIGNED, delay_s=0.0)
-        longer = 2.0 ** given_back(claim)
-        if self._naming(claim):
-            return Ending(*fence, EndingKind.UNASSIGNED, delay_s=min(ALL_BUSY_MAX_S, ALL_BUSY_MIN_S * longer))
-        error = f'no handler named "{claim.name}" on topic "{claim.topic}"'
-        return Ending(*fence, EndingKind.UNASSIGNED, error, min(NO_HANDLER_MAX_S, NO_HANDLER_MIN_S * longer))
-
     def hand_over(self, identity: str, claims: Sequence[Claim]) -> None:
         """Write into the book that the worker holds these from now on, by the frames that it was sent."""
         worker = self._workers[identity]
@@ -402,30 +329,6 @@ class WorkerRegistry:
                 if held.timeout_s is not None or held.stall_s is not None:
                     bounded.append((pair, held))
         return bounded
-
-
-def length_of(claim: Claim) -> int:
-    """How much text an assignment of *claim* carries, in characters."""
-    return len(claim.args) + len(claim.checkpoint or "") + len(claim.previous or "")
-
-
-def _bytes_of(claim: Claim) -> int:
-    return sum(len(text.encode()) for text in (claim.args, claim.checkpoint or "", claim.previous or ""))
-
-
-def _is_too_long(claim: Claim) -> bool:
-    return length_of(claim) * _WIDEST_CHAR_BYTES > CLAIM_MAX_BYTES and _bytes_of(claim) > CLAIM_MAX_BYTES
-
-
-def _discarded(claim: Claim, seat: str) -> Ending:
-    """
-    The end of a job that no frame can carry: SQL submits args of any length, and jsonb prints 1e400 in 401 digits.
-
-    A worker would break the connection over it, come back, and be given it again.
-    """
-    what = "args and checkpoint" if claim.checkpoint else "args"
-    error = f"{what} have {_bytes_of(claim)} bytes as the database prints them; at most {CLAIM_MAX_BYTES} can be sent"
-    return Ending(claim.id, claim.attempt, seat, EndingKind.DISCARDED, error)
 
 
 def deal(credits_: Sequence[int], limit: int) -> list[int]:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, TypeAlias, TypeVar
 from uuid import UUID
 
@@ -20,10 +19,9 @@ from pulse.protocol import Result, ResultExtra
 from pulse.store.rows import Completion, Ended, Ending, EndingKind, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher.admission.memory_budget import nothing_reserved
-from pulse_actors.dispatcher.claims.loop import ClaimLoop
+from pulse_actors.dispatcher.claims.work_signal import WorkSignal
 from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
 from pulse_actors.dispatcher.monitoring.observe import count_completed, count_ended, count_reaped, count_runs
-from pulse_actors.dispatcher.workers.policies import topic_of
 from pulse_actors.dispatcher.workers.registry import Pair, RegisteredWorker, WorkerRegistry
 from pulse_actors.dispatcher.writes.batcher import ROW_BYTES, Batcher
 from pulse_actors.runtime.actor import Backoff
@@ -102,15 +100,15 @@ class ReportWriter:
     Args:
         store: The database.
         registry: Whose places become free.
-        claims: To be woken when places are free.
+        signal: Hears of places that are free, and of jobs that are tried again.
         keep: Jobs that are completed are kept; else they are deleted.
     """
 
-    def __init__(self, store: Store, registry: WorkerRegistry, claims: ClaimLoop, *, keep: bool = True) -> None:
+    def __init__(self, store: Store, registry: WorkerRegistry, signal: WorkSignal, *, keep: bool = True) -> None:
         self._store = store
         self._keep = keep
         self._registry = registry
-        self._claims = claims
+        self._signal = signal
         self._kept: set[Pair] = set()  # written, of reports that are still to be answered
         self._deferred: list[_Deferred] = []
         self._refused: set[bytes] = set()  # jobs of which the database refuses to write how they ended
@@ -183,7 +181,7 @@ class ReportWriter:
     def _wake(self, ended: Sequence[Ended]) -> None:
         for one in ended:
             if one.status != "DEAD_LETTERED":
-                self._claims.wake_level(Level(one.topic, one.priority), one.delay_s, due_s=one.due_s)
+                self._signal.wake_level(Level(one.topic, one.priority), one.delay_s, due_s=one.due_s)
 
     async def _write(self, items: Sequence[PendingReport | Obituary]) -> None:
         began_s = time.monotonic()
@@ -214,7 +212,7 @@ class ReportWriter:
             self._answer(report, batch)
         count_reaped(self._registry.counters, obituaries, batch.ended, began_s)
         self._free(obituaries, batch)
-        self._claims.room()
+        self._signal.look_again()
         await self._note_refused(items, reports, batch)
         self._is_mixed = bool(batch.in_vain) or (self._is_mixed and bool(self._deferred))
         for error in {*batch.in_vain.values()}:
@@ -284,7 +282,7 @@ class ReportWriter:
         report.settled()
 
     def _by_fate(self, done: Sequence[Completion]) -> list[tuple[bool, Sequence[Completion]]]:
-        return self._registry.policies.by_fate(done, partial(topic_of, self._registry), keep=self._keep)
+        return self._registry.policies.by_fate(done, self._registry.topic_of, keep=self._keep)
 
     async def _insist(self, write: Callable[[], Awaitable[None]]) -> None:
         """Repeat until the database takes it: a result is never dropped, and the fence makes repeating it harmless."""

@@ -11,12 +11,17 @@ import msgspec
 from pulse.common.ids import uuid7
 from pulse.errors import BadRequestError, ConflictError, PulseError, StatementError, UnavailableError
 from pulse.protocol import NewJob
-from pulse.store.failures import IN_VAIN, UNIQUE_VIOLATION
+from pulse.store.failures import IN_VAIN, UNIQUE_VIOLATION, refuse_swallowed
 from pulse.store.rows import Level, Wake
 from pulse.store.store import Store
 from pulse.store.times import from_s
-from pulse_actors.dispatcher.claims.loop import ClaimLoop
-from pulse_actors.dispatcher.workers.registry import WorkerLink
+from pulse_actors.dispatcher.claims.assign_frames import ASSIGN_CHARS
+from pulse_actors.dispatcher.claims.cursors import FEW_TOPICS
+from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
+from pulse_actors.dispatcher.claims.handout import Handout
+from pulse_actors.dispatcher.claims.work_signal import WorkSignal
+from pulse_actors.dispatcher.monitoring.observe import count_submitted
+from pulse_actors.dispatcher.workers.registry import ClaimPlan, WorkerLink, WorkerRegistry
 from pulse_actors.dispatcher.writes.batcher import ROW_BYTES, Batcher, halve
 from pulse_actors.shared.json_size import excess
 from pulse_actors.shared.row_writes import spread
@@ -40,12 +45,29 @@ class SubmitWriter:
 
     Args:
         store: The database.
-        claims: To be woken for the topics that got work.
+        registry: Who waits for work.
+        signal: Hears of the levels that got work.
+        in_doubt: Lets one claim be made at a time.
+        handout: Hands out what is inserted, where workers wait for it.
+        batch: Most jobs of one claim.
     """
 
-    def __init__(self, store: Store, claims: ClaimLoop) -> None:
+    def __init__(
+        self,
+        store: Store,
+        registry: WorkerRegistry,
+        *,
+        signal: WorkSignal,
+        in_doubt: InDoubtClaims,
+        handout: Handout,
+        batch: int,
+    ) -> None:
         self._store = store
-        self._claims = claims
+        self._registry = registry
+        self._signal = signal
+        self._in_doubt = in_doubt
+        self._handout = handout
+        self._batch = batch
         self._in_vain = 0  # of one batch: requests that were refused, each by itself, before one was carried out
         self.batcher: Batcher[PendingSubmit] = Batcher(self._write, _weight, BATCH)
 
@@ -56,7 +78,7 @@ class SubmitWriter:
 
     async def _insert(self, submits: Sequence[PendingSubmit]) -> bool:
         try:
-            woken = await self._claims.submit([job for submit in submits for job in submit.jobs])
+            woken = await self.submit([job for submit in submits for job in submit.jobs])
         except StatementError as error:
             if len(submits) > 1:
                 if self._in_vain < IN_VAIN:
@@ -77,6 +99,71 @@ class SubmitWriter:
         self._done(submits, woken)
         return True
 
+    async def submit(self, jobs: Sequence[NewJob]) -> list[Wake]:
+        """
+        Insert *jobs*, all or none; where workers wait for such as they are, hand them out in the same statement.
+
+        Returns:
+            The levels at which there is something to claim now.
+
+        Raises:
+            UnavailableError: The database is away.
+            StatementError: As of ``Store.submit``.
+        """
+        if not self._may_hand_out(jobs):
+            return await self._submit(jobs)
+        async with self._in_doubt.claiming():
+            plan = self._plan_for(jobs)
+            if plan is None:
+                return await self._submit(jobs)
+            try:
+                woken = await self._submit_and_claim(plan, jobs)
+            finally:
+                if self._in_doubt.is_unconfirmed:
+                    self._signal.look_again()  # to settle it
+        return await self._submit(jobs) if woken is None else woken  # without the lock: nothing is handed out
+
+    async def _submit(self, jobs: Sequence[NewJob]) -> list[Wake]:
+        woken = await self._store.submit(jobs)
+        count_submitted(self._registry.counters, woken)
+        refuse_swallowed(len(jobs), sum(wake.jobs for wake in woken))
+        return woken
+
+    def _may_hand_out(self, jobs: Sequence[NewJob]) -> bool:
+        """Whether jobs like these may begin before anything else does: nothing waits that is known."""
+        if not self._signal.is_at_rest or self._in_doubt.is_claiming or not self._in_doubt.is_settled:
+            return False
+        if len(jobs) > self._batch or any(job.run_at is not None or job.delay_s for job in jobs):
+            return False
+        return all(excess(job.args, ASSIGN_CHARS // len(jobs)) is None for job in jobs)
+
+    def _plan_for(self, jobs: Sequence[NewJob]) -> ClaimPlan | None:
+        self._handout.note_silence()
+        topics = {job.topic for job in jobs if job.topic is not None}
+        for plan in self._registry.plan(len(jobs)):
+            if len(plan.seats) == len(jobs) and len(plan.topics) <= FEW_TOPICS and topics.issubset(plan.topics):
+                return plan
+        return None
+
+    async def _submit_and_claim(self, plan: ClaimPlan, jobs: Sequence[NewJob]) -> list[Wake] | None:
+        """As ``submit``; None: the database refuses it. It may take the jobs, where a claim sets aside what is bad."""
+        self._handout.begin(plan)
+        try:
+            claims, woken = await self._store.submit_and_claim(
+                jobs, plan.topics, plan.workers, plan.seats, self._handout.lease_s
+            )
+        except StatementError as error:
+            if error.may_be_done:
+                raise
+            self._in_doubt.confirm(plan.workers)  # nothing was done
+            if error.sqlstate == UNIQUE_VIOLATION:  # it does not take them either
+                raise
+            return None
+        count_submitted(self._registry.counters, woken, claims)
+        await self._handout.take(plan, claims)
+        refuse_swallowed(len(jobs), len(claims) + len(woken))
+        return woken
+
     async def _insert_again(self, submit: PendingSubmit) -> None:
         """A request some of whose ids exist: a repeated one, or somebody else's."""
         try:
@@ -90,12 +177,12 @@ class SubmitWriter:
     def _done(self, submits: Sequence[PendingSubmit], woken: Sequence[Wake]) -> None:
         for wake in woken:  # first: the claim is on its way while the answers are written
             if wake.due_s is not None:
-                self._claims.wake_level(Level(wake.topic, wake.priority), due_s=wake.due_s)
+                self._signal.wake_level(Level(wake.topic, wake.priority), due_s=wake.due_s)
         for submit in submits:
             submit.link.send("ok", submit.request, {"ids": [job.id for job in submit.jobs]})
         delays = [job.delay_s for submit in submits for job in submit.jobs if job.delay_s]
         if delays:
-            self._claims.wake_recent(min(delays))
+            self._signal.wake_recent(min(delays))
 
 
 def _refuse(submit: PendingSubmit, error: PulseError) -> None:
