@@ -23,7 +23,7 @@ from pulse_actors.dispatcher.liveness import process_watch, silent_workers
 from pulse_actors.dispatcher.net import connection as peers
 from pulse_actors.dispatcher.requests import jobs
 from pulse_actors.dispatcher.workers import deadlines
-from pulse_actors.dispatcher.writes import report, unwritten
+from pulse_actors.dispatcher.writes import report, report_rows, unwritten
 from pulse_actors.watchdog import actor, sweep_guard
 from tests.simulation import database, epochs, rows
 from tests.store.model import ModelJob
@@ -79,7 +79,7 @@ async def _start_before_telling(self: Any) -> None:
 async def _reap_the_living(self: Any, worker: Any) -> None:
     held = [pair for pair, one in worker.held.items() if one.started]
     endings = [Ending(job, attempt, worker.identity, EndingKind.SILENT, silent_workers.REASON) for job, attempt in held]
-    self._results.batcher.put(report.Obituary(endings))
+    self._results.batcher.put(report_rows.Obituary(endings))
     self._being_killed.discard(worker.identity)
 
 

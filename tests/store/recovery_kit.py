@@ -113,8 +113,8 @@ class Floor:
         self.connection = connection
         self.registry = WorkerRegistry()
         self.claims = claim_parts(store, self.registry, HOST, lease_s=LEASE_S, poll_s=60.0, batch=500)
-        self.results = ReportWriter(store, self.registry, self.claims.signal)
-        self.deaths = ProcessWatch(store, self.registry, self.claims.in_doubt, self.results)
+        self.results = ReportWriter(store, self.registry, self.claims.signal, self.claims.counters)
+        self.deaths = ProcessWatch(store, self.registry, self.claims.in_doubt, self.results, self.claims.counters)
         self.host: Host = HOST
 
     def watch(self, worker: RegisteredWorker, hear_out: Callable[[], Awaitable[None]] = checkpoint) -> RegisteredWorker:

@@ -24,7 +24,7 @@ from pulse_actors.dispatcher.liveness import process_watch as watching
 from pulse_actors.dispatcher.liveness.process_watch import ProcessWatch
 from pulse_actors.dispatcher.workers.registry import ForcedEnding
 from pulse_actors.dispatcher.writes import report
-from pulse_actors.dispatcher.writes.report import Obituary, PendingReport
+from pulse_actors.dispatcher.writes.report_rows import Obituary, PendingReport
 from pulse_actors.shared.identity import Host
 from tests.store.helpers import TOPIC, history
 from tests.store.recovery_kit import (
@@ -232,7 +232,7 @@ async def test_its_jobs_are_free_when_all_of_it_is_dead(at: Floor, monkeypatch: 
             await at.wait(job, status="RETRYING")
             await at.wait_buried(worker)
         assert woken == [Level(TOPIC, 0)] * number
-        assert at.registry.counters.reaped["crashed"] == number
+        assert at.claims.counters.reaped["crashed"] == number
 
 
 async def test_what_does_not_die_keeps_no_row_locked(at: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -472,7 +472,7 @@ async def test_kills_are_counted_anew(at: Floor, tmp_path: Path, monkeypatch: py
 
 async def test_before_the_loops_run_nothing_is_watched(at: Floor) -> None:
     """A hello that comes while the dispatcher ends leaves no descriptor behind."""
-    idle = ProcessWatch(at.store, at.registry, at.claims.in_doubt, at.results)
+    idle = ProcessWatch(at.store, at.registry, at.claims.in_doubt, at.results, at.claims.counters)
     pidfd = os.pidfd_open(os.getpid())
     idle.watch(new_worker("x", os.getpid()), pidfd, anyio.lowlevel.checkpoint)
     with pytest.raises(OSError, match="Bad file descriptor"):

@@ -69,7 +69,7 @@ async def context(store: Store) -> AsyncIterator[RequestContext]:
                     bus=Bus(stream),
                     host=HOST,
                     stacks=StackRequests(registry),
-                    stats=StatsReporter(store, registry),
+                    stats=StatsReporter(store, registry, claims.counters),
                     incidents=Incidents(store.incidents),
                     redaction=Redaction(None),
                     server=ServerInfo("here", 10.0, 30.0),

@@ -38,7 +38,7 @@ class Ward(Floor):
 
     def __init__(self, store: Store, connection: Connection[Record]) -> None:
         super().__init__(store, connection)
-        self.leases = HeartbeatWriter(store, self.registry, HOST, lease_s=LEASE_S)
+        self.leases = HeartbeatWriter(store, self.registry, HOST, self.claims.counters, lease_s=LEASE_S)
 
     def join(self, identity: str, pid: int = 0, uid: int = 0) -> RegisteredWorker:
         """A worker comes, and was not heard of for long."""
@@ -277,7 +277,13 @@ async def test_a_session_of_another_boot(ward: Ward) -> None:
     with process() as busy:
         identity = identity_of(busy.pid)
         job = await ward.job(identity)
-        elsewhere = HeartbeatWriter(ward.store, ward.registry, Host(HOST.id, "other", HOST.pidns), lease_s=LEASE_S)
+        elsewhere = HeartbeatWriter(
+            ward.store,
+            ward.registry,
+            Host(HOST.id, "other", HOST.pidns),
+            ward.claims.counters,
+            lease_s=LEASE_S,
+        )
         wire = Wire()
         session = new_worker(identity).session
         await elsewhere._beat([PendingHeartbeat(wire, 1, os.geteuid(), "parent", session, None, AT_S)])

@@ -22,7 +22,7 @@ from pulse.store.store import Store
 from pulse_actors.dispatcher.claims import refused_jobs
 from pulse_actors.dispatcher.writes import report as results
 from pulse_actors.dispatcher.writes.heartbeat import HeartbeatWriter, PendingHeartbeat
-from pulse_actors.dispatcher.writes.report import PendingReport
+from pulse_actors.dispatcher.writes.report_rows import PendingReport
 from pulse_actors.dispatcher.writes.submit import PendingSubmit
 from pulse_actors.runtime import actor
 from pulse_actors.runtime.actor import Backoff
@@ -55,7 +55,7 @@ class Counter(Floor):
         super().__init__(store, connection)
         self.worker: RegisteredWorker = new_worker("w", capacity=1000)
         self.registry.join(self.worker)
-        self.leases = HeartbeatWriter(store, self.registry, HOST, lease_s=LEASE_S)
+        self.leases = HeartbeatWriter(store, self.registry, HOST, self.claims.counters, lease_s=LEASE_S)
         self.submits = self.claims.submits
         self.client = Wire()
 

@@ -21,7 +21,8 @@ from pulse.store.rows import Ending, EndingKind, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher.workers.registry import HeldJob, RegisteredWorker
 from pulse_actors.dispatcher.writes import report as writing
-from pulse_actors.dispatcher.writes.report import Obituary, PendingReport, ReportWriter
+from pulse_actors.dispatcher.writes.report import ReportWriter
+from pulse_actors.dispatcher.writes.report_rows import Obituary, PendingReport
 from pulse_actors.runtime.actor import Backoff
 from tests.store.helpers import TOPIC, forge, history, read
 from tests.store.recovery_kit import DEADLINE_S, Floor, new_worker, wire_of
@@ -313,7 +314,7 @@ async def test_an_outage_is_logged_now_and_then(monkeypatch: pytest.MonkeyPatch,
         return 0.0
 
     monkeypatch.setattr(Backoff, "next_s", counted)
-    results = ReportWriter(away, tray.registry, tray.claims.signal)
+    results = ReportWriter(away, tray.registry, tray.claims.signal, tray.claims.counters)
     results.accept(PendingReport(tray.worker, 1, [ok(bytes(16))], [(bytes(16), 1)]))
     with capture_logs() as logs, anyio.fail_after(DEADLINE_S):
         async with anyio.create_task_group() as tasks:

@@ -12,6 +12,7 @@ from pulse.errors import StatementError
 from pulse.protocol import NewJob, Result
 from pulse.store.store import Store
 from pulse_actors.dispatcher.writes import report
+from pulse_actors.dispatcher.writes.report_rows import PendingReport
 from pulse_actors.dispatcher.writes.submit import PendingSubmit
 from pulse_actors.runtime import actor
 from tests.store.helpers import TOPIC, job
@@ -84,7 +85,7 @@ async def test_a_constraint_that_is_not_pulses(
     floor.registry.join(worker)
     one = await floor.running(worker)
     await connection.execute("ALTER TABLE pulse.jobs ADD CONSTRAINT strange CHECK (status <> 'COMPLETED') NOT VALID")
-    floor.results.accept(report.PendingReport(worker, 1, [Result(one, 1, "ok")], [(one, 1)]))
+    floor.results.accept(PendingReport(worker, 1, [Result(one, 1, "ok")], [(one, 1)]))
 
     async def is_kept() -> bool:
         return bool(await connection.fetchval("SELECT count(*) FROM pulse.set_aside WHERE sqlstate = '23514'"))

@@ -113,7 +113,7 @@ class Lobby(Floor):
             bus=cast("Any", None),
             host=HOST,
             stacks=StackRequests(self.registry),
-            stats=StatsReporter(self.store, self.registry),
+            stats=StatsReporter(self.store, self.registry, self.claims.counters),
             incidents=Incidents(store.incidents),
             redaction=Redaction(None),
             server=ServerInfo("here", 10.0, LEASE_S),
@@ -122,10 +122,11 @@ class Lobby(Floor):
             services=services,
             in_doubt=claims.in_doubt,
             reports=self.results,
-            heartbeats=HeartbeatWriter(store, self.registry, HOST, lease_s=LEASE_S),
+            heartbeats=HeartbeatWriter(store, self.registry, HOST, self.claims.counters, lease_s=LEASE_S),
             submits=claims.submits,
             process_watch=self.deaths,
             deadlines=None,
+            counters=claims.counters,
             refusal_log=RefusalLog(store),
         )
 
@@ -608,7 +609,7 @@ async def test_what_the_database_does_not_take_leaves_its_room(lobby: Lobby) -> 
         probe.bind(("127.0.0.1", 0))
         away = Store(Target(f"postgresql://pulse@127.0.0.1:{probe.getsockname()[1]}/pulse", "pulse-tests"))
     room = MemoryBudget(1)
-    leases = HeartbeatWriter(away, lobby.registry, HOST, lease_s=LEASE_S)
+    leases = HeartbeatWriter(away, lobby.registry, HOST, lobby.claims.counters, lease_s=LEASE_S)
     assert room.try_reserve(5)
     wire = Wire()
     await leases._beat([PendingHeartbeat(wire, 1, 0, "w", None, [Beat(bytes(16), 1)], 0.0, partial(room.release, 5))])

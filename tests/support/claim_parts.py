@@ -12,6 +12,7 @@ from pulse_actors.dispatcher.claims.loop import ClaimLoop
 from pulse_actors.dispatcher.claims.quarantine import Quarantine
 from pulse_actors.dispatcher.claims.refused_jobs import RefusedJobs
 from pulse_actors.dispatcher.claims.work_signal import WorkSignal
+from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
 from pulse_actors.dispatcher.workers.deadlines import Deadlines
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.dispatcher.writes.submit import SubmitWriter
@@ -28,6 +29,7 @@ class ClaimParts:
     handout: Handout
     quarantine: Quarantine
     refused_jobs: RefusedJobs
+    counters: DispatchCounters
     submits: SubmitWriter
     loop: ClaimLoop
 
@@ -43,13 +45,15 @@ def claim_parts(
     batch: int = 500,
 ) -> ClaimParts:
     """New ones; *host* and *batch* as for ``Handout`` and ``ClaimLoop``."""
-    cross_host = CrossHostHints(store, registry)
+    cross_host, counters = CrossHostHints(store, registry), DispatchCounters()
     signal = WorkSignal(registry, cross_host, poll_s=poll_s)
     in_doubt = InDoubtClaims(store, registry, signal, deadlines)
-    handout = Handout(store, registry, signal, in_doubt=in_doubt, host=host, lease_s=lease_s)
+    handout = Handout(store, registry, signal, in_doubt=in_doubt, host=host, lease_s=lease_s, counters=counters)
     refused_jobs = RefusedJobs(store, registry, handout, in_doubt=in_doubt, signal=signal)
     quarantine = Quarantine()
-    submits = SubmitWriter(store, registry, signal=signal, in_doubt=in_doubt, handout=handout, batch=batch)
+    submits = SubmitWriter(
+        store, registry, signal=signal, in_doubt=in_doubt, handout=handout, batch=batch, counters=counters
+    )
     loop = ClaimLoop(
         store,
         registry,
@@ -60,4 +64,4 @@ def claim_parts(
         quarantine=quarantine,
         batch=batch,
     )
-    return ClaimParts(cross_host, signal, in_doubt, handout, quarantine, refused_jobs, submits, loop)
+    return ClaimParts(cross_host, signal, in_doubt, handout, quarantine, refused_jobs, counters, submits, loop)

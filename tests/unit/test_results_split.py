@@ -14,9 +14,9 @@ from pulse.errors import ProtocolError
 from pulse.protocol import Result, ResultExtra
 from pulse.store.rows import Completion, Ending, EndingKind
 from pulse_actors.dispatcher.workers.registry import RegisteredWorker
-from pulse_actors.dispatcher.writes import report as results
+from pulse_actors.dispatcher.writes import report_rows as results
 from pulse_actors.dispatcher.writes.batcher import ROW_BYTES
-from pulse_actors.dispatcher.writes.report import MAX_ERROR_BYTES, PendingReport, clean, ending_of, split
+from pulse_actors.dispatcher.writes.report_rows import MAX_ERROR_BYTES, PendingReport, clean, ending_of, split
 from pulse_actors.shared.json_size import CLAIM_MAX_BYTES
 
 JOB = b"j" * 16
@@ -200,8 +200,8 @@ def test_a_progress_that_prints_too_long_is_left_out() -> None:
 def test_long_texts_weigh_as_many_rows_as_they_have_pages() -> None:
     """A statement has to end within its time, however much is in its rows."""
     long, short = Result(JOB, 1, "ok", "x" * 2 * ROW_BYTES), Result(JOB, 1, "snooze", 3.0)
-    assert results._weight(reported("w", long, short)) == 4
+    assert results.weight_of(reported("w", long, short)) == 4
     page = "x" * ROW_BYTES
     others = Result(JOB, 1, "retry", (3.0, page)), Result(JOB, 1, "error", "", ResultExtra(progress=page, stack=page))
-    assert [results._weight(reported("w", one)) for one in others] == [2, 3]
-    assert results._weight(results.Obituary([Ending(JOB, 1, "w", EndingKind.RELEASED)] * 3)) == 3
+    assert [results.weight_of(reported("w", one)) for one in others] == [2, 3]
+    assert results.weight_of(results.Obituary([Ending(JOB, 1, "w", EndingKind.RELEASED)] * 3)) == 3

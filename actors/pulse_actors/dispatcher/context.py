@@ -21,6 +21,7 @@ from pulse_actors.dispatcher.claims.work_signal import WorkSignal
 from pulse_actors.dispatcher.liveness.process_watch import ProcessWatch
 from pulse_actors.dispatcher.liveness.stack_requests import StackRequests
 from pulse_actors.dispatcher.monitoring.answer import StatsReporter
+from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
 from pulse_actors.dispatcher.monitoring.incidents import Incidents
 from pulse_actors.dispatcher.workers.deadlines import Deadlines
 from pulse_actors.dispatcher.workers.policies import TopicPolicies
@@ -110,6 +111,7 @@ class PeerServices:
     submits: SubmitWriter
     process_watch: ProcessWatch | None
     deadlines: Deadlines | None
+    counters: DispatchCounters
     refusal_log: RefusalLog
     list_queue: ListQueue = field(default_factory=ListQueue)
 

@@ -31,6 +31,7 @@ from pulse_actors.dispatcher.liveness.silent_workers import SilentWorkers
 from pulse_actors.dispatcher.liveness.stack_requests import StackRequests
 from pulse_actors.dispatcher.liveness.startup import bury_forgotten, bury_late
 from pulse_actors.dispatcher.monitoring.answer import StatsReporter
+from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
 from pulse_actors.dispatcher.monitoring.incidents import Incidents
 from pulse_actors.dispatcher.monitoring.memory_trim import MemoryTrim, allocators_trim, resident_bytes
 from pulse_actors.dispatcher.monitoring.refused_statements import RefusedStatements
@@ -38,7 +39,8 @@ from pulse_actors.dispatcher.net.listener import Listener
 from pulse_actors.dispatcher.workers.deadlines import Deadlines
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.dispatcher.writes.heartbeat import HeartbeatWriter
-from pulse_actors.dispatcher.writes.report import Obituary, ReportWriter
+from pulse_actors.dispatcher.writes.report import ReportWriter
+from pulse_actors.dispatcher.writes.report_rows import Obituary
 from pulse_actors.dispatcher.writes.submit import SubmitWriter
 from pulse_actors.runtime.actor import ActorMain, Backoff, Runtime, Turn, TurnResult, database_status, log_unavailable
 from pulse_actors.shared import identity as identities
@@ -61,6 +63,7 @@ class Dispatcher:
         settings, store = runtime.settings, runtime.store
         self.registry = registry = WorkerRegistry()
         self.host = host = identities.this_host(settings.host_id)
+        self.counters = counters = DispatchCounters()
         self.cross_host = CrossHostHints(store, registry)
         self.signal = signal = WorkSignal(registry, self.cross_host, poll_s=settings.poll_s)
         deadlines = None
@@ -74,6 +77,7 @@ class Dispatcher:
             in_doubt=in_doubt,
             host=host if settings.proof_of_death else None,
             lease_s=settings.lease_s,
+            counters=counters,
         )
         self.witness = Witness(
             store,
@@ -86,15 +90,15 @@ class Dispatcher:
         )
         store.trust(self.witness)
         self.refused_statements = RefusedStatements(store.failing)
-        self.reports = reports = ReportWriter(store, registry, signal, keep=settings.retention_s != 0)
-        self.heartbeats = HeartbeatWriter(store, registry, host, lease_s=settings.lease_s)
+        self.reports = reports = ReportWriter(store, registry, signal, counters, keep=settings.retention_s != 0)
+        self.heartbeats = HeartbeatWriter(store, registry, host, counters, lease_s=settings.lease_s)
         self.submits = SubmitWriter(
-            store, registry, signal=signal, in_doubt=in_doubt, handout=handout, batch=settings.batch
+            store, registry, signal=signal, in_doubt=in_doubt, handout=handout, batch=settings.batch, counters=counters
         )
         stacks = StackRequests(registry)
         self.process_watch, self.silent_workers, self.hung_handlers = None, None, None
         if deadlines is not None:
-            self.process_watch = watch = ProcessWatch(store, registry, in_doubt, reports)
+            self.process_watch = watch = ProcessWatch(store, registry, in_doubt, reports, counters)
             self.silent_workers = SilentWorkers(
                 store,
                 registry,
@@ -128,7 +132,7 @@ class Dispatcher:
             bus=runtime.bus,
             host=host,
             stacks=stacks,
-            stats=StatsReporter(store, registry),
+            stats=StatsReporter(store, registry, counters),
             incidents=Incidents(store.incidents, self._own_findings),
             redaction=Redaction(settings.redact),
             server=ServerInfo(
@@ -143,6 +147,7 @@ class Dispatcher:
             submits=self.submits,
             process_watch=self.process_watch,
             deadlines=deadlines,
+            counters=counters,
             refusal_log=RefusalLog(store),
         )
         self.listener = Listener(peer_services, settings)
@@ -207,7 +212,7 @@ class Dispatcher:
     def _note_reaped(self, count: object) -> None:
         """The watchdog has ended so many attempts whose leases had lapsed."""
         if isinstance(count, int):
-            self.registry.counters.reaped["lease_expired"] += count
+            self.counters.reaped["lease_expired"] += count
 
     async def _read_policies(self) -> None:
         """What of the topics' policies is kept in memory; while the database is away, what was known is good."""

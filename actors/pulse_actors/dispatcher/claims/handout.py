@@ -20,7 +20,8 @@ from pulse_actors.dispatcher.claims.cursors import LevelStart
 from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
 from pulse_actors.dispatcher.claims.placement import place
 from pulse_actors.dispatcher.claims.work_signal import WorkSignal
-from pulse_actors.dispatcher.monitoring.observe import count_assigned
+from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
+from pulse_actors.dispatcher.monitoring.observe import count_handed_out
 from pulse_actors.dispatcher.workers.registry import ClaimPlan, Pair, WorkerRegistry
 from pulse_actors.shared import identity as identities
 
@@ -59,6 +60,7 @@ class Handout:
         in_doubt: Knows which claims are under way.
         host: This host, whose processes can be seen and killed; None: leases only.
         lease_s: Length of a lease.
+        counters: What is handed out is counted there.
 
     Attributes:
         lease_s: Length of a lease, where its topic has no longer one.
@@ -73,6 +75,7 @@ class Handout:
         in_doubt: InDoubtClaims,
         host: identities.Host | None,
         lease_s: float,
+        counters: DispatchCounters,
     ) -> None:
         self._store = store
         self._registry = registry
@@ -80,6 +83,7 @@ class Handout:
         self._in_doubt = in_doubt
         self._host = host
         self.lease_s = lease_s
+        self._counters = counters
         self._canceled: set[Pair] = set()
 
     def forget(self, pairs: Iterable[Pair]) -> None:
@@ -174,6 +178,7 @@ class Handout:
         placement = place(self._registry, plan, claims, running)
         for identity, jobs in placement.assigned.items():
             self._assign(identity, jobs)
+        count_handed_out(self._counters, self._registry, placement.assigned)
         if placement.moved:
             heirs = {heir for _, _, heir in placement.moved}
             self._in_doubt.expect(heirs)
@@ -196,6 +201,7 @@ class Handout:
     async def _assign_or_return(self, heir: str, claim: Claim) -> None:
         if self._registry.get(heir) is not None:
             self._assign(heir, [claim])
+            count_handed_out(self._counters, self._registry, {heir: [claim]})
         else:  # it left while its job was passed on to it
             await self._store.end([Ending(claim.id, claim.attempt, heir, EndingKind.UNASSIGNED)])
 
@@ -208,7 +214,6 @@ class Handout:
         parts = list(frames(claims, self._registry.policies, self.lease_s))
         worker.assigns += len(parts)
         self._registry.hand_over(identity, claims)
-        count_assigned(self._registry.counters, worker, claims)
         for part in parts:
             worker.link.send("assign", None, {"jobs": part})
 

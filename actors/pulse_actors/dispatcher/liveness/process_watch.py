@@ -35,9 +35,11 @@ from pulse.store.rows import Ending, EndingKind
 from pulse.store.store import Store
 from pulse.system import process_tree, processes
 from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
+from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
 from pulse_actors.dispatcher.monitoring.observe import OUT_OF_MEMORY, count_death
 from pulse_actors.dispatcher.workers.registry import ForcedEnding, HeldJob, Pair, RegisteredWorker, WorkerRegistry
-from pulse_actors.dispatcher.writes.report import Obituary, ReportWriter
+from pulse_actors.dispatcher.writes.report import ReportWriter
+from pulse_actors.dispatcher.writes.report_rows import Obituary
 from pulse_actors.shared import identity as identities
 
 LATE_S: Final = 6.0  # by then a statement that nobody waits for has been committed, or it never will
@@ -78,13 +80,22 @@ class ProcessWatch:
         registry: Who holds what.
         in_doubt: Tells when a claim that is under way has been handed over.
         reports: Writes the endings, behind all reports that have arrived, as soon as the database takes them.
+        counters: Deaths are counted there.
     """
 
-    def __init__(self, store: Store, registry: WorkerRegistry, in_doubt: InDoubtClaims, reports: ReportWriter) -> None:
+    def __init__(
+        self,
+        store: Store,
+        registry: WorkerRegistry,
+        in_doubt: InDoubtClaims,
+        reports: ReportWriter,
+        counters: DispatchCounters,
+    ) -> None:
         self._store = store
         self._registry = registry
         self._in_doubt = in_doubt
         self._reports = reports
+        self._counters = counters
         self._tasks: anyio.abc.TaskGroup | None = None
         self._watches: dict[str, WatchedProcess] = {}
 
@@ -247,7 +258,7 @@ class ProcessWatch:
             await checkpoint()  # it is sent first
             await _end_tree(worker)
             dead.set()
-        count_death(self._registry.counters, worker, status, reason)
+        count_death(self._counters, worker, status, reason)
         say = log.warning if endings else log.info
         say("worker_died", worker=worker.identity, reason=reason, held=len(endings))
         if not watch.is_stranger:  # behind it: to ask for RUNNING rows may take long where dead rows are pinned

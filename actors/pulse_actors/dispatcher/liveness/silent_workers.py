@@ -32,7 +32,8 @@ from pulse.system import processes
 from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
 from pulse_actors.dispatcher.liveness.process_watch import ProcessWatch
 from pulse_actors.dispatcher.workers.registry import ForcedEnding, HeldJob, RegisteredWorker, WorkerRegistry
-from pulse_actors.dispatcher.writes.report import Obituary, ReportWriter
+from pulse_actors.dispatcher.writes.report import ReportWriter
+from pulse_actors.dispatcher.writes.report_rows import Obituary
 from pulse_actors.dispatcher.writes.unwritten import UnwrittenLeases
 from pulse_actors.runtime.actor import log_unavailable
 from pulse_actors.shared import identity as identities

@@ -37,21 +37,19 @@ class StatsReporter:
 
     Args:
         store: The database.
-        registry: Who is connected, and the counters.
+        registry: Who is connected.
+        counters: What has gone through.
     """
 
-    def __init__(self, store: Store, registry: WorkerRegistry) -> None:
+    def __init__(self, store: Store, registry: WorkerRegistry, counters: DispatchCounters) -> None:
         self._store = store
         self._registry = registry
+        self._counters = counters
         self._since = time.time()
         self._depths: Depths | None = None
         self._looked_s = _NEVER  # the last look that succeeded, by the monotonic clock
         self._next_s = _NEVER  # no look before that
         self._lock = anyio.Lock()
-
-    @property
-    def _counters(self) -> DispatchCounters:
-        return self._registry.counters
 
     async def run(self) -> None:
         """Close steps, and look at what waits now and then, until cancelled."""

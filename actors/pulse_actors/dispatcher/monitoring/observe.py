@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pulse.common.histogram import sample
 from pulse.common.ids import time_of
 from pulse.store.rows import Claim, Ended, Ending, EndingKind, Wake
 from pulse_actors.dispatcher.monitoring.counters import Counted, DispatchCounters
-
-if TYPE_CHECKING:
-    from pulse_actors.dispatcher.workers.registry import Pair, RegisteredWorker
+from pulse_actors.dispatcher.workers.registry import Pair, RegisteredWorker, WorkerRegistry
 
 OUT_OF_MEMORY: Final = "out of memory (SIGKILL)"
 AT_ONCE_S: Final = 1.0  # a job that is due so soon after its submit was not to wait
@@ -33,6 +31,16 @@ def count_submitted(counters: DispatchCounters, woken: Iterable[Wake], claims: S
         counters.add(Counted.SUBMITTED, wake.topic, wake.jobs)
     if claims:
         counters.add_all(Counted.SUBMITTED, map(topic_of, claims))
+
+
+def count_handed_out(
+    counters: DispatchCounters, registry: WorkerRegistry, assigned: Mapping[str, Sequence[Claim]]
+) -> None:
+    """These workers, by identity, get these jobs now."""
+    for identity, claims in assigned.items():
+        worker = registry.get(identity)
+        if worker is not None:
+            count_assigned(counters, worker, claims)
 
 
 def count_assigned(counters: DispatchCounters, worker: RegisteredWorker, claims: Sequence[Claim]) -> None:

@@ -31,7 +31,6 @@ from pulse.protocol.roles import ACCESS_OF, CONTENTS, Access, refusal
 from pulse.security.conceal import conceal, is_about_contents
 from pulse.store.connections.fair_queue import ASKER
 from pulse.store.rows import Running
-from pulse.system import process_tree
 from pulse_actors.dispatcher.admission.list_queue import LONG
 from pulse_actors.dispatcher.admission.memory_budget import (
     OVER_BUDGET,
@@ -44,21 +43,25 @@ from pulse_actors.dispatcher.context import PeerServices, RequestContext
 from pulse_actors.dispatcher.liveness.hung_handlers import note_beat, note_ended, note_progress
 from pulse_actors.dispatcher.monitoring.observe import count_started
 from pulse_actors.dispatcher.net.connection import PeerConnection
+from pulse_actors.dispatcher.net.handshake import (
+    ended_attempts,
+    held_jobs,
+    new_worker,
+    note_handlers,
+    reconcile,
+    refuse_unstorable,
+)
 from pulse_actors.dispatcher.net.peer import ANONYMOUS, AuthenticatedPeer, PeerAuth
 from pulse_actors.dispatcher.requests.table import REQUESTS
-from pulse_actors.dispatcher.workers.policies import check_backoff
-from pulse_actors.dispatcher.workers.registry import HeldJob, Pair, RegisteredWorker
+from pulse_actors.dispatcher.workers.registry import Pair, RegisteredWorker
 from pulse_actors.dispatcher.writes.heartbeat import PendingHeartbeat, may_speak_for
-from pulse_actors.dispatcher.writes.report import PendingReport
+from pulse_actors.dispatcher.writes.report_rows import PendingReport
 from pulse_actors.dispatcher.writes.submit import PendingSubmit, checked
-from pulse_actors.runtime.actor import log_unavailable
-from pulse_actors.shared import identity as identities
 
 HELLO_DEADLINE_S: Final = 5.0
 LOGIN_DEADLINE_S: Final = 10.0  # a bcrypt check takes a quarter of a second, behind others
 VIEWER_MAX_FRAME_BYTES: Final = 64 * 1024  # it brings nothing, and what it asks is short: filters, and a cursor
 UNANSWERED: Final = (protocol.Started, protocol.Capacity, protocol.Stack)
-CARRIED_OVER: Final = ("started", "since_s", "apart", "ended")  # of what it holds, by a worker that came back
 RECONCILE_S: Final = 2.0  # for the database to say what a worker holds; a client gives up on its hello after 10 s
 MOST_BRIEF: Final = 1024  # heartbeats of a pool parent that wait without room, one for each of its children
 LAST_ANSWERS_S: Final = 5.0  # a peer that only stopped sending still reads
@@ -201,34 +204,16 @@ class PeerSession:
             raise ProtocolError(message, request=request)
         peer = self._peer
         self._identity, session = peer.worker(self._services.services.host, hello.worker, hello.session)
-        listed = {ref.pair for ref in hello.running}
-        worker = RegisteredWorker(
-            self._identity,
-            hello.worker,
-            session,
-            peer.pid,
-            peer.uid,
-            tuple(dict.fromkeys(hello.topics)),
-            frozenset(hello.names),
-            hello.capacity,
-            self._connection,
-            bool(hello.topics) and identities.leads_group(peer.pid),  # a pool parent's children end by themselves
-            process_tree.mark_of(peer.pid) if hello.topics else None,
-            source=peer.source,
-            heard_s=time.monotonic(),
-            said_s=time.monotonic(),
-            beaten_s=time.monotonic(),
-            extended_s=float("-inf") if listed else time.monotonic(),  # leases of a claim to come begin with it
-            stalls={name: info.stall_s for name, info in hello.handlers.items() if info.stall_s is not None},
-        )
-        self._refuse_unstorable(hello, request)
+        listed, store = {ref.pair for ref in hello.running}, self._services.services.store
+        worker = new_worker(hello, peer, self._identity, session, self._connection)
+        refuse_unstorable(hello, request)
         holds: dict[Pair, Running] | None = None
         with anyio.move_on_after(RECONCILE_S):
-            await self._note_handlers(hello)
+            await note_handlers(store, hello)
             async with self._in_doubt.no_claim_under_way():
                 self._refuse_outdated(request)
-                holds = await self._reconcile(listed)
-                over = await self._over(listed, holds)
+                holds = await reconcile(self._in_doubt, self._identity, listed | self._registry.reporting)
+                over = await ended_attempts(store, listed, holds)
                 self._join(worker, listed, holds, over, request)
         if self._worker is None:
             self._refuse_outdated(request)
@@ -243,15 +228,6 @@ class PeerSession:
         if not self._registry.is_newest(self._identity, self._number):
             raise ProtocolError("this worker has connected again", "conflict", request)
 
-    async def _over(self, listed: set[Pair], holds: Mapping[Pair, Running] | None) -> dict[bytes, Running]:
-        """What the jobs are of which it still holds attempts that are over: their handlers, too, must end in time."""
-        over = [] if holds is None else [job for job, _ in listed - holds.keys()]
-        try:
-            return await self._services.services.store.named(over) if over else {}
-        except UnavailableError as error:
-            log_unavailable(error, "hello")
-            return {}
-
     def _join(
         self,
         worker: RegisteredWorker,
@@ -260,19 +236,13 @@ class PeerSession:
         over: Mapping[bytes, Running],
         request: int | None,
     ) -> None:
-        """Write it into the book, and say so; nothing may be awaited between the look and this."""
+        """Write it into the registry, and say so; nothing may be awaited between the look and this."""
         registry, process_watch = self._registry, self._services.process_watch
         older = registry.get(self._identity)
         if older is not None:
             older.link.send("error", None, {"code": "conflict", "message": "this worker has connected again"})
             older.link.close()
-        before = older or registry.away.get(self._identity)
-        for pair in listed:
-            job = over.get(pair[0]) if holds is None else holds.get(pair, over.get(pair[0]))
-            held = HeldJob("", "") if job is None else HeldJob(job.name, job.topic, timeout_s=job.timeout_s)
-            if before is not None and pair in before.held:  # it may die before it can tell that again
-                held = replace(held, **{name: getattr(before.held[pair], name) for name in CARRIED_OVER})
-            worker.held[pair] = held
+        worker.held.update(held_jobs(listed, holds, over, older or registry.away.get(self._identity)))
         registry.join(worker)
         self._worker = worker
         if process_watch is not None and self._pidfd is not None:
@@ -281,33 +251,6 @@ class PeerSession:
         lost = None if holds is None else sorted(listed - holds.keys())
         answer = {"session": worker.session, "lost": lost}
         self._connection.send("welcome", request, self._welcome() | answer)
-
-    def _refuse_unstorable(self, hello: Hello, request: int | None) -> None:
-        """Refuse what the database cannot hold, before a claim uses it."""
-        words = (*hello.topics, *hello.names, *hello.handlers, *(info.topic or "" for info in hello.handlers.values()))
-        bad = next((word for word in words if "\0" in word), None)
-        if bad is not None:
-            message = f"hello: {bad!r:.60} contains a NUL character; names and topics without one are allowed"
-            raise ProtocolError(message, request=request)
-        for name, info in hello.handlers.items():
-            check_backoff(name, info.backoff, request)
-
-    async def _note_handlers(self, hello: Hello) -> None:
-        """Remember what it says of its handlers."""
-        if hello.handlers:
-            try:
-                await self._services.services.store.note_handlers(hello.handlers)
-            except UnavailableError as error:
-                log_unavailable(error, "handlers")
-
-    async def _reconcile(self, listed: set[Pair]) -> dict[Pair, Running] | None:
-        """What of *listed* it still holds; None while the database is away."""
-        try:
-            reporting = self._registry.reporting
-            return await self._in_doubt.give_back_unlisted(self._identity, listed | reporting)
-        except UnavailableError as error:
-            log_unavailable(error, "hello")
-            return None
 
     async def _handle(self, frame: Frame, tasks: anyio.abc.TaskGroup) -> None:
         kind = self._kinds.get(frame.kind)
@@ -356,7 +299,7 @@ class PeerSession:
                 bounded = self._registry.started(
                     worker, [(ref.id, ref.attempt) for ref in body.jobs], {ref.pair for ref in body.apart}
                 )
-                count_started(self._registry.counters, worker)
+                count_started(self._services.counters, worker)
                 if bounded and self._services.deadlines is not None:
                     self._services.deadlines.started(worker, bounded, time.monotonic())
             case protocol.Heartbeat():

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
 from pulse.store.rows import Claim, Completion, EndingKind, Running
-from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
 from pulse_actors.dispatcher.workers.policies import TopicPolicies
 
 Pair: TypeAlias = tuple[bytes, int]
@@ -172,7 +171,6 @@ class WorkerRegistry:
         reporting: Attempts whose results have arrived and are not written yet, whoever holds them by now.
         refused: Those of them that the database refuses to write, each by itself, and whose they are.
         policies: What is kept in memory of the topics' policies.
-        counters: What has gone through.
     """
 
     def __init__(self) -> None:
@@ -187,7 +185,6 @@ class WorkerRegistry:
         self.refused: dict[Pair, str] = {}
         self.lost: set[Pair] = set()  # from before an epoch, until their workers have said how they ended
         self.policies = TopicPolicies({})
-        self.counters = DispatchCounters()
         self._newest: dict[str, int] = {}  # identity -> number of its newest connection
 
     def workers(self) -> list[RegisteredWorker]:

@@ -14,6 +14,7 @@ from pulse.protocol import Beat
 from pulse.store.rows import Renewal
 from pulse.store.store import Store
 from pulse_actors.dispatcher.admission.memory_budget import nothing_reserved
+from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
 from pulse_actors.dispatcher.monitoring.observe import count_margin
 from pulse_actors.dispatcher.workers.registry import Pair, WorkerLink, WorkerRegistry
 from pulse_actors.dispatcher.writes.batcher import ROW_BYTES, Batcher
@@ -62,13 +63,23 @@ class HeartbeatWriter:
         store: The database.
         registry: Which session holds what.
         host: This host, for sessions that are not connected.
+        counters: How much of their leases was left is counted there.
         lease_s: Length of a lease.
     """
 
-    def __init__(self, store: Store, registry: WorkerRegistry, host: identities.Host, *, lease_s: float) -> None:
+    def __init__(
+        self,
+        store: Store,
+        registry: WorkerRegistry,
+        host: identities.Host,
+        counters: DispatchCounters,
+        *,
+        lease_s: float,
+    ) -> None:
         self._store = store
         self._registry = registry
         self._host = host
+        self._counters = counters
         self._lease_s = lease_s
         self.unwritten = UnwrittenLeases(store, registry, lease_s=lease_s)
         self.batcher: Batcher[PendingHeartbeat] = Batcher(self._beat, _weight, BATCH)
@@ -78,7 +89,7 @@ class HeartbeatWriter:
         for identity, at_s in await self._answer(beats, self._extend):
             worker = self._registry.find(identity)
             if worker is not None:
-                count_margin(self._registry.counters, worker, self._lease_s, at_s)
+                count_margin(self._counters, worker, self._lease_s, at_s)
                 worker.extended_s = max(worker.extended_s, at_s)
 
     async def _save(self, beats: Sequence[PendingHeartbeat]) -> None:

@@ -20,6 +20,7 @@ from pulse_actors.dispatcher.claims.cursors import FEW_TOPICS
 from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
 from pulse_actors.dispatcher.claims.handout import Handout
 from pulse_actors.dispatcher.claims.work_signal import WorkSignal
+from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
 from pulse_actors.dispatcher.monitoring.observe import count_submitted
 from pulse_actors.dispatcher.workers.registry import ClaimPlan, WorkerLink, WorkerRegistry
 from pulse_actors.dispatcher.writes.batcher import ROW_BYTES, Batcher, halve
@@ -50,6 +51,7 @@ class SubmitWriter:
         in_doubt: Lets one claim be made at a time.
         handout: Hands out what is inserted, where workers wait for it.
         batch: Most jobs of one claim.
+        counters: What is submitted is counted there.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class SubmitWriter:
         in_doubt: InDoubtClaims,
         handout: Handout,
         batch: int,
+        counters: DispatchCounters,
     ) -> None:
         self._store = store
         self._registry = registry
@@ -68,6 +71,7 @@ class SubmitWriter:
         self._in_doubt = in_doubt
         self._handout = handout
         self._batch = batch
+        self._counters = counters
         self._in_vain = 0  # of one batch: requests that were refused, each by itself, before one was carried out
         self.batcher: Batcher[PendingSubmit] = Batcher(self._write, _weight, BATCH)
 
@@ -125,7 +129,7 @@ class SubmitWriter:
 
     async def _submit(self, jobs: Sequence[NewJob]) -> list[Wake]:
         woken = await self._store.submit(jobs)
-        count_submitted(self._registry.counters, woken)
+        count_submitted(self._counters, woken)
         refuse_swallowed(len(jobs), sum(wake.jobs for wake in woken))
         return woken
 
@@ -159,7 +163,7 @@ class SubmitWriter:
             if error.sqlstate == UNIQUE_VIOLATION:  # it does not take them either
                 raise
             return None
-        count_submitted(self._registry.counters, woken, claims)
+        count_submitted(self._counters, woken, claims)
         await self._handout.take(plan, claims)
         refuse_swallowed(len(jobs), len(claims) + len(woken))
         return woken
