@@ -200,7 +200,8 @@ VARIANTS: Final[dict[str, Variant]] = {
         within=600,
     ),
     "hung handlers are left alone": Variant(
-        ((deadlines.Deadlines, "started", lambda _self, _worker, _bounded, _now_s: None),), "it does not come to an end"
+        ((deadlines.HandlerDeadlines, "started", lambda _self, _worker, _bounded, _now_s: None),),
+        "it does not come to an end",
     ),
     "the floor of an epoch is that of the one before": Variant(
         ((epochs.Ledger, "begin", _floor_stays),), "is handed out twice", GOES_BACK, first=4

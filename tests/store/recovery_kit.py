@@ -17,7 +17,8 @@ from anyio.lowlevel import checkpoint
 from pulse.store.store import Store
 from pulse.system import processes
 from pulse_actors.dispatcher.liveness.process_watch import ProcessWatch
-from pulse_actors.dispatcher.workers.registry import HeldJob, Pair, RegisteredWorker, WorkerRegistry
+from pulse_actors.dispatcher.workers.records import HeldJob, Pair, RegisteredWorker, WorkerFacts
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.dispatcher.writes.report import ReportWriter
 from pulse_actors.shared.identity import Host, Peer, compose, session_of, this_host
 from tests.store.helpers import TOPIC, Row, forge, read
@@ -62,7 +63,7 @@ class Wire:
 def new_worker(identity: str, pid: int = 0, *, name: str = "w", uid: int = 0, capacity: int = 10) -> RegisteredWorker:
     """A worker with a wire."""
     session = session_of(HOST, identity)
-    return RegisteredWorker(identity, name, session, pid, uid, (TOPIC,), frozenset("n"), capacity, Wire())
+    return RegisteredWorker(WorkerFacts(identity, name, session, pid, uid, (TOPIC,), frozenset("n")), capacity, Wire())
 
 
 def wire_of(worker: RegisteredWorker) -> Wire:
@@ -120,7 +121,7 @@ class Floor:
     def watch(self, worker: RegisteredWorker, hear_out: Callable[[], Awaitable[None]] = checkpoint) -> RegisteredWorker:
         """The worker says hello, and is watched."""
         self.registry.join(worker)
-        self.deaths.watch(worker, os.pidfd_open(worker.pid), hear_out)
+        self.deaths.watch(worker, os.pidfd_open(worker.facts.pid), hear_out)
         return worker
 
     async def running(self, worker: RegisteredWorker, *, started: bool = True, **columns: Any) -> bytes:

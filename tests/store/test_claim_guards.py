@@ -7,6 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -26,10 +27,11 @@ from pulse_actors.dispatcher.claims import assign_frames
 from pulse_actors.dispatcher.claims import loop as claiming
 from pulse_actors.dispatcher.claims.assign_frames import _extra, _parts
 from pulse_actors.dispatcher.claims.cursors import PRIORITIES, LevelStart
-from pulse_actors.dispatcher.claims.due_times import FAR_S
 from pulse_actors.dispatcher.claims.quarantine import REFUSED_S
+from pulse_actors.dispatcher.claims.work_signal import FAR_S
 from pulse_actors.dispatcher.workers.policies import TopicPolicies
-from pulse_actors.dispatcher.workers.registry import DOUBTFUL_BEATS, HeldJob, RegisteredWorker, WorkerRegistry
+from pulse_actors.dispatcher.workers.records import DOUBTFUL_BEATS, HeldJob, RegisteredWorker
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.runtime.actor import Backoff
 from tests.store.helpers import TOPIC, forge, read
 from tests.store.recovery_kit import DEADLINE_S, HOST, identity_of, new_worker, wire_of
@@ -71,7 +73,7 @@ class Bench:
     def join(self, identity: str = "w", *, names: Sequence[str] = ("n",), capacity: int = 10) -> RegisteredWorker:
         """A worker comes."""
         worker = new_worker(identity, capacity=capacity)
-        worker.names = frozenset(names)
+        worker.facts = replace(worker.facts, names=frozenset(names))
         self.registry.join(worker)
         return worker
 
@@ -300,7 +302,7 @@ def break_topic(bench: Bench) -> None:
 async def test_a_topic_that_cannot_be_read(bench: Bench) -> None:
     """A broken page under a whole topic: other topics go on, and its own is tried now and then."""
     worker, other = bench.join(), new_worker("v")
-    other.topics = ("u",)
+    other.facts = replace(other.facts, topics=("u",))
     bench.registry.join(other)
     job, elsewhere = await bench.waiting(), await bench.waiting(topic="u")
     claim = bench.store.claim
@@ -324,7 +326,7 @@ async def test_a_topic_that_cannot_be_read(bench: Bench) -> None:
 async def test_topics_that_are_claimed_together_go_on(bench: Bench) -> None:
     """One worker serves them all, and has room: those of which every job can be read are handed out."""
     worker = bench.join()
-    worker.topics, worker.capacity = (TOPIC, "u", "v"), 9
+    worker.facts, worker.capacity = replace(worker.facts, topics=(TOPIC, "u", "v")), 9
     soon = datetime.now(UTC)
     await bench.waiting(next_run_at=soon)
     others = [await bench.waiting(topic=topic, next_run_at=soon) for topic in "uvuv"]
@@ -333,29 +335,29 @@ async def test_topics_that_are_claimed_together_go_on(bench: Bench) -> None:
         bench.claims.signal.cursors._full_s = float("-inf")
         await bench.claims.loop.pass_once()
     assert sorted(jobs_of(worker)) == sorted(others)
-    assert [topic for topic in worker.topics if bench.claims.quarantine.is_quarantined(topic, time.monotonic())] == [
-        TOPIC
-    ]
+    assert [
+        topic for topic in worker.facts.topics if bench.claims.quarantine.is_quarantined(topic, time.monotonic())
+    ] == [TOPIC]
 
 
 async def test_nothing_is_looked_for_until_a_topic_can_be_read_again(bench: Bench) -> None:
     """Whoever has room serves that one alone: the loop waits, whatever else it wants to know."""
     worker = bench.join()
-    bench.claims.quarantine.failed(worker.topics, time.monotonic(), lasts=True)
+    bench.claims.quarantine.failed(worker.facts.topics, time.monotonic(), lasts=True)
     bench.claims.signal.cursors.want_full()
     assert await bench.claims.loop.pass_once() is False
     assert bench.claims.signal.cursors._wanted
     assert await bench.pauses()
-    bench.claims.quarantine.succeeded(worker.topics, full=True)
+    bench.claims.quarantine.succeeded(worker.facts.topics, full=True)
     assert not await bench.pauses()
-    worker.topics = ()
+    worker.facts = replace(worker.facts, topics=())
     assert await bench.pauses()
 
 
 async def test_a_full_claim_that_failed_is_made_up_for(bench: Bench) -> None:
     """However long it took: what is due since long is at levels that nobody knows."""
     worker, now_s = bench.join(), time.monotonic()
-    bench.claims.quarantine.failed(worker.topics, now_s - 11, lasts=True, full=True)
+    bench.claims.quarantine.failed(worker.facts.topics, now_s - 11, lasts=True, full=True)
     bench.claims.signal.cursors.full_begins()
     bench.claims.signal.cursors.full_done(now_s - 40, now_s - 35)
     assert not bench.wants_full
@@ -366,7 +368,7 @@ async def test_a_full_claim_that_failed_is_made_up_for(bench: Bench) -> None:
 async def test_a_job_that_cannot_be_read_in_time(bench: Bench) -> None:
     """Others go on as well, and it is tried again soon, then later; but who waits for a lock blames no job for that."""
     worker, other = bench.join(), new_worker("v")
-    other.topics = ("u",)
+    other.facts = replace(other.facts, topics=("u",))
     bench.registry.join(other)
     soon = datetime.now(UTC)
     await bench.waiting(next_run_at=soon)
@@ -510,7 +512,7 @@ async def test_where_nothing_is_known_nothing_is_asked(bench: Bench) -> None:
 async def test_where_nothing_waits_nothing_is_claimed(bench: Bench) -> None:
     """A place that becomes free costs no statement; work that is told of is claimed by who serves its topic, alone."""
     worker, other = bench.join(), new_worker("v")
-    other.topics = ("u",)
+    other.facts = replace(other.facts, topics=("u",))
     bench.registry.join(other)
     first = await bench.waiting()
     await bench.waiting(topic="u")
@@ -531,7 +533,7 @@ async def test_where_nothing_waits_nothing_is_claimed(bench: Bench) -> None:
 async def test_work_that_nobody_tells_of(bench: Bench) -> None:
     """Somebody has room after a poll that found the worker full: what is known is looked at, as it was not then."""
     worker, other = bench.join(capacity=1), new_worker("v")
-    other.topics = ("u",)
+    other.facts = replace(other.facts, topics=("u",))
     bench.registry.join(other)
     await bench.waiting(topic="u")
     await bench.waiting()
@@ -638,13 +640,13 @@ async def test_doubts_about_somebody_who_has_left(bench: Bench) -> None:
 async def test_a_lost_claim_may_commit_later(bench: Bench) -> None:
     """After a claim whose answer was lost heartbeats are looked at again; after a hello they are so anyway."""
     worker = bench.join()
-    worker.doubtful_beats = 0
+    worker.contact.doubtful_beats = 0
     bench.claims.in_doubt.doubt("w")
     await bench.claims.loop.pass_once()
-    assert worker.doubtful_beats == 0
+    assert worker.contact.doubtful_beats == 0
     bench.claims.in_doubt._in_doubt.add("w")
     await bench.claims.loop.pass_once()
-    assert worker.doubtful_beats == DOUBTFUL_BEATS
+    assert worker.contact.doubtful_beats == DOUBTFUL_BEATS
     assert bench.claims.in_doubt._in_doubt == set()
 
 
@@ -735,7 +737,7 @@ def test_what_a_job_is_told_beside_its_args(fields: dict[str, Any], extra: objec
 async def test_a_topic_of_its_own_rules(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lease that is longer than the server's is so from the claim on, and told; so is a stall of the topic."""
     worker = bench.join()
-    worker.topics = ("own", "other")
+    worker.facts = replace(worker.facts, topics=("own", "other"))
     bench.registry.policies = TopicPolicies({"own": LivePolicy(lease_s=90.0, stall_s=5.0)}, 30.0)
     await bench.store.topics.set("own", {"lease_s": 90.0})
     own, other = [await bench.waiting(topic=topic) for topic in ("own", "other")]

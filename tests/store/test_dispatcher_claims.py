@@ -19,7 +19,8 @@ from pulse.store.rows import Claim, Fence, Head, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims.cursors import FIRST, LEVELS_MAX
 from pulse_actors.dispatcher.workers.policies import TopicPolicies
-from pulse_actors.dispatcher.workers.registry import HeldJob, RegisteredWorker, WorkerRegistry
+from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker, WorkerFacts
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.shared.identity import Host
 from tests.store.helpers import TOPIC, forge, history, read
 from tests.support.claim_parts import claim_parts
@@ -110,7 +111,7 @@ class Bench:
         """A worker comes."""
         wire = Wire()
         made = RegisteredWorker(
-            identity, identity, identity.encode(), 1, 0, tuple(topics), frozenset(names), capacity, wire
+            WorkerFacts(identity, identity, identity.encode(), 1, 0, tuple(topics), frozenset(names)), capacity, wire
         )
         self.registry.join(made)
         return made, wire
@@ -271,7 +272,7 @@ async def test_long_args_are_spread_over_frames(bench: Bench, connection: Connec
     await bench.claims.loop.pass_once()
     assert wire.pairs == [(job, 1) for job in jobs]
     assert wire.frames == 5
-    assert (worker.assigns, {held.assign for held in worker.held.values()}) == (5, {5})
+    assert (worker.jobs.assigns, {held.assign for held in worker.held.values()}) == (5, {5})
 
 
 async def test_what_a_worker_does_not_list_is_given_back(bench: Bench, connection: Connection[Record]) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +23,7 @@ from pulse.store.store import Store
 from pulse.system import process_tree, processes
 from pulse_actors.dispatcher.liveness import process_watch as watching
 from pulse_actors.dispatcher.liveness.process_watch import ProcessWatch
-from pulse_actors.dispatcher.workers.registry import ForcedEnding
+from pulse_actors.dispatcher.workers.records import ForcedEnding
 from pulse_actors.dispatcher.writes import report
 from pulse_actors.dispatcher.writes.report_rows import Obituary, PendingReport
 from pulse_actors.shared.identity import Host
@@ -158,10 +159,10 @@ async def test_a_kill_charges_whom_it_is_for(at: Floor) -> None:
         assert hung.stdout is not None
         child = int(hung.stdout.readline())
         worker = new_worker(identity_of(hung.pid), hung.pid)
-        worker.leads_group = True
+        worker.facts = replace(worker.facts, leads_group=True)
         at.watch(worker)
         guilty, innocent = await at.running(worker), await at.running(worker)
-        worker.forced_endings[guilty, 1] = ForcedEnding(EndingKind.TIMEOUT, "too late")
+        worker.jobs.forced_endings[guilty, 1] = ForcedEnding(EndingKind.TIMEOUT, "too late")
         at.deaths.kill(worker, "test")
         with anyio.fail_after(DEADLINE_S):
             await at.deaths.wait_buried(worker)
@@ -175,7 +176,7 @@ async def test_its_group_dies_with_it(at: Floor) -> None:
     """Also a child that has lost the worker's mark."""
     with process(process_group=0) as dying, process(process_group=dying.pid) as child:
         worker = new_worker(identity_of(dying.pid), dying.pid)
-        worker.leads_group = True
+        worker.facts = replace(worker.facts, leads_group=True)
         at.watch(worker)
         dying.kill()
         await at.wait_buried(worker)
@@ -197,7 +198,7 @@ async def test_what_carries_its_mark_dies_with_it(at: Floor) -> None:
     env = {**os.environ, process_tree.MARK: mark}
     with process(env=env) as dying, process(env=env, start_new_session=True) as daemon:
         worker = new_worker(identity_of(dying.pid), dying.pid)
-        worker.mark = mark
+        worker.facts = replace(worker.facts, mark=mark)
         at.watch(worker)
         dying.kill()
         await at.wait_buried(worker)
@@ -221,7 +222,7 @@ async def test_its_jobs_are_free_when_all_of_it_is_dead(at: Floor, monkeypatch: 
     for number in (1, 2):
         with process() as dying:
             worker = new_worker(identity_of(dying.pid), dying.pid)
-            worker.mark = process_tree.new_mark()
+            worker.facts = replace(worker.facts, mark=process_tree.new_mark())
             job = await at.running(at.watch(worker))
             dying.kill()
             with anyio.fail_after(DEADLINE_S):
@@ -254,7 +255,7 @@ async def test_what_does_not_die_keeps_no_row_locked(at: Floor, monkeypatch: pyt
     monkeypatch.setattr(process_tree, "end_tree", lambda _mark: dead.wait())
     with process() as dying:
         worker = new_worker(identity_of(dying.pid), dying.pid)
-        worker.mark = process_tree.new_mark()
+        worker.facts = replace(worker.facts, mark=process_tree.new_mark())
         job = await at.running(at.watch(worker))
         dying.kill()
         with anyio.fail_after(DEADLINE_S):
@@ -500,7 +501,7 @@ async def test_a_stranger_is_of_the_user_of_its_process(at: Floor) -> None:
     with process(**other) as busy:
         stranger = await at.deaths.adopt(HOST, identity_of(busy.pid))
         assert stranger is not None
-        assert stranger.uid == other.get("user", os.geteuid())
+        assert stranger.facts.uid == other.get("user", os.geteuid())
 
 
 async def test_who_is_watched_is_no_stranger(at: Floor) -> None:

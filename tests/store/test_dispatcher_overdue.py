@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -21,8 +22,8 @@ from pulse_actors.dispatcher.liveness import stack_requests as looking
 from pulse_actors.dispatcher.liveness.hung_handlers import HungHandlers, note_ended, note_progress
 from pulse_actors.dispatcher.liveness.stack_requests import HandlerStack, StackRequests
 from pulse_actors.dispatcher.workers import deadlines
-from pulse_actors.dispatcher.workers.deadlines import Deadlines
-from pulse_actors.dispatcher.workers.registry import HeldJob, RegisteredWorker
+from pulse_actors.dispatcher.workers.deadlines import HandlerDeadlines
+from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker
 from tests.store.helpers import TOPIC, history
 from tests.store.recovery_kit import DEADLINE_S, HOST, Floor, floor, identity_of, is_alive, new_worker, process, wire_of
 from tests.support.claim_parts import claim_parts
@@ -43,7 +44,7 @@ class Hall(Floor):
     def __init__(self, store: Store, connection: Connection[Record]) -> None:
         super().__init__(store, connection)
         self.stacks = StackRequests(self.registry)
-        self.deadlines = Deadlines(self.registry, obey_s=0.0, heartbeat_s=0.0)
+        self.deadlines = HandlerDeadlines(self.registry, obey_s=0.0, heartbeat_s=0.0)
         self.hung_handlers = HungHandlers(self.registry, self.deadlines, self.deaths, self.stacks)
 
     def working(self, pid: int) -> RegisteredWorker:
@@ -53,7 +54,9 @@ class Hall(Floor):
     async def limited(self, worker: RegisteredWorker, timeout_s: float | None = 0.1, name: str = "n") -> bytes:
         """A job that runs, with a limit; its id."""
         job = await self.running(worker)
-        worker.held[job, 1] = HeldJob(name, TOPIC, started=True, timeout_s=timeout_s, stall_s=worker.stalls.get(name))
+        worker.held[job, 1] = HeldJob(
+            name, TOPIC, started=True, timeout_s=timeout_s, stall_s=worker.facts.stalls.get(name)
+        )
         return job
 
     def start(self, worker: RegisteredWorker) -> None:
@@ -108,7 +111,7 @@ async def test_what_has_a_limit_is_watched(at: Hall) -> None:
     """A time limit, a promise to tell progress, or both; nothing else."""
     with process() as living:
         worker = at.working(living.pid)
-        worker.stalls = {"promised": 5.0}
+        worker.facts = replace(worker.facts, stalls={"promised": 5.0})
         for timeout_s, name in ((1.0, "n"), (None, "promised"), (None, "n"), (9.0, "promised")):
             await at.limited(worker, timeout_s, name)
         at.start(worker)
@@ -129,7 +132,7 @@ async def test_who_cannot_be_killed_is_not_watched(at: Hall) -> None:
 async def test_what_has_ended_is_forgotten(at: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not kept until its time: long limits would pile up."""
     monkeypatch.setattr(deadlines, "KEEP_ENTRIES", 4)
-    at.deadlines = Deadlines(at.registry, obey_s=0.0, heartbeat_s=0.0)
+    at.deadlines = HandlerDeadlines(at.registry, obey_s=0.0, heartbeat_s=0.0)
     with process() as living:
         worker = at.working(living.pid)
         running = await at.limited(worker, LONG_S)
@@ -144,10 +147,10 @@ async def test_what_has_ended_is_forgotten(at: Hall, monkeypatch: pytest.MonkeyP
 async def test_what_is_told_again_is_kept_once(at: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker may say without end that a handler was called; the time counts from the first word of it."""
     monkeypatch.setattr(deadlines, "KEEP_ENTRIES", 4)
-    at.deadlines = Deadlines(at.registry, obey_s=0.0, heartbeat_s=0.0)
+    at.deadlines = HandlerDeadlines(at.registry, obey_s=0.0, heartbeat_s=0.0)
     with process() as living:
         worker = at.working(living.pid)
-        worker.stalls = {"promised": LONG_S}
+        worker.facts = replace(worker.facts, stalls={"promised": LONG_S})
         await at.limited(worker, LONG_S, "promised")
         at.start(worker)
         first = {due.kind: due.number for due in at.deadlines._heap}
@@ -203,7 +206,7 @@ async def test_a_result_without_room_ends_a_verdict(at: Hall, tasks: anyio.abc.T
         assert at.due(tasks)
         note_ended(worker, [(job, 1)])
         await at.until_closed()
-        assert worker.forced_endings == {}
+        assert worker.jobs.forced_endings == {}
         assert living.poll() is None
 
 
@@ -221,7 +224,7 @@ async def test_progress_moves_the_limit(at: Hall, tasks: anyio.abc.TaskGroup) ->
     """It is looked at again when the silence may have lasted long enough; the time limit is not moved."""
     with process() as living:
         worker = at.working(living.pid)
-        worker.stalls = {"n": 5.0}
+        worker.facts = replace(worker.facts, stalls={"n": 5.0})
         job = await at.limited(worker, None)
         at.start(worker)
         worker.held[job, 1].progress_s = NOW_S - 1
@@ -238,7 +241,7 @@ async def test_progress_does_not_move_a_time_limit(at: Hall, tasks: anyio.abc.Ta
     """However lively it is."""
     with process() as living:
         worker = at.working(living.pid)
-        worker.stalls = {"n": LONG_S}
+        worker.facts = replace(worker.facts, stalls={"n": LONG_S})
         job = await at.limited(worker, 0.1)
         at.start(worker)
         worker.held[job, 1].progress_s = NOW_S
@@ -292,12 +295,12 @@ async def test_a_handler_that_ends_after_all(
         job, sibling = await at.limited(worker), await at.running(worker)
         at.start(worker)
         assert at.due(tasks)
-        await at.until(lambda: (job, 1) in worker.forced_endings)
+        await at.until(lambda: (job, 1) in worker.jobs.forced_endings)
         assert worker.closing
         at.registry.free(worker, [(job, 1), (sibling, 1)])
         await at.until_closed()
         assert is_alive(living.pid)
-        assert (worker.closing, worker.forced_endings, worker.leaving) == (False, {}, False)
+        assert (worker.closing, worker.jobs.forced_endings, worker.leaving) == (False, {}, False)
 
 
 async def test_what_has_ended_and_is_not_written_yet(at: Hall, tasks: anyio.abc.TaskGroup) -> None:
@@ -309,7 +312,7 @@ async def test_what_has_ended_and_is_not_written_yet(at: Hall, tasks: anyio.abc.
         at.registry.reporting.add((job, 1))
         assert not at.due(tasks)
         await anyio.wait_all_tasks_blocked()
-        assert (worker.closing, worker.forced_endings) == (False, {})
+        assert (worker.closing, worker.jobs.forced_endings) == (False, {})
         assert wire_of(worker).sent == []
 
 
@@ -323,11 +326,11 @@ async def test_a_result_that_comes_while_its_stack_is_taken(
         job, sibling = await at.limited(worker), await at.running(worker)
         at.start(worker)
         assert at.due(tasks)
-        await at.until(lambda: (job, 1) in worker.forced_endings)
+        await at.until(lambda: (job, 1) in worker.jobs.forced_endings)
         at.registry.reporting |= {(job, 1), (sibling, 1)}
         await at.until_closed()
         assert is_alive(living.pid)
-        assert (worker.closing, worker.forced_endings, worker.leaving) == (False, {}, False)
+        assert (worker.closing, worker.jobs.forced_endings, worker.leaving) == (False, {}, False)
 
 
 async def test_what_runs_apart_has_time_to_begin(at: Hall) -> None:
@@ -397,7 +400,7 @@ def test_what_counts_as_progress() -> None:
     """A heartbeat that tells something of an attempt that is held; a bare one says only that the process lives."""
     worker = new_worker("w")
     told, silent = (bytes(16), 1), (bytes(15) + b"x", 1)
-    worker.held = {told: HeldJob("n", TOPIC), silent: HeldJob("n", TOPIC)}
+    worker.jobs.held = {told: HeldJob("n", TOPIC), silent: HeldJob("n", TOPIC)}
     note_progress(worker, [Beat(*told, "1"), Beat(*silent, None), Beat(bytes(15) + b"y", 1, "1")], 7.0)
     assert [held.progress_s for held in worker.held.values()] == [7.0, 0.0]
 
@@ -407,7 +410,7 @@ def parent(at: Hall, monkeypatch: pytest.MonkeyPatch) -> RegisteredWorker:
     """This process, as the pool parent of those that it starts; it takes its time to answer."""
     monkeypatch.setattr(looking, "ANSWER_S", LONG_S)
     made = new_worker("parent", os.getpid())
-    made.topics = ()
+    made.facts = replace(made.facts, topics=())
     at.registry.join(made)
     return made
 
@@ -424,14 +427,14 @@ async def test_stacks_come_from_the_pool_parent(
         assert at.due(tasks)
         await at.until(lambda: bool(wire_of(parent).sent))
         ((kind, number, body),) = wire_of(parent).sent
-        assert (kind, body) == ("stack", {"session": worker.session})
+        assert (kind, body) == ("stack", {"session": worker.facts.session})
         assert number is not None
         at.stacks.answer(worker, number, Stack("forged"))
         at.stacks.answer(parent, number + 1, Stack("of another one"))
         at.stacks.answer(parent, None, Stack("of nothing"))
         at.stacks.answer(worker, number - 1, Stack(None))
         await anyio.wait_all_tasks_blocked()
-        assert not worker.forced_endings
+        assert not worker.jobs.forced_endings
         at.stacks.answer(parent, number, Stack("there"))
         await at.until_closed()
         await at.wait_buried(worker)
@@ -460,7 +463,7 @@ async def test_a_worker_that_answers_knows_best(at: Hall, parent: RegisteredWork
             tasks.start_soon(take)
             await anyio.wait_all_tasks_blocked()
             ((kind, number, body),) = wire_of(worker).sent
-            assert (kind, body) == ("stack", {"session": worker.session, "job": (b"1" * 16, 2)})
+            assert (kind, body) == ("stack", {"session": worker.facts.session, "job": (b"1" * 16, 2)})
             ((_, parents, _),) = wire_of(parent).sent
             at.stacks.answer(parent, parents, second)
             await anyio.wait_all_tasks_blocked()

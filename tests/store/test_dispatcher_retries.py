@@ -21,7 +21,8 @@ from pulse_actors.dispatcher.liveness.stack_requests import StackRequests
 from pulse_actors.dispatcher.monitoring.answer import StatsReporter
 from pulse_actors.dispatcher.monitoring.incidents import Incidents
 from pulse_actors.dispatcher.requests.jobs import retry_jobs
-from pulse_actors.dispatcher.workers.registry import HeldJob, RegisteredWorker, WorkerRegistry
+from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker, WorkerFacts
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.runtime.bus import Bus
 from pulse_actors.shared.identity import Host, Peer, compose
 from tests.store.helpers import TOPIC, forge
@@ -79,7 +80,7 @@ async def context(store: Store) -> AsyncIterator[RequestContext]:
 
 def connected(context: RequestContext) -> RegisteredWorker:
     """The living worker says hello."""
-    worker = RegisteredWorker(ALIVE, "w", b"s", PID, 0, (TOPIC,), frozenset("n"), 10, Silent())
+    worker = RegisteredWorker(WorkerFacts(ALIVE, "w", b"s", PID, 0, (TOPIC,), frozenset("n")), 10, Silent())
     context.services.registry.join(worker)
     return worker
 

@@ -20,7 +20,7 @@ from pulse.store.store import Store
 from pulse.system import processes
 from pulse_actors.dispatcher.liveness import silent_workers as looking
 from pulse_actors.dispatcher.liveness.silent_workers import SilentWorkers
-from pulse_actors.dispatcher.workers.registry import RegisteredWorker
+from pulse_actors.dispatcher.workers.records import RegisteredWorker
 from pulse_actors.dispatcher.writes.unwritten import UnwrittenLeases
 from tests.store.helpers import TOPIC, history
 from tests.store.recovery_kit import (
@@ -81,7 +81,7 @@ class Room(Floor):
     def silent(self, pid: int, silent_s: float = LEASE_S) -> RegisteredWorker:
         """A watched worker that has beaten so long ago, and whose leases were extended then."""
         worker = new_worker(identity_of(pid), pid)
-        worker.beaten_s = worker.extended_s = time.monotonic() - silent_s
+        worker.contact.beaten_s = worker.contact.extended_s = time.monotonic() - silent_s
         return self.watch(worker)
 
     async def until(self, look: Callable[[], bool]) -> None:
@@ -215,7 +215,7 @@ async def test_who_answers_is_not_told_to_end(
         await look(at, tasks)
         await anyio.wait_all_tasks_blocked()
         assert at.silence._being_killed
-        worker.beaten_s = time.monotonic()
+        worker.contact.beaten_s = time.monotonic()
         await at.until_done()
         assert at.signals == []
 
@@ -232,10 +232,10 @@ async def test_who_answers_late_is_not_killed(
         await at.running(worker)
         await look(at, tasks)
         await at.until(lambda: signal.SIGTERM in at.signals)
-        worker.beaten_s = time.monotonic()
+        worker.contact.beaten_s = time.monotonic()
         await at.until_done()
         assert at.signals == [signal.SIGTERM]
-        assert worker.forced_endings == {}
+        assert worker.jobs.forced_endings == {}
 
 
 async def test_who_ends_by_itself_is_not_signalled(
@@ -381,7 +381,7 @@ async def test_a_dispatcher_that_was_stopped_blames_nobody(
     )
     with process() as living:
         worker = at.silent(living.pid, 0.0)
-        worker.beaten_s = time.monotonic() + LONG_S  # as far as this test is concerned it beats
+        worker.contact.beaten_s = time.monotonic() + LONG_S  # as far as this test is concerned it beats
         await at.running(worker)
         tasks.start_soon(silence.run, [])
         await at.until(lambda: len(looks) >= 2)
@@ -447,7 +447,7 @@ async def stranger(at: Room, pid: int) -> RegisteredWorker:
     await at.silence.lapsed([identity_of(pid)])
     found = at.deaths.watched(identity_of(pid))
     assert found is not None
-    found.beaten_s -= LEASE_S
+    found.contact.beaten_s -= LEASE_S
     return found
 
 
@@ -464,7 +464,7 @@ async def test_a_stranger_for_whom_somebody_else_beats(at: Room, tasks: anyio.ab
         )
         before_s = time.monotonic()
         await look(at, tasks)
-        assert worker.beaten_s >= before_s
+        assert worker.contact.beaten_s >= before_s
         assert not at.silence._being_killed
         assert is_alive(living.pid)
 
@@ -477,7 +477,7 @@ async def test_a_lease_that_another_one_has_made_shorter(at: Room, tasks: anyio.
         worker = await stranger(at, living.pid)
         await at.connection.execute("UPDATE pulse.jobs SET lease_until = lease_until + $1 * interval '1 s'", moved_s)
         await look(at, tasks)
-        assert worker.beaten_s > time.monotonic() - 1
+        assert worker.contact.beaten_s > time.monotonic() - 1
         assert not at.silence._being_killed
 
 
@@ -547,12 +547,12 @@ async def test_strangers_while_nobody_can_write(
     with process() as living:
         await at.row(identity_of(living.pid))
         worker = await stranger(at, living.pid)
-        worker.beaten_s += 0.2 * LEASE_S
-        worker.extended_s = worker.beaten_s
+        worker.contact.beaten_s += 0.2 * LEASE_S
+        worker.contact.extended_s = worker.contact.beaten_s
         monkeypatch.setattr(at.store, "extend", away)
         before_s = time.monotonic()
         await look(at, tasks)
-        assert worker.beaten_s >= before_s
+        assert worker.contact.beaten_s >= before_s
 
 
 async def test_strangers_while_somebody_reads_the_whole_table(at: Room, tasks: anyio.abc.TaskGroup, dsn: str) -> None:
@@ -560,15 +560,15 @@ async def test_strangers_while_somebody_reads_the_whole_table(at: Room, tasks: a
     with process() as living:
         await at.row(identity_of(living.pid))
         worker = await stranger(at, living.pid)
-        worker.beaten_s += 0.2 * LEASE_S
-        worker.extended_s = worker.beaten_s
+        worker.contact.beaten_s += 0.2 * LEASE_S
+        worker.contact.extended_s = worker.contact.beaten_s
         other = await asyncpg.connect(dsn)
         async with other.transaction():
             await other.execute("LOCK TABLE pulse.jobs IN SHARE MODE")
             before_s = time.monotonic()
             await look(at, tasks)
         await other.close()
-        assert worker.beaten_s >= before_s
+        assert worker.contact.beaten_s >= before_s
         assert not at.silence._being_killed
 
 
@@ -613,10 +613,10 @@ async def test_who_speaks_after_sigterm_is_not_sentenced(
         await at.running(worker)
         await look(at, tasks)
         await at.until(lambda: signal.SIGTERM in at.signals)
-        assert worker.forced_endings
-        worker.beaten_s = time.monotonic() + LONG_S
+        assert worker.jobs.forced_endings
+        worker.contact.beaten_s = time.monotonic() + LONG_S
         await at.until_done()
-        assert not worker.forced_endings
+        assert not worker.jobs.forced_endings
 
 
 async def test_renewals_from_here_are_no_beats(at: Room, tasks: anyio.abc.TaskGroup) -> None:
@@ -624,10 +624,10 @@ async def test_renewals_from_here_are_no_beats(at: Room, tasks: anyio.abc.TaskGr
     with process() as living:
         job = await at.row(identity_of(living.pid))
         worker = await stranger(at, living.pid)
-        worker.beaten_s = beaten_s = time.monotonic() - 0.8 * LEASE_S
-        worker.until_s = time.monotonic() + 10
+        worker.contact.beaten_s = beaten_s = time.monotonic() - 0.8 * LEASE_S
+        worker.contact.until_s = time.monotonic() + 10
         await at.connection.execute("UPDATE pulse.jobs SET lease_until = now() + interval '10 s'")
         await look(at, tasks)
         assert await at.lease_s(job) > LEASE_S - 5
         await look(at, tasks)
-        assert worker.beaten_s == beaten_s
+        assert worker.contact.beaten_s == beaten_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -35,7 +36,7 @@ from tests.support.waiting import until as until_within
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
-    from pulse_actors.dispatcher.workers.registry import RegisteredWorker
+    from pulse_actors.dispatcher.workers.records import RegisteredWorker
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.heavy]
 
@@ -155,7 +156,7 @@ async def test_claims(counter: Counter, connection: Connection[Record]) -> None:
 async def test_what_says_away_of_one_topic(counter: Counter, connection: Connection[Record], sqlstate: str) -> None:
     """While the claims of all others succeed, nobody is away, and nothing is locked: it is about the job."""
     other = new_worker("other")
-    other.topics, other.capacity = ("others",), 10_000
+    other.facts, other.capacity = replace(other.facts, topics=("others",)), 10_000
     counter.registry.join(other)
     soon = datetime.now(UTC)
     jobs = [await forge(connection, next_run_at=soon) for _ in range(3)]
@@ -181,7 +182,7 @@ async def test_what_is_not_believed(counter: Counter, connection: Connection[Rec
     """It is told, so that claims are made at a slower pace, the next one of everything; other topics have theirs."""
     bad, good = (TOPIC, "others") if is_first else ("others", TOPIC)
     worker = new_worker("other")
-    worker.topics = ("others",)
+    worker.facts = replace(worker.facts, topics=("others",))
     counter.registry.join(worker)
     refused = await forge(connection, topic=bad, next_run_at=PAST)
     async with refusing(connection, {refused: "08006"}, "RUNNING"):

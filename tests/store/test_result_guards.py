@@ -19,7 +19,7 @@ from pulse.protocol import Result
 from pulse.store.connections.pool import SERVER_SETTINGS, Target
 from pulse.store.rows import Ending, EndingKind, Level
 from pulse.store.store import Store
-from pulse_actors.dispatcher.workers.registry import HeldJob, RegisteredWorker
+from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker
 from pulse_actors.dispatcher.writes import report as writing
 from pulse_actors.dispatcher.writes.report import ReportWriter
 from pulse_actors.dispatcher.writes.report_rows import Obituary, PendingReport

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +18,8 @@ from pulse.store.rows import Claim, Level, Wake
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims.assign_frames import ASSIGN_CHARS
 from pulse_actors.dispatcher.claims.cursors import FEW_TOPICS
-from pulse_actors.dispatcher.workers.registry import HeldJob, RegisteredWorker, WorkerRegistry
+from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from tests.store.helpers import LEASE_S, NOW, TOPIC, at, count, forge, history, job, read
 from tests.store.recovery_kit import DEADLINE_S, HOST, new_worker, wire_of
 from tests.store.refusing_kit import refusing
@@ -138,7 +140,7 @@ class Bench:
     def join(self, identity: str = "w", *, capacity: int = 10, topics: tuple[str, ...] = (TOPIC,)) -> RegisteredWorker:
         """A worker comes."""
         worker = new_worker(identity, capacity=capacity)
-        worker.names, worker.topics = frozenset("n"), topics
+        worker.facts = replace(worker.facts, names=frozenset("n"), topics=topics)
         self.registry.join(worker)
         return worker
 
@@ -234,7 +236,7 @@ async def test_a_submit_does_not_wait_for_a_claim(bench: Bench, connection: Conn
 async def test_a_worker_that_has_fallen_silent(bench: Bench) -> None:
     """It gets nothing."""
     worker = bench.join()
-    worker.held[bytes(16), 1], worker.heard_s = HeldJob("n", TOPIC), time.monotonic() - 31.0
+    worker.held[bytes(16), 1], worker.contact.heard_s = HeldJob("n", TOPIC), time.monotonic() - 31.0
     await bench.claims.submits.submit([job()])
     assert jobs_of(worker) == []
 

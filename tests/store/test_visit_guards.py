@@ -6,6 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -38,7 +39,7 @@ from pulse_actors.dispatcher.net.listener import Listener
 from pulse_actors.dispatcher.net.peer import AuthenticatedPeer, LocalPeerAuth
 from pulse_actors.dispatcher.net.session import PeerSession
 from pulse_actors.dispatcher.requests.table import REQUESTS
-from pulse_actors.dispatcher.workers.registry import HeldJob, RegisteredWorker
+from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker
 from pulse_actors.dispatcher.writes.batcher import MAX_WAITING_BATCHES, Batcher
 from pulse_actors.dispatcher.writes.heartbeat import HeartbeatWriter, PendingHeartbeat
 from pulse_actors.dispatcher.writes.submit import BATCH
@@ -323,9 +324,9 @@ async def test_a_worker_that_holds_nothing_has_just_beaten(lobby: Lobby) -> None
     """Leases of a claim to come begin with it; of what it came with nobody knows when they were extended."""
     began_s = time.monotonic()
     worker, _ = await lobby.greet()
-    assert worker.extended_s >= began_s
+    assert worker.contact.extended_s >= began_s
     worker, _ = await lobby.greet((bytes(16), 1), number=2)
-    assert worker.extended_s == float("-inf")
+    assert worker.contact.extended_s == float("-inf")
 
 
 async def test_a_newer_hello_takes_the_place_of_an_older_one(lobby: Lobby) -> None:
@@ -422,13 +423,13 @@ async def test_a_pool_parent_takes_nobody_with_it(lobby: Lobby) -> None:
             peer_session, _ = lobby.peer_session(peer=Peer(leader.pid, 0, 0, 7, HOST.pidns))
             await peer_session._greet_worker(hello(topics=topics), 0)
             assert peer_session._worker is not None
-            found.append((peer_session._worker.leads_group, peer_session._worker.mark))
+            found.append((peer_session._worker.facts.leads_group, peer_session._worker.facts.mark))
     assert found == [(True, "m" * 32), (False, None)]
     with process() as member:
         peer_session, _ = lobby.peer_session(peer=Peer(member.pid, 0, 0, 7, HOST.pidns))
         await peer_session._greet_worker(hello(), 0)
         assert peer_session._worker is not None
-        assert not peer_session._worker.leads_group  # a shell's pipeline would die with it
+        assert not peer_session._worker.facts.leads_group  # a shell's pipeline would die with it
 
 
 async def test_whose_capacity_may_be_told(lobby: Lobby) -> None:
@@ -441,12 +442,12 @@ async def test_whose_capacity_may_be_told(lobby: Lobby) -> None:
         peer_session, _ = lobby.peer_session(peer=Peer(1, uid, 0, 7, HOST.pidns))
         peer_session._resize(parent, Capacity(capacity, session))
 
-    tell(0, child.session, USER + 1)
+    tell(0, child.facts.session, USER + 1)
     tell(0, bytes(16))
     assert (parent.capacity, child.capacity, child.leaving) == (10, 10, False)
-    tell(0, child.session)
+    tell(0, child.facts.session)
     assert (parent.capacity, child.capacity, child.leaving, parent.leaving) == (10, 0, True, False)
-    tell(5, child.session, 0)
+    tell(5, child.facts.session, 0)
     assert (child.capacity, child.leaving) == (5, False)
     tell(3, None)
     assert parent.capacity == 3
@@ -458,8 +459,8 @@ async def test_what_a_heartbeat_does_not_list(lobby: Lobby) -> None:
     """Is counted, from the last one on that listed it; a parent's heartbeat says nothing of it."""
     worker = new_worker("w")
     listed, unlisted = (bytes(16), 1), (bytes(15) + b"x", 1)
-    worker.held = {listed: HeldJob("n", TOPIC), unlisted: HeldJob("n", TOPIC, unlisted=1)}
-    worker.beaten_s = 0.0
+    worker.jobs.held = {listed: HeldJob("n", TOPIC), unlisted: HeldJob("n", TOPIC, unlisted=1)}
+    worker.contact.beaten_s = 0.0
     peer_session, _ = lobby.peer_session()
     frame = Frame("heartbeat", 1, cast("Any", b""))
 
@@ -468,21 +469,21 @@ async def test_what_a_heartbeat_does_not_list(lobby: Lobby) -> None:
         assert peer_session._hear_worker(worker, frame, body)
 
     beat(b"session")
-    assert worker.beaten_s == 0.0
+    assert worker.contact.beaten_s == 0.0
     assert worker.held[unlisted].unlisted == 1
     for _ in range(2):
         beat(None, listed)
     assert (worker.held[listed].unlisted, worker.held[unlisted].unlisted) == (0, 3)
     beat(None, unlisted)
     assert worker.held[unlisted].unlisted == 0
-    assert worker.beaten_s > 0.0
+    assert worker.contact.beaten_s > 0.0
 
 
 async def test_a_heartbeat_older_than_the_frame_of_a_job(lobby: Lobby) -> None:
     """Says nothing of that job: only one that was sent when the frame had been read counts."""
     worker = new_worker("w")
     pair = (bytes(16), 1)
-    worker.held = {pair: HeldJob("n", TOPIC, assign=2)}
+    worker.jobs.held = {pair: HeldJob("n", TOPIC, assign=2)}
     peer_session, _ = lobby.peer_session()
     counts = list[int]()
     for assigns in (0, 1, 2, 3):
@@ -496,14 +497,14 @@ async def test_a_checkpoint_is_no_heartbeat(lobby: Lobby) -> None:
     """It is about one attempt, and says nothing of the others, but that this one has told something."""
     worker = new_worker("w")
     saved, other = (bytes(16), 1), (bytes(15) + b"x", 1)
-    worker.held = {saved: HeldJob("n", TOPIC, unlisted=1), other: HeldJob("n", TOPIC)}
-    worker.stalls = {"n": 1.0}
-    worker.beaten_s = 0.0
+    worker.jobs.held = {saved: HeldJob("n", TOPIC, unlisted=1), other: HeldJob("n", TOPIC)}
+    worker.facts = replace(worker.facts, stalls={"n": 1.0})
+    worker.contact.beaten_s = 0.0
     peer_session, _ = lobby.peer_session()
     body = protocol.Checkpoint(jobs=[Beat(*saved, "1")])
     for _ in range(3):
         assert peer_session._hear_worker(worker, Frame("checkpoint", 1, cast("Any", b"")), body)
-    assert (worker.held[saved].unlisted, worker.held[other].unlisted, worker.beaten_s) == (1, 0, 0.0)
+    assert (worker.held[saved].unlisted, worker.held[other].unlisted, worker.contact.beaten_s) == (1, 0, 0.0)
     assert worker.held[saved].progress_s > 0.0
     assert worker.held[other].progress_s == 0.0
 
@@ -531,7 +532,7 @@ async def test_a_process_brings_no_more_than_has_room(lobby: Lobby) -> None:
     """
     services, worker, budget = lobby.services(), new_worker(IDENTITY), MemoryBudget(1500)
     lobby.registry.join(worker)
-    worker.stalls = {"n": 1.0}
+    worker.facts = replace(worker.facts, stalls={"n": 1.0})
     saved, told, ended = [(await lobby.running(worker), 1) for _ in range(3)]
     text = f'"{"x" * 600}"'
     peer_session, line = lobby.peer_session()
@@ -558,9 +559,9 @@ async def test_a_process_brings_no_more_than_has_room(lobby: Lobby) -> None:
     assert [worker.held[pair].ended for pair in (saved, told, ended)] == [False, False, True]
     assert worker.held[saved].progress_s > 0.0
 
-    worker.beaten_s, before = 0.0, (await read(lobby.connection, told[0]))["lease_until"]
+    worker.contact.beaten_s, before = 0.0, (await read(lobby.connection, told[0]))["lease_until"]
     hear("heartbeat", heartbeat)
-    assert worker.beaten_s > 0.0
+    assert worker.contact.beaten_s > 0.0
     with pytest.raises(UnavailableError):
         hear("heartbeat", heartbeat)
     hear("heartbeat", heartbeat, other)

@@ -20,7 +20,8 @@ from pulse.store.rows import Claim, Completion, Level
 from pulse.store.store import Store
 from pulse_actors.dispatcher.epochs import witness as module
 from pulse_actors.dispatcher.epochs.witness import OTHERS_S, PUT_OFF_S, REJOIN_S, SOON_S, TICK_S, Witness
-from pulse_actors.dispatcher.workers.registry import HeldJob, RegisteredWorker, WorkerRegistry
+from pulse_actors.dispatcher.workers.records import HeldJob, RegisteredWorker, WorkerFacts
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.shared.epoch_memory import Memory, Notebook
 from tests.store.epoch_kit import HOST, LEASE_S, OTHER, clean, come, keep, put_back, raised
 from tests.store.helpers import TOPIC, forge, job, read
@@ -89,7 +90,7 @@ class Host:
     def join(self, name: str, wire: Wire, capacity: int = 9) -> RegisteredWorker:
         """A worker comes."""
         worker = RegisteredWorker(
-            f"{HOST}/b/1/2.3/{name}", name, name.encode(), 2, 0, (TOPIC,), frozenset({"n"}), capacity, wire
+            WorkerFacts(f"{HOST}/b/1/2.3/{name}", name, name.encode(), 2, 0, (TOPIC,), frozenset({"n"})), capacity, wire
         )
         self.registry.join(worker)
         return worker

@@ -13,7 +13,7 @@ from pulse_actors.dispatcher.claims.quarantine import Quarantine
 from pulse_actors.dispatcher.claims.refused_jobs import RefusedJobs
 from pulse_actors.dispatcher.claims.work_signal import WorkSignal
 from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
-from pulse_actors.dispatcher.workers.deadlines import Deadlines
+from pulse_actors.dispatcher.workers.deadlines import HandlerDeadlines
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.dispatcher.writes.submit import SubmitWriter
 from pulse_actors.shared.identity import Host
@@ -39,7 +39,7 @@ def claim_parts(
     registry: WorkerRegistry,
     host: Host | None,
     *,
-    deadlines: Deadlines | None = None,
+    deadlines: HandlerDeadlines | None = None,
     lease_s: float = 30.0,
     poll_s: float = 60.0,
     batch: int = 500,

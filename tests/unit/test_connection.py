@@ -18,7 +18,7 @@ from pulse.errors import ProtocolError
 from pulse_actors.dispatcher.admission.memory_budget import MemoryBudget
 from pulse_actors.dispatcher.admission.request_limits import MISTAKES, MISTAKES_A_SECOND, STRETCH_S
 from pulse_actors.dispatcher.net.connection import LITTLE_BYTES, UNREAD_BYTES, PeerConnection
-from pulse_actors.dispatcher.workers.registry import BACKLOG_BYTES
+from pulse_actors.dispatcher.workers.records import BACKLOG_BYTES
 
 pytestmark = pytest.mark.anyio
 

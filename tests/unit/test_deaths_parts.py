@@ -13,7 +13,7 @@ import pytest
 from pulse.store.rows import Ending, EndingKind
 from pulse.system.processes import OomKills
 from pulse_actors.dispatcher.liveness.process_watch import WatchedProcess, _describe, obituary, stranger
-from pulse_actors.dispatcher.workers.registry import ForcedEnding, HeldJob, RegisteredWorker
+from pulse_actors.dispatcher.workers.records import ForcedEnding, HeldJob, RegisteredWorker
 from pulse_actors.shared.identity import Host
 
 HUNG: Final = (b"h" * 16, 3)
@@ -27,7 +27,7 @@ WORKER: Final = "h/b/1/0.0/w"
 def worker() -> RegisteredWorker:
     """One that holds two jobs that were started, and one that was not."""
     made = stranger(Host("h", "b", 1), WORKER, 0)
-    made.held = {pair: HeldJob("n", "t", started=pair != QUEUED) for pair in (HUNG, STARTED, QUEUED)}
+    made.jobs.held = {pair: HeldJob("n", "t", started=pair != QUEUED) for pair in (HUNG, STARTED, QUEUED)}
     return made
 
 
@@ -48,7 +48,7 @@ def test_who_was_leaving_charges_nobody(worker: RegisteredWorker) -> None:
 
 def test_a_sentence_is_carried_out(worker: RegisteredWorker) -> None:
     """Of a process that was killed for some attempts these are charged, as they were sentenced, and no others."""
-    worker.forced_endings[HUNG] = SENTENCE
+    worker.jobs.forced_endings[HUNG] = SENTENCE
     worker.leaving = True
     assert obituary(worker, "why", -9, worker.held) == [
         Ending(*HUNG, WORKER, EndingKind.TIMEOUT, "too late", exit_code=-9, stack="where it was"),
@@ -86,7 +86,7 @@ def test_what_had_ended_did_not_kill_it(worker: RegisteredWorker) -> None:
         Ending(*QUEUED, WORKER, EndingKind.RELEASED),
     ]
     worker.held[HUNG].ended = True
-    worker.forced_endings[HUNG] = SENTENCE  # before it was told
+    worker.jobs.forced_endings[HUNG] = SENTENCE  # before it was told
     assert {one.kind for one in obituary(worker, "why", -9, worker.held)} == {EndingKind.RELEASED}
 
 

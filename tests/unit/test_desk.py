@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given
@@ -16,7 +16,8 @@ from pulse_actors.dispatcher.claims import placement as placing
 from pulse_actors.dispatcher.claims.placement import Placement, place
 from pulse_actors.dispatcher.workers import registry as book
 from pulse_actors.dispatcher.workers.policies import TopicPolicies
-from pulse_actors.dispatcher.workers.registry import ClaimPlan, RegisteredWorker, WorkerRegistry, deal
+from pulse_actors.dispatcher.workers.records import BACKLOG_BYTES, HeldJob, RegisteredWorker, WorkerFacts
+from pulse_actors.dispatcher.workers.registry import ClaimPlan, WorkerRegistry, deal
 
 NAMES = ("red", "green", "blue")
 TOPICS = ("a", "b")
@@ -49,10 +50,12 @@ def worker(
 ) -> RegisteredWorker:
     """A worker that holds some jobs already."""
     made = RegisteredWorker(
-        identity, identity, identity.encode().ljust(16), 1, 0, tuple(topics), frozenset(names), capacity, Wire()
+        WorkerFacts(identity, identity, identity.encode().ljust(16), 1, 0, tuple(topics), frozenset(names)),
+        capacity,
+        Wire(),
     )
     for number in range(held):
-        made.held[f"{identity}{number}".encode().ljust(16), 1] = book.HeldJob("red", "a")
+        made.held[f"{identity}{number}".encode().ljust(16), 1] = HeldJob("red", "a")
     return made
 
 
@@ -255,10 +258,10 @@ def test_a_superseded_worker_does_not_remove_its_successor() -> None:
     registry = desk_of(older, newer)
     registry.leave(older)
     assert registry.get("w") is newer
-    assert registry.by_session(newer.session, remote=False) is newer
+    assert registry.by_session(newer.facts.session, remote=False) is newer
     registry.leave(newer)
     assert registry.workers() == []
-    assert registry.by_session(newer.session, remote=False) is None
+    assert registry.by_session(newer.facts.session, remote=False) is None
 
 
 def test_held_until_answered() -> None:
@@ -268,9 +271,9 @@ def test_held_until_answered() -> None:
     registry.hand_over("w", [claim(1), claim(2)])
     assert one.credit == 1
     assert registry.held_among([claim(1).id, claim(3).id]) == {claim(1).id}
-    one.heard_s = 5.0
+    one.contact.heard_s = 5.0
     registry.started(one, [(claim(1).id, 1), (claim(9).id, 1)])
-    one.heard_s = 6.0
+    one.contact.heard_s = 6.0
     assert [held.started for held in one.held.values()] == [True, False]
     assert not any(held.apart for held in one.held.values())
     registry.started(one, [(claim(1).id, 1), (claim(2).id, 1)], {(claim(1).id, 1)})
@@ -345,8 +348,8 @@ def test_every_claim_is_placed_once_and_nobody_is_overfilled(
             found = registry.get(identity)
             assert found is not None
             assert not found.draining
-            assert job.name in found.names
-            assert job.topic in found.topics
+            assert job.name in found.facts.names
+            assert job.topic in found.facts.topics
         for ending in placement.returned:
             assert ending.kind is EndingKind.UNASSIGNED
             assert ending.delay_s is not None
@@ -356,14 +359,14 @@ def test_every_claim_is_placed_once_and_nobody_is_overfilled(
 def test_a_silent_worker_gets_no_more() -> None:
     """Who holds jobs and let a lease pass without a word gets nothing until it is heard; an idle one need not speak."""
     silent, idle, speaking = worker("silent", held=1), worker("idle"), worker("speaking", held=1)
-    silent.hear(0.0)
-    speaking.hear(20.0)
+    silent.contact.hear(0.0)
+    speaking.contact.hear(20.0)
     registry = desk_of(silent, idle, speaking)
     assert registry.note_silence(10.0) == [silent]
     assert registry.note_silence(10.0) == []
     assert (silent.credit, idle.credit, speaking.credit) == (0, 10, 9)
-    assert silent.hear(30.0)
-    assert not silent.hear(30.0)
+    assert silent.contact.hear(30.0)
+    assert not silent.contact.hear(30.0)
     assert registry.note_silence(10.0) == []
     assert silent.credit == 9
 
@@ -371,10 +374,10 @@ def test_a_silent_worker_gets_no_more() -> None:
 def test_who_speaks_for_a_worker() -> None:
     """A word of its pool parent ends its silence, and is none of its own."""
     one = worker("one", held=1)
-    one.hear(5.0)
-    one.silent = True
-    assert one.hear(20.0, itself=False)
-    assert (one.heard_s, one.said_s, one.silent) == (20.0, 5.0, False)
+    one.contact.hear(5.0)
+    one.contact.silent = True
+    assert one.contact.hear(20.0, itself=False)
+    assert (one.contact.heard_s, one.contact.said_s, one.contact.silent) == (20.0, 5.0, False)
 
 
 def placed_ids(placement: Placement) -> list[bytes]:
@@ -392,9 +395,9 @@ def test_who_does_not_read_gets_no_more() -> None:
     """A worker whose socket holds a large backlog has no credit until it has read it."""
     slow = worker(capacity=10)
     assert isinstance(slow.link, Wire)
-    slow.link.backlog_bytes = book.BACKLOG_BYTES + 1
+    slow.link.backlog_bytes = BACKLOG_BYTES + 1
     assert slow.credit == 0
-    slow.link.backlog_bytes = book.BACKLOG_BYTES
+    slow.link.backlog_bytes = BACKLOG_BYTES
     assert slow.credit == 10
 
 
@@ -411,7 +414,7 @@ def test_busy_names_come_back_later_and_later(uncharged: int, delay_s: float) ->
 def test_an_idle_worker_need_not_speak() -> None:
     """Who holds nothing can lose nothing by its silence, however long it lasts."""
     idle = worker("idle")
-    idle.hear(0.0)
+    idle.contact.hear(0.0)
     assert desk_of(idle).note_silence(10.0) == []
     assert idle.credit == 10
 
@@ -426,7 +429,8 @@ def test_who_is_known() -> None:
     assert registry.find("s") is stranger
     assert registry.find("a") is left
     assert registry.find("x") is None
-    left.session, stranger.session, connected.session, older.session = b"left", b"strange", b"here", b"older"
+    for one, session in ((left, b"left"), (stranger, b"strange"), (connected, b"here"), (older, b"older")):
+        one.facts = replace(one.facts, session=session)
     assert [registry.unconnected(one) for one in (b"left", b"strange", b"here")] == [left, stranger, None]
     assert not registry.has_met("w")
     registry.is_newest("w", 1)
@@ -436,7 +440,7 @@ def test_who_is_known() -> None:
 def test_who_holds_a_job() -> None:
     """Of several attempts of one job the newest counts."""
     first, second, other = worker("first"), worker("second"), worker("other", held=1)
-    first.held[claim(1).id, 1] = second.held[claim(1).id, 3] = first.held[claim(1).id, 2] = book.HeldJob("red", "a")
+    first.held[claim(1).id, 1] = second.held[claim(1).id, 3] = first.held[claim(1).id, 2] = HeldJob("red", "a")
     registry = desk_of(first, second, other)
     assert registry.holder_of(claim(1).id) == (second, 3)
     assert registry.holder_of(claim(2).id) is None
@@ -445,7 +449,8 @@ def test_who_holds_a_job() -> None:
 def test_the_parent_of_a_process() -> None:
     """A pool parent is known by its pid, and by serving no topics."""
     parent, other, child = worker("parent", topics=[]), worker("other", topics=[]), worker("child")
-    parent.pid, other.pid, child.pid = 5, 6, 7
+    for pid, one in enumerate((parent, other, child), 5):
+        one.facts = replace(one.facts, pid=pid)
     registry = desk_of(other, parent, child)
     assert [registry.parent_of(pid) for pid in (5, 7, 8)] == [parent, None, None]
 
@@ -468,7 +473,7 @@ def test_an_heir_is_not_overfilled() -> None:
 def test_who_must_end_in_time() -> None:
     """Of what was started those are told that have a limit, or whose handlers promised to tell progress."""
     one = worker()
-    one.stalls = {"green": 1.0}
+    one.facts = replace(one.facts, stalls={"green": 1.0})
     registry = desk_of(one)
     jobs = [claim(1)._replace(timeout_s=5.0), claim(2, name="green"), claim(3)]
     registry.hand_over("w", jobs)
@@ -479,13 +484,13 @@ def test_who_must_end_in_time() -> None:
 def test_a_promise_is_the_handlers_else_the_topics() -> None:
     """As it was told with the job, whatever the policy says since; of what a worker came with, as it is now."""
     one = worker()
-    one.stalls = {"green": 1.0}
+    one.facts = replace(one.facts, stalls={"green": 1.0})
     registry = desk_of(one)
     registry.policies = TopicPolicies({"a": LivePolicy(stall_s=5.0), "": LivePolicy(stall_s=9.0)})
     jobs = [claim(1), claim(2, name="green"), claim(3, topic="b")]
     registry.hand_over("w", jobs)
     registry.policies = TopicPolicies({"a": LivePolicy(stall_s=7.0)})
-    came = book.HeldJob("red", "a")
+    came = HeldJob("red", "a")
     one.held[b"came".ljust(16), 1] = came
     registry.started(one, one.held)
     assert [held.stall_s for held in one.held.values()] == [5.0, 1.0, 9.0, 7.0]
@@ -547,7 +552,7 @@ def test_what_runs_in_hand() -> None:
     """Of everybody, connected or not, those whose end will be seen; of others only their leases are known."""
     connected, foreign, stranger = (worker(name, held=1) for name in ("connected", "foreign", "stranger"))
     connected.watched = stranger.watched = True
-    connected.held[claim(9).id, 1] = book.HeldJob("red", "a")
+    connected.held[claim(9).id, 1] = HeldJob("red", "a")
     registry = desk_of(connected, foreign)
     registry.strangers["stranger"] = stranger
     jobs = {name: f"{name}0".encode().ljust(16) for name in ("connected", "foreign", "stranger")}
@@ -562,7 +567,7 @@ def test_a_job_whose_earlier_attempt_runs_yet_waits(uncharged: int, delay_s: flo
     again, elsewhere, free = (
         claim(number)._replace(attempt=uncharged + 2, uncharged=uncharged if number < 3 else 0) for number in (1, 2, 3)
     )
-    other.held[again.id, 1] = book.HeldJob("red", "a")
+    other.held[again.id, 1] = HeldJob("red", "a")
     placement = place(desk_of(one, other), plan_for(one), [again, elsewhere, free], {elsewhere.id})
     assert placement.assigned == {"w": [free]}
     assert placement.returned == [
@@ -574,10 +579,10 @@ def test_what_a_worker_came_with_is_learned() -> None:
     """What its hello listed while the database was away gets its name and its limit; what is known stays."""
     one = worker()
     running, queued, known, gone = ((claim(number).id, 1) for number in range(4))
-    one.held = {
-        running: book.HeldJob("", "", started=True),
-        queued: book.HeldJob("", ""),
-        known: book.HeldJob("blue", "a"),
+    one.jobs.held = {
+        running: HeldJob("", "", started=True),
+        queued: HeldJob("", ""),
+        known: HeldJob("blue", "a"),
     }
     news = {pair: Running("red", "a", 5.0) for pair in (running, queued, known, gone)}
     assert [pair for pair, _ in desk_of(one).learn(one, news)] == [running]

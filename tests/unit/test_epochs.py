@@ -21,7 +21,7 @@ from pulse.ops.doctor.finding import State
 from pulse.store.recovery.epochs import Seen
 from pulse.store.recovery.timelines import Standing, Timelines, newest_of
 from pulse.store.rows import Claim
-from pulse_actors.dispatcher.epochs.finished_jobs import FinishedJobs
+from pulse_actors.dispatcher.epochs.witness import FinishedJobs
 from pulse_actors.shared.epoch_memory import Memory, Notebook
 from pulse_actors.shared.epochs import Verdict, bound_of, given_back, judge, next_epoch
 

@@ -16,7 +16,8 @@ from pulse_actors.dispatcher.context import RequestContext, ServerInfo, Services
 from pulse_actors.dispatcher.diagnosis.facts import facts_of
 from pulse_actors.dispatcher.diagnosis.reasons import Candidate, Holder, JobFacts
 from pulse_actors.dispatcher.workers.health import Condition, condition_of, quiet_s
-from pulse_actors.dispatcher.workers.registry import BACKLOG_BYTES, HeldJob, RegisteredWorker, WorkerRegistry
+from pulse_actors.dispatcher.workers.records import BACKLOG_BYTES, HeldJob, RegisteredWorker, WorkerFacts
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.shared import identity as identities
 from tests.support.claim_parts import claim_parts
 
@@ -57,8 +58,10 @@ class Wire:
 
 def worker(identity: str = ME, topics: tuple[str, ...] = ("a",)) -> RegisteredWorker:
     """A worker that is connected, and was heard of at 5."""
-    made = RegisteredWorker(identity, "w", identity.encode()[-16:], 1, 0, topics, frozenset({"red"}), 3, Wire())
-    made.heard_s = 5.0
+    made = RegisteredWorker(
+        WorkerFacts(identity, "w", identity.encode()[-16:], 1, 0, topics, frozenset({"red"})), 3, Wire()
+    )
+    made.contact.heard_s = 5.0
     return made
 
 
@@ -95,9 +98,9 @@ def known(on: RequestContext, **columns: Any) -> JobFacts:
 
 def test_who_serves_its_topic() -> None:
     """Others are told of by their topics; of those that serve it, whether they have its handler, and what they hold."""
-    able, other, elsewhere = worker(), replace(worker("h/b/1/2.3/x"), name="x"), worker("h/b/1/2.3/y", ("b", "c"))
+    able, other, elsewhere = worker(), worker("h/b/1/2.3/x"), worker("h/b/1/2.3/y", ("b", "c"))
     able.held[OTHER, 1] = HeldJob("blue", "a")
-    other.names = frozenset({"blue"})
+    other.facts = replace(other.facts, name="x", names=frozenset({"blue"}))
     found = known(site(able, other, elsewhere))
     assert found == JobFacts(
         host="here",
@@ -117,7 +120,7 @@ def test_who_gets_no_jobs(what: str) -> None:
     if what == "backlog":
         cast("Any", one.link).backlog_bytes = BACKLOG_BYTES + 1
     else:
-        setattr(one, what, True)
+        setattr(one.contact if what == "silent" else one, what, True)
     (candidate,) = known(site(one)).candidates
     assert one.credit == 0
     assert candidate.stopped is not None
@@ -128,17 +131,17 @@ def test_who_gets_no_jobs(what: str) -> None:
 def test_who_has_it() -> None:
     """When it was heard of, whether its handler was called, and how many others wait there."""
     one = worker()
-    one.held = {
+    one.jobs.held = {
         (JOB, 2): HeldJob("red", "a"),
         (OTHER, 1): HeldJob("red", "a"),
         (OTHER, 2): HeldJob("red", "a", started=True),
     }
     assert known(site(one), **RUNS).holder == Holder(4.0, calls=("red",), started=False, waiting=1)
-    one.held[JOB, 2].started, one.silent = True, True
+    one.held[JOB, 2].started, one.contact.silent = True, True
     silent = Holder(4.0, condition=Condition.SILENT, calls=("red", "red"), waiting=1)
     assert known(site(one), **RUNS).holder == replace(silent, started=True)
     assert known(site(one), **RUNS, attempts=3).holder == silent
-    one.heard_s = float("inf")
+    one.contact.heard_s = float("inf")
     holder = known(site(one), **RUNS).holder
     assert holder is not None
     assert holder.heard_ago_s is None
@@ -149,7 +152,7 @@ def test_who_has_it() -> None:
 def test_who_has_it_and_is_not_connected() -> None:
     """Its process lives, and has lost its connection."""
     one = worker()
-    one.watched, one.held = True, {(JOB, 2): HeldJob("red", "a", started=True)}
+    one.watched, one.jobs.held = True, {(JOB, 2): HeldJob("red", "a", started=True)}
     on = site(one)
     on.services.registry.leave(one)
     assert known(on, **RUNS).holder == Holder(4.0, is_connected=False, calls=("red",), started=True)
@@ -160,7 +163,7 @@ def test_what_would_end_it(progress_s: float, ago_s: float | None) -> None:
     """Its limits, and when it last told progress: that its time began to run is none."""
     one = worker()
     held = HeldJob("red", "a", started=True, timeout_s=60.0, stall_s=5.0, since_s=5.95, progress_s=progress_s)
-    one.held = {(JOB, 2): held}
+    one.jobs.held = {(JOB, 2): held}
     holder = known(site(one), **RUNS).holder
     assert holder is not None
     assert (holder.timeout_s, holder.stall_s, holder.progress_ago_s) == (60.0, 5.0, ago_s)
@@ -183,9 +186,9 @@ def test_why_it_says_nothing(
     """Stopped by a signal, blocked while its parent speaks for it, or nobody knows; one that is idle need not speak."""
     monkeypatch.setattr(processes, "state", lambda _pid: state)
     one = worker()
-    one.watched, one.said_s, one.heard_s, one.silent = True, said_s, heard_s, silent
+    one.watched, one.contact.said_s, one.contact.heard_s, one.contact.silent = True, said_s, heard_s, silent
     assert condition_of(one, 9.0, 10.0) is (Condition.SILENT if silent else Condition.WELL)
-    one.held = {(JOB, 2): HeldJob("red", "a", started=True)}
+    one.jobs.held = {(JOB, 2): HeldJob("red", "a", started=True)}
     assert condition_of(one, 9.0, 10.0) is condition
     one.watched = False  # another user's, or another pid namespace's: that process may be any
     assert condition_of(one, 9.0, 10.0) is not Condition.STOPPED
@@ -194,7 +197,7 @@ def test_why_it_says_nothing(
 def test_who_was_never_heard_of() -> None:
     """A process that lives, and has not said hello yet, is not quiet for ever."""
     one = worker()
-    one.held = {(JOB, 2): HeldJob("red", "a", started=True)}
+    one.jobs.held = {(JOB, 2): HeldJob("red", "a", started=True)}
     assert (quiet_s(one, 9.0), condition_of(one, 1e9, 10.0)) == (0.0, Condition.WELL)
 
 
@@ -227,7 +230,7 @@ def test_this_dispatcher() -> None:
 def test_an_earlier_attempt_in_the_book() -> None:
     """What a process holds that can be killed may run yet; a job that runs has no earlier attempt that counts."""
     one = worker()
-    one.watched, one.held = True, {(JOB, 1): HeldJob("red", "a", started=True)}
+    one.watched, one.jobs.held = True, {(JOB, 1): HeldJob("red", "a", started=True)}
     assert known(site(one)).earlier == "w"
     assert known(site(one), **RUNS).earlier is None
     one.watched = False

@@ -13,7 +13,7 @@ from pulse import protocol
 from pulse.errors import ProtocolError
 from pulse.protocol import Result, ResultExtra
 from pulse.store.rows import Completion, Ending, EndingKind
-from pulse_actors.dispatcher.workers.registry import RegisteredWorker
+from pulse_actors.dispatcher.workers.records import RegisteredWorker, WorkerFacts
 from pulse_actors.dispatcher.writes import report_rows as results
 from pulse_actors.dispatcher.writes.batcher import ROW_BYTES
 from pulse_actors.dispatcher.writes.report_rows import MAX_ERROR_BYTES, PendingReport, clean, ending_of, split
@@ -39,7 +39,7 @@ class Deaf:
 
 def reported(identity: str, *results: Result) -> PendingReport:
     """One report frame of a worker."""
-    worker = RegisteredWorker(identity, identity, identity.encode(), 1, 0, (), frozenset(), 1, Deaf())
+    worker = RegisteredWorker(WorkerFacts(identity, identity, identity.encode(), 1, 0, (), frozenset()), 1, Deaf())
     return PendingReport(worker, 1, results, [one.pair for one in results])
 
 

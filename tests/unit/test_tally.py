@@ -12,7 +12,7 @@ from pulse.common.ids import uuid7
 from pulse.store.rows import Claim, Ended, Ending, EndingKind, Wake
 from pulse_actors.dispatcher.monitoring import counters, observe
 from pulse_actors.dispatcher.monitoring.counters import Counted, DispatchCounters
-from pulse_actors.dispatcher.workers.registry import ForcedEnding, HeldJob, Pair
+from pulse_actors.dispatcher.workers.records import ForcedEnding, HeldJob, Pair
 from tests.unit.test_desk import worker
 
 
@@ -156,7 +156,7 @@ def test_a_start_is_measured_from_the_submit() -> None:
     assert one.timed["start_s"].sum_s < 10
     for _ in range(observe.MAX_STARTING + 5):
         observe.count_assigned(one, who, [_claim(due_at=_now())])
-    assert len(who.starting) == observe.MAX_STARTING
+    assert len(who.jobs.starting) == observe.MAX_STARTING
 
 
 def _now() -> float:
@@ -185,7 +185,7 @@ def test_what_is_stale_or_ended_is_no_success() -> None:
 def test_margins_are_what_was_left_of_a_lease() -> None:
     """Of a worker that holds something, and whose leases are known."""
     one, idle, new, busy = DispatchCounters(), worker(), worker(held=1), worker(held=1)
-    idle.extended_s = busy.extended_s = 100.0
+    idle.contact.extended_s = busy.contact.extended_s = 100.0
     for who in (idle, new, busy):
         observe.count_margin(one, who, 30.0, 110.0)
     assert (one.timed["lease_margin_s"].total, one.timed["lease_margin_s"].sum_s) == (1, 20.0)
@@ -206,7 +206,7 @@ def test_deaths_have_few_causes(status: int | None, leaving: bool, reason: str, 
     one, who = DispatchCounters(), worker()
     who.leaving = leaving
     observe.count_death(one, who, status, reason)
-    who.forced_endings[bytes(16), 1] = ForcedEnding(EndingKind.TIMEOUT, "too long")
+    who.jobs.forced_endings[bytes(16), 1] = ForcedEnding(EndingKind.TIMEOUT, "too long")
     observe.count_death(one, who, status, reason)
     assert one.worker_deaths == {cause: 1, "killed": 1}
 

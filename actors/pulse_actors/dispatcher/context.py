@@ -23,7 +23,7 @@ from pulse_actors.dispatcher.liveness.stack_requests import StackRequests
 from pulse_actors.dispatcher.monitoring.answer import StatsReporter
 from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
 from pulse_actors.dispatcher.monitoring.incidents import Incidents
-from pulse_actors.dispatcher.workers.deadlines import Deadlines
+from pulse_actors.dispatcher.workers.deadlines import HandlerDeadlines
 from pulse_actors.dispatcher.workers.policies import TopicPolicies
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.dispatcher.writes.heartbeat import HeartbeatWriter
@@ -110,7 +110,7 @@ class PeerServices:
     heartbeats: HeartbeatWriter
     submits: SubmitWriter
     process_watch: ProcessWatch | None
-    deadlines: Deadlines | None
+    deadlines: HandlerDeadlines | None
     counters: DispatchCounters
     refusal_log: RefusalLog
     list_queue: ListQueue = field(default_factory=ListQueue)

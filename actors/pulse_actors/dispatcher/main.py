@@ -36,7 +36,7 @@ from pulse_actors.dispatcher.monitoring.incidents import Incidents
 from pulse_actors.dispatcher.monitoring.memory_trim import MemoryTrim, allocators_trim, resident_bytes
 from pulse_actors.dispatcher.monitoring.refused_statements import RefusedStatements
 from pulse_actors.dispatcher.net.listener import Listener
-from pulse_actors.dispatcher.workers.deadlines import Deadlines
+from pulse_actors.dispatcher.workers.deadlines import HandlerDeadlines
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.dispatcher.writes.heartbeat import HeartbeatWriter
 from pulse_actors.dispatcher.writes.report import ReportWriter
@@ -68,7 +68,7 @@ class Dispatcher:
         self.signal = signal = WorkSignal(registry, self.cross_host, poll_s=settings.poll_s)
         deadlines = None
         if settings.proof_of_death:
-            deadlines = Deadlines(registry, obey_s=settings.obey_s, heartbeat_s=settings.heartbeat_s)
+            deadlines = HandlerDeadlines(registry, obey_s=settings.obey_s, heartbeat_s=settings.heartbeat_s)
         self.in_doubt = in_doubt = InDoubtClaims(store, registry, signal, deadlines)
         self.handout = handout = Handout(
             store,
@@ -233,10 +233,7 @@ class Dispatcher:
         registry = self.registry
         registry.closed = registry.closed or reconnect
         for worker in registry.workers():
-            if not worker.draining:
-                worker.draining = True
-                worker.leaving = worker.leaving or not reconnect
-                worker.link.send("drain", None, {"reconnect": reconnect})
+            worker.drain(reconnect=reconnect)
 
     async def status(self) -> dict[str, object]:
         """Database, gate and counts."""

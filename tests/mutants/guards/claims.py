@@ -13,6 +13,8 @@ _SUBMITS: Final = "store/test_submit_and_claim.py::"
 _FULL: Final = "if full:\n            "
 _DEEDS: Final = ("self._cursors.full_begins", "self._cursors.full_done")
 
+_DUE: Final = "unit/test_due.py::"
+
 SIGNAL: Final = Guarded(
     "pulse_actors.dispatcher.claims.work_signal",
     {
@@ -94,12 +96,12 @@ SIGNAL: Final = Guarded(
             ),
             (
                 "WorkSignal.came",
-                "served.issuperset(worker.topics)",
+                "served.issuperset(worker.facts.topics)",
                 "True",
             ),
             (
                 "WorkSignal.came",
-                "served.issuperset(worker.topics)",
+                "served.issuperset(worker.facts.topics)",
                 "False",
             ),
         ],
@@ -122,6 +124,20 @@ SIGNAL: Final = Guarded(
                 "",
             ),
             ("WorkSignal.is_at_rest", "self._is_waiting", "True"),
+        ],
+        _DUE + "test_what_is_remembered": [
+            ("DueTimes.add", "delay_s >= FAR_S or ", ""),
+            ("DueTimes.add", "delay_s >= FAR_S", "delay_s > FAR_S"),
+            ("DueTimes.add", " or len(self._heap) >= MAX_TIMES", ""),
+            ("DueTimes.add", ">= MAX_TIMES", "> MAX_TIMES"),
+        ],
+        _DUE + "test_what_is_due": [
+            ("DueTimes.passed", "while self._heap and ", "while "),
+            ("DueTimes.passed", " and self._heap[0][0] <= now_s", ""),
+            ("DueTimes.passed", "<= now_s", "< now_s"),
+            ("DueTimes.cut", " if self._heap else pause_s", ""),
+            ("DueTimes.cut", "min(pause_s, self._heap[0][0] - now_s)", "pause_s"),
+            ("DueTimes.cut", "min(pause_s, self._heap[0][0] - now_s)", "self._heap[0][0] - now_s"),
         ],
     },
 )
@@ -375,12 +391,12 @@ CLAIMS: Final = Guarded(
         _GUARDS + "test_nothing_is_looked_for_until_a_topic_can_be_read_again": [
             (
                 "ClaimLoop._pause",
-                " and not self._quarantine.holds(worker.topics, now_s)",
+                " and not self._quarantine.holds(worker.facts.topics, now_s)",
                 "",
             ),
             (
                 "ClaimLoop._pause",
-                "worker.topics and not",
+                "worker.facts.topics and not",
                 "not",
             ),
             (
@@ -390,7 +406,7 @@ CLAIMS: Final = Guarded(
             ),
             (
                 "ClaimLoop._pause",
-                "not self._quarantine.holds(worker.topics, now_s)",
+                "not self._quarantine.holds(worker.facts.topics, now_s)",
                 "False",
             ),
         ],
@@ -778,13 +794,13 @@ HANDOUT: Final = Guarded(
         _CLAIMS + "test_long_args_are_spread_over_frames": [
             (
                 "Handout._assign",
-                "worker.assigns += len(parts)",
+                "worker.jobs.sent(len(parts))",
                 "pass",
             ),
             (
                 "Handout._assign",
-                "+= len(parts)",
-                "+= 1",
+                "sent(len(parts))",
+                "sent(1)",
             ),
         ],
         _SUBMITS + "test_a_cancel_of_another_time": [
@@ -948,28 +964,6 @@ SUBMITS: Final = Guarded(
     is_part=True,
 )
 
-
-_DUE: Final = "unit/test_due.py::"
-
-DUE: Final = Guarded(
-    "pulse_actors.dispatcher.claims.due_times",
-    {
-        _DUE + "test_what_is_remembered": [
-            ("DueTimes.add", "delay_s >= FAR_S or ", ""),
-            ("DueTimes.add", "delay_s >= FAR_S", "delay_s > FAR_S"),
-            ("DueTimes.add", " or len(self._heap) >= MAX_TIMES", ""),
-            ("DueTimes.add", ">= MAX_TIMES", "> MAX_TIMES"),
-        ],
-        _DUE + "test_what_is_due": [
-            ("DueTimes.passed", "while self._heap and ", "while "),
-            ("DueTimes.passed", " and self._heap[0][0] <= now_s", ""),
-            ("DueTimes.passed", "<= now_s", "< now_s"),
-            ("DueTimes.cut", " if self._heap else pause_s", ""),
-            ("DueTimes.cut", "min(pause_s, self._heap[0][0] - now_s)", "pause_s"),
-            ("DueTimes.cut", "min(pause_s, self._heap[0][0] - now_s)", "self._heap[0][0] - now_s"),
-        ],
-    },
-)
 
 ASSIGNMENTS: Final = Guarded(
     "pulse_actors.dispatcher.claims.assign_frames",

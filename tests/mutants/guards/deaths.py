@@ -26,7 +26,7 @@ DEATHS: Final = Guarded(
             ("obituary", "is_suspect=pair in suspects", "is_suspect=True"),
             ("_end_of", "reason if was_hit else None", "None"),
             ("obituary", " and not one.apart", ""),
-            ("_end_of", "(not worker.leaving or bool(worker.forced_endings))", "bool(worker.forced_endings)"),
+            ("_end_of", "(not worker.leaving or bool(worker.jobs.forced_endings))", "bool(worker.jobs.forced_endings)"),
         ],
         _PARTS + "test_where_nobody_else_ran_it_may_have_been_those_apart": [
             ("obituary", " or running.keys()", ""),
@@ -45,12 +45,20 @@ DEATHS: Final = Guarded(
             ("ProcessWatch._bury", "self._tasks is not None", "False"),
         ],
         _DEATHS + "test_who_has_died_is_waited_for": [
-            ("ProcessWatch.settle", 'watch.is_over or processes.state(watch.worker.pid) in {"Z", "X", ""}', "False"),
-            ("ProcessWatch.settle", 'watch.is_over or processes.state(watch.worker.pid) in {"Z", "X", ""}', "True"),
+            (
+                "ProcessWatch.settle",
+                'watch.is_over or processes.state(watch.worker.facts.pid) in {"Z", "X", ""}',
+                "False",
+            ),
+            (
+                "ProcessWatch.settle",
+                'watch.is_over or processes.state(watch.worker.facts.pid) in {"Z", "X", ""}',
+                "True",
+            ),
         ],
         _PARTS + "test_a_sentence_is_carried_out": [
             ("_end_of", "forced is not None", "False"),
-            ("_end_of", " or bool(worker.forced_endings)", ""),
+            ("_end_of", " or bool(worker.jobs.forced_endings)", ""),
             ("_end_of", ", stack=forced.stack", ""),
         ],
         _PARTS + "test_want_of_memory_is_named": [
@@ -82,10 +90,10 @@ DEATHS: Final = Guarded(
             ("ProcessWatch._bury", "None if status is None else ", ""),
         ],
         _DEATHS + "test_who_was_to_end_charges_nobody": [
-            ("ProcessWatch._bury", "worker.draining = True", "worker.draining, worker.leaving = True, False"),
+            ("ProcessWatch._bury", "worker.bury()", "worker.draining, worker.leaving = True, False"),
         ],
         _DEATHS + "test_who_drains_and_dies_is_charged": [
-            ("ProcessWatch._bury", "worker.draining = True", "worker.leaving = worker.leaving or worker.draining"),
+            ("ProcessWatch._bury", "worker.bury()", "worker.leaving = worker.leaving or worker.draining"),
         ],
         _DEATHS + "test_who_is_buried_is_not_away_any_more": [
             [
@@ -94,18 +102,18 @@ DEATHS: Final = Guarded(
             ],
         ],
         _DEATHS + "test_a_kill_charges_whom_it_is_for": [
-            ("ProcessWatch.kill", "        worker.leaving = True\n", ""),
+            ("ProcessWatch.kill", "        worker.expect_end()\n", ""),
             ("ProcessWatch.kill", "        self.signal(worker, signal.SIGKILL)\n", "        return\n"),
-            ("_kill_group", "if worker.leads_group:", "if False:"),
+            ("_kill_group", "if worker.facts.leads_group:", "if False:"),
         ],
         _DEATHS + "test_its_group_dies_with_it": [
             ("ProcessWatch._bury", "_kill_group(worker)", "pass"),
         ],
         _DEATHS + "test_a_group_that_is_not_its_own_lives_on": [
-            ("_kill_group", "if worker.leads_group:", "if True:"),
+            ("_kill_group", "if worker.facts.leads_group:", "if True:"),
         ],
         _DEATHS + "test_what_carries_its_mark_dies_with_it": [
-            ("_end_tree", "worker.mark is not None", "False"),
+            ("_end_tree", "worker.facts.mark is not None", "False"),
         ],
         _DEATHS + "test_its_jobs_are_free_when_all_of_it_is_dead": [
             ("ProcessWatch._bury", "            await _end_tree(worker)\n", ""),

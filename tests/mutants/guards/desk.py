@@ -14,89 +14,32 @@ DESK: Final = Guarded(
     "pulse_actors.dispatcher.workers.registry",
     {
         "unit/test_desk.py::test_where_a_job_waited": [
-            ("WorkerRegistry.topic_of", "None if worker is None else ", ""),
-            ("WorkerRegistry.topic_of", '"" if held is None else ', ""),
-        ],
-        _DESK + "test_credit_is_capacity_minus_held": [
             (
-                "RegisteredWorker.credit",
-                "max(0, self.capacity - len(self.held))",
-                "self.capacity - len(self.held)",
-            ),
-            (
-                "RegisteredWorker.credit",
-                " - len(self.held)",
-                "",
-            ),
-        ],
-        _DESK + "test_a_draining_worker_has_no_credit": [
-            (
-                "RegisteredWorker.credit",
-                "self.draining or ",
-                "",
-            ),
-        ],
-        _DESK + "test_a_worker_with_hanging_handlers_gets_no_more": [
-            (
-                "RegisteredWorker.credit",
-                "self.closing or ",
-                "",
-            ),
-        ],
-        _DESK + "test_who_does_not_read_gets_no_more": [
-            (
-                "RegisteredWorker.credit",
-                " or self.link.backlog_bytes > BACKLOG_BYTES",
+                "WorkerRegistry.topic_of",
+                "None if worker is None else ",
                 "",
             ),
             (
-                "RegisteredWorker.credit",
-                "backlog_bytes > BACKLOG_BYTES",
-                "backlog_bytes >= BACKLOG_BYTES",
+                "WorkerRegistry.topic_of",
+                '"" if held is None else ',
+                "",
             ),
         ],
         _DESK + "test_a_silent_worker_gets_no_more": [
             (
-                "RegisteredWorker.credit",
-                " or self.silent",
-                "",
-            ),
-            (
-                "RegisteredWorker.hear",
-                "= self.silent, now_s, False",
-                "= self.silent, now_s, self.silent",
-            ),
-            (
-                "RegisteredWorker.hear",
-                "= self.silent, now_s, False",
-                "= self.silent, self.heard_s, False",
-            ),
-            (
                 "WorkerRegistry.note_silence",
-                " and not one.silent",
+                " and not one.contact.silent",
                 "",
             ),
             (
                 "WorkerRegistry.note_silence",
-                " and one.heard_s < since_s",
+                " and one.contact.heard_s < since_s",
                 "",
             ),
             (
                 "WorkerRegistry.note_silence",
-                "            worker.silent = True\n",
+                "            worker.contact.fall_silent()\n",
                 "            pass\n",
-            ),
-        ],
-        _DESK + "test_who_speaks_for_a_worker": [
-            (
-                "RegisteredWorker.hear",
-                "if itself:",
-                "if True:",
-            ),
-            (
-                "RegisteredWorker.hear",
-                "if itself:",
-                "if False:",
             ),
         ],
         _DESK + "test_an_idle_worker_need_not_speak": [
@@ -129,7 +72,7 @@ DESK: Final = Guarded(
             ),
             (
                 "WorkerRegistry.unconnected",
-                " if one.session == session",
+                " if one.facts.session == session",
                 "",
             ),
             (
@@ -277,12 +220,12 @@ DESK: Final = Guarded(
         _DESK + "test_the_parent_of_a_process": [
             (
                 "WorkerRegistry.parent_of",
-                "one.pid == pid and ",
+                "one.facts.pid == pid and ",
                 "",
             ),
             (
                 "WorkerRegistry.parent_of",
-                " and not one.topics",
+                " and not one.facts.topics",
                 "",
             ),
         ],
@@ -314,13 +257,13 @@ DESK: Final = Guarded(
             ),
             (
                 "WorkerRegistry.started",
-                "held.since_s or worker.heard_s",
+                "held.since_s or heard_s",
                 "held.since_s",
             ),
             (
                 "WorkerRegistry.started",
-                "held.since_s or worker.heard_s",
-                "worker.heard_s",
+                "held.since_s or heard_s",
+                "heard_s",
             ),
         ],
         _DESK + "test_a_closed_book_plans_nothing": [
@@ -337,17 +280,10 @@ DESK: Final = Guarded(
                 "",
             ),
         ],
-        "store/test_lease_guards.py::test_a_session_over_tcp_is_nobodys_of_here": [
-            (
-                "RegisteredWorker.is_remote",
-                "self.source is not None",
-                "False",
-            ),
-        ],
         _DESK + "test_a_worker_without_topics_or_capacity_is_not_planned_for": [
             (
                 "WorkerRegistry.plan",
-                " and worker.topics",
+                " and worker.facts.topics",
                 "",
             ),
         ],
@@ -412,6 +348,123 @@ DESK: Final = Guarded(
                 "deal",
                 "if free and len(seats) < limit",
                 "if free",
+            ),
+        ],
+    },
+)
+
+
+RECORDS: Final = Guarded(
+    "pulse_actors.dispatcher.workers.records",
+    {
+        "store/test_visit_guards.py::test_a_drain": [
+            (
+                "RegisteredWorker.drain",
+                "if not self.draining:",
+                "if True:",
+            ),
+            (
+                "RegisteredWorker.drain",
+                "self.leaving or not reconnect",
+                "not reconnect",
+            ),
+            (
+                "RegisteredWorker.drain",
+                "self.leaving or not reconnect",
+                "self.leaving",
+            ),
+        ],
+        "store/test_visit_guards.py::test_the_first_heartbeats_are_doubted": [
+            (
+                "Contact.has_doubtful_beat",
+                "if not self.doubtful_beats:",
+                "if False:",
+            ),
+            (
+                "Contact.has_doubtful_beat",
+                "self.doubtful_beats -= 1",
+                "pass",
+            ),
+        ],
+        "store/test_lease_guards.py::test_where_nothing_is_lost_nothing_is_said": [
+            (
+                "Contact.extend",
+                "max(self.extended_s, at_s)",
+                "at_s",
+            ),
+        ],
+        _DESK + "test_credit_is_capacity_minus_held": [
+            (
+                "RegisteredWorker.credit",
+                "max(0, self.capacity - len(self.jobs.held))",
+                "self.capacity - len(self.jobs.held)",
+            ),
+            (
+                "RegisteredWorker.credit",
+                " - len(self.jobs.held)",
+                "",
+            ),
+        ],
+        _DESK + "test_a_draining_worker_has_no_credit": [
+            (
+                "RegisteredWorker.credit",
+                "self.draining or ",
+                "",
+            ),
+        ],
+        _DESK + "test_a_worker_with_hanging_handlers_gets_no_more": [
+            (
+                "RegisteredWorker.credit",
+                "self.closing or ",
+                "",
+            ),
+        ],
+        _DESK + "test_who_does_not_read_gets_no_more": [
+            (
+                "RegisteredWorker.credit",
+                " or self.link.backlog_bytes > BACKLOG_BYTES",
+                "",
+            ),
+            (
+                "RegisteredWorker.credit",
+                "backlog_bytes > BACKLOG_BYTES",
+                "backlog_bytes >= BACKLOG_BYTES",
+            ),
+        ],
+        _DESK + "test_a_silent_worker_gets_no_more": [
+            (
+                "RegisteredWorker.credit",
+                " or self.contact.silent",
+                "",
+            ),
+            (
+                "Contact.hear",
+                "= self.silent, now_s, False",
+                "= self.silent, now_s, self.silent",
+            ),
+            (
+                "Contact.hear",
+                "= self.silent, now_s, False",
+                "= self.silent, self.heard_s, False",
+            ),
+        ],
+        _DESK + "test_who_speaks_for_a_worker": [
+            (
+                "Contact.hear",
+                "if itself:",
+                "if True:",
+            ),
+            (
+                "Contact.hear",
+                "if itself:",
+                "if False:",
+            ),
+        ],
+        "store/test_lease_guards.py::test_a_session_over_tcp_is_nobodys_of_here": [
+            (
+                "RegisteredWorker.is_remote",
+                "self.facts.source is not None",
+                "False",
             ),
         ],
     },
@@ -519,7 +572,7 @@ PLACEMENT: Final = Guarded(
         _DESK + "test_a_claim_that_its_seat_does_not_name_goes_to_an_heir": [
             (
                 "place",
-                " and claim.name in worker.names",
+                " and claim.name in worker.facts.names",
                 "",
             ),
             (
@@ -574,14 +627,14 @@ PLACEMENT: Final = Guarded(
         _DESK + "test_a_name_served_on_another_topic_is_not_served": [
             (
                 "_naming",
-                " and claim.topic in one.topics",
+                " and claim.topic in one.facts.topics",
                 "",
             ),
         ],
         _DESK + "test_a_name_that_nobody_serves_is_put_back_later_and_later": [
             (
                 "_naming",
-                "claim.name in one.names and ",
+                "claim.name in one.facts.names and ",
                 "",
             ),
             (

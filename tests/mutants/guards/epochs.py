@@ -50,6 +50,9 @@ JUDGED: Final = Guarded(
 WITNESS: Final = Guarded(
     "pulse_actors.dispatcher.epochs.witness",
     {
+        "unit/test_epochs.py::test_the_newest_completions_are_kept": [
+            ("FinishedJobs.add", "len(new) > free_bytes", "False"),
+        ],
         _WITNESS + "test_it_claims_when_it_has_come": [
             ("Witness.__init__", "self.witnessed: Witnessed = CLOSED", "self.witnessed: Witnessed = Witnessed(None)"),
         ],

@@ -30,7 +30,6 @@ LEASES: Final = Guarded(
             ("HeartbeatWriter._held", " if renewals else None", ""),
             ("HeartbeatWriter._answer", "if missed:", "if True:"),
             ("HeartbeatWriter._answer", "renewals[0].worker if renewals else beat.worker", "renewals[0].worker"),
-            ("HeartbeatWriter._beat", "max(worker.extended_s, at_s)", "at_s"),
         ],
         _GUARDS + "test_a_worker_that_lists_nothing_at_all": [
             ("HeartbeatWriter._renewals", "if beat.jobs is not None:", "if True:"),
@@ -41,13 +40,13 @@ LEASES: Final = Guarded(
         ],
         _PARENT: [
             ("HeartbeatWriter._renewals", "if beat.session is None:", "if True:"),
-            (_SESSION, "if not may_speak_for(uid, worker.identity, worker.uid):", "if False:"),
+            (_SESSION, "if not may_speak_for(uid, worker.identity, worker.facts.uid):", "if False:"),
             (_SESSION, "if worker is not None:", "if False:"),
             (_SESSION, "self._registry.by_session(session, remote=uid is None) or ", ""),
             ("may_speak_for", "{owner, 0}", "{owner}"),
-            (_SESSION, "worker.hear(time.monotonic(), itself=False)", "pass"),
+            (_SESSION, "worker.contact.hear(now_s, itself=False)", "pass"),
             (_SESSION, "itself=False", "itself=True"),
-            (_SESSION, "worker.beaten_s = worker.heard_s", "pass"),
+            (_SESSION, "worker.contact.beat(now_s)", "pass"),
         ],
         _GUARDS + "test_who_may_speak_for_whom": [
             ("may_speak_for", "if uid is None else", "if False else"),

@@ -13,154 +13,154 @@ DEADLINES: Final = Guarded(
     {
         _OVERDUE + "test_what_has_a_limit_is_watched": [
             (
-                "Deadlines.started",
+                "HandlerDeadlines.started",
                 "held.timeout_s is not None",
                 "False",
             ),
             (
-                "Deadlines.started",
+                "HandlerDeadlines.started",
                 "held.timeout_s is not None",
                 "True",
             ),
             (
-                "Deadlines.started",
+                "HandlerDeadlines.started",
                 "held.stall_s is not None",
                 "False",
             ),
             (
-                "Deadlines.started",
+                "HandlerDeadlines.started",
                 "held.stall_s is not None",
                 "True",
             ),
         ],
         _OVERDUE + "test_who_cannot_be_killed_is_not_watched": [
             (
-                "Deadlines.started",
+                "HandlerDeadlines.started",
                 "not worker.watched",
                 "False",
             ),
         ],
         _OVERDUE + "test_what_has_ended_is_forgotten": [
             (
-                "Deadlines._add",
+                "HandlerDeadlines._add",
                 "len(self._heap) >= self._sweep_at",
                 "False",
             ),
             (
-                "Deadlines._sweep",
+                "HandlerDeadlines._sweep",
                 "filter(self.is_running, self._heap)",
                 "self._heap",
             ),
             (
-                "Deadlines._sweep",
+                "HandlerDeadlines._sweep",
                 "filter(self.is_running, self._heap)",
                 "[]",
             ),
         ],
         _OVERDUE + "test_what_is_told_again_is_kept_once": [
             (
-                "Deadlines._sweep",
+                "HandlerDeadlines._sweep",
                 "sorted(earliest.values())",
                 "sorted(running)",
             ),
             (
-                "Deadlines._sweep",
+                "HandlerDeadlines._sweep",
                 ", reverse=True",
                 "",
             ),
             (
-                "Deadlines._sweep",
+                "HandlerDeadlines._sweep",
                 ", due.kind",
                 "",
             ),
         ],
         _OVERDUE + "test_a_handler_that_has_ended_is_nobodys_guilt": [
             (
-                "Deadlines.is_running",
+                "HandlerDeadlines.is_running",
                 "worker.held.get(due.pair) is due.held and ",
                 "",
             ),
             (
-                "Deadlines.is_running",
+                "HandlerDeadlines.is_running",
                 "worker.held.get(due.pair) is due.held",
                 "due.pair in worker.held",
             ),
         ],
         _OVERDUE + "test_a_result_without_room_came_in_time": [
             (
-                "Deadlines.is_running",
+                "HandlerDeadlines.is_running",
                 "if due.held.ended:",
                 "if False:",
             ),
         ],
         _OVERDUE + "test_progress_moves_the_limit": [
             (
-                "Deadlines.is_put_off",
+                "HandlerDeadlines.is_put_off",
                 "due.kind is not EndingKind.STALLED or",
                 "True or",
             ),
             (
-                "Deadlines.is_put_off",
+                "HandlerDeadlines.is_put_off",
                 " or self._stalled_at_s(due.held) <= now_s",
                 "",
             ),
         ],
         _OVERDUE + "test_progress_does_not_move_a_time_limit": [
             (
-                "Deadlines.is_put_off",
+                "HandlerDeadlines.is_put_off",
                 "due.kind is not EndingKind.STALLED or ",
                 "",
             ),
         ],
         _OVERDUE + "test_what_has_ended_and_is_not_written_yet": [
             (
-                "Deadlines.is_running",
+                "HandlerDeadlines.is_running",
                 "due.pair in self._registry.reporting",
                 "False",
             ),
         ],
         _OVERDUE + "test_what_runs_apart_has_time_to_begin": [
             (
-                "Deadlines.started",
+                "HandlerDeadlines.started",
                 "BEGIN_S if held.apart else 0.0",
                 "0.0",
             ),
             (
-                "Deadlines.started",
+                "HandlerDeadlines.started",
                 "BEGIN_S if held.apart else 0.0",
                 "BEGIN_S",
             ),
         ],
         _OVERDUE + "test_a_worker_that_came_back_is_watched_anew": [
             (
-                "Deadlines.is_running",
+                "HandlerDeadlines.is_running",
                 " and self._registry.find(worker.identity) is worker",
                 "",
             ),
         ],
         _OVERDUE + "test_limits_pass_by_themselves": [
             (
-                "Deadlines.passed",
+                "HandlerDeadlines.passed",
                 "if self._heap and ",
                 "if ",
             ),
             (
-                "Deadlines.passed",
+                "HandlerDeadlines.passed",
                 " and self._heap[0].at_s <= now_s",
                 "",
             ),
             (
-                "Deadlines.wait",
+                "HandlerDeadlines.wait",
                 "if self._heap else None",
                 "if True else None",
             ),
             (
-                "Deadlines.wait",
+                "HandlerDeadlines.wait",
                 "if self._heap else None",
                 "if False else None",
             ),
             (
-                "Deadlines._add",
+                "HandlerDeadlines._add",
                 "self._heap[0].number == self._count",
                 "False",
             ),
@@ -253,12 +253,12 @@ OVERDUE: Final = Guarded(
             ),
             (
                 "HungHandlers._due",
-                "due.worker.forced_endings[due.pair] = _forced_ending(due, None)",
+                "due.worker.jobs.forced_endings[due.pair] = _forced_ending(due, None)",
                 "pass",
             ),
             (
                 "HungHandlers._close",
-                "worker.forced_endings[due.pair] = _forced_ending(",
+                "worker.jobs.forced_endings[due.pair] = _forced_ending(",
                 "_ = _forced_ending(",
             ),
             (
@@ -292,17 +292,17 @@ OVERDUE: Final = Guarded(
             ),
             (
                 "HungHandlers._close",
-                "worker.closing = True",
+                "worker.begin_closing()",
                 "pass",
             ),
             (
                 "HungHandlers._close",
-                "worker.closing = False",
+                "worker.end_closing()",
                 "pass",
             ),
             (
                 "HungHandlers._close",
-                "worker.forced_endings.clear()",
+                "worker.jobs.forced_endings.clear()",
                 "pass",
             ),
         ],
@@ -319,12 +319,12 @@ OVERDUE: Final = Guarded(
             ),
             (
                 "HungHandlers._empty",
-                "not worker.forced_endings.keys() >= self._running(worker)",
+                "not worker.jobs.forced_endings.keys() >= self._running(worker)",
                 "True",
             ),
             (
                 "HungHandlers._empty",
-                "not worker.forced_endings.keys() >= self._running(worker)",
+                "not worker.jobs.forced_endings.keys() >= self._running(worker)",
                 "False",
             ),
         ],
@@ -373,8 +373,8 @@ STACKS: Final = Guarded(
             ("StackRequests.take", "one is not None and one.stack", "one is not None"),
             ("StackRequests.take", "one is not None and ", ""),
             ("StackRequests.take", "                with anyio.move_on_after(ALIVE_S):", "                if False:"),
-            ("StackRequests.take", "best.pid or worker.pid", "worker.pid"),
-            ("StackRequests.take", "best.pid or worker.pid", "best.pid"),
+            ("StackRequests.take", "best.pid or worker.facts.pid", "worker.facts.pid"),
+            ("StackRequests.take", "best.pid or worker.facts.pid", "best.pid"),
         ],
     },
     without={

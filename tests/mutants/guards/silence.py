@@ -17,13 +17,13 @@ SILENCE: Final = Guarded(
             ("judge", "if silent_s >= lease_s:", "if False:"),
             (
                 "judge",
-                "if now_s - worker.extended_s >= SILENT * lease_s",
-                "if now_s - worker.extended_s > SILENT * lease_s",
+                "if now_s - worker.contact.extended_s >= SILENT * lease_s",
+                "if now_s - worker.contact.extended_s > SILENT * lease_s",
             ),
-            ("judge", "if now_s - worker.extended_s >= SILENT * lease_s", "if True"),
-            ("judge", "if now_s - worker.extended_s >= SILENT * lease_s", "if silent_s >= SILENT * lease_s"),
-            ("judge", "max(worker.beaten_s, awake_s)", "worker.beaten_s"),
-            ("judge", "max(worker.beaten_s, awake_s)", "awake_s"),
+            ("judge", "if now_s - worker.contact.extended_s >= SILENT * lease_s", "if True"),
+            ("judge", "if now_s - worker.contact.extended_s >= SILENT * lease_s", "if silent_s >= SILENT * lease_s"),
+            ("judge", "max(worker.contact.beaten_s, awake_s)", "worker.contact.beaten_s"),
+            ("judge", "max(worker.contact.beaten_s, awake_s)", "awake_s"),
         ],
         _SILENCE + "test_a_dispatcher_that_was_stopped_blames_nobody": [
             ("SilentWorkers.run", "now_s - looked_s > TOO_LATE * pause_s", "False"),
@@ -48,15 +48,19 @@ SILENCE: Final = Guarded(
         ],
         _SILENCE + "test_a_stranger_for_whom_somebody_else_beats": [
             ("SilentWorkers._look", "await self._hear_of_strangers()", "pass"),
-            ("SilentWorkers._hear_of_strangers", "abs(until_s - stranger.until_s) > CHANGED_S", "False"),
-            ("SilentWorkers._hear_of_strangers", "abs(until_s - stranger.until_s) > CHANGED_S", "True"),
+            ("SilentWorkers._hear_of_strangers", "abs(until_s - stranger.contact.until_s) > CHANGED_S", "False"),
+            ("SilentWorkers._hear_of_strangers", "abs(until_s - stranger.contact.until_s) > CHANGED_S", "True"),
         ],
         _SILENCE + "test_renewals_from_here_are_no_beats": [
-            ("SilentWorkers._renew", "stranger.until_s = now_s + self._lease_s", "pass"),
+            ("SilentWorkers._renew", "stranger.contact.expect_lapse(now_s + self._lease_s)", "pass"),
             ("SilentWorkers._look", "self._registry.strangers.get(worker.identity) is worker", "False"),
         ],
         _SILENCE + "test_a_lease_that_another_one_has_made_shorter": [
-            ("SilentWorkers._hear_of_strangers", "abs(until_s - stranger.until_s)", "until_s - stranger.until_s"),
+            (
+                "SilentWorkers._hear_of_strangers",
+                "abs(until_s - stranger.contact.until_s)",
+                "until_s - stranger.contact.until_s",
+            ),
         ],
         _SILENCE + "test_what_a_stranger_holds_is_asked_anew": [
             ("SilentWorkers._hear_of_strangers", "stranger.held.get(pair) or _held_by_lease(", "_held_by_lease("),
@@ -91,7 +95,7 @@ SILENCE: Final = Guarded(
         _SILENCE + "test_who_speaks_after_sigterm_is_not_sentenced": [
             (
                 "SilentWorkers._kill",
-                "                    worker.forced_endings.clear()\n",
+                "                    worker.jobs.forced_endings.clear()\n",
                 "                    pass\n",
             ),
         ],
@@ -101,11 +105,11 @@ SILENCE: Final = Guarded(
             ("SilentWorkers._lapsed", "stranger is not None", "False"),
         ],
         _SILENCE + "test_what_a_silent_worker_holds_does_not_lapse": [
-            ("SilentWorkers._lapsed", "worker.extended_s > time.monotonic() - BEATS * self._lease_s", "True"),
+            ("SilentWorkers._lapsed", "worker.contact.extended_s > time.monotonic() - BEATS * self._lease_s", "True"),
             ("SilentWorkers._lapsed", "BEATS * self._lease_s", "2 * self._lease_s"),
         ],
         _SILENCE + "test_what_a_speaking_worker_does_not_list_lapses": [
-            ("SilentWorkers._lapsed", "worker.extended_s > time.monotonic() - BEATS * self._lease_s", "False"),
+            ("SilentWorkers._lapsed", "worker.contact.extended_s > time.monotonic() - BEATS * self._lease_s", "False"),
         ],
         _SILENCE + "test_what_a_worker_has_not_read_of_yet_does_not_lapse": [
             ("SilentWorkers._lapsed", "held.unlisted >= UNLISTED and ", ""),
@@ -139,7 +143,7 @@ SILENCE: Final = Guarded(
         ],
         _SILENCE + "test_who_answers_is_not_told_to_end": [
             ("SilentWorkers._kill", "not await self._spoke(worker, began_s, ASK_S)", "True"),
-            ("SilentWorkers._spoke", "worker.beaten_s > since_s or ", ""),
+            ("SilentWorkers._spoke", "worker.contact.beaten_s > since_s or ", ""),
         ],
         _SILENCE + "test_who_answers_late_is_not_killed": [
             ("SilentWorkers._kill", "await self._spoke(worker, began_s, TERM_S)", "False"),
@@ -148,14 +152,14 @@ SILENCE: Final = Guarded(
             ("SilentWorkers._spoke", " or self._process_watch.watched(worker.identity) is not worker", ""),
         ],
         _SILENCE + "test_who_is_stopped_is_not_waited_for": [
-            ("SilentWorkers._spoke", "processes.state(worker.pid) in STOPPED", "False"),
+            ("SilentWorkers._spoke", "processes.state(worker.facts.pid) in STOPPED", "False"),
         ],
     },
     without={
         ("SilentWorkers._hear_of_strangers", "strangers"): "saves a look: of nobody nothing is heard",
         (
             "SilentWorkers._hear_of_strangers",
-            "stranger.until_s is not None",
+            "stranger.contact.until_s is not None",
         ): "for the type checkers: it is renewed when it is adopted",
         (
             "SilentWorkers._lapsed",

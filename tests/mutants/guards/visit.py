@@ -164,18 +164,18 @@ VISIT: Final = Guarded(
             ),
             (
                 "PeerSession._resize",
-                " or not may_speak_for(self._peer.uid, other.identity, other.uid)",
+                " or not may_speak_for(self._peer.uid, other.identity, other.facts.uid)",
                 "",
             ),
             (
                 "PeerSession._resize",
-                "worker.leaving = body.capacity == 0",
+                "worker.expect_end(ends=body.capacity == 0)",
                 "pass",
             ),
             (
                 "PeerSession._resize",
-                "        worker.capacity = body.capacity\n",
-                "        worker.capacity = body.capacity\n        worker.leaving = not body.capacity\n",
+                "        worker.resize(body.capacity)\n",
+                "        worker.resize(body.capacity)\n        worker.leaving = not body.capacity\n",
             ),
         ],
         _VISIT + "test_what_a_heartbeat_does_not_list": [
@@ -197,16 +197,6 @@ VISIT: Final = Guarded(
                 "PeerSession._hear_beat",
                 "body.jobs is not None and ",
                 "",
-            ),
-            (
-                "PeerSession._hear_beat",
-                " and worker.doubtful_beats",
-                "",
-            ),
-            (
-                "PeerSession._hear_beat",
-                "worker.doubtful_beats -= 1",
-                "pass",
             ),
         ],
         _VISIT + "test_a_process_brings_no_more_than_has_room": [
@@ -378,9 +368,6 @@ SERVICE: Final = Guarded(
         _VISIT + "test_a_drain": [
             ("Dispatcher.drain", "registry.closed or reconnect", "reconnect"),
             ("Dispatcher.drain", "registry.closed or reconnect", "registry.closed"),
-            ("Dispatcher.drain", "if not worker.draining:", "if True:"),
-            ("Dispatcher.drain", "worker.leaving or not reconnect", "not reconnect"),
-            ("Dispatcher.drain", "worker.leaving or not reconnect", "worker.leaving"),
         ],
         "process/test_reconcile.py::test_what_cannot_be_running_is_given_back": [
             ("Dispatcher.prime", "if settings.proof_of_death:", "if False:"),

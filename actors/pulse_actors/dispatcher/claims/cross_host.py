@@ -64,7 +64,7 @@ class CrossHostHints:
         anywhere, self._anywhere = self._anywhere, False
         if anywhere:
             return True
-        served = {topic for worker in self._registry.workers() if worker.credit > 0 for topic in worker.topics}
+        served = {topic for worker in self._registry.workers() if worker.credit > 0 for topic in worker.facts.topics}
         return not topics <= served
 
     def heard(self, sender: object, now_s: float) -> list[float]:

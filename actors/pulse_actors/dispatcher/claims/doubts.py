@@ -17,8 +17,9 @@ import structlog
 from pulse.store.rows import Ending, EndingKind, Fence, Level, Running
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims.work_signal import WorkSignal
-from pulse_actors.dispatcher.workers.deadlines import Deadlines
-from pulse_actors.dispatcher.workers.registry import DOUBTFUL_BEATS, Pair, RegisteredWorker, WorkerRegistry
+from pulse_actors.dispatcher.workers.deadlines import HandlerDeadlines
+from pulse_actors.dispatcher.workers.records import Pair, RegisteredWorker
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.shared.row_writes import write_merged
 
 log = structlog.get_logger()
@@ -36,7 +37,7 @@ class InDoubtClaims:
     """
 
     def __init__(
-        self, store: Store, registry: WorkerRegistry, signal: WorkSignal, deadlines: Deadlines | None = None
+        self, store: Store, registry: WorkerRegistry, signal: WorkSignal, deadlines: HandlerDeadlines | None = None
     ) -> None:
         self._store = store
         self._registry = registry
@@ -113,7 +114,7 @@ class InDoubtClaims:
         unlisted: list[Fence] = []
         for worker in doubted:
             if worker.identity in self._in_doubt:
-                worker.doubtful_beats = DOUBTFUL_BEATS  # what was lost may commit after this look
+                worker.contact.doubt()  # what was lost may commit after this look
             found = held.get(worker.identity, {})
             unlisted += [Fence(*pair, worker.identity) for pair in found if pair not in listed_of[worker.identity]]
             bounded = self._registry.learn(worker, {pair: Running(*lease[:3]) for pair, lease in found.items()})

@@ -22,7 +22,8 @@ from pulse_actors.dispatcher.claims.placement import place
 from pulse_actors.dispatcher.claims.work_signal import WorkSignal
 from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
 from pulse_actors.dispatcher.monitoring.observe import count_handed_out
-from pulse_actors.dispatcher.workers.registry import ClaimPlan, Pair, WorkerRegistry
+from pulse_actors.dispatcher.workers.records import Pair
+from pulse_actors.dispatcher.workers.registry import ClaimPlan, WorkerRegistry
 from pulse_actors.shared import identity as identities
 
 _DUE: Final = attrgetter("due_at", "id")
@@ -212,7 +213,7 @@ class Handout:
         claims.sort(key=_DUE)
         claims.sort(key=_PRIORITY, reverse=True)  # the order within a priority stays
         parts = list(frames(claims, self._registry.policies, self.lease_s))
-        worker.assigns += len(parts)
+        worker.jobs.sent(len(parts))
         self._registry.hand_over(identity, claims)
         for part in parts:
             worker.link.send("assign", None, {"jobs": part})

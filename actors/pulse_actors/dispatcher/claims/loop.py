@@ -88,7 +88,7 @@ class ClaimLoop:
         if self._signal.take_due(now_s):  # it became due during the last claim, which may have missed it
             return
         has_room = not self._registry.closed and any(
-            worker.credit and worker.topics and not self._quarantine.holds(worker.topics, now_s)
+            worker.credit and worker.facts.topics and not self._quarantine.holds(worker.facts.topics, now_s)
             for worker in self._registry.workers()
         )
         await self._signal.wait(self._cursors.pause_s(now_s) if has_room else DOUBT_S, now_s, has_room=has_room)
@@ -166,7 +166,7 @@ class ClaimLoop:
         """Look for levels that nobody has told of, the next ones; seconds that it took."""
         began_s = time.monotonic()
         heads = await self._store.find_levels(self._cursors.survey_from(), SURVEY)
-        served = {topic for worker in self._registry.workers() for topic in worker.topics}
+        served = {topic for worker in self._registry.workers() for topic in worker.facts.topics}
         for head in heads:
             if head.is_due and head.level.topic in served:
                 self._cursors.found(head.level, head.due_at)

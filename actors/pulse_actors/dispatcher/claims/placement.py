@@ -64,7 +64,7 @@ def place(
             placement.returned.append(_discarded(claim, seat))
             continue
         worker = registry.get(seat)
-        if worker is not None and claim.name in worker.names and free[seat] > 0:
+        if worker is not None and claim.name in worker.facts.names and free[seat] > 0:
             free[seat] -= 1
             placement.assigned.setdefault(seat, []).append(claim)
             continue
@@ -84,7 +84,9 @@ def _heir(registry: WorkerRegistry, claim: Claim, free: Mapping[str, int]) -> st
 
 
 def _naming(registry: WorkerRegistry, claim: Claim) -> list[str]:
-    return [one.identity for one in registry.workers() if claim.name in one.names and claim.topic in one.topics]
+    return [
+        one.identity for one in registry.workers() if claim.name in one.facts.names and claim.topic in one.facts.topics
+    ]
 
 
 def _returned(registry: WorkerRegistry, claim: Claim, fence: Fence) -> Ending:

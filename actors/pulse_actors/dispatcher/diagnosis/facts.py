@@ -10,7 +10,7 @@ from pulse_actors.dispatcher.claims.handout import is_unended
 from pulse_actors.dispatcher.context import RequestContext
 from pulse_actors.dispatcher.diagnosis.reasons import Candidate, Holder, JobFacts
 from pulse_actors.dispatcher.workers.health import condition_of, quiet_s
-from pulse_actors.dispatcher.workers.registry import BACKLOG_BYTES, HeldJob, RegisteredWorker
+from pulse_actors.dispatcher.workers.records import BACKLOG_BYTES, HeldJob, RegisteredWorker
 from pulse_actors.shared import identity as identities
 
 CALL_S: Final = 0.1  # from the frame that told of a call to the reckoning of its limits
@@ -22,8 +22,8 @@ def facts_of(on: RequestContext, job: Standing, now_s: float, slow: Finding | No
     return JobFacts(
         host=on.services.host.id,
         poll_s=on.services.signal.poll_s,
-        candidates=tuple(_candidate(one, job.name) for one in workers if job.topic in one.topics),
-        topics=sorted({topic for one in workers for topic in one.topics}),
+        candidates=tuple(_candidate(one, job.name) for one in workers if job.topic in one.facts.topics),
+        topics=sorted({topic for one in workers for topic in one.facts.topics}),
         holder=_holder(on, job, now_s),
         is_stopping=on.services.registry.closed,
         is_unreadable=on.services.quarantine.is_quarantined(job.topic, now_s),
@@ -35,12 +35,14 @@ def facts_of(on: RequestContext, job: Standing, now_s: float, slow: Finding | No
 
 def _candidate(worker: RegisteredWorker, name: str) -> Candidate:
     held = tuple(one.name for one in worker.held.values())
-    return Candidate(worker.name, worker.names, name in worker.names, worker.capacity, held, stopped_by(worker))
+    return Candidate(
+        worker.facts.name, worker.facts.names, name in worker.facts.names, worker.capacity, held, stopped_by(worker)
+    )
 
 
 def stopped_by(worker: RegisteredWorker) -> str | None:
     """Why *worker* gets no more jobs, whatever room it has; None: it does."""
-    if worker.silent:
+    if worker.contact.silent:
         return "silent"
     if worker.closing:
         return "with handlers that hang"
@@ -55,7 +57,7 @@ def _holder(on: RequestContext, job: Standing, now_s: float) -> Holder | None:
         return None
     held = worker.held.get((job.id, job.attempts))
     return Holder(
-        heard_ago_s=None if worker.heard_s == float("inf") else max(0.0, now_s - worker.heard_s),
+        heard_ago_s=None if worker.contact.heard_s == float("inf") else max(0.0, now_s - worker.contact.heard_s),
         is_connected=on.services.registry.get(worker.identity) is worker,
         condition=condition_of(worker, now_s, on.services.server.heartbeat_s),
         quiet_s=quiet_s(worker, now_s),
@@ -88,7 +90,7 @@ def _earlier(on: RequestContext, job: Standing) -> str | None:
         return None
     if on.services.registry.running_in_hand([job.id]):
         holder = on.services.registry.holder_of(job.id)
-        return _name(job.worker) if holder is None else holder[0].name
+        return _name(job.worker) if holder is None else holder[0].facts.name
     if (
         job.worker is None
         or not is_unended(job.outcome, job.attempt_error)

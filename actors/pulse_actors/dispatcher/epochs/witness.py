@@ -31,7 +31,6 @@ from pulse.store.rows import Claim, Fence
 from pulse.store.store import Store
 from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
 from pulse_actors.dispatcher.claims.work_signal import WorkSignal
-from pulse_actors.dispatcher.epochs.finished_jobs import FinishedJobs
 from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.runtime.actor import Backoff, log_unavailable
 from pulse_actors.shared.epoch_memory import Memory, Notebook
@@ -45,11 +44,40 @@ REFUSED_S: Final = 60.0  # a server that was refused longer ago may be gone
 KEEP_S: Final = 2.0  # to write what is remembered: claims may wait for it, behind their lock
 OPEN_S: Final = 5.0  # to read it, before the first claim
 PUT_OFF_S: Final = 3.0  # renewed at each tick while an attempt from before may run yet
+MOST_FINISHED: Final = 200_000  # 3 MiB; at full speed the last half minute
+_ID_BYTES: Final = 16
 _ID: Final = attrgetter("id")
 _ATTEMPT: Final = attrgetter("attempt")
 _FIRST: Final = itemgetter(0)
 
 log = structlog.get_logger()
+
+
+class FinishedJobs:
+    """
+    The jobs that were completed last: a ring of their ids.
+
+    Args:
+        most: How many are kept.
+    """
+
+    def __init__(self, most: int = MOST_FINISHED) -> None:
+        self._most_bytes = most * _ID_BYTES
+        self._ring = bytearray()
+        self._at = 0
+
+    def add(self, ids: Iterable[bytes]) -> None:
+        """These were completed; what is too many falls out, the oldest first."""
+        new = b"".join(ids)[-self._most_bytes :]
+        free_bytes = self._most_bytes - self._at
+        self._ring[self._at : self._at + len(new)] = new[:free_bytes]
+        if len(new) > free_bytes:
+            self._ring[: len(new) - free_bytes] = new[free_bytes:]
+        self._at = (self._at + len(new)) % self._most_bytes
+
+    def ids(self) -> list[bytes]:
+        """All that are kept, in no order."""
+        return [bytes(self._ring[at : at + _ID_BYTES]) for at in range(0, len(self._ring), _ID_BYTES)]
 
 
 class Witness:

@@ -23,8 +23,9 @@ from pulse import protocol
 from pulse.store.rows import EndingKind
 from pulse_actors.dispatcher.liveness.process_watch import ProcessWatch
 from pulse_actors.dispatcher.liveness.stack_requests import StackRequests
-from pulse_actors.dispatcher.workers.deadlines import Deadline, Deadlines
-from pulse_actors.dispatcher.workers.registry import ForcedEnding, Pair, RegisteredWorker, WorkerRegistry
+from pulse_actors.dispatcher.workers.deadlines import HandlerDeadline, HandlerDeadlines
+from pulse_actors.dispatcher.workers.records import ForcedEnding, Pair, RegisteredWorker
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 
 SIBLINGS_S: Final = 5.0  # for other handlers of a process that is to be killed
 LOOK_S: Final = 0.05  # between two looks whether they have ended
@@ -44,7 +45,7 @@ class HungHandlers:
     """
 
     def __init__(
-        self, registry: WorkerRegistry, deadlines: Deadlines, process_watch: ProcessWatch, stacks: StackRequests
+        self, registry: WorkerRegistry, deadlines: HandlerDeadlines, process_watch: ProcessWatch, stacks: StackRequests
     ) -> None:
         self._registry = registry
         self._deadlines = deadlines
@@ -64,33 +65,35 @@ class HungHandlers:
     def _running(self, worker: RegisteredWorker) -> set[Pair]:
         return worker.held.keys() - self._registry.reporting
 
-    def _due(self, due: Deadline, now_s: float, tasks: anyio.abc.TaskGroup) -> None:
+    def _due(self, due: HandlerDeadline, now_s: float, tasks: anyio.abc.TaskGroup) -> None:
         if not self._deadlines.is_running(due) or self._deadlines.is_put_off(due, now_s):
             return
         if id(due.worker) in self._closing:  # another one of its handlers hangs, too: it is judged with it
-            due.worker.forced_endings[due.pair] = _forced_ending(due, None)
+            due.worker.jobs.forced_endings[due.pair] = _forced_ending(due, None)
             return
         self._closing.add(id(due.worker))
         tasks.start_soon(self._close, due)
 
-    async def _close(self, due: Deadline) -> None:
+    async def _close(self, due: HandlerDeadline) -> None:
         worker = due.worker
-        worker.closing = True
+        worker.begin_closing()
         try:
             log.warning("handler_overdue", worker=worker.identity, handler=due.held.name, kind=due.kind.value)
             shown = await self._stacks.take(worker, due.pair)
-            worker.forced_endings[due.pair] = _forced_ending(due, None if shown is None else shown.stack)
+            worker.jobs.forced_endings[due.pair] = _forced_ending(due, None if shown is None else shown.stack)
             await self._empty(worker)
             hanging = {
-                pair for pair in worker.forced_endings.keys() & self._running(worker) if not worker.held[pair].ended
+                pair
+                for pair in worker.jobs.forced_endings.keys() & self._running(worker)
+                if not worker.held[pair].ended
             }
             if hanging:
                 self._process_watch.kill(worker, f"{len(hanging)} handlers hang")
                 await self._process_watch.wait_buried(worker)
             else:
-                worker.forced_endings.clear()
+                worker.jobs.forced_endings.clear()
         finally:
-            worker.closing = False
+            worker.end_closing()
             self._closing.discard(id(worker))
 
     async def _empty(self, worker: RegisteredWorker) -> None:
@@ -99,13 +102,13 @@ class HungHandlers:
         if waiting:
             worker.link.send("stop", None, {"jobs": [(*pair, "recall") for pair in waiting]})
         with anyio.move_on_after(SIBLINGS_S):
-            while not worker.forced_endings.keys() >= self._running(worker):  # noqa: ASYNC110 - for once in a long time
+            while not worker.jobs.forced_endings.keys() >= self._running(worker):  # noqa: ASYNC110 - for once in a long time
                 await anyio.sleep(LOOK_S)
 
 
 def note_beat(worker: RegisteredWorker, beats: Sequence[protocol.Beat], assigns: int | None, now_s: float) -> None:
     """A heartbeat of *worker* itself, which lists all that it holds of what it had read: that many frames, or None."""
-    worker.beaten_s = now_s
+    worker.contact.beat(now_s)
     listed = {(beat.id, beat.attempt) for beat in beats}
     for pair, held in worker.held.items():
         if pair in listed:
@@ -131,7 +134,7 @@ def note_progress(worker: RegisteredWorker, beats: Iterable[protocol.Beat], now_
             held.progress_s = now_s
 
 
-def _forced_ending(due: Deadline, stack: str | None) -> ForcedEnding:
+def _forced_ending(due: HandlerDeadline, stack: str | None) -> ForcedEnding:
     if due.kind is EndingKind.TIMEOUT:
         text = f"timed out after {due.held.timeout_s:g} s"
     else:

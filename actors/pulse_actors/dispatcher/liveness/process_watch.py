@@ -37,7 +37,8 @@ from pulse.system import process_tree, processes
 from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
 from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
 from pulse_actors.dispatcher.monitoring.observe import OUT_OF_MEMORY, count_death
-from pulse_actors.dispatcher.workers.registry import ForcedEnding, HeldJob, Pair, RegisteredWorker, WorkerRegistry
+from pulse_actors.dispatcher.workers.records import Contact, ForcedEnding, HeldJob, Pair, RegisteredWorker, WorkerFacts
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.dispatcher.writes.report import ReportWriter
 from pulse_actors.dispatcher.writes.report_rows import Obituary
 from pulse_actors.shared import identity as identities
@@ -189,7 +190,7 @@ class ProcessWatch:
         watch = self._watches.get(worker.identity)
         if watch is None or watch.worker is not worker:
             return  # it has said hello again: whoever judged it knew another connection
-        worker.leaving = True
+        worker.expect_end()
         log.warning("worker_killed", worker=worker.identity, why=why)
         self.signal(worker, signal.SIGKILL)
         _kill_group(worker)  # what carries its mark is killed when it is buried
@@ -212,8 +213,8 @@ class ProcessWatch:
         self._registry.strangers.pop(watch.worker.identity, None)
         if watch.is_stranger:
             self._registry.strangers[watch.worker.identity] = watch.worker
-        watch.worker.watched = _may_kill(watch.pidfd)
-        watch.oom_kills = processes.oom_kills(watch.worker.pid)
+        watch.worker.watch(can_kill=_may_kill(watch.pidfd))
+        watch.oom_kills = processes.oom_kills(watch.worker.facts.pid)
         self._tasks.start_soon(self._see_through, watch)
 
     async def _see_through(self, watch: WatchedProcess) -> None:
@@ -222,7 +223,7 @@ class ProcessWatch:
             try:
                 await anyio.wait_readable(watch.pidfd)
                 watch.is_over = True
-                status = processes.exit_status(worker.pid, watch.pidfd)
+                status = processes.exit_status(worker.facts.pid, watch.pidfd)
                 await self._bury(watch, status)
             finally:
                 os.close(watch.pidfd)
@@ -234,12 +235,13 @@ class ProcessWatch:
 
     async def _bury(self, watch: WatchedProcess, status: int | None) -> None:
         worker = watch.worker
-        worker.draining = True
+        worker.bury()
         reason = f"worker process died: {_describe(watch, status)}"
         code = None if status is None else os.waitstatus_to_exitcode(status)
         _kill_group(worker)  # first: what is dead by then is not waited for
         if watch.is_stranger:
-            worker.leaving |= code == processes.UNFINISHED  # who is known here has told before
+            if code == processes.UNFINISHED:  # who is known here has told before
+                worker.expect_end()
             await anyio.sleep(STRANGER_S)
             endings = obituary(worker, reason, code, await self._still_running(worker))
         else:
@@ -275,7 +277,7 @@ class ProcessWatch:
     async def settle(self) -> None:
         """Wait until all who have died by now are buried."""
         for watch in list(self._watches.values()):
-            if watch.is_over or processes.state(watch.worker.pid) in {"Z", "X", ""}:
+            if watch.is_over or processes.state(watch.worker.facts.pid) in {"Z", "X", ""}:
                 await watch.buried.wait()
 
     def _write(self, endings: list[Ending]) -> None:
@@ -318,12 +320,12 @@ def obituary(
 def _end_of(
     worker: RegisteredWorker, pair: Pair, held: HeldJob, reason: str, exit_code: int | None, *, is_suspect: bool
 ) -> Ending:
-    forced: ForcedEnding | None = None if held.ended else worker.forced_endings.get(pair)
+    forced: ForcedEnding | None = None if held.ended else worker.jobs.forced_endings.get(pair)
     if forced is not None:
         return Ending(*pair, worker.identity, forced.kind, forced.reason, exit_code=exit_code, stack=forced.stack)
     if held.started and is_suspect and not worker.leaving:
         return Ending(*pair, worker.identity, EndingKind.CRASHED, reason, exit_code=exit_code)
-    was_hit = held.started and (not worker.leaving or bool(worker.forced_endings))
+    was_hit = held.started and (not worker.leaving or bool(worker.jobs.forced_endings))
     return Ending(*pair, worker.identity, EndingKind.RELEASED, reason if was_hit else None)
 
 
@@ -332,12 +334,19 @@ def stranger(host: identities.Host, identity: str, pid: int) -> RegisteredWorker
     session = identities.session_of(host, identity)
     name = identity.rpartition("/")[2]
     uid = identities.user_of(host, identity)
-    worker = RegisteredWorker(
-        identity, name, session, pid, uid, (), frozenset(), 0, _NoWorkerLink(), identities.leads_group(pid)
+    facts = WorkerFacts(
+        identity,
+        name,
+        session,
+        pid,
+        uid,
+        topics=(),
+        names=frozenset(),
+        leads_group=identities.leads_group(pid),
+        mark=process_tree.mark_of(pid),
     )
-    worker.mark = process_tree.mark_of(pid)
-    worker.heard_s = worker.beaten_s = time.monotonic()
-    return worker
+    now_s = time.monotonic()
+    return RegisteredWorker(facts, 0, _NoWorkerLink(), Contact(heard_s=now_s, beaten_s=now_s))
 
 
 class _NoWorkerLink:
@@ -372,12 +381,12 @@ def _describe(watch: WatchedProcess, status: int | None) -> str:
 
 async def _end_tree(worker: RegisteredWorker) -> None:
     """What a handler left running must not write beside the next attempt: all that carry the worker's mark die, too."""
-    if worker.mark is not None:
-        await process_tree.end_tree(worker.mark)
+    if worker.facts.mark is not None:
+        await process_tree.end_tree(worker.facts.mark)
 
 
 def _kill_group(worker: RegisteredWorker) -> None:
     """Only a group that the worker itself led: a shell makes one of all that stands in a pipeline with it."""
-    if worker.leads_group:
+    if worker.facts.leads_group:
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(worker.pid, signal.SIGKILL)
+            os.killpg(worker.facts.pid, signal.SIGKILL)

@@ -31,7 +31,8 @@ from pulse.store.store import Store
 from pulse.system import processes
 from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
 from pulse_actors.dispatcher.liveness.process_watch import ProcessWatch
-from pulse_actors.dispatcher.workers.registry import ForcedEnding, HeldJob, RegisteredWorker, WorkerRegistry
+from pulse_actors.dispatcher.workers.records import ForcedEnding, HeldJob, RegisteredWorker
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.dispatcher.writes.report import ReportWriter
 from pulse_actors.dispatcher.writes.report_rows import Obituary
 from pulse_actors.dispatcher.writes.unwritten import UnwrittenLeases
@@ -71,11 +72,11 @@ def judge(worker: RegisteredWorker, *, awake_s: float, now_s: float, lease_s: fl
         now_s: Monotonic.
         lease_s: Length of a lease.
     """
-    silent_s = now_s - max(worker.beaten_s, awake_s)
+    silent_s = now_s - max(worker.contact.beaten_s, awake_s)
     if silent_s >= lease_s:
         return LeaseAction.KILL
     # Whoever was awake: its lease runs from the last beat that the database took, which may be long ago, or unknown.
-    return LeaseAction.HOLD if now_s - worker.extended_s >= SILENT * lease_s else LeaseAction.LEAVE
+    return LeaseAction.HOLD if now_s - worker.contact.extended_s >= SILENT * lease_s else LeaseAction.LEAVE
 
 
 class SilentWorkers:
@@ -157,7 +158,7 @@ class SilentWorkers:
             if stranger is not None:
                 await self._renew(_renewals(stranger), [stranger])
             return
-        if worker.extended_s > time.monotonic() - BEATS * self._lease_s:
+        if worker.contact.extended_s > time.monotonic() - BEATS * self._lease_s:
             endings = [
                 Ending(*pair, identity, EndingKind.LEASE_EXPIRED, REASON)  # each only if its own lease has lapsed
                 for pair, held in worker.held.items()
@@ -205,7 +206,7 @@ class SilentWorkers:
         locked = {one.row.worker for one in await write_merged(self._store, renewals, together)}
         now_s = time.monotonic()
         for stranger in strangers:
-            stranger.until_s = now_s + self._lease_s
+            stranger.contact.expect_lapse(now_s + self._lease_s)
         _beyond_doubt((stranger for stranger in strangers if stranger.identity in locked), now_s)
 
     async def _hear_of_strangers(self) -> None:
@@ -229,10 +230,12 @@ class SilentWorkers:
                 self._process_watch.release(stranger)
                 continue
             until_s = asked_s + max(lease.left_s for lease in held.values())
-            if stranger.until_s is not None and abs(until_s - stranger.until_s) > CHANGED_S:
-                stranger.beaten_s = stranger.extended_s = asked_s
-            stranger.until_s = until_s
-            stranger.held = {pair: stranger.held.get(pair) or _held_by_lease(lease) for pair, lease in held.items()}
+            if stranger.contact.until_s is not None and abs(until_s - stranger.contact.until_s) > CHANGED_S:
+                stranger.contact.extended_elsewhere(asked_s)
+            stranger.contact.expect_lapse(until_s)
+            stranger.jobs.replace(
+                {pair: stranger.held.get(pair) or _held_by_lease(lease) for pair, lease in held.items()}
+            )
 
     async def _kill(self, worker: RegisteredWorker) -> None:
         """The ladder: ask, SIGTERM, SIGKILL; then it is buried, and what it held is over."""
@@ -243,7 +246,7 @@ class SilentWorkers:
                 _force_endings(worker)  # it may die of SIGTERM
                 self._process_watch.signal(worker, signal.SIGTERM)
                 if await self._spoke(worker, began_s, TERM_S):
-                    worker.forced_endings.clear()
+                    worker.jobs.forced_endings.clear()
                 else:
                     _force_endings(worker)
                     self._process_watch.kill(worker, "silent for a lease")
@@ -255,9 +258,9 @@ class SilentWorkers:
         """Whether it beats again, or is gone by itself, within that time; one that is stopped is not waited for."""
         until_s = time.monotonic() + within_s
         while time.monotonic() < until_s:
-            if worker.beaten_s > since_s or self._process_watch.watched(worker.identity) is not worker:
+            if worker.contact.beaten_s > since_s or self._process_watch.watched(worker.identity) is not worker:
                 return True
-            if processes.state(worker.pid) in STOPPED:
+            if processes.state(worker.facts.pid) in STOPPED:
                 return False
             await anyio.sleep(min(within_s, ASK_S) / 20)
         return False
@@ -270,7 +273,7 @@ def _held_by_lease(lease: Leased) -> HeldJob:
 def _beyond_doubt(strangers: Iterable[RegisteredWorker], now_s: float) -> None:
     """While nobody can write, or look, that their leases do not move says nothing of them."""
     for stranger in strangers:
-        stranger.beaten_s = now_s
+        stranger.contact.beat(now_s)
 
 
 def _renewals(worker: RegisteredWorker) -> list[Renewal]:
@@ -280,4 +283,4 @@ def _renewals(worker: RegisteredWorker) -> list[Renewal]:
 def _force_endings(worker: RegisteredWorker) -> None:
     for pair, held in worker.held.items():
         if held.started:
-            worker.forced_endings[pair] = ForcedEnding(EndingKind.SILENT, REASON)
+            worker.jobs.forced_endings[pair] = ForcedEnding(EndingKind.SILENT, REASON)

@@ -16,7 +16,8 @@ import anyio
 
 from pulse import protocol
 from pulse.system import processes
-from pulse_actors.dispatcher.workers.registry import Pair, RegisteredWorker, WorkerRegistry
+from pulse_actors.dispatcher.workers.records import Pair, RegisteredWorker
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 
 ANSWER_S: Final = 3.0  # a parent waits about one second for its child
 ALIVE_S: Final = 0.25  # a worker whose loop runs has answered by then
@@ -63,10 +64,10 @@ class StackRequests:
         Returns:
             None when its worker has no pool parent here, or nothing came back in time.
         """
-        parent = self._registry.parent_of(processes.parent(worker.pid))
-        asked = [self._ask(worker, {"session": worker.session, "job": pair})]
+        parent = self._registry.parent_of(processes.parent(worker.facts.pid))
+        asked = [self._ask(worker, {"session": worker.facts.session, "job": pair})]
         if parent is not None:
-            asked.append(self._ask(parent, {"session": worker.session}))
+            asked.append(self._ask(parent, {"session": worker.facts.session}))
         try:
             with anyio.move_on_after(ANSWER_S):
                 await asked[-1][1].answered.wait()
@@ -77,7 +78,7 @@ class StackRequests:
                 del self._asked[number]
         answers = [question.answer for _, question in asked]
         best = next((one for one in answers if one is not None and one.stack), None)
-        return None if best is None or best.stack is None else HandlerStack(best.stack, best.pid or worker.pid)
+        return None if best is None or best.stack is None else HandlerStack(best.stack, best.pid or worker.facts.pid)
 
     def answer(self, worker: RegisteredWorker, number: int | None, body: protocol.Stack) -> None:
         """What *worker*, or a pool parent, found; an answer that nobody waits for is dropped."""

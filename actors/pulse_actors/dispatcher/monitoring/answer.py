@@ -70,7 +70,9 @@ class StatsReporter:
             began_s = time.monotonic()
             if began_s < self._next_s or began_s - self._looked_s < old_s:
                 return
-            served = sorted({topic for worker in self._registry.workers() for topic in worker.topics})[:MOST_TOPICS]
+            served = sorted({topic for worker in self._registry.workers() for topic in worker.facts.topics})[
+                :MOST_TOPICS
+            ]
             try:
                 depths = await self._store.depths.read(MOST_TOPICS, served)
                 self._depths, self._looked_s = depths, time.monotonic()
@@ -116,7 +118,7 @@ class StatsReporter:
             {} if self._depths is None else {one.topic: one for one in self._depths.topics if one.topic is not None}
         )
         rest = [] if self._depths is None else [one for one in self._depths.topics if one.topic is None]
-        serving = Counter(topic for worker in self._registry.workers() for topic in worker.topics)
+        serving = Counter(topic for worker in self._registry.workers() for topic in worker.facts.topics)
         names = {*depths, *serving, *self._counters.totals, *rates} - {""}
 
         def work(topic: str) -> tuple[float, float, bool, str]:
@@ -163,7 +165,7 @@ class StatsReporter:
 
     def _workers(self) -> dict[str, object]:
         """Handler processes that are connected, what they can hold and what they do."""
-        workers = [one for one in self._registry.workers() if one.topics or one.names]
+        workers = [one for one in self._registry.workers() if one.facts.topics or one.facts.names]
         return {
             "connected": len(workers),
             "capacity": sum(one.capacity for one in workers),

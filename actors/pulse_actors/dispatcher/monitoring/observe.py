@@ -16,7 +16,8 @@ from pulse.common.histogram import sample
 from pulse.common.ids import time_of
 from pulse.store.rows import Claim, Ended, Ending, EndingKind, Wake
 from pulse_actors.dispatcher.monitoring.counters import Counted, DispatchCounters
-from pulse_actors.dispatcher.workers.registry import Pair, RegisteredWorker, WorkerRegistry
+from pulse_actors.dispatcher.workers.records import Pair, RegisteredWorker
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 
 OUT_OF_MEMORY: Final = "out of memory (SIGKILL)"
 AT_ONCE_S: Final = 1.0  # a job that is due so soon after its submit was not to wait
@@ -45,8 +46,8 @@ def count_handed_out(
 
 def count_assigned(counters: DispatchCounters, worker: RegisteredWorker, claims: Sequence[Claim]) -> None:
     """*worker* gets these jobs now."""
-    if len(worker.topics) == 1:
-        counters.add(Counted.STARTED, worker.topics[0], len(claims))
+    if len(worker.facts.topics) == 1:
+        counters.add(Counted.STARTED, worker.facts.topics[0], len(claims))
     else:
         counters.add_all(Counted.STARTED, map(topic_of, claims))
     chosen = sample(len(claims))
@@ -56,22 +57,22 @@ def count_assigned(counters: DispatchCounters, worker: RegisteredWorker, claims:
         counters.observe("wait_s", now - claim.due_at, weight)
         submitted_at = time_of(claim.id)
         if claim.attempt == 1 and submitted_at is not None and claim.due_at - submitted_at < AT_ONCE_S:
-            if len(worker.starting) >= MAX_STARTING:
-                del worker.starting[next(iter(worker.starting))]
-            worker.starting[claim.id, claim.attempt] = submitted_at, weight
+            if len(worker.jobs.starting) >= MAX_STARTING:
+                del worker.jobs.starting[next(iter(worker.jobs.starting))]
+            worker.jobs.starting[claim.id, claim.attempt] = submitted_at, weight
     if counters.is_recovering:
         counters.claimed_again([claim.id for claim in claims if claim.attempt > 1], time.monotonic())
 
 
 def count_started(counters: DispatchCounters, worker: RegisteredWorker) -> None:
     """*worker* has said which handlers it calls."""
-    if not worker.starting:
+    if not worker.jobs.starting:
         return
     now = time.time()
-    for pair in [*worker.starting]:
+    for pair in [*worker.jobs.starting]:
         held = worker.held.get(pair)
         if held is None or held.started:
-            submitted_at, weight = worker.starting.pop(pair)
+            submitted_at, weight = worker.jobs.starting.pop(pair)
             if held is not None:
                 counters.observe("start_s", now - submitted_at, weight)
 
@@ -101,8 +102,8 @@ def count_completed(
         other = {(one.id, one.attempt) for one in ended}.union(stale)
         done = [pair for pair in pairs if pair not in other]
     counters.outcomes["completed"] += len(done)
-    if len(worker.topics) == 1:
-        counters.add(Counted.COMPLETED, worker.topics[0], len(done))
+    if len(worker.facts.topics) == 1:
+        counters.add(Counted.COMPLETED, worker.facts.topics[0], len(done))
     else:
         counters.add_all(
             Counted.COMPLETED, [held.topic for pair in done if (held := worker.held.get(pair)) is not None]
@@ -111,13 +112,13 @@ def count_completed(
 
 def count_margin(counters: DispatchCounters, worker: RegisteredWorker, lease_s: float, at_s: float) -> None:
     """The leases of *worker* were extended, by a heartbeat of that time of the monotonic clock."""
-    if worker.held and worker.extended_s > 0:
-        counters.observe("lease_margin_s", lease_s - (at_s - worker.extended_s))
+    if worker.held and worker.contact.extended_s > 0:
+        counters.observe("lease_margin_s", lease_s - (at_s - worker.contact.extended_s))
 
 
 def count_death(counters: DispatchCounters, worker: RegisteredWorker, status: int | None, reason: str) -> None:
     """The process of *worker* has ended; *status* as of waitpid, None: not known; *reason*: the same for people."""
-    if worker.forced_endings:
+    if worker.jobs.forced_endings:
         cause = "killed"
     elif worker.leaving:
         cause = "asked"

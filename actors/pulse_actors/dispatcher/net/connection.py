@@ -16,7 +16,7 @@ from pulse import protocol
 from pulse.errors import BadRequestError, ForbiddenError, ProtocolError, TooLargeError
 from pulse_actors.dispatcher.admission.memory_budget import MemoryBudget
 from pulse_actors.dispatcher.admission.request_limits import RequestLimits
-from pulse_actors.dispatcher.workers.registry import BACKLOG_BYTES
+from pulse_actors.dispatcher.workers.records import BACKLOG_BYTES
 
 SEND_BUFFER_BYTES: Final = 32 * 1024 * 1024  # a peer that lets this much pile up does not read
 SEND_DEADLINE_S: Final = 30.0  # one write that takes longer: the peer has stopped reading

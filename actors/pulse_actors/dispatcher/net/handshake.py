@@ -15,7 +15,7 @@ from pulse.system import process_tree
 from pulse_actors.dispatcher.claims.doubts import InDoubtClaims
 from pulse_actors.dispatcher.net.peer import AuthenticatedPeer
 from pulse_actors.dispatcher.workers.policies import check_backoff
-from pulse_actors.dispatcher.workers.registry import HeldJob, Pair, RegisteredWorker, WorkerLink
+from pulse_actors.dispatcher.workers.records import Contact, HeldJob, Pair, RegisteredWorker, WorkerFacts, WorkerLink
 from pulse_actors.runtime.actor import log_unavailable
 from pulse_actors.shared import identity as identities
 
@@ -27,7 +27,7 @@ def new_worker(
 ) -> RegisteredWorker:
     """The worker that says *hello*; it holds nothing yet."""
     now_s = time.monotonic()
-    return RegisteredWorker(
+    facts = WorkerFacts(
         identity,
         hello.worker or "",
         session,
@@ -35,17 +35,13 @@ def new_worker(
         peer.uid,
         tuple(dict.fromkeys(hello.topics)),
         frozenset(hello.names),
-        hello.capacity,
-        link,
         bool(hello.topics) and identities.leads_group(peer.pid),  # a pool parent's children end by themselves
         process_tree.mark_of(peer.pid) if hello.topics else None,
-        source=peer.source,
-        heard_s=now_s,
-        said_s=now_s,
-        beaten_s=now_s,
-        extended_s=float("-inf") if hello.running else now_s,  # leases of a claim to come begin with it
-        stalls={name: info.stall_s for name, info in hello.handlers.items() if info.stall_s is not None},
+        {name: info.stall_s for name, info in hello.handlers.items() if info.stall_s is not None},
+        peer.source,
     )
+    extended_s = float("-inf") if hello.running else now_s  # leases of a claim to come begin with it
+    return RegisteredWorker(facts, hello.capacity, link, Contact(now_s, now_s, now_s, extended_s=extended_s))
 
 
 def refuse_unstorable(hello: Hello, request: int | None) -> None:

@@ -53,7 +53,7 @@ from pulse_actors.dispatcher.net.handshake import (
 )
 from pulse_actors.dispatcher.net.peer import ANONYMOUS, AuthenticatedPeer, PeerAuth
 from pulse_actors.dispatcher.requests.table import REQUESTS
-from pulse_actors.dispatcher.workers.registry import Pair, RegisteredWorker
+from pulse_actors.dispatcher.workers.records import Pair, RegisteredWorker
 from pulse_actors.dispatcher.writes.heartbeat import PendingHeartbeat, may_speak_for
 from pulse_actors.dispatcher.writes.report_rows import PendingReport
 from pulse_actors.dispatcher.writes.submit import PendingSubmit, checked
@@ -131,7 +131,7 @@ class PeerSession:
             group = await anext(groups, None) if greeted else await self._first(groups)
             if group is None:
                 return
-            if self._worker is not None and self._worker.hear(time.monotonic()):
+            if self._worker is not None and self._worker.contact.hear(time.monotonic()):
                 self._signal.look_again()
             for frame in group:
                 if greeted:
@@ -249,7 +249,7 @@ class PeerSession:
             pidfd, self._pidfd = self._pidfd, None
             process_watch.watch(worker, pidfd, self._connection.hear_out)
         lost = None if holds is None else sorted(listed - holds.keys())
-        answer = {"session": worker.session, "lost": lost}
+        answer = {"session": worker.facts.session, "lost": lost}
         self._connection.send("welcome", request, self._welcome() | answer)
 
     async def _handle(self, frame: Frame, tasks: anyio.abc.TaskGroup) -> None:
@@ -329,8 +329,7 @@ class PeerSession:
             self._brief.add(body.session)
             settled, jobs, kept = partial(self._brief.discard, body.session), None, body.jobs is None
         self._services.heartbeats.batcher.put(self._beating(worker, frame, body.session, jobs, settled, kept=kept))
-        if body.jobs is not None and worker.doubtful_beats:
-            worker.doubtful_beats -= 1
+        if body.jobs is not None and worker.contact.has_doubtful_beat():
             self._in_doubt.doubt(worker.identity)
 
     def _beating(
@@ -351,11 +350,11 @@ class PeerSession:
     def _resize(self, worker: RegisteredWorker, body: protocol.Capacity) -> None:
         if body.session is not None:
             other = self._registry.by_session(body.session, remote=self._peer.uid is None)
-            if other is None or not may_speak_for(self._peer.uid, other.identity, other.uid):
+            if other is None or not may_speak_for(self._peer.uid, other.identity, other.facts.uid):
                 return
             worker = other
-            worker.leaving = body.capacity == 0  # by its pool parent's word; its own could be a handler's making
-        worker.capacity = body.capacity
+            worker.expect_end(ends=body.capacity == 0)  # by its pool parent's word; its own could be a handler's making
+        worker.resize(body.capacity)
         self._signal.look_again()
 
     async def _ask(self, frame: Frame, body: msgspec.Struct, tasks: anyio.abc.TaskGroup) -> None:

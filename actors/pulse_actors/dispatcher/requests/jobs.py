@@ -229,6 +229,8 @@ async def take_stack(on: RequestContext, body: protocol.ById) -> Answer:
     worker, attempt = holder
     shown = await on.services.stacks.take(worker, (body.id, attempt))
     if shown is None:
-        message = f"worker {worker.name}, pid {worker.pid}, shows no stack: it has no pool parent, or is stopped"
+        message = (
+            f"worker {worker.facts.name}, pid {worker.facts.pid}, shows no stack: it has no pool parent, or is stopped"
+        )
         raise UnavailableError(message)
     return {"worker": worker.identity, "pid": shown.pid, "attempt": attempt, "stack": shown.stack}

@@ -18,7 +18,7 @@ from pulse.store.operators.transaction import Operator
 from pulse_actors.dispatcher.context import Answer, RequestContext
 from pulse_actors.dispatcher.requests import jobs, schedules
 from pulse_actors.dispatcher.workers.health import condition_of, quiet_s
-from pulse_actors.dispatcher.workers.registry import RegisteredWorker
+from pulse_actors.dispatcher.workers.records import RegisteredWorker
 from pulse_actors.runtime.actor import database_status
 from pulse_actors.runtime.bus import Hint
 
@@ -134,23 +134,23 @@ def workers(on: RequestContext) -> list[Answer]:
     return [
         _worker(worker, now_s, on.services.server.heartbeat_s)
         for worker in on.services.registry.workers()
-        if worker.topics or worker.names
+        if worker.facts.topics or worker.facts.names
     ]
 
 
 def _worker(worker: RegisteredWorker, now_s: float, heartbeat_s: float) -> Answer:
     return {
         "identity": worker.identity,
-        "name": worker.name,
-        "pid": worker.pid,
-        "host": worker.source or socket.gethostname(),
-        "topics": list(worker.topics),
-        "names": sorted(worker.names),
+        "name": worker.facts.name,
+        "pid": worker.facts.pid,
+        "host": worker.facts.source or socket.gethostname(),
+        "topics": list(worker.facts.topics),
+        "names": sorted(worker.facts.names),
         "capacity": worker.capacity,
         "running": [identity for identity, _ in worker.held],
         "started": sum(held.started for held in worker.held.values()),
         "draining": worker.draining,
-        "silent": worker.silent,
+        "silent": worker.contact.silent,
         "condition": condition_of(worker, now_s, heartbeat_s),
         "quiet_s": quiet_s(worker, now_s),
         "calls": dict(Counter(held.name for held in worker.held.values() if held.started)),

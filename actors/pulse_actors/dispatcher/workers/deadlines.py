@@ -15,7 +15,8 @@ from typing import Final, cast
 import anyio
 
 from pulse.store.rows import EndingKind
-from pulse_actors.dispatcher.workers.registry import HeldJob, Pair, RegisteredWorker, WorkerRegistry
+from pulse_actors.dispatcher.workers.records import HeldJob, Pair, RegisteredWorker
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 
 SLACK_S: Final = 2.0  # a worker that kills a process of one job itself reports it in time
 BEGIN_S: Final = 30.0  # for a process of one job to be made: only from then on its time runs
@@ -23,7 +24,7 @@ KEEP_ENTRIES: Final = 1024  # from then on those that have ended are dropped whe
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Deadline:
+class HandlerDeadline:
     """One of them; *kind*: how the attempt ends when it has passed."""
 
     at_s: float
@@ -34,7 +35,7 @@ class Deadline:
     kind: EndingKind
 
 
-class Deadlines:
+class HandlerDeadlines:
     """
     The deadlines of everything that runs.
 
@@ -48,7 +49,7 @@ class Deadlines:
         self._registry = registry
         self._grace_s = obey_s + SLACK_S
         self._late_s = 2 * heartbeat_s
-        self._heap: list[Deadline] = []
+        self._heap: list[HandlerDeadline] = []
         self._count = 0
         self._sweep_at = KEEP_ENTRIES
         self._changed = anyio.Event()
@@ -65,14 +66,14 @@ class Deadlines:
             if held.stall_s is not None:
                 self._add(self._stalled_at_s(held), worker, pair, held, EndingKind.STALLED)
 
-    def is_put_off(self, due: Deadline, now_s: float) -> bool:
+    def is_put_off(self, due: HandlerDeadline, now_s: float) -> bool:
         """Whether a handler that was to tell progress has told some; then its deadline is a later one."""
         if due.kind is not EndingKind.STALLED or self._stalled_at_s(due.held) <= now_s:
             return False
         self._add(self._stalled_at_s(due.held), due.worker, due.pair, due.held, due.kind)
         return True
 
-    def passed(self, now_s: float) -> Deadline | None:
+    def passed(self, now_s: float) -> HandlerDeadline | None:
         """The earliest of those that have passed, which is forgotten; None: none has."""
         return heapq.heappop(self._heap) if self._heap and self._heap[0].at_s <= now_s else None
 
@@ -82,7 +83,7 @@ class Deadlines:
             await self._changed.wait()
         self._changed = anyio.Event()
 
-    def is_running(self, due: Deadline) -> bool:
+    def is_running(self, due: HandlerDeadline) -> bool:
         """Whether its handler runs, in a worker that did not say hello again: then it is watched anew."""
         worker = due.worker
         if due.pair in self._registry.reporting:  # it has ended, and the database has not taken that yet
@@ -98,7 +99,7 @@ class Deadlines:
         if len(self._heap) >= self._sweep_at:
             self._sweep()
         self._count += 1
-        heapq.heappush(self._heap, Deadline(at_s, self._count, worker, pair, held, kind))
+        heapq.heappush(self._heap, HandlerDeadline(at_s, self._count, worker, pair, held, kind))
         if self._heap[0].number == self._count:
             self._changed.set()
 

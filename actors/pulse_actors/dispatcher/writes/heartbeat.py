@@ -16,7 +16,8 @@ from pulse.store.store import Store
 from pulse_actors.dispatcher.admission.memory_budget import nothing_reserved
 from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
 from pulse_actors.dispatcher.monitoring.observe import count_margin
-from pulse_actors.dispatcher.workers.registry import Pair, WorkerLink, WorkerRegistry
+from pulse_actors.dispatcher.workers.records import Pair, WorkerLink
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.dispatcher.writes.batcher import ROW_BYTES, Batcher
 from pulse_actors.dispatcher.writes.session_lookup import SessionLookup
 from pulse_actors.dispatcher.writes.unwritten import UnwrittenLeases
@@ -90,7 +91,7 @@ class HeartbeatWriter:
             worker = self._registry.find(identity)
             if worker is not None:
                 count_margin(self._counters, worker, self._lease_s, at_s)
-                worker.extended_s = max(worker.extended_s, at_s)
+                worker.contact.extend(at_s)
 
     async def _save(self, beats: Sequence[PendingHeartbeat]) -> None:
         await self._answer(beats, self._keep)
@@ -138,10 +139,11 @@ class HeartbeatWriter:
         # Not connected: it did not read, or is too busy to say hello to a restarted dispatcher.
         worker = self._registry.by_session(session, remote=uid is None) or self._registry.unconnected(session)
         if worker is not None:
-            if not may_speak_for(uid, worker.identity, worker.uid):
+            if not may_speak_for(uid, worker.identity, worker.facts.uid):
                 return []
-            worker.hear(time.monotonic(), itself=False)  # its parent sees that it is at work
-            worker.beaten_s = worker.heard_s
+            now_s = time.monotonic()
+            worker.contact.hear(now_s, itself=False)  # its parent sees that it is at work
+            worker.contact.beat(now_s)
             return [Renewal(*pair, worker.identity, None) for pair in worker.held]
         # Nobody here knows it yet. Its leases tell who it is.
         identity = await lookup.named(session, remote=uid is None)

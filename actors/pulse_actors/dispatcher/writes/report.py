@@ -19,7 +19,8 @@ from pulse.store.store import Store
 from pulse_actors.dispatcher.claims.work_signal import WorkSignal
 from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
 from pulse_actors.dispatcher.monitoring.observe import count_completed, count_ended, count_reaped, count_runs
-from pulse_actors.dispatcher.workers.registry import Pair, WorkerRegistry
+from pulse_actors.dispatcher.workers.records import Pair
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.dispatcher.writes.batcher import Batcher
 from pulse_actors.dispatcher.writes.report_rows import Obituary, PendingReport, clean, split, weight_of
 from pulse_actors.runtime.actor import Backoff

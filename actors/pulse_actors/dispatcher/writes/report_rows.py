@@ -10,7 +10,7 @@ from typing import Final
 from pulse.protocol import Result, ResultExtra
 from pulse.store.rows import Completion, Ending, EndingKind
 from pulse_actors.dispatcher.admission.memory_budget import nothing_reserved
-from pulse_actors.dispatcher.workers.registry import Pair, RegisteredWorker
+from pulse_actors.dispatcher.workers.records import Pair, RegisteredWorker
 from pulse_actors.dispatcher.writes.batcher import ROW_BYTES
 from pulse_actors.shared.json_size import comes_back, excess
 

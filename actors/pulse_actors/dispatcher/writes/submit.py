@@ -22,7 +22,8 @@ from pulse_actors.dispatcher.claims.handout import Handout
 from pulse_actors.dispatcher.claims.work_signal import WorkSignal
 from pulse_actors.dispatcher.monitoring.counters import DispatchCounters
 from pulse_actors.dispatcher.monitoring.observe import count_submitted
-from pulse_actors.dispatcher.workers.registry import ClaimPlan, WorkerLink, WorkerRegistry
+from pulse_actors.dispatcher.workers.records import WorkerLink
+from pulse_actors.dispatcher.workers.registry import ClaimPlan, WorkerRegistry
 from pulse_actors.dispatcher.writes.batcher import ROW_BYTES, Batcher, halve
 from pulse_actors.shared.json_size import excess
 from pulse_actors.shared.row_writes import spread

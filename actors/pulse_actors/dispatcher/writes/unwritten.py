@@ -20,7 +20,8 @@ import structlog
 from pulse.errors import UnavailableError
 from pulse.store.rows import Renewal
 from pulse.store.store import Store
-from pulse_actors.dispatcher.workers.registry import Pair, WorkerRegistry
+from pulse_actors.dispatcher.workers.records import Pair
+from pulse_actors.dispatcher.workers.registry import WorkerRegistry
 from pulse_actors.runtime.actor import Backoff
 from pulse_actors.shared.row_writes import write_merged
 
